@@ -107,7 +107,7 @@ def _check(
     try:
         runner = connect(spec)
         stack.callback(runner.close)
-        facts = read_facts(runner)
+        facts = read_facts(runner, spec.fio)
         _restore_what_was_left(runner, request, notes)
         state = look(runner, facts, spec.disks, root=request.root, window=request.window)
         with reading(f"host {spec.name}: its settings"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from harness.errors import GuestError, HostError, LabUnavailable, Unsupported
@@ -23,10 +23,14 @@ Machine_co = TypeVar("Machine_co", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Started(Generic[Machine_co]):
-    """A guest that was started and logged in to: the hypervisor's handle of it, and the runner for commands in it."""
+    """A guest that was started and logged in to: the hypervisor's handle of it, and the runner for commands in it.
+
+    `fio` is the program fio in it.
+    """
 
     machine: Machine_co
     runner: SshRunner
+    fio: str = field(default="fio", kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +62,7 @@ def booted(
                     raise
                 events(Note(f"{error.message}; starting it again ({attempt + 1} of {tries})"))
                 continue
-            yield Booted(started.machine, started.runner, seconds)
+            yield Booted(started.machine, started.runner, seconds, fio=started.fio)
             return
 
 
@@ -71,9 +75,9 @@ def logging_in(what: str, *, hint: str, last_words: Callable[[], str] = lambda: 
         raise GuestError(f"{what} did not answer over SSH: {error.message}{last_words()}", hint=hint) from error
 
 
-def system_of(runner: SshRunner) -> System:
-    """The operating system of the guest, which its SSH server reports at the login."""
-    return WindowsSystem(runner) if runner.windows else GuestSystem(runner)
+def system_of(runner: SshRunner, fio: str = "fio") -> System:
+    """The operating system of the guest, which its SSH server reports at the login. `fio` is its program on Linux."""
+    return WindowsSystem(runner) if runner.windows else GuestSystem(runner, fio)
 
 
 class BootedGuest(ABC):
@@ -82,7 +86,8 @@ class BootedGuest(ABC):
     def __init__(self, booted: Booted[object], *, threads: VmThreads | None) -> None:
         self.boot_seconds = booted.seconds
         self.threads = threads
-        self.system = system_of(booted.runner)
+        self.fio = booted.fio
+        self.system = system_of(booted.runner, self.fio)
         self.evidence = self.system.evidence()
         self._ssh = booted.runner
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from platformdirs import user_state_path
 
 from harness.errors import GuestError, HarnessError, SafetyError
 from harness.events import Events, Note
 from harness.guest.booting import logging_in
+from harness.guest.inside import look_inside_linux
 from harness.guest.system import Inside, System, block_devices, plugged_in
 from harness.guest.windows.facts import notes_of
 from harness.guest.windows.system import look_inside_windows
@@ -20,23 +20,10 @@ from harness.lab.transport.ssh import SshRunner, SshTarget
 from harness.model.attach import Attach, Attachment
 from harness.model.guest import GuestOptions
 from harness.model.mode import Mode
-from harness.packages import install_command
 
 LOGIN_SECONDS = 30.0
-_DRIVERS = {"virtio-blk": "virtio_blk", "virtio-scsi": "virtio_scsi"}
-"""The driver in the VM of each bus that disks can be plugged into."""
-
-# $1: drivers of virtio. Prints what measuring needs of the system in the VM. `modprobe -n` loads nothing.
-_CHECK = r"""
-export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
-echo "user=$(id -u)"
-echo "fio=$(fio --version 2>/dev/null)"
-echo "os=$(. /etc/os-release 2>/dev/null; echo "$ID $ID_LIKE")"
-for driver in $1; do
-    [ -d "/sys/bus/virtio/drivers/$driver" ] || modprobe -n -q "$driver" 2>/dev/null || continue
-    echo "$driver=yes"
-done
-"""
+_PLUGGABLE = ("virtio-blk", "virtio-scsi")
+"""The buses that disks can be plugged into."""
 
 
 def words_of(vm: BorrowedVm) -> str:
@@ -54,31 +41,11 @@ def log_in(host: Host, vm: BorrowedVm) -> SshRunner:
         return SshRunner.connect(target, name=f"VM {vm.name} on {host.name}", via=via, deadline=LOGIN_SECONDS)
 
 
-@dataclass(frozen=True, slots=True)
-class LinuxInside:
-    """What a Linux in the VM has, by the words of the check."""
-
-    system: Mapping[str, str]
-
-    def lacking(self, vm: str, attach: Attachment) -> str | None:
-        system = self.system
-        if system.get("user") != "0":
-            found = system.get("user") or "unknown"
-            return f"in {vm}, only root can open disks, but the user id is {found}: log in as root"
-        if not system.get("fio"):
-            return f"in {vm}, fio is not installed: {install_command(system.get('os', '').strip(), 'fio')}"
-        driver = _DRIVERS.get(attach.bus, "") if isinstance(attach, Attach) else ""
-        if driver and system.get(driver) != "yes":
-            return f"in {vm}, the kernel has no driver {driver}: install a kernel package that has it"
-        return None
-
-
 def look_inside(runner: SshRunner) -> Inside:
     """What the system in the VM has. Raises HostError, GuestError."""
     if runner.windows:
         return look_inside_windows(runner)
-    printed = runner.run(["sh", "-s", "--", " ".join(_DRIVERS.values())], stdin=_CHECK, deadline=60, check=False).stdout
-    return LinuxInside(dict(line.split("=", 1) for line in printed.splitlines() if "=" in line))
+    return look_inside_linux(runner)
 
 
 def never_plugged(vm: str, attach: Attachment, options: GuestOptions) -> str | None:
@@ -88,8 +55,8 @@ def never_plugged(vm: str, attach: Attachment, options: GuestOptions) -> str | N
         return f"{vm} has the size and placement that its owner gave it: leave out {keys} of [guest] in the scenario"
     if not isinstance(attach, Attach):
         return f"a device that is passed through to {vm} may come back only when the VM ends: leave out borrow for VFIO"
-    if attach.bus not in _DRIVERS:
-        allowed = ", ".join(_DRIVERS)
+    if attach.bus not in _PLUGGABLE:
+        allowed = ", ".join(_PLUGGABLE)
         return f'no disk can be plugged into bus = "{attach.bus}" of {vm} while it runs; allowed: {allowed}'
     return None
 

@@ -43,7 +43,10 @@ for dir in /sys/block/*; do
     printf '\t%s\t%s\t%s\n' "$1" "${2:-$1}" "$features"
 done
 """
+# $1: the program fio. The guest image reports no distribution.
 _EVIDENCE = r"""
+os=$(. /etc/os-release 2>/dev/null; echo "$PRETTY_NAME")
+[ -z "$os" ] || echo "os=$os"
 echo "kernel=$(uname -r)"
 echo "hypervisor=$(cat /run/hypervisor 2>/dev/null || LC_ALL=C lscpu 2>/dev/null | sed -n 's/^Hypervisor vendor: *//p')"
 echo "cpu=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)"
@@ -52,7 +55,8 @@ ranges=$(sed -n 's/^\([0-9a-f]*\)-\([0-9a-f]*\) : System RAM$/0x\2-0x\1+1/p' /pr
 echo "memory_bytes=$((${ranges}0))"
 echo "clocksource=$(cat /sys/devices/system/clocksource/clocksource0/current_clocksource)"
 echo "dmi=$(cat /sys/class/dmi/id/sys_vendor) $(cat /sys/class/dmi/id/product_name)"
-echo "fio=$(fio --version)"
+echo "fio=$("$1" --version)"
+echo "fio_program=$(command -v "$1")"
 """
 
 
@@ -65,6 +69,7 @@ class GuestSystem:
     """A `System`: Linux, reached over SSH."""
 
     runner: Runner
+    fio: str = "fio"
     windows: ClassVar[bool] = False
 
     def wait_ready(self) -> None:
@@ -79,8 +84,9 @@ class GuestSystem:
                 f"{self.runner.name}: it answers, but its drivers were not loaded within {READY_SECONDS} s"
             )
 
-    def shell(self, script: str) -> str:
-        return self.runner.run(["sh", "-s"], stdin=script, deadline=60).stdout
+    def shell(self, script: str, *arguments: str) -> str:
+        words = ["sh", "-s", "--", *arguments] if arguments else ["sh", "-s"]
+        return self.runner.run(words, stdin=script, deadline=60).stdout
 
     def disks(self) -> Mapping[str, BlockDevice]:
         printed = self.shell(_DISKS)
@@ -91,7 +97,7 @@ class GuestSystem:
         return {serial: disk.path for serial, disk in self.disks().items()}
 
     def evidence(self) -> dict[str, str]:
-        return dict(line.split("=", 1) for line in self.shell(_EVIDENCE).splitlines() if "=" in line)
+        return dict(line.split("=", 1) for line in self.shell(_EVIDENCE, self.fio).splitlines() if "=" in line)
 
     def opened(
         self,

@@ -82,10 +82,10 @@ def parse_placement(printed: str) -> Placement:
 
 
 def seen_by_guest(evidence: Mapping[str, str], memory: int | None) -> Effective:
-    """The kernel, the number of CPUs and the memory that the guest reports. `memory` is what QEMU gives it, in bytes.
+    """The kernel, the program fio, the number of CPUs and the memory that the guest reports.
 
-    The guest's memory counts as complete if only the firmware's part is missing. A guest whose kernel hides its memory
-    reports a few bytes.
+    `memory` is what QEMU gives it, in bytes. The guest's memory counts as complete if only the firmware's part is
+    missing. A guest whose kernel hides its memory reports a few bytes.
     """
     with reading("guest: the size that it reports", GuestError):
         cpus, found = int(evidence.get("cpus") or 0), int(evidence.get("memory_bytes") or 0)
@@ -93,6 +93,7 @@ def seen_by_guest(evidence: Mapping[str, str], memory: int | None) -> Effective:
         found = memory
     return Effective(
         guest_kernel=evidence.get("kernel") or None,
+        guest_fio=evidence.get("fio_program") or None,
         guest_cpus=cpus or None,
         guest_memory=found if found >= _LEAST else None,
     )

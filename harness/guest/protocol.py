@@ -77,6 +77,11 @@ class Guest(Protocol):
         ...
 
     @property
+    def fio(self) -> str:
+        """The program fio in a Linux: a path, or a name that the guest searches for."""
+        ...
+
+    @property
     def boot_seconds(self) -> float | None:
         """Seconds from the start to the first answer over SSH; None if it ran already."""
         ...

@@ -53,7 +53,8 @@ def build(
     mode = require_mode()
     sources = [*_stage(recipe, staging), *takes.values()]
     with scratch_directory(recipe, out, mode, record=staging / "scratch") as scratch:
-        command = _command(recipe, mode, sources, out)
+        keyring = _readable(takes[recipe.keyring], scratch) if recipe.keyring else None
+        command = _command(recipe, mode, sources, out, keyring)
         status = _run(command, scratch=scratch, log=log, what=f"the {recipe.name} image", deadline=deadline)
         if status != 0:
             raise _failure(recipe, status, log, scratch, out)
@@ -86,7 +87,15 @@ def _stage(recipe: Recipe, staging: Path) -> list[Path]:
     return [staging / name for name in sorted(contents)]
 
 
-def _command(recipe: Recipe, mode: str, sources: list[Path], out: Path) -> list[str]:
+def _readable(keyring: Path, scratch: Path) -> Path:
+    """A copy of the keyring that apt's own user can read, who may not enter the cache."""
+    copy = scratch / keyring.name
+    copy.write_bytes(keyring.read_bytes())
+    copy.chmod(0o644)
+    return copy
+
+
+def _command(recipe: Recipe, mode: str, sources: list[Path], out: Path, keyring: Path | None) -> list[str]:
     # mmdebstrap's own hooks copy the files in and out. They work outside of its user namespace, so it does not matter
     # if other users may not enter the home directory.
     copied = shlex.join(str(source) for source in sources)
@@ -104,6 +113,7 @@ def _command(recipe: Recipe, mode: str, sources: list[Path], out: Path) -> list[
         f"--mode={mode}",
         f"--variant={recipe.variant}",
         f"--components={','.join(recipe.components)}",
+        *([f"--keyring={keyring}"] if keyring is not None else []),
         f"--include={','.join(recipe.packages)}",
         *(f"--{when}-hook={hook}" for hook in hooks),
         "--format=null",

@@ -56,7 +56,7 @@ def ensure_key(directory: Path | None = None) -> SshKey:
             f"the SSH key {private} cannot be used: {error.strerror}",
             hint="set XDG_DATA_HOME to a directory that you can write to",
         ) from error
-    return SshKey(private, _public_key(private))
+    return SshKey(private, public_key(private))
 
 
 @contextmanager
@@ -72,7 +72,7 @@ def adopted_key(content: bytes, directory: Path | None = None) -> Iterator[SshKe
         new = Path(scratch) / _NAME
         new.touch(mode=0o600)
         new.write_bytes(content)
-        public = _public_key(new)
+        public = public_key(new)
         if own is not None and own.public != public:
             raise ConfigError(
                 f"the images are for another SSH key than {own.private}",
@@ -83,6 +83,14 @@ def adopted_key(content: bytes, directory: Path | None = None) -> Iterator[SshKe
         if own is None:
             sync(new)
             move(new, directory / _NAME)
+
+
+def new_key() -> tuple[str, str]:
+    """A new private key in OpenSSH's format, and its public key, for one guest. They are in no file afterwards."""
+    with tempfile.TemporaryDirectory() as directory:
+        private = Path(directory) / _NAME
+        _make(private)
+        return private.read_text(encoding="ascii"), public_key(private)
 
 
 def key_directory() -> Path:
@@ -101,7 +109,8 @@ def _make(private: Path) -> None:
         move(new, private)
 
 
-def _public_key(private: Path) -> str:
+def public_key(private: Path) -> str:
+    """The public half of the private key, as one line. Raises ConfigError if it is damaged or has a passphrase."""
     done = _keygen("-y", "-P", "", "-f", str(private))
     if done.returncode != 0:
         why = (done.stderr.strip() or "ssh-keygen gave no reason").splitlines()[-1]

@@ -27,8 +27,8 @@ class Recipe:
     `files` are the contents of images/NAME except `packages`. `takes` maps each file from another image to that image's
     recipe. `outputs` are the files that the build must create. `scratch_bytes` and `size_bytes` are the space that it
     needs during the build and in the cache. `expected_s` is the duration of the first build in seconds. `components`
-    are the parts of Debian's archive with the packages. `archives` are lines of apt's sources.list, which replace the
-    default archive of the suite.
+    are the parts of the archive with the packages. `archives` are lines of apt's sources.list, which replace the
+    default archive of the suite. `keyring` is the one of `takes` with the keys of the archive, if it is not Debian's.
     """
 
     name: str
@@ -44,6 +44,7 @@ class Recipe:
     suite: str = SUITE
     components: tuple[str, ...] = _COMPONENTS
     archives: tuple[str, ...] = ()
+    keyring: str = ""
 
     @property
     def digest(self) -> str:

@@ -13,7 +13,7 @@ from harness.model.requirement import Module, Tools
 from harness.packages import install_command
 
 # One line "key=value" each; a command that is missing leaves its value empty.
-# $1: the programs to look for, $2: the kernel modules.
+# $1: the programs to look for, $2: the kernel modules, $3: the program fio.
 _SCRIPT = r"""
 export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin:/opt/MegaRAID/storcli:/opt/MegaRAID/perccli"
 say() { printf '%s=%s\n' "$1" "$2"; }
@@ -34,7 +34,8 @@ say mitigations "$(cd /sys/devices/system/cpu/vulnerabilities 2>/dev/null &&
 say swap_bytes "$(($(sed -n 's/^SwapTotal: *\([0-9]*\) kB/\1/p' /proc/meminfo) * 1024))"
 grep -qw device-mapper /proc/devices || modprobe dm_mod 2>/dev/null
 say device_mapper "$(grep -w device-mapper /proc/devices | first)"
-say fio "$(fio --version 2>/dev/null)"
+say fio "$("$3" --version 2>/dev/null)"
+say fio_program "$(command -v "$3")"
 say perf "$(perf --version 2>/dev/null | first)"
 say qemu "$( { qemu-system-x86_64 --version || /usr/libexec/qemu-kvm --version; } 2>/dev/null | first)"
 say pve "$(pveversion 2>/dev/null)"
@@ -97,12 +98,12 @@ class HostFacts:
         }
 
 
-def read_facts(runner: Runner) -> HostFacts:
-    """The facts of the machine behind `runner`, in one round trip."""
+def read_facts(runner: Runner, fio: str = "fio") -> HostFacts:
+    """The facts of the machine behind `runner`, in one round trip. `fio` is the program there."""
     needed = list(every_requirement())
     tools = [*_TOOLS, *(name for each in needed if isinstance(each, Tools) for name in each.names)]
     modules = [each.name for each in needed if isinstance(each, Module)]
-    script = ["sh", "-s", "--", " ".join(dict.fromkeys(tools)), " ".join(dict.fromkeys(modules))]
+    script = ["sh", "-s", "--", " ".join(dict.fromkeys(tools)), " ".join(dict.fromkeys(modules)), fio]
     printed = runner.run(script, stdin=_SCRIPT, deadline=60, check=False).stdout
     values = dict(line.split("=", 1) for line in printed.splitlines() if "=" in line)
     if "kernel" not in values:
@@ -119,10 +120,15 @@ def read_facts(runner: Runner) -> HostFacts:
     return HostFacts(values)
 
 
-def require_fio(facts: HostFacts, host: str) -> None:
-    """Raise HostError if the host has no fio, which measures the baseline."""
-    if not facts["fio"]:
+def require_fio(facts: HostFacts, host: str, fio: str = "fio") -> None:
+    """Raise HostError if the host does not have the program fio, which measures the baseline."""
+    if facts["fio"].startswith("fio-"):
+        return
+    if fio != "fio":
         raise HostError(
-            f"host {host}: fio is not installed, so there is no baseline to compare guests with",
-            hint=f"install it on {host}: {facts.install('fio')}",
+            f"host {host}: {fio} is not fio, or cannot be started", hint=f"correct host.{host}.fio in the lab file"
         )
+    raise HostError(
+        f"host {host}: fio is not installed, so there is no baseline to compare guests with",
+        hint=f"install it on {host}: {facts.install('fio')}",
+    )

@@ -35,6 +35,7 @@ class GuestFiles:
     """The paths of the guest image on the host, and the keys for the login to the guest.
 
     `iso` is the bootable image on this machine, for hypervisors that need an upload. `digest` identifies the image.
+    `fio` is the archive with fio on this machine, for guests of other images.
     """
 
     kernel: str
@@ -44,6 +45,7 @@ class GuestFiles:
     iso: Path = Path()
     iso_sha256: str = ""
     digest: str = ""
+    fio: Path = Path()
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +128,7 @@ def reach_host(spec: HostSpec) -> Iterator[ReachedHost]:
         spec = running_host_spec()
     runner, ssh, target = _connect(spec)
     try:
-        facts = read_facts(runner)
+        facts = read_facts(runner, spec.fio)
         _require_root(spec, facts)
         yield ReachedHost(spec, runner, ssh, target, facts)
     finally:
@@ -193,6 +195,7 @@ def _described(images: ImageSet, directory: str = "") -> GuestFiles:
         iso=guest.iso,
         iso_sha256=guest.manifest.files[guest.iso.name].sha256,
         digest=guest.digest,
+        fio=images.fio.path / "fio.tar",
     )
 
 

@@ -32,7 +32,7 @@ from harness.lab.hypervisor import LIBVIRT, HypervisorSpec, KindRules, LibvirtSp
 from harness.lab.proxmox import ApiTable, GuestTable, ProxmoxSpec, StoredLayout
 from harness.lab.storage import DiskByStorage, StorageTable, storage_spec
 from harness.model.disk_class import ARRAY, STORAGE, DiskClass, class_of_link
-from harness.model.guest import ANY_GUEST, GuestOptions, guest_problems
+from harness.model.guest import ANY_GUEST, GuestOptions, HostFile, guest_problems
 from harness.model.variant import Variant, VariantName, VariantTable, variant_problems, variants_of
 
 HINT = "docs/lab.md explains every key"
@@ -131,6 +131,8 @@ class HostSpec:
     """The size and placement of its guests, unless the scenario requests others."""
     backup_directory: Path | None = None
     """A directory there for the backups that are measured; None for one of virt-overhead on its own file system."""
+    fio: str = "fio"
+    """The program fio on the host: a path, or a name that the host searches for."""
 
     @property
     def proxmox(self) -> ProxmoxSpec | None:
@@ -220,6 +222,7 @@ class _Host(_Table):
     user: Word = "root"
     key: HostPath | None = None
     host_key: HostKey | None = None
+    fio: HostFile | None = None
     api: ApiTable | None = None
     guest: GuestTable | None = None
     backup_directory: HostPath | None = None
@@ -312,6 +315,7 @@ def _host(name: str, table: _Host, problems: list[str]) -> HostSpec:
         stored=stored,
         guest=guest,
         backup_directory=table.backup_directory,
+        fio=table.fio or "fio",
     )
 
 

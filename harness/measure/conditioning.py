@@ -15,7 +15,8 @@ from harness.lab.transport.base import Runner
 from harness.layout import qcow2
 from harness.layout.build import Layouts
 from harness.layout.source import BlockSource
-from harness.measure.fio import ARGV, Section, Target, fill_file, job_file, parse
+from harness.measure.fio import Section, Target, fill_file, job_file, marked, parse
+from harness.measure.linux import PROGRAM
 from harness.model.job import Job
 from harness.model.profile import Conditioning
 from harness.results import ConditioningRecord, RegionSteadiness
@@ -41,6 +42,7 @@ def condition(
     seed: int,
     events: Events,
     write_limits: Mapping[str, int] = MappingProxyType({}),
+    fio: str = PROGRAM,
 ) -> ConditioningRecord:
     """Prepare every region of `layouts` in the same way, on the host. Raises MeasurementError.
 
@@ -48,20 +50,20 @@ def condition(
     `steady` also runs one of `jobs` on each region in rounds (5 to 25) until all regions are steady. A region that does
     not become steady is in the record and is not an error. fio cannot write into a qcow2 file on the host. So the file
     is filled with the data of its twin, and the job does not run on it. The job writes at most `write_limits` bytes per
-    second, by the region's name. On a storage in use, the space is checked before each part is filled. SafetyError is
-    raised if too little would stay free.
+    second, by the region's name. `fio` is the program on the host. On a storage in use, the space is checked before
+    each part is filled. SafetyError is raised if too little would stay free.
     """
     regions = layouts.regions
     steady = method == "steady"
     block, times = (STEADY_BLOCK, STEADY_FILLS) if steady else (FILL_BLOCK, 1)
     room = layouts.shared.room if layouts.shared else None
     if room is None:
-        _fill([_Span.whole(each) for each in regions.values()], block=block, times=times)
+        _fill([_Span.whole(each) for each in regions.values()], fio, block=block, times=times)
     else:
         for source in regions.values():
             for part in _parts(source):
                 room.require_for(source.path, source.size, part.size)
-                _fill([part], block=block, times=times)
+                _fill([part], fio, block=block, times=times)
     for image in layouts.images:
         if room is not None:
             filled = image.guest.data or image.guest
@@ -75,7 +77,7 @@ def condition(
     started = time.monotonic()
     for number in range(1, most + 1):
         for name, source in regions.items():
-            values[name].append(_work(source, job, seed + number, write_limits.get(name)))
+            values[name].append(_work(source, job, seed + number, write_limits.get(name), fio))
         if number >= fewest and all(steady_state(each).is_steady for each in values.values()):
             break
         left = (most - number) * (time.monotonic() - started) / number
@@ -116,13 +118,13 @@ def _parts(source: BlockSource) -> Iterator[_Span]:
         yield _Span(source.writable, source.offset + start, min(FILLED_AT_ONCE, source.size - start))
 
 
-def _fill(parts: Sequence[_Span], *, block: int, times: int) -> None:
+def _fill(parts: Sequence[_Span], fio: str, *, block: int, times: int) -> None:
     writable = [each.writable for each in parts]
     runner = writable[0].runner
     spans = [(each.writable.path, each.offset, each.size) for each in parts]
     deadline = 120 + times * sum(size for _, _, size in spans) / SLOWEST_FILL
     fill = fill_file(spans, block=block, times=times)
-    done = run_all(writable, ARGV, stdin=fill, deadline=deadline, check=False)
+    done = run_all(writable, marked(fio), stdin=fill, deadline=deadline, check=False)
     if done.status != 0:
         where = ", ".join(path for path, _, _ in spans)
         raise MeasurementError(
@@ -131,7 +133,7 @@ def _fill(parts: Sequence[_Span], *, block: int, times: int) -> None:
         )
 
 
-def _work(source: BlockSource, job: Job, seed: int, write_limit: int | None) -> float:
+def _work(source: BlockSource, job: Job, seed: int, write_limit: int | None, fio: str) -> float:
     """Runs one round of the job on one region. Returns I/Os per second."""
     device = source.writable
     runner = device.runner
@@ -139,7 +141,10 @@ def _work(source: BlockSource, job: Job, seed: int, write_limit: int | None) -> 
         "condition", job, Target(device.path, source.offset, source.size, direct=True), write_limit=write_limit
     )
     done = device.run(
-        ARGV, stdin=job_file([section], seed, reports_start=False), deadline=_JOB_SECONDS + 3 * job.wall, check=False
+        marked(fio),
+        stdin=job_file([section], seed, reports_start=False),
+        deadline=_JOB_SECONDS + 3 * job.wall,
+        check=False,
     )
     if done.status != 0:
         raise MeasurementError(

@@ -130,7 +130,7 @@ class Environment:
             with self._phases.timed("lab"):
                 stack = self._host_stack
                 host = stack.enter_context(open_host(self._spec, self._images, self._events))
-                require_fio(host.facts, host.name)
+                require_fio(host.facts, host.name, host.spec.fio)
                 held = lease(host.runner, host.name, self._run_id, self._events, wait=LEASE_WAIT_SECONDS)
                 self._lease = stack.enter_context(held)
                 host = replace(host, runner=self._lease.runner)

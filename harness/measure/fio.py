@@ -11,17 +11,21 @@ from harness.analysis.metrics import QUANTILES, Completed, all_syncs, metrics_of
 from harness.errors import MeasurementError
 from harness.lab.paths import MARK
 from harness.measure.fio_output import JobEntry, read_entries
-from harness.measure.linux import ENGINE, FIO
+from harness.measure.linux import ENGINE, PROGRAM, command
 from harness.measure.pacing import waits
 from harness.measure.platform import LINUX, Platform
 from harness.model.counters import Transferred
 from harness.model.job import BlockShare, Job
 from harness.untrusted import reading
 
-ARGV = ("env", MARK, *FIO)
 _RAMP = "-ramp"
 _LIBAIO = f"ioengine={ENGINE}"
 """The option in a user's own file for the asynchronous I/O of the system."""
+
+
+def marked(program: str = PROGRAM) -> tuple[str, ...]:
+    """The command of fio on Linux, with the mark of this process, by which reap finds it."""
+    return "env", MARK, *command(program)
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,6 +82,6 @@ LINUX: Platform = Linux()
 WINDOWS: Platform = Windows()
 
 
-def platform_of(*, windows: bool) -> Platform:
-    """That of a machine. Every host runs Linux."""
-    return WINDOWS if windows else LINUX
+def platform_of(fio: str = "fio", *, windows: bool) -> Platform:
+    """That of a machine. Every host runs Linux. `fio` is the program there."""
+    return WINDOWS if windows else Linux(fio)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 
 from harness.errors import HarnessError, HostError
 from harness.guest.libvirt.borrowed_things import KINDS as BORROWED_THINGS
+from harness.guest.libvirt.own_image import GuestSystemFiles
 from harness.guest.pci import PassedThrough
 from harness.guest.protocol import Remover
 from harness.guest.proxmox.things import KINDS as PROXMOX_THINGS
@@ -32,6 +33,7 @@ HOST_THINGS: tuple[type[HostThing], ...] = (
     CryptDevice,
     DaemonProcess,
     FilesystemMount,
+    GuestSystemFiles,
     LoopDevice,
     MemoryDisk,
     PartitionTable,

@@ -320,6 +320,7 @@ def session(
                 seed=seed,
                 events=phases.events,
                 write_limits=_write_limits(request),
+                fio=host.spec.fio,
             )
         backed_up = [mode.attached for mode in usable if mode.backup]
         backup_files = {

@@ -215,7 +215,10 @@ def _machines(at: At, session: Session, table: Timetable, pool: ThreadPoolExecut
     host = session.host
     runners = {name: guest.runner if guest is not None else host.runner for name, guest in guests.items()}
     platforms = {
-        runners[name]: platform_of(windows=guest is not None and guest.windows) for name, guest in guests.items()
+        runners[name]: platform_of(
+            host.spec.fio if guest is None else guest.fio, windows=guest is not None and guest.windows
+        )
+        for name, guest in guests.items()
     }
     clocks = {
         runner: pool.submit(session.clocks.read, runner, platform.clock(runner))

@@ -124,6 +124,11 @@ class Effective:
     qemu_kernel: str | None = _shows("kernel")
     """The file of the guest's kernel in its arguments, as the one below."""
     qemu_initramfs: str | None = _shows("initramfs")
+    qemu_image: str | None = _shows("image")
+    """The file below the guest's system disk, which it never writes to."""
+    qemu_firmware: str | None = _shows("firmware")
+    guest_fio: str | None = _shows("fio")
+    """The program fio in the guest."""
     guest_kernel: str | None = None
     """The release of the kernel that runs in the guest."""
     guest_cpus: int | None = _shows("vcpus")

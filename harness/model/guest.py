@@ -25,8 +25,13 @@ SMALLEST_MEMORY = 256 * MIB
 
 GuestPreset = Literal["study-1"]
 NumaMode = Literal["strict", "preferred", "interleave"]
+Firmware = Literal["bios", "uefi"]
 _MACHINE = re.compile(r"q35|pc|pc-(q35|i440fx)-\d+\.\d+(\.\d+)?(\+pve\d+)?")
 _CPU = re.compile(r"[A-Za-z0-9_.+,=;-]+")
+INSTALL = "install"
+FIO_DIRECTORY = "/var/lib/virt-overhead"
+INSTALLED_FIO = f"{FIO_DIRECTORY}/fio/run"
+"""Where a guest of an image gets virt-overhead's own fio."""
 _FILE = re.compile(r"(/[A-Za-z0-9_.+-]+)+")
 
 
@@ -60,7 +65,14 @@ def _file(path: str) -> str:
     return path
 
 
+def _program(path: str) -> str:
+    if path != INSTALL and (not _FILE.fullmatch(path) or ".." in path.split("/")):
+        raise ValueError('not an absolute path in the guest; allowed: "install", or for example "/opt/fio/bin/fio"')
+    return path
+
+
 HostFile = Annotated[str, Strict(), AfterValidator(_file)]
+GuestProgram = Annotated[str, Strict(), AfterValidator(_program)]
 Memory = Annotated[int, Strict(), BeforeValidator(from_text(parse_size, "8 GiB")), Bytes, AfterValidator(_memory)]
 PageSize = Annotated[int, Strict(), BeforeValidator(from_text(parse_size, "2 MiB")), Bytes, AfterValidator(_page)]
 Cpus = Annotated[Count, Field(ge=1, le=1024)]
@@ -115,6 +127,14 @@ class GuestOptions:
     image."""
     initramfs: HostFile | None = None
     """The guest's initramfs on the host. None is that of the guest image."""
+    image: HostFile | None = None
+    """The disk image on the host, with cloud-init, that the guest boots from a copy-on-write layer. None is the guest
+    image."""
+    firmware: Firmware | None = None
+    """What boots `image`. None is BIOS."""
+    fio: GuestProgram | None = None
+    """The program fio in the guest. None is the one that the guest finds; `install` is virt-overhead's own, which is
+    copied into the layer of an image."""
 
     @property
     def requested(self) -> tuple[str, ...]:
@@ -138,7 +158,7 @@ class GuestOptions:
     @property
     def files(self) -> dict[str, str]:
         """The requested files of the host, by the names of the options."""
-        found = {"emulator": self.emulator, "kernel": self.kernel, "initramfs": self.initramfs}
+        found = {"emulator": self.emulator, "kernel": self.kernel, "initramfs": self.initramfs, "image": self.image}
         return {name: path for name, path in found.items() if path is not None}
 
     @property
@@ -150,7 +170,8 @@ class GuestOptions:
     def over(self, other: GuestOptions) -> GuestOptions:
         """These options, and those of `other` where these have none.
 
-        vCPUs and topology are one option: they come from the same one. Presets are replaced by their options.
+        vCPUs and topology are one option: they come from the same one. So are an image, and a kernel with its
+        initramfs. Presets are replaced by their options.
         """
         return self._with_preset()._filled(other._with_preset())
 
@@ -180,18 +201,26 @@ class GuestOptions:
             qemu_emulator=self.emulator,
             qemu_kernel=self.kernel,
             qemu_initramfs=self.initramfs,
+            qemu_image=self.image,
+            qemu_firmware=(self.firmware or "bios") if self.image is not None else None,
+            guest_fio=INSTALLED_FIO if self.fio == INSTALL else self.fio,
         )
 
     def _with_preset(self) -> GuestOptions:
         return self if self.preset is None else self._filled(PRESETS[self.preset])
 
     def _filled(self, base: GuestOptions) -> GuestOptions:
-        left_out = ("preset", *(_SIZE if any(getattr(self, name) is not None for name in _SIZE) else ()))
+        left_out = {"preset"}
+        for own, instead in _EITHER:
+            left_out |= set(instead) if any(getattr(self, name) is not None for name in own) else set()
         unset = [name for name in names_of(self) if name not in (*self.requested, *left_out)]
         return replace(self, **{name: getattr(base, name) for name in unset})
 
 
 _SIZE = ("vcpus", "sockets", "cores", "threads")
+_KERNEL, _IMAGE = ("kernel", "initramfs"), ("image", "firmware", "fio")
+_EITHER = ((_SIZE, _SIZE), (_KERNEL, _IMAGE), (("image",), (*_KERNEL, *_IMAGE)))
+"""Options, and those that are not taken from elsewhere if one of them is set."""
 ANY_GUEST = GuestOptions()
 """Nothing is requested."""
 PRESETS: Mapping[GuestPreset, GuestOptions] = {
@@ -233,6 +262,19 @@ def guest_problems(options: GuestOptions) -> Iterator[str]:
             f'hugepages = "{format_size(guest.hugepages)}": conflicts with memory = "{format_size(memory)}"'
             f"{'' if guest.memory else ' (the default)'}, which is not a multiple of it; allowed: memory in whole pages"
         )
+    yield from _image_problems(guest)
+
+
+def _image_problems(guest: GuestOptions) -> Iterator[str]:
+    if guest.image is None:
+        own_system = guest.initramfs is not None and guest.fio != INSTALL
+        for name, value in (("firmware", guest.firmware), ("fio", None if own_system else guest.fio)):
+            if value is not None:
+                yield f'{name} = "{value}": conflicts with image left out; allowed: with image'
+        return
+    for name, path in (("kernel", guest.kernel), ("initramfs", guest.initramfs)):
+        if path is not None:
+            yield f'{name} = "{path}": conflicts with image = "{guest.image}"; allowed: one of the two'
 
 
 def guest_in_words(found: Effective) -> str:

@@ -16,7 +16,7 @@ from harness.lab.transport.base import Runner
 from harness.lab.transport.ssh import SshRunner
 from harness.layout import qcow2
 from harness.layout.build import Layouts, built
-from harness.measure.fio import ARGV
+from harness.measure.fio import marked
 from harness.model.attach import Attach
 from harness.model.base import Device, Md
 from harness.model.layout import Layout, Lvm, LvmThin, Partition, Qcow2, RawFile, Zvol, missing_requirement
@@ -67,7 +67,7 @@ def hold_what_is_written(host: Runner, layouts: Layouts) -> None:
     ]
     for phase in ("rw=write\ndo_verify=0", "rw=read"):
         common = f"[global]\nthread\ndirect=1\nbs=1M\nverify=pattern\n{phase}"
-        host.run(list(ARGV), stdin="\n".join((common, *jobs)), deadline=120)
+        host.run(list(marked()), stdin="\n".join((common, *jobs)), deadline=120)
 
 
 def test_every_layer_of_one_disk_holds_what_is_written(host: SshRunner, facts: HostFacts) -> None:

@@ -20,11 +20,13 @@ _SECONDS = 120.0
 _ARCHIVE = "/root/qemu.tar"
 _BACKPORTS = f"{SUITE}-backports"
 _FROM_BACKPORTS = ("qemu-system-x86", "qemu-system-common", "qemu-system-data", "seabios")
-# QEMU finds its firmware relative to its program. The lab host has the libraries, for its own QEMU.
+# QEMU finds firmware and modules relative to its program, and fails without its own modules. The lab host has the
+# libraries, for its own QEMU.
 _BUILD = b"""#!/bin/sh
 set -eu
 cd /
-tar --owner=0 --group=0 -cf /out/qemu.tar usr/bin/qemu-system-x86_64 usr/share/qemu usr/share/seabios
+tar --owner=0 --group=0 -cf /out/qemu.tar usr/bin/qemu-system-x86_64 usr/lib/x86_64-linux-gnu/qemu usr/share/qemu \\
+    usr/share/seabios
 """
 RECIPE = Recipe(
     "qemu-backports",

@@ -27,4 +27,6 @@ GUEST_OPTIONS: Mapping[str, GuestOptions] = {
     "files": GuestOptions(
         emulator="/opt/qemu/bin/qemu-system-x86_64", kernel="/boot/vmlinuz", initramfs="/boot/initrd.img"
     ),
+    "image": GuestOptions(image="/images/debian.qcow2", fio="/opt/fio/bin/fio"),
+    "image-uefi": GuestOptions(image="/images/debian.qcow2", firmware="uefi", fio="install"),
 }

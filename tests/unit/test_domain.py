@@ -15,6 +15,7 @@ from harness.errors import Unsupported
 from harness.guest.libvirt.disks import alias_of, root_ports
 from harness.guest.libvirt.domain import GuestSpec, domain_xml
 from harness.guest.libvirt.requirements import DATA_FILE, Versions, guest_missing, missing_for
+from harness.guest.libvirt.system_disk import SystemFiles
 from harness.guest.libvirt.vfio import hostdev_xml
 from harness.guest.protocol import SERIAL_CHARACTERS, GuestDisk
 from harness.layout.source import BlockSource
@@ -125,7 +126,12 @@ SPECS = {
         GuestDisk("cached", DEVICE, Attach(cache="writeback", aio="threads")),
     ),
     **{
-        f"guest-{name}": replace(guest(*ARTICLE), vcpus=each.vcpu_count or 2, options=each)
+        f"guest-{name}": replace(
+            guest(*ARTICLE),
+            vcpus=each.vcpu_count or 2,
+            options=each,
+            system=SystemFiles("/guests/one", each.firmware or "bios") if each.image else None,
+        )
         for name, each in GUEST_OPTIONS.items()
     },
     "guest-over-pinned": replace(guest(*ARTICLE), pinned_cpu=3, options=GUEST_OPTIONS["pins"]),

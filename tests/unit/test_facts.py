@@ -73,3 +73,10 @@ def test_a_host_without_fio_is_refused_with_the_reason_and_the_command() -> None
         require_fio(HostFacts({"fio": ""}), "node1")
     assert error.value.hint == "install it on node1: apt-get install fio"
     require_fio(HostFacts({"fio": "fio-3.39"}), "node1")
+
+
+def test_a_path_that_is_not_fio_is_named_with_its_key() -> None:
+    facts = read_facts(RUNNER, "/bin/true")
+    with pytest.raises(HostError, match="/bin/true is not fio") as error:
+        require_fio(facts, "node1", "/bin/true")
+    assert error.value.hint == "correct host.node1.fio in the lab file"

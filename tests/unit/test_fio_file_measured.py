@@ -16,7 +16,7 @@ import pytest
 
 from harness.lab.transport.local import LocalRunner
 from harness.measure.fio import JobResult, Section, Target, job_file, parse
-from harness.measure.linux import FIO
+from harness.measure.linux import command
 from harness.measure.pacing import Pacing, Start, without_waits
 from tests.unit.fio_files import DATABASE, job_of, read, read_in
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not 
 
 MIB = 1024**2
 SECONDS = 0.3
-LIMITED = ("timeout", "-k", "5", "60", *FIO)
+LIMITED = ("timeout", "-k", "5", "60", *command())
 """fio of some versions does not always end."""
 AT_ONCE = """
 [global]

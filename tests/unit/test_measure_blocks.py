@@ -88,6 +88,7 @@ class LocalGuest:
     evidence: Mapping[str, str] = field(default_factory=dict)
     boot_seconds: float = 1.0
     windows: bool = False
+    fio: str = "fio"
     asked: int = 0
 
     def device(self, disk: str) -> str:

@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 import libvirt
 import pytest
 
-from harness.guest.borrowed import LinuxInside
+from harness.guest.inside import LinuxInside
 from harness.guest.libvirt.effective import Running, with_plugged
 from harness.guest.libvirt.plugging import devices_for, differences, why_not_plugged
 from harness.guest.libvirt.process import QemuProcess

@@ -25,6 +25,7 @@ from harness.guest.proxmox.secrets import Secret
 from harness.guest.proxmox.size import sized
 from harness.guest.proxmox.stores import PveVolume
 from harness.guest.proxmox.vm import shell_parameters
+from harness.image.keys import new_key
 from harness.image.manifest import sha256_of
 from harness.lab.accel import Acceleration
 from harness.lab.created import forget
@@ -433,15 +434,20 @@ def test_a_node_that_does_not_show_qemus_threads_is_noted_and_measured_without_t
     assert left(client) == []
 
 
+def login_key(iso: Path) -> None:
+    """The private key of virt-overhead. Its public half is in no file."""
+    private = iso.parent / "key"
+    private.touch(mode=0o600)
+    private.write_text(new_key()[0])
+
+
 def test_a_guest_may_be_a_clone_of_a_template(client: Client, iso: Path, shell: NodeShell) -> None:
     template = {"vmid": 100, "name": "mine", "scsihw": "virtio-scsi-single", "scsi0": "local-lvm:1"}
     made = {**template, "ide2": "local:cloudinit", "boot": "order=scsi0"}
     client.task("post", "nodes/pve/qemu", made, is_done=lambda: False, deadline=30)
     client.task("post", "nodes/pve/qemu/100/template", {}, is_done=lambda: False, deadline=30)
     before = left(client)
-    (iso.parent / "key.pub").write_text(
-        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGJb3Vt2nN1b0n8p2m0mYk0k7m5p4Q1oU1tV5f2l3abc x@y\n"
-    )
+    login_key(iso)
     rules = replace(RULES, template=100, network="cloud-init", address="192.0.2.5/24")
     with hypervisor(client, iso, shell, rules).layouts(shell.log(RUN), [STORED], [HOST, THIN], span=SPAN) as layouts:
         config = client.get("nodes/pve/qemu/9000/config")
@@ -470,7 +476,7 @@ def test_a_linked_clone_of_a_template_on_a_directory_is_removed_and_the_template
     made = {"vmid": 100, "name": "mine", "scsi0": "local:1,format=qcow2", "boot": "order=scsi0"}
     client.task("post", "nodes/pve/qemu", made, is_done=lambda: False, deadline=30)
     client.task("post", "nodes/pve/qemu/100/template", {}, is_done=lambda: False, deadline=30)
-    (iso.parent / "key.pub").write_text("ssh-ed25519 AAAA x@y\n")
+    login_key(iso)
     before = left(client)
     ours = hypervisor(client, iso, shell, replace(RULES, template=100))
     with ours.layouts(shell.log(RUN), [STORED], [HOST, THIN], span=SPAN):
@@ -487,7 +493,7 @@ def test_a_killed_run_with_a_clone_is_reaped_and_the_template_stays(
     made = {"vmid": 100, "name": "mine", "scsi0": "local-lvm:1", "boot": "order=scsi0"}
     client.task("post", "nodes/pve/qemu", made, is_done=lambda: False, deadline=30)
     client.task("post", "nodes/pve/qemu/100/template", {}, is_done=lambda: False, deadline=30)
-    (iso.parent / "key.pub").write_text("ssh-ed25519 AAAA x@y\n")
+    login_key(iso)
     before = left(client)
     ours = hypervisor(client, iso, shell, replace(RULES, template=100))
     held = ours.layouts(shell.log(RUN), [STORED], [HOST, THIN], span=SPAN)

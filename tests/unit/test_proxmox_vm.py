@@ -116,7 +116,7 @@ def test_a_guests_options_are_those_of_qm_or_refused_with_the_remedy(name: str) 
         assert unplaced(guest) is None
         assert size_parameters(guest, guest.vcpu_count or 2) == PVE_HAS[name]
     else:
-        assert name in ("topology", "pc", "pins", "polling", "no-polling", "files")
+        assert name in ("topology", "pc", "pins", "polling", "no-polling", "files", "image", "image-uefi")
         assert ": request " in (unplaced(guest) or "") or ": leave out" in (unplaced(guest) or "")
         with pytest.raises(ValueError, match="Proxmox VE"):
             size_parameters(guest, 2)

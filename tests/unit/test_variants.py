@@ -218,6 +218,7 @@ class _Machine:
     aio: str
     boot_seconds: float = 1.0
     windows: bool = False
+    fio: str = "fio"
 
     @property
     def evidence(self) -> dict[str, str]:

@@ -353,7 +353,7 @@ def test_slices_alternate_between_the_host_and_windows_each_at_its_time(
     assert all(then - before > READ.seconds for before, then in pairwise(starts))
     assert "ioengine=windowsaio" in server.jobs[0]
     assert ran.at.platform(GUEST) is WINDOWS
-    assert ran.at.platform(HOST) is LINUX
+    assert ran.at.platform(HOST) == LINUX
 
 
 def test_a_cell_names_what_differs_in_windows_and_an_arm_without_a_guest_is_on_linux(tmp_path: Path) -> None:
@@ -372,7 +372,7 @@ def test_a_cell_names_what_differs_in_windows_and_an_arm_without_a_guest_is_on_l
     assert list(_unable(Group("g", "disk", "s", cells), at)) == [cells[1].id]
     # A guest that could not start has reported nothing.
     without = replace(at, guests=Guests("here", {}, {}))
-    assert without.platform(GUEST) is LINUX
+    assert without.platform(GUEST) == LINUX
     assert _unable(Group("g", "disk", "s", cells), without) == {}
     assert not [each for each in _notes(GUEST, without) if "engine" in each or "power" in each]
 

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import random
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
-from typing import Any, Literal
-
-import libvirt
+from typing import Literal
 
 from harness.doctor.findings import Finding
 from harness.errors import Unsupported
 from harness.events import Events
-from harness.guest.booting import Started, booted, logging_in
+from harness.guest.booting import booted
 from harness.guest.libvirt.attachments import missing, resolved, served_by_daemon
 from harness.guest.libvirt.borrowed_things import AddedThread, PluggedIn
 from harness.guest.libvirt.capabilities import unknown_hardware
 from harness.guest.libvirt.connection import Connection, Refused, connect
 from harness.guest.libvirt.disks import wrong_machine
-from harness.guest.libvirt.domain import GuestSpec, domain_xml
+from harness.guest.libvirt.domain import GuestSpec
 from harness.guest.libvirt.guest import LibvirtGuest
-from harness.guest.libvirt.last_words import ended_while_booting, qemu_log
+from harness.guest.libvirt.own_image import image_missing
 from harness.guest.libvirt.plugged import remove_thread, unplug
 from harness.guest.libvirt.pools import place_of
 from harness.guest.libvirt.process import PID_FILE
 from harness.guest.libvirt.requirements import Versions, guest_missing, mode_missing
-from harness.guest.libvirt.running import RunningDomain
+from harness.guest.libvirt.starting import started, started_from_image
 from harness.guest.libvirt.storages import storage_finding
 from harness.guest.machine_size import too_many_queues, vcpus_for
 from harness.guest.places import file_missing, no_memory, no_room
@@ -35,7 +32,7 @@ from harness.guest.protocol import Guest, GuestDisk, Hypervisor, Remover
 from harness.guest.qemu_process import qemu_threads
 from harness.guest.storage_daemon import storage_daemon
 from harness.lab.created import CreationLog, Entry, Removal, Thing
-from harness.lab.guard import require_leading_to, serial_of
+from harness.lab.guard import serial_of
 from harness.lab.hosts import Host, ReachedHost
 from harness.lab.hypervisor import LibvirtSpec
 from harness.lab.inventory import AnyDisk, HostSpec
@@ -43,7 +40,6 @@ from harness.lab.paths import CONSOLE_DIRECTORY, TAG
 from harness.lab.storage import DiskByStorage
 from harness.lab.storage_look import FoundStorage, look_at
 from harness.lab.transport.base import Runner
-from harness.lab.transport.ssh import SshRunner, SshTarget
 from harness.layout.build import Layouts, built
 from harness.layout.storage import on_storage, why_not
 from harness.model.attach import Attachment
@@ -52,14 +48,12 @@ from harness.model.layout import missing_requirement
 from harness.model.mode import Mode
 from harness.run_id import RunId
 
-BOOT_SECONDS = {"kvm": 60.0, "tcg": 180.0}
 BOOT_TRIES = 3
 """Under nested, emulated virtualisation, a booting kernel sometimes hangs or resets. Nothing is measured yet."""
-CREATE_SECONDS = 120.0
 _EXPECTED_BOOT_SECONDS = 12.0
-_PORTS = range(20000, 30000)
-_PORT_TRIES = 5
-_PORT_TAKEN = "host forwarding"
+_IMAGE_BOOT_TRIES = 2
+"""Fewer, because most images that do not answer never will."""
+_EXPECTED_IMAGE_BOOT_SECONDS = 30.0
 
 
 class Domain(Thing):
@@ -137,35 +131,46 @@ class LibvirtHypervisor(LibvirtRemover):
                 if served_by_daemon(disk.attach)
             }
             stack.enter_context(log.making(made, lambda: self._removed(made)))
-            sockets = {disk: daemon.socket for disk, daemon in daemons.items()}
-            start = partial(self._started, log.run_id, made, disks, options, sockets)
-            up = stack.enter_context(
-                booted(start, tries=BOOT_TRIES, expected_s=_EXPECTED_BOOT_SECONDS, events=self._events)
-            )
+            spec = self._spec(made, log.run_id, disks, options, {disk: each.socket for disk, each in daemons.items()})
+            start = partial(started, self._host, self._connection, spec)
+            tries, expected = BOOT_TRIES, _EXPECTED_BOOT_SECONDS
+            if options.image is not None:
+                start = partial(started_from_image, self._host, self._connection, spec, log=log, events=self._events)
+                tries, expected = _IMAGE_BOOT_TRIES, _EXPECTED_IMAGE_BOOT_SECONDS
+            up = stack.enter_context(booted(start, tries=tries, expected_s=expected, events=self._events))
             pid_file = PID_FILE.format(name=name)
             threads = qemu_threads(self._host.runner, pid_file, self._events)
             host = self._host.runner
             yield LibvirtGuest(up, threads=threads, host=host, log=log, attached=attached, daemons=daemons)
 
-    @contextmanager
-    def _started(
+    def _spec(
         self,
-        run_id: RunId,
         made: Domain,
+        run_id: RunId,
         disks: Sequence[GuestDisk],
         options: GuestOptions,
         sockets: Mapping[str, str],
-    ) -> Iterator[Started[RunningDomain]]:
-        handle, port = self._create(made, run_id, disks, options, sockets)
-        domain = RunningDomain(self._connection, handle, made.name, made.console)
-        try:
-            runner = self._log_in(domain, port)
-            try:
-                yield Started(domain, runner)
-            finally:
-                runner.close()
-        finally:
-            domain.destroy()
+    ) -> GuestSpec:
+        host, files = self._host, self._host.guest_files
+        # An emulated guest that runs on more than one CPU crashes, and crashes its host (docs/lab.md). It gets the last
+        # CPU, because the first one handles most of the host's interrupts. QEMU's other threads get the other CPUs.
+        # Otherwise, the iothreads run on the vCPU's CPU most of the time.
+        emulated = bool(host.spec.simulated) or host.lab_kind == "emulated"
+        return GuestSpec(
+            name=made.name,
+            uuid=made.uuid,
+            run_id=run_id,
+            accel=host.acceleration.accel,
+            kernel=options.kernel or files.kernel,
+            initramfs=options.initramfs or files.initramfs,
+            ssh_port=0,
+            console=made.console,
+            disks=tuple(disks),
+            vcpus=vcpus_for(host.facts, [disk.attach for disk in disks], options),
+            options=options,
+            sockets=sockets,
+            pinned_cpu=int(host.facts["cpus"] or 1) - 1 if emulated else None,
+        )
 
     def layouts(
         self, log: CreationLog, disks: Sequence[AnyDisk], modes: Sequence[Mode], *, span: int
@@ -197,11 +202,6 @@ class LibvirtHypervisor(LibvirtRemover):
         number = len(mode.volumes)
         return no_memory(number, mode.guest, self._host) or self._no_guest(mode.guest, mode.attach, versions)
 
-    @property
-    def _is_emulated(self) -> bool:
-        """Whether the host is the embedded lab, or its CPU is emulated."""
-        return bool(self._host.spec.simulated) or self._host.lab_kind == "emulated"
-
     def _not_built(self, mode: Mode, disk: AnyDisk) -> str | None:
         if not isinstance(disk, DiskByStorage):
             return missing_requirement(mode.layout, self._host.facts)
@@ -228,66 +228,9 @@ class LibvirtHypervisor(LibvirtRemover):
             or wrong_machine(attach, guest)
             or no_room(guest, self._host)
             or file_missing(guest, self._host.runner)
+            or image_missing(guest, self._host.runner)
             or unknown_hardware(self._connection, guest, self._host.acceleration.accel)
         )
-
-    def _create(
-        self,
-        made: Domain,
-        run_id: RunId,
-        disks: Sequence[GuestDisk],
-        options: GuestOptions,
-        sockets: Mapping[str, str],
-    ) -> tuple[Any, int]:
-        """Start the domain with a free port of the host. Returns the domain and the port."""
-        files = self._host.guest_files
-        require_leading_to({disk.source.path: disk.source.writable for disk in disks})
-        for attempt in range(1, _PORT_TRIES + 1):
-            port = random.choice(_PORTS)
-            spec = GuestSpec(
-                name=made.name,
-                uuid=made.uuid,
-                run_id=run_id,
-                accel=self._host.acceleration.accel,
-                kernel=options.kernel or files.kernel,
-                initramfs=options.initramfs or files.initramfs,
-                ssh_port=port,
-                console=made.console,
-                disks=tuple(disks),
-                vcpus=vcpus_for(self._host.facts, [disk.attach for disk in disks], options),
-                options=options,
-                sockets=sockets,
-                # An emulated guest that runs on more than one CPU crashes, and crashes its host (docs/lab.md). It gets
-                # the last CPU, because the first one handles most of the host's interrupts. QEMU's other threads get
-                # the other CPUs. Otherwise, the iothreads run on the vCPU's CPU most of the time.
-                pinned_cpu=int(self._host.facts["cpus"] or 1) - 1 if self._is_emulated else None,
-            )
-            create = partial(self._connection.handle.createXML, domain_xml(spec), libvirt.VIR_DOMAIN_START_AUTODESTROY)
-            hint = f"see {qemu_log(made.name)} there"
-            try:
-                return self._connection.call("start the guest", create, deadline=CREATE_SECONDS, hint=hint), port
-            except Refused as error:
-                if _PORT_TAKEN not in error.message or attempt == _PORT_TRIES:
-                    raise
-        raise AssertionError("unreachable: the last attempt returns or raises")
-
-    def _log_in(self, domain: RunningDomain, port: int) -> SshRunner:
-        host = self._host
-        target = SshTarget("127.0.0.1", port, "root", host.guest_files.key, host.guest_files.host_key)
-
-        def require_booting(_cause: str) -> None:
-            if not domain.is_running():
-                raise ended_while_booting(host.runner, host.name, domain.console, qemu_log(domain.name))
-
-        hint = f"its console is in {domain.console} on {host.name}"
-        with logging_in(f"host {host.name}: the guest", hint=hint, last_words=lambda: domain.last_words(host.runner)):
-            return SshRunner.connect_when_up(
-                target,
-                name=f"guest on {host.name}",
-                via=host.ssh,
-                deadline=BOOT_SECONDS[host.acceleration.accel],
-                on_wait=require_booting,
-            )
 
 
 class LibvirtBackend:

@@ -1,4 +1,4 @@
-"""Whether a host's QEMU has the requested machine type and CPU model, as libvirt reports it."""
+"""Whether a host's QEMU has the requested machine type, firmware and CPU model, as libvirt reports it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from harness.untrusted import reading
 
 
 def unknown_hardware(connection: Connection, guest: GuestOptions, accel: str) -> str | None:
-    """Why QEMU on the host cannot have the requested machine type or CPU model, with the remedy; None if it can."""
-    if guest.machine is None and guest.emulator is None and (guest.cpu is None or guest.cpu in CPU_MODES):
+    """Why QEMU on the host lacks the requested machine type, firmware or CPU model, with the remedy; else None."""
+    any_cpu = guest.cpu is None or guest.cpu in CPU_MODES
+    if guest.machine is None and guest.emulator is None and guest.firmware != "uefi" and any_cpu:
         return None
     kind = "kvm" if accel == "kvm" else "qemu"
     look = partial(connection.handle.getDomainCapabilities, guest.emulator, "x86_64", guest.machine, kind, 0)
@@ -25,8 +26,17 @@ def unknown_hardware(connection: Connection, guest: GuestOptions, accel: str) ->
             command = f"virsh domcapabilities --emulatorbin {guest.emulator}"
             return f'emulator = "{guest.emulator}": {error.message}; see `{command}` there'
         return f"{error.message}; `virsh capabilities` on {connection.host} lists the machine types"
-    with reading(f"host {connection.host}: libvirt's list of CPU models", GuestError):
-        return _unknown_model(ET.fromstring(found), guest, connection.host)
+    with reading(f"host {connection.host}: libvirt's list of firmware and CPU models", GuestError):
+        capabilities = ET.fromstring(found)
+        return _no_firmware(capabilities, guest, connection.host) or _unknown_model(
+            capabilities, guest, connection.host
+        )
+
+
+def _no_firmware(found: ET.Element, guest: GuestOptions, host: str) -> str | None:
+    if guest.firmware != "uefi" or "efi" in {value.text for value in found.iterfind("os/enum[@name='firmware']/value")}:
+        return None
+    return f'firmware = "uefi": libvirt finds no UEFI for QEMU on {host}: apt-get install ovmf'
 
 
 def _unknown_model(found: ET.Element, guest: GuestOptions, host: str) -> str | None:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from xml.etree import ElementTree as ET
 
 from harness.guest.libvirt.addresses import NETWORK_SLOT, MachineType, RootBus
-from harness.guest.libvirt.disks import DomainDisks, machine_for
+from harness.guest.libvirt.disks import NOTHING_TAKEN, DomainDisks, machine_for
 from harness.guest.libvirt.placing import add_cpu, add_memory_backing, add_numa, add_pins, add_polling
+from harness.guest.libvirt.system_disk import SystemFiles, add_firmware, add_system
 from harness.guest.protocol import GuestDisk
 from harness.model.guest import ANY_GUEST, GUEST_MEMORY, GuestOptions
 
@@ -53,6 +54,8 @@ class GuestSpec:
     options: GuestOptions = ANY_GUEST
     sockets: Mapping[str, str] = field(default_factory=dict)
     """The socket of each disk that a storage daemon serves, by the disk's name."""
+    system: SystemFiles | None = None
+    """What it boots from instead of kernel and initramfs."""
 
 
 def domain_xml(spec: GuestSpec) -> str:
@@ -71,11 +74,7 @@ def domain_xml(spec: GuestSpec) -> str:
     tune = ET.SubElement(domain, "cputune")
     add_numa(domain, spec.options)
     machine = machine_for(spec.disks, spec.options)
-    system = ET.SubElement(domain, "os")
-    _text(system, "type", "hvm", arch="x86_64", machine=spec.options.machine or machine)
-    _text(system, "kernel", spec.kernel)
-    _text(system, "initrd", spec.initramfs)
-    _text(system, "cmdline", " ".join((*_COMMAND_LINE, f"virt_overhead.ip={GUEST_ADDRESS}")))
+    _system(domain, spec, machine)
     features = ET.SubElement(domain, "features")
     ET.SubElement(features, "acpi")
     ET.SubElement(features, "apic")
@@ -85,7 +84,8 @@ def domain_xml(spec: GuestSpec) -> str:
     bus = RootBus()
     ET.SubElement(devices, "controller", type="usb", model="none")
     bus.place(ET.SubElement(devices, "controller", type="virtio-serial", index="0"))
-    disks = DomainDisks(devices, bus, machine)
+    taken = NOTHING_TAKEN if spec.system is None else add_system(devices, bus, spec.system)
+    disks = DomainDisks(devices, bus, machine, taken)
     users = Counter(disk.source.path for disk in spec.disks)
     for disk in spec.disks:
         shared = disk.shared or users[disk.source.path] > 1
@@ -109,6 +109,18 @@ def domain_xml(spec: GuestSpec) -> str:
     _override(domain, disks.overrides)
     ET.indent(domain)
     return ET.tostring(domain, encoding="unicode")
+
+
+def _system(domain: ET.Element, spec: GuestSpec, machine: MachineType) -> None:
+    """What it boots."""
+    system = ET.SubElement(domain, "os")
+    _text(system, "type", "hvm", arch="x86_64", machine=spec.options.machine or machine)
+    if spec.system is not None:
+        add_firmware(system, spec.system)
+    else:
+        _text(system, "kernel", spec.kernel)
+        _text(system, "initrd", spec.initramfs)
+        _text(system, "cmdline", " ".join((*_COMMAND_LINE, f"virt_overhead.ip={GUEST_ADDRESS}")))
 
 
 def _devices(domain: ET.Element, options: GuestOptions) -> ET.Element:

@@ -13,6 +13,7 @@ from harness.guest.libvirt.connection import Connection
 from harness.guest.libvirt.monitor import ask, of_device
 from harness.guest.libvirt.process import QemuProcess, read_process
 from harness.guest.libvirt.size import GuestSize, read_size
+from harness.guest.libvirt.system_disk import read_system
 from harness.guest.pci import PciDisk
 from harness.lab.transport.base import Runner
 from harness.model.effective import Effective
@@ -40,7 +41,7 @@ class Running:
     @property
     def program(self) -> Effective:
         """The program that runs the guest, and what it boots."""
-        return self.process.files.merged(Effective(qemu_version=self.version))
+        return self.process.files.merged(Effective(qemu_version=self.version)).merged(read_system(self.live))
 
 
 def running(connection: Connection, domain: Any, host: Runner) -> Running:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from harness.doctor.findings import Finding
@@ -41,6 +40,7 @@ from harness.guest.proxmox.vm import (
     unplaced,
 )
 from harness.guest.qemu_process import qemu_threads
+from harness.image.keys import public_key
 from harness.lab.created import CreationLog, Entry, Removal
 from harness.lab.hosts import Host, ReachedHost
 from harness.lab.inventory import AnyDisk, DiskById, HostSpec
@@ -236,7 +236,7 @@ class ProxmoxHypervisor(ProxmoxRemover):
             self._together.having(machine.vmid, rules),
             Stores(client, log, vm).of_clone(machine.config()),
         ):
-            public = Path(f"{self._host.guest_files.key}.pub").read_text(encoding="utf-8").strip()
+            public = public_key(self._host.guest_files.key)
             template = VirtualMachine(client, rules.template).config()
             settings = self._supported(lambda: clone_parameters(rules, template, vcpus, public))
             machine.set({"tags": marks(log.run_id, vm.token)["tags"], **settings})

@@ -104,6 +104,13 @@ def unplaced(guest: GuestOptions) -> str | None:
 
 
 def _own_files(guest: GuestOptions) -> str | None:
+    if guest.image is not None:
+        return (
+            f'image = "{guest.image}": guests on Proxmox VE are clones of a template: leave out image, make a template '
+            "of it (docs/own-image.md), and set template in the lab file"
+        )
+    if guest.fio is not None:
+        return f'fio = "{guest.fio}": on Proxmox VE, install fio in the template: leave out fio'
     for name, path in guest.files.items():
         what = "starts its own QEMU" if name == "emulator" else "boots the kernel of the guest's own image"
         return (

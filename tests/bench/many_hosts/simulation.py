@@ -48,6 +48,7 @@ class SimulatedGuest:
     threads: VmThreads | None = None
     boot_seconds: float = 0.0
     windows: bool = False
+    fio: str = "fio"
     evidence: Mapping[str, str] = field(default_factory=lambda: {"hypervisor": "KVM", "fio": FIO})
 
     def device(self, disk: str) -> str:

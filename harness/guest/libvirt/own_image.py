@@ -1,0 +1,106 @@
+"""Guests from a disk image on the host, which is never written to: its layer, and the data for cloud-init."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import ClassVar, Literal
+
+from harness.errors import GuestError, HostError, Unsupported
+from harness.guest.cloud_init import HostKey, user_data
+from harness.guest.libvirt.system_disk import SystemFiles
+from harness.lab.created import CreationLog, HostThing
+from harness.lab.paths import STATE_DIRECTORY
+from harness.lab.transport.base import Runner
+from harness.model.guest import GuestOptions
+from harness.untrusted import parse_json
+
+_GUESTS = f"{STATE_DIRECTORY}/guests"
+_FORMATS = ("qcow2", "raw")
+_SEED = "seed"
+_NO_PROGRAM, _NO_FAT = 3, 4
+
+_LOOK = rf"""
+command -v qemu-img >/dev/null || exit {_NO_PROGRAM}
+qemu-img --help | grep -qw vvfat || exit {_NO_FAT}
+exec qemu-img info --force-share --output=json "$1"
+"""
+
+# $1: a new directory, $2: the image, $3: its format, $4: how qemu-img reads the directory `seed` as a disk. Standard
+# input: the user data. The guest's host key is in it, so only root may read it, and QEMU's user, to whom libvirt gives
+# the files. This user must be able to enter the directory.
+_MAKE = r"""
+mkdir -p "${1%/*}" && mkdir -m 0711 "$1" && umask 077 && mkdir "$1/seed" && cd "$1" || exit
+cat >seed/user-data && printf 'instance-id: %s\n' "${1##*/}" >seed/meta-data &&
+    qemu-img convert -O raw "$4" seed.img && rm -r seed &&
+    qemu-img create -q -f qcow2 -b "$2" -F "$3" system.qcow2
+"""
+
+
+class GuestSystemFiles(HostThing):
+    """The directory with what a guest of a disk image boots from. Its name is known to nobody else."""
+
+    kind: Literal["guest-system"] = "guest-system"
+    directory: str
+
+    removal: ClassVar[str] = r"""
+[ -d "$1" ] || { echo absent; exit 0; }
+cd "$1" && rm -rf seed && rm -f seed.img system.qcow2 variables.fd && cd / || exit
+rmdir "$1" 2>/dev/null && echo removed || echo "foreign: $1 has files of others"
+"""
+
+    @property
+    def words(self) -> str:
+        return f"the system of a guest in {self.directory}"
+
+    def arguments(self) -> Sequence[str]:
+        return [self.directory]
+
+
+def image_missing(options: GuestOptions, runner: Runner) -> str | None:
+    """Why the host cannot boot guests from the requested image, with the remedy; None if it can or need not."""
+    if options.image is None:
+        return None
+    try:
+        image_format(runner, options.image)
+    except Unsupported as error:
+        return error.message
+    return None
+
+
+def image_format(runner: Runner, image: str) -> str:
+    """The format of the image on the host. Raises Unsupported, with the remedy, if guests cannot be booted from it."""
+    done = runner.run(["sh", "-c", _LOOK, "sh", image], deadline=60, check=False)
+    why = {
+        _NO_PROGRAM: "qemu-img is not installed there, which makes the guest's disks: apt-get install qemu-utils",
+        _NO_FAT: "qemu-img there cannot make a FAT disk for cloud-init (vvfat): measure on a host whose QEMU has it, "
+        "such as Debian's, Ubuntu's or Fedora's",
+    }.get(done.status)
+    if why is None and done.status != 0:
+        why = f"qemu-img cannot read it: {done.stderr.strip() or 'it gave no reason'}: correct the path, or the image"
+    if why is None:
+        found = parse_json(done.stdout, f"{runner.name}: qemu-img about {image}", HostError)
+        format_name = found.get("format") if isinstance(found, dict) else None
+        if format_name in _FORMATS:
+            return str(format_name)
+        why = f"its format is {format_name}: convert it with qemu-img convert -O qcow2"
+    raise Unsupported(f'image = "{image}": {why}')
+
+
+@contextmanager
+def system_files(
+    log: CreationLog, options: GuestOptions, authorized_key: str, host_key: HostKey
+) -> Iterator[SystemFiles]:
+    """What a new guest of the requested image boots from. It is removed at the end. Raises Unsupported, HostError."""
+    if options.image is None:
+        raise GuestError("no image is requested for this guest")
+    found = image_format(log.runner, options.image)
+    files = SystemFiles(f"{_GUESTS}/{uuid.uuid4()}", options.firmware or "bios")
+    # QEMU shows a directory as a FAT disk. cloud-init looks for this label.
+    seed = {"driver": "vvfat", "dir": _SEED, "floppy": True, "label": "cidata"}
+    with log.making_here(GuestSystemFiles(directory=files.directory)):
+        make = ["sh", "-c", _MAKE, "sh", files.directory, options.image, found, f"json:{json.dumps(seed)}"]
+        log.runner.run(make, stdin=user_data(authorized_key, host_key), deadline=120)
+        yield files

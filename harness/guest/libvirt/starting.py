@@ -1,0 +1,118 @@
+"""Starts a domain and logs in to it: a guest from virt-overhead's guest image, or from a disk image of others."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import libvirt
+
+from harness.errors import Unsupported
+from harness.events import Events
+from harness.guest.booting import Started, logging_in
+from harness.guest.cloud_init import HostKey, install_fio, wait_until_set_up
+from harness.guest.inside import look_inside_linux
+from harness.guest.libvirt.connection import Connection, Refused
+from harness.guest.libvirt.domain import GuestSpec, domain_xml
+from harness.guest.libvirt.last_words import ended_while_booting, qemu_log
+from harness.guest.libvirt.own_image import system_files
+from harness.guest.libvirt.running import RunningDomain
+from harness.image.keys import new_key, public_key
+from harness.lab.created import CreationLog
+from harness.lab.guard import require_leading_to
+from harness.lab.hosts import Host
+from harness.lab.transport.ssh import SshRunner, SshTarget
+from harness.model.guest import INSTALL, INSTALLED_FIO
+
+BOOT_SECONDS = {"kvm": 60.0, "tcg": 180.0}
+IMAGE_BOOT_SECONDS = {"kvm": 240.0, "tcg": 900.0}
+"""The same for a disk image: cloud-init prepares the system before its SSH server starts."""
+CREATE_SECONDS = 120.0
+_PORTS = range(20000, 30000)
+_PORT_TRIES = 5
+_PORT_TAKEN = "host forwarding"
+
+
+@contextmanager
+def started(host: Host, connection: Connection, spec: GuestSpec) -> Iterator[Started[RunningDomain]]:
+    """A guest from the guest image, or from the kernel and initramfs that are requested. It ends with the block.
+
+    Raises HostError or GuestError if it does not start or does not answer.
+    """
+    with _logged_in(host, connection, spec, host.guest_files.host_key, BOOT_SECONDS) as (domain, runner):
+        yield Started(domain, runner, fio=spec.options.fio or "fio")
+
+
+@contextmanager
+def started_from_image(
+    host: Host, connection: Connection, spec: GuestSpec, *, log: CreationLog, events: Events
+) -> Iterator[Started[RunningDomain]]:
+    """A guest from the requested disk image, when cloud-init is done. It ends with the block, and its layer is removed.
+
+    Raises Unsupported, with the remedy, if its system lacks what measuring needs, and errors as `started`.
+    """
+    key = HostKey(*new_key())
+    options = spec.options
+    with ExitStack() as stack:
+        files = stack.enter_context(system_files(log, options, public_key(host.guest_files.key), key))
+        spec = replace(spec, system=files)
+        login = _logged_in(host, connection, spec, key.public, IMAGE_BOOT_SECONDS)
+        domain, runner = stack.enter_context(login)
+        wait_until_set_up(runner, events)
+        fio = options.fio or "fio"
+        if fio == INSTALL:
+            install_fio(runner, host.guest_files.fio)
+            fio = INSTALLED_FIO
+        attached = {disk.name: disk.attach for disk in spec.disks}
+        if why := look_inside_linux(runner, fio).first_lacking(f"the guest of {options.image}", attached):
+            raise Unsupported(f"host {host.name}: {why}")
+        yield Started(domain, runner, fio=fio)
+
+
+@contextmanager
+def _logged_in(
+    host: Host, connection: Connection, spec: GuestSpec, host_key: str, seconds: dict[str, float]
+) -> Iterator[tuple[RunningDomain, SshRunner]]:
+    handle, port = _create(connection, spec)
+    domain = RunningDomain(connection, handle, spec.name, spec.console)
+    try:
+        target = SshTarget("127.0.0.1", port, "root", host.guest_files.key, host_key)
+        runner = _log_in(host, domain, target, seconds[host.acceleration.accel])
+        try:
+            yield domain, runner
+        finally:
+            runner.close()
+    finally:
+        domain.destroy()
+
+
+def _create(connection: Connection, spec: GuestSpec) -> tuple[Any, int]:
+    """Start the domain with a free port of the host. Returns the domain and the port."""
+    require_leading_to({disk.source.path: disk.source.writable for disk in spec.disks})
+    for attempt in range(1, _PORT_TRIES + 1):
+        port = random.choice(_PORTS)
+        xml = domain_xml(replace(spec, ssh_port=port))
+        create = partial(connection.handle.createXML, xml, libvirt.VIR_DOMAIN_START_AUTODESTROY)
+        hint = f"see {qemu_log(spec.name)} there"
+        try:
+            return connection.call("start the guest", create, deadline=CREATE_SECONDS, hint=hint), port
+        except Refused as error:
+            if _PORT_TAKEN not in error.message or attempt == _PORT_TRIES:
+                raise
+    raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+def _log_in(host: Host, domain: RunningDomain, target: SshTarget, seconds: float) -> SshRunner:
+    def require_booting(_cause: str) -> None:
+        if not domain.is_running():
+            raise ended_while_booting(host.runner, host.name, domain.console, qemu_log(domain.name))
+
+    hint = f"its console is in {domain.console} on {host.name}"
+    with logging_in(f"host {host.name}: the guest", hint=hint, last_words=lambda: domain.last_words(host.runner)):
+        return SshRunner.connect_when_up(
+            target, name=f"guest on {host.name}", via=host.ssh, deadline=seconds, on_wait=require_booting
+        )
