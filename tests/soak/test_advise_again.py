@@ -26,7 +26,7 @@ __all__ = ["host"]
 
 # So slow that the disk decides the figures and not the emulated CPU, whose speed varies from slice to slice. AHCI has
 # at most 32 requests at the disk, half as many as the others.
-DISK = NullBlkDisk("advised", 8 << 30, completion_ns=80_000_000, queue_depth=64)
+DISK = NullBlkDisk("advised", 8 << 30, completion_ns=40_000_000, queue_depth=64)
 SEEDS = 10
 LEAST_INSIDE = 9
 SCENARIO = """
