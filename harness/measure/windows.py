@@ -27,11 +27,12 @@ from harness.untrusted import finite, reading
 
 _DEADLINE = 30.0
 _NO_SYNC = ("0", "none")
-_DISK = re.compile(r"\\\\\.\\PhysicalDrive[0-9]{1,4}")
+_DISK = re.compile(r"\\\\\.\\PhysicalDrive([0-9]{1,4})")
 
 # $given: a line of starts TIME:PROCESSES with the time in seconds of QueryPerformanceCounter, then fio's job file.
 # Each process of a job has an instance of the job's pipe. The pipes stay open, because a line that nobody has read yet
 # must not be lost. Windows wakes a program up only every 15.6 ms, so the script does not sleep shortly before a start.
+# $args: the numbers of the disks in the job file. The disks of the run are offline, so fio never uses another one.
 _PACE = r"""
 param($given, $token)
 $starts, $jobs = $given -split "`n", 2
@@ -48,6 +49,10 @@ $pipes = New-Object Collections.ArrayList
 $fio = $null
 try {
     Set-Content -Path (Join-Path $directory 'pid') -Value $PID
+    foreach ($number in $args) {
+        $disk = Get-Disk -Number $number
+        if (-not $disk.IsOffline -or $disk.IsBoot -or $disk.IsSystem) { throw "disk $number is in use: not offline" }
+    }
     [IO.File]::WriteAllText((Join-Path $directory 'jobs.fio'), $jobs)
     $number = 0
     foreach ($start in -split $starts) {
@@ -147,7 +152,8 @@ class WindowsPacing:
         return f"{' '.join(starts)}\n{job_file}"
 
     def run(self, run: Callable[..., Completed], job_file: str, *, deadline: float) -> Completed:
-        return run(self.argv, stdin=self.stdin(job_file), deadline=deadline, check=False)
+        numbers = sorted({each[1] for each in _DISK.finditer(job_file)})
+        return run((*self.argv, *numbers), stdin=self.stdin(job_file), deadline=deadline, check=False)
 
     def stop(self, runner: Runner) -> None:
         runner.run((PROGRAM, _STOP, self.token), deadline=_DEADLINE, check=False)
@@ -159,8 +165,8 @@ class Windows:
     engine = "windowsaio"
     # fio's clock_gettime knows only the time of day and this one there, CLOCK_MONOTONIC.
     start_clock = 1
-    # The start of PowerShell. Not measured: a guess that the first timetable needs.
-    startup = 2.0
+    # The start of PowerShell and of Get-Disk. Not measured: a guess that the first timetable needs.
+    startup = 4.0
     disk_util = False
 
     def filename(self, path: str) -> str:

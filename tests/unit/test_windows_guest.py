@@ -352,6 +352,9 @@ def test_slices_alternate_between_the_host_and_windows_each_at_its_time(
     assert [each.overlap for each in found] == [None, None]
     assert all(then - before > READ.seconds for before, then in pairwise(starts))
     assert "ioengine=windowsaio" in server.jobs[0]
+    # The script refuses a disk that is not offline.
+    assert server.asked[0][0] == "PACE"
+    assert server.asked[0][2:] == ("2",)
     assert ran.at.platform(GUEST) is WINDOWS
     assert ran.at.platform(HOST) == LINUX
 
