@@ -79,6 +79,14 @@ class ArmBlocks:
         return f"{signed_percent(drift.point)} {percent_interval(drift)}".rstrip() if drift else percent(None)
 
     @property
+    def rounds(self) -> tuple[tuple[float, float], ...]:
+        """Where each round has its first and its last block; without rounds of a single block."""
+        found: dict[int, list[float]] = {}
+        for block in self.blocks:
+            found.setdefault(block.round, []).append(block.at)
+        return tuple((own[0], own[-1]) for own in found.values() if own[0] < own[-1])
+
+    @property
     def boots(self) -> tuple[float, ...]:
         """Where a boot of the guest begins, but for the first."""
         pairs = zip(self.blocks, self.blocks[1:], strict=False)

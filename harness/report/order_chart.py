@@ -9,17 +9,18 @@ import plotly.graph_objects as go
 from harness.report.arms import look_of
 from harness.report.axes import in_rows
 from harness.report.order import ArmBlocks
-from harness.report.theme import HOST
+from harness.report.theme import HOST, translucent
 
 _ROW = 34
 """The height of a row in pixels."""
+_WHOLE_HEIGHT = {"y0": 0, "y1": 1, "yref": "paper", "layer": "below"}
 _LEAST, _MOST = 0.02, 1.0  # of the scale
 
 
 def order_chart(found: Sequence[ArmBlocks], modes: Sequence[str]) -> go.Figure:
     """Each arm's values in a row around their mean. All rows have the same scale, in percent of their mean.
 
-    Dotted vertical lines are boots of the guest. Only with at least one arm.
+    Rounds are shaded. Dotted vertical lines are boots of the guest. Only with at least one arm.
     """
     reach = min(max(_LEAST, *(each.furthest for each in found)), _MOST) * 1.15
     figure = go.Figure()
@@ -46,10 +47,13 @@ def order_chart(found: Sequence[ArmBlocks], modes: Sequence[str]) -> go.Figure:
         ranges=[(each.shown_mean * (1 - reach), each.shown_mean * (1 + reach)) for each in found],
         height=_ROW,
     )
-    for at in max(found, key=lambda each: len(each.blocks)).boots:
+    most = max(found, key=lambda each: len(each.blocks))
+    for first, last in most.rounds:
         figure.add_shape(
-            type="line", x0=at, x1=at, y0=0, y1=1, yref="paper", line={"dash": "dot", "width": 1, "color": HOST}
+            type="rect", x0=first, x1=last, **_WHOLE_HEIGHT, fillcolor=translucent(HOST, 0.1), line={"width": 0}
         )
+    for at in most.boots:
+        figure.add_shape(type="line", x0=at, x1=at, **_WHOLE_HEIGHT, line={"dash": "dot", "width": 1, "color": HOST})
     time = "minutes" if all(each.timed for each in found) else "block"
     figure.update_xaxes(
         title=f"{time} (rows: \N{PLUS-MINUS SIGN}{reach * 100:.3g} %)",

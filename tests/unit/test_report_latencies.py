@@ -11,6 +11,7 @@ import pytest
 from harness.analysis import Calls, LatencyHistogram
 from harness.model.variant import Variant
 from harness.report.axes import log_axis
+from harness.report.figures import Figures, figures
 from harness.report.latencies import distributions, latency_view
 from harness.report.model import WorkloadView, report_view
 from harness.report.order import arm_blocks, blocks_by_depth, order_sentence
@@ -28,12 +29,21 @@ def run() -> Run:
 
 
 @pytest.fixture(scope="module")
+def drawn(run: Run) -> Figures:
+    return charts(run)
+
+
+@pytest.fixture(scope="module")
 def shown(run: Run) -> Page:
     return page(run)
 
 
-def figure(found: Page, name: str, depth: int | None = None) -> Any:
-    document = found.json("figures")[f"disk1-w1-{name}"]
+def charts(run: Run) -> Figures:
+    return figures(report_view(run))
+
+
+def figure(found: Figures, name: str, depth: int | None = None) -> Any:
+    document = found[f"disk1-w1-{name}"]
     return document["depths"][str(depth)] if depth is not None else document
 
 
@@ -73,9 +83,9 @@ def test_a_cell_has_the_ios_of_every_arm_that_its_blocks_counted(run: Run) -> No
 # --- distributions ---
 
 
-def test_every_arm_has_a_curve_of_percentiles_up_to_its_last_ten_ios(run: Run, shown: Page) -> None:
-    drawn = figure(shown, "percentiles-ios", 32)["data"]
-    curves = {trace["name"]: trace for trace in drawn if trace["mode"] == "lines"}
+def test_every_arm_has_a_curve_of_percentiles_up_to_its_last_ten_ios(run: Run, drawn: Figures) -> None:
+    traces = figure(drawn, "percentiles-ios", 32)["data"]
+    curves = {trace["name"]: trace for trace in traces if trace["mode"] == "lines"}
     assert list(curves) == ARMS
     for arm in ("twin", "guest"):
         trace = curves[f"{arm} lvm"]
@@ -85,10 +95,10 @@ def test_every_arm_has_a_curve_of_percentiles_up_to_its_last_ten_ios(run: Run, s
     assert curves["twin lvm"]["line"]["dash"] == "dash"
 
 
-def test_the_markers_are_the_percentiles_of_the_tables_with_their_intervals(run: Run, shown: Page) -> None:
+def test_the_markers_are_the_percentiles_of_the_tables_with_their_intervals(run: Run, drawn: Figures) -> None:
     (marks,) = [
         trace
-        for trace in figure(shown, "percentiles-ios", 32)["data"]
+        for trace in figure(drawn, "percentiles-ios", 32)["data"]
         if trace["name"] == "guest lvm" and trace["mode"] == "markers"
     ]
     assert marks["x"] == pytest.approx([0.301, 2, 3], abs=0.001)
@@ -99,21 +109,21 @@ def test_the_markers_are_the_percentiles_of_the_tables_with_their_intervals(run:
         assert reach == pytest.approx((pooled.high - pooled.low) * 1e6, rel=1e-2, abs=1e-2)
 
 
-def test_the_axis_of_shares_is_logarithmic_towards_100_percent(shown: Page) -> None:
-    axis = figure(shown, "percentiles-ios", 32)["layout"]["xaxis"]
+def test_the_axis_of_shares_is_logarithmic_towards_100_percent(drawn: Figures) -> None:
+    axis = figure(drawn, "percentiles-ios", 32)["layout"]["xaxis"]
     assert axis["ticktext"][:5] == ["0", "50", "90", "99", "99.9"]
     assert axis["tickvals"][:5] == pytest.approx([0, 0.301, 1, 2, 3], abs=0.001)
 
 
-def test_each_row_of_the_histogram_has_all_ios_of_its_arm(shown: Page) -> None:
-    drawn = figure(shown, "histogram-ios", 32)
-    assert [trace["name"] for trace in drawn["data"]] == ARMS
-    for trace in drawn["data"]:
+def test_each_row_of_the_histogram_has_all_ios_of_its_arm(drawn: Figures) -> None:
+    rows_of = figure(drawn, "histogram-ios", 32)
+    assert [trace["name"] for trace in rows_of["data"]] == ARMS
+    for trace in rows_of["data"]:
         widths = [math.log2(high / low) for low, high in zip(trace["x"], trace["x"][1:], strict=False)]
         shares = [share * width for share, width in zip(trace["y"], widths, strict=False)]
         assert sum(shares) == pytest.approx(100, rel=0.02)
         assert trace["y"][-1] == 0
-    rows = [drawn["layout"][trace["yaxis"].replace("y", "yaxis")] for trace in drawn["data"]]
+    rows = [rows_of["layout"][trace["yaxis"].replace("y", "yaxis")] for trace in rows_of["data"]]
     assert [row["ticktext"] for row in rows] == [[arm] for arm in ARMS]
     assert rows[0]["domain"][0] >= rows[1]["domain"][1]
 
@@ -122,7 +132,7 @@ def test_bins_of_different_width_are_comparable(run: Run) -> None:
     # The same number of I/Os in two neighbouring bins, of which the second is as wide on the logarithmic axis.
     own = LatencyHistogram(1, {1024: 50, 2048: 50})
     cells = changed(run, histograms={"ios": {"host": own}})
-    (trace,) = figure(page(cells), "histogram-ios", 1)["data"]
+    (trace,) = figure(charts(cells), "histogram-ios", 1)["data"]
     assert (trace["x"], trace["y"]) == ([1.024, 2.048, 4.096], [50, 50, 0])
 
 
@@ -132,7 +142,7 @@ def test_fdatasync_has_charts_of_its_own(run: Run) -> None:
     found = page(
         replace(run, cells=tuple(replace(each, histograms=slow) if each == cell else each for each in run.cells))
     )
-    assert [trace["name"] for trace in figure(found, "histogram-syncs", 32)["data"]] == ["guest lvm"]
+    assert [trace["name"] for trace in figure(found.json("figures"), "histogram-syncs", 32)["data"]] == ["guest lvm"]
     assert "Latency of fdatasync that a share of the calls does not exceed" in found.text
     assert "table of latencies of fdatasync" in found.text
 
@@ -164,12 +174,12 @@ def test_the_table_of_latencies_has_the_figures_of_the_charts(run: Run, shown: P
 # --- latency over load ---
 
 
-def test_latency_over_load_has_host_and_guests_with_mean_and_p99(run: Run, shown: Page) -> None:
-    drawn = {trace["name"]: trace for trace in figure(shown, "load")["data"]}
-    assert set(drawn) == {f"{arm}, {what}" for arm in ARMS if arm != "twin lvm" for what in ("mean", "p99")}
-    mean = drawn["guest lvm, mean"]
+def test_latency_over_load_has_host_and_guests_with_mean_and_p99(run: Run, drawn: Figures) -> None:
+    traces = {trace["name"]: trace for trace in figure(drawn, "load")["data"]}
+    assert set(traces) == {f"{arm}, {what}" for arm in ARMS if arm != "twin lvm" for what in ("mean", "p99")}
+    mean = traces["guest lvm, mean"]
     assert mean["text"] == ["1", "32"]
-    assert drawn["guest lvm, p99"]["line"]["dash"] == "dot"
+    assert traces["guest lvm, p99"]["line"]["dash"] == "dot"
     for depth, x, y in zip((1, 32), mean["x"], mean["y"], strict=True):
         cell = next(each for each in workload(run).cells if (each.mode, each.iodepth) == ("lvm", depth))
         throughput, latency = cell.mean(cell.throughput, "guest"), cell.mean(cell.latency, "guest")
@@ -187,8 +197,8 @@ def test_a_guest_that_is_faster_than_its_host_has_no_curve() -> None:
 
 def test_one_depth_and_a_fixed_rate_have_no_latency_over_load() -> None:
     rated = synthetic_run(modes=MODES, workloads=["randread-4k-i500"])
-    for found in (page(one_depth()), page(rated)):
-        assert not [name for name in found.json("figures") if name.endswith("-load")]
+    for found in (charts(one_depth()), charts(rated)):
+        assert not [name for name in found if name.endswith("-load")]
 
 
 # --- one depth ---
@@ -196,7 +206,7 @@ def test_one_depth_and_a_fixed_rate_have_no_latency_over_load() -> None:
 
 def test_one_depth_has_a_dot_with_its_interval_for_each_arm() -> None:
     found = page(one_depth())
-    dots = {trace["name"]: trace for trace in figure(found, "throughput")["data"]}
+    dots = {trace["name"]: trace for trace in figure(found.json("figures"), "throughput")["data"]}
     assert set(ARMS) <= set(dots)
     assert all(dots[arm]["y"] == [arm] for arm in ARMS)
     assert all(dots[arm]["error_x"]["array"][0] > 0 for arm in ARMS)
@@ -207,13 +217,13 @@ def test_one_depth_has_a_dot_with_its_interval_for_each_arm() -> None:
 # --- axes ---
 
 
-def test_a_reader_may_choose_linear_and_logarithmic_axes(shown: Page) -> None:
-    layout = figure(shown, "throughput")["layout"]
+def test_a_reader_may_choose_linear_and_logarithmic_axes(drawn: Figures) -> None:
+    layout = figure(drawn, "throughput")["layout"]
     scales = layout["meta"]["scales"]["yaxis"]
     assert layout["yaxis"]["range"] == scales["linear"]["range"]
     assert scales["log"]["type"] == "log"
-    assert figure(shown, "latency")["layout"]["yaxis"]["type"] == "log"
-    assert set(figure(shown, "load")["layout"]["meta"]["scales"]) == {"xaxis", "yaxis"}
+    assert figure(drawn, "latency")["layout"]["yaxis"]["type"] == "log"
+    assert set(figure(drawn, "load")["layout"]["meta"]["scales"]) == {"xaxis", "yaxis"}
 
 
 @pytest.mark.parametrize(
@@ -231,14 +241,14 @@ def test_a_logarithmic_axis_has_as_many_ticks_as_fit(values: list[float], most: 
 # --- the order of blocks ---
 
 
-def test_each_block_is_a_dot_at_its_time_in_the_row_of_its_arm(run: Run, shown: Page) -> None:
-    drawn = figure(shown, "order", 32)
-    assert [trace["name"] for trace in drawn["data"]] == ARMS
-    guest = drawn["data"][-1]
+def test_each_block_is_a_dot_at_its_time_in_the_row_of_its_arm(run: Run, drawn: Figures, shown: Page) -> None:
+    order = figure(drawn, "order", 32)
+    assert [trace["name"] for trace in order["data"]] == ARMS
+    guest = order["data"][-1]
     assert guest["y"] == pytest.approx(lvm(run).metrics["iops"].guest, rel=1e-3)
     minutes = [(time - run.run.started) / 60 for time in lvm(run).times]
     assert guest["x"] == pytest.approx(minutes, abs=0.01)
-    low, high = drawn["layout"]["yaxis4"]["range"]
+    low, high = order["layout"]["yaxis4"]["range"]
     assert low < min(guest["y"]) <= max(guest["y"]) < high
     assert low * high > 0
     assert "block by block, order and drift (5 blocks in 5 rounds)" in shown.text
@@ -260,20 +270,30 @@ def test_blocks_of_an_older_run_are_numbered(run: Run) -> None:
     older = changed(run, times=())
     found = arm_blocks([cell for cell in workload(older).cells if cell.iodepth == 1], older.run.started)
     assert [block.at for block in found[0].blocks] == [1, 2, 3, 4, 5]
-    assert figure(page(older), "order", 1)["layout"]["xaxis"]["title"]["text"].startswith("block (rows:")
+    assert figure(charts(older), "order", 1)["layout"]["xaxis"]["title"]["text"].startswith("block (rows:")
 
 
 def test_a_boot_of_the_guest_is_a_dotted_line(run: Run) -> None:
     booted = changed(run, boots=(1, 1, 1, 4, 4))
     by_depth = blocks_by_depth(workload(booted).cells, booted.run.started)
     assert order_sentence(by_depth) == "5 blocks in 5 rounds and 2 boots"
-    (line,) = figure(page(booted), "order", 32)["layout"]["shapes"]
+    (line,) = figure(charts(booted), "order", 32)["layout"]["shapes"]  # rounds of one block are not shaded
     assert line["x0"] == line["x1"] == pytest.approx((lvm(booted).times[3] - booted.run.started) / 60)
+
+
+def test_rounds_of_several_blocks_are_shaded_from_the_first_to_the_last(run: Run) -> None:
+    several = changed(run, rounds=(1, 1, 2, 2, 3), blocks=(1, 2, 1, 2, 1))
+    shaded = figure(charts(several), "order", 32)["layout"]["shapes"]
+    minutes = [(time - run.run.started) / 60 for time in lvm(run).times]
+    assert [(each["x0"], each["x1"]) for each in shaded] == [
+        pytest.approx((minutes[0], minutes[1])),
+        pytest.approx((minutes[2], minutes[3])),
+    ]
 
 
 def test_variants_are_shown_by_their_names() -> None:
     variants = (Variant("fast"), Variant("slow"))
     run = synthetic_run(modes=["host", "lvm"], workloads=["randread-4k"], variants=variants)
-    names = [trace["name"] for trace in figure(page(run), "histogram-ios", 32)["data"]]
+    names = [trace["name"] for trace in figure(charts(run), "histogram-ios", 32)["data"]]
     assert names[0] == "host"
     assert len(set(names)) == len(names)
