@@ -79,14 +79,6 @@ class ArmBlocks:
         return f"{signed_percent(drift.point)} {percent_interval(drift)}".rstrip() if drift else percent(None)
 
     @property
-    def rounds(self) -> tuple[tuple[float, float], ...]:
-        """Where each round has its first and its last block; without rounds of a single block."""
-        found: dict[int, list[float]] = {}
-        for block in self.blocks:
-            found.setdefault(block.round, []).append(block.at)
-        return tuple((own[0], own[-1]) for own in found.values() if own[0] < own[-1])
-
-    @property
     def boots(self) -> tuple[float, ...]:
         """Where a boot of the guest begins, but for the first."""
         pairs = zip(self.blocks, self.blocks[1:], strict=False)
@@ -115,6 +107,15 @@ def blocks_by_depth(cells: Sequence[CellView], started: float) -> dict[int, tupl
     depths = sorted({cell.iodepth for cell in cells})
     found = {depth: arm_blocks([cell for cell in cells if cell.iodepth == depth], started) for depth in depths}
     return {depth: arms for depth, arms in found.items() if arms}
+
+
+def rounds_of(found: Sequence[ArmBlocks]) -> tuple[tuple[float, float], ...]:
+    """Where each round has its first and its last block, over all arms; without rounds in which all began at once."""
+    by_round: dict[int, list[float]] = {}
+    for each in found:
+        for block in each.blocks:
+            by_round.setdefault(block.round, []).append(block.at)
+    return tuple((min(own), max(own)) for _, own in sorted(by_round.items()) if min(own) < max(own))
 
 
 def order_sentence(by_depth: Mapping[int, Sequence[ArmBlocks]]) -> str:

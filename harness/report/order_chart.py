@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from harness.report.arms import look_of
 from harness.report.axes import in_rows
-from harness.report.order import ArmBlocks
+from harness.report.order import ArmBlocks, rounds_of
 from harness.report.theme import HOST, translucent
 
 _ROW = 34
@@ -47,12 +47,11 @@ def order_chart(found: Sequence[ArmBlocks], modes: Sequence[str]) -> go.Figure:
         ranges=[(each.shown_mean * (1 - reach), each.shown_mean * (1 + reach)) for each in found],
         height=_ROW,
     )
-    most = max(found, key=lambda each: len(each.blocks))
-    for first, last in most.rounds:
+    for first, last in rounds_of(found):
         figure.add_shape(
             type="rect", x0=first, x1=last, **_WHOLE_HEIGHT, fillcolor=translucent(HOST, 0.1), line={"width": 0}
         )
-    for at in most.boots:
+    for at in max(found, key=lambda each: len(each.blocks)).boots:
         figure.add_shape(type="line", x0=at, x1=at, **_WHOLE_HEIGHT, line={"dash": "dot", "width": 1, "color": HOST})
     time = "minutes" if all(each.timed for each in found) else "block"
     figure.update_xaxes(

@@ -277,18 +277,23 @@ def test_a_boot_of_the_guest_is_a_dotted_line(run: Run) -> None:
     booted = changed(run, boots=(1, 1, 1, 4, 4))
     by_depth = blocks_by_depth(workload(booted).cells, booted.run.started)
     assert order_sentence(by_depth) == "5 blocks in 5 rounds and 2 boots"
-    (line,) = figure(charts(booted), "order", 32)["layout"]["shapes"]  # rounds of one block are not shaded
+    (line,) = shapes(booted, "line")
     assert line["x0"] == line["x1"] == pytest.approx((lvm(booted).times[3] - booted.run.started) / 60)
 
 
-def test_rounds_of_several_blocks_are_shaded_from_the_first_to_the_last(run: Run) -> None:
+def test_a_round_is_shaded_from_the_first_to_the_last_block_of_all_arms(run: Run) -> None:
     several = changed(run, rounds=(1, 1, 2, 2, 3), blocks=(1, 2, 1, 2, 1))
-    shaded = figure(charts(several), "order", 32)["layout"]["shapes"]
-    minutes = [(time - run.run.started) / 60 for time in lvm(run).times]
-    assert [(each["x0"], each["x1"]) for each in shaded] == [
-        pytest.approx((minutes[0], minutes[1])),
-        pytest.approx((minutes[2], minutes[3])),
+    starts = [cell.times for cell in several.cells if cell.job.iodepth == 32 and cell.mode != "host"]
+    minutes = [
+        ((min(times[first] for times in starts), max(times[last] for times in starts)))
+        for first, last in ((0, 1), (2, 3), (4, 4))
     ]
+    shaded = [(each["x0"], each["x1"]) for each in shapes(several, "rect")]
+    assert shaded == [pytest.approx([(end - run.run.started) / 60 for end in ends]) for ends in minutes]
+
+
+def shapes(run: Run, kind: str) -> list[Any]:
+    return [each for each in figure(charts(run), "order", 32)["layout"]["shapes"] if each["type"] == kind]
 
 
 def test_variants_are_shown_by_their_names() -> None:
