@@ -14,10 +14,13 @@ from harness.guest.guest_system import GuestSystem
 from harness.guest.protocol import Backup
 from harness.guest.system import System
 from harness.guest.windows.system import WindowsSystem
+from harness.lab.transport.agent import AgentRunner
 from harness.lab.transport.base import Runner
 from harness.lab.transport.ssh import SshRunner
 from harness.lab.vm_threads import VmThreads
 
+GuestRunner = SshRunner | AgentRunner
+"""Runs commands in a guest. It knows whether the guest still answers."""
 Machine_co = TypeVar("Machine_co", covariant=True)
 
 
@@ -29,7 +32,7 @@ class Started(Generic[Machine_co]):
     """
 
     machine: Machine_co
-    runner: SshRunner
+    runner: GuestRunner
     fio: str = field(default="fio", kw_only=True)
 
 
@@ -75,7 +78,7 @@ def logging_in(what: str, *, hint: str, last_words: Callable[[], str] = lambda: 
         raise GuestError(f"{what} did not answer over SSH: {error.message}{last_words()}", hint=hint) from error
 
 
-def system_of(runner: SshRunner, fio: str = "fio") -> System:
+def system_of(runner: GuestRunner, fio: str = "fio") -> System:
     """The operating system of the guest, which its SSH server reports at the login. `fio` is its program on Linux."""
     return WindowsSystem(runner) if runner.windows else GuestSystem(runner, fio)
 
@@ -89,7 +92,7 @@ class BootedGuest(ABC):
         self.fio = booted.fio
         self.system = system_of(booted.runner, self.fio)
         self.evidence = self.system.evidence()
-        self._ssh = booted.runner
+        self._connected = booted.runner
 
     @property
     def runner(self) -> Runner:
@@ -105,7 +108,7 @@ class BootedGuest(ABC):
 
     def post_mortem(self) -> str | None:
         """The state of a lost guest, as text for the end of a message; None if it still answers."""
-        if self._ssh.alive:
+        if self._connected.alive:
             return None
         try:
             return self.state()

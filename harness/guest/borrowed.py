@@ -9,13 +9,15 @@ from platformdirs import user_state_path
 
 from harness.errors import GuestError, HarnessError, SafetyError
 from harness.events import Events, Note
-from harness.guest.booting import logging_in
+from harness.guest.agent import UsableAgent
+from harness.guest.booting import GuestRunner, logging_in
 from harness.guest.inside import look_inside_linux
 from harness.guest.system import Inside, System, block_devices, plugged_in
 from harness.guest.windows.facts import notes_of
 from harness.guest.windows.system import look_inside_windows
 from harness.lab.hosts import Host
 from harness.lab.hypervisor import BorrowedVm
+from harness.lab.transport.agent import AgentRunner
 from harness.lab.transport.ssh import SshRunner, SshTarget
 from harness.model.attach import Attach, Attachment
 from harness.model.guest import GuestOptions
@@ -31,17 +33,26 @@ def words_of(vm: BorrowedVm) -> str:
     return f"the borrowed VM {vm.name}"
 
 
-def log_in(host: Host, vm: BorrowedVm) -> SshRunner:
-    """A runner in the VM. Raises GuestError, with the remedy, if it does not answer."""
+def log_in(host: Host, vm: BorrowedVm, agent: UsableAgent | None = None) -> GuestRunner:
+    """A runner in the VM, over SSH or through its `agent`.
+
+    Raises GuestError, with the remedy, if the VM does not answer, and Unsupported if its agent cannot run commands.
+    """
+    login, name = vm.login, f"VM {vm.name} on {host.name}"
+    if login is None:
+        if agent is None:
+            raise ValueError(f"{vm.name} has neither a login nor an agent")
+        agent.require_usable()
+        return AgentRunner(agent, name=name)
     known_hosts = user_state_path("virt-overhead") / "known_hosts"
-    target = SshTarget(vm.address, vm.port, vm.user, vm.key, vm.host_key, known_hosts)
+    target = SshTarget(login.address, login.port, login.user, login.key, login.host_key, known_hosts)
     hint = f"check address, port, user and key in host.{host.name}.guest of the lab file"
     with logging_in(f"host {host.name}: {words_of(vm)}", hint=hint):
-        via = host.ssh if vm.through_host else None
-        return SshRunner.connect(target, name=f"VM {vm.name} on {host.name}", via=via, deadline=LOGIN_SECONDS)
+        via = host.ssh if login.through_host else None
+        return SshRunner.connect(target, name=name, via=via, deadline=LOGIN_SECONDS)
 
 
-def look_inside(runner: SshRunner) -> Inside:
+def look_inside(runner: GuestRunner) -> Inside:
     """What the system in the VM has. Raises HostError, GuestError."""
     if runner.windows:
         return look_inside_windows(runner)

@@ -41,19 +41,24 @@ class HypervisorSpec(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class BorrowedVm:
-    """A running VM of others: its name in libvirt, and the login to it over SSH, through its host or directly.
+class VmLogin:
+    """The login to a VM over SSH, through its host or directly. Without `host_key`, the first contact's is stored."""
 
-    Without `host_key`, the key of the first contact is stored.
-    """
-
-    name: str
     address: str
     port: int
     user: str
     key: Path
     host_key: str | None
     through_host: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BorrowedVm:
+    """A running VM of others: its name in libvirt or its id, and the login to it."""
+
+    name: str
+    login: VmLogin | None
+    """None if commands run through its guest agent."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,8 @@ StoredLayout = Literal["lvm", "lvm-thin", "raw", "qcow2", "zvol"]
 
 Network = Literal["agent", "static", "cloud-init"]
 Reach = Literal["node", "direct"]
+BY_AGENT = "agent"
+"""How a borrowed VM is reached without SSH."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +279,7 @@ class GuestTable(OPTIONS_TABLE):  # type: ignore[misc, valid-type] # it is creat
     network: Network = "agent"
     address: Annotated[tuple[str, ...], BeforeValidator(_guest_addresses)] = ()
     gateway: Annotated[str, AfterValidator(_gateway)] | None = None
-    reach: Reach = "node"
+    reach: Reach | Literal["agent"] = "node"
     template: int | None = Field(default=None, ge=100, le=999_999_999)
 
     @property
@@ -301,6 +303,11 @@ class GuestTable(OPTIONS_TABLE):  # type: ignore[misc, valid-type] # it is creat
         kept = {key: getattr(self, key) for key in self.model_fields_set & _BESIDE_BORROWED}
         found: GuestTable = GuestTable.model_construct(**kept)
         return found
+
+    @property
+    def of_login(self) -> set[str]:
+        """The keys in the file that are about the login to a borrowed VM over SSH."""
+        return set(self.model_fields_set & (_OF_BORROWED | {"address"})) - {"borrow"}
 
     @property
     def of_borrowed(self) -> set[str]:
@@ -356,6 +363,8 @@ def _rules(where: str, table: GuestTable, problems: list[str]) -> GuestRules:
         surplus = [key for key in ("address", "gateway") if getattr(table, key)]
         why = 'cannot be used with network = "agent"; allowed: with static and cloud-init'
         problems += [f"{where}.{key}: {why}" for key in surplus]
+    if table.reach == "agent":
+        problems.append(f'{where}.reach = "{BY_AGENT}": allowed only with borrow; otherwise: node, direct')
     return GuestRules(
         bridge=table.bridge,
         iso_storage=table.iso_storage,
@@ -366,7 +375,7 @@ def _rules(where: str, table: GuestTable, problems: list[str]) -> GuestRules:
         network=table.network,
         address=next(iter(table.address), None),
         gateway=table.gateway,
-        reach=table.reach,
+        reach="node" if table.reach == "agent" else table.reach,
         template=table.template,
         further_addresses=table.address[1:],
     )

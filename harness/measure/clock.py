@@ -40,6 +40,12 @@ class Clock:
         """The moment of the monotonic clock at this uptime of the machine."""
         return uptime - self.offset
 
+    @property
+    def needs_apart(self) -> float:
+        """Seconds by which the pauses between slices must be longer because of a large error: twice what exceeds a good
+        one. In the middle of such a pause, no slice runs, and a slice neither begins nor ends in that of another."""
+        return 2 * max(self.error - GOOD_SECONDS, 0.0)
+
     def older(self, seconds: float) -> Clock:
         """What this shows so many seconds later."""
         return replace(self, error=self.error + DRIFT * seconds)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -147,7 +147,11 @@ def run_timetable(
     prepare = PREPARE_SECONDS + PREPARE_SECONDS_PER_SLICE * len(table.slices) + startup + session.clocks.startup
     several = {part.machine for each in table.slices for part in each.parts}
     with ThreadPoolExecutor(len(several) + _OTHER_THREADS) as pool:
-        machines = _machines(at, session, table, pool, prepare)
+        guests = _guests(session, table)
+        clocks = _clocks(guests.values(), session, pool)
+        # A machine with a clock that is not known well may run its slices earlier or later than planned.
+        table = table.spread(max(clock.needs_apart for clock in clocks.values()))
+        machines = _machines(at, session, table, guests, clocks, prepare=prepare)
         host = machines[0]
         files = _counter_files(at, session, table)
         start = time.monotonic() + prepare
@@ -202,44 +206,64 @@ def _reading_times(table: Timetable) -> Iterator[float]:
     yield table.seconds
 
 
-def _machines(at: At, session: Session, table: Timetable, pool: ThreadPoolExecutor, prepare: float) -> list[_Machine]:
-    """The host, also if no slice runs there, and each guest in which one does. Each has its own fio, and so has each
-    of the jobs that run on the host at the same time."""
-    by_machine: dict[str, list[_SliceJob]] = {"host": []}
-    guests: dict[str, Guest | None] = {"host": None}
+def _guests(session: Session, table: Timetable) -> dict[str, Guest | None]:
+    """The guest on each machine of the timetable; None on the host, which is the first, also if no slice runs there."""
+    found: dict[str, Guest | None] = {"host": None}
     for each in table.slices:
         for part in each.parts:
-            by_machine.setdefault(part.machine, []).append((each, part))
-            if part.machine not in guests:
-                guests[part.machine] = session.guest(part.arm)
-    host = session.host
-    runners = {name: guest.runner if guest is not None else host.runner for name, guest in guests.items()}
-    platforms = {
-        runners[name]: platform_of(
-            host.spec.fio if guest is None else guest.fio, windows=guest is not None and guest.windows
-        )
-        for name, guest in guests.items()
-    }
-    clocks = {
+            if part.machine not in found:
+                found[part.machine] = session.guest(part.arm)
+    return found
+
+
+def _clocks(guests: Iterable[Guest | None], session: Session, pool: ThreadPoolExecutor) -> dict[Runner, Clock]:
+    """The clocks of all machines, which are read at the same time."""
+    platforms = {_runner(session, guest): _platform(session, guest) for guest in guests}
+    readings = {
         runner: pool.submit(session.clocks.read, runner, platform.clock(runner))
         for runner, platform in platforms.items()
     }
+    return {runner: done.result() for runner, done in readings.items()}
 
-    def machine(name: str, guest: Guest | None, jobs: Sequence[_SliceJob]) -> _Machine:
-        runner = runners[name]
-        return _Machine(
-            runner,
-            _on_host(at, jobs) if guest is None else runner.run,
+
+def _machines(
+    at: At,
+    session: Session,
+    table: Timetable,
+    guests: Mapping[str, Guest | None],
+    clocks: Mapping[Runner, Clock],
+    *,
+    prepare: float,
+) -> list[_Machine]:
+    """Each machine has its own fio, and so has each of the jobs that run on the host at the same time."""
+    jobs: dict[str, list[_SliceJob]] = {name: [] for name in guests}
+    for each in table.slices:
+        for part in each.parts:
+            jobs[part.machine].append((each, part))
+    host = session.host
+    return [
+        _Machine(
+            runner := _runner(session, guest),
+            _on_host(at, jobs[name]) if guest is None else runner.run,
             name,
-            platforms[runner],
+            _platform(session, guest),
             host.facts["fio"] if guest is None else guest.evidence.get("fio", ""),
-            clocks[runner].result(),
+            clocks[runner],
             session.clocks.late(runner),
-            tuple(jobs),
-            tuple(_sections(at, jobs, prepare)),
+            tuple(jobs[name]),
+            tuple(_sections(at, jobs[name], prepare)),
         )
+        for name, guest in guests.items()
+    ]
 
-    return [machine(name, guest, by_machine[name]) for name, guest in guests.items()]
+
+def _platform(session: Session, guest: Guest | None) -> Platform:
+    fio = session.host.spec.fio if guest is None else guest.fio
+    return platform_of(fio, windows=guest is not None and guest.windows)
+
+
+def _runner(session: Session, guest: Guest | None) -> Runner:
+    return guest.runner if guest is not None else session.host.runner
 
 
 def _on_host(at: At, jobs: Sequence[_SliceJob]) -> Callable[..., Completed]:

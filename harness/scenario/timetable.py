@@ -104,6 +104,11 @@ class Timetable:
         """The same slices in the same order, with these pauses."""
         return _timetable([(each.block, each.job, each.turn) for each in self.slices], pause, backup_tail)
 
+    def spread(self, seconds: float) -> Timetable:
+        """The same slices in the same order, with pauses that are longer by so many seconds."""
+        later = tuple(replace(each, start=each.start + number * seconds) for number, each in enumerate(self.slices))
+        return Timetable(later, self.seconds + len(later) * seconds)
+
     def limited(self, limit: Callable[[Slice], int | None]) -> Timetable:
         """The same slices at the same times, with these limits for the bytes that each writes per second."""
         return replace(self, slices=tuple(replace(each, write_limit=limit(each)) for each in self.slices))

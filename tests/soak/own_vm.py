@@ -61,8 +61,10 @@ class OwnVm:
         printed = self.host.run(["virsh", "-q", "domblklist", NAME], deadline=60).stdout
         return {line.split(maxsplit=1)[1].strip() for line in printed.splitlines() if line.strip()}
 
-    def lab_table(self) -> str:
-        """The table of a lab file that borrows it."""
+    def lab_table(self, reach: str = "node") -> str:
+        """The table of a lab file that borrows it, with or without a login over SSH."""
+        if reach == "agent":
+            return f'[host.kvm1.guest]\nborrow = "{NAME}"\nreach = "agent"\n'
         return (
             f'[host.kvm1.guest]\nborrow = "{NAME}"\naddress = "{self.target.host}"\nport = {self.target.port}\n'
             f'key = "{self.target.key}"\nhost_key = "{self.target.host_key}"\n'

@@ -38,17 +38,18 @@ def vm(host: SshRunner) -> Iterator[OwnVm]:
     assert traces(host) == before
 
 
-def lab(directory: Path, vm: OwnVm) -> str:
+def lab(directory: Path, vm: OwnVm, reach: str = "node") -> str:
     """The option with a lab file that borrows the VM."""
     path = lab_file(directory)
     host, disk = path.read_text().split("[host.kvm1.disk", 1)
-    path.write_text(f"{host}{vm.lab_table()}[host.kvm1.disk{disk}")
+    path.write_text(f"{host}{vm.lab_table(reach)}[host.kvm1.disk{disk}")
     return f"--lab={path}"
 
 
-def test_it_is_measured_and_is_as_before(tmp_path: Path, vm: OwnVm, host: SshRunner) -> None:
+@pytest.mark.parametrize("reach", ["node", "agent"])
+def test_it_is_measured_and_is_as_before(tmp_path: Path, vm: OwnVm, host: SshRunner, reach: str) -> None:
     before, left = vm.state(), traces(host)
-    done = measure(tmp_path, lab(tmp_path, vm), *SELECTED)
+    done = measure(tmp_path, lab(tmp_path, vm, reach), *SELECTED)
     assert "Traceback" not in done.stdout + done.stderr
     found = latest(tmp_path)
     assert found.run.status == "complete", done.stdout

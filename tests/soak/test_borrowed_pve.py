@@ -65,10 +65,8 @@ class OwnVm:
         """The option with a lab file that borrows it."""
         path = node.lab(directory)
         text = path.read_text().partition("[host.pve1.guest]")[0]
-        path.write_text(
-            f'{text}[host.pve1.guest]\nborrow = "{VMID}"\naddress = "{ADDRESS}"\nkey = "{self.files.key}"\n'
-            f'host_key = "{self.files.host_key}"\n'
-        )
+        login = f'address = "{ADDRESS}"\nkey = "{self.files.key}"\nhost_key = "{self.files.host_key}"\n'
+        path.write_text(f'{text}[host.pve1.guest]\nborrow = "{VMID}"\n{login}')
         return f"--lab={path}"
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from harness.calibrate.command import disk_of
 from harness.errors import ConfigError
-from harness.lab.hypervisor import BorrowedVm, LibvirtSpec
+from harness.lab.hypervisor import BorrowedVm, LibvirtSpec, VmLogin
 from harness.lab.proxmox import ProxmoxSpec
 from tests.unit.test_inventory import GOOD, complaint, load
 
@@ -19,19 +19,28 @@ address = "192.0.2.50"
 key = "/keys/shop"
 """
 WHERE = "host.node1.guest"
+LOGIN = VmLogin("192.0.2.50", 22, "root", Path("/keys/shop"), None, through_host=True)
 
 
 def test_the_keys_name_a_vm_and_the_login_to_it(tmp_path: Path) -> None:
     spec = load(tmp_path, GOOD + GUEST).hosts[0].hypervisor
     assert isinstance(spec, LibvirtSpec)
-    assert spec.borrowed == BorrowedVm("shop", "192.0.2.50", 22, "root", Path("/keys/shop"), None, through_host=True)
+    assert spec.borrowed == BorrowedVm("shop", LOGIN)
     assert not spec.boots_guests
     other = GUEST + 'port = 2222\nuser = "admin"\nreach = "direct"\nhost_key = "ssh-ed25519 AAAA"\n'
     spec = load(tmp_path, GOOD + other).hosts[0].hypervisor
     assert isinstance(spec, LibvirtSpec)
-    assert spec.borrowed == BorrowedVm(
-        "shop", "192.0.2.50", 2222, "admin", Path("/keys/shop"), "ssh-ed25519 AAAA", through_host=False
-    )
+    changed = VmLogin("192.0.2.50", 2222, "admin", Path("/keys/shop"), "ssh-ed25519 AAAA", through_host=False)
+    assert spec.borrowed == BorrowedVm("shop", changed)
+
+
+def test_a_vm_may_be_reached_through_its_guest_agent(tmp_path: Path) -> None:
+    table = '[host.node1.guest]\nborrow = "shop"\nreach = "agent"\n'
+    spec = load(tmp_path, GOOD + table).hosts[0].hypervisor
+    assert isinstance(spec, LibvirtSpec)
+    assert spec.borrowed == BorrowedVm("shop", None)
+    with pytest.raises(ConfigError, match=f'{WHERE}.key: conflicts with reach = "agent", which needs no login'):
+        load(tmp_path, GOOD + table + 'key = "/keys/shop"\n')
 
 
 def test_a_host_without_it_boots_guests(tmp_path: Path) -> None:
@@ -107,7 +116,7 @@ destroy = true
 def test_a_vm_of_proxmox_ve_is_named_by_its_id(tmp_path: Path) -> None:
     spec = load(tmp_path, NODE).hosts[0].hypervisor
     assert isinstance(spec, ProxmoxSpec)
-    assert spec.borrowed == BorrowedVm("100", "192.0.2.50", 22, "root", Path("/keys/shop"), None, through_host=True)
+    assert spec.borrowed == BorrowedVm("100", LOGIN)
     assert not spec.boots_guests
     assert (spec.guest.vmids, spec.guest.address) == ((8000, 8001), None)
 
@@ -120,6 +129,11 @@ def test_a_vm_of_proxmox_ve_is_named_by_its_id(tmp_path: Path) -> None:
             "vmids = [8000, 8001]",
             "template = 900",
             "template: conflicts with borrow, because no guest is booted; allowed: one of the two",
+        ),
+        (
+            'address = "192.0.2.50"\nkey = "/keys/shop"',
+            'reach = "agent"',
+            'reach = "agent": allowed only with libvirt; on Proxmox VE: node, direct',
         ),
         ('borrow = "100"', "", 'key: needs borrow; allowed: only with borrow = "VM"'),
     ],

@@ -20,7 +20,7 @@ from harness.lab.accel import Acceleration
 from harness.lab.created import CreationLog, read_log
 from harness.lab.facts import HostFacts
 from harness.lab.hosts import GuestFiles, Host
-from harness.lab.hypervisor import BorrowedVm, LibvirtSpec
+from harness.lab.hypervisor import BorrowedVm, LibvirtSpec, VmLogin
 from harness.lab.inventory import DiskById, HostSpec
 from harness.lab.transport.ssh import SshRunner
 from harness.layout.source import BlockSource
@@ -35,7 +35,7 @@ from tests.unit.loop_disks import RUNNER
 from tests.unit.pluggable_domain import DEFINITION, PluggableDomain, connected
 from tests.unit.proxmox_shell import PlayedShell
 
-VM = BorrowedVm("shop", "192.0.2.50", 22, "root", Path("/keys/shop"), None, through_host=True)
+VM = BorrowedVm("shop", VmLogin("192.0.2.50", 22, "root", Path("/keys/shop"), None, through_host=True))
 DISK = DiskById("optane", "/dev/disk/by-id/nvme-1", "PHM1", destroy=True)
 ABLE = "user=0\nfio=fio-3.33\nos=debian \nvirtio_blk=yes\nvirtio_scsi=yes\n"
 Make = Callable[..., "Borrowed"]

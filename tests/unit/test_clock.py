@@ -11,7 +11,7 @@ import pytest
 from harness.errors import HostError
 from harness.lab.transport.base import Completed
 from harness.lab.transport.local import LocalRunner
-from harness.measure.clock import Clock, Clocks
+from harness.measure.clock import GOOD_SECONDS, Clock, Clocks
 
 RUNNER = LocalRunner("host here")
 
@@ -76,6 +76,12 @@ def test_the_error_bounds_a_way_that_is_longer_than_the_other(
     clock = Clocks().read(Slow(ask, answer))
     assert clock.error >= 0.15
     assert clock.uptime(time.monotonic()) == pytest.approx(uptime(), abs=clock.error + 0.01)
+
+
+def test_a_large_error_needs_longer_pauses_and_a_good_reading_none() -> None:
+    # A slice that is late by the error, and the next one that is early by it, still do not overlap.
+    assert Clock(100.0, GOOD_SECONDS + 0.15).needs_apart == pytest.approx(0.3)
+    assert Clock(100.0, GOOD_SECONDS).needs_apart == 0.0
 
 
 @pytest.mark.parametrize("text", ["", "\n", "long ago\n", "nan 1.0\n", "1e999 1\n"])

@@ -21,7 +21,7 @@ from harness.guest.proxmox.drive import drive_keys
 from harness.lab.accel import Acceleration
 from harness.lab.facts import HostFacts
 from harness.lab.hosts import GuestFiles, Host
-from harness.lab.hypervisor import BorrowedVm
+from harness.lab.hypervisor import BorrowedVm, VmLogin
 from harness.lab.inventory import HostSpec
 from harness.lab.proxmox import GuestRules
 from harness.lab.storage import DiskByStorage
@@ -57,7 +57,7 @@ VM: Mapping[str, Any] = {
     "boot": "order=scsi0",
     "cores": 2,
 }
-BORROWED = BorrowedVm("100", "192.0.2.50", 22, "root", Path("/keys/shop"), None, through_host=True)
+BORROWED = BorrowedVm("100", VmLogin("192.0.2.50", 22, "root", Path("/keys/shop"), None, through_host=True))
 ABLE = "user=0\nfio=fio-3.39\nos=debian \nvirtio_blk=yes\nvirtio_scsi=yes\n"
 
 
@@ -131,6 +131,19 @@ class Borrowing:
         return [each.text for each in self.events if isinstance(each, Note)]
 
 
+def borrowing_host(shell: NodeShell, directory: Path) -> Host:
+    """The node as a host."""
+    return Host(
+        spec=HostSpec("node1", "proxmox", ssh=None, disks=(DISK,)),
+        runner=shell,
+        ssh=None,
+        target=None,
+        facts=HostFacts({"cpus": "4", "fio": "fio-3.39"}),
+        guest_files=GuestFiles("", "", directory / "key", ""),
+        acceleration=Acceleration("kvm", "as said"),
+    )
+
+
 @pytest.fixture
 def borrowing(
     node: Node, client: Client, shell: NodeShell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -140,15 +153,7 @@ def borrowing(
     monkeypatch.setattr(plugged, "_LONGEST_PAUSE", 0.1)
     client.task("post", "nodes/pve/qemu", VM, is_done=lambda: False, deadline=30)
     client.task("post", "nodes/pve/qemu/100/status/start", {}, is_done=lambda: False, deadline=30)
-    host = Host(
-        spec=HostSpec("node1", "proxmox", ssh=None, disks=(DISK,)),
-        runner=shell,
-        ssh=None,
-        target=None,
-        facts=HostFacts({"cpus": "4", "fio": "fio-3.39"}),
-        guest_files=GuestFiles("", "", tmp_path / "key", ""),
-        acceleration=Acceleration("kvm", "as said"),
-    )
+    host = borrowing_host(shell, tmp_path)
     events: list[Event] = []
     rules = GuestRules(vmids=(9000, 9001))
     yield Borrowing(node, client, shell, BorrowingProxmox(host, client, rules, Events(events.append), BORROWED), events)

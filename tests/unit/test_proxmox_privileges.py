@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -39,8 +39,15 @@ from tests.unit.test_proxmox_backend import (
 )
 
 DOCS = (Path(__file__).parents[2] / "docs" / "proxmox.md").read_text(encoding="utf-8")
-ROLES = {name: given.split() for name, given in re.findall(r'pveum role add (\w+) --privs "([^"]+)"', DOCS)}
-ACLS = re.findall(r"pveum acl modify (\S+) --users bench@pve --roles (\w+)( --propagate 0)?", DOCS)
+
+
+def granted_by(docs: str) -> tuple[dict[str, list[str]], list[tuple[str, str, str]]]:
+    """The roles that a page creates, and where it gives them: path, role, and whether only there."""
+    roles = {name: given.split() for name, given in re.findall(r'pveum role add (\w+) --privs "([^"]+)"', docs)}
+    return roles, re.findall(r"pveum acl modify (\S+) --users bench@pve --roles (\w+)( --propagate 0)?", docs)
+
+
+ROLES, ACLS = granted_by(DOCS)
 ON_STORAGES = ("VohGuests", "VohMedia", "VohVolumes", "PVESDNUser")
 
 
@@ -49,7 +56,9 @@ def not_done() -> bool:
 
 
 @contextmanager
-def token_with(roles: dict[str, list[str]], directory: Path) -> Iterator[tuple[Client, Client, NodeShell]]:
+def token_with(
+    roles: dict[str, list[str]], directory: Path, acls: Sequence[tuple[str, str, str]] = ACLS
+) -> Iterator[tuple[Client, Client, NodeShell]]:
     """Root's client, that of a token made as the docs say, with these roles alone, and the node's shell."""
     with serve(memory_node()) as serving, connected(serving) as root:
 
@@ -59,7 +68,7 @@ def token_with(roles: dict[str, list[str]], directory: Path) -> Iterator[tuple[C
         call("post", "access/users", userid="bench@pve")
         for role, privileges in roles.items():
             call("post", "access/roles", roleid=role, privs=",".join(privileges))
-        for path, role, once in ACLS:
+        for path, role, once in acls:
             if role in roles or role.startswith("PVE"):
                 call("put", "access/acl", path=path, users="bench@pve", roles=role, propagate=int(not once))
         value = call("post", "access/users/bench@pve/token/voh", privsep=0)["value"]

@@ -141,6 +141,17 @@ def test_a_timetable_with_other_pauses_has_the_same_slices_in_the_same_order() -
         assert table.paused(pause) == table
 
 
+def test_slices_of_a_clock_that_is_not_known_well_are_further_apart() -> None:
+    for table in tables(everything()):
+        spread = table.spread(0.3)
+        assert drawn([spread]) == drawn([table])
+        for before, after in pairwise(spread.slices):
+            assert after.start - before.end == pytest.approx(pause(before.job) + 0.3)
+        last = spread.slices[-1]
+        assert spread.seconds - last.end == pytest.approx(pause(last.job) + 0.3)
+        assert table.spread(0.0) == table
+
+
 # --- the order ---
 
 

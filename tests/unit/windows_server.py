@@ -25,7 +25,7 @@ import paramiko
 from paramiko.common import AUTH_FAILED, AUTH_SUCCESSFUL, OPEN_SUCCEEDED
 
 from harness.guest.windows import scripts
-from harness.lab.hypervisor import BorrowedVm
+from harness.lab.hypervisor import BorrowedVm, VmLogin
 from harness.lab.transport import powershell
 from harness.lab.transport.ssh import SshRunner, SshTarget
 from harness.measure import windows
@@ -100,7 +100,8 @@ class WindowsServer:
     @property
     def vm(self) -> BorrowedVm:
         """It as a borrowed VM of a lab file."""
-        return BorrowedVm("shop", "127.0.0.1", self.port, "Administrator", self.key, self._host_key, through_host=False)
+        login = VmLogin("127.0.0.1", self.port, "Administrator", self.key, self._host_key, through_host=False)
+        return BorrowedVm("shop", login)
 
     @contextmanager
     def login(self) -> Iterator[SshRunner]:

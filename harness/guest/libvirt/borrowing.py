@@ -1,4 +1,4 @@
-"""A running VM of others as the guest: our disks are plugged into it, measured over SSH, and unplugged.
+"""A running VM of others as the guest: our disks are plugged into it, measured with its fio, and unplugged.
 
 The VM is never started, stopped or reset, its definition never changes, and its own disks are never touched.
 """
@@ -28,6 +28,7 @@ from harness.guest.borrowed import (
     require_same,
     words_of,
 )
+from harness.guest.libvirt.agent import LibvirtAgent
 from harness.guest.libvirt.attachments import Attachments, resolved
 from harness.guest.libvirt.backend import LibvirtHypervisor
 from harness.guest.libvirt.connection import Connection, Refused
@@ -91,7 +92,7 @@ class BorrowingHypervisor(LibvirtHypervisor):
             if why := why_not_plugged(self._words, vcpus_of(live), disk.attach, options):
                 raise Unsupported(f"host {host.name}: {disk.name}: {why}")
         attached = resolved(host.runner, host.name, disks)
-        with closing(log_in(self._host, self._vm)) as runner:
+        with closing(log_in(self._host, self._vm, self._agent(domain))) as runner:
             system = system_of(runner)
             clashes = [disk.name for disk in disks if shown(live, alias_of(disk))]
             require_distinct(host.name, self._words, system, list(attached.serials.values()), clashes)
@@ -132,11 +133,15 @@ class BorrowingHypervisor(LibvirtHypervisor):
     def _looked_at(self) -> LookedAt | str:
         """The VM, or why it cannot be borrowed, with the remedy."""
         try:
-            live = live_xml(self._connection, self._domain())
-            with closing(log_in(self._host, self._vm)) as runner:
+            domain = self._domain()
+            live = live_xml(self._connection, domain)
+            with closing(log_in(self._host, self._vm, self._agent(domain))) as runner:
                 return LookedAt(live, look_inside(runner))
         except (GuestError, HostError, Unsupported) as error:
             return in_words(error)
+
+    def _agent(self, domain: Any) -> LibvirtAgent:
+        return LibvirtAgent(self._connection, domain, self._vm.name)
 
     def _domain(self) -> Any:
         """libvirt's handle of the running VM. Raises Unsupported if there is none, HostError."""

@@ -1,4 +1,4 @@
-"""A running VM of others on a node as the guest: drives are plugged into it, measured over SSH, and unplugged.
+"""A running VM of others on a node as the guest: drives are plugged into it, measured with its fio, and unplugged.
 
 The VM is never started, stopped or reset, and its own disks are never touched. The volumes of a run belong to another
 VM, which the run creates and never starts, so the borrowed VM owns nothing of them.
@@ -32,6 +32,7 @@ from harness.guest.machine_size import too_many_queues
 from harness.guest.protocol import Guest, GuestDisk
 from harness.guest.proxmox.backend import ProxmoxHypervisor, source_of
 from harness.guest.proxmox.client import Client
+from harness.guest.proxmox.fitness import needed_to_borrow
 from harness.guest.proxmox.guest import ProxmoxGuest
 from harness.guest.proxmox.machine import VirtualMachine, exists
 from harness.guest.proxmox.new_machine import created
@@ -141,11 +142,24 @@ class BorrowingProxmox(ProxmoxHypervisor):
     def _looked_at(self) -> LookedAt | str:
         """The VM, or why it cannot be borrowed, with the remedy."""
         try:
+            self._require_privileges()
             config = self._running_config()
             with closing(log_in(self._host, self._vm)) as runner:
                 return LookedAt(config, look_inside(runner))
         except (GuestError, HostError, Unsupported) as error:
             return in_words(error)
+
+    def _require_privileges(self) -> None:
+        """Raises Unsupported, with the remedy, if Proxmox VE would refuse to the login what a run does with VMs."""
+        client = self._client
+        wanted = needed_to_borrow(self._vm)
+        granted = {path: client.privileges(path) for path in dict.fromkeys(each.path for each in wanted)}
+        missing = [f"{each.privilege} on {each.path}" for each in wanted if each.privilege not in granted[each.path]]
+        if missing:
+            raise Unsupported(
+                f"host {client.host}: to borrow VM {self._vm.name}, {client.spec.who} lacks {', '.join(missing)}",
+                hint="give it a role with these privileges: docs/borrow.md has one",
+            )
 
     def _running_config(self) -> dict[str, Any]:
         """The VM's configuration. Raises Unsupported if there is no such VM, or if it does not run, HostError."""

@@ -112,6 +112,10 @@ class Client:
                     raise unreachable(self.spec, self.host, error) from None
         raise AssertionError("unreachable: the pauses have no end")
 
+    def privileges(self, path: str) -> frozenset[str]:
+        """The privileges of the login at this path of Proxmox VE's access control, for example `/vms/100`."""
+        return frozenset(self.get("access/permissions", {"path": path}).get(path, {}))
+
     def write(
         self, method: Method, path: str, params: Params, *, is_done: IsDone, deadline: float = WRITE_SECONDS
     ) -> Any:

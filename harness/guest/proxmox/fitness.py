@@ -8,6 +8,7 @@ from typing import Any
 
 from harness.doctor.findings import Finding, Level, not_available
 from harness.errors import HarnessError
+from harness.lab.hypervisor import BorrowedVm
 from harness.lab.inventory import DiskById, HostSpec
 from harness.lab.proxmox import ROOT, GuestRules, ProxmoxSpec
 from harness.lab.storage import DiskByStorage
@@ -29,6 +30,9 @@ _VM = (
     *("VM.Allocate", "VM.Audit", "VM.PowerMgmt", "VM.Config.Disk", "VM.Config.CPU", "VM.Config.Memory"),
     *("VM.Config.Network", "VM.Config.HWType", "VM.Config.Options", "VM.GuestAgent.Audit"),
 )
+
+
+_OWNER = ("VM.Allocate", "VM.Audit", "VM.Config.Disk", "VM.Config.HWType", "VM.Config.Memory", "VM.Config.Options")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,25 @@ class NodeState:
 
 def needed(host: HostSpec, spec: ProxmoxSpec) -> list[Needed]:
     """Every privilege that runs on this host need with this lab file."""
-    rules = spec.guest
+    found = needed_to_borrow(spec.borrowed) if spec.borrowed else _needed_to_boot(spec.guest)
+    if host.disks:
+        found += [Needed("/", each, "layouts on a disk") for each in ("Sys.Audit", "Sys.Modify")]
+        found += [
+            Needed("/storage", each, "layouts on a disk") for each in ("Datastore.Allocate", "Datastore.AllocateSpace")
+        ]
+    for storage in dict.fromkeys(each for disk in host.stored for each in disk.names):
+        privileges = ("Datastore.AllocateSpace", "Datastore.Audit")
+        found += [Needed(f"/storage/{storage}", each, f"volumes on {storage}") for each in privileges]
+    return found
+
+
+def needed_to_borrow(vm: BorrowedVm) -> list[Needed]:
+    """What plugging drives into this VM needs, and the VM that owns the volumes."""
+    found = [Needed(f"/vms/{vm.name}", each, f"borrowing VM {vm.name}") for each in ("VM.Audit", "VM.Config.Disk")]
+    return found + [Needed("/vms", each, "the VM that owns the volumes") for each in _OWNER]
+
+
+def _needed_to_boot(rules: GuestRules) -> list[Needed]:
     found = [Needed("/vms", each, "guests") for each in _VM]
     found.append(Needed(f"/sdn/zones/localnetwork/{rules.bridge}", "SDN.Use", "the guest's network card"))
     if rules.template is None:
@@ -74,14 +96,6 @@ def needed(host: HostSpec, spec: ProxmoxSpec) -> list[Needed]:
         found.append(Needed("/vms", "VM.GuestAgent.Unrestricted", "setting the guest's address"))
     if rules.template is not None and rules.reach == "direct":
         found.append(Needed("/vms", "VM.GuestAgent.FileRead", "the host key of a clone"))
-    if host.disks:
-        found += [Needed("/", each, "layouts on a disk") for each in ("Sys.Audit", "Sys.Modify")]
-        found += [
-            Needed("/storage", each, "layouts on a disk") for each in ("Datastore.Allocate", "Datastore.AllocateSpace")
-        ]
-    for storage in dict.fromkeys(each for disk in host.stored for each in disk.names):
-        privileges = ("Datastore.AllocateSpace", "Datastore.Audit")
-        found += [Needed(f"/storage/{storage}", each, f"volumes on {storage}") for each in privileges]
     return found
 
 
@@ -93,8 +107,7 @@ def examine_node(host: HostSpec, spec: ProxmoxSpec, state: NodeState) -> list[Fi
         *_privileges(host, spec, state),
         _passthrough(spec),
         _virtualisation(spec.guest, state),
-        *_media(spec.guest, state),
-        _bridge(spec.guest, state),
+        *(_of_booting(spec.guest, state) if spec.boots_guests else ()),
         _ids(spec.guest, state),
         *(finding for disk in host.disks if isinstance(disk, DiskById) for finding in [_claimed(disk, state)]),
         *(finding for disk in host.stored for finding in _stored(disk, state)),
@@ -135,7 +148,8 @@ def _privileges(host: HostSpec, spec: ProxmoxSpec, state: NodeState) -> Iterator
         yield Finding("privileges", f"{spec.api.who} has all that runs need", Level.OK, why)
     for purpose, lacking in missing.items():
         names = ", ".join(f"{each.privilege} on {each.path}" for each in lacking)
-        advice = f"give {spec.api.who} a role with these privileges: docs/proxmox.md has one"
+        page = "docs/proxmox.md" if spec.boots_guests else "docs/borrow.md"
+        advice = f"give {spec.api.who} a role with these privileges: {page} has one"
         yield Finding("privileges", f"for {purpose}, {spec.api.who} lacks {names}", Level.PROBLEM, why, advice)
 
 
@@ -157,6 +171,11 @@ def _virtualisation(rules: GuestRules, state: NodeState) -> Finding:
     if state.hvm:
         return Finding("virtualisation", f"{value}, but the lab file has kvm = false", Level.ADVICE, why, "kvm = true")
     return Finding("virtualisation", value, Level.PROBLEM, why, "enable it in the firmware, or set kvm = false")
+
+
+def _of_booting(rules: GuestRules, state: NodeState) -> Iterator[Finding]:
+    yield from _media(rules, state)
+    yield _bridge(rules, state)
 
 
 def _media(rules: GuestRules, state: NodeState) -> Iterator[Finding]:

@@ -174,7 +174,10 @@ def _layouts(
 def _require_storage(client: Client, found: Any, storage: str, layout: str) -> None:
     where = f"host {client.host}: storage {storage}"
     if found is None:
-        raise Unsupported(f"{where}: the node has no storage with this name", hint="pvesm status lists the storages")
+        raise Unsupported(
+            f"{where}: the node has no storage with this name, or {client.spec.who} may not see it",
+            hint=f"pvesm status lists the storages; to see it, a login needs Datastore.Audit on /storage/{storage}",
+        )
     if found["type"] not in STORAGE_TYPES[layout]:
         raise Unsupported(
             f"{where} is of type {found['type']}, whose volumes do not have the layout {layout}",

@@ -44,7 +44,7 @@ def read_state(host: HostSpec, spec: ProxmoxSpec, client: Client, runner: Runner
     paths = dict.fromkeys(each.path for each in needed(host, spec))
     return NodeState(
         version=str(client.get("version")["version"]),
-        granted={path: _granted(client, path) for path in paths},
+        granted={path: client.privileges(path) for path in paths},
         storages=client.get(f"{client.node}/storage"),
         bridges=[str(each["iface"]) for each in client.get(f"{client.node}/network", {"type": "any_bridge"})],
         hvm=_has_hvm(client),
@@ -59,10 +59,6 @@ def _free_ids(client: Client, spec: ProxmoxSpec) -> int | None:
         return sum(1 for _ in free_ids(spec.guest.vmids, taken_ids(client)))
     except SafetyError:
         return None
-
-
-def _granted(client: Client, path: str) -> frozenset[str]:
-    return frozenset(client.get("access/permissions", {"path": path}).get(path, {}))
 
 
 def _has_hvm(client: Client) -> bool | None:

@@ -146,7 +146,7 @@ def _mappings(client: Client, guests: Mapping[str, Mapping[str, Any]]) -> dict[s
 
 def _require_sight(client: Client, path: str, privileges: frozenset[str], of: str) -> None:
     """Raises SafetyError if the login may not see everything below the path."""
-    if not privileges & set(client.get("access/permissions", {"path": path}).get(path, {})):
+    if not privileges & client.privileges(path):
         raise SafetyError(
             f"host {client.host}: {client.spec.who} may not see all {of}, so the users of the disks are unknown",
             hint=f"give it {' or '.join(sorted(privileges))} on {path}: docs/proxmox.md has a role",

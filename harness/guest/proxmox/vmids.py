@@ -42,11 +42,10 @@ def _listed(client: Client, storage: str) -> list[dict[str, Any]]:
 def require_sight(client: Client, storage: str) -> None:
     """Raises SafetyError if PVE hides volumes of the storage from this login, which it does without a warning."""
     path = f"/storage/{storage}"
-    granted = set(client.get("access/permissions", {"path": path}).get(path, {}))
+    granted = client.privileges(path)
     if "Datastore.Allocate" in granted:
         return
-    of_vms = set(client.get("access/permissions", {"path": "/vms"}).get("/vms", {}))
-    if "Datastore.Audit" not in granted or "VM.Config.Disk" not in of_vms:
+    if "Datastore.Audit" not in granted or "VM.Config.Disk" not in client.privileges("/vms"):
         raise SafetyError(
             f"host {client.host}: {client.spec.who} may not see all volumes on storage {storage}, so their "
             "owners are unknown",
