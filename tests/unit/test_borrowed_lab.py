@@ -137,7 +137,7 @@ def test_a_vm_of_proxmox_ve_is_named_by_its_id(tmp_path: Path) -> None:
         ),
         ('borrow = "100"', "", 'key: needs borrow; allowed: only with borrow = "VM"'),
     ],
-    ids=["name", "template", "no-vm"],
+    ids=["name", "template", "agent", "no-vm"],
 )
 def test_a_mistake_in_the_table_of_a_node_is_refused_with_the_key(
     tmp_path: Path, old: str, new: str, line: str
