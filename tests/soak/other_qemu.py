@@ -13,20 +13,23 @@ from harness.image.recipe import SUITE, Recipe
 from harness.lab.transport.base import Runner
 
 ROOT = "/opt/qemu-new"
-EMULATOR = f"{ROOT}/usr/bin/qemu-system-x86_64"
+EMULATOR = f"{ROOT}/qemu"
 
 _MIB = 1 << 20
 _SECONDS = 120.0
 _ARCHIVE = "/root/qemu.tar"
 _BACKPORTS = f"{SUITE}-backports"
 _FROM_BACKPORTS = ("qemu-system-x86", "qemu-system-common", "qemu-system-data", "seabios")
-# QEMU finds firmware and modules relative to its program, and fails without its own modules. The lab host has the
-# libraries, for its own QEMU.
+# The lab host has the libraries, for its own QEMU.
 _BUILD = b"""#!/bin/sh
 set -eu
 cd /
 tar --owner=0 --group=0 -cf /out/qemu.tar usr/bin/qemu-system-x86_64 usr/lib/x86_64-linux-gnu/qemu usr/share/qemu \\
     usr/share/seabios
+"""
+# Debian's QEMU looks for firmware and modules at fixed places, and aborts if the modules there are of another version.
+_WRAPPER = f"""#!/bin/sh
+QEMU_MODULE_DIR={ROOT}/usr/lib/x86_64-linux-gnu/qemu exec {ROOT}/usr/bin/qemu-system-x86_64 -L {ROOT}/usr/share/qemu "$@"
 """
 RECIPE = Recipe(
     "qemu-backports",
@@ -53,5 +56,6 @@ def other_qemu(host: Runner) -> Iterator[str]:
         host.run(["mkdir", "-p", ROOT], deadline=_SECONDS)
         host.run(["tar", "-C", ROOT, "-xf", _ARCHIVE], deadline=_SECONDS)
         host.run(["rm", _ARCHIVE], deadline=_SECONDS)
+        host.run(["sh", "-c", f"cat >{EMULATOR} && chmod +x {EMULATOR}"], stdin=_WRAPPER, deadline=_SECONDS)
         host.run([EMULATOR, "--version"], deadline=_SECONDS)
         yield EMULATOR
