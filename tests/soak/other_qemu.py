@@ -29,7 +29,8 @@ tar --owner=0 --group=0 -cf /out/qemu.tar usr/bin/qemu-system-x86_64 usr/lib/x86
 """
 # Debian's QEMU looks for firmware and modules at fixed places, and aborts if the modules there are of another version.
 _WRAPPER = f"""#!/bin/sh
-QEMU_MODULE_DIR={ROOT}/usr/lib/x86_64-linux-gnu/qemu exec {ROOT}/usr/bin/qemu-system-x86_64 -L {ROOT}/usr/share/qemu "$@"
+export QEMU_MODULE_DIR={ROOT}/usr/lib/x86_64-linux-gnu/qemu
+exec {ROOT}/usr/bin/qemu-system-x86_64 -L {ROOT}/usr/share/qemu "$@"
 """
 RECIPE = Recipe(
     "qemu-backports",
