@@ -40,6 +40,17 @@ from harness.analysis.exceedance import exceeds_p_value
 from harness.analysis.fairness import fairness, jain_index
 from harness.analysis.futility import power_to_decide
 from harness.analysis.histogram import PercentileInterval, merged, percentile, percentile_interval
+from harness.analysis.io_path import (
+    Io,
+    Part,
+    Passed,
+    PathTimes,
+    Point,
+    follow,
+    parts_in_guest,
+    parts_on_host,
+    path_times,
+)
 from harness.analysis.judgement import Judgement, judge_look
 from harness.analysis.loadcurve import CurvePoint, LimitedBy, Load, Sustained, load_curve, sustained
 from harness.analysis.loadsearch import SearchLimits, next_rates
@@ -79,6 +90,7 @@ __all__ = [
     "CurvePoint",
     "Estimate",
     "Evidence",
+    "Io",
     "Ios",
     "Judgement",
     "LatencyHistogram",
@@ -89,9 +101,13 @@ __all__ = [
     "Member",
     "Metric",
     "Observation",
+    "Part",
+    "Passed",
     "PathLimit",
     "PathLoad",
+    "PathTimes",
     "PercentileInterval",
+    "Point",
     "Reason",
     "Relation",
     "Samples",
@@ -129,6 +145,7 @@ __all__ = [
     "fewest_rounds",
     "find_bottleneck",
     "first_blocks",
+    "follow",
     "holm",
     "ideal_speedup",
     "jain_index",
@@ -141,7 +158,10 @@ __all__ = [
     "merged",
     "next_rates",
     "paired_change",
+    "parts_in_guest",
+    "parts_on_host",
     "path_limits",
+    "path_times",
     "percentile",
     "percentile_interval",
     "pooled_correlation",

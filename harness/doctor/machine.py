@@ -8,6 +8,7 @@ from harness.doctor.findings import Finding, Level, not_available
 from harness.doctor.probe import HostState, Process, cpu_ticks, processes
 from harness.lab.accel import Acceleration
 from harness.lab.paths import LEASE_DIRECTORY
+from harness.lab.tracing import TRACING
 
 BUSY_SHARE = 0.1
 """Share of the CPUs' time. From here on, rounds differ visibly."""
@@ -148,6 +149,27 @@ def versions(state: HostState) -> Iterator[Finding]:
             yield Finding(name, "not installed", Level.PROBLEM, why, state.facts.install(package))
 
 
+def trace_events(state: HostState) -> Iterator[Finding]:
+    check = "trace events"
+    why = "`--breakdown` follows an I/O by them through the layers of host and guest; nothing needs to be installed"
+    events = f"{TRACING}/events"
+    supported = "tracefs" in state.text("/proc/filesystems").split()
+    mounted = any(line.split()[1:2] == [TRACING] for line in state.text("/proc/mounts").splitlines())
+    if state.text(f"{events}/block/block_rq_issue/id"):
+        kvm_too = bool(state.text(f"{events}/kvm/kvm_msi_set_irq/id"))
+        value = "of the block layer and of KVM" if kvm_too else "of the block layer; KVM's appear with its module"
+        yield Finding(check, value, Level.OK, why)
+    elif mounted:
+        yield Finding(check, "this user may not read them", Level.UNKNOWN, why, "run the doctor as root")
+    elif supported:
+        yield Finding(check, "the kernel has them; a run mounts tracefs meanwhile", Level.OK, why)
+    elif not state.text("/proc/filesystems"):
+        yield not_available(check, why)
+    else:
+        advice = "use a kernel with CONFIG_EVENT_TRACING=y: those of all distributions have it"
+        yield Finding(check, "the kernel has none", Level.ADVICE, why, advice)
+
+
 def _consumers(found: Sequence[Process]) -> str:
     named = [
         f"{process.command} (pid {process.pid}) {100 * process.cpu_share:.0f} % of one"
@@ -168,4 +190,4 @@ def _guest_name(argv: Sequence[str]) -> str:
     return name.removeprefix("guest=").partition(",")[0]
 
 
-CHECKS = (nested, halt_polling, virtualised, lease, load, guests, irqbalance, versions)
+CHECKS = (nested, halt_polling, virtualised, lease, load, guests, irqbalance, versions, trace_events)

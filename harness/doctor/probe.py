@@ -29,6 +29,8 @@ show() { grep -sH '' "$@"; }
 
 echo '#files'
 cpu=sys/devices/system/cpu
+show proc/filesystems proc/mounts sys/kernel/tracing/events/block/block_rq_issue/id \
+    sys/kernel/tracing/events/kvm/kvm_msi_set_irq/id
 show proc/loadavg proc/meminfo proc/swaps proc/cmdline proc/sys/kernel/numa_balancing ".$lease/tuned" \
     proc/sys/vm/dirty_ratio proc/sys/vm/dirty_bytes proc/sys/vm/dirty_background_ratio \
     proc/sys/vm/dirty_background_bytes

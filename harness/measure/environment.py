@@ -81,6 +81,11 @@ class Environment:
         """The host. It is opened at the first request, and again after a restart."""
         return self._opened()[0]
 
+    @property
+    def log(self) -> CreationLog:
+        """The log of what the run creates on the host."""
+        return self._opened()[2]
+
     def session_for(
         self, key: Hashable, make: Callable[[Host, Hypervisor, CreationLog], AbstractContextManager[Session]]
     ) -> Session:

@@ -9,11 +9,12 @@ from typing import Protocol
 from pydantic import JsonValue
 
 from harness.errors import GuestError, HostError
+from harness.measure.traced_slices import TracingRequest
 from harness.model.budget import LabKind
 from harness.model.disk import DiskRecord
 from harness.model.effective import Effective
 from harness.model.mode import Arm, Cell
-from harness.results import ConditioningRecord, LabInfo, Measurement
+from harness.results import ConditioningRecord, LabInfo, Measurement, TracedBlock
 from harness.scenario.plan import Group, Plan
 from harness.scenario.timetable import Slice, Timetable
 
@@ -97,6 +98,12 @@ class Measurer(Protocol):
         """Measure a piece of a round of the group that was prepared last, and write it to the journal.
 
         `began` is called when a block begins. Raises MeasurementError, HostError, GuestError, SafetyError.
+        """
+
+    def trace(self, group: Group, request: TracingRequest) -> Sequence[TracedBlock]:
+        """Measure one I/O at a time, with and without tracing, in the group that was prepared last.
+
+        Raises Unsupported, with the remedy, if host or guest cannot trace, and what `measure` raises.
         """
 
     def start_again(self, error: HostError | GuestError, what: str) -> None:

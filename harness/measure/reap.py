@@ -13,6 +13,7 @@ from harness.guest.proxmox.things import KINDS as PROXMOX_THINGS
 from harness.guest.storage_daemon import DaemonProcess
 from harness.lab.created import REMEDY, Entry, HostThing, Removal, forget
 from harness.lab.processes import Processes
+from harness.lab.tracing import TraceInstance
 from harness.lab.transport.base import Runner
 from harness.layout.device import BackingFile, LoopDevice
 from harness.layout.filesystem import FilesystemMount
@@ -43,6 +44,7 @@ HOST_THINGS: tuple[type[HostThing], ...] = (
     StoredDataset,
     StoredDirectory,
     StoredVolume,
+    TraceInstance,
     UdevRule,
     VolumeGroup,
 )

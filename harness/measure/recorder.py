@@ -25,6 +25,7 @@ from harness.model.mode import Cell
 from harness.results import (
     CONFIDENCE,
     SCHEMA_VERSION,
+    BreakdownRecord,
     CellContext,
     CellRecord,
     Efficiency,
@@ -75,6 +76,7 @@ class Recorder:
         self._groups: dict[str, GroupRecord] = {}
         self._records: dict[str, CellRecord] = {}
         self._searches: dict[str, SearchRecord] = {}
+        self._breakdowns: dict[str, BreakdownRecord] = {}
         self._writes: tuple[DiskWrites, ...] = ()
         self._measurements: dict[str, list[Measurement]] = {}
         """Those that count, by group."""
@@ -142,6 +144,16 @@ class Recorder:
         """Record the current state of a search."""
         self._searches[record.id] = record
 
+    @property
+    def breakdowns(self) -> Mapping[str, BreakdownRecord]:
+        """The breakdowns so far, by id."""
+        return self._breakdowns
+
+    def breakdown(self, record: BreakdownRecord) -> None:
+        """Record a breakdown. The journal does not have it, so results.json is due."""
+        self._breakdowns[record.id] = record
+        self._next_write = 0.0
+
     def writes(self, records: Iterable[DiskWrites]) -> None:
         """Record what was written to each disk so far, of a run with a limit."""
         self._writes = tuple(records)
@@ -205,6 +217,7 @@ class Recorder:
         self._groups |= {group.id: group for group in stored.groups}
         self._records |= {cell.id: cell for cell in stored.cells if cell.id in self._every_cell}
         self._searches |= {search.id: search for search in stored.searches}
+        self._breakdowns |= {each.id: each for each in stored.breakdowns}
         self._writes = self._writes or stored.writes
         for begun in self._earlier.unfinished:
             self.abandon(begun.group, begun.round, "the run ended before the end of the round")
@@ -278,6 +291,7 @@ class Recorder:
             judged_record(records.values(), self._lab_kind, planned=guests),
             array_costs(cells, records, measured),
             tuple(self._disks.values()),
+            tuple(self._breakdowns.values()),
         )
         self._store.write_results(run)
         ended = time.monotonic()

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 from harness.analysis import Reason
 from harness.events import Note
 from harness.measure.again import Again, jobs_again
+from harness.measure.breakdowns import Breakdowns
 from harness.measure.group_progress import GroupProgress
 from harness.measure.looks import Looks
 from harness.measure.measurer import Measurer, Prepared
@@ -50,6 +51,7 @@ class GroupSeries:
         self._events = phases.events
         self._earlier = earlier
         self._searches = Searches(spec, recorder, rounds, phases=phases, earlier=earlier)
+        self._breakdowns = Breakdowns(spec, recorder, rounds, measurer, phases=phases)
 
     def measure(self, group: Group, plan: Plan, at: Prepared, ended: Collection[str]) -> None:
         """Measure a group that is prepared. The recorder gets everything. Raises what the measurer raises.
@@ -70,6 +72,7 @@ class GroupSeries:
             if progress.left_out:
                 self._looks.assemble(progress, at, final=progress.last_look)
         self._searches.measure(group, plan, at)
+        self._breakdowns.measure(group, plan, at)
 
     def _next_series(
         self, progress: GroupProgress, stored: deque[list[Measurement]], ended: Collection[str]

@@ -9,7 +9,8 @@ from harness.measure.blocks import measure_timetable
 from harness.measure.environment import Environment
 from harness.measure.measurer import Piece
 from harness.measure.session import Session
-from harness.results import Measurement, RunStore
+from harness.measure.traced_slices import TracingRequest, traced_blocks
+from harness.results import Measurement, RunStore, TracedBlock
 from harness.scenario.plan import Group
 from harness.scenario.timetable import Slice, Turn
 
@@ -42,6 +43,12 @@ class SessionMeasurer:
         finally:
             if session.guests is not None:
                 session.guests.measured()
+
+    def trace(self, group: Group, request: TracingRequest) -> Sequence[TracedBlock]:  # noqa: ARG002
+        environment, session = self._environment, self._environment.current
+        log = environment.log
+        with session.holding(request.guest):
+            return traced_blocks(self._at, session, self._store, log, request, seed=self._seed)
 
     def start_again(self, error: HostError | GuestError, what: str) -> None:
         self._environment.start_again(error, what)

@@ -247,6 +247,7 @@ class Engine:
             check=self.check,
             max_writes=self.max_writes.text if self.max_writes else None,
             limits=self._limits.get(host.name, {}),
+            breakdown=self.options.breakdown,
         )
         earlier = Earlier()
         if self.options.resume is None:

@@ -28,6 +28,7 @@ EMBEDDED_LAB = "embedded"
 
 REQUIRE_VERDICT = "--require-verdict"
 BASELINE = "--baseline"
+BREAKDOWN = "--breakdown"
 
 LARGEST_SEED = 2**31 - 1
 """The largest seed that a run chooses itself. fio also gets seeds that are slightly larger."""
@@ -64,6 +65,8 @@ class Options:
     """The name of the baseline to compare the run with; None for none."""
     history: str | None = None
     """The directory or URL of the history that gets the complete runs; None for none."""
+    breakdown: bool = False
+    """Whether to trace where the microseconds of an I/O go."""
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -148,6 +151,11 @@ def add_options(parser: pytest.Parser) -> None:
         help="a run in which no budget was decided (no cell is within or exceeds its budget) is a failure",
     )
     group.addoption(
+        BREAKDOWN,
+        action="store_true",
+        help="also trace one I/O at a time of each mode and workload, and show where its microseconds go",
+    )
+    group.addoption(
         BASELINE,
         metavar="NAME",
         help="compare the run with this baseline (`virt-overhead baseline`); a run that is worse is a failure",
@@ -189,6 +197,7 @@ def read_options(config: pytest.Config, project: Path) -> Options:
         disks=frozenset(config.getoption("--disk")) if config.getoption("--disk") else None,
         baseline=baseline,
         history=history,
+        breakdown=config.getoption(BREAKDOWN),
     )
 
 

@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 
 from harness.analysis import METRICS
 from harness.report import charts
+from harness.report.breakdown import breakdown_chart
 from harness.report.cost_chart import cost_chart
 from harness.report.heatmap import colour_limit, heat_map, heat_maps
 from harness.report.latency_charts import histogram_chart, load_chart, percentiles_chart
@@ -39,6 +40,7 @@ def figures(view: ReportView) -> Figures:
                 found[group.key] = _by_depth({each.iodepth: each for each in group.drawn}, waterfall_chart)
         if section.published is not None and (drawn := section.published.drawn):
             found[f"{section.key}-published"] = plain_figure(published_chart(drawn, section.modes))
+        found |= {each.key: plain_figure(breakdown_chart(each)) for each in section.breakdowns if each.drawn}
         for search in section.searches:
             found[search.key] = plain_figure(search_chart(search, section.modes))
     for conditioning in view.conditionings:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from harness.report.breakdown import BreakdownView
 from harness.report.cells import CellView, Outcome
 from harness.report.model import Section, report_view
 from harness.report.neighbours import NEIGHBOUR_COLUMNS, SHARED_COLUMNS
@@ -58,6 +59,7 @@ def _section(section: Section) -> list[str]:
         f"| `{code(cell.id)}` | {_values(cell)} | {_verdict(cell)} |" for cell in section.cells if not cell.is_baseline
     ]
     steps = [line for group in section.waterfalls for line in _waterfall(group)]
+    steps += [line for view in section.breakdowns for line in _breakdown(view)]
     steps += _scalings(section) + _array_states(section)
     steps += [line for search in section.searches for line in _search(search)]
     head = f"| cell | host | guest | unit | {overhead_head(section.cells)} | n | added us | verdict |"
@@ -119,6 +121,21 @@ def _waterfall(group: WaterfallGroup) -> list[str]:
         f"| step | adds us [{group.confidence}] | adds % | |",
         "|:--|--:|--:|:--|",
         *(f"| {plain(row.change)} | {' | '.join(row.values)} | {plain(row.remark)} |" for row in rows),
+        "",
+    ]
+
+
+def _breakdown(view: BreakdownView) -> list[str]:
+    if not view.drawn:
+        return [plain(view.sentence), ""]
+    return [
+        f"**Where the microseconds go: {plain(view.title)}.** {plain(view.check)}.",
+        "",
+        f"| part | {plain(view.record.baseline)} us | guest us | adds us | |",
+        "|:--|--:|--:|--:|:--|",
+        *(f"| {plain(row.name)} | {' | '.join(row.values)} |" for row in view.rows),
+        "",
+        *(f"- {plain(note)}" for note in view.record.notes),
         "",
     ]
 

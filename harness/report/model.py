@@ -16,6 +16,7 @@ from harness.report.arrays import array_headline, existing_array_sentences
 from harness.report.background import guests_of
 from harness.report.banners import Banner, banners
 from harness.report.best import BestRow, best_rows
+from harness.report.breakdown import BreakdownView, breakdown_views
 from harness.report.budgets import allowed
 from harness.report.calibration import calibration_sentences
 from harness.report.cells import ArmName, CellView, Outcome
@@ -205,6 +206,8 @@ class Section:
     scalings: tuple[ScalingView, ...]
     array_states: tuple[ArrayStateView, ...]
     """What a missing member of an array, or its recovery, costs."""
+    breakdowns: tuple[BreakdownView, ...]
+    """Where the microseconds of an I/O go, of a run that traced this."""
     searches: tuple[SearchView, ...]
     published: PublishedView | None
     """Published figures for comparison; None if the scenario names none."""
@@ -351,6 +354,7 @@ def sections(run: Run, cells: Sequence[CellView]) -> tuple[Section, ...]:
         alone = _alone(own)
         comparison = compare_modes(alone)
         searched = [each for each in run.searches if (each.host, each.disk, each.scenario) == key]
+        traced = [each for each in run.breakdowns if (each.host, each.disk, each.scenario) == key]
         scalings = scaling_views(run.scalings, own)
         states = array_state_views(run.array_states, own)
         built = [view for view in scalings if not view.record.reference]
@@ -384,6 +388,7 @@ def sections(run: Run, cells: Sequence[CellView]) -> tuple[Section, ...]:
                 waterfalls=waterfall_groups(f"disk{number}", steps, own),
                 scalings=scalings,
                 array_states=states,
+                breakdowns=breakdown_views(f"disk{number}", traced),
                 searches=search_views(f"disk{number}", searched, list(dict.fromkeys(cell.mode for cell in own))),
                 published=published_view(run, scenario, alone),
                 best=best_rows(own),

@@ -61,6 +61,7 @@ def _answers(view: ReportView) -> Iterator[str]:
         yield f"{title}: {sentences[0].partition(', for example ')[0]}"
     for section in view.sections:
         yield from _uses(section, f"{section.name}, " if len(view.sections) > 1 else "")
+    yield from (each.sentence for section in view.sections for each in section.breakdowns if each.drawn)
     yield from (" ".join(blame.sentences) for section in view.sections for blame in section.blames)
     blamed = {sentence for section in view.sections for blame in section.blames for sentence in blame.sentences}
     yield from (each for section in view.sections for each in section.headline.details if each not in blamed)

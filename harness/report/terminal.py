@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.report.best import BEST_HEAD
+from harness.report.breakdown import breakdown_lines
 from harness.report.budgets import compact_verdict
 from harness.report.cells import CellView, Outcome, confidence_words
 from harness.report.model import Section, report_view
@@ -86,6 +87,7 @@ def summary_lines(run: Run, path: Path | None = None) -> list[str]:
     for section in view.sections:
         lines += disk_lines(section)
         lines += [line for group in section.waterfalls for line in waterfall_lines(group)]
+        lines += [line for view in section.breakdowns for line in breakdown_lines(view)]
         lines += _first([view.sentence for view in section.scalings])
         lines += _first([view.sentence for view in section.array_states])
         lines += _first([sentence for search in section.searches for sentence in search.sentences])

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
 import plotly.graph_objects as go
 
 from harness.analysis import Estimate
@@ -14,6 +18,18 @@ _US = 1e6
 _ROW_HEIGHT = 34
 
 
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One bar of a waterfall: what it adds, in seconds, from `start`. `doubt` draws it hatched."""
+
+    label: str
+    added: Estimate
+    start: float
+    colour: str
+    hover: str
+    doubt: bool = False
+
+
 def waterfall_chart(waterfall: Waterfall) -> go.Figure:
     """Microseconds added to the host's mean latency, from top to bottom. Steps that are not a result are grey and
     hatched.
@@ -21,27 +37,36 @@ def waterfall_chart(waterfall: Waterfall) -> go.Figure:
     Only for a decomposition that was not skipped.
     """
     rows = waterfall.rows
-    starts = [0.0, *(sum(row.added.point for row in rows[: number + 1]) for number in range(len(rows)))]
     bars = [
-        (f"{number}. {_short(row)}", row, start)
-        for number, (row, start) in enumerate(zip(rows, starts[:-1], strict=True), 1)
+        _bar(f"{number}. {_short(row)}", row, start)
+        for number, (row, start) in enumerate(zip(rows, starts(row.added for row in rows), strict=True), 1)
     ]
     if waterfall.total is not None:
-        bars.append((ALL, waterfall.total, 0.0))
-    labels = [safe(label) for label, _, _ in bars]
+        bars.append(_bar(ALL, waterfall.total, 0.0))
+    return bars_chart(bars, blocks=len(waterfall.record.rounds))
+
+
+def starts(added: Iterable[Estimate]) -> list[float]:
+    """Where each bar starts, in seconds: at the end of the one before."""
+    return list(accumulate((each.point for each in added), initial=0.0))[:-1]
+
+
+def bars_chart(bars: Sequence[Bar], *, blocks: int) -> go.Figure:
+    """Bars from top to bottom, over the microseconds added to the host's mean latency in this number of blocks."""
+    labels = [safe(bar.label) for bar in bars]
     figure = go.Figure(
         go.Bar(
             orientation="h",
             y=labels,
-            base=[start * _US for _, _, start in bars],
-            x=[row.added.point * _US for _, row, _ in bars],
-            error_x=_errors([row.added for _, row, _ in bars]),
+            base=[bar.start * _US for bar in bars],
+            x=[bar.added.point * _US for bar in bars],
+            error_x=_errors([bar.added for bar in bars]),
             marker={
-                "color": [_colour(row) for _, row, _ in bars],
-                "opacity": [0.45 if row.doubt else 1 for _, row, _ in bars],
-                "pattern": {"shape": ["/" if row.doubt else "" for _, row, _ in bars]},
+                "color": [bar.colour for bar in bars],
+                "opacity": [0.45 if bar.doubt else 1 for bar in bars],
+                "pattern": {"shape": ["/" if bar.doubt else "" for bar in bars]},
             },
-            customdata=[_hover(row) for _, row, _ in bars],
+            customdata=[bar.hover for bar in bars],
             hovertemplate="%{customdata}<extra></extra>",
         )
     )
@@ -51,11 +76,13 @@ def waterfall_chart(waterfall: Waterfall) -> go.Figure:
         showlegend=False,
         bargap=0.3,
     )
-    figure.update_xaxes(
-        title=f"added to the host's mean latency, us ({count(len(waterfall.record.rounds), 'block')})", zeroline=True
-    )
+    figure.update_xaxes(title=f"added to the host's mean latency, us ({count(blocks, 'block')})", zeroline=True)
     figure.update_yaxes(categoryorder="array", categoryarray=labels[::-1], showgrid=False, ticksuffix="  ")
     return figure
+
+
+def _bar(label: str, row: StepRow, start: float) -> Bar:
+    return Bar(label, row.added, start, _colour(row), _hover(row), bool(row.doubt))
 
 
 def _short(row: StepRow) -> str:

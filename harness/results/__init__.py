@@ -4,6 +4,8 @@ from harness.model.job import Job
 from harness.model.mode import ModeDetail
 from harness.results.array_costs import array_costs
 from harness.results.assemble import CONFIDENCE, CellContext, assemble
+from harness.results.breakdown_records import BreakdownRecord, PartTime
+from harness.results.breakdowns import ADDS_UP, MOST_COST, TracedBlock, TracedJob
 from harness.results.cells import (
     BudgetRecord,
     CellRecord,
@@ -50,12 +52,15 @@ from harness.results.searches import loads_of, search_record
 from harness.results.store import RunStore
 
 __all__ = [
+    "ADDS_UP",
     "CONFIDENCE",
     "DRIFT",
     "FIO_FILES",
+    "MOST_COST",
     "SCHEMA_VERSION",
     "ArrayStateMetric",
     "ArrayStateRecord",
+    "BreakdownRecord",
     "BudgetRecord",
     "CellContext",
     "CellRecord",
@@ -75,6 +80,7 @@ __all__ = [
     "ModeDetail",
     "NeighbourRecord",
     "PartRecord",
+    "PartTime",
     "PooledPercentile",
     "RegionSteadiness",
     "RoundEvent",
@@ -89,6 +95,8 @@ __all__ = [
     "SearchedRate",
     "SeveralGuests",
     "StepRecord",
+    "TracedBlock",
+    "TracedJob",
     "ValidityCheck",
     "array_costs",
     "assemble",

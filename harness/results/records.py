@@ -12,6 +12,7 @@ from harness.model.counters import Counters
 from harness.model.disk import DiskRecord
 from harness.model.profile import Conditioning
 from harness.model.values import STRICT as _STRICT
+from harness.results.breakdown_records import BreakdownRecord
 from harness.results.cells import CellRecord
 from harness.results.comparisons import ArrayStateRecord, DecompositionRecord, ScalingRecord
 from harness.results.search_records import SearchRecord
@@ -423,6 +424,8 @@ class Run:
     """One entry per cell on an array with a missing member that the run also measured optimal."""
     disks: tuple[DiskRecord, ...] = ()
     """One entry per disk that was measured on; empty in version 0.1, and in an imported run."""
+    breakdowns: tuple[BreakdownRecord, ...] = ()
+    """One entry per mode and workload of a run with `--breakdown`; else empty."""
 
     def cell(self, cell_id: str) -> CellRecord:
         """The cell with this id. KeyError if the run does not have it."""

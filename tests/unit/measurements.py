@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from harness.measure.measurer import LabFound, Piece, Prepared
+from harness.measure.traced_slices import TracingRequest
 from harness.model.counters import Counters
 from harness.model.job import Job
-from harness.results import ConditioningRecord, Measurement
+from harness.results import ConditioningRecord, Measurement, TracedBlock
 from harness.scenario.plan import Group, Plan
 from harness.scenario.timetable import Slice
 
@@ -68,6 +69,9 @@ class StandIn:
 
     def ready(self, plan: Plan, group: Group, examined: Callable[[LabFound], None]) -> Prepared:  # noqa: ARG002
         return Prepared(plan.span, ConditioningRecord("fill", None, (), None))
+
+    def trace(self, group: Group, request: TracingRequest) -> Sequence[TracedBlock]:  # noqa: ARG002
+        return ()
 
     def boot_again(self) -> None:
         pass

@@ -30,6 +30,10 @@ FACTS = HostFacts(
 KSM = "sys/kernel/mm/ksm/run"
 _GOVERNORS = (f"{POLICY}0/scaling_governor", f"{POLICY}1/scaling_governor")
 _FILES = {
+    "proc/filesystems": "nodev\ttracefs\n\text4",
+    "proc/mounts": "tracefs /sys/kernel/tracing tracefs rw,nosuid,nodev,noexec,relatime 0 0",
+    "sys/kernel/tracing/events/block/block_rq_issue/id": "1267",
+    "sys/kernel/tracing/events/kvm/kvm_msi_set_irq/id": "1799",
     "proc/loadavg": "0.02 0.05 0.01 1/120 4711",
     "proc/meminfo": "MemTotal:       33554432 kB\nMemAvailable:   30000000 kB\nHugePages_Total:       0",
     "proc/swaps": "Filename\tType\tSize\tUsed\tPriority",

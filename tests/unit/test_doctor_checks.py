@@ -412,3 +412,27 @@ def test_this_machine_is_examined_without_a_gap() -> None:
     assert findings["kernel"].value == platform.release()
     assert findings["free memory"].value.endswith("available")
     assert findings["KVM"].level in (Level.ADVICE, Level.PROBLEM)
+
+
+BLOCK_EVENT = "sys/kernel/tracing/events/block/block_rq_issue/id"
+
+
+@pytest.mark.parametrize(
+    ("removed", "mounts", "filesystems", "level", "advice"),
+    [
+        ((), "tracefs /sys/kernel/tracing tracefs rw 0 0", "nodev\ttracefs", Level.OK, ""),
+        ((BLOCK_EVENT,), "tracefs /sys/kernel/tracing tracefs rw 0 0", "nodev\ttracefs", Level.UNKNOWN, "as root"),
+        ((BLOCK_EVENT,), "sysfs /sys sysfs rw 0 0", "nodev\ttracefs", Level.OK, ""),
+        ((BLOCK_EVENT,), "sysfs /sys sysfs rw 0 0", "nodev\tsysfs", Level.ADVICE, "CONFIG_EVENT_TRACING=y"),
+    ],
+)
+def test_what_a_breakdown_lacks_comes_with_the_remedy(
+    tree: Tree, *, removed: tuple[str, ...], mounts: str, filesystems: str, level: Level, advice: str
+) -> None:
+    for path in removed:
+        tree.remove(path)
+    tree.write("proc/mounts", mounts)
+    tree.write("proc/filesystems", filesystems)
+    found = finding_of(read_state(tree), "trace events")
+    assert found.level is level
+    assert advice in found.advice

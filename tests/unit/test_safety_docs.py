@@ -93,5 +93,6 @@ def test_every_removal_checks_the_identity_before_it_removes() -> None:
                 "FilesystemMount",
                 "LoopDevice",
                 "Processes",
+                "TraceInstance",
             )
             assert checked, f"{thing.__name__} does not tell what is not ours"

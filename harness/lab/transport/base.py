@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, Protocol, runtime_checkable
 
 from harness.errors import HostError
 from harness.lab.transport.held import Held
@@ -113,6 +113,7 @@ class Runner(Protocol):
     def close(self) -> None: ...
 
 
+@runtime_checkable
 class HoldingRunner(Runner, Protocol):
     """A Runner that can also run a command for the duration of a block."""
 

@@ -1,0 +1,182 @@
+"""Traces I/Os with the kernel's tracefs, on a host or in a guest, in a trace instance of its own.
+
+An instance has its own buffers and events, so other users of tracefs neither see nor disturb it. Source: the kernel's
+Documentation/trace/ftrace.rst, "Instances". tracefs needs no programs: perf and bpftrace need packages that few hosts,
+and fewer guests, have.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from harness.analysis import Passed
+from harness.errors import Unsupported
+from harness.lab.created import CreationLog, HostThing
+from harness.lab.paths import TAG
+from harness.lab.trace_events import BLOCK_EVENTS, KVM_EVENTS, parse_trace
+from harness.lab.transport.base import HoldingRunner, Runner
+from harness.untrusted import reading
+
+TRACING = "/sys/kernel/tracing"
+"""Where the kernel's documentation and systemd mount tracefs."""
+HOST_KIB = 8 << 10
+"""The size of the buffer of each CPU of a host, which has the events of about 20 000 I/Os."""
+GUEST_KIB = 4 << 10
+"""The same of a guest, which has fewer events."""
+_MOST_CPUS = 64
+"""On a larger machine, the buffers of all CPUs together are not larger than with so many."""
+MOST_TEXT = 24 << 20
+"""Bytes of a trace that are read. The limit of a command's output is larger."""
+_DEADLINE = 60.0
+
+# Arguments: paths of block devices, or of files on one. Prints the numbers of each device and of those below it.
+_DEVICES = r"""
+export PATH="$PATH:/usr/sbin:/sbin"
+walk() {
+    [ -e "$1/dev" ] || return 0
+    cat "$1/dev"
+    if [ -e "$1/partition" ]; then walk "${1%/*}"; fi
+    for below in "$1"/slaves/*; do [ ! -e "$below" ] || walk "$(readlink -f "$below")"; done
+}
+for path; do
+    [ -b "$path" ] || path=$(df -P "$path" | sed -n '2s/ .*//p')
+    name=$(readlink -f "$path")
+    walk "$(readlink -f "/sys/class/block/${name##*/}")"
+done
+"""
+
+# $1: the directory of tracefs, $2: the name of the instance, $3: KiB of the buffer of a CPU, $4: the filter of the
+# block events, then the events. Mounts tracefs for this time if it is not mounted. Prints a line with the events that
+# the kernel has, and removes the instance when standard input ends.
+_HOLD = r"""
+export PATH="$PATH:/usr/sbin:/sbin"
+tracing=$1 instance=$1/instances/$2 kib=$3 filter=$4
+shift 4
+made= mounted=
+end() {
+    trap '' HUP INT TERM
+    [ -z "$made" ] || rmdir "$instance"
+    [ -z "$mounted" ] || umount "$tracing"
+}
+trap end EXIT
+trap 'exit 1' HUP INT TERM
+if [ ! -d "$tracing/events" ]; then mount -t tracefs tracefs "$tracing" 2>/dev/null && mounted=1; fi
+[ -d "$tracing/events/block" ] || { echo "missing"; exit 1; }
+mkdir "$instance" && made=1 || exit 1
+cpus=$(grep -c '^processor' /proc/cpuinfo)
+[ "$cpus" -le MOST ] || kib=$((kib * MOST / cpus))
+echo 0 >"$instance/tracing_on"
+echo boot >"$instance/trace_clock" || exit 1
+echo "$kib" >"$instance/buffer_size_kb" || exit 1
+echo 0 >"$instance/options/overwrite"
+had=
+for event; do
+    [ -d "$instance/events/$event" ] || continue
+    case $event in block/*) echo "$filter" >"$instance/events/$event/filter" || exit 1;; esac
+    had="$had $event"
+done
+echo "ready$had"
+while read -r _; do :; done
+""".replace("MOST", str(_MOST_CPUS))
+_SWITCH = {
+    True: 'cd "$1" && shift && echo >trace && echo 1 >tracing_on && for e; do echo 1 >"events/$e/enable"; done',
+    False: 'cd "$1" && shift && for e; do echo 0 >"events/$e/enable"; done; echo 0 >tracing_on',
+}
+# What is not read is not needed again.
+_READ = 'head -c "$2" "$1/trace"; echo >"$1/trace"'
+# $1: the directory of the instance.
+_REMOVE = r"""
+[ -d "$1" ] || { echo absent; exit; }
+rmdir "$1" && echo removed
+"""
+
+
+class TraceInstance(HostThing):
+    """A trace instance on the host. Its name has a UUID, so no other program made it."""
+
+    kind: Literal["trace-instance"] = "trace-instance"
+    path: str
+
+    removal: ClassVar[str] = _REMOVE
+
+    @property
+    def words(self) -> str:
+        return f"the trace instance {self.path}"
+
+    def arguments(self) -> Sequence[str]:
+        return [self.path]
+
+
+@dataclass(frozen=True, slots=True)
+class Tracer:
+    """A trace instance that records nothing until it is switched on. `events` are those that the kernel has."""
+
+    runner: Runner
+    path: str
+    events: tuple[str, ...]
+
+    def switch(self, *, on: bool) -> None:
+        """Begin an empty trace, or end it. While it is off, its events cost nothing. Raises HostError."""
+        self.runner.run(["sh", "-c", _SWITCH[on], "sh", self.path, *self.events], deadline=_DEADLINE)
+
+    def passed(self) -> list[Passed]:
+        """What was recorded, in the order of time, which is the machine's uptime in seconds. Raises HostError."""
+        text = self.runner.run(["sh", "-c", _READ, "sh", self.path, str(MOST_TEXT)], deadline=2 * _DEADLINE).stdout
+        with reading(f"{self.runner.name}: the trace of its I/Os"):
+            return list(parse_trace(text.splitlines()))
+
+
+@contextmanager
+def tracer(
+    runner: Runner, paths: Sequence[str], *, log: CreationLog | None, directory: str = TRACING
+) -> Iterator[Tracer]:
+    """A tracer of the I/Os of these block devices, or files, of a machine and of the devices below them.
+
+    With `log`, the machine is the host, whose KVM is traced too. Without, it is a guest. tracefs is mounted for the
+    block if it is not. The instance is removed at the end, also if this process or the connection ends, and by
+    `reap`. Raises Unsupported, with the remedy, if the machine cannot trace, and HostError.
+    """
+    if not isinstance(runner, HoldingRunner):
+        raise Unsupported(f"{runner.name}: tracing needs a login that stays open", hint="give the VM a login by SSH")
+    if not all(each.startswith("/") for each in paths):
+        raise Unsupported(f"{runner.name}: only Linux has the kernel's trace events", hint="trace a guest with Linux")
+    name = f"{TAG}-{uuid.uuid4()}"
+    path = f"{directory}/instances/{name}"
+    numbers = runner.run(["sh", "-c", _DEVICES, "sh", *paths], deadline=_DEADLINE).stdout.split()
+    with reading(f"{runner.name}: the numbers of the block devices of {', '.join(paths)}"):
+        block_filter = " || ".join(f"dev == {number}" for number in dict.fromkeys(map(_device_number, numbers)))
+    if not numbers:
+        raise Unsupported(
+            f"{runner.name}: there is no block device below {', '.join(paths)}, so its I/Os cannot be followed",
+            hint="use a layout on a disk of this host, and not on ZFS or a network",
+        )
+    events = (*BLOCK_EVENTS, *(KVM_EVENTS if log is not None else ()))
+    kib = HOST_KIB if log is not None else GUEST_KIB
+    argv = ["sh", "-c", _HOLD, "sh", directory, name, str(kib), block_filter, *events]
+    with ExitStack() as stack:
+        if log is not None:
+            stack.enter_context(log.making_here(TraceInstance(path=path)))
+        held = stack.enter_context(runner.hold(argv, what="the trace of I/Os", deadline=_DEADLINE))
+        word, *had = held.lines[0].split()
+        if word != "ready":
+            raise _cannot(runner.name, " ".join(held.lines))
+        yield Tracer(runner, path, tuple(had))
+
+
+def _device_number(number: str) -> int:
+    """The kernel's own number of a device `MAJOR:MINOR` (include/linux/kdev_t.h), by which its filters compare."""
+    major, minor = map(int, number.split(":"))
+    return major << 20 | minor
+
+
+def _cannot(name: str, printed: str) -> Unsupported:
+    if printed.startswith("missing"):
+        return Unsupported(
+            f"{name}: the kernel offers no trace events of the block layer in {TRACING}",
+            hint="use a kernel with CONFIG_EVENT_TRACING, as distributions have, and a login as root",
+        )
+    return Unsupported(f"{name}: its I/Os cannot be traced: {printed[:300]}", hint=f"look into {TRACING}/error_log")
