@@ -33,15 +33,13 @@ def words_of(vm: BorrowedVm) -> str:
     return f"the borrowed VM {vm.name}"
 
 
-def log_in(host: Host, vm: BorrowedVm, agent: UsableAgent | None = None) -> GuestRunner:
+def log_in(host: Host, vm: BorrowedVm, agent: UsableAgent) -> GuestRunner:
     """A runner in the VM, over SSH or through its `agent`.
 
     Raises GuestError, with the remedy, if the VM does not answer, and Unsupported if its agent cannot run commands.
     """
     login, name = vm.login, f"VM {vm.name} on {host.name}"
     if login is None:
-        if agent is None:
-            raise ValueError(f"{vm.name} has neither a login nor an agent")
         agent.require_usable()
         return AgentRunner(agent, name=name)
     known_hosts = user_state_path("virt-overhead") / "known_hosts"

@@ -12,8 +12,6 @@ def require_id(where: str, table: GuestTable, problems: list[str]) -> None:
     """`problems` gets a message for each key of the table that a VM of Proxmox VE, which has an id, cannot have."""
     if table.borrow is not None and not re.fullmatch("[1-9][0-9]{2,8}", table.borrow):
         problems.append(f'{where}.borrow = "{table.borrow}": allowed: the id of a VM of the node, for example "100"')
-    if table.borrow is not None and table.reach == BY_AGENT:
-        problems.append(f'{where}.reach = "{BY_AGENT}": allowed only with libvirt; on Proxmox VE: node, direct')
     problems += [
         f"{where}.{key}: conflicts with borrow, because no guest is booted; allowed: one of the two"
         for key in sorted(table.of_booted)

@@ -214,18 +214,31 @@ class QemuExecutor(NodeStorage):
 
     def unplug(self, vmid: int, drive: Drive) -> None:
         """Remove the device, wait until the guest has let go of it, and remove what was behind it."""
-        self._checked(vmid, f"device_del {drive.key}")
         deadline = time.monotonic() + UNPLUG_SECONDS
+        if self._has(vmid, drive.key):
+            self._checked(vmid, f"device_del {drive.key}")
         while self._has(vmid, drive.key):
             if time.monotonic() >= deadline:
                 raise PveError(f"error on hot-unplugging device '{drive.key}' - still busy in guest?")
             time.sleep(0.1)
-        self._qmp(vmid, "blockdev-del", {"node-name": f"drive-{drive.key}"})
+        self._release(vmid, f"drive-{drive.key}", deadline)
         if not drive.flag("scsiblock"):
             self._qmp(vmid, "object-del", {"id": f"throttle-drive-{drive.key}"})
         for controller in _controllers(drive):
             if self._has(vmid, controller):
                 self._checked(vmid, f"device_del {controller}")
+
+    def _release(self, vmid: int, node: str, deadline: float) -> None:
+        """Remove a block node, which a device that is gone may still hold until its last request has ended."""
+        while True:
+            try:
+                self._qmp(vmid, "blockdev-del", {"node-name": node})
+            except PveError as error:
+                if "is in use" not in str(error) or time.monotonic() >= deadline:
+                    raise
+                time.sleep(0.1)
+            else:
+                return
 
     def _has(self, vmid: int, id_: str) -> bool:
         listed = [

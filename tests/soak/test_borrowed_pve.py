@@ -61,12 +61,13 @@ class OwnVm:
         config = VirtualMachine(self.client, VMID).config()
         return {key for key in config if key.startswith(("scsi", "virtio")) and key != "scsihw"}
 
-    def lab(self, directory: Path, node: Node) -> str:
+    def lab(self, directory: Path, node: Node, reach: str = "node") -> str:
         """The option with a lab file that borrows it."""
         path = node.lab(directory)
         text = path.read_text().partition("[host.pve1.guest]")[0]
         login = f'address = "{ADDRESS}"\nkey = "{self.files.key}"\nhost_key = "{self.files.host_key}"\n'
-        path.write_text(f'{text}[host.pve1.guest]\nborrow = "{VMID}"\n{login}')
+        way = login if reach == "node" else f'reach = "{reach}"\n'
+        path.write_text(f'{text}[host.pve1.guest]\nborrow = "{VMID}"\n{way}')
         return f"--lab={path}"
 
 
@@ -106,9 +107,10 @@ def vm(node: Node) -> Iterator[OwnVm]:
         yield found
 
 
-def test_it_is_measured_and_is_as_before(tmp_path: Path, node: Node, vm: OwnVm) -> None:
+@pytest.mark.parametrize("reach", ["node", "agent"])
+def test_it_is_measured_and_is_as_before(tmp_path: Path, node: Node, vm: OwnVm, reach: str) -> None:
     before, left = vm.state(), node.left()
-    done = measure(tmp_path, vm.lab(tmp_path, node), *SELECTED, env=SECRETS)
+    done = measure(tmp_path, vm.lab(tmp_path, node, reach), *SELECTED, env=SECRETS)
     assert "Traceback" not in done.stdout + done.stderr
     found = latest(tmp_path)
     assert found.run.status == "complete", done.stdout

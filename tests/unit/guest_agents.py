@@ -1,6 +1,6 @@
 """Guest agents that answer on a UNIX socket of this machine: qemu-ga itself, and a stand-in where it is not installed.
 
-Both run programs here.
+Both run programs here. The hypervisors' ways to an agent are libvirt's function and the API of the double.
 """
 
 from __future__ import annotations

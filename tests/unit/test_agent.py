@@ -1,4 +1,4 @@
-"""Commands in a VM through its guest agent, by libvirt: a real qemu-ga, or what stands in for it, runs them."""
+"""Commands in a VM through its guest agent, by both ways to it: a real qemu-ga, or what stands in for it, runs them."""
 
 from __future__ import annotations
 
@@ -8,24 +8,31 @@ import json
 import os
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import libvirt
 import libvirt_qemu
 import pytest
 
 from harness.errors import HostError, Unsupported
+from harness.guest.agent import UsableAgent
 from harness.guest.libvirt.agent import LibvirtAgent
 from harness.guest.libvirt.connection import Connection
+from harness.guest.proxmox.agent import ProxmoxAgent
+from harness.guest.proxmox.machine import VirtualMachine
 from harness.lab.transport import agent as transport
 from harness.lab.transport.agent import AgentRunner, AgentSilent, Ended
 from harness.measure.clock import Clocks
 from harness.waiting import wait_until
-from pve_double.executor import sockets
+from pve_double.executor import guest, sockets
 from tests.unit.guest_agents import AGENTS, INSTALLED, stand_in
+from tests.unit.proxmox_nodes import double
 from tests.unit.transport_servers import gone
 
 NAME = "VM shop on node1"
+WAYS = ("libvirt", "proxmox")
 
 
 def refused(code: int, text: str) -> libvirt.libvirtError:
@@ -57,14 +64,34 @@ def libvirt_asks(domain: Domain, text: str, _seconds: int, _flags: int) -> str:
     return json.dumps({"return": found})
 
 
-@pytest.fixture(autouse=True)
-def asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(libvirt_qemu, "qemuAgentCommand", libvirt_asks)
+class Ways:
+    """Makes agents, each reached by its way."""
+
+    def __init__(self, stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._stack = stack
+        self._patch = monkeypatch
+
+    def agent(self, way: str, path: Path | None) -> UsableAgent:
+        """The agent at this socket. Without one, the VM is not configured to have an agent."""
+        if way == "libvirt":
+            self._patch.setattr(libvirt_qemu, "qemuAgentCommand", libvirt_asks)
+            return LibvirtAgent(Connection(None, "node1"), Domain(path), "shop")
+        node, client = self._stack.enter_context(double())
+        vm: dict[str, Any] = {"vmid": 100, "name": "shop"} | ({"agent": "1"} if path else {})
+        client.task("post", "nodes/pve/qemu", vm, is_done=lambda: False, deadline=30)
+        client.task("post", "nodes/pve/qemu/100/status/start", {}, is_done=lambda: False, deadline=30)
+        if path is not None:
+            self._patch.setattr(node.executor, "agent", lambda _, *asked: guest.ask(path, *asked))
+        found = ProxmoxAgent(VirtualMachine(client, 100))
+        booted = node.pace.boot_seconds * node.pace.factor
+        time.sleep(2 * booted)
+        return found
 
 
-def agent_at(path: Path | None) -> LibvirtAgent:
-    """The agent at this socket. Without one, the VM is not configured to have an agent."""
-    return LibvirtAgent(Connection(None, "node1"), Domain(path), "shop")
+@pytest.fixture
+def ways(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ways]:
+    with ExitStack() as stack:
+        yield Ways(stack, monkeypatch)
 
 
 @pytest.fixture(params=AGENTS)
@@ -74,10 +101,10 @@ def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture
-def runner(kind: str, tmp_path: Path) -> Iterator[AgentRunner]:
+@pytest.fixture(params=WAYS)
+def runner(request: pytest.FixtureRequest, kind: str, ways: Ways, tmp_path: Path) -> Iterator[AgentRunner]:
     with AGENTS[kind](tmp_path) as path:
-        agent = agent_at(path)
+        agent = ways.agent(request.param, path)
         agent.require_usable()
         yield AgentRunner(agent, name=NAME)
 
@@ -136,9 +163,12 @@ def test_an_input_that_the_agent_cannot_take_is_not_cut_off(runner: AgentRunner)
         runner.run(["cat"], stdin=os.urandom(100_000), deadline=20)
 
 
-def test_commands_that_the_distribution_disables_are_named_with_the_remedy(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_commands_that_the_distribution_disables_are_named_with_the_remedy(
+    *, way: str, kind: str, ways: Ways, tmp_path: Path
+) -> None:
     with AGENTS[kind](tmp_path, blocked=["guest-exec", "guest-exec-status"]) as path:
-        agent = agent_at(path)
+        agent = ways.agent(way, path)
         with pytest.raises(Unsupported, match="does not run guest-exec and guest-exec-status: they are dis") as caught:
             agent.require_usable()
         assert caught.value.hint is not None
@@ -147,25 +177,30 @@ def test_commands_that_the_distribution_disables_are_named_with_the_remedy(kind:
             AgentRunner(agent, name=NAME).run(["true"], deadline=5)
 
 
-def test_the_agent_of_a_windows_is_refused_with_the_remedy(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_the_agent_of_a_windows_is_refused_with_the_remedy(way: str, ways: Ways, tmp_path: Path) -> None:
     with stand_in(tmp_path, system="mswindows") as path:
-        agent = agent_at(path)
+        agent = ways.agent(way, path)
         with pytest.raises(Unsupported, match="runs Windows, in which commands run only over SSH"):
             agent.require_usable()
 
 
-def test_an_agent_that_does_not_run_is_reported_with_the_remedy(tmp_path: Path) -> None:
-    agent = agent_at(tmp_path / "nobody")
+@pytest.mark.parametrize("way", WAYS)
+def test_an_agent_that_does_not_run_is_reported_with_the_remedy(way: str, ways: Ways, tmp_path: Path) -> None:
+    agent = ways.agent(way, tmp_path / "nobody")
     with pytest.raises(Unsupported, match=r"the guest agent of VM .* does not answer: ") as caught:
         agent.require_usable()
     assert caught.value.hint is not None
     assert "install qemu-guest-agent and start it" in caught.value.hint
 
 
-def test_a_vm_without_a_channel_for_the_agent_is_reported_with_the_remedy() -> None:
+@pytest.mark.parametrize(
+    ("way", "remedy"), [("libvirt", "name='org.qemu.guest_agent.0'"), ("proxmox", "qm set 100 --agent enabled=1")]
+)
+def test_a_vm_without_a_channel_for_the_agent_is_reported_with_the_remedy(way: str, remedy: str, ways: Ways) -> None:
     with pytest.raises(Unsupported, match=r"the guest agent of VM .* is not configured") as caught:
-        agent_at(None).require_usable()
-    assert "name='org.qemu.guest_agent.0'" in str(caught.value.hint)
+        ways.agent(way, None).require_usable()
+    assert remedy in str(caught.value.hint)
 
 
 class Moody:

@@ -35,6 +35,7 @@ from tests.unit.test_proxmox_privileges import granted_by, token_with
 DOCS = (Path(__file__).parents[2] / "docs" / "borrow.md").read_text(encoding="utf-8")
 ROLES, ACLS = granted_by(DOCS)
 STORED = DiskByStorage("vmstore", {"lvm-thin": "local-lvm"})
+BY_AGENT = "VM.GuestAgent.Unrestricted"
 
 
 @contextmanager
@@ -86,6 +87,17 @@ def test_each_privilege_is_needed_and_named_before_anything_is_created(
         monkeypatch.setattr(borrowing, "needed_to_borrow", lambda _: [])
         with pytest.raises(HarnessError):
             measure(ours, shell)
+
+
+def test_the_agent_needs_one_privilege_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    by_agent = replace(BORROWED, login=None)
+    with borrower(ROLES, tmp_path, monkeypatch, by_agent) as (_, ours, _):
+        assert f"lacks {BY_AGENT} on /vms/100" in (ours.missing(THIN, STORED) or "")
+    more = ROLES | {"VohBorrow": [*ROLES["VohBorrow"], BY_AGENT]}
+    (tmp_path / "again").mkdir()
+    with borrower(more, tmp_path / "again", monkeypatch, by_agent) as (_, ours, _):
+        # The VM's configuration has no agent, which is found only with the privilege.
+        assert "qm set 100 --agent enabled=1" in (ours.missing(THIN, STORED) or "")
 
 
 def test_the_docs_have_exactly_what_the_doctor_asks_for(tmp_path: Path) -> None:

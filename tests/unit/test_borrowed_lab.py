@@ -130,14 +130,9 @@ def test_a_vm_of_proxmox_ve_is_named_by_its_id(tmp_path: Path) -> None:
             "template = 900",
             "template: conflicts with borrow, because no guest is booted; allowed: one of the two",
         ),
-        (
-            'address = "192.0.2.50"\nkey = "/keys/shop"',
-            'reach = "agent"',
-            'reach = "agent": allowed only with libvirt; on Proxmox VE: node, direct',
-        ),
         ('borrow = "100"', "", 'key: needs borrow; allowed: only with borrow = "VM"'),
     ],
-    ids=["name", "template", "agent", "no-vm"],
+    ids=["name", "template", "no-vm"],
 )
 def test_a_mistake_in_the_table_of_a_node_is_refused_with_the_key(
     tmp_path: Path, old: str, new: str, line: str

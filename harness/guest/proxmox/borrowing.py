@@ -30,6 +30,7 @@ from harness.guest.borrowed import (
 )
 from harness.guest.machine_size import too_many_queues
 from harness.guest.protocol import Guest, GuestDisk
+from harness.guest.proxmox.agent import ProxmoxAgent
 from harness.guest.proxmox.backend import ProxmoxHypervisor, source_of
 from harness.guest.proxmox.client import Client
 from harness.guest.proxmox.fitness import needed_to_borrow
@@ -74,6 +75,7 @@ class BorrowingProxmox(ProxmoxHypervisor):
         super().__init__(host, client, rules, events)
         self._vm = vm
         self._machine_of_others = VirtualMachine(client, int(vm.name))
+        self._agent = ProxmoxAgent(self._machine_of_others)
 
     @contextmanager
     def guest(
@@ -99,7 +101,7 @@ class BorrowingProxmox(ProxmoxHypervisor):
             # Nor may the VM itself have it.
             require_unshared(self._client, host.runner, path, _NO_VM)
         serials = [disk.serial for disk in disks]
-        with closing(log_in(host, self._vm)) as runner:
+        with closing(log_in(host, self._vm, self._agent)) as runner:
             system = system_of(runner)
             require_distinct(host.name, self._words, system, serials, [])
             with ExitStack() as stack:
@@ -144,7 +146,7 @@ class BorrowingProxmox(ProxmoxHypervisor):
         try:
             self._require_privileges()
             config = self._running_config()
-            with closing(log_in(self._host, self._vm)) as runner:
+            with closing(log_in(self._host, self._vm, self._agent)) as runner:
                 return LookedAt(config, look_inside(runner))
         except (GuestError, HostError, Unsupported) as error:
             return in_words(error)

@@ -80,6 +80,8 @@ def needed(host: HostSpec, spec: ProxmoxSpec) -> list[Needed]:
 def needed_to_borrow(vm: BorrowedVm) -> list[Needed]:
     """What plugging drives into this VM needs, and the VM that owns the volumes."""
     found = [Needed(f"/vms/{vm.name}", each, f"borrowing VM {vm.name}") for each in ("VM.Audit", "VM.Config.Disk")]
+    if vm.login is None:
+        found.append(Needed(f"/vms/{vm.name}", "VM.GuestAgent.Unrestricted", f"commands in VM {vm.name}"))
     return found + [Needed("/vms", each, "the VM that owns the volumes") for each in _OWNER]
 
 
