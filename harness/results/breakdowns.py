@@ -118,8 +118,8 @@ def _notes(
         yield "the guest adds no latency here, so there is nothing to break down"
     elif abs(deviation) > ADDS_UP:
         yield (
-            f"the parts add up to {1 + deviation:.0%} of the measured added latency, beyond {ADDS_UP:.0%}: the latency "
-            "changed between the slices; measure again when the host is quiet"
+            f"the parts add up to {1 + deviation:.0%} of the measured added latency, beyond {ADDS_UP:.0%}: tracing is "
+            "too expensive here, or the latency changed between the slices; measure again when the host is quiet"
         )
     for place, cost in costs.items():
         if cost.point > MOST_COST:
