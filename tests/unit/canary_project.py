@@ -34,6 +34,7 @@ OTHER_FINGERPRINT = ":".join(["00"] * 32)
 
 _CONFTEST = """
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 pytest_plugins = ["harness.plugin"]
@@ -60,8 +61,8 @@ def pytest_configure():
         files={"none": SimpleNamespace(sha256="")},
         **dict.fromkeys(("recipe_digest", "suite", "built_at", "kernel", "fio_version"), "none"),
     )
-    guest = SimpleNamespace(name="guest", iso=iso, digest="0", path=None, manifest=manifest)
-    engine.ensure_images = lambda events: SimpleNamespace(guest=guest, emulator=guest, lab=guest, key=None)
+    guest = SimpleNamespace(name="guest", iso=iso, digest="0", path=Path(), manifest=manifest)
+    engine.ensure_images = lambda events: SimpleNamespace(guest=guest, emulator=guest, lab=guest, fio=guest, key=None)
 """
 # Without the plugin's care: exceptions of ours reach pytest as they are, which prints every variable of every frame.
 _BARE = """

@@ -67,7 +67,7 @@ def test_a_host_with_everything_lacks_nothing(layout: Layout) -> None:
         (
             Lvm(),
             "device_mapper",
-            "its kernel has no device-mapper, which LVM needs: load dm_mod, or measure on another host",
+            "its kernel has no device-mapper, which LVM and LUKS need: load dm_mod, or measure on another host",
         ),
         (
             LvmThin(),
