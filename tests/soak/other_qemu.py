@@ -28,9 +28,10 @@ tar --owner=0 --group=0 -cf /out/qemu.tar usr/bin/qemu-system-x86_64 usr/lib/x86
     usr/share/seabios
 """
 # Debian's QEMU looks for firmware and modules at fixed places, and aborts if the modules there are of another version.
-_WRAPPER = f"""#!/bin/sh
+# The process keeps the name of the script, which a run reads back.
+_WRAPPER = f"""#!/bin/bash
 export QEMU_MODULE_DIR={ROOT}/usr/lib/x86_64-linux-gnu/qemu
-exec {ROOT}/usr/bin/qemu-system-x86_64 -L {ROOT}/usr/share/qemu "$@"
+exec -a "$0" {ROOT}/usr/bin/qemu-system-x86_64 -L {ROOT}/usr/share/qemu "$@"
 """
 RECIPE = Recipe(
     "qemu-backports",
