@@ -26,6 +26,10 @@ LIMIT = 0.9
 """The limit of the throttled variant, as a share of the IOPS without it."""
 PLANTED = 1 - LIMIT * (1 + 0.1 / SLICE)
 """The share that it loses: QEMU lets the I/Os of 0.1 s through at the start of each slice, beyond the limit."""
+BLOCKS = 6
+"""Of each of the two rounds, where any figures will do."""
+MANY_BLOCKS = 10
+"""The same where the figures matter: so many that the interval need not assume a strong correlation of neighbours."""
 HALT_POLL = "/sys/module/kvm/parameters/halt_poll_ns"
 SCENARIO = """
 title = "Two variants"
@@ -44,7 +48,7 @@ iodepth = [8]
 runtime = "{seconds} s"
 rounds = 2
 most_rounds = 2
-blocks = 6
+blocks = {blocks}
 """
 
 
@@ -57,11 +61,12 @@ def before(host: SshRunner) -> Iterator[object]:
     assert traces(host) == found
 
 
-def new_cells(directory: Path, changes: str) -> dict[str, CellRecord]:
+def new_cells(directory: Path, changes: str, blocks: int = BLOCKS) -> dict[str, CellRecord]:
     """The cells of the variant `new` by job, measured with these changes against `old`."""
     directory.mkdir()
     run = measured(
-        project(directory, [DISK.spec], {"varied": SCENARIO.format(changes=changes, seconds=SLICE)}), "--lab=lab.toml"
+        project(directory, [DISK.spec], {"varied": SCENARIO.format(changes=changes, seconds=SLICE, blocks=blocks)}),
+        "--lab=lab.toml",
     )
     return {cell.job.id: cell for cell in run.cells if cell.against is not None}
 
@@ -77,7 +82,7 @@ def interval(cell: CellRecord) -> tuple[float, float]:
 
 @pytest.mark.usefixtures("before")
 def test_the_same_stack_twice_shows_no_difference_and_a_throttled_one_is_found(tmp_path: Path) -> None:
-    same = new_cells(tmp_path / "same", "")
+    same = new_cells(tmp_path / "same", "", MANY_BLOCKS)
     for cell in same.values():
         low, high = interval(cell)
         # Of 20 intervals, one does not contain 0. So a small distance is no failure.
@@ -85,7 +90,7 @@ def test_the_same_stack_twice_shows_no_difference_and_a_throttled_one_is_found(t
         assert high > -0.02, cell.id
         assert high - low < 0.2, "the interval says nothing"
     reached = fmean(same["randread-4k-qd8"].metrics["iops"].guest)
-    throttled = new_cells(tmp_path / "throttled", f"attach.iops = {round(reached * LIMIT)}")
+    throttled = new_cells(tmp_path / "throttled", f"attach.iops = {round(reached * LIMIT)}", MANY_BLOCKS)
     low, high = interval(throttled["randread-4k-qd8"])
     assert low > 0
     assert low - 0.03 < PLANTED < high + 0.03
