@@ -18,8 +18,8 @@ from tests.soak.own_disks import measured, own_disks, project
 
 __all__ = ["host"]
 
-# So slow that the disk decides the figures and not the emulated CPU, whose speed varies for seconds at a time. On a disk
-# of 10 ms it does: then a throttled guest keeps its rate while the other one varies, and 10 % are not beyond doubt.
+# So slow that the disk decides the figures and not the emulated CPU, whose speed varies for seconds at a time. With
+# 10 ms it does: then a throttled guest keeps its rate while the other one varies, and 10 % are not beyond doubt.
 DISK = NullBlkDisk("varied", 8 << 30, completion_ns=40_000_000, queue_depth=64)
 SLICE = 4
 """Seconds of a slice."""
