@@ -10,7 +10,8 @@ from typing import Any, Protocol
 
 from harness.events import Events
 from harness.lab.embedded import lab as embedded
-from harness.lab.inventory import Inventory, load_lab
+from harness.lab.inventory import Inventory
+from harness.lab.lab_file import load_lab
 from harness.lab.withdrawn import withdraw_secrets
 from harness.progress import Progress, StandardOutput
 

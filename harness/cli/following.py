@@ -51,7 +51,7 @@ def look_around(directory: Path, environment: Mapping[str, str]) -> Situation:
 
 
 def _lab(directory: Path, environment: Mapping[str, str]) -> tuple[str, tuple[Step, ...]]:
-    from harness.lab.inventory import load_lab  # noqa: PLC0415 - its schema takes time to load
+    from harness.lab.lab_file import load_lab  # noqa: PLC0415 - its schema takes time to load
     from harness.plugin.options import EMBEDDED_LAB, LAB_FILE, LAB_VARIABLE  # noqa: PLC0415 - pytest, too
 
     of_environment = environment.get(LAB_VARIABLE)

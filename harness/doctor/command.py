@@ -21,7 +21,8 @@ from harness.errors import HarnessError, HostError, LabUnavailable
 from harness.lab.embedded import lab as embedded
 from harness.lab.facts import read_facts
 from harness.lab.hosts import connect
-from harness.lab.inventory import EMBEDDED, HostSpec, Inventory, load_lab
+from harness.lab.inventory import EMBEDDED, HostSpec, Inventory
+from harness.lab.lab_file import load_lab
 from harness.lab.paths import LEASE_DIRECTORY
 from harness.lab.transport.base import Runner
 from harness.lab.withdrawn import withdraw_secrets

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from harness.config.values import absolute_path
 from harness.lab.fields import HostKey, HostPath, Word, host_address
 from harness.lab.hypervisor import BorrowedVm, KindRules
 from harness.model.guest import GUEST_MEMORY, OPTION_TYPES, OPTIONS_TABLE, GuestOptions, cpu_type
+from harness.model.values import Table
 
 ROOT = "root@pam"
 """PVE lets only this user attach a device by its path, and only with a password."""
@@ -221,11 +222,7 @@ def _vmids(value: object) -> object:
     return first, last
 
 
-class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
-
-
-class _Discreet(_Table):
+class _Discreet(Table):
     """A table in which people may write passwords: messages do not show the values of unknown keys."""
 
     @model_validator(mode="before")

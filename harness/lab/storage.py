@@ -8,13 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
+from pydantic import AfterValidator, BeforeValidator
 
 from harness.config.values import absolute_path, one_line
 from harness.lab.array import ArrayTable, StatedArray, stated_array
 from harness.lab.fields import Endurance, Word
 from harness.lab.fio_path import fio_path
 from harness.lab.proxmox import StoredLayout
+from harness.model.values import Table
 
 StorageKey = Literal["volume_group", "thin_pool", "directory", "pool", "dataset", "storage"]
 """The keys of a table, exactly one of which says where the volumes are created."""
@@ -94,10 +95,8 @@ def _dataset(text: str) -> str:
     return text
 
 
-class StorageTable(BaseModel):
+class StorageTable(Table):
     """`[host.NAME.storage.X]`: exactly one of the keys in WORDS, the endurance of its disk, and its array."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     volume_group: Annotated[str, AfterValidator(_group)] | None = None
     thin_pool: Annotated[str, AfterValidator(_thin_pool)] | None = None

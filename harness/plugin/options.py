@@ -16,7 +16,8 @@ import pytest
 from harness.errors import ConfigError
 from harness.history.store import HistoryStore
 from harness.lab.embedded.lab import inventory as embedded_inventory
-from harness.lab.inventory import HostSpec, Inventory, load_lab
+from harness.lab.inventory import HostSpec, Inventory
+from harness.lab.lab_file import load_lab
 from harness.model.profile import PROFILES
 from harness.model.wear import OPTION, MaxWrites
 from harness.results.baselines import baseline_store

@@ -74,7 +74,7 @@ from harness.doctor.command import DoctorRequest, doctor
 from harness.guest.hypervisors import findings_of
 from harness.guest.proxmox.look import logged_in
 from harness.lab.hosts import connect
-from harness.lab.inventory import load_lab
+from harness.lab.lab_file import load_lab
 
 LAB = load_lab(Path("lab.toml"))
 

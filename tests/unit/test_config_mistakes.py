@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from harness.errors import ConfigError
-from harness.lab.inventory import load_lab
+from harness.lab.lab_file import load_lab
 from harness.scenario.load import find_scenarios, load_scenario
 from harness.scenario.plan import plan_for
 

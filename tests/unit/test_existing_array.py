@@ -22,7 +22,8 @@ from harness.lab.array import StatedArray
 from harness.lab.created import CreationLog
 from harness.lab.facts import read_facts
 from harness.lab.hosts import GuestFiles, Host
-from harness.lab.inventory import Inventory, array_of, load_lab
+from harness.lab.inventory import Inventory, array_of
+from harness.lab.lab_file import load_lab
 from harness.measure.blocks import measure_timetable
 from harness.measure.disks import DiskRecords, array_notes
 from harness.measure.measurer import Piece

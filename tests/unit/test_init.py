@@ -20,7 +20,8 @@ from harness.init import command, disks
 from harness.init.command import inspect_host
 from harness.init.lab_file import lab_text
 from harness.init.offers import DiskOffer, Names, NotOffered, Offers, StorageOffer
-from harness.lab.inventory import DiskById, HostSpec, lab_of, load_lab
+from harness.lab.inventory import DiskById, HostSpec
+from harness.lab.lab_file import lab_of, load_lab
 from harness.lab.storage import DiskByStorage
 from harness.lab.storage_look import _LAYOUTS
 from harness.lab.transport.local import LocalRunner

@@ -19,7 +19,8 @@ from harness.guest.proxmox.client import Client
 from harness.init import command, disks
 from harness.init.node import node_name, offers_of_node
 from harness.init.offers import Names
-from harness.lab.inventory import DiskById, HostSpec, load_lab
+from harness.lab.inventory import DiskById, HostSpec
+from harness.lab.lab_file import load_lab
 from harness.lab.storage import DiskByStorage
 from pve_double.server import Serving
 from pve_double.storage.disks import Disk

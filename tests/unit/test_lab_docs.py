@@ -10,7 +10,8 @@ import pytest
 from harness.errors import ConfigError
 from harness.lab.embedded.controllers import CONTROLLER_DISKS, CONTROLLERS, Controller
 from harness.lab.embedded.disks import DISKS, SimulatedDisk
-from harness.lab.inventory import DiskByFile, DiskById, load_lab
+from harness.lab.inventory import DiskByFile, DiskById
+from harness.lab.lab_file import load_lab
 from harness.units import format_size
 
 DOCS = (Path(__file__).parents[2] / "docs" / "lab.md").read_text(encoding="utf-8")

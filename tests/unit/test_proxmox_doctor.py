@@ -14,7 +14,8 @@ from harness.guest.hypervisors import findings_of
 from harness.guest.proxmox.fitness import NodeState, examine_node, needed
 from harness.guest.proxmox.look import read_state
 from harness.lab.hypervisor import LIBVIRT
-from harness.lab.inventory import DiskById, HostSpec, load_lab
+from harness.lab.inventory import DiskById, HostSpec
+from harness.lab.lab_file import load_lab
 from harness.lab.proxmox import ApiSpec, GuestRules, ProxmoxSpec, SecretSource, StoredLayout
 from harness.lab.storage import DiskByStorage
 from harness.lab.transport.local import LocalRunner

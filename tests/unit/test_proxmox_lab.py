@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from harness.errors import ConfigError
-from harness.lab.inventory import DiskById, Inventory, SshAddress, load_lab
+from harness.lab.inventory import DiskById, Inventory, SshAddress
+from harness.lab.lab_file import load_lab
 from harness.lab.proxmox import ApiSpec, GuestRules, SecretSource
 from harness.lab.storage import DiskByStorage
 

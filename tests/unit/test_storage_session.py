@@ -19,7 +19,8 @@ from harness.lab.accel import Acceleration
 from harness.lab.created import CreationLog
 from harness.lab.facts import read_facts
 from harness.lab.hosts import GuestFiles, Host
-from harness.lab.inventory import HostSpec, load_lab
+from harness.lab.inventory import HostSpec
+from harness.lab.lab_file import load_lab
 from harness.lab.storage import DiskByStorage
 from harness.measure.host_measurer import _notes
 from harness.measure.phases import Phases

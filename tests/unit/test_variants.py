@@ -15,7 +15,7 @@ import pytest
 from harness.errors import GuestError, HostError
 from harness.guest.protocol import Backup, Guest
 from harness.lab.hosts import Host
-from harness.lab.inventory import lab_of
+from harness.lab.lab_file import lab_of
 from harness.lab.transport.local import LocalRunner
 from harness.measure.guests import Guests, holding_settings, unsettable
 from harness.model.attach import Attach

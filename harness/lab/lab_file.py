@@ -1,0 +1,285 @@
+"""Reads a lab file: its schema, what its keys require of each other, and the inventory that follows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError
+
+from harness.config.problems import describe
+from harness.config.toml import read_toml
+from harness.errors import ConfigError
+from harness.lab import proxmox
+from harness.lab.array import ArrayTable, reference_problems, stated_array
+from harness.lab.borrowed import borrowed_vm, require_id
+from harness.lab.fields import (
+    Address,
+    BackingFile,
+    DiskLink,
+    Endurance,
+    FileSize,
+    HostKey,
+    HostPath,
+    Name,
+    ProfileName,
+    Word,
+)
+from harness.lab.hypervisor import LIBVIRT, HypervisorSpec, KindRules, LibvirtSpec
+from harness.lab.inventory import (
+    AnyDisk,
+    DiskByFile,
+    DiskById,
+    HostSpec,
+    Inventory,
+    SshAddress,
+    array_of,
+    class_known,
+)
+from harness.lab.proxmox import ApiTable, GuestTable, StoredLayout
+from harness.lab.storage import DiskByStorage, StorageTable, storage_spec
+from harness.model.disk_class import ARRAY, DiskClass
+from harness.model.guest import ANY_GUEST, GuestOptions, HostFile, guest_problems
+from harness.model.values import Table
+from harness.model.variant import VariantName, VariantTable, variant_problems, variants_of
+
+_HINT = "docs/lab.md explains every key"
+
+
+class _Disk(Table):
+    id: DiskLink | None = None
+    serial: Word | None = None
+    overwrite_data: Word | None = None
+    file: BackingFile | None = None
+    size: FileSize | None = None
+    destroy: bool = False
+    endurance: Endurance | None = None
+    disk_class: DiskClass | None = Field(default=None, alias="class")
+    storages: dict[StoredLayout, str] | None = Field(default=None, min_length=1)
+    array: ArrayTable | None = None
+
+
+class _Host(Table):
+    kind: Literal["local", "ssh", "proxmox"]
+    address: Address | None = None
+    port: int = Field(default=22, ge=1, le=65535)
+    user: Word = "root"
+    key: HostPath | None = None
+    host_key: HostKey | None = None
+    fio: HostFile | None = None
+    api: ApiTable | None = None
+    guest: GuestTable | None = None
+    backup_directory: HostPath | None = None
+    disk: dict[Name, _Disk] = Field(default_factory=dict)
+    storage: dict[Name, StorageTable] = Field(default_factory=dict)
+
+
+_OF_SSH = frozenset({"address", "port", "user", "key", "host_key"})
+_OF_HYPERVISOR = frozenset({"api"})
+_KINDS: Mapping[str, KindRules] = {
+    "local": KindRules(needless=_OF_SSH | _OF_HYPERVISOR, ssh="none"),
+    "ssh": KindRules(needless=_OF_HYPERVISOR, ssh="required"),
+    "proxmox": proxmox.KIND,
+}
+
+
+class _Lab(Table):
+    profile: ProfileName = "smoke"
+    host: Annotated[dict[Name, _Host], Field(min_length=1)]
+    variant: dict[VariantName, VariantTable] = Field(default_factory=dict)
+
+
+def load_lab(path: Path) -> Inventory:
+    """The lab from the file `path`. A ConfigError lists all problems, one per line, with key and allowed values."""
+    return lab_of(read_toml(path, what="lab", hint=_HINT), str(path))
+
+
+def lab_of(data: dict[str, Any], source: str) -> Inventory:
+    """The lab from the tables of a lab file. `source` is its name in messages. Raises ConfigError as `load_lab`."""
+    try:
+        table = _Lab.model_validate(data)
+    except ValidationError as error:
+        raise _refused(source, describe(error, data, _Lab)) from None
+    problems: list[str] = []
+    hosts = tuple(_host(name, host, problems) for name, host in table.host.items())
+    problems += _named_twice(table)
+    problems += variant_problems(table.variant)
+    if problems:
+        raise _refused(source, problems)
+    return Inventory(source, table.profile, hosts, variants_of(table.variant))
+
+
+def _named_twice(table: _Lab) -> Iterator[str]:
+    """Machines and disks with two names. Otherwise a run could use both names of one disk at the same time."""
+    machines: dict[tuple[object, ...], str] = {}
+    for name, host in table.host.items():
+        machine = (name,) if _KINDS[host.kind].several_names else (host.address, host.port)
+        if (other := machines.setdefault((host.kind, *machine), name)) != name:
+            yield f"host.{name}: the same machine as host.{other}; allowed: one table for each, with all of its disks"
+        named: dict[tuple[str, object], str] = {}
+        for disk_name, disk in host.disk.items():
+            for key in ("id", "serial", "file"):
+                value = getattr(disk, key)
+                first = named.setdefault((key, value), disk_name)
+                if value is not None and first != disk_name:
+                    at = f"host.{name}.disk"
+                    yield (
+                        f'{at}.{disk_name}.{key} = "{value}": the same value as {at}.{first}; allowed: each disk once'
+                    )
+
+
+def _refused(source: str, problems: Iterable[str]) -> ConfigError:
+    return ConfigError("\n".join(f"{source}: {problem}" for problem in problems), hint=_HINT)
+
+
+def _host(name: str, table: _Host, problems: list[str]) -> HostSpec:
+    where = f"host.{name}"
+    rules = _KINDS[table.kind]
+    surplus = table.model_fields_set & rules.needless
+    if surplus:
+        allowed = _kinds(lambda each: min(surplus) not in each.needless)
+        problems.append(
+            f'{where}.{min(surplus)}: cannot be used with kind = "{table.kind}"; allowed: only with kind = {allowed}'
+        )
+    hypervisor = _hypervisor(where, table, problems)
+    guest = _guest(f"{where}.guest", table, problems)
+    address = table.address or hypervisor.address
+    found = [_disk(f"{where}.disk.{key}", key, disk, table.kind, problems) for key, disk in table.disk.items()]
+    disks = tuple(disk for disk in found if isinstance(disk, DiskById | DiskByFile))
+    stored = tuple(disk for disk in found if isinstance(disk, DiskByStorage))
+    stored += tuple(_storages(where, table, problems))
+    problems += _references(where, table, (*disks, *stored))
+    ssh = None if rules.ssh == "none" else _ssh(where, table, address, problems)
+    return HostSpec(
+        name,
+        table.kind,
+        ssh,
+        disks,
+        hypervisor=hypervisor,
+        stored=stored,
+        guest=guest,
+        backup_directory=table.backup_directory,
+        fio=table.fio or "fio",
+    )
+
+
+def _hypervisor(where: str, table: _Host, problems: list[str]) -> HypervisorSpec:
+    guest = table.guest
+    borrowed = borrowed_vm(f"{where}.guest", guest, problems) if guest is not None else None
+    if table.kind == "proxmox":
+        if guest is not None and guest.borrow is not None:
+            require_id(f"{where}.guest", guest, problems)
+            guest = guest.beside_borrowed
+        spec = proxmox.proxmox_spec(where, table.api, guest, problems)
+        return LIBVIRT if spec is None else replace(spec, borrowed=borrowed)
+    return LibvirtSpec(borrowed) if borrowed is not None else LIBVIRT
+
+
+def _guest(where: str, table: _Host, problems: list[str]) -> GuestOptions:
+    if table.guest is None:
+        return ANY_GUEST
+    if table.kind != "proxmox" and (surplus := sorted(table.guest.of_node)):
+        why = f'cannot be used with kind = "{table.kind}"; allowed: only with kind = "proxmox"'
+        problems += [f"{where}.{key}: {why}" for key in surplus]
+    problems += [f"{where}.{problem}" for problem in guest_problems(table.guest.options)]
+    return table.guest.options
+
+
+def _ssh(where: str, table: _Host, address: str | None, problems: list[str]) -> SshAddress | None:
+    required = _KINDS[table.kind].ssh == "required"
+    if not required and not table.model_fields_set & _OF_SSH:
+        return None
+    # If SSH is optional, the address may be the address of the hypervisor's API. A missing one is reported there.
+    needed = {"address": address, "key": table.key} if required else {"key": table.key}
+    missing = [key for key, value in needed.items() if value is None]
+    problems += [f'{where}.{key}: missing; a host of kind "{table.kind}" needs it' for key in missing]
+    return SshAddress(address, table.port, table.user, table.key, table.host_key) if address and table.key else None
+
+
+def _disk(where: str, name: str, table: _Disk, kind: str, problems: list[str]) -> AnyDisk | None:
+    if table.file is not None and (why_no_files := _KINDS[kind].why_no_files):
+        problems.append(f"{where}.file: {why_no_files}")
+        return None
+    if table.storages is not None:
+        return _stored(where, name, table, kind, problems)
+    if table.array is not None and (table.file is not None or table.disk_class not in (None, ARRAY)):
+        other = "file" if table.file is not None else f'class = "{table.disk_class}"'
+        problems.append(f"{where}.array: cannot be used with {other}; allowed: with id + serial, or storages")
+        return None
+    if table.file is not None:
+        return _by_file(where, name, table, table.file, problems)
+    array = stated_array(f"{where}.array", table.array, problems)
+    why = "id and serial together identify the disk that may be overwritten"
+    problems += [f"{where}.{key}: missing; {why}" for key in ("id", "serial") if getattr(table, key) is None]
+    if table.size is not None:
+        problems.append(f"{where}.size: cannot be used with id; allowed: only with file")
+    overwrites = table.overwrite_data in (None, table.serial)
+    if not overwrites:
+        problems.append(
+            f'{where}.overwrite_data = "{table.overwrite_data}": is not the serial number of this disk; allowed: '
+            f'"{table.serial}", and only if nobody needs the data on it'
+        )
+    if table.id and table.serial and overwrites:
+        return DiskById(
+            name, table.id, table.serial, table.destroy, table.overwrite_data, table.endurance, table.disk_class, array
+        )
+    return None
+
+
+def _by_file(where: str, name: str, table: _Disk, file: Path, problems: list[str]) -> DiskByFile | None:
+    if table.id or table.serial:
+        problems.append(f"{where}: file and id cannot be used together; allowed: id + serial, or file + size")
+    elif table.overwrite_data is not None:
+        problems.append(f"{where}.overwrite_data: cannot be used with file; allowed: only with id + serial")
+    elif table.size is None:
+        problems.append(f'{where}.size: missing; a disk with a backing file needs it, for example "2 GiB"')
+    else:
+        return DiskByFile(name, file, table.size, table.destroy, table.endurance, table.disk_class)
+    return None
+
+
+def _stored(where: str, name: str, table: _Disk, kind: str, problems: list[str]) -> DiskByStorage | None:
+    before = len(problems)
+    if not _KINDS[kind].storages:
+        allowed = _kinds(lambda rules: rules.storages)
+        problems.append(f'{where}.storages: cannot be used with kind = "{kind}"; allowed: only with kind = {allowed}')
+    kept = {"storages", "endurance", "array"}
+    surplus = sorted(_Disk.model_fields[key].alias or key for key in table.model_fields_set - kept)
+    why = "cannot be used with storages, on which a run writes only to volumes that it creates"
+    problems += [f"{where}.{key}: {why}" for key in surplus]
+    array = stated_array(f"{where}.array", table.array, problems)
+    if len(problems) > before:
+        return None
+    return DiskByStorage(name, table.storages or {}, endurance=table.endurance, array=array)
+
+
+def _storages(where: str, table: _Host, problems: list[str]) -> Iterator[DiskByStorage]:
+    own = _KINDS[table.kind].storages
+    places: dict[str, str] = {}
+    for name, storage in table.storage.items():
+        at = f"{where}.storage.{name}"
+        if name in table.disk:
+            problems.append(f"{at}: {where}.disk.{name} has the same name; allowed: another name")
+        spec = storage_spec(at, name, storage, of_hypervisor=own, problems=problems)
+        if spec is not None and (first := places.setdefault(spec.identity, name)) != name:
+            problems.append(f"{at}: the same {spec.identity} as {where}.storage.{first}; allowed: each storage once")
+        elif spec is not None:
+            yield spec
+
+
+def _references(where: str, table: _Host, disks: Sequence[AnyDisk]) -> Iterator[str]:
+    """The arrays of a host whose reference is not a disk that a run may measure."""
+    arrays = {disk.name: own for disk in disks if (own := array_of(disk)) is not None}
+    arrays_there = arrays.keys() | {disk.name for disk in disks if class_known(disk) == ARRAY}
+    singles = {
+        disk.name: isinstance(disk, DiskByStorage) or disk.destroy for disk in disks if disk.name not in arrays_there
+    }
+    kinds = {disk.name: "disk" if disk.name in table.disk else "storage" for disk in disks}
+    yield from reference_problems(arrays, singles, {name: f"{where}.{kind}.{name}" for name, kind in kinds.items()})
+
+
+def _kinds(fit: Callable[[KindRules], bool]) -> str:
+    """The kinds of hosts whose rules fit, for a message."""
+    return " or ".join(f'"{kind}"' for kind, rules in _KINDS.items() if fit(rules))
