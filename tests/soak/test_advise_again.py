@@ -24,24 +24,26 @@ from tests.soak.own_disks import SECONDS, measured, own_disks, project
 
 __all__ = ["host"]
 
-# So slow that the disk decides the figures and not the emulated CPU, whose speed varies from slice to slice. AHCI has
-# at most 32 requests at the disk, half as many as the others.
+# So slow that the disk decides the figures and not the emulated CPU, whose speed varies from slice to slice. The mode
+# `shallow` has at most 16 requests at the disk, and so half of what 32 give. (SATA has 32 of 64 requests, but its many
+# exits make it depend on the CPU: a guest had 220 IOPS when it had just booted, and 590 after 20 seconds.)
 DISK = NullBlkDisk("advised", 8 << 30, completion_ns=40_000_000, queue_depth=64)
 SEEDS = 10
 LEAST_INSIDE = 9
 SCENARIO = """
 title = "Two ways to attach a disk"
 disk = "advised"
-modes = ["passthrough", "sata"]
+modes = ["passthrough", "shallow"]
 workloads = ["randread-4k"]
 write_rate = "500 MiB/s"
 
-[mode.sata]
+[mode.shallow]
 layout = { kind = "device" }
-attach = { bus = "sata", iothread = false }
+attach = { bus = "virtio-scsi", queue_size = 16 }
 
 [profile.smoke]
-iodepth = [64]
+iodepth = [32]
+runtime = "1 s"
 rounds = 1
 most_rounds = 1
 blocks = 12
@@ -78,7 +80,7 @@ def test_the_advice_stays_within_its_interval_when_it_is_measured_again(tmp_path
         measured(directory, "--lab=lab.toml", f"--seed={seed}")
         found.append(verified(directory))
         print(json.dumps({key: found[-1][key] for key in ("mode", "against", "ratio", "fresh", "expected", "held")}))  # noqa: T201
-    assert all(each["against"] == "sata" for each in found), found
+    assert all(each["against"] == "shallow" for each in found), found
     assert all(each["expected"]["high"] < 2 * each["expected"]["low"] for each in found), "the interval says nothing"
     inside = [each["inside"] for each in found]
     assert inside.count(True) >= LEAST_INSIDE, found
