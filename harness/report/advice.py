@@ -8,8 +8,9 @@ from typing import Any
 
 from harness.report.answers import AnswerView, change_percent
 from harness.report.cells import CellView
-from harness.report.model import Section, report_view
+from harness.report.model import report_view
 from harness.report.numbers import signed_percent
+from harness.report.section import Section
 from harness.report.settings import Setting, setting_of
 from harness.results import CellRecord, Run
 from harness.results.verifying import Advice, Verified, advice_of

@@ -8,9 +8,10 @@ from pathlib import Path
 from harness.report.answers import AnswerView, named
 from harness.report.background import moment
 from harness.report.markdown import code, marked, plain
-from harness.report.model import ReportView, Section, report_view
+from harness.report.model import ReportView, report_view
 from harness.report.modes import ModeSummary
 from harness.report.numbers import percent_with_interval
+from harness.report.section import Section
 from harness.results import Run, RunStore
 
 MOST_MODES = 7

@@ -13,9 +13,10 @@ from harness.analysis.metrics import Shown
 from harness.report.arms import Look, look_of
 from harness.report.axes import scalable, whiskers
 from harness.report.labels import label_room, safe
-from harness.report.model import Allowance, Quantity, Section, Series, Split, WorkloadView
 from harness.report.numbers import microseconds, percent_with_interval, significant
+from harness.report.section import Section
 from harness.report.theme import HOST, LAYER, VIRTUALISATION, mode_colours, translucent
+from harness.report.workload import Allowance, Quantity, Series, Split, WorkloadView
 
 # The interval of two rounds can be too wide for a browser to draw, so a band ends at this multiple of its point.
 _BAND_ROOM = 20.0

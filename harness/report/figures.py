@@ -14,13 +14,15 @@ from harness.report.breakdown import breakdown_chart
 from harness.report.cost_chart import cost_chart
 from harness.report.heatmap import colour_limit, heat_map, heat_maps
 from harness.report.latency_charts import histogram_chart, load_chart, percentiles_chart
-from harness.report.model import ReportView, Section, WorkloadView
+from harness.report.model import ReportView
 from harness.report.order import blocks_by_depth
 from harness.report.order_chart import order_chart
 from harness.report.published_chart import published_chart
 from harness.report.search_chart import search_chart
+from harness.report.section import Section
 from harness.report.steadiness import steadiness
 from harness.report.waterfall_chart import waterfall_chart
+from harness.report.workload import WorkloadView
 
 Figures = dict[str, Any]
 T = TypeVar("T")

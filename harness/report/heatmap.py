@@ -12,8 +12,8 @@ import plotly.graph_objects as go
 
 from harness.analysis import Estimate
 from harness.report.labels import label_room, safe
-from harness.report.model import HeatMap, Section
 from harness.report.numbers import percent, percent_with_interval
+from harness.report.section import HeatMap, Section
 
 _GAP = 0.35  # between workloads, in columns
 

@@ -22,10 +22,11 @@ from harness.report.figures import compact_json, figures
 from harness.report.heatmap import colour_limit, heat_maps
 from harness.report.intervals import Scale
 from harness.report.latencies import CALLS
-from harness.report.model import Section, report_view
+from harness.report.model import report_view
 from harness.report.neighbours import NEIGHBOUR_COLUMNS, SHARED_COLUMNS
 from harness.report.order import blocks_by_depth, order_sentence
 from harness.report.packing import Parts, packed, packed_plotly
+from harness.report.section import Section
 from harness.report.terminal import efficiency_line
 from harness.report.theme import HOST, LAYER, PART_COLOURS, VIRTUALISATION, mode_colours, mode_symbols, templates
 from harness.report.verdicts import Judged

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from harness.report.breakdown import BreakdownView
 from harness.report.cells import CellView, Outcome
-from harness.report.model import Section, report_view
+from harness.report.model import report_view
 from harness.report.neighbours import NEIGHBOUR_COLUMNS, SHARED_COLUMNS
 from harness.report.numbers import percent_with_interval
 from harness.report.search import SearchView
+from harness.report.section import Section
 from harness.report.terminal import (
     answer_lines,
     best_lines,

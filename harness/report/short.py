@@ -8,8 +8,9 @@ from typing import Any
 
 from rich.console import Console
 
-from harness.report.model import ReportView, Section, report_view
+from harness.report.model import ReportView, report_view
 from harness.report.neighbours import worst_sentences
+from harness.report.section import Section
 from harness.report.terminal import difference_lines, efficiency_line, finding_lists, overhead_table, summary_lines
 from harness.results import Run
 

@@ -13,8 +13,9 @@ from harness.report.best import BEST_HEAD
 from harness.report.breakdown import breakdown_lines
 from harness.report.budgets import compact_verdict
 from harness.report.cells import CellView, Outcome, confidence_words
-from harness.report.model import Section, report_view
+from harness.report.model import report_view
 from harness.report.numbers import microseconds, percent_with_interval, short
+from harness.report.section import Section
 from harness.report.variants import variant_lines
 from harness.report.verdicts import Verdicts
 from harness.report.waterfall import waterfall_lines

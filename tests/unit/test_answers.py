@@ -20,7 +20,8 @@ from harness.model.uses import USES
 from harness.model.workloads import NAMED, parse_workloads
 from harness.report import markdown_table, summary_lines
 from harness.report.answers import AnswerView
-from harness.report.model import Section, report_view
+from harness.report.model import report_view
+from harness.report.section import Section
 from harness.results import Run
 from harness.scenario.scenario import Scenario
 from tests.unit.pages import page

@@ -13,8 +13,9 @@ from harness.model.variant import Variant
 from harness.report.axes import log_axis
 from harness.report.figures import Figures, figures
 from harness.report.latencies import distributions, latency_view
-from harness.report.model import WorkloadView, report_view
+from harness.report.model import report_view
 from harness.report.order import arm_blocks, blocks_by_depth, order_sentence
+from harness.report.workload import WorkloadView
 from harness.results import CellRecord, Run
 from tests.unit.pages import Page, page
 from tests.unit.runs import optane, synthetic_run

@@ -1,0 +1,167 @@
+"""A section of the report: what it shows of one disk in one scenario."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from harness.analysis import Estimate
+from harness.report.answers import AnswerView, MatrixView
+from harness.report.array_states import ArrayStateView
+from harness.report.background import guests_of
+from harness.report.best import BestRow
+from harness.report.breakdown import BreakdownView
+from harness.report.cells import CellView, Outcome
+from harness.report.disks import DiskView, disk_notes
+from harness.report.fio_files import FioFileView
+from harness.report.modes import Comparison, Headline
+from harness.report.neighbours import NeighbourView, SharedView
+from harness.report.notes import Notes, notes_of
+from harness.report.published import PublishedView
+from harness.report.responsible import BlameView
+from harness.report.scaling import ScalingView
+from harness.report.search import SearchView
+from harness.report.settings import Setting, setting_of
+from harness.report.variants import VariantGroup
+from harness.report.waterfall import WaterfallGroup
+from harness.report.workload import WorkloadView
+
+
+@dataclass(frozen=True, slots=True)
+class HeatMap:
+    """Overhead by mode (rows) and job (columns). None means that there is no value to compare; `words` says why."""
+
+    modes: tuple[str, ...]
+    columns: tuple[tuple[str, int], ...]
+    """Workload and iodepth of each column."""
+    values: tuple[tuple[Estimate | None, ...], ...]
+    words: tuple[tuple[str, ...], ...]
+    """By field: "void", "faster", "skip", or a dot if nothing was measured; empty if there is a value."""
+
+    def of(self, begin: int, end: int) -> HeatMap:
+        """Only the columns from `begin` to before `end`."""
+        values, words = (tuple(row[begin:end] for row in self.values), tuple(row[begin:end] for row in self.words))
+        return HeatMap(self.modes, self.columns[begin:end], values, words)
+
+
+@dataclass(frozen=True)
+class Section:
+    """All results of one disk in one scenario."""
+
+    key: str
+    """Unique within the page, and valid as an HTML id."""
+    name: str
+    title: str
+    headline: Headline
+    answers: tuple[AnswerView, ...]
+    """Which mode to use for what; empty for arrays, and without a result."""
+    matrix: MatrixView | None
+    """What single options do; None if no two modes differ in one option only."""
+    blames: tuple[BlameView, ...]
+    """Which layer is responsible in the recommended mode."""
+    comparison: Comparison
+    cells: tuple[CellView, ...]
+    waterfalls: tuple[WaterfallGroup, ...]
+    scalings: tuple[ScalingView, ...]
+    array_states: tuple[ArrayStateView, ...]
+    """What a missing member of an array, or its recovery, costs."""
+    breakdowns: tuple[BreakdownView, ...]
+    """Where the microseconds of an I/O go, of a run that traced this."""
+    searches: tuple[SearchView, ...]
+    published: PublishedView | None
+    """Published figures for comparison; None if the scenario names none."""
+    best: tuple[BestRow, ...]
+    """The tests of CrystalDiskMark, with the best slice beside the mean."""
+    fio_files: tuple[FioFileView, ...]
+    """The fio files among the workloads: what was measured of each section."""
+    variants: tuple[VariantGroup, ...]
+    """The differences between variants."""
+    shared: tuple[SharedView, ...]
+    """What each of several guests got."""
+    neighbours: tuple[NeighbourView, ...]
+    """What neighbours cost."""
+    disks: tuple[DiskView, ...]
+    """What its disks are; empty for runs of version 0.1 and imported ones."""
+
+    @cached_property
+    def modes(self) -> tuple[str, ...]:
+        """The modes with a guest, in the order of the plan."""
+        return tuple(dict.fromkeys(cell.mode for cell in self.cells if not cell.is_baseline))
+
+    @cached_property
+    def workloads(self) -> tuple[WorkloadView, ...]:
+        by_name: dict[str, list[CellView]] = {}
+        for cell in self.cells:
+            by_name.setdefault(cell.workload, []).append(cell)
+        return tuple(WorkloadView(name, cells[0].random, tuple(cells)) for name, cells in by_name.items())
+
+    @cached_property
+    def depths(self) -> tuple[int, ...]:
+        return tuple(sorted({cell.iodepth for cell in self.cells}))
+
+    @property
+    def has_overhead(self) -> bool:
+        """True if at least one cell has a loss of throughput to compare."""
+        return any(cell.ranked and cell.overhead is not None for cell in self.cells)
+
+    @property
+    def split_depth(self) -> int:
+        """The first shown depth of the split: 32, or the nearest smaller depth, or the smallest."""
+        return max((depth for depth in self.depths if depth <= 32), default=min(self.depths, default=1))
+
+    @cached_property
+    def heat_map(self) -> HeatMap:
+        workloads = [workload for workload in self.workloads if not workload.rated]
+        columns = tuple((workload.name, depth) for workload in workloads for depth in workload.depths)
+        at = {(cell.mode, cell.workload, cell.iodepth): cell for cell in self.cells}
+        rows = [[at.get((mode, *column)) for column in columns] for mode in self.modes]
+        return HeatMap(
+            modes=self.modes,
+            columns=columns,
+            values=tuple(tuple(cell.overhead if cell and cell.comparable else None for cell in row) for row in rows),
+            words=tuple(tuple(_word(cell) if cell else "" for cell in row) for row in rows),
+        )
+
+    @property
+    def settings(self) -> tuple[tuple[str, Setting], ...]:
+        """How to set up each recommended mode."""
+        modes = dict.fromkeys(answer.take for answer in self.answers if answer.take)
+        found = ((mode, setting_of([cell.record for cell in self.cells], mode)) for mode in modes)
+        return tuple((mode, setting) for mode, setting in found if setting is not None)
+
+    @property
+    def never(self) -> tuple[str, ...]:
+        """Why modes are never recommended, each once."""
+        return tuple(dict.fromkeys(sentence for answer in self.answers for sentence in answer.never))
+
+    @property
+    def notes(self) -> Notes:
+        return notes_of(self.cells)
+
+    @property
+    def guests(self) -> tuple[str, ...]:
+        """Size and placement of the guests, as read back: a sentence for all modes with the same."""
+        return tuple(
+            f"{what[0].upper()}{what[1:]}: {words}." for what, words in guests_of([each.record for each in self.cells])
+        )
+
+    @property
+    def disk_notes(self) -> tuple[str, ...]:
+        return disk_notes(self.disks)
+
+    @property
+    def counts(self) -> dict[Outcome, int]:
+        return outcome_counts(self.cells)
+
+
+def outcome_counts(cells: Sequence[CellView]) -> dict[Outcome, int]:
+    """The number of cells by outcome, in the order of the reports, without zeros."""
+    counts = Counter(cell.outcome for cell in cells)
+    return {outcome: counts[outcome] for outcome in Outcome if counts[outcome]}
+
+
+def _word(cell: CellView) -> str:
+    """The word in a field without a value."""
+    return cell.doubt or {Outcome.SKIPPED: "skip", Outcome.NOT_MEASURED: "\N{MIDDLE DOT}"}.get(cell.outcome, "")
