@@ -34,7 +34,9 @@ from harness.report import write_report
 from harness.results import CellRecord, RunStore
 from harness.results.assemble import Check, no_check
 from harness.run_id import RunId
-from harness.scenario.plan import Plan, plan_for
+from harness.scenario.plan import Plan
+from harness.scenario.plan_words import plan_in_words
+from harness.scenario.planning import plan_for
 from harness.scenario.scenario import Scenario
 from harness.scenario.setups import places_of
 from harness.scenario.wear import fitted_together, planned_writes
@@ -104,7 +106,7 @@ class Engine:
 
     def describe(self, *, verbose: bool) -> list[str]:
         """The lines before the run: each plan, and the smallest overhead that its cells can show."""
-        lines = [f"{name}: {plan.describe()}" for name, plan in self.plans.items()]
+        lines = [f"{name}: {plan_in_words(plan)}" for name, plan in self.plans.items()]
         if self.max_writes is not None:
             for name, plan in self.plans.items():
                 lines += limit_lines(name, plan, self._hosts[name], self.max_writes)

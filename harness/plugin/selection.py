@@ -12,7 +12,7 @@ from harness.lab.inventory import DiskById, HostSpec, Inventory, array_of, class
 from harness.model.mode import Cell
 from harness.plugin.options import Options
 from harness.scenario.classes import ForLab, OfferedDisk, for_lab
-from harness.scenario.plan import expand
+from harness.scenario.planning import expand
 from harness.scenario.scenario import Scenario
 from harness.scenario.setups import places_needed
 from harness.scenario.variants import in_variants, legality_problems

@@ -10,7 +10,7 @@ from harness.config.names import choices
 from harness.config.problems import shown
 from harness.model.budget import Budget, LabKind
 from harness.model.mode import Cell
-from harness.scenario.plan import expand
+from harness.scenario.planning import expand
 from harness.scenario.scenario import Scenario
 
 LAB_KINDS: tuple[LabKind, ...] = get_args(LabKind)

@@ -1,21 +1,19 @@
-"""Expands a scenario into cells and groups, and estimates their cost. Pure."""
+"""The plan for one disk: its groups of cells and their setups, and what measuring them costs. Pure."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from harness.model.base import Base, Device
-from harness.model.job import Job, Workload
+from harness.model.job import Job
 from harness.model.mode import REFERENCE_PLACE, Arm, Cell, Mode, Place
-from harness.model.profile import Conditioning, Profile, profile_of
-from harness.scenario.scenario import Scenario
-from harness.scenario.searches import PlannedSearch, planned_searches
-from harness.scenario.setups import disks_in_words, places_of, regions, setups
-from harness.scenario.timetable import rebuilds, takes_turns, waiting
-from harness.units import format_size
+from harness.model.profile import Conditioning
+from harness.scenario.searches import PlannedSearch
+from harness.scenario.setups import places_of, regions
+from harness.scenario.timetable import rebuilds, waiting
 
 FIO_SHARE = 0.84
 """The share of a round in which fio runs, measured with `smoke`. Starts of fio and pauses take the rest."""
@@ -274,31 +272,6 @@ class Plan:
         """The part of `write_bytes` for measuring the group, without conditioning."""
         return self.most_rounds_of(group) * group.writing_seconds * self.write_rate
 
-    def describe(self) -> str:
-        """For example `40 cells in 1 group, 8 arms, 3 rounds: about 5 min, at most 192 GiB written to optane`.
-
-        If the number of rounds varies: `3 to 12 rounds: about 40 min, at most 2 h 10 min, at most ...`. With more than
-        one setup: `in 5 groups and 4 setups`. With searches: `3 rounds, 1 x highest load: ...`.
-        """
-        arms = len({arm for group in self.groups for arm in group.arms})
-        number = len(self.setups)
-        groups = _count(len(self.groups), "group") + (f" and {number} setups" if number > 1 else "")
-        disks = max((setup.disks for setup in self.setups), key=len, default=(self.disk,))
-        several = self.most_rounds > self.rounds
-        rounds = f"{self.rounds} to {self.most_rounds} rounds" if several else _count(self.rounds, "round")
-        about, most = _hours(self.minutes), _hours(self.most_minutes)
-        searches = f", {len(self.searches)} x highest load" if self.searches else ""
-        return (
-            f"{_count(len(self.cells), 'cell')} in {groups}, {_count(arms, 'arm')}, "
-            f"{rounds}{searches}: about {about}, {f'at most {most}, ' if most != about else ''}"
-            f"at most {format_size(self._most_written(disks))} written to {disks_in_words(disks)}"
-        )
-
-    def _most_written(self, disks: Iterable[str]) -> float:
-        """`write_bytes`, within the limits of the disks."""
-        limit = sum(self.limits.get(disk, math.inf) for disk in disks)
-        return min(self.write_bytes, limit)
-
     def _disks_of(self, groups: Iterable[Group]) -> tuple[str, ...]:
         places = places_of(cell for group in groups for cell in group.cells)
         return tuple(self.disks[place] for place in places)
@@ -322,107 +295,5 @@ class Plan:
         return ((fio_seconds + steady) / FIO_SHARE + filling + STARTUP_SECONDS * len(self.setups)) / 60
 
 
-def expand(scenario: Scenario, profile_name: str) -> list[Cell]:
-    """All cells, sorted by setup, workload, iodepth and mode. So the modes of one job are next to each other.
-
-    The cells of a group also follow each other, so pytest's progress shows the progress of the campaign.
-    """
-    profile = profile_of(scenario.profiles, profile_name)
-    return [
-        Cell(scenario.name, scenario.disk, mode, job, scenario.reference)
-        for together in setups(scenario.modes)
-        for job in _jobs(scenario.workloads, profile, together)
-        for mode in together
-    ]
-
-
-def _jobs(workloads: Sequence[Workload], profile: Profile, together: Sequence[Mode]) -> Iterator[Job]:
-    """The jobs of a setup with these modes. Arms that take turns have one long slice instead of several."""
-    slices = profile.blocks if takes_turns(together) else 1
-    for workload in workloads:
-        seconds = (profile.own_times and workload.seconds_each) or profile.runtime
-        for iodepth in workload.depths(profile.iodepth):
-            yield workload.job(iodepth, ramp=profile.ramp, seconds=seconds * slices)
-
-
-def group_cells(cells: Iterable[Cell], max_round_seconds: float, *, blocks: int = 1) -> list[Group]:
-    """Splits the cells into groups. The modes of a group are in one setup.
-
-    A round of a group takes at most `max_round_seconds` of fio. A group with only one job may take longer. Jobs stay in
-    the order of the cells. The ids are `SCENARIO-batch1`, `SCENARIO-batch2`, ... Groups of one setup follow each other.
-    """
-    by_scenario: dict[tuple[str, str], list[Cell]] = {}
-    for cell in cells:
-        by_scenario.setdefault((cell.scenario, cell.disk), []).append(cell)
-    return [
-        Group(f"{scenario}-batch{number}", disk, scenario, tuple(batch), _blocks(batch, blocks), setup)
-        for (scenario, disk), own in by_scenario.items()
-        for number, (setup, batch) in enumerate(_batches(own, max_round_seconds, blocks), start=1)
-    ]
-
-
-def plan_for(scenario: Scenario, profile_name: str, selected: Iterable[Cell] | None = None) -> Plan:
-    """The plan for the `selected` cells of this scenario, or for all its cells."""
-    profile = profile_of(scenario.profiles, profile_name)
-    cells = expand(scenario, profile_name) if selected is None else selected
-    groups = group_cells(cells, profile.round_limit, blocks=profile.blocks)
-    return Plan(
-        scenario.disk,
-        tuple(groups),
-        profile.rounds,
-        profile.span,
-        scenario.write_rate,
-        most_rounds=profile.most_rounds,
-        target=profile.target,
-        time_limit=profile.time_limit,
-        conditioning=profile.conditioning,
-        reboot=profile.reboot,
-        disks=scenario.disks,
-        searches=tuple(
-            search
-            for group in groups
-            for search in planned_searches(scenario.searches, group.id, group.cells, group.blocks)
-        ),
-    )
-
-
-def _blocks(cells: Sequence[Cell], blocks: int) -> int:
-    return 1 if takes_turns(cell.mode for cell in cells) else blocks
-
-
-def _batches(cells: Sequence[Cell], max_round_seconds: float, blocks: int) -> Iterator[tuple[int, list[Cell]]]:
-    """The cells of each group of one scenario, with the number of its setup."""
-    for number, together in enumerate(setups(cell.mode for cell in cells), start=1):
-        by_job: dict[Job, list[Cell]] = {}
-        for cell in cells:
-            if cell.mode in together:
-                by_job.setdefault(cell.job, []).append(cell)
-        for batch in _within_round(list(by_job.values()), max_round_seconds, blocks):
-            yield number, batch
-
-
-def _within_round(cells_by_job: Sequence[list[Cell]], max_round_seconds: float, blocks: int) -> list[list[Cell]]:
-    batches: list[list[Cell]] = []
-    room = 0.0
-    for cells in cells_by_job:
-        arms = {arm for cell in cells for arm in cell.arms}
-        cost = len(arms) * _blocks(cells, blocks) * cells[0].job.wall
-        if not batches or cost > room:
-            batches.append([])
-            room = max_round_seconds
-        batches[-1] += cells
-        room -= cost
-    return batches
-
-
 def _others(cells: Iterable[Cell], gone: Collection[str]) -> tuple[Cell, ...]:
     return tuple(cell for cell in cells if cell.id not in gone)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def _hours(minutes: float) -> str:
-    whole = max(1, round(minutes))
-    return f"{whole} min" if whole < 120 else f"{whole // 60} h {whole % 60} min"

@@ -40,7 +40,8 @@ from harness.results.judging import corrected
 from harness.results.records import BackupCounts
 from harness.run_id import RunId
 from harness.scenario.library import PRESETS
-from harness.scenario.plan import Group, Plan, plan_for
+from harness.scenario.plan import Group, Plan
+from harness.scenario.planning import plan_for
 from harness.scenario.scenario import Scenario
 from harness.scenario.timetable import backed_up
 from harness.scenario.variants import in_variants

@@ -15,7 +15,8 @@ import pytest
 from harness.errors import ConfigError
 from harness.lab.lab_file import load_lab
 from harness.scenario.load import find_scenarios, load_scenario
-from harness.scenario.plan import plan_for
+from harness.scenario.plan_words import plan_in_words
+from harness.scenario.planning import plan_for
 
 SCENARIOS = [tomllib.loads(path.read_text()) for path in find_scenarios(Path(__file__).parents[2] / "scenarios")]
 LABS = [
@@ -118,7 +119,7 @@ def with_mistakes(document: dict[str, Any], chance: random.Random) -> dict[str, 
 def plan(path: Path) -> None:
     scenario = load_scenario(path)
     for profile in scenario.profiles:
-        plan_for(scenario, profile.name).describe()
+        plan_in_words(plan_for(scenario, profile.name))
 
 
 @pytest.mark.parametrize(("documents", "read"), [(SCENARIOS, plan), (LABS, load_lab)], ids=["scenarios", "lab files"])

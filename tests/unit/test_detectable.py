@@ -21,7 +21,8 @@ from harness.plugin.announce import missing_line, slice_line, smallest_lines
 from harness.results import Run, RunStore
 from harness.results.scatter import scatter_of
 from harness.run_id import RunId
-from harness.scenario.plan import FIO_SHARE, Plan, plan_for
+from harness.scenario.plan import FIO_SHARE, Plan
+from harness.scenario.planning import plan_for
 from tests.unit.calibrations import CALIBRATION
 from tests.unit.runs import optane, synthetic_run
 

@@ -20,7 +20,7 @@ from harness.results import Run
 from harness.results.compare import compare
 from harness.scenario.fio_files import read_fio_files
 from harness.scenario.load import load_scenario
-from harness.scenario.plan import expand
+from harness.scenario.planning import expand
 from harness.scenario.scenario import Scenario
 from tests.unit.fio_files import DATABASE, job_of, read, read_in
 from tests.unit.pages import page

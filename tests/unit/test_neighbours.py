@@ -28,7 +28,7 @@ from harness.report.terminal import difference_lines, overhead_text, summary_lin
 from harness.results import CellRecord, Run
 from harness.results.together import together_checks
 from harness.scenario.decompose import changes
-from harness.scenario.plan import expand, plan_for
+from harness.scenario.planning import expand, plan_for
 from harness.scenario.scenario import Scenario
 from harness.scenario.setups import by_guest, regions, setups
 from harness.scenario.timetable import Slice, Turn

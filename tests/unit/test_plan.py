@@ -19,17 +19,9 @@ from harness.model.mode import Cell, Mode
 from harness.model.profile import PROFILES, Conditioning
 from harness.scenario.library import PRESETS
 from harness.scenario.load import load_scenario
-from harness.scenario.plan import (
-    FIO_SHARE,
-    REBUILD_SECONDS,
-    STARTUP_SECONDS,
-    STEADY_SECONDS,
-    Group,
-    Plan,
-    expand,
-    group_cells,
-    plan_for,
-)
+from harness.scenario.plan import FIO_SHARE, REBUILD_SECONDS, STARTUP_SECONDS, STEADY_SECONDS, Group, Plan
+from harness.scenario.plan_words import plan_in_words
+from harness.scenario.planning import expand, group_cells, plan_for
 from harness.scenario.scenario import Scenario
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
@@ -287,7 +279,7 @@ def test_each_setup_is_built_filled_and_started_anew() -> None:
     assert plan.fill_bytes(1000) == 1000 * (3 + 19)  # the bare device in each setup, and the volumes
     seconds = plan.fio_seconds / FIO_SHARE + 3 * STARTUP_SECONDS
     assert plan.minutes * 60 == pytest.approx(seconds, abs=1)
-    assert plan.describe().startswith("80 cells in 3 groups and 3 setups, 39 arms, 3 rounds: ")
+    assert plan_in_words(plan).startswith("80 cells in 3 groups and 3 setups, 39 arms, 3 rounds: ")
 
 
 def test_a_setup_takes_as_many_disks_as_its_arrays_have() -> None:
@@ -296,7 +288,7 @@ def test_a_setup_takes_as_many_disks_as_its_arrays_have() -> None:
     plan = plan_for(scenario, "smoke")
     assert plan.disks == scenario.disks
     assert [setup.disks for setup in plan.setups] == [("ssd1", "ssd2", "ssd3")]
-    assert plan.describe().endswith("written to ssd1, ssd2, ssd3")
+    assert plan_in_words(plan).endswith("written to ssd1, ssd2, ssd3")
     mirror = plan_for(scenario, "smoke", [cell for cell in expand(scenario, "smoke") if cell.mode.name != "stripe"])
     assert [setup.disks for setup in mirror.setups] == [("ssd1", "ssd2")]
 
@@ -339,12 +331,14 @@ def test_the_plan_says_what_it_costs() -> None:
     assert plan.fill_bytes(plan.span) == 4 * plan.span  # the device, lvm, raw and raw-cached
     assert plan.write_bytes == plan.fill_bytes(plan.span) + 3 * 8 * 4 * 2 * GIB
     assert plan.minutes * 60 == pytest.approx(192 / FIO_SHARE + STARTUP_SECONDS, abs=1)
-    assert plan.describe() == ("40 cells in 1 group, 8 arms, 3 rounds: about 5 min, at most 192.2 GiB written to nvme0")
+    assert plan_in_words(plan) == (
+        "40 cells in 1 group, 8 arms, 3 rounds: about 5 min, at most 192.2 GiB written to nvme0"
+    )
 
 
 def test_a_selection_costs_only_what_it_needs() -> None:
     plan = plan_for(OPTANE, "smoke", selected("lvm-randread-4k-qd1"))
-    assert plan.describe() == "1 cell in 1 group, 3 arms, 3 rounds: about 1 min, at most 128 MiB written to nvme0"
+    assert plan_in_words(plan) == "1 cell in 1 group, 3 arms, 3 rounds: about 1 min, at most 128 MiB written to nvme0"
 
 
 def test_nothing_selected_costs_nothing() -> None:
@@ -360,7 +354,7 @@ def test_a_plan_with_more_rounds_where_they_are_needed_says_the_least_and_the_mo
     assert plan.minutes * 60 == pytest.approx(3 * 100 / FIO_SHARE + STARTUP_SECONDS, abs=1)
     assert plan.most_minutes * 60 == pytest.approx(12 * 100 / FIO_SHARE + STARTUP_SECONDS, abs=1)
     assert plan.write_bytes == plan.fill_bytes(plan.span) + 12 * 5 * 10 * 2 * GIB
-    assert plan.describe() == (
+    assert plan_in_words(plan) == (
         "4 cells in 1 group, 5 arms, 3 to 12 rounds: about 7 min, at most 25 min, at most 1.172 TiB written to nvme0"
     )
 

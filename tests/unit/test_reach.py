@@ -12,7 +12,8 @@ from harness.model.budget import Budget
 from harness.model.job import Job
 from harness.model.mode import Cell, Mode
 from harness.results import Measurement
-from harness.scenario.plan import Plan, group_cells
+from harness.scenario.plan import Plan
+from harness.scenario.planning import group_cells
 from tests.unit.measurements import A_SLICE
 
 JOB = Job("randread", 4096, iodepth=1, ramp=0, seconds=1)

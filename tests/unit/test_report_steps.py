@@ -19,7 +19,7 @@ from harness.results import (
     ScalingRecord,
     decompositions,
 )
-from harness.scenario.plan import plan_for
+from harness.scenario.planning import plan_for
 from harness.scenario.scenario import Decomposition
 from tests.unit.pages import Page, page
 from tests.unit.runs import optane, synthetic_run

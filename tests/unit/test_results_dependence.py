@@ -19,7 +19,8 @@ from harness.report.cells import CellView
 from harness.report.modes import ModeSummary, compare_modes
 from harness.results import CellContext, CellRecord, Measurement, assemble
 from harness.results.dependence import correlation_of, paired_blocks, samples_of
-from harness.scenario.plan import Plan, group_cells
+from harness.scenario.plan import Plan
+from harness.scenario.planning import group_cells
 from tests.unit.runs import synthetic_run
 
 READ = Job("randread", 4096, iodepth=32, ramp=0, seconds=1)

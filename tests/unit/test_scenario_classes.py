@@ -10,7 +10,7 @@ from harness.errors import ConfigError
 from harness.model.disk_class import class_of_link
 from harness.scenario.classes import ForLab, OfferedDisk, for_lab, name_for
 from harness.scenario.load import load_scenario
-from harness.scenario.plan import expand
+from harness.scenario.planning import expand
 from harness.scenario.scenario import Scenario
 
 TEXT = """

@@ -9,7 +9,7 @@ import pytest
 from harness.errors import ConfigError
 from harness.model.job import parse_workload
 from harness.scenario.load import load_scenario
-from harness.scenario.plan import plan_for
+from harness.scenario.planning import plan_for
 from harness.scenario.scenario import Scenario, Search
 
 FILE = """

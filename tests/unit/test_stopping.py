@@ -16,7 +16,8 @@ from harness.model.job import Job
 from harness.model.layout import Lvm
 from harness.model.mode import Cell, Mode
 from harness.results import CellContext, CellRecord, Measurement, ValidityCheck, assemble
-from harness.scenario.plan import Plan, group_cells
+from harness.scenario.plan import Plan
+from harness.scenario.planning import group_cells
 
 JOB = Job("randread", 4096, iodepth=32, ramp=0, seconds=3)
 HOST = Cell("optane", "optane", Mode("host", Device(), None), JOB)

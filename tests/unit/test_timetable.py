@@ -16,7 +16,8 @@ from harness.model.job import Job, parse_workload
 from harness.model.layout import Lvm
 from harness.model.mode import Arm, Mode, Place
 from harness.scenario.library import PRESETS
-from harness.scenario.plan import Group, expand, group_cells
+from harness.scenario.plan import Group
+from harness.scenario.planning import expand, group_cells
 from harness.scenario.timetable import GUARD_SECONDS, MOST_SECONDS, MOST_SLICES, Timetable, Turn, timetables
 from tests.unit.runs import optane
 

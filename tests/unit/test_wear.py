@@ -14,7 +14,9 @@ from harness.model.layout import Zvol
 from harness.model.mode import Arm, Mode, Place
 from harness.model.wear import MaxWrites
 from harness.scenario.load import find_scenarios, load_scenario
-from harness.scenario.plan import Plan, plan_for
+from harness.scenario.plan import Plan
+from harness.scenario.plan_words import plan_in_words
+from harness.scenario.planning import plan_for
 from harness.scenario.scenario import Scenario
 from harness.scenario.wear import (
     BUILD_BYTES,
@@ -200,4 +202,4 @@ def test_plans_on_the_same_disk_share_its_limit() -> None:
 
 
 def test_the_plan_announces_no_more_than_its_limit() -> None:
-    assert "at most 1 TiB written to optane" in within(publish("optane"), 1024**4).describe()
+    assert "at most 1 TiB written to optane" in plan_in_words(within(publish("optane"), 1024**4))

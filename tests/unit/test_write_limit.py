@@ -28,7 +28,8 @@ from harness.report.markdown import markdown_table
 from harness.report.terminal import summary_lines
 from harness.results import Measurement, Run, RunStore
 from harness.results.validity import write_limit_checks
-from harness.scenario.plan import Group, Plan, plan_for
+from harness.scenario.plan import Group, Plan
+from harness.scenario.planning import plan_for
 from harness.scenario.scenario import Scenario
 from harness.scenario.timetable import Slice
 from harness.scenario.wear import fitted, planned_writes

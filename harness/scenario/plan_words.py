@@ -1,0 +1,45 @@
+"""A plan in words, as it is shown before a run. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from harness.scenario.plan import Plan
+from harness.scenario.setups import disks_in_words
+from harness.units import format_size
+
+
+def plan_in_words(plan: Plan) -> str:
+    """For example `40 cells in 1 group, 8 arms, 3 rounds: about 5 min, at most 192 GiB written to optane`.
+
+    If the number of rounds varies: `3 to 12 rounds: about 40 min, at most 2 h 10 min, at most ...`. With more than one
+    setup: `in 5 groups and 4 setups`. With searches: `3 rounds, 1 x highest load: ...`.
+    """
+    arms = len({arm for group in plan.groups for arm in group.arms})
+    number = len(plan.setups)
+    groups = _count(len(plan.groups), "group") + (f" and {number} setups" if number > 1 else "")
+    disks = max((setup.disks for setup in plan.setups), key=len, default=(plan.disk,))
+    several = plan.most_rounds > plan.rounds
+    rounds = f"{plan.rounds} to {plan.most_rounds} rounds" if several else _count(plan.rounds, "round")
+    about, most = _hours(plan.minutes), _hours(plan.most_minutes)
+    searches = f", {len(plan.searches)} x highest load" if plan.searches else ""
+    return (
+        f"{_count(len(plan.cells), 'cell')} in {groups}, {_count(arms, 'arm')}, "
+        f"{rounds}{searches}: about {about}, {f'at most {most}, ' if most != about else ''}"
+        f"at most {format_size(_most_written(plan, disks))} written to {disks_in_words(disks)}"
+    )
+
+
+def _most_written(plan: Plan, disks: Iterable[str]) -> float:
+    """The bytes written at most, within the limits of the disks."""
+    return min(plan.write_bytes, sum(plan.limits.get(disk, math.inf) for disk in disks))
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _hours(minutes: float) -> str:
+    whole = max(1, round(minutes))
+    return f"{whole} min" if whole < 120 else f"{whole // 60} h {whole % 60} min"

@@ -1,0 +1,107 @@
+"""Makes the plan of a scenario: its cells, and the groups in which they are measured. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from harness.model.job import Job, Workload
+from harness.model.mode import Cell, Mode
+from harness.model.profile import Profile, profile_of
+from harness.scenario.plan import Group, Plan
+from harness.scenario.scenario import Scenario
+from harness.scenario.searches import planned_searches
+from harness.scenario.setups import setups
+from harness.scenario.timetable import takes_turns
+
+
+def plan_for(scenario: Scenario, profile_name: str, selected: Iterable[Cell] | None = None) -> Plan:
+    """The plan for the `selected` cells of this scenario, or for all its cells."""
+    profile = profile_of(scenario.profiles, profile_name)
+    cells = expand(scenario, profile_name) if selected is None else selected
+    groups = group_cells(cells, profile.round_limit, blocks=profile.blocks)
+    return Plan(
+        scenario.disk,
+        tuple(groups),
+        profile.rounds,
+        profile.span,
+        scenario.write_rate,
+        most_rounds=profile.most_rounds,
+        target=profile.target,
+        time_limit=profile.time_limit,
+        conditioning=profile.conditioning,
+        reboot=profile.reboot,
+        disks=scenario.disks,
+        searches=tuple(
+            search
+            for group in groups
+            for search in planned_searches(scenario.searches, group.id, group.cells, group.blocks)
+        ),
+    )
+
+
+def expand(scenario: Scenario, profile_name: str) -> list[Cell]:
+    """All cells, sorted by setup, workload, iodepth and mode. So the modes of one job are next to each other.
+
+    The cells of a group also follow each other, so pytest's progress shows the progress of the campaign.
+    """
+    profile = profile_of(scenario.profiles, profile_name)
+    return [
+        Cell(scenario.name, scenario.disk, mode, job, scenario.reference)
+        for together in setups(scenario.modes)
+        for job in _jobs(scenario.workloads, profile, together)
+        for mode in together
+    ]
+
+
+def _jobs(workloads: Sequence[Workload], profile: Profile, together: Sequence[Mode]) -> Iterator[Job]:
+    """The jobs of a setup with these modes. Arms that take turns have one long slice instead of several."""
+    slices = profile.blocks if takes_turns(together) else 1
+    for workload in workloads:
+        seconds = (profile.own_times and workload.seconds_each) or profile.runtime
+        for iodepth in workload.depths(profile.iodepth):
+            yield workload.job(iodepth, ramp=profile.ramp, seconds=seconds * slices)
+
+
+def group_cells(cells: Iterable[Cell], max_round_seconds: float, *, blocks: int = 1) -> list[Group]:
+    """Splits the cells into groups. The modes of a group are in one setup.
+
+    A round of a group takes at most `max_round_seconds` of fio. A group with only one job may take longer. Jobs stay in
+    the order of the cells. The ids are `SCENARIO-batch1`, `SCENARIO-batch2`, ... Groups of one setup follow each other.
+    """
+    by_scenario: dict[tuple[str, str], list[Cell]] = {}
+    for cell in cells:
+        by_scenario.setdefault((cell.scenario, cell.disk), []).append(cell)
+    return [
+        Group(f"{scenario}-batch{number}", disk, scenario, tuple(batch), _blocks(batch, blocks), setup)
+        for (scenario, disk), own in by_scenario.items()
+        for number, (setup, batch) in enumerate(_batches(own, max_round_seconds, blocks), start=1)
+    ]
+
+
+def _batches(cells: Sequence[Cell], max_round_seconds: float, blocks: int) -> Iterator[tuple[int, list[Cell]]]:
+    """The cells of each group of one scenario, with the number of its setup."""
+    for number, together in enumerate(setups(cell.mode for cell in cells), start=1):
+        by_job: dict[Job, list[Cell]] = {}
+        for cell in cells:
+            if cell.mode in together:
+                by_job.setdefault(cell.job, []).append(cell)
+        for batch in _within_round(list(by_job.values()), max_round_seconds, blocks):
+            yield number, batch
+
+
+def _within_round(cells_by_job: Sequence[list[Cell]], max_round_seconds: float, blocks: int) -> list[list[Cell]]:
+    batches: list[list[Cell]] = []
+    room = 0.0
+    for cells in cells_by_job:
+        arms = {arm for cell in cells for arm in cell.arms}
+        cost = len(arms) * _blocks(cells, blocks) * cells[0].job.wall
+        if not batches or cost > room:
+            batches.append([])
+            room = max_round_seconds
+        batches[-1] += cells
+        room -= cost
+    return batches
+
+
+def _blocks(cells: Sequence[Cell], blocks: int) -> int:
+    return 1 if takes_turns(cell.mode for cell in cells) else blocks
