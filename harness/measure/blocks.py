@@ -31,7 +31,7 @@ from harness.model.counters import (
 from harness.model.mode import Arm, Place
 from harness.results import Measurement, RunStore
 from harness.results.byte_accounting import PROBED
-from harness.results.records import PartRecord
+from harness.results.journal_records import PartRecord
 from harness.scenario.plan import Group
 from harness.scenario.timetable import Slice, stays_in_cache
 

@@ -9,7 +9,7 @@ from harness.errors import HostError
 from harness.lab.inventory import AnyDisk, DiskByFile, DiskById
 from harness.lab.transport.base import Runner
 from harness.results import RunStore
-from harness.results.records import WritesEvent
+from harness.results.journal_records import WritesEvent
 from harness.untrusted import reading
 
 _SECTOR = 512  # the unit of /sys/block/*/stat

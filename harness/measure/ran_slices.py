@@ -8,7 +8,7 @@ from harness.lab.cycles import Cycles
 from harness.lab.sampling import Sample
 from harness.measure.fio import JobResult
 from harness.model.mode import Part
-from harness.results.records import BackupCounts
+from harness.results.journal_records import BackupCounts
 from harness.scenario.timetable import Slice
 
 

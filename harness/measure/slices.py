@@ -29,7 +29,7 @@ from harness.measure.session import Session
 from harness.model.job import Job
 from harness.model.mode import Part
 from harness.results import RunStore
-from harness.results.records import BackupCounts
+from harness.results.journal_records import BackupCounts
 from harness.scenario.timetable import Slice, Timetable, Turn, backed_up
 
 PREPARE_SECONDS = 0.8

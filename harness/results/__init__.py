@@ -29,6 +29,7 @@ from harness.results.comparisons import (
 from harness.results.decomposition import decompositions
 from harness.results.groups import DRIFT, drift_checks, drift_notes, host_drift
 from harness.results.journal import Journal
+from harness.results.journal_records import Measurement, PartRecord, RoundEvent
 from harness.results.judging import corrected, judged_record
 from harness.results.records import (
     FIO_FILES,
@@ -38,10 +39,7 @@ from harness.results.records import (
     Efficiency,
     GroupRecord,
     LabInfo,
-    Measurement,
-    PartRecord,
     RegionSteadiness,
-    RoundEvent,
     Run,
     RunInfo,
     RunStatus,

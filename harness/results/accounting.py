@@ -9,7 +9,7 @@ from harness.analysis import Estimate, estimate_added
 from harness.model.mode import Place
 from harness.results.cells import CostRecord
 from harness.results.io_costs import IO_COSTS, costs_per_io
-from harness.results.records import Measurement
+from harness.results.journal_records import Measurement
 
 _IN_GUEST = (Place.GUEST, Place.AGAINST)
 _ByArm = Mapping[Place, Mapping[tuple[int, int], Sequence[Measurement]]]

@@ -12,7 +12,7 @@ from harness.results.array_states import in_other_state, rebuild_rate
 from harness.results.cells import CellRecord, MetricRecord
 from harness.results.comparisons import ArrayStateMetric, ArrayStateRecord
 from harness.results.decomposition import doubt
-from harness.results.records import Measurement
+from harness.results.journal_records import Measurement
 
 COMPARED = ("iops", "bw", "lat_mean", "clat_p99")
 

@@ -8,7 +8,7 @@ from harness.model.base import Md
 from harness.model.mode import Cell, Place
 from harness.results.backups import without_backup
 from harness.results.cells import ValidityCheck
-from harness.results.records import Measurement
+from harness.results.journal_records import Measurement
 
 CHECK = "array"
 """The name of the check."""

@@ -30,6 +30,7 @@ from harness.results.carried import carry_over_notes, split_by_length
 from harness.results.cells import BlockKey, CellRecord, LongerSlices, MetricRecord, ValidityCheck
 from harness.results.configuration import configuration_check, differences
 from harness.results.dependence import CellBlocks, caveat_note, job_correlation, samples_of
+from harness.results.journal_records import Measurement
 from harness.results.judging import gravest, judged
 from harness.results.metric_records import has_metric, metric_records, values_of
 from harness.results.others import others_notes
@@ -40,7 +41,7 @@ from harness.results.percentiles import (
     too_few_ios,
     whole_histograms,
 )
-from harness.results.records import CarryOverRecord, Measurement
+from harness.results.records import CarryOverRecord
 from harness.results.throttles import plateau_notes, throttle_checks
 from harness.results.together import neighbour_record, several_guests, together_checks
 from harness.results.validity import late_counter_notes, rate_checks, saturation_notes, write_limit_checks

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from harness.model.mode import Cell, Place
 from harness.results.cells import BackupRecord, BlockKey, ValidityCheck
-from harness.results.records import Measurement
+from harness.results.journal_records import Measurement
 
 CHECK = "backup"
 """The name of the check."""

@@ -10,7 +10,7 @@ from harness.model.amplification import NONE, Amplification
 from harness.model.counters import FioCounts, Transferred
 from harness.model.mode import Place
 from harness.results.cells import ValidityCheck
-from harness.results.records import Measurement
+from harness.results.journal_records import Measurement
 from harness.units import format_size
 
 TOLERANCE = 0.02

@@ -9,7 +9,8 @@ from itertools import pairwise
 from harness.analysis import Observation, carry_over
 from harness.model.job import Job
 from harness.results.cells import LongerSlices
-from harness.results.records import CarryOverRecord, Measurement
+from harness.results.journal_records import Measurement
+from harness.results.records import CarryOverRecord
 
 ERROR_RATE = 0.01
 """How often a group without any carry-over shows some, over all its jobs together."""

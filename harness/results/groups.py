@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from harness.analysis import drifted, estimate_drift
 from harness.model.mode import Cell, Mode, Place
 from harness.results.cells import ValidityCheck
-from harness.results.records import DriftRecord, Measurement
+from harness.results.journal_records import Measurement
+from harness.results.records import DriftRecord
 from harness.scenario.timetable import rebuilds, stays_in_cache, takes_turns
 
 DRIFT = "drift"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
 
-from harness.results.records import Measurement, RoundEvent, WritesEvent
+from harness.results.journal_records import Measurement, RoundEvent, WritesEvent
 
 Entry = Measurement | RoundEvent | WritesEvent
 E = TypeVar("E", Measurement, RoundEvent)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from harness.model.counters import Transferred
-from harness.results.records import Measurement
+from harness.results.journal_records import Measurement
 from harness.units import format_size
 
 

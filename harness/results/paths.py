@@ -11,7 +11,7 @@ from harness.model.disk import PcieLink, SerialLink
 from harness.model.mode import Cell, Place
 from harness.results.cells import BlockKey, CellRecord
 from harness.results.comparisons import PathLimitRecord
-from harness.results.records import Measurement
+from harness.results.journal_records import Measurement
 
 REACHES = 0.9
 """An array is at the limit of a path if it does this share of it there."""

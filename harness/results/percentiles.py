@@ -20,7 +20,7 @@ from harness.analysis import (
 )
 from harness.model.mode import Place
 from harness.results.cells import BlockKey, CellRecord, MetricRecord, PooledPercentile
-from harness.results.records import Measurement
+from harness.results.journal_records import Measurement
 
 Blocks = Mapping[BlockKey, Sequence[Measurement]]
 ByArm = Mapping[Place, Blocks]

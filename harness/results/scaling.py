@@ -26,8 +26,8 @@ from harness.model.mode import Arm, Cell, Place
 from harness.results.cells import CellRecord
 from harness.results.comparisons import MemberRecord, PathLimitRecord, ScalingMetric, ScalingRecord
 from harness.results.decomposition import doubt
+from harness.results.journal_records import Measurement
 from harness.results.paths import MeasuredArray, limits_of, values_at
-from harness.results.records import Measurement
 from harness.results.threads import fio_threads, guest_threads, md_threads
 
 THROUGHPUTS = tuple(metric.name for metric in METRICS.values() if not metric.is_latency)

@@ -15,7 +15,7 @@ from harness.results.byte_accounting import byte_checks
 from harness.results.cells import CellRecord
 from harness.results.decomposition import doubt
 from harness.results.io_costs import TOTAL, costs_per_io
-from harness.results.records import Measurement
+from harness.results.journal_records import Measurement
 from harness.results.search_records import SearchArm, SearchedRate, SearchRecord
 from harness.scenario.searches import PlannedSearch
 

@@ -20,7 +20,8 @@ from harness.errors import ResultsError
 from harness.files import move, sync, write_atomically
 from harness.model.values import STORED
 from harness.results.journal import Entry, Journal
-from harness.results.records import SCHEMA_VERSION, Measurement, RoundEvent, Run, WritesEvent
+from harness.results.journal_records import Measurement, RoundEvent, WritesEvent
+from harness.results.records import SCHEMA_VERSION, Run
 from harness.run_id import RunId
 from harness.untrusted import first_problem, parse_json
 

@@ -10,7 +10,7 @@ from harness.model.attach import Attach
 from harness.model.counters import Counters
 from harness.model.job import Job
 from harness.model.mode import Cell
-from harness.results.records import Measurement
+from harness.results.journal_records import Measurement
 
 
 def fio_threads(measurements: Sequence[Measurement], job: Job) -> tuple[Thread, ...]:

@@ -14,7 +14,7 @@ from harness.model.attach import Attach
 from harness.model.mode import Arm, Cell, Place
 from harness.model.throttle import Limit, LimitKind
 from harness.results.cells import CellRecord, ValidityCheck
-from harness.results.records import Measurement
+from harness.results.journal_records import Measurement
 from harness.units import format_size
 
 HOLDS = 0.02

@@ -15,8 +15,8 @@ from harness.results.cells import (
     SeveralGuests,
     ValidityCheck,
 )
+from harness.results.journal_records import Measurement, PartRecord
 from harness.results.percentiles import ByArm
-from harness.results.records import Measurement, PartRecord
 
 LEAST_TOGETHER = 0.9
 """The share of the measured time in which all jobs of an arm must run at the same time, over all its slices."""

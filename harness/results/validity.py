@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from harness.model.job import Job
 from harness.results.cells import ValidityCheck
-from harness.results.records import Measurement
+from harness.results.journal_records import Measurement
 
 RATE_TOLERANCE = 0.05
 """The largest difference between an arm's IOPS and the requested rate, as a share of the rate."""

@@ -36,8 +36,8 @@ from harness.results import (
     assemble,
 )
 from harness.results.groups import drift_checks, drift_notes, host_drift
+from harness.results.journal_records import BackupCounts
 from harness.results.judging import corrected
-from harness.results.records import BackupCounts
 from harness.run_id import RunId
 from harness.scenario.library import PRESETS
 from harness.scenario.plan import Group, Plan

@@ -26,7 +26,7 @@ from harness.report.html import render_html
 from harness.report.markdown import markdown_table
 from harness.report.terminal import difference_lines
 from harness.results.backups import backup_checks, backup_notes, backup_record
-from harness.results.records import BackupCounts, Measurement
+from harness.results.journal_records import BackupCounts, Measurement
 from harness.scenario.timetable import BACKUP_LEAD, BACKUP_TAIL, Slice, Turn, backed_up, timetables, waiting
 from tests.unit.measurements import A_SLICE
 from tests.unit.runs import optane, synthetic_run
