@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from harness.lab.guest_table import BY_AGENT, GuestTable
 from harness.lab.hypervisor import BorrowedVm, VmLogin
-from harness.lab.proxmox import BY_AGENT, GuestTable
 
 
 def require_id(where: str, table: GuestTable, problems: list[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
 
 class HypervisorSpec(Protocol):
@@ -80,18 +80,3 @@ class LibvirtSpec:
 
 
 LIBVIRT = LibvirtSpec()
-
-
-@dataclass(frozen=True, slots=True)
-class KindRules:
-    """What the lab file may contain for a kind of host."""
-
-    needless: frozenset[str]
-    """Keys that do not apply to it."""
-    ssh: Literal["none", "required", "optional"]
-    why_no_files: str | None = None
-    """Why a file cannot be one of its disks; None if it can."""
-    storages: bool = False
-    """Whether its hypervisor has storages on which volumes can be created."""
-    several_names: bool = False
-    """Whether several tables may name the same machine, to measure it with guests of several kinds."""

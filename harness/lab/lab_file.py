@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,7 +11,7 @@ from pydantic import Field, ValidationError
 from harness.config.problems import describe
 from harness.config.toml import read_toml
 from harness.errors import ConfigError
-from harness.lab import proxmox
+from harness.lab.api_table import ApiTable, api_spec
 from harness.lab.array import ArrayTable, reference_problems, stated_array
 from harness.lab.borrowed import borrowed_vm, require_id
 from harness.lab.fields import (
@@ -27,7 +26,9 @@ from harness.lab.fields import (
     ProfileName,
     Word,
 )
-from harness.lab.hypervisor import LIBVIRT, HypervisorSpec, KindRules, LibvirtSpec
+from harness.lab.guest_table import GuestTable, guest_rules
+from harness.lab.host_kinds import KINDS, OF_SSH, kinds_with
+from harness.lab.hypervisor import LIBVIRT, HypervisorSpec, LibvirtSpec
 from harness.lab.inventory import (
     AnyDisk,
     DiskByFile,
@@ -38,7 +39,7 @@ from harness.lab.inventory import (
     array_of,
     class_known,
 )
-from harness.lab.proxmox import ApiTable, GuestTable, StoredLayout
+from harness.lab.proxmox import ProxmoxSpec, StoredLayout
 from harness.lab.storage import DiskByStorage, StorageTable, storage_spec
 from harness.model.disk_class import ARRAY, DiskClass
 from harness.model.guest import ANY_GUEST, GuestOptions, HostFile, guest_problems
@@ -76,15 +77,6 @@ class _Host(Table):
     storage: dict[Name, StorageTable] = Field(default_factory=dict)
 
 
-_OF_SSH = frozenset({"address", "port", "user", "key", "host_key"})
-_OF_HYPERVISOR = frozenset({"api"})
-_KINDS: Mapping[str, KindRules] = {
-    "local": KindRules(needless=_OF_SSH | _OF_HYPERVISOR, ssh="none"),
-    "ssh": KindRules(needless=_OF_HYPERVISOR, ssh="required"),
-    "proxmox": proxmox.KIND,
-}
-
-
 class _Lab(Table):
     profile: ProfileName = "smoke"
     host: Annotated[dict[Name, _Host], Field(min_length=1)]
@@ -115,7 +107,7 @@ def _named_twice(table: _Lab) -> Iterator[str]:
     """Machines and disks with two names. Otherwise a run could use both names of one disk at the same time."""
     machines: dict[tuple[object, ...], str] = {}
     for name, host in table.host.items():
-        machine = (name,) if _KINDS[host.kind].several_names else (host.address, host.port)
+        machine = (name,) if KINDS[host.kind].several_names else (host.address, host.port)
         if (other := machines.setdefault((host.kind, *machine), name)) != name:
             yield f"host.{name}: the same machine as host.{other}; allowed: one table for each, with all of its disks"
         named: dict[tuple[str, object], str] = {}
@@ -136,10 +128,10 @@ def _refused(source: str, problems: Iterable[str]) -> ConfigError:
 
 def _host(name: str, table: _Host, problems: list[str]) -> HostSpec:
     where = f"host.{name}"
-    rules = _KINDS[table.kind]
+    rules = KINDS[table.kind]
     surplus = table.model_fields_set & rules.needless
     if surplus:
-        allowed = _kinds(lambda each: min(surplus) not in each.needless)
+        allowed = kinds_with(lambda each: min(surplus) not in each.needless)
         problems.append(
             f'{where}.{min(surplus)}: cannot be used with kind = "{table.kind}"; allowed: only with kind = {allowed}'
         )
@@ -172,8 +164,10 @@ def _hypervisor(where: str, table: _Host, problems: list[str]) -> HypervisorSpec
         if guest is not None and guest.borrow is not None:
             require_id(f"{where}.guest", guest, problems)
             guest = guest.beside_borrowed
-        spec = proxmox.proxmox_spec(where, table.api, guest, problems)
-        return LIBVIRT if spec is None else replace(spec, borrowed=borrowed)
+        api = api_spec(f"{where}.api", table.api, problems)
+        if api is None:
+            return LIBVIRT
+        return ProxmoxSpec(api, guest_rules(f"{where}.guest", guest or GuestTable(), problems), borrowed)
     return LibvirtSpec(borrowed) if borrowed is not None else LIBVIRT
 
 
@@ -188,8 +182,8 @@ def _guest(where: str, table: _Host, problems: list[str]) -> GuestOptions:
 
 
 def _ssh(where: str, table: _Host, address: str | None, problems: list[str]) -> SshAddress | None:
-    required = _KINDS[table.kind].ssh == "required"
-    if not required and not table.model_fields_set & _OF_SSH:
+    required = KINDS[table.kind].ssh == "required"
+    if not required and not table.model_fields_set & OF_SSH:
         return None
     # If SSH is optional, the address may be the address of the hypervisor's API. A missing one is reported there.
     needed = {"address": address, "key": table.key} if required else {"key": table.key}
@@ -199,7 +193,7 @@ def _ssh(where: str, table: _Host, address: str | None, problems: list[str]) -> 
 
 
 def _disk(where: str, name: str, table: _Disk, kind: str, problems: list[str]) -> AnyDisk | None:
-    if table.file is not None and (why_no_files := _KINDS[kind].why_no_files):
+    if table.file is not None and (why_no_files := KINDS[kind].why_no_files):
         problems.append(f"{where}.file: {why_no_files}")
         return None
     if table.storages is not None:
@@ -242,8 +236,8 @@ def _by_file(where: str, name: str, table: _Disk, file: Path, problems: list[str
 
 def _stored(where: str, name: str, table: _Disk, kind: str, problems: list[str]) -> DiskByStorage | None:
     before = len(problems)
-    if not _KINDS[kind].storages:
-        allowed = _kinds(lambda rules: rules.storages)
+    if not KINDS[kind].storages:
+        allowed = kinds_with(lambda rules: rules.storages)
         problems.append(f'{where}.storages: cannot be used with kind = "{kind}"; allowed: only with kind = {allowed}')
     kept = {"storages", "endurance", "array"}
     surplus = sorted(_Disk.model_fields[key].alias or key for key in table.model_fields_set - kept)
@@ -256,7 +250,7 @@ def _stored(where: str, name: str, table: _Disk, kind: str, problems: list[str])
 
 
 def _storages(where: str, table: _Host, problems: list[str]) -> Iterator[DiskByStorage]:
-    own = _KINDS[table.kind].storages
+    own = KINDS[table.kind].storages
     places: dict[str, str] = {}
     for name, storage in table.storage.items():
         at = f"{where}.storage.{name}"
@@ -278,8 +272,3 @@ def _references(where: str, table: _Host, disks: Sequence[AnyDisk]) -> Iterator[
     }
     kinds = {disk.name: "disk" if disk.name in table.disk else "storage" for disk in disks}
     yield from reference_problems(arrays, singles, {name: f"{where}.{kind}.{name}" for name, kind in kinds.items()})
-
-
-def _kinds(fit: Callable[[KindRules], bool]) -> str:
-    """The kinds of hosts whose rules fit, for a message."""
-    return " or ".join(f'"{kind}"' for kind, rules in _KINDS.items() if fit(rules))
