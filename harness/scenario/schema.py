@@ -28,8 +28,8 @@ from harness.model.values import Flag, Iodepth, Rate, SomeSeconds, Table
 from harness.model.variant import VariantName, VariantTable
 from harness.model.workloads import OneWorkload, WorkloadList
 from harness.published import link_names
-from harness.scenario.legality import mode_problems, vfio_problems
 from harness.scenario.library import PRESETS
+from harness.scenario.mode_legality import mode_problems, vfio_problems
 from harness.scenario.neighbours import backup_problems, together_problems
 
 _PRESET_NAMES = tuple(mode.name for mode in PRESETS)

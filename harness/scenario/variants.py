@@ -11,7 +11,8 @@ from harness.model.guest import guest_problems
 from harness.model.layout import Qcow2
 from harness.model.mode import Mode
 from harness.model.variant import ModeVariant, Variant
-from harness.scenario.legality import mode_problems, workload_problems
+from harness.scenario.legality import workload_problems
+from harness.scenario.mode_legality import mode_problems
 from harness.scenario.scenario import Scenario
 
 

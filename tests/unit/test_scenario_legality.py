@@ -11,8 +11,8 @@ import pytest
 from harness.errors import ConfigError
 from harness.model.attach import Aio, Attach, Bus, Cache
 from harness.model.base import Device
-from harness.scenario.legality import FEWEST_DISKS, mode_problems
 from harness.scenario.load import load_scenario
+from harness.scenario.mode_legality import FEWEST_DISKS, mode_problems
 from harness.scenario.scenario import Scenario
 
 DISKS = 'disks = ["ssd1", "ssd2", "ssd3", "ssd4", "ssd5", "ssd6"]'
