@@ -26,7 +26,8 @@ from harness.measure.provenance import examine
 from harness.measure.rounds import Round, Rounds
 from harness.measure.session import Session, SetupRequest, session
 from harness.measure.session_measurer import SessionMeasurer
-from harness.model.mode import Mode, Place
+from harness.model.cell import Place
+from harness.model.mode import Mode
 from harness.results import Measurement, RunStore
 from harness.scenario.plan import Group, Plan
 from harness.scenario.timetable import Turn

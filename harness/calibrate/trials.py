@@ -9,8 +9,9 @@ from harness.analysis.slices import LEAST_MEANS, SHORTEST_S
 from harness.measure.pauses import Pauses
 from harness.model.attach import Attach
 from harness.model.base import Device
+from harness.model.cell import Arm, Cell, Place
 from harness.model.job import Job
-from harness.model.mode import Arm, Cell, Mode, Place
+from harness.model.mode import Mode
 from harness.scenario.plan import Group, Plan
 from harness.scenario.timetable import Timetable, Turn, timetables
 

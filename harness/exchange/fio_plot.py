@@ -15,8 +15,9 @@ from harness.exchange.merging import RanSlice, merged_document
 from harness.exchange.rows import Row
 from harness.files import write_atomically
 from harness.measure.fio import is_ramp
+from harness.model.cell import Place
 from harness.model.job import Job
-from harness.model.mode import ModeDetail, Place
+from harness.model.mode import ModeDetail
 from harness.results import RunStore
 from harness.units import short_size
 

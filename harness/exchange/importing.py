@@ -17,9 +17,9 @@ from harness.exchange.reader import Point, read_points
 from harness.exchange.request import ImportRequest
 from harness.exchange.sources import SourceFile, check_belonging, source_files
 from harness.measure.phases import MEASURE
+from harness.model.cell import Arm, Cell
 from harness.model.counters import Counters, FioCounts
 from harness.model.job import Job
-from harness.model.mode import Arm, Cell
 from harness.results import (
     SCHEMA_VERSION,
     CellContext,

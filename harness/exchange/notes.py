@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from harness.exchange.reader import Point, differences
-from harness.model.mode import Arm, Place
+from harness.model.cell import Arm, Place
 
 NOT_ALTERNATING = (
     "imported: host and guest were not measured in alternation, so a change of the host between the two counts as "

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from harness.analysis import METRICS, Verdict
+from harness.model.cell import Place
 from harness.model.job import Job
-from harness.model.mode import Place
 from harness.results import Journal, Measurement, Run
 from harness.results.carried import split_by_length
 from harness.results.cells import CellRecord

@@ -9,7 +9,7 @@ from pathlib import Path
 from harness.errors import ConfigError
 from harness.exchange.reader import Point
 from harness.exchange.request import ImportRequest
-from harness.model.mode import Arm, Place
+from harness.model.cell import Arm, Place
 from harness.units import format_size
 from harness.untrusted import JSON_BYTES
 

@@ -16,6 +16,7 @@ from harness.measure.ran_slices import RanPart, RanSlice
 from harness.measure.session import Session
 from harness.measure.slices import At, run_timetable
 from harness.model.base import ArrayState
+from harness.model.cell import Arm, Place
 from harness.model.counters import (
     ArmBytes,
     ArrayCounts,
@@ -28,7 +29,6 @@ from harness.model.counters import (
     since,
     total,
 )
-from harness.model.mode import Arm, Place
 from harness.results import Measurement, RunStore
 from harness.results.byte_accounting import PROBED
 from harness.results.journal_records import PartRecord

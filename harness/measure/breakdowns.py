@@ -14,7 +14,7 @@ from harness.measure.rounds import Rounds
 from harness.measure.spec import CampaignSpec
 from harness.measure.traced_slices import TracingRequest, require_blocks
 from harness.model.attach import Attach, Vfio
-from harness.model.mode import Cell, Place
+from harness.model.cell import Cell, Place
 from harness.results import TracedJob
 from harness.scenario.plan import Group, Plan
 from harness.scenario.timetable import rebuilds

@@ -18,7 +18,7 @@ from harness.measure.series import GroupSeries
 from harness.measure.session import NothingToCompare, require_guest
 from harness.measure.spec import CampaignSpec
 from harness.measure.write_limit import WriteLimit, WritesSpent
-from harness.model.mode import Cell
+from harness.model.cell import Cell
 from harness.model.wear import OPTION
 from harness.results import CellContext, CellRecord, Run, RunStatus, RunStore
 from harness.scenario.plan import Group, Plan

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from harness.analysis import METRICS, Sequential, smallest_detectable
 from harness.measure.noise import KnownNoise, Noise
 from harness.model.budget import Budget
-from harness.model.mode import Cell
+from harness.model.cell import Cell
 from harness.results import CONFIDENCE
 from harness.scenario.budgets import budgets_for
 from harness.scenario.plan import MOST_ROUNDS, Group, Plan

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 
 from harness.analysis import Reason, Sequential
 from harness.measure.pauses import Pauses
+from harness.model.cell import Cell
 from harness.model.job import Job
-from harness.model.mode import Cell
 from harness.results import CONFIDENCE, Measurement
 from harness.scenario.plan import Group, Plan
 

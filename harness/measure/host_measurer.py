@@ -23,7 +23,7 @@ from harness.measure.reference import session_with_reference
 from harness.measure.session import Session, SetupRequest
 from harness.measure.session_measurer import SessionMeasurer
 from harness.measure.spec import CampaignSpec
-from harness.model.mode import Arm, Place
+from harness.model.cell import Arm, Place
 from harness.results import Measurement, RunStore
 from harness.scenario.plan import Group, Plan
 from harness.scenario.timetable import Slice

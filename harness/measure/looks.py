@@ -10,9 +10,9 @@ from harness.measure.measurer import Measurer, Prepared
 from harness.measure.recorder import Recorder
 from harness.measure.spec import CampaignSpec
 from harness.measure.stopping import Looking, reason_to_stop, reasons_to_stop, settled_cells
+from harness.model.cell import Cell
 from harness.model.effective import NOTHING
 from harness.model.job import Job
-from harness.model.mode import Cell
 from harness.results import CellContext, CellRecord, GroupRecord, Measurement, drift_checks, drift_notes, host_drift
 from harness.results.carried import carry_overs, longer_slices, split_by_length
 from harness.units import format_size

@@ -11,9 +11,9 @@ from pydantic import JsonValue
 from harness.errors import GuestError, HostError
 from harness.measure.traced_slices import TracingRequest
 from harness.model.budget import LabKind
+from harness.model.cell import Arm, Cell
 from harness.model.disk import DiskRecord
 from harness.model.effective import Effective
-from harness.model.mode import Arm, Cell
 from harness.results import ConditioningRecord, LabInfo, Measurement, TracedBlock
 from harness.scenario.plan import Group, Plan
 from harness.scenario.timetable import Slice, Timetable

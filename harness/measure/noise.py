@@ -12,7 +12,7 @@ from harness.lab.hosts import lab_kind_of
 from harness.lab.inventory import HostSpec
 from harness.measure.calibration import Calibration
 from harness.model.budget import LabKind
-from harness.model.mode import Cell
+from harness.model.cell import Cell
 from harness.results import CellRecord, Run, RunStore
 from harness.results.scatter import scatter_of
 from harness.run_id import RunId

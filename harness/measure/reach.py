@@ -10,8 +10,8 @@ from typing import get_args
 
 from harness.analysis import METRICS, Calls, Metric, fewest_rounds
 from harness.model.budget import Budget
+from harness.model.cell import Cell, Place
 from harness.model.job import Job
-from harness.model.mode import Cell, Place
 from harness.results import Measurement
 from harness.results.percentiles import histogram_of
 from harness.scenario.plan import MOST_ROUNDS, Group, Plan

@@ -20,8 +20,8 @@ from harness.measure.measurer import LabFound
 from harness.measure.phases import MEASURE, Phases
 from harness.measure.spec import CampaignSpec
 from harness.model.budget import Budget, LabKind
+from harness.model.cell import Cell
 from harness.model.disk import DiskRecord, merged
-from harness.model.mode import Cell
 from harness.results import (
     CONFIDENCE,
     SCHEMA_VERSION,

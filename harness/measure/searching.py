@@ -17,8 +17,8 @@ from harness.measure.resume import Earlier
 from harness.measure.rounds import Round, Rounds, planned_round
 from harness.measure.spec import CampaignSpec
 from harness.measure.write_limit import WritesSpent
+from harness.model.cell import Arm
 from harness.model.job import Job
-from harness.model.mode import Arm
 from harness.results import Measurement, loads_of, search_record
 from harness.scenario.plan import Group, Plan
 from harness.scenario.searches import MOST_ROUNDS, PlannedSearch

@@ -28,11 +28,12 @@ from harness.measure.guests import Boot, Guests, holding_settings, unsettable
 from harness.measure.idle import Idle, count_idle
 from harness.measure.phases import Phases
 from harness.measure.platform import Platform, platform_of
+from harness.model.cell import REFERENCE_PLACE, Arm, Place
 from harness.model.counters import Transferred
 from harness.model.disk import DiskFacts
 from harness.model.effective import Effective
 from harness.model.job import Job
-from harness.model.mode import REFERENCE_PLACE, Arm, Mode, Place
+from harness.model.mode import Mode
 from harness.model.profile import Conditioning
 from harness.model.variant import HostSetting
 from harness.results import ConditioningRecord

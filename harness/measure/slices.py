@@ -26,8 +26,8 @@ from harness.measure.pacing import PIPES, Start, without_waits
 from harness.measure.platform import Paced, Platform, platform_of
 from harness.measure.ran_slices import RanPart, RanSlice
 from harness.measure.session import Session
+from harness.model.cell import Part
 from harness.model.job import Job
-from harness.model.mode import Part
 from harness.results import RunStore
 from harness.results.journal_records import BackupCounts
 from harness.scenario.timetable import Slice, Timetable, Turn, backed_up

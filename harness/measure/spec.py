@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from harness.lab.inventory import HostSpec
 from harness.model.budget import Budget, LabKind
-from harness.model.mode import Cell
+from harness.model.cell import Cell
 from harness.results.assemble import Check, no_check
 from harness.run_id import RunId
 from harness.scenario.budgets import budgets_for

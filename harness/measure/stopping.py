@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from harness.analysis import METRICS, Limit, Reason, Samples, Sequential, Verdict, decided
 from harness.model.budget import Budget
-from harness.model.mode import Cell
+from harness.model.cell import Cell
 from harness.results import DRIFT, CellRecord
 from harness.results.dependence import correlation_of, of_difference, samples_of
 from harness.results.percentiles import FEWEST_SAMPLES, rounds_needed

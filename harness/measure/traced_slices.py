@@ -16,8 +16,8 @@ from harness.measure.clock import Clock
 from harness.measure.ran_slices import RanSlice
 from harness.measure.session import Session
 from harness.measure.slices import At, run_timetable
+from harness.model.cell import Arm
 from harness.model.job import Job
-from harness.model.mode import Arm
 from harness.results import RunStore, TracedBlock
 from harness.scenario.timetable import Slice, Timetable, Turn, timetables
 

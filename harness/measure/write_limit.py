@@ -13,8 +13,8 @@ from harness.measure.promises import written
 from harness.measure.recorder import Recorder
 from harness.measure.resume import Earlier
 from harness.measure.spec import CampaignSpec
+from harness.model.cell import Arm
 from harness.model.job import Job
-from harness.model.mode import Arm
 from harness.model.wear import OPTION
 from harness.results import Measurement
 from harness.results.records import DiskWrites

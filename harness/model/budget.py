@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, model_validator
 from harness.analysis import METRICS, Limit
 from harness.analysis.verdict import Both
 from harness.config.names import choices
-from harness.model.mode import Cell
+from harness.model.cell import Cell
 from harness.model.values import VALUE, Added, Iodepth, Share
 from harness.model.workloads import WorkloadTuple
 from harness.units import format_duration

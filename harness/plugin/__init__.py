@@ -22,7 +22,7 @@ from harness.errors import (
     Unsupported,
 )
 from harness.events import Events
-from harness.model.mode import Cell
+from harness.model.cell import Cell
 from harness.plugin import hooks
 from harness.plugin.after import report_failures, write_comparisons
 from harness.plugin.engine import Engine

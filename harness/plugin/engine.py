@@ -25,7 +25,7 @@ from harness.measure.noise import KnownNoise
 from harness.measure.phases import Phases
 from harness.measure.resume import Earlier, earlier_part, resumed_limit
 from harness.measure.spec import CampaignSpec
-from harness.model.mode import Cell
+from harness.model.cell import Cell
 from harness.model.profile import profile_of
 from harness.model.wear import MaxWrites
 from harness.plugin.announce import limit_lines, missing_line, slice_line, smallest_lines

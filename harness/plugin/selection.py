@@ -9,7 +9,7 @@ from dataclasses import replace
 from harness.config.names import choices, near
 from harness.errors import ConfigError
 from harness.lab.inventory import DiskById, HostSpec, Inventory, array_of, class_known
-from harness.model.mode import Cell
+from harness.model.cell import Cell
 from harness.plugin.options import Options
 from harness.scenario.classes import ForLab, OfferedDisk, for_lab
 from harness.scenario.planning import expand

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from harness.analysis import Shape
 from harness.model.attach import Attach
 from harness.model.base import Device, Md
+from harness.model.cell import Place
 from harness.model.job import Job
 from harness.model.layout import Layout, Lvm, RawFile
-from harness.model.mode import ModeDetail, Place
+from harness.model.mode import ModeDetail
 from harness.published.schema import Band, Figure, Link, PublishedArm, PublishedDisk
 
 

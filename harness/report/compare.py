@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from harness.analysis import METRICS, Caveat, Change
-from harness.model.mode import Place
+from harness.model.cell import Place
 from harness.report.background import moment
 from harness.report.numbers import NONE, count, percent, short, significant
 from harness.results.compare_records import (

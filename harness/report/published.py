@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.analysis import METRICS, Shape
-from harness.model.mode import Place
+from harness.model.cell import Place
 from harness.published import Band, Counterpart, Link, counterparts, links
 from harness.report.cells import CellView
 from harness.report.numbers import count, percent, significant

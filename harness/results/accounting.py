@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from harness.analysis import Estimate, estimate_added
-from harness.model.mode import Place
+from harness.model.cell import Place
 from harness.results.cells import CostRecord
 from harness.results.io_costs import IO_COSTS, costs_per_io
 from harness.results.journal_records import Measurement

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from harness.analysis import METRICS, Estimate, Samples, estimate_overhead
 from harness.model.base import Md
+from harness.model.cell import Arm, Cell, Place
 from harness.model.layout import when_optimal
-from harness.model.mode import Arm, Cell, Place
 from harness.results.array_states import in_other_state, rebuild_rate
 from harness.results.cells import CellRecord, MetricRecord
 from harness.results.comparisons import ArrayStateMetric, ArrayStateRecord

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.model.base import Md
-from harness.model.mode import Cell, Place
+from harness.model.cell import Cell, Place
 from harness.results.backups import without_backup
 from harness.results.cells import ValidityCheck
 from harness.results.journal_records import Measurement

@@ -18,10 +18,11 @@ from harness.analysis import (
 from harness.errors import ResultsError
 from harness.model.amplification import Amplification, widest
 from harness.model.budget import Budget
+from harness.model.cell import Arm, Cell, Place
 from harness.model.effective import NOTHING, Effective
 from harness.model.job import Job
 from harness.model.layout import amplification
-from harness.model.mode import Arm, Cell, Mode, Place
+from harness.model.mode import Mode
 from harness.results.accounting import accounting
 from harness.results.array_states import does_not_count, state_checks, state_notes
 from harness.results.backups import backup_checks, backup_notes, backup_record

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from harness.model.mode import Cell, Place
+from harness.model.cell import Cell, Place
 from harness.results.cells import BackupRecord, BlockKey, ValidityCheck
 from harness.results.journal_records import Measurement
 

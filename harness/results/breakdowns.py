@@ -15,7 +15,7 @@ from harness.analysis import (
     parts_in_guest,
     parts_on_host,
 )
-from harness.model.mode import Arm
+from harness.model.cell import Arm
 from harness.results.breakdown_records import BreakdownRecord, PartTime
 
 ADDS_UP = 0.10

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from harness.model.amplification import NONE, Amplification
+from harness.model.cell import Place
 from harness.model.counters import FioCounts, Transferred
-from harness.model.mode import Place
 from harness.results.cells import ValidityCheck
 from harness.results.journal_records import Measurement
 from harness.units import format_size

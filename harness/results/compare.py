@@ -9,7 +9,7 @@ from itertools import chain
 from harness.analysis import MARGIN
 from harness.config.names import choices
 from harness.errors import ConfigError
-from harness.model.mode import Place
+from harness.model.cell import Place
 from harness.results.cells import CellRecord
 from harness.results.compare_arms import ArmPair, arm_changes, overall_changes
 from harness.results.compare_differences import differences

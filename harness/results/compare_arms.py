@@ -10,7 +10,7 @@ from statistics import geometric_mean
 
 from harness.analysis import METRICS, Correlation, Samples, estimate_change, pooled_correlation
 from harness.errors import ResultsError
-from harness.model.mode import Place
+from harness.model.cell import Place
 from harness.results.cells import CellRecord
 from harness.results.compare_records import ArmChange, Finding, MetricChange, OverallChange
 from harness.results.dependence import paired_blocks

@@ -10,7 +10,8 @@ from typing import Literal
 from pydantic import JsonValue, TypeAdapter
 
 from harness.analysis import Better, Change, Unit
-from harness.model.mode import ModeDetail, Place
+from harness.model.cell import Place
+from harness.model.mode import ModeDetail
 from harness.model.values import STRICT as _STRICT
 from harness.results.records import LabInfo, RunStatus
 

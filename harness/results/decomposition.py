@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from harness.analysis import Correlation, Samples, decompose
+from harness.model.cell import Arm
 from harness.model.job import Job
-from harness.model.mode import Arm
 from harness.results.cells import BlockKey, CellRecord
 from harness.results.comparisons import DecompositionRecord, StepRecord
 from harness.results.dependence import correlation_of, samples_of

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from harness.analysis import drifted, estimate_drift
-from harness.model.mode import Cell, Mode, Place
+from harness.model.cell import Cell, Place
+from harness.model.mode import Mode
 from harness.results.cells import ValidityCheck
 from harness.results.journal_records import Measurement
 from harness.results.records import DriftRecord

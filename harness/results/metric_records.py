@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from harness.analysis import METRICS, Estimate, Metric, Samples, estimate_added, estimate_overhead
-from harness.model.mode import Place
+from harness.model.cell import Place
 from harness.results.cells import BlockKey, MetricRecord
 from harness.results.dependence import of_difference
 from harness.results.percentiles import Blocks, ByArm, Counts, Whole, batch_values, batches_of, pooled

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.analysis import Estimate, PathLimit, PathLoad, Samples, Shape, mean_interval, path_limits
+from harness.model.cell import Cell, Place
 from harness.model.counters import Counters
 from harness.model.disk import PcieLink, SerialLink
-from harness.model.mode import Cell, Place
 from harness.results.cells import BlockKey, CellRecord
 from harness.results.comparisons import PathLimitRecord
 from harness.results.journal_records import Measurement

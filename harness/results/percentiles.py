@@ -18,7 +18,7 @@ from harness.analysis import (
     percentile,
     percentile_interval,
 )
-from harness.model.mode import Place
+from harness.model.cell import Place
 from harness.results.cells import BlockKey, CellRecord, MetricRecord, PooledPercentile
 from harness.results.journal_records import Measurement
 

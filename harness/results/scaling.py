@@ -19,10 +19,10 @@ from harness.analysis import (
     scaling,
 )
 from harness.model.base import Md
+from harness.model.cell import Arm, Cell, Place
 from harness.model.counters import MemberCounts
 from harness.model.disk import ArrayFacts, DiskRecord
 from harness.model.job import Job, Workload
-from harness.model.mode import Arm, Cell, Place
 from harness.results.cells import CellRecord
 from harness.results.comparisons import MemberRecord, PathLimitRecord, ScalingMetric, ScalingRecord
 from harness.results.decomposition import doubt

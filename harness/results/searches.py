@@ -8,8 +8,8 @@ from statistics import fmean
 
 from harness.analysis import Load, load_curve, sustained
 from harness.model.amplification import NONE
+from harness.model.cell import Arm, Place
 from harness.model.layout import amplification
-from harness.model.mode import Arm, Place
 from harness.results.assemble import CONFIDENCE
 from harness.results.byte_accounting import byte_checks
 from harness.results.cells import CellRecord

@@ -7,9 +7,9 @@ from statistics import fmean
 
 from harness.analysis import Thread
 from harness.model.attach import Attach
+from harness.model.cell import Cell
 from harness.model.counters import Counters
 from harness.model.job import Job
-from harness.model.mode import Cell
 from harness.results.journal_records import Measurement
 
 

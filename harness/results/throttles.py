@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean, pstdev
 
 from harness.model.attach import Attach
-from harness.model.mode import Arm, Cell, Place
+from harness.model.cell import Arm, Cell, Place
 from harness.model.throttle import Limit, LimitKind
 from harness.results.cells import CellRecord, ValidityCheck
 from harness.results.journal_records import Measurement

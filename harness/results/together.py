@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
 from harness.analysis import METRICS, Estimate, Samples, estimate_mean, fairness, merged, percentile_interval
-from harness.model.mode import Cell, Place
+from harness.model.cell import Cell, Place
 from harness.results.cells import (
     BlockKey,
     GuestShare,

@@ -9,7 +9,7 @@ from harness.analysis.metrics import METRICS
 from harness.config.names import choices
 from harness.config.problems import shown
 from harness.model.budget import Budget, LabKind
-from harness.model.mode import Cell
+from harness.model.cell import Cell
 from harness.scenario.planning import expand
 from harness.scenario.scenario import Scenario
 

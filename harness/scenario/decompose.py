@@ -11,7 +11,8 @@ from harness.config.names import choices
 from harness.config.problems import shown
 from harness.model.attach import Attach, Attachment
 from harness.model.base import Device, Kind
-from harness.model.mode import Arm, Mode, Place, arms_of
+from harness.model.cell import Arm, Place, arms_of
+from harness.model.mode import Mode
 from harness.model.values import names_of, shown_field
 from harness.scenario.scenario import Decomposition, Scenario
 from harness.scenario.setups import setups

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from harness.model.base import Base, Device
+from harness.model.cell import REFERENCE_PLACE, Arm, Cell, Place
 from harness.model.job import Job
-from harness.model.mode import REFERENCE_PLACE, Arm, Cell, Mode, Place
+from harness.model.mode import Mode
 from harness.model.profile import Conditioning
 from harness.scenario.searches import PlannedSearch
 from harness.scenario.setups import places_of, regions

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from harness.model.cell import Cell
 from harness.model.job import Job, Workload
-from harness.model.mode import Cell, Mode
+from harness.model.mode import Mode
 from harness.model.profile import Profile, profile_of
 from harness.scenario.plan import Group, Plan
 from harness.scenario.scenario import Scenario

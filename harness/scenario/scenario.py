@@ -7,9 +7,10 @@ import json
 from dataclasses import dataclass, replace
 
 from harness.model.budget import Budget
+from harness.model.cell import Cell
 from harness.model.guest import GuestOptions
 from harness.model.job import Job, Workload
-from harness.model.mode import Cell, Mode
+from harness.model.mode import Mode
 from harness.model.profile import Profile
 from harness.model.variant import Variant
 

@@ -10,8 +10,8 @@ from harness.analysis import METRICS, SearchLimits
 from harness.analysis.loadcurve import FEWEST_SAMPLES
 from harness.config.names import choices
 from harness.config.problems import shown
+from harness.model.cell import Arm, Cell, Place
 from harness.model.job import Job
-from harness.model.mode import Arm, Cell, Place
 from harness.scenario.scenario import Scenario, Search
 
 MOST_ROUNDS = 16

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from harness.model.attach import BUSES, Attach, Vfio
 from harness.model.base import Base, Md
-from harness.model.mode import Cell, Mode
+from harness.model.cell import Cell
+from harness.model.mode import Mode
 
 MOST_REGIONS = 8
 """Regions on a disk in addition to the bare one. With more, a disk of usual size has no room for the profile's span."""

@@ -10,8 +10,9 @@ from typing import TypeVar
 
 from harness.model.attach import Vfio
 from harness.model.base import Md
+from harness.model.cell import Arm, Part
 from harness.model.job import Job
-from harness.model.mode import Arm, Mode, Part
+from harness.model.mode import Mode
 
 GUARD_SECONDS = 0.05
 """The shortest time between the ramp of a slice and its measured time."""

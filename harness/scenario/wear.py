@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from harness.model.base import Base, Device
+from harness.model.cell import Arm
 from harness.model.job import Job
 from harness.model.layout import Layout, amplification
-from harness.model.mode import Arm
 from harness.scenario.plan import STEADY_FILLS, STEADY_ROUNDS, STEADY_SECONDS, Group, LeftOut, Plan, Setup
 from harness.scenario.setups import regions
 

@@ -11,8 +11,9 @@ from harness.guest.protocol import Guest, GuestDisk
 from harness.lab.transport.base import Runner
 from harness.model.attach import Attach
 from harness.model.base import Device
+from harness.model.cell import Cell
 from harness.model.job import Job
-from harness.model.mode import Cell, Mode
+from harness.model.mode import Mode
 from harness.results.configuration import configuration_check
 from harness.results.throttles import HOLDS, throttle_checks
 from tests.e2e.attaching import MIB, Lab, a_file

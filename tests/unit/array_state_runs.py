@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 
 from harness.model.attach import Attach
 from harness.model.base import ArrayState, Md
+from harness.model.cell import Cell
 from harness.model.counters import ArrayCounts, Counters, FioCounts, Transferred
 from harness.model.job import parse_workload
 from harness.model.layout import Layout, Lvm
-from harness.model.mode import Cell, Mode
+from harness.model.mode import Mode
 from harness.results import (
     ArrayStateRecord,
     CellContext,

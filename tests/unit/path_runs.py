@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 from harness.lab.embedded.controllers import CONTROLLERS, DISK_LIMIT, Limit
 from harness.model.attach import Attach
 from harness.model.base import Md
+from harness.model.cell import Cell
 from harness.model.counters import Counters, FioCounts, MemberCounts
 from harness.model.job import parse_workload
-from harness.model.mode import Cell, Mode
+from harness.model.mode import Mode
 from harness.results import CellContext, CellRecord, Measurement, ScalingRecord, ValidityCheck, assemble, scalings
 from tests.unit.measurements import at_full_speed
 

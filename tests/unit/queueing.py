@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from harness.measure.measurer import Piece
-from harness.model.mode import Place
+from harness.model.cell import Place
 from harness.results import Measurement, Run, RunStore
 from harness.scenario.plan import Group
 from harness.scenario.scenario import Scenario, Search

@@ -13,9 +13,10 @@ from pydantic import JsonValue
 from harness.analysis import Sequential, steady_state
 from harness.model.attach import BUSES, Attach
 from harness.model.budget import Budget
+from harness.model.cell import Arm, Cell, Part, Place
 from harness.model.effective import NOTHING, Effective
 from harness.model.job import Job, Workload, parse_workload
-from harness.model.mode import Arm, Cell, Mode, Part, Place
+from harness.model.mode import Mode
 from harness.model.profile import Profile
 from harness.model.variant import Variant
 from harness.model.workloads import parse_workloads

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from harness.model.base import Device
+from harness.model.cell import Arm, Cell, Place
 from harness.model.job import Job
-from harness.model.mode import Arm, Cell, Mode, Place
+from harness.model.mode import Mode
 from harness.results import CellContext, CellRecord, Measurement, assemble
 from harness.results.io_costs import CPU_PARTS, CYCLE_COSTS, IO_COSTS, costs_per_io
 from tests.unit.counted import counters as counters_of

@@ -14,9 +14,10 @@ import pytest
 from harness.cli import advising, main
 from harness.model.attach import Attach
 from harness.model.base import Device
+from harness.model.cell import Arm, Place
 from harness.model.effective import Effective
 from harness.model.job import Job
-from harness.model.mode import Arm, Mode, Place
+from harness.model.mode import Mode
 from harness.model.profile import Profile
 from harness.model.workloads import parse_workloads
 from harness.report.advice import advice_views, fresh_results

@@ -10,10 +10,11 @@ import pytest
 
 from harness.model.attach import Attach
 from harness.model.base import Device
+from harness.model.cell import Arm, Place
 from harness.model.effective import Effective
 from harness.model.job import Job
 from harness.model.layout import Layout, LvmThin, RawFile
-from harness.model.mode import Arm, Mode, Place
+from harness.model.mode import Mode
 from harness.model.profile import Profile
 from harness.model.simplicity import SIMPLEST_FIRST
 from harness.model.uses import USES

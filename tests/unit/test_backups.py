@@ -19,9 +19,10 @@ from harness.measure import backups
 from harness.measure.backups import Backups, Copies, Copy
 from harness.measure.pauses import Pauses
 from harness.model.attach import Attach
+from harness.model.cell import Arm, Cell, Place
 from harness.model.job import Job, parse_workload
 from harness.model.layout import Lvm
-from harness.model.mode import Arm, Cell, Mode, Place
+from harness.model.mode import Mode
 from harness.report.html import render_html
 from harness.report.markdown import markdown_table
 from harness.report.terminal import difference_lines

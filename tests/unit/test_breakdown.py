@@ -25,8 +25,9 @@ from harness.measure.spec import CampaignSpec
 from harness.measure.traced_slices import TracingRequest
 from harness.model.attach import Attach
 from harness.model.base import Device
+from harness.model.cell import Arm, Place
 from harness.model.job import parse_workload
-from harness.model.mode import Arm, Mode, Place
+from harness.model.mode import Mode
 from harness.report import markdown_table, summary_lines
 from harness.report.breakdown import MEASURED, SUM
 from harness.report.figures import figures

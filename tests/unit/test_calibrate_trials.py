@@ -21,7 +21,7 @@ from harness.errors import GuestError, HostError, MeasurementError
 from harness.events import BlockStarted, Event, Events
 from harness.measure.measurer import Piece
 from harness.measure.pauses import UNKNOWN_JITTER
-from harness.model.mode import Place
+from harness.model.cell import Place
 from harness.results import Measurement
 from harness.scenario.plan import Group
 from harness.scenario.timetable import Slice

@@ -32,10 +32,11 @@ from harness.measure.reference import session_with_reference
 from harness.measure.session import SetupRequest
 from harness.model.attach import Attach
 from harness.model.base import Device
+from harness.model.cell import Arm, Cell, Place
 from harness.model.disk import ArrayFacts, Controller, DiskFacts, DiskRecord, PcieLink
 from harness.model.job import parse_workload
 from harness.model.layout import Lvm, RawFile
-from harness.model.mode import Arm, Cell, Mode, Place
+from harness.model.mode import Mode
 from harness.plugin.options import Options
 from harness.plugin.selection import scenarios_for
 from harness.report.model import report_view

@@ -19,9 +19,10 @@ from harness.lab.transport.local import LocalRunner
 from harness.measure.blocks import array_counts
 from harness.model.attach import Attach
 from harness.model.base import Device, Md
+from harness.model.cell import Cell
 from harness.model.counters import Counters, HostCounts
 from harness.model.job import parse_workload
-from harness.model.mode import Cell, Mode
+from harness.model.mode import Mode
 from harness.results import CellContext, Measurement, assemble, scalings
 from harness.results.array_states import state_notes
 from tests.unit.counted import counters as counters_of

@@ -39,11 +39,12 @@ from harness.measure.measurer import Piece
 from harness.measure.pauses import Pauses
 from harness.measure.session import Session
 from harness.model.attach import Attach
+from harness.model.cell import Arm, Cell, Place
 from harness.model.counters import Background, Transferred
 from harness.model.effective import NOTHING, Effective
 from harness.model.job import Job, parse_workload
 from harness.model.layout import Lvm
-from harness.model.mode import Arm, Cell, Mode, Place
+from harness.model.mode import Mode
 from harness.model.neighbour import Neighbour
 from harness.results import ConditioningRecord, Measurement, RunStore
 from harness.results.byte_accounting import PROBED

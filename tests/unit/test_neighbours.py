@@ -12,10 +12,11 @@ import pytest
 from harness.analysis import fairness, jain_index
 from harness.model.attach import Attach
 from harness.model.budget import Budget
+from harness.model.cell import Arm, Place
 from harness.model.guest import GuestOptions
 from harness.model.job import Job, parse_workload
 from harness.model.layout import Lvm, Qcow2
-from harness.model.mode import Arm, Mode, Place
+from harness.model.mode import Mode
 from harness.model.neighbour import Neighbour
 from harness.report.cells import CellView
 from harness.report.costs import arm_costs

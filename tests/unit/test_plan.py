@@ -13,9 +13,10 @@ from harness.errors import ConfigError
 from harness.measure.session import SetupRequest
 from harness.model.attach import Attach, Vfio
 from harness.model.base import Device, Md
+from harness.model.cell import Cell
 from harness.model.job import Job, Workload, parse_workload
 from harness.model.layout import Layout, Lvm
-from harness.model.mode import Cell, Mode
+from harness.model.mode import Mode
 from harness.model.profile import PROFILES, Conditioning
 from harness.scenario.library import PRESETS
 from harness.scenario.load import load_scenario

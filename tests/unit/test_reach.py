@@ -9,8 +9,9 @@ from harness.measure.reach import out_of_reach
 from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.budget import Budget
+from harness.model.cell import Cell
 from harness.model.job import Job
-from harness.model.mode import Cell, Mode
+from harness.model.mode import Mode
 from harness.results import Measurement
 from harness.scenario.plan import Plan
 from harness.scenario.planning import group_cells

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 
 from harness.errors import ConfigError, ResultsError
 from harness.model.attach import Attach
-from harness.model.mode import Place
+from harness.model.cell import Place
 from harness.results import CellRecord, Run
 from harness.results.compare import compare, only_scenario
 from harness.results.compare_matching import same_or_last

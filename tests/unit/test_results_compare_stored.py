@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.analysis import Change
-from harness.model.mode import Place
+from harness.model.cell import Place
 from harness.results.compare import compare
 from harness.results.compare_records import ArmChange, Finding, OverallChange
 from tests.unit.compared_runs import store_run

@@ -11,9 +11,10 @@ import pytest
 
 from harness.model.attach import Attach
 from harness.model.base import Device
+from harness.model.cell import Arm, Cell
 from harness.model.job import parse_workload
 from harness.model.layout import Lvm
-from harness.model.mode import Arm, Cell, Mode
+from harness.model.mode import Mode
 from harness.model.profile import PROFILES
 from harness.results import (
     CellContext,

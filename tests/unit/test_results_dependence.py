@@ -13,8 +13,9 @@ from harness.analysis import Estimate, Sequential, estimate_overhead
 from harness.measure.stopping import Looking, reasons_to_stop
 from harness.model.attach import Attach
 from harness.model.base import Device
+from harness.model.cell import Cell
 from harness.model.job import Job
-from harness.model.mode import Cell, Mode
+from harness.model.mode import Mode
 from harness.report.cells import CellView
 from harness.report.modes import ModeSummary, compare_modes
 from harness.results import CellContext, CellRecord, Measurement, assemble

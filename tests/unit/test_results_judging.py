@@ -10,8 +10,9 @@ from harness.analysis import Sequential, Verdict, estimate_added, estimate_overh
 from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.budget import Budget
+from harness.model.cell import Cell
 from harness.model.job import Job
-from harness.model.mode import Cell, Mode
+from harness.model.mode import Mode
 from harness.results import BudgetRecord, CellContext, CellRecord, MetricRecord, ValidityCheck, assemble, corrected
 from harness.results.judging import gravest, judged
 

@@ -14,9 +14,10 @@ from harness.analysis.metrics import QUANTILES
 from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.budget import Budget
+from harness.model.cell import Cell
 from harness.model.job import Job
 from harness.model.layout import Lvm
-from harness.model.mode import Cell, Mode
+from harness.model.mode import Mode
 from harness.report.budgets import finding
 from harness.report.deciding import what_decides
 from harness.report.numbers import batch_count

@@ -11,9 +11,10 @@ import pytest
 from harness.analysis import Bottleneck
 from harness.model.attach import Attach
 from harness.model.base import Device, Md
+from harness.model.cell import Cell
 from harness.model.job import Job, parse_workload
 from harness.model.layout import Layout, Lvm
-from harness.model.mode import Cell, Mode
+from harness.model.mode import Mode
 from harness.report.cells import CellView
 from harness.results import CellContext, CellRecord, Measurement, ScalingRecord, ValidityCheck, assemble, scalings
 from tests.unit.counted import counters as counters_of

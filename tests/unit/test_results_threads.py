@@ -9,9 +9,10 @@ import pytest
 from harness.analysis import Thread, saturated
 from harness.model.attach import Attach
 from harness.model.base import Md
+from harness.model.cell import Cell
 from harness.model.counters import Counters, FioCounts, QemuCounts
 from harness.model.job import parse_workload
-from harness.model.mode import Cell, Mode
+from harness.model.mode import Mode
 from harness.results import Measurement
 from harness.results.threads import fio_threads, guest_threads
 from tests.unit.measurements import A_SLICE

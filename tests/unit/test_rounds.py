@@ -15,9 +15,10 @@ from harness.measure.measurer import Piece
 from harness.measure.pauses import Pauses
 from harness.measure.rounds import Round, Rounds
 from harness.model.attach import Attach
+from harness.model.cell import Arm, Cell, Place
 from harness.model.job import Job
 from harness.model.layout import RawFile
-from harness.model.mode import Arm, Cell, Mode, Place
+from harness.model.mode import Mode
 from harness.results import Measurement
 from harness.scenario.plan import Group, Plan
 from harness.scenario.timetable import Slice, Timetable, Turn, timetables

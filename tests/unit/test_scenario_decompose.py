@@ -10,9 +10,10 @@ import pytest
 from harness.errors import ConfigError
 from harness.model.attach import Attach, Vfio
 from harness.model.base import Device, Md
+from harness.model.cell import Arm, Place
 from harness.model.job import parse_workload
 from harness.model.layout import Layout, Lvm, LvmThin, Qcow2, RawFile
-from harness.model.mode import Arm, Mode, Place
+from harness.model.mode import Mode
 from harness.model.profile import PROFILES
 from harness.scenario.decompose import changes, decompose_problems, steps_of
 from harness.scenario.load import load_scenario

@@ -10,7 +10,8 @@ import pytest
 from harness.analysis import Shape
 from harness.model.attach import Attach, Vfio
 from harness.model.base import Device, Md
-from harness.model.mode import Arm, Mode, Place
+from harness.model.cell import Arm, Place
+from harness.model.mode import Mode
 from harness.published import counterparts, links
 from harness.scenario.decompose import changes
 from harness.scenario.load import find_scenarios, load_scenario

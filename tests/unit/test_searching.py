@@ -11,7 +11,7 @@ import pytest
 from harness.analysis import LimitedBy
 from harness.events import Event, Note
 from harness.measure.measurer import Piece
-from harness.model.mode import Place
+from harness.model.cell import Place
 from harness.results import Measurement, Run, RunStore, SearchArm
 from harness.scenario.plan import Group
 from harness.scenario.plan_words import plan_in_words

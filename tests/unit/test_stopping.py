@@ -12,9 +12,10 @@ from harness.measure.stopping import Looking, reason_to_stop, reasons_to_stop, s
 from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.budget import Budget
+from harness.model.cell import Cell
 from harness.model.job import Job
 from harness.model.layout import Lvm
-from harness.model.mode import Cell, Mode
+from harness.model.mode import Mode
 from harness.results import CellContext, CellRecord, Measurement, ValidityCheck, assemble
 from harness.scenario.plan import Plan
 from harness.scenario.planning import group_cells

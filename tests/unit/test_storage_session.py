@@ -28,8 +28,9 @@ from harness.measure.provenance import disk_provenance
 from harness.measure.session import NothingToCompare, Session, SetupRequest, session
 from harness.model.attach import Attach
 from harness.model.base import Device
+from harness.model.cell import Arm, Place
 from harness.model.layout import Lvm, RawFile
-from harness.model.mode import Arm, Mode, Place
+from harness.model.mode import Mode
 from harness.run_id import RunId
 from tests.unit.loop_disks import RUNNER, require
 

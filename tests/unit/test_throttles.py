@@ -10,8 +10,9 @@ import pytest
 from harness.guest.io_limits import parse_io_limit, read_io_limit
 from harness.model.attach import Attach
 from harness.model.base import Device
+from harness.model.cell import Cell
 from harness.model.job import Job
-from harness.model.mode import Cell, Mode
+from harness.model.mode import Mode
 from harness.model.throttle import Limit
 from harness.results import CellContext, CellRecord, Measurement, ValidityCheck, assemble
 from harness.results.throttles import plateau_notes, throttle_checks

@@ -12,9 +12,10 @@ import pytest
 
 from harness.model.attach import Attach, Vfio
 from harness.model.base import Device, Md
+from harness.model.cell import Arm, Place
 from harness.model.job import Job, parse_workload
 from harness.model.layout import Lvm
-from harness.model.mode import Arm, Mode, Place
+from harness.model.mode import Mode
 from harness.scenario.library import PRESETS
 from harness.scenario.plan import Group
 from harness.scenario.planning import expand, group_cells

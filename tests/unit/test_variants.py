@@ -20,9 +20,10 @@ from harness.lab.transport.local import LocalRunner
 from harness.measure.guests import Guests, holding_settings, unsettable
 from harness.model.attach import Attach
 from harness.model.budget import Budget
+from harness.model.cell import Arm, Place
 from harness.model.effective import Effective
 from harness.model.guest import ANY_GUEST, GuestOptions
-from harness.model.mode import Arm, Mode, Place
+from harness.model.mode import Mode
 from harness.model.variant import HostSetting, Variant
 from harness.plugin.options import Options
 from harness.plugin.selection import scenarios_for

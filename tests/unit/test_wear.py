@@ -9,9 +9,10 @@ import pytest
 
 from harness.errors import ConfigError
 from harness.model.base import Md
+from harness.model.cell import Arm, Place
 from harness.model.job import parse_workload
 from harness.model.layout import Zvol
-from harness.model.mode import Arm, Mode, Place
+from harness.model.mode import Mode
 from harness.model.wear import MaxWrites
 from harness.scenario.load import find_scenarios, load_scenario
 from harness.scenario.plan import Plan

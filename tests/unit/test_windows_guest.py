@@ -31,9 +31,9 @@ from harness.measure.pacing import Start, without_waits
 from harness.measure.platform import LINUX, WINDOWS
 from harness.measure.windows import Windows
 from harness.model.attach import Attach
+from harness.model.cell import Cell
 from harness.model.effective import Effective
 from harness.model.job import Job
-from harness.model.mode import Cell
 from harness.model.workloads import NAMED
 from harness.results.configuration import configuration_check
 from harness.scenario.plan import Group

@@ -10,8 +10,8 @@ from enum import StrEnum
 from harness.calibrate.measuring import DELAY_NS
 from harness.calibrate.trials import BLOCK, LATE, PASSTHROUGH, PLAIN
 from harness.measure.pauses import UNKNOWN_JITTER, Pauses
+from harness.model.cell import Arm, Place
 from harness.model.job import Job, Workload
-from harness.model.mode import Arm, Place
 from harness.scenario.timetable import Slice, Timetable, Turn, timetables
 
 WORKLOADS = (

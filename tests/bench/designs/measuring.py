@@ -20,7 +20,7 @@ from harness.measure.environment import Environment
 from harness.measure.measurer import Piece, Prepared
 from harness.measure.phases import Phases
 from harness.measure.rounds import Round, Rounds
-from harness.model.mode import Cell
+from harness.model.cell import Cell
 from harness.results import Measurement, RunStore
 from harness.run_id import RunId
 from harness.scenario.plan import Group, Plan
