@@ -53,15 +53,6 @@ class LinuxInside:
             return f"in {vm}, the kernel has no driver {driver}: install a kernel package that has it"
         return None
 
-    def first_lacking(self, guest: str, disks: Mapping[str, Attachment]) -> str | None:
-        """What a guest of a disk image lacks for measuring its disks by name: that of the first one; None if nothing.
-
-        The message begins with the name of the disk.
-        """
-        otherwise = ' when the image is made, or set fio = "install" of the guest, which copies virt-overhead\'s own'
-        found = ((name, self.lacking(guest, attach, otherwise=otherwise)) for name, attach in disks.items())
-        return next((f"{name}: {why}" for name, why in found if why), None)
-
 
 def look_inside_linux(runner: Runner, fio: str = "fio") -> LinuxInside:
     """What the system behind `runner` has. Raises HostError."""

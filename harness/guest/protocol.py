@@ -163,6 +163,14 @@ class Hypervisor(Remover, Protocol):
         """Why the host does not support `mode` on `disk`, with the remedy; None if it does. Changes nothing."""
         ...
 
+    def lacking(self, log: CreationLog, mode: Mode) -> str | None:
+        """What the system of the mode's guest lacks for measuring it, with the remedy; None if nothing.
+
+        A system of the user's own is booted once in a run to find out, without disks under test. virt-overhead's own
+        lacks nothing. Ask `missing` first. Raises GuestError, HostError or Unsupported if it does not start.
+        """
+        ...
+
     def layouts(
         self, log: CreationLog, disks: Sequence[AnyDisk], modes: Sequence[Mode], *, span: int
     ) -> AbstractContextManager[Layouts]:

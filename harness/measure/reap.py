@@ -55,16 +55,17 @@ _PROCESSES = Processes.model_fields["kind"].default
 def split_by_disks(entries: Sequence[Entry], disks: Collection[str]) -> tuple[list[Entry], list[Entry]]:
     """Splits entries into those on one of these disks (serial numbers) and the others. Pure.
 
-    A thing that is on no disk belongs to the first part if its run has used one of the disks. Processes always belong
-    to the first part, because they would disturb the measurement. A record that cannot be read belongs to the second
-    part, because otherwise no later run could start.
+    A thing that is on no disk belongs to the first part if its run has used one of the disks, or none at all. Processes
+    always belong to the first part, because they would disturb the measurement. A record that cannot be read belongs to
+    the second part, because otherwise no later run could start.
     """
     runs = {entry.run_id for entry in entries if entry.disks & set(disks)}
+    others = {entry.run_id for entry in entries if entry.disks or not entry.kind}
 
     def is_mine(entry: Entry) -> bool:
         if entry.disks or not entry.kind:
             return bool(entry.disks & set(disks))
-        return entry.run_id in runs or entry.kind == _PROCESSES
+        return entry.run_id in runs or entry.run_id not in others or entry.kind == _PROCESSES
 
     return [entry for entry in entries if is_mine(entry)], [entry for entry in entries if not is_mine(entry)]
 

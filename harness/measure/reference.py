@@ -31,7 +31,7 @@ def session_with_reference(
             yield at
         return
     # Nothing is written to the reference if the array has no guest that could be measured.
-    skipped_modes(host, hypervisor, disks[0], request.modes)
+    skipped_modes(host, hypervisor, disks[0], request.modes, log=log, phases=phases)
     reference = [host.spec.target(disk) for disk in of_reference.disks]
     with (
         opened(reference, of_reference) as single,

@@ -101,13 +101,22 @@ def require_guest(modes: Sequence[Mode], skipped: Mapping[str, str]) -> None:
         raise NothingToCompare(found)
 
 
-def skipped_modes(host: Host, hypervisor: Hypervisor, disk: AnyDisk, modes: Sequence[Mode]) -> dict[str, str]:
-    """Why the host does not support some of the modes on the disk, by their names.
+def skipped_modes(
+    host: Host, hypervisor: Hypervisor, disk: AnyDisk, modes: Sequence[Mode], *, log: CreationLog, phases: Phases
+) -> dict[str, str]:
+    """Why the host, or the system of a guest, does not support some of the modes on the disk, by their names.
 
-    Raises NothingToCompare if no guest is left.
+    Writes nothing to disks. Raises NothingToCompare if no guest is left, and GuestError or HostError if a system of the
+    user's own does not start.
     """
-    missing = {mode.name: hypervisor.missing(mode, disk) or unsettable(host.runner, mode.settings) for mode in modes}
-    skipped = {name: f"host {host.name}: {why}" for name, why in missing.items() if why}
+
+    def why_not(mode: Mode) -> str | None:
+        if why := hypervisor.missing(mode, disk) or unsettable(host.runner, mode.settings):
+            return why
+        with phases.timed("boot"):
+            return hypervisor.lacking(log, mode)
+
+    skipped = {mode.name: f"host {host.name}: {why}" for mode in modes if (why := why_not(mode))}
     for mode in modes:
         if mode.against is not None and mode.name not in skipped and (why := skipped.get(mode.against.name)):
             skipped[mode.name] = f"it is compared with {mode.against.name}, which is skipped: {why}"
@@ -294,7 +303,7 @@ def session(
     each. The guest also gets these.
     """
     elsewhere = dict(extra or {})
-    skipped = skipped_modes(host, hypervisor, disks[0], request.modes)
+    skipped = skipped_modes(host, hypervisor, disks[0], request.modes, log=log, phases=phases)
     skipped |= _without_room(host, [mode for mode in request.modes if mode.name not in skipped], request.span)
     usable = [mode for mode in request.modes if mode.name not in skipped]
     stored = stored_volumes(usable)

@@ -162,6 +162,24 @@ class GuestOptions:
         return {name: path for name, path in found.items() if path is not None}
 
     @property
+    def pins(self) -> dict[str, str]:
+        """The requested CPUs of the host, by what is pinned to them."""
+        found = {"vCPUs": "/".join(compressed(self.pin_vcpus)), "iothreads": self.pin_iothreads}
+        found["emulator"] = self.pin_emulator
+        return {what: cpus for what, cpus in found.items() if cpus}
+
+    @property
+    def unpinned(self) -> GuestOptions:
+        """These options without the CPUs of the host."""
+        return replace(self, pin_vcpus=(), pin_iothreads=None, pin_emulator=None)
+
+    @property
+    def own_system(self) -> tuple[str | None, ...]:
+        """What decides which system of the user's own runs in the guest; empty if it is virt-overhead's."""
+        chosen = tuple(getattr(self, name) for name in (*_KERNEL, *_IMAGE))
+        return chosen if any(chosen) else ()
+
+    @property
     def polls(self) -> dict[str, int]:
         """The requested polling options by the name of the attribute in libvirt's XML."""
         found = {"max": self.poll_max_ns, "grow": self.poll_grow, "shrink": self.poll_shrink}

@@ -469,6 +469,32 @@ def test_a_guest_may_be_a_clone_of_a_template(client: Client, iso: Path, shell: 
     assert shell.logged == []
 
 
+def test_a_clone_of_the_template_is_looked_at_once_before_anything_is_made_on_a_storage(
+    client: Client, iso: Path, shell: NodeShell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = {"vmid": 100, "name": "mine", "scsi0": "local-lvm:1", "boot": "order=scsi0"}
+    client.task("post", "nodes/pve/qemu", made, is_done=lambda: False, deadline=30)
+    client.task("post", "nodes/pve/qemu/100/template", {}, is_done=lambda: False, deadline=30)
+    login_key(iso)
+    before = left(client)
+    clone = PlayedShell({"modprobe": "user=0\nfio=\nos=debian\nvirtio_scsi=yes\n"}, name="guest on node1")
+    logins: list[list[str]] = []
+
+    def log_in(*_: object) -> PlayedShell:
+        logins.append(sorted(client.get("nodes/pve/qemu/9000/config")))
+        return clone
+
+    monkeypatch.setattr("harness.guest.proxmox.backend.log_in", log_in)
+    ours = hypervisor(client, iso, shell, replace(RULES, template=100))
+    whys = {ours.lacking(shell.log(RUN), mode) for mode in (THIN, QCOW2)}
+    assert whys == {"in a clone of the template 100, fio is not installed: apt-get install fio in the template"}
+    assert len(logins) == 1
+    assert [key for key in logins[0] if key.startswith("scsi") and key != "scsihw"] == ["scsi0"], "its own disk only"
+    assert left(client) == before
+    assert shell.logged == []
+    assert hypervisor(client, iso, shell).lacking(shell.log(RUN), THIN) is None, "our own image has everything"
+
+
 def test_a_linked_clone_of_a_template_on_a_directory_is_removed_and_the_template_stays(
     client: Client, iso: Path, shell: NodeShell
 ) -> None:

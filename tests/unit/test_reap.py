@@ -205,6 +205,8 @@ def test_only_the_disks_of_a_run_are_cleaned_at_its_start() -> None:
     mine = [entry("one", "partition-table", "S1"), entry("one", "domain", "S1", "S2"), entry("one", "pve-vm")]
     # What measures is ended, whichever run has left it.
     mine += [entry("one", "processes"), entry("two", "processes")]
+    # This run was killed before it used a disk, when it looked at the system of a guest.
+    mine += [entry("three", "domain"), entry("three", "guest-system")]
     others = [entry("one", "partition-table", "S2"), entry("two", "partition-table", "S3"), entry("two", "pve-vm")]
     # A record that cannot be read.
     others.append(Entry("/log", "one", "one-array", {}))

@@ -27,6 +27,7 @@ from harness.guest.libvirt.requirements import Versions, guest_missing, mode_mis
 from harness.guest.libvirt.starting import started, started_from_image
 from harness.guest.libvirt.storages import storage_finding
 from harness.guest.machine_size import too_many_queues, vcpus_for
+from harness.guest.own_system import LOOKED_AT, OwnSystems
 from harness.guest.places import file_missing, no_memory, no_room
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor, Remover
 from harness.guest.qemu_process import qemu_threads
@@ -112,6 +113,7 @@ class LibvirtHypervisor(LibvirtRemover):
         self._host = host
         self._events = events
         self._storages: dict[str, FoundStorage] = {}
+        self._own_systems = OwnSystems()
 
     @contextmanager
     def guest(
@@ -201,6 +203,20 @@ class LibvirtHypervisor(LibvirtRemover):
             return why
         number = len(mode.volumes)
         return no_memory(number, mode.guest, self._host) or self._no_guest(mode.guest, mode.attach, versions)
+
+    def lacking(self, log: CreationLog, mode: Mode) -> str | None:
+        """What the mode's image, or kernel and initramfs, lacks for measuring it, with the remedy; None if nothing."""
+        options = mode.guest
+        if mode.attach is None or not options.own_system:
+            return None
+        of = options.image or options.initramfs or options.kernel
+        what = "image" if options.image else "initramfs"
+        otherwise = f" when the {what} is made"
+        if options.image:
+            otherwise += ', or set fio = "install" of the guest, which copies virt-overhead\'s own'
+        boot = partial(self.guest, log, [], options, variant=LOOKED_AT)
+        words = f"the guest of {of}"
+        return self._own_systems.lacking(options.own_system, mode.attach, boot, words=words, otherwise=otherwise)
 
     def _not_built(self, mode: Mode, disk: AnyDisk) -> str | None:
         if not isinstance(disk, DiskByStorage):

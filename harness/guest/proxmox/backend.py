@@ -12,6 +12,7 @@ from harness.errors import Unsupported
 from harness.events import Events
 from harness.guest.booting import Started, booted
 from harness.guest.machine_size import too_many_queues, vcpus_for
+from harness.guest.own_system import OwnSystems
 from harness.guest.places import no_memory, no_room
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor, Remover
 from harness.guest.proxmox.client import Client
@@ -60,7 +61,6 @@ _POLL_SECONDS = 10.0
 
 # A template does not run the guest image. This creates the files that the guest image creates in /run.
 _ADOPT = r"""
-command -v fio >/dev/null || { echo 'fio is not installed in the template' >&2; exit 1; }
 [ -e /run/hypervisor ] || lscpu | sed -n 's/^Hypervisor vendor: *//p' >/run/hypervisor
 : >/run/ready
 """
@@ -87,6 +87,7 @@ class ProxmoxHypervisor(ProxmoxRemover):
         self._rules = rules
         self._events = events
         self._together = Together(rules)
+        self._own_systems = OwnSystems()
 
     @property
     def poll_seconds(self) -> float:
@@ -108,6 +109,15 @@ class ProxmoxHypervisor(ProxmoxRemover):
         if mode.backup:
             return "virt-overhead makes backups only through libvirt, not with vzdump: use a host with libvirt"
         return self._too_many(mode) or self._no_guest(mode.guest, mode.attach)
+
+    def lacking(self, log: CreationLog, mode: Mode) -> str | None:
+        """What the user's template lacks for measuring the mode, with the remedy; None if nothing."""
+        template = self._rules.template
+        if mode.attach is None or template is None:
+            return None
+        boot = partial(self.guest, log, [], mode.guest)
+        words, otherwise = f"a clone of the template {template}", " in the template"
+        return self._own_systems.lacking(template, mode.attach, boot, words=words, otherwise=otherwise)
 
     def _too_many(self, mode: Mode) -> str | None:
         """Why the node cannot run all guests of the mode at the same time, with the remedy; None if it can."""

@@ -94,6 +94,10 @@ class SimulatedHypervisor:
         del mode, disk
         return None
 
+    def lacking(self, log: CreationLog, mode: Mode) -> str | None:
+        del log, mode
+        return None
+
     def remove(self, entry: Entry) -> Removal | None:
         del entry
         return None
