@@ -159,7 +159,12 @@ def _attach_changes(before: Arm, after: Arm) -> Iterator[Change]:
 def _guest_changes(before: Arm, after: Arm) -> Iterator[Change]:
     """The options in which the guests of two arms differ."""
     if before.place is Place.GUEST is after.place and before.mode is not None and after.mode is not None:
-        yield from _option_changes("guest", before.mode.guest, after.mode.guest)
+        one, other = before.mode.guest, after.mode.guest
+        yield from _option_changes("guest", one.unpinned, other.unpinned)
+        if one.pins != other.pins:
+            # All pins of a guest together place its threads on the host.
+            words = (", ".join(f"{what} on {cpus}" for what, cpus in each.pins.items()) for each in (one, other))
+            yield Change("guest.pin", " -> ".join(f"pinning {found}" if found else "no pinning" for found in words))
         yield from setting_changes(before.mode, after.mode)
         yield from _other_guest_changes(before.mode, after.mode)
 

@@ -200,6 +200,24 @@ def test_a_file_names_the_steps_by_the_ids_of_the_arms(tmp_path: Path) -> None:
     assert not found.covers(sequential)
 
 
+VARIANTS_PAGE = Path(__file__).resolve().parents[2] / "docs" / "variants.md"
+
+
+def test_a_pinned_guest_and_one_without_polling_are_steps_of_one_waterfall(tmp_path: Path) -> None:
+    _, _, section = VARIANTS_PAGE.read_text(encoding="utf-8").partition("## Pinning and polling in one waterfall")
+    text = section.partition("```toml\n")[2].partition("```")[0]
+    found = loaded(tmp_path, text)
+    assert [step.change for step in steps_of(found, found.decompositions[0])] == [
+        "",
+        "virtualisation (virtio-blk, cache none, aio native, iothread)",
+        "no pinning -> pinning vCPUs on 2/3, iothreads on 4, emulator on 5",
+        "poll max ns default -> 32768",
+        "poll max ns 32768 -> 0",
+    ]
+    with pytest.raises(ConfigError, match=r"changes 2 things .*guest.memory .*guest.pin "):
+        loaded(tmp_path, text.replace('"5" }', '"5", memory = "1 GiB" }'))
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
