@@ -29,7 +29,7 @@ for dir in /sys/block/*; do
     for key in scheduler rotational write_cache logical_block_size physical_block_size nr_requests discard_max_bytes; do
         printf '\t%s' "$(cat "$dir/queue/$key" 2>/dev/null)"
     done
-    printf '\t%s\t%s' "$(cat "$dir/ro")" "$(ls "$dir/mq" | wc -l)"
+    printf '\t%s\t%s\t%s' "$(cat "$dir/ro")" "$(ls "$dir/mq" | wc -l)" "$(cat "$dir/mq/0/nr_tags" 2>/dev/null)"
     drivers= features=
     # With native multipath, the namespace of an NVMe disk is not below a device, but its controllers are.
     for at in "$dir"/device/nvme[0-9]*/device "$dir/device"; do [ -e "$at" ] && break; done
@@ -113,7 +113,7 @@ def parse_disks(printed: str) -> dict[str, BlockDevice]:
     found = {}
     for line in printed.splitlines():
         name, serial, scheduler, rotational, write_cache, logical, physical, requests, discard, *rest = line.split("\t")
-        read_only, queues, driver, controller_driver, features = rest
+        read_only, queues, queue_size, driver, controller_driver, features = rest
         found[serial] = BlockDevice(
             f"/dev/{name}",
             Effective(
@@ -126,6 +126,7 @@ def parse_disks(printed: str) -> dict[str, BlockDevice]:
                 guest_discard_max_bytes=_number(discard),
                 guest_read_only=read_only == "1",
                 guest_queues=_number(queues),
+                guest_queue_size=_number(queue_size),
                 guest_driver=driver or None,
                 guest_controller_driver=controller_driver or None,
                 guest_packed=_feature(features, _PACKED),

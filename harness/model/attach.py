@@ -210,6 +210,7 @@ class Attach:
             qemu_queues=self.queues,
             guest_queues=self.queues,
             qemu_queue_size=self.queue_size,
+            guest_queue_size=self.queue_size,
             controller_disks=1 if self.bus == "virtio-scsi" and self.controller == "single" else None,
             qemu_discard=self.discard,
             qemu_detect_zeroes=self.detect_zeroes,

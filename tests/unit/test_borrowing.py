@@ -54,7 +54,7 @@ class Inside(PlayedShell):
     def _printed(self, said: str) -> str:
         if "for dir in /sys/block/*" not in said:
             return super()._printed(said)
-        rest = "none\t0\twrite back\t512\t512\t128\t0\t0\t1\tvirtio_blk\tvirtio_blk\t"
+        rest = "none\t0\twrite back\t512\t512\t128\t0\t0\t1\t128\tvirtio_blk\tvirtio_blk\t"
         return "".join(f"vd{chr(97 + n)}\t{serial}\t{rest}\n" for n, serial in enumerate(self._domain.serials))
 
 

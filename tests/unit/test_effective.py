@@ -270,8 +270,8 @@ def test_a_process_without_block_devices_has_none() -> None:
 FEATURES = "".join("1" if bit in (28, 29, 32, 34) else "0" for bit in range(64))
 """As Linux prints a virtio device's features: event_idx and packed rings are 29 and 34."""
 SEEN = (
-    "sda\traw\t[none] mq-deadline\t1\twrite back\t512\t4096\t256\t1073741824\t0\t1\tsd\tvirtio_scsi\t" + FEATURES + "\n"
-    "vda\tmapped\t[none]\t0\twrite through\t4096\t4096\t256\t0\t1\t2\tvirtio_blk\tvirtio-pci\t\n"
+    f"sda\traw\t[none] mq-deadline\t1\twrite back\t512\t4096\t256\t1073741824\t0\t1\t128\tsd\tvirtio_scsi\t{FEATURES}\n"
+    "vda\tmapped\t[none]\t0\twrite through\t4096\t4096\t256\t0\t1\t2\t\tvirtio_blk\tvirtio-pci\t\n"
 )
 
 
@@ -288,6 +288,7 @@ def test_a_guest_reports_each_disk_by_its_serial() -> None:
         guest_discard_max_bytes=1073741824,
         guest_read_only=False,
         guest_queues=1,
+        guest_queue_size=128,
         guest_packed=True,
         guest_event_idx=True,
         guest_driver="sd",

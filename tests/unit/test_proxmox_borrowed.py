@@ -72,7 +72,7 @@ class Inside(PlayedShell):
         if "for dir in /sys/block/*" not in said:
             return super()._printed(said)
         found = [each.split("serial=")[1].split(",")[0] for each in self._drives if "serial=" in each]
-        rest = "none\t0\twrite back\t512\t512\t128\t0\t0\t1\tsd\tvirtio_scsi\t"
+        rest = "none\t0\twrite back\t512\t512\t128\t0\t0\t1\t128\tsd\tvirtio_scsi\t"
         return "".join(f"sd{chr(97 + n)}\t{serial}\t{rest}\n" for n, serial in enumerate(["own", *found]))
 
     @property

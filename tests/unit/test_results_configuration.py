@@ -39,6 +39,7 @@ AS_ASKED = Effective(
     guest_controller_driver="virtio_scsi",
     guest_scheduler="[none] mq-deadline",
     guest_queues=1,
+    guest_queue_size=128,
     guest_write_cache="write back",
     guest_read_only=False,
     guest_logical_block_size=512,
@@ -98,6 +99,7 @@ def test_an_attachment_that_is_as_requested_passes() -> None:
         ),
         (Attach(queues=2), "guest_queues", 1, "requested guest_queues = 2, it is 1"),
         (Attach(queue_size=256), "qemu_queue_size", 128, "requested qemu_queue_size = 256, it is 128"),
+        (Attach(queue_size=256), "guest_queue_size", 1024, "requested guest_queue_size = 256, it is 1024"),
         (Attach(iothread_vq_mapping=2), "qemu_iothreads", 1, "requested qemu_iothreads = 2, it is 1"),
         (
             Attach(logical_block_size=4096),
@@ -127,7 +129,7 @@ def test_all_differences_are_reported_at_once() -> None:
 
 
 def test_an_option_that_nothing_reads_back_is_named() -> None:
-    found = replace(AS_ASKED, qemu_discard=None, qemu_queue_size=None)
+    found = replace(AS_ASKED, qemu_discard=None, qemu_queue_size=None, guest_queue_size=None)
     check = configuration_check(Attach(queue_size=128), found)
     assert check is not None
     assert check.ok

@@ -98,7 +98,7 @@ READERS: dict[str, tuple[Reader, str]] = {
     ),
     "disks of a guest": (
         lambda runner: block_devices(GuestSystem(runner), [SERIAL], "lab"),
-        f"vda\t{SERIAL}\tnone\t1\twrite back\t512\t512\t256\t0\t0\t1\tvirtio_blk\tvirtio-pci\t\n",
+        f"vda\t{SERIAL}\tnone\t1\twrite back\t512\t512\t256\t0\t0\t1\t256\tvirtio_blk\tvirtio-pci\t\n",
     ),
     "PCI device": (lambda runner: behind(runner, "/dev/x"), SEEN),
 }
