@@ -25,8 +25,8 @@ from tests.soak.own_disks import SECONDS, measured, own_disks, project
 __all__ = ["host"]
 
 # So slow that the disk decides the figures and not the emulated CPU, whose speed varies from slice to slice. The mode
-# `limited` has a limit that somebody forgot. (Other differences cost CPU: a SATA disk has 32 requests of 64, but with its
-# many exits a guest had 220 IOPS when it had just booted, and 590 after 20 seconds.)
+# `limited` has a limit that somebody forgot. (Other differences cost CPU: a SATA disk has 32 requests of 64, but with
+# its many exits a guest had 220 IOPS when it had just booted, and 590 after 20 seconds.)
 DISK = NullBlkDisk("advised", 8 << 30, completion_ns=40_000_000, queue_depth=64)
 SEEDS = 10
 LEAST_INSIDE = 9
