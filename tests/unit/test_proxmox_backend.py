@@ -414,7 +414,8 @@ NO_FEATURES = ""
 
 def guest_with(serial: str, *, queues: int = 1, write_cache: str = "write back") -> PlayedShell:
     """A guest whose only disk has this serial number."""
-    attributes = ["none", "0", write_cache, "512", "512", "256", "0", "0", str(queues), "sd", "virtio_scsi"]
+    sizes = ["512", "512", "256", "0", "0", str(queues), "256"]
+    attributes = ["none", "0", write_cache, *sizes, "sd", "virtio_scsi"]
     return PlayedShell({"/sys/block/*": "\t".join(["sda", serial, *attributes, NO_FEATURES])}, name="guest on node1")
 
 
