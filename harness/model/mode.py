@@ -79,7 +79,7 @@ class Mode:
     @property
     def runs_with_others(self) -> bool:
         """Whether other guests, or a backup, do I/O while it is measured."""
-        return self.guests > 1 or self.neighbour is not None or self.backup
+        return self.detail.runs_with_others
 
     @property
     def alternating(self) -> bool:
