@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import fmean
 
 from harness.analysis import Estimate, estimate_added
 from harness.model.cell import Place
+from harness.results.by_arm import ByArm
 from harness.results.cells import CostRecord
 from harness.results.io_costs import IO_COSTS, costs_per_io
-from harness.results.journal_records import Measurement
 
 _IN_GUEST = (Place.GUEST, Place.AGAINST)
-_ByArm = Mapping[Place, Mapping[tuple[int, int], Sequence[Measurement]]]
 
 
-def accounting(by_arm: _ByArm, blocks: Sequence[tuple[int, int]], *, confidence: float) -> dict[str, CostRecord]:
+def accounting(by_arm: ByArm, blocks: Sequence[tuple[int, int]], *, confidence: float) -> dict[str, CostRecord]:
     """The costs per I/O by name, in these blocks (round and number).
 
     Blocks in which the host's counters were read too late, for any arm, do not count here. If a block has several

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -26,17 +25,17 @@ from harness.model.mode import Mode
 from harness.results.accounting import accounting
 from harness.results.array_states import does_not_count, state_checks, state_notes
 from harness.results.backups import backup_checks, backup_notes, backup_record
+from harness.results.by_arm import ByArm, boots_of, by_arm_of, slices_of, times_of
 from harness.results.byte_accounting import byte_checks
 from harness.results.carried import carry_over_notes, split_by_length
 from harness.results.cells import BlockKey, CellRecord, LongerSlices, MetricRecord, ValidityCheck
-from harness.results.configuration import configuration_check, differences
+from harness.results.configuration import configuration_checks, differences
 from harness.results.dependence import CellBlocks, caveat_note, job_correlation, samples_of
 from harness.results.journal_records import Measurement
 from harness.results.judging import gravest, judged
 from harness.results.metric_records import has_metric, metric_records, values_of
 from harness.results.others import others_notes
 from harness.results.percentiles import (
-    ByArm,
     counts_of,
     stored_histograms,
     too_few_ios,
@@ -112,7 +111,8 @@ def assemble(
                 f"{measurement.raw}: unknown metric {', '.join(sorted(unknown))}",
                 hint=f"this virt-overhead knows {', '.join(METRICS)}; use a newer one if it wrote this run",
             )
-    by_arm, before = (_by_arm(cells, contexts, each) for each in (counted, replaced))
+    groups = {cell.id: contexts[cell.id].group for cell in cells}
+    by_arm, before = (by_arm_of(cells, groups, each) for each in (counted, replaced))
     correlations, correlations_before = (_correlations(cells, contexts, each) for each in (by_arm, before))
     found = []
     for cell in cells:
@@ -124,27 +124,12 @@ def assemble(
     return [replace(each, notes=(*each.notes, plateaus[each.id])) if each.id in plateaus else each for each in found]
 
 
-def _by_arm(
-    cells: Sequence[Cell], contexts: Mapping[str, CellContext], measurements: Iterable[Measurement]
-) -> dict[str, ByArm]:
-    """The measurements of each cell by arm and block, by the cell's id, in the order of time."""
-    index: dict[tuple[str, str, str], dict[BlockKey, list[Measurement]]] = defaultdict(lambda: defaultdict(list))
-    for each in sorted(measurements, key=lambda each: each.started):
-        index[each.group, each.job, each.arm][each.round, each.block].append(each)
-    return {
-        cell.id: {
-            role: index.get((contexts[cell.id].group, cell.job.id, arm.id), {}) for role, arm in cell.by_role.items()
-        }
-        for cell in cells
-    }
-
-
 def _longer(cell: Cell, own: ByArm, before: ByArm, correlation: Correlation | None) -> LongerSlices | None:
     """What the cell's shorter slices gave; None if there are none, or if no block of them is complete.
 
     `correlation` is that of the shorter slices of its job.
     """
-    blocks = _cell_blocks(cell, before) if _slices(own) else None
+    blocks = _cell_blocks(cell, before) if slices_of(own) else None
     if blocks is None:
         return None
     naive = estimate_overhead(
@@ -153,7 +138,7 @@ def _longer(cell: Cell, own: ByArm, before: ByArm, correlation: Correlation | No
         higher_is_better=METRICS[cell.job.headline].higher_is_better,
         samples=samples_of([number for number, _ in blocks.keys], blocks.boots, correlation),
     )
-    return LongerSlices(_slices(own)[0].discarded_s, naive)
+    return LongerSlices(slices_of(own)[0].discarded_s, naive)
 
 
 def _correlations(
@@ -171,21 +156,21 @@ def _correlations(
 def _cell_blocks(cell: Cell, by_arm: ByArm) -> CellBlocks | None:
     """The cell's blocks in its headline metric; None without a guest, complete blocks or possible values."""
     blocks, name = _complete_blocks(cell, by_arm), cell.job.headline
-    if Place.GUEST not in by_arm or not has_metric(name, by_arm, blocks) or _impossible_values(_slices(by_arm)):
+    if Place.GUEST not in by_arm or not has_metric(name, by_arm, blocks) or _impossible_values(slices_of(by_arm)):
         return None
     host, guest = (values_of(name, by_arm[place], blocks) for place in (Place.HOST, Place.GUEST))
-    return CellBlocks(blocks, host, guest, _boots(by_arm, blocks))
+    return CellBlocks(blocks, host, guest, boots_of(by_arm, blocks))
 
 
 def _cell_record(
     cell: Cell, context: CellContext, by_arm: ByArm, correlation: Correlation | None, longer: LongerSlices | None
 ) -> CellRecord:
-    every = sorted(_slices(by_arm), key=lambda each: each.started)
+    every = sorted(slices_of(by_arm), key=lambda each: each.started)
     own = [each for each in every if each.overlap is None]
     counting = [each for each in every if not does_not_count(each, cell)]
     blocks = _complete_blocks(cell, by_arm)
     rounds = tuple(number for number, _ in blocks)
-    boots = _boots(by_arm, blocks)
+    boots = boots_of(by_arm, blocks)
     look = _look(context, len(set(rounds)))
     confidence = look.confidence if look else CONFIDENCE
     samples = samples_of(rounds, boots, correlation)
@@ -193,9 +178,7 @@ def _cell_record(
     job = cell.job
     validity = (
         *context.validity,
-        *_configuration(cell.mode, context.effective),
-        *_of_reference(cell, context),
-        *_of_others(cell, context),
+        *configuration_checks(cell.mode, context.effective, context.against, context.others),
         *impossible,
         *byte_checks(counting, *_moved(cell)),
         *rate_checks(own, job),
@@ -250,7 +233,7 @@ def _cell_record(
         skipped=context.skipped,
         accounting=accounting(by_arm, blocks, confidence=confidence),
         ios=counts["ios"],
-        times=_times(by_arm, blocks),
+        times=times_of(by_arm, blocks),
         histograms=stored_histograms(whole),
         against=f"{cell.scenario}-{cell.mode.against.name}-{job.id}" if cell.mode.against is not None else None,
         differs=_differs(cell.mode, context),
@@ -281,47 +264,12 @@ def _judged_metrics(context: CellContext) -> tuple[str, ...]:
     return tuple(dict.fromkeys(rule.metric for rule in context.budgets.values()))
 
 
-def _slices(by_arm: ByArm) -> list[Measurement]:
-    return [each for blocks in by_arm.values() for again in blocks.values() for each in again]
-
-
-def _boots(by_arm: ByArm, blocks: Sequence[BlockKey]) -> tuple[int, ...]:
-    return tuple(by_arm[Place.HOST][block][0].boot for block in blocks)
-
-
-def _times(by_arm: ByArm, blocks: Sequence[BlockKey]) -> tuple[float, ...]:
-    """When the first slice of each block began, to the nearest tenth of a second."""
-    starts = (min(each.started for own in by_arm.values() for each in own[block]) for block in blocks)
-    return tuple(round(start, 1) for start in starts)
-
-
 def _look(context: CellContext, rounds: int) -> Look | None:
     """The look at which these rounds are judged. Between two planned looks, it is a final look."""
     if rounds == 0:
         return None
     plan = (context.sequential or Sequential(rounds, rounds, CONFIDENCE)).reaching(rounds)
     return plan.look(rounds, final=context.final) or plan.look(rounds, final=True)
-
-
-def _configuration(mode: Mode, effective: Effective) -> list[ValidityCheck]:
-    check = configuration_check(mode, effective) if mode.attach else None
-    return [check] if check else []
-
-
-def _of_reference(cell: Cell, context: CellContext) -> list[ValidityCheck]:
-    """The check of the reference variant's configuration: without it, the difference says nothing."""
-    mode = cell.mode.against
-    found = _configuration(mode, context.against) if mode is not None else []
-    return [replace(check, check=f"{check.check} of {mode.name}") for check in found if mode is not None]
-
-
-def _of_others(cell: Cell, context: CellContext) -> list[ValidityCheck]:
-    """The checks of the other guests' configuration."""
-    return [
-        replace(check, check=f"{check.check} of guest {number}")
-        for number, effective in enumerate(context.others, start=2)
-        for check in _configuration(cell.mode, effective)
-    ]
 
 
 def _faster_than_host(metrics: Mapping[str, MetricRecord], validity: Sequence[ValidityCheck], cell: Cell) -> list[str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from harness.model.cell import Cell, Place
+from harness.results.by_arm import ByArm
 from harness.results.cells import BackupRecord, BlockKey, ValidityCheck
 from harness.results.journal_records import Measurement
 
@@ -41,9 +42,7 @@ def backup_notes(measurements: Sequence[Measurement]) -> list[str]:
     return [f"{len(lost)} of {len(asked)} blocks do not count, because the backup ended in them"] if lost else []
 
 
-def backup_record(
-    cell: Cell, by_arm: Mapping[Place, Mapping[BlockKey, Sequence[Measurement]]], blocks: Sequence[BlockKey]
-) -> BackupRecord | None:
+def backup_record(cell: Cell, by_arm: ByArm, blocks: Sequence[BlockKey]) -> BackupRecord | None:
     """What the backup did in these blocks; None without one, or without blocks."""
     if not cell.mode.backup or not blocks:
         return None

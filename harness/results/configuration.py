@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from pydantic import JsonValue
 
 from harness.model.attach import Attachment
@@ -34,6 +37,26 @@ def configuration_check(requested: Attachment | Mode, effective: Effective) -> V
     if unproven:
         detail += f"; not read back: {', '.join(unproven)}"
     return ValidityCheck("configuration", ok=not differ, detail=detail)
+
+
+def configuration_checks(
+    mode: Mode, effective: Effective, against: Effective, others: Sequence[Effective]
+) -> list[ValidityCheck]:
+    """The checks of a mode's own guest, of the guest that it is compared with, and of the further guests beside it.
+
+    `effective`, `against` and `others` are what was read back of each. If the reference of a difference is not as
+    requested, the difference says nothing.
+    """
+    found = [(mode, effective, "")]
+    if mode.against is not None:
+        found.append((mode.against, against, f" of {mode.against.name}"))
+    found += [(mode, other, f" of guest {number}") for number, other in enumerate(others, start=2)]
+    return [
+        replace(check, check=f"{check.check}{whose}")
+        for requested, read_back, whose in found
+        if requested.attach is not None
+        if (check := configuration_check(requested, read_back)) is not None
+    ]
 
 
 def differences(before: Effective, after: Effective) -> tuple[str, ...]:

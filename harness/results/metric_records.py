@@ -8,9 +8,10 @@ from dataclasses import replace
 
 from harness.analysis import METRICS, Estimate, Metric, Samples, estimate_added, estimate_overhead
 from harness.model.cell import Place
+from harness.results.by_arm import Blocks, ByArm
 from harness.results.cells import BlockKey, MetricRecord
 from harness.results.dependence import of_difference
-from harness.results.percentiles import Blocks, ByArm, Counts, Whole, batch_values, batches_of, pooled
+from harness.results.percentiles import Counts, Whole, batch_values, batches_of, pooled
 
 
 def metric_records(

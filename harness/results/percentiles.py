@@ -19,11 +19,9 @@ from harness.analysis import (
     percentile_interval,
 )
 from harness.model.cell import Place
+from harness.results.by_arm import Blocks, ByArm
 from harness.results.cells import BlockKey, CellRecord, MetricRecord, PooledPercentile
 from harness.results.journal_records import Measurement
-
-Blocks = Mapping[BlockKey, Sequence[Measurement]]
-ByArm = Mapping[Place, Blocks]
 
 _OWN_ARMS = tuple(map(str, (Place.HOST, Place.TWIN, Place.GUEST)))
 

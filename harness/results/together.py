@@ -7,6 +7,7 @@ from statistics import fmean
 
 from harness.analysis import METRICS, Estimate, Samples, estimate_mean, fairness, merged, percentile_interval
 from harness.model.cell import Cell, Place
+from harness.results.by_arm import ByArm
 from harness.results.cells import (
     BlockKey,
     GuestShare,
@@ -16,7 +17,6 @@ from harness.results.cells import (
     ValidityCheck,
 )
 from harness.results.journal_records import Measurement, PartRecord
-from harness.results.percentiles import ByArm
 
 LEAST_TOGETHER = 0.9
 """The share of the measured time in which all jobs of an arm must run at the same time, over all its slices."""
