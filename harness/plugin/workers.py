@@ -1,0 +1,60 @@
+"""The controller of pytest-xdist's workers: what it gives each worker, and what it gets back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+from harness.errors import ConfigError
+from harness.plugin.project import SCENARIOS
+from harness.plugin.relay import KEY as RELAY
+from harness.plugin.relay import Relay
+from harness.plugin.scheduling import scheduler
+from harness.plugin.screen import PytestScreen
+from harness.plugin.session import engine_of, options_of, scenarios_of
+
+OUTCOME = "overhead"
+"""The key of a worker's output with the outcome of its engine."""
+
+
+class XdistHooks:
+    """The hooks that pytest-xdist calls only in the controller of its workers."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._relay: Relay | None = None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> LoadScopeScheduling:
+        return scheduler(config, log, self._host_of)
+
+    @pytest.hookimpl
+    def pytest_configure_node(self, node: Any) -> None:
+        if self._relay is None and (reporter := self._config.pluginmanager.get_plugin("terminalreporter")):
+            # The controller runs no test, so its output is not captured.
+            self._relay = Relay(PytestScreen(reporter, None))
+            self._config.add_cleanup(self._relay.close)
+        if self._relay is not None:
+            node.workerinput[RELAY] = self._relay.path
+
+    @pytest.hookimpl
+    def pytest_testnodedown(self, node: Any) -> None:
+        if outcome := getattr(node, "workeroutput", {}).get(OUTCOME):
+            engine_of(self._config).add(outcome)
+
+    def _host_of(self, nodeid: str) -> str | None:
+        """The host of the cell with this node id. The parameter in a node id begins with the scenario."""
+        file, _, parameter = nodeid.partition("[")
+        # The name of a disk, which may be the scenario's name, may have hyphens.
+        named = [each for name, each in scenarios_of(self._config).items() if parameter.startswith(f"{name}-")]
+        scenario = max(named, key=lambda each: len(each.name), default=None)
+        if scenario is None or Path(file.split("::")[0]).parent.name != SCENARIOS:
+            return None
+        try:
+            # The first disk is always among the disks of the selected cells.
+            return options_of(self._config).inventory.host_of(scenario.disk).name
+        except ConfigError:
+            return None
