@@ -228,11 +228,10 @@ class GuestOptions:
         return self if self.preset is None else self._filled(PRESETS[self.preset])
 
     def _filled(self, base: GuestOptions) -> GuestOptions:
-        left_out = {"preset"}
+        kept = {"preset", *self.requested}
         for own, instead in _EITHER:
-            left_out |= set(instead) if any(getattr(self, name) is not None for name in own) else set()
-        unset = [name for name in names_of(self) if name not in (*self.requested, *left_out)]
-        return replace(self, **{name: getattr(base, name) for name in unset})
+            kept |= set(instead) if any(getattr(self, name) is not None for name in own) else set()
+        return replace(self, **{name: getattr(base, name) for name in names_of(self) if name not in kept})
 
 
 _SIZE = ("vcpus", "sockets", "cores", "threads")
