@@ -161,7 +161,9 @@ class Rounds:
         def began(planned: Slice) -> None:
             begun[planned.of_block] = None
             what = f"block {len(begun)} of {blocks}: {planned.job.id}"
-            self._events(BlockStarted(group.id, this.nth, plan.rounds, what, this.seconds_left()))
+            # What is left is known as of the last timetable that was recorded.
+            left = max(this.seconds_left() - planned.start, 0.0)
+            self._events(BlockStarted(group.id, this.nth, plan.rounds, what, left))
 
         for index, table in enumerate(this.tables, start=1):
             paused = table.paused(this.pause, this.backup_tail())

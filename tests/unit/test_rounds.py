@@ -91,3 +91,11 @@ def test_a_block_that_has_slices_in_several_timetables_counts_once(
     blocks = [each.what for each in events if isinstance(each, BlockStarted)]
     assert blocks[0].startswith("block 1 of 8: ")
     assert blocks[-1].startswith("block 8 of 8: ")
+
+
+@pytest.mark.usefixtures("measured")
+def test_the_time_that_is_left_becomes_less_with_each_block_of_a_timetable(events: list[Event]) -> None:
+    left = [each.left_s for each in events if isinstance(each, BlockStarted)]
+    assert left[0] == pytest.approx(60.0, abs=0.1)
+    assert any(after < before for before, after in pairwise(left))
+    assert min(left) > 0
