@@ -7,18 +7,20 @@ and fewer guests, have.
 
 from __future__ import annotations
 
+import itertools
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from harness.analysis import Passed
-from harness.errors import Unsupported
+from harness.errors import HostError, Unsupported
 from harness.lab.created import CreationLog, HostThing
 from harness.lab.paths import TAG
 from harness.lab.trace_events import BLOCK_EVENTS, KVM_EVENTS, parse_trace
 from harness.lab.transport.base import HoldingRunner, Runner
+from harness.lab.transport.held import Held
 from harness.untrusted import reading
 
 TRACING = "/sys/kernel/tracing"
@@ -51,7 +53,8 @@ done
 
 # $1: the directory of tracefs, $2: the name of the instance, $3: KiB of the buffer of a CPU, $4: the filter of the
 # block events, then the events. Mounts tracefs for this time if it is not mounted. Prints a line with the events that
-# the kernel has, and removes the instance when standard input ends.
+# the kernel has. Then each line NUMBER STATE switches them on (1) or off (0), and the answer is NUMBER or why not. It
+# removes the instance when standard input ends.
 _HOLD = r"""
 export PATH="$PATH:/usr/sbin:/sbin"
 tracing=$1 instance=$1/instances/$2 kib=$3 filter=$4
@@ -69,7 +72,6 @@ if [ ! -d "$tracing/events" ]; then mount -t tracefs tracefs "$tracing" 2>/dev/n
 mkdir "$instance" && made=1 || exit 1
 cpus=$(grep -c '^processor' /proc/cpuinfo)
 [ "$cpus" -le MOST ] || kib=$((kib * MOST / cpus))
-echo 0 >"$instance/tracing_on"
 echo boot >"$instance/trace_clock" || exit 1
 echo "$kib" >"$instance/buffer_size_kb" || exit 1
 echo 0 >"$instance/options/overwrite"
@@ -80,12 +82,11 @@ for event; do
     had="$had $event"
 done
 echo "ready$had"
-while read -r _; do :; done
+while read -r number state; do
+    for event in $had; do echo "$state" >"$instance/events/$event/enable" || exit 1; done
+    echo "$number"
+done
 """.replace("MOST", str(_MOST_CPUS))
-_SWITCH = {
-    True: 'cd "$1" && shift && echo >trace && echo 1 >tracing_on && for e; do echo 1 >"events/$e/enable"; done',
-    False: 'cd "$1" && shift && for e; do echo 0 >"events/$e/enable"; done; echo 0 >tracing_on',
-}
 # What is not read is not needed again.
 _READ = 'head -c "$2" "$1/trace"; echo >"$1/trace"'
 # $1: the directory of the instance.
@@ -113,21 +114,42 @@ class TraceInstance(HostThing):
 
 @dataclass(frozen=True, slots=True)
 class Tracer:
-    """A trace instance that records nothing until it is switched on. `events` are those that the kernel has."""
+    """A trace instance that records nothing until it is switched on. `held` is the program that switches it."""
 
     runner: Runner
     path: str
-    events: tuple[str, ...]
+    held: Held
+    numbers: Iterator[int] = field(default_factory=itertools.count)
 
-    def switch(self, *, on: bool) -> None:
-        """Begin an empty trace, or end it. While it is off, its events cost nothing. Raises HostError."""
-        self.runner.run(["sh", "-c", _SWITCH[on], "sh", self.path, *self.events], deadline=_DEADLINE)
+    def switch(self, *, on: bool) -> str:
+        """Request a switch. Returns its number."""
+        number = str(next(self.numbers))
+        self.held.send(f"{number} {int(on)}")
+        return number
+
+    def switched(self, number: str) -> None:
+        """Wait until this switch is done."""
+        if not self.held.wait(lambda lines: number in lines, _DEADLINE):
+            raise HostError(
+                f"{self.runner.name}: its trace could not be switched: {self.held.lines[-1][:300]}",
+                hint=f"look into {TRACING}/error_log",
+            )
 
     def passed(self) -> list[Passed]:
         """What was recorded, in the order of time, which is the machine's uptime in seconds. Raises HostError."""
         text = self.runner.run(["sh", "-c", _READ, "sh", self.path, str(MOST_TEXT)], deadline=2 * _DEADLINE).stdout
         with reading(f"{self.runner.name}: the trace of its I/Os"):
             return list(parse_trace(text.splitlines()))
+
+
+def switch(tracers: Iterable[Tracer], *, on: bool) -> None:
+    """Begin or end to record on several machines at the same time, and wait until it is done.
+
+    While it is off, the events are off in the kernel and cost nothing. Raises HostError.
+    """
+    waiting = [(each, each.switch(on=on)) for each in tracers]
+    for each, number in waiting:
+        each.switched(number)
 
 
 @contextmanager
@@ -161,10 +183,9 @@ def tracer(
         if log is not None:
             stack.enter_context(log.making_here(TraceInstance(path=path)))
         held = stack.enter_context(runner.hold(argv, what="the trace of I/Os", deadline=_DEADLINE))
-        word, *had = held.lines[0].split()
-        if word != "ready":
+        if held.lines[0].split()[0] != "ready":
             raise _cannot(runner.name, " ".join(held.lines))
-        yield Tracer(runner, path, tuple(had))
+        yield Tracer(runner, path, held)
 
 
 def _device_number(number: str) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from threading import Event
 from typing import Any
 
 from harness.errors import HostError, MeasurementError
@@ -50,12 +51,14 @@ _WATCH_SECONDS = 0.5
 _STOP_SECONDS = 5.0
 
 _OTHER_THREADS = 5
-"""Threads beside those that run fio: for the host's clock, its counters and its cycles, backups, and one to spare."""
+"""Threads beside those that run fio: the host's clock, its counters and its cycles, backups, and what runs beside."""
 
 _SliceJob = tuple[Slice, Part]
 """A job and the slice in which it runs."""
 At = Callable[[Turn], Session]
 """The session of a turn. In a calibration on the host, the turns have different disks."""
+Beside = Callable[[Timetable, float, Event], None]
+"""Something that runs beside a timetable, which begins at this moment, until its end or until the event is set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +139,21 @@ class _Readings:
 
 
 def run_timetable(
-    at: At, session: Session, store: RunStore, table: Timetable, *, name: str, seed: int, began: Callable[[Slice], None]
+    at: At,
+    session: Session,
+    store: RunStore,
+    table: Timetable,
+    *,
+    name: str,
+    seed: int,
+    began: Callable[[Slice], None],
+    beside: Beside | None = None,
 ) -> list[RanSlice]:
     """Run all slices of `table`, and store fio's output and the counters as raw files named after `name`.
 
-    `began` is called when a block begins. Raises MeasurementError if fio fails, HostError or GuestError if a machine is
-    lost, and SafetyError if a device is no longer the same one.
+    `began` is called when a block begins, and `beside` runs in a thread of its own. Raises MeasurementError if fio
+    fails, HostError or GuestError if a machine is lost, SafetyError if a device is no longer the same one, and what
+    `beside` raises.
     """
     startup = max(session.platform(part.arm).startup for each in table.slices for part in each.parts)
     prepare = PREPARE_SECONDS + PREPARE_SECONDS_PER_SLICE * len(table.slices) + startup + session.clocks.startup
@@ -165,8 +177,9 @@ def run_timetable(
         times = [host.clock.uptime(moment) for moment in moments]
         sampled = pool.submit(sample, session.host.runner, files, times, deadline=deadline)
         counted = pool.submit(_count_cycles, session, table.seconds + prepare)
+        others = [pool.submit(beside, table, start, backups.stopped)] if beside is not None else []
         with _stopped_at_failure(host.runner, running, backups):
-            _wait([*running.values(), sampled, counted, copied], table, start, began)
+            _wait([*running.values(), sampled, counted, copied, *others], table, start, began)
     store.save_raw(f"{name}-counters.txt", sampled.result(), command=f"{' '.join(files.paths)}")
     samples = parse_samples(sampled.result(), files, session.host.runner.name, expected=len(times))
     found: dict[_SliceJob, tuple[_Machine, JobResult, str]] = {}

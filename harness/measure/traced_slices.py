@@ -2,34 +2,45 @@
 
 from __future__ import annotations
 
+import math
 import random
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from harness.analysis import Passed, PathTimes, follow, path_times
 from harness.errors import GuestError, Unsupported
 from harness.lab.created import CreationLog
-from harness.lab.tracing import Tracer, tracer
+from harness.lab.tracing import Tracer, switch, tracer
 from harness.measure.clock import Clock
 from harness.measure.ran_slices import RanSlice
 from harness.measure.session import Session
 from harness.measure.slices import At, run_timetable
+from harness.measure.switching import Switching
 from harness.model.cell import Arm
 from harness.model.job import Job
 from harness.results import RunStore, TracedBlock
-from harness.scenario.timetable import Slice, Timetable, Turn, timetables
+from harness.scenario.timetable import Slice, Timetable, Turn, in_order
 
-PAIRS = 4
-"""Pairs of timetables, one with tracing and one without. Their order within a pair is random."""
-BLOCKS = 4
-"""Blocks of each timetable: in each, a slice of both arms."""
-_MOST_SECONDS = 1.0
+_UNTRACED, _TRACED = 1, 2
+"""The turns of an arm in a block."""
+_IN_BLOCK = 4
+"""Slices of a block: both turns of both arms."""
+BLOCKS = 32
+"""In each block, both arms have two slices one after the other: one with tracing and one without, in random order.
+
+Noise lasts seconds, so it changes little between them."""
+_MOST_SECONDS = 0.4
 """The longest slice: it has hundreds of I/Os also in an emulated guest."""
 _LEAST_SECONDS = 0.2
-_MOST_IOS = 5000
-"""As many I/Os of a slice are enough for its means, and those of a timetable fit into the buffers of a trace."""
+_MOST_IOS = 2000
+"""As many I/Os of a slice are enough for its mean."""
+_MOST_TRACED = 24_000
+"""As many I/Os of a timetable fit into the buffers of a trace."""
+_PAUSE = 0.25
+"""The shortest pause in seconds: in each, tracing may be switched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +52,7 @@ class TracingRequest:
     guest: Arm
     job: Job
     pause: float
+    blocks: int = BLOCKS
 
     def at_most(self, seconds: float) -> TracingRequest:
         """The same with slices that are not longer."""
@@ -49,13 +61,24 @@ class TracingRequest:
     @property
     def seconds(self) -> float:
         """How long fio runs for it at most, with the pauses."""
-        return 2 * PAIRS * BLOCKS * 2 * (self.at_most(_MOST_SECONDS).job.wall + self.pause)
+        return 4 * self.blocks * (self.at_most(_MOST_SECONDS).job.wall + max(self.pause, _PAUSE))
 
-    def table(self, chance: random.Random, blocks: int = BLOCKS) -> Timetable:
-        """A timetable with so many slices of both arms."""
-        turns = {self.job: [Turn(self.baseline), Turn(self.guest)]}
-        (table,) = timetables(turns, blocks, chance=chance, pause=lambda _job: self.pause)
-        return table
+    def tables(self, chance: random.Random, ios: float) -> list[Timetable]:
+        """The timetables if a slice of each arm together, traced, have so many I/Os."""
+        number = math.ceil(self.blocks / max(_MOST_TRACED // max(ios, 1.0), 1))
+        return [self.table(chance, len(range(first, self.blocks, number))) for first in range(number)]
+
+    def table(self, chance: random.Random, blocks: int = 1) -> Timetable:
+        """A timetable of so many blocks. A turn with tracing is the second one of its arm by name, `again`."""
+        turns = [
+            [
+                Turn(arm, again, arm.id if again == _UNTRACED else f"{arm.id}-traced")
+                for arm in chance.sample([self.baseline, self.guest], 2)
+                for again in chance.sample([_UNTRACED, _TRACED], 2)
+            ]
+            for _ in range(blocks)
+        ]
+        return in_order(self.job, turns, pause=max(self.pause, _PAUSE))
 
 
 def traced_blocks(
@@ -69,23 +92,17 @@ def traced_blocks(
     if guest is None or request.guest.mode is None:
         raise GuestError(f"{request.id}: there is no guest to trace")
     request = request.at_most(_MOST_SECONDS)
-    # A first block shows how fast both arms are, and how exactly slices start on these machines. It does not count.
-    first, own_seed = request.table(chance, blocks=1), chance.getrandbits(31)
-    ran = run_timetable(at, session, store, first, name=f"{request.id}-breakdown", seed=own_seed, began=_unreported)
-    rate = max(each.result.metrics["iops"] for each in ran)
-    request = request.at_most(max(_MOST_IOS / rate, _LEAST_SECONDS))
     with ExitStack() as stack:
         on_host = stack.enter_context(tracer(session.host.runner, _paths(session, request), log=log))
         in_guest = stack.enter_context(tracer(guest.runner, [session.target(request.guest).path], log=None))
-        blocks: list[TracedBlock] = []
-        for number in range(1, PAIRS + 1):
-            halves = {}
-            for traced in chance.sample([False, True], 2):
-                name = f"{request.id}-breakdown{number}-{'traced' if traced else 'untraced'}"
-                half = _Half(on_host, in_guest, request, name, traced)
-                halves[traced] = half.measured(at, session, store, chance)
-            blocks += _blocks(halves[False], halves[True])
-    return blocks
+        tracing = _Tracing(at, session, store, on_host, in_guest, f"{request.id}-breakdown")
+        # A first block shows how fast both arms are, and how exactly slices start on these machines. It does not count.
+        rates = [each.result.metrics["iops"] for each in tracing.run(request.table(chance), 0, chance).slices]
+        request = request.at_most(max(_MOST_IOS / max(rates), _LEAST_SECONDS))
+        # The turns of an arm count twice, and one of them is traced.
+        tables = request.tables(chance, sum(rates) / 2 * request.job.seconds)
+        ran = [tracing.run(table, number, chance) for number, table in enumerate(tables, start=1)]
+        return [block for each in ran for block in each.blocks()]
 
 
 def _unreported(_slice: Slice) -> None:
@@ -100,48 +117,29 @@ def _paths(session: Session, request: TracingRequest) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Slice:
-    """A slice: fio's mean latency and its number of I/Os, and what the kernels show; None if nothing was traced."""
+class _Tracing:
+    """Runs timetables, with tracing switched on for the slices that are to be traced, on host and guest."""
 
-    latency: float
-    ios: float
-    host: PathTimes | None
-    guest: PathTimes | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Half:
-    """A timetable of both arms, traced or not."""
-
+    at: At
+    session: Session
+    store: RunStore
     on_host: Tracer
     in_guest: Tracer
-    request: TracingRequest
     name: str
-    traced: bool
 
-    def measured(
-        self, at: At, session: Session, store: RunStore, chance: random.Random
-    ) -> list[tuple[_Slice, _Slice] | None]:
-        """The slices of host and guest of each block; None for a block whose slices overlapped."""
-        table, seed = self.request.table(chance), chance.getrandbits(31)
-        if self.traced:
-            for each in (self.on_host, self.in_guest):
-                each.switch(on=True)
+    def run(self, table: Timetable, number: int, chance: random.Random) -> _Ran:
+        """Run it, and read the traces."""
+        tracers = (self.on_host, self.in_guest)
+        switching = Switching(lambda on: switch(tracers, on=on), lambda each: each.turn.again == _TRACED)
+        seed, name = chance.getrandbits(31), f"{self.name}{number}"
         try:
-            ran = run_timetable(at, session, store, table, name=self.name, seed=seed, began=_unreported)
+            ran = run_timetable(
+                self.at, self.session, self.store, table, name=name, seed=seed, began=_unreported, beside=switching.run
+            )
         finally:
-            if self.traced:
-                for each in (self.on_host, self.in_guest):
-                    each.switch(on=False)
-        host = _Trace(self.on_host.passed(), session.clocks.read(self.on_host.runner)) if self.traced else None
-        guest = _Trace(self.in_guest.passed(), session.clocks.read(self.in_guest.runner)) if self.traced else None
-        by_arm = {(each.planned.arm, each.planned.block): _slice(each, host, guest) for each in ran if not each.overlap}
-        found: list[tuple[_Slice, _Slice] | None] = []
-        for block in range(1, BLOCKS + 1):
-            one = by_arm.get((self.request.baseline, block))
-            other = by_arm.get((self.request.guest, block))
-            found.append((one, other) if one is not None and other is not None else None)
-        return found
+            switching.off()
+        host, guest = (_Trace(each.passed(), self.session.clocks.read(each.runner)) for each in tracers)
+        return _Ran(ran, switching, host, guest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,30 +157,44 @@ class _Trace:
         return path_times(follow(self.passed[first:last]))
 
 
-def _slice(ran: RanSlice, host: _Trace | None, guest: _Trace | None) -> _Slice:
-    latency = ran.result.metrics["lat_mean"]
-    ios = ran.result.metrics["iops"] * ran.result.seconds
-    return _Slice(latency, ios, host.during(ran) if host else None, guest.during(ran) if guest else None)
+@dataclass(frozen=True, slots=True)
+class _Ran:
+    """A timetable that ran, when tracing was switched, and the traces of host and guest."""
 
+    slices: Sequence[RanSlice]
+    switching: Switching
+    host: _Trace
+    guest: _Trace
 
-def _blocks(
-    untraced: Sequence[tuple[_Slice, _Slice] | None], traced: Sequence[tuple[_Slice, _Slice] | None]
-) -> Iterator[TracedBlock]:
-    for before, after in zip(untraced, traced, strict=True):
-        if before is None or after is None:
-            continue
-        (host, guest), (host_traced, guest_traced) = before, after
-        if host_traced.host is None or guest_traced.host is None or guest_traced.guest is None:
-            continue
-        yield TracedBlock(
-            host_latency=host.latency,
-            guest_latency=guest.latency,
-            host_traced=host_traced.latency,
-            guest_traced=guest_traced.latency,
-            host=host_traced.host,
-            guest=guest_traced.guest,
-            below=guest_traced.host,
-            followed=min(guest_traced.guest.ios, guest_traced.host.ios) / guest_traced.ios,
+    def blocks(self) -> Iterator[TracedBlock]:
+        """The blocks of which all slices count. A slice is void if another one, or a switch, ran at the same time."""
+        valid = [
+            each for each in self.slices if not each.overlap and not self.switching.disturbed(each.first, each.ended)
+        ]
+        for _, slices in groupby(valid, key=lambda each: each.planned.block):
+            by_turn = {(each.planned.arm.in_guest, each.planned.turn.again): each for each in slices}
+            block = self._block(by_turn) if len(by_turn) == _IN_BLOCK else None
+            if block is not None:
+                yield block
+
+    def _counts(self, ran: RanSlice) -> bool:
+        return not ran.overlap and not self.switching.disturbed(ran.first, ran.ended)
+
+    def _block(self, ran: Mapping[tuple[bool, int], RanSlice]) -> TracedBlock | None:
+        latency = {turn: each.result.metrics["lat_mean"] for turn, each in ran.items()}
+        on_host, in_guest = ran[False, _TRACED], ran[True, _TRACED]
+        host, guest, below = self.host.during(on_host), self.guest.during(in_guest), self.host.during(in_guest)
+        if host is None or guest is None or below is None:
+            return None
+        return TracedBlock(
+            host_latency=latency[False, _UNTRACED],
+            guest_latency=latency[True, _UNTRACED],
+            host_traced=latency[False, _TRACED],
+            guest_traced=latency[True, _TRACED],
+            host=host,
+            guest=guest,
+            below=below,
+            followed=min(guest.ios, below.ios) / (in_guest.result.metrics["iops"] * in_guest.result.seconds),
         )
 
 
@@ -190,6 +202,6 @@ def require_blocks(blocks: Sequence[TracedBlock]) -> None:
     """Raise Unsupported if the traces show no I/O."""
     if not blocks:
         raise Unsupported(
-            "the traces show no requests of the disk (block_rq_issue, block_rq_complete)",
+            "no block has a request of the disk in each trace (block_rq_issue, block_rq_complete), and no void slice",
             hint="disks whose driver takes bios, such as a zvol, have no requests; use another layout",
         )

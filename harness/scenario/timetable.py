@@ -162,6 +162,12 @@ def timetables(
     return [_timetable(piece, pause, backup_tail) for slices in together for piece in _pieces(slices, pause)]
 
 
+def in_order(job: Job, blocks: Iterable[Sequence[Turn]], *, pause: float) -> Timetable:
+    """A timetable of one job with exactly these turns in each block, in this order. `pause` follows each slice."""
+    turns = [(number, job, turn) for number, block in enumerate(blocks, start=1) for turn in block]
+    return _timetable(turns, lambda _job: pause)
+
+
 def stays_in_cache(arm: Arm, job: Job) -> bool:
     """Whether data that the job writes on this arm may still be in the host's cache afterwards."""
     attach = arm.mode.attach if arm.mode else None

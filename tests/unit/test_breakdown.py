@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import random
 import re
+import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -22,7 +25,8 @@ from harness.measure.campaign import Campaign
 from harness.measure.phases import Phases
 from harness.measure.resume import Earlier
 from harness.measure.spec import CampaignSpec
-from harness.measure.traced_slices import TracingRequest
+from harness.measure.switching import Switching
+from harness.measure.traced_slices import BLOCKS, TracingRequest
 from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.cell import Arm, Place
@@ -162,13 +166,57 @@ def test_a_guest_without_linux_or_without_a_login_cannot_be_traced() -> None:
         tracer(by_agent, ["/dev/vda"], log=None).__enter__()
 
 
-def test_slices_of_a_fast_disk_are_shorter() -> None:
-    job = parse_workload("randread-4k").job(1, ramp=0.5, seconds=3.0)
-    request = TracingRequest("o-m-randread-4k-qd1", Arm(Place.HOST), Arm(Place.GUEST, MODE), job, pause=0.1)
-    table = request.at_most(0.2).table(random.Random(1))
-    assert [each.job.seconds for each in table.slices] == [0.2] * 8
-    assert Counter(each.arm.id for each in table.slices) == {"host": 4, "guest:passthrough-blk": 4}
-    assert request.at_most(5.0).job == job
+def request(seconds: float) -> TracingRequest:
+    job = parse_workload("randread-4k").job(1, ramp=0.5, seconds=seconds)
+    return TracingRequest("o-m-randread-4k-qd1", Arm(Place.HOST), Arm(Place.GUEST, MODE), job, pause=0.1)
+
+
+def test_slices_with_and_without_tracing_follow_each_other() -> None:
+    table = request(3.0).at_most(0.2).table(random.Random(1), 6)
+    assert [each.job.seconds for each in table.slices] == [0.2] * 24
+    pairs = list(zip(table.slices[::2], table.slices[1::2], strict=True))
+    assert all((one.arm, one.block) == (other.arm, other.block) for one, other in pairs)
+    assert {round(other.start - one.end, 6) for one, other in pairs} == {0.25}
+    orders = Counter((one.arm.in_guest, one.turn.again, other.turn.again) for one, other in pairs)
+    assert {(one, other) for _, one, other in orders} == {(1, 2), (2, 1)}
+    assert sum(number for (in_guest, _, _), number in orders.items() if in_guest) == 6
+    assert request(0.1).at_most(0.2) == request(0.1)
+
+
+def switching(states: list[bool]) -> Switching:
+    """Switches something, which notes its states, on for the second turns."""
+    return Switching(states.append, lambda each: each.turn.again == 2)
+
+
+def test_tracing_is_switched_only_between_slices_that_differ() -> None:
+    states: list[bool] = []
+    table = request(0.2).table(random.Random(1), 6)
+    begun = time.monotonic()
+    found = switching(states)
+    # All of the timetable is in the past, so nothing waits.
+    found.run(table, begun - table.seconds - 1.0, Event())
+    wanted = [each.turn.again == 2 for each in table.slices]
+    assert states == [after for before, after in pairwise([False, *wanted]) if before != after]
+    assert len(found.switched) == len(states)
+    assert found.disturbed(begun, time.monotonic())
+    assert not found.disturbed(begun - 2.0, begun - 1.0)
+    found.off()
+    found.off()
+    assert states[-1] is False
+    assert len(states) == len(found.switched) == states.count(True) * 2
+
+
+def test_tracing_is_not_switched_any_more_after_a_failure() -> None:
+    states: list[bool] = []
+    stopped = Event()
+    stopped.set()
+    switching(states).run(request(0.2).table(random.Random(1), 6), time.monotonic() + 1.0, stopped)
+    assert states == []
+
+
+@pytest.mark.parametrize(("ios", "blocks"), [(100, [BLOCKS]), (2232, [8] * 4), (1e6, [1] * BLOCKS)])
+def test_the_traces_of_a_timetable_fit_into_their_buffers(ios: float, blocks: list[int]) -> None:
+    assert [each.blocks for each in request(0.4).tables(random.Random(1), ios)] == blocks
 
 
 # --- from traced slices to a record ---

@@ -1,0 +1,50 @@
+"""Switches something on for some slices of a timetable and off for the others, in the pauses between them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from threading import Event
+
+from harness.scenario.timetable import Slice, Timetable
+
+_AFTER_SLICE = 0.3
+"""When a pause is used, as a share of it: slices may end later than planned, and the next one needs a quiet machine."""
+_BEFORE_FIRST = 0.5
+"""Seconds before the first slice in which it may be switched on."""
+
+
+@dataclass(slots=True)
+class Switching:
+    """`switch` returns when it is done. It is off before the timetable, and `off` ends it."""
+
+    switch: Callable[[bool], None]
+    wanted: Callable[[Slice], bool]
+    switched: list[tuple[float, float]] = field(default_factory=list)
+    """When each switch began and when it was done, in moments of this process's monotonic clock."""
+    state: bool = False
+
+    def run(self, table: Timetable, start: float, stopped: Event) -> None:
+        """Switch beside a timetable, which begins at the moment `start`. Raises what `switch` raises."""
+        ended = -_BEFORE_FIRST
+        for each in table.slices:
+            moment = start + ended + _AFTER_SLICE * (each.start - ended)
+            if stopped.wait(max(moment - time.monotonic(), 0.0)):
+                break
+            self._set(self.wanted(each))
+            ended = each.end
+
+    def off(self) -> None:
+        self._set(False)
+
+    def disturbed(self, begun: float, ended: float) -> bool:
+        """Whether it was switched in this time."""
+        return any(first <= ended and last >= begun for first, last in self.switched)
+
+    def _set(self, state: bool) -> None:
+        if state != self.state:
+            begun = time.monotonic()
+            self.switch(state)
+            self.switched.append((begun, time.monotonic()))
+            self.state = state
