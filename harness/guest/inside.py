@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from harness.lab.transport.base import Runner
-from harness.model.attach import Attach, Attachment, Bus
+from harness.model.attach import Attach, Attachment
+from harness.model.bus import Bus
 from harness.packages import install_command
 
 _DRIVERS: Mapping[Bus, str] = {

@@ -8,12 +8,12 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, Discriminator, Field, Tag
 
+from harness.model.bus import BUSES, Bus
 from harness.model.effective import NOTHING, Effective
 from harness.model.throttle import NO_LIMIT, Limit, LimitKind, shown_limits
 from harness.model.values import VALUE, Count, Flag, PollTime, Rate, Size, power_of_two
 from harness.units import format_size
 
-Bus = Literal["virtio-blk", "virtio-scsi", "sata", "ide", "nvme"]
 Cache = Literal["none", "directsync", "writeback", "writethrough", "unsafe"]
 Aio = Literal["native", "io_uring", "threads"]
 Controller = Literal["single", "shared"]
@@ -31,32 +31,6 @@ Queues = Annotated[Count, Field(ge=1, le=1022)]
 QueueSize = Annotated[Count, AfterValidator(power_of_two(4, 1024, sizes=False))]
 GroupName = Annotated[str, Field(pattern="^[a-z][a-z0-9-]{0,30}$")]
 Iops = Annotated[Count, Field(ge=1, le=1_000_000_000)]
-
-
-class BusFacts(NamedTuple):
-    """The names of a bus in libvirt, Proxmox VE, QEMU and the guest, and the most disks of a guest on it."""
-
-    hypervisor: str
-    """The name in libvirt and Proxmox VE."""
-    qemu_device: str
-    guest_driver: str
-    guest_controller_driver: str
-    windows_driver: str
-    """The driver of the controller in Windows."""
-    most: int
-    """Disks of one guest. This is the smallest limit of all hypervisors, because a setup must fit on each of them."""
-
-
-BUSES: Mapping[Bus, BusFacts] = {
-    # Proxmox VE has virtio0 to virtio15 and scsi0 to scsi30. The root bus of the guest may have room for fewer.
-    "virtio-blk": BusFacts("virtio", "virtio-blk-pci", "virtio_blk", "virtio-pci", "viostor", 16),
-    "virtio-scsi": BusFacts("scsi", "scsi-hd", "sd", "virtio_scsi", "vioscsi", 31),
-    # The ports of the controller in QEMU's q35. Proxmox VE has the same number.
-    "sata": BusFacts("sata", "ide-hd", "sd", "ahci", "storahci", 6),
-    # Two channels with two disks each.
-    "ide": BusFacts("ide", "ide-hd", "sd", "ata_piix", "atapi", 4),
-    "nvme": BusFacts("nvme", "nvme-ns", "nvme", "nvme", "stornvme", 20),
-}
 
 
 class CacheFlags(NamedTuple):

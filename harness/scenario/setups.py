@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from harness.model.attach import BUSES, Attach, Vfio
+from harness.model.attach import Attach, Vfio
 from harness.model.base import Base, Md
+from harness.model.bus import BUSES
 from harness.model.cell import Cell
 from harness.model.mode import Mode
 

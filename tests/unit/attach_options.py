@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from harness.model.attach import MIB, Attach, Bus
+from harness.model.attach import MIB, Attach
+from harness.model.bus import Bus
 
 EVERYWHERE: Mapping[str, Attach] = {
     "default": Attach(),

@@ -11,8 +11,9 @@ from typing import Literal, TypeVar
 from pydantic import JsonValue
 
 from harness.analysis import Sequential, steady_state
-from harness.model.attach import BUSES, Attach
+from harness.model.attach import Attach
 from harness.model.budget import Budget
+from harness.model.bus import BUSES
 from harness.model.cell import Arm, Cell, Part, Place
 from harness.model.effective import NOTHING, Effective
 from harness.model.job import Job, Workload, parse_workload

@@ -19,8 +19,9 @@ from harness.guest.libvirt.system_disk import SystemFiles
 from harness.guest.libvirt.vfio import hostdev_xml
 from harness.guest.protocol import SERIAL_CHARACTERS, GuestDisk
 from harness.layout.source import BlockSource
-from harness.model.attach import BUSES, Aio, Attach, Bus, Cache, Controller, Vfio
+from harness.model.attach import Aio, Attach, Cache, Controller, Vfio
 from harness.model.base import Device, Md
+from harness.model.bus import BUSES, Bus
 from harness.model.guest import GuestOptions
 from harness.model.layout import Layout, Qcow2, RawFile, ZfsFile
 from harness.model.mode import Mode

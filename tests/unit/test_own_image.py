@@ -19,7 +19,8 @@ from harness.guest.libvirt.own_image import GuestSystemFiles, image_missing, sys
 from harness.guest.libvirt.system_disk import read_system
 from harness.lab.created import CreationLog, read_log
 from harness.lab.transport.local import LocalRunner
-from harness.model.attach import Attach, Bus
+from harness.model.attach import Attach
+from harness.model.bus import Bus
 from harness.model.guest import INSTALLED_FIO, GuestOptions, guest_problems
 from harness.run_id import RunId
 

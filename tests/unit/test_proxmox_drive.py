@@ -18,7 +18,8 @@ from harness.guest.proxmox.process import drive_of
 from harness.guest.proxmox.resolved import resolved
 from harness.guest.qemu_process import Inspected, parse_inspected
 from harness.layout.source import BlockSource
-from harness.model.attach import CACHES, Aio, Attach, Bus, Cache, DetectZeroes, Discard, Vfio
+from harness.model.attach import CACHES, Aio, Attach, Cache, DetectZeroes, Discard, Vfio
+from harness.model.bus import Bus
 from harness.model.effective import Effective
 from harness.model.throttle import shown_limits
 from harness.results.configuration import configuration_check

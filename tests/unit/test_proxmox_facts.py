@@ -19,7 +19,8 @@ from harness.guest.proxmox.secrets import Secret
 from harness.lab.inventory import DiskById, HostSpec
 from harness.lab.members import disks_below
 from harness.lab.proxmox import ApiSpec, GuestRules, ProxmoxSpec, SecretSource
-from harness.model.attach import Attach, Bus
+from harness.model.attach import Attach
+from harness.model.bus import Bus
 from harness.model.layout import Partition
 from harness.model.mode import Mode
 from pve_double.server import serve

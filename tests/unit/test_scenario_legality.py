@@ -9,8 +9,9 @@ from typing import get_args
 import pytest
 
 from harness.errors import ConfigError
-from harness.model.attach import Aio, Attach, Bus, Cache
+from harness.model.attach import Aio, Attach, Cache
 from harness.model.base import Device
+from harness.model.bus import Bus
 from harness.scenario.load import load_scenario
 from harness.scenario.mode_legality import FEWEST_DISKS, mode_problems
 from harness.scenario.scenario import Scenario

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.model.attach import Attach, Bus, Vfio
+from harness.model.attach import Attach, Vfio
 from harness.model.base import Device, Md
+from harness.model.bus import Bus
 from harness.model.layout import Layout, Lvm, Qcow2, RawFile
 from harness.model.mode import Mode
 from harness.scenario.library import PRESETS

@@ -10,7 +10,8 @@ from xml.etree import ElementTree as ET
 from harness.errors import Unsupported
 from harness.guest.libvirt.addresses import DriveNames, MachineType, RootBus, on_controller
 from harness.guest.protocol import GuestDisk
-from harness.model.attach import BUSES, Attach, Attachment, Bus, Vfio
+from harness.model.attach import Attach, Attachment, Vfio
+from harness.model.bus import BUSES, Bus
 from harness.model.guest import ANY_GUEST, GuestOptions
 
 _NAME_PREFIX: dict[Bus, str] = {"virtio-blk": "vd", "virtio-scsi": "sd", "sata": "sd", "ide": "hd", "nvme": "nvme"}

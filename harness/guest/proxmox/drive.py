@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from harness.model.attach import BUSES, Attach, Attachment, Bus
+from harness.model.attach import Attach, Attachment
+from harness.model.bus import BUSES, Bus
 from harness.model.throttle import Limit, LimitKind
 from harness.model.values import names_of, shown_field
 

@@ -9,7 +9,8 @@ from typing import Annotated, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from harness.guest.system import BlockDevice
-from harness.model.attach import BUSES, Attach, Attachment
+from harness.model.attach import Attach, Attachment
+from harness.model.bus import BUSES
 from harness.model.effective import Effective
 
 QUICK_PLANS = {
