@@ -91,8 +91,9 @@ class Engine:
             else:
                 guest, one_guest = self._hosts[name].guest, self._hosts[name].proxmox is not None
                 self.scenarios = {**self.scenarios, name: self.scenarios[name].on(guest, one_guest=one_guest)}
-                cells = [replace(cell, mode=cell.mode.on(guest, one_guest=one_guest)) for cell in chosen]
-                self.plans[name] = self._plan(name, cells)
+                by_name = {cell.mode.name: cell.mode for cell in chosen}
+                modes = {mode: own.on(guest, one_guest=one_guest) for mode, own in by_name.items()}
+                self.plans[name] = self._plan(name, [replace(cell, mode=modes[cell.mode.name]) for cell in chosen])
         if problems and not self.plans:
             raise problems[0]
         self.max_writes = self.options.max_writes
