@@ -55,13 +55,18 @@ done
 # block events, then the events. Mounts tracefs for this time if it is not mounted. Prints a line with the events that
 # the kernel has. Then each line NUMBER STATE switches them on (1) or off (0), and the answer is NUMBER or why not. It
 # removes the instance when standard input ends.
+#
+# With an event that is on, the kernel also notes the names of programs at each change between programs and at each
+# wake-up, of which an I/O has several. A trace needs no names here. An instance has the option record-cmd of the top
+# level at the moment at which it is made (trace_array_create_dir in kernel/trace/trace.c), so it is off then.
 _HOLD = r"""
 export PATH="$PATH:/usr/sbin:/sbin"
-tracing=$1 instance=$1/instances/$2 kib=$3 filter=$4
+tracing=$1 instance=$1/instances/$2 kib=$3 filter=$4 names=$1/options/record-cmd
 shift 4
-made= mounted=
+made= mounted= named=
 end() {
     trap '' HUP INT TERM
+    [ "$named" != 1 ] || echo 1 >"$names"
     [ -z "$made" ] || rmdir "$instance"
     [ -z "$mounted" ] || umount "$tracing"
 }
@@ -69,7 +74,11 @@ trap end EXIT
 trap 'exit 1' HUP INT TERM
 if [ ! -d "$tracing/events" ]; then mount -t tracefs tracefs "$tracing" 2>/dev/null && mounted=1; fi
 [ -d "$tracing/events/block" ] || { echo "missing"; exit 1; }
-mkdir "$instance" && made=1 || exit 1
+read -r named <"$names"
+[ "$named" != 1 ] || echo 0 >"$names"
+mkdir "$instance" && made=1
+[ "$named" != 1 ] || echo 1 >"$names"
+[ -n "$made" ] || exit 1
 cpus=$(grep -c '^processor' /proc/cpuinfo)
 [ "$cpus" -le MOST ] || kib=$((kib * MOST / cpus))
 echo boot >"$instance/trace_clock" || exit 1
