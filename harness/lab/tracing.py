@@ -78,6 +78,7 @@ read -r named <"$names"
 [ "$named" != 1 ] || echo 0 >"$names"
 mkdir "$instance" && made=1
 [ "$named" != 1 ] || echo 1 >"$names"
+named=
 [ -n "$made" ] || exit 1
 cpus=$(grep -c '^processor' /proc/cpuinfo)
 [ "$cpus" -le MOST ] || kib=$((kib * MOST / cpus))

@@ -152,8 +152,8 @@ def run_timetable(
     """Run all slices of `table`, and store fio's output and the counters as raw files named after `name`.
 
     `began` is called when a block begins, and `beside` runs in a thread of its own. Raises MeasurementError if fio
-    fails, HostError or GuestError if a machine is lost, SafetyError if a device is no longer the same one, and what
-    `beside` raises.
+    fails, HostError or GuestError if a machine is lost, and SafetyError if a device is no longer the same one. An error
+    of `beside` is raised too.
     """
     startup = max(session.platform(part.arm).startup for each in table.slices for part in each.parts)
     prepare = PREPARE_SECONDS + PREPARE_SECONDS_PER_SLICE * len(table.slices) + startup + session.clocks.startup

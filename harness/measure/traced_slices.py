@@ -168,10 +168,7 @@ class _Ran:
 
     def blocks(self) -> Iterator[TracedBlock]:
         """The blocks of which all slices count. A slice is void if another one, or a switch, ran at the same time."""
-        valid = [
-            each for each in self.slices if not each.overlap and not self.switching.disturbed(each.first, each.ended)
-        ]
-        for _, slices in groupby(valid, key=lambda each: each.planned.block):
+        for _, slices in groupby(filter(self._counts, self.slices), key=lambda each: each.planned.block):
             by_turn = {(each.planned.arm.in_guest, each.planned.turn.again): each for each in slices}
             block = self._block(by_turn) if len(by_turn) == _IN_BLOCK else None
             if block is not None:

@@ -31,7 +31,7 @@ from harness.report.workload import WorkloadView
 
 @dataclass(frozen=True, slots=True)
 class HeatMap:
-    """Overhead by mode (rows) and job (columns). None means that there is no value to compare; `words` says why."""
+    """Overhead by mode (rows) and job (columns). None: no value to compare. `words` says why."""
 
     modes: tuple[str, ...]
     columns: tuple[tuple[str, int], ...]

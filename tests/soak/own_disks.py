@@ -17,7 +17,7 @@ from harness.lab.inventory import DiskById
 from harness.lab.transport.ssh import SshRunner
 from harness.layout.memory_disk import NULL_BLK
 from harness.results import Run
-from tests.e2e.machines import ROOT, latest
+from tests.e2e.machines import ROOT, latest, traces
 
 SECONDS = 900.0
 _REMOVE = 'cd "$1" && echo 0 >"$2/power" && rmdir "$2"'
@@ -33,6 +33,15 @@ def own_disks(host: SshRunner, *disks: NullBlkDisk) -> Iterator[None]:
     finally:
         for disk in disks:
             host.run(["sh", "-c", _REMOVE, "sh", NULL_BLK, disk.device], deadline=60)
+
+
+@contextmanager
+def only_disks(host: SshRunner, *disks: NullBlkDisk) -> Iterator[None]:
+    """The disks, on a lab host that has the same afterwards as before."""
+    before = traces(host)
+    with own_disks(host, *disks):
+        yield
+    assert traces(host) == before
 
 
 def project(directory: Path, disks: Iterable[DiskById], scenarios: Mapping[str, str]) -> Path:

@@ -12,8 +12,7 @@ from harness.lab.embedded.disks import NullBlkDisk
 from harness.lab.transport.ssh import SshRunner
 from harness.report.terminal import difference_lines
 from tests.e2e.conftest import host
-from tests.e2e.machines import traces
-from tests.soak.own_disks import measured, own_disks, project
+from tests.soak.own_disks import measured, only_disks, project
 
 __all__ = ["host"]
 
@@ -45,10 +44,8 @@ BACKUPS = "/var/lib/virt-overhead/backup"
 
 @pytest.fixture
 def before(host: SshRunner) -> Iterator[None]:
-    found = traces(host)
-    with own_disks(host, DISK):
+    with only_disks(host, DISK):
         yield
-    assert traces(host) == found
     assert not host.run(["ls", "-A", BACKUPS], deadline=30).stdout
 
 

@@ -11,8 +11,7 @@ import pytest
 from harness.lab.embedded.disks import NullBlkDisk
 from harness.lab.transport.ssh import SshRunner
 from tests.e2e.conftest import host
-from tests.e2e.machines import traces
-from tests.soak.own_disks import measured, own_disks, project
+from tests.soak.own_disks import measured, only_disks, project
 
 __all__ = ["host"]
 
@@ -51,10 +50,8 @@ attach = { bus = "virtio-scsi", iops = 300, throttle_group = "both" }
 
 @pytest.fixture
 def before(host: SshRunner) -> Iterator[None]:
-    found = traces(host)
-    with own_disks(host, DISK):
+    with only_disks(host, DISK):
         yield
-    assert traces(host) == found
 
 
 @pytest.mark.usefixtures("before")

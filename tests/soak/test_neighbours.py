@@ -13,8 +13,7 @@ from harness.lab.transport.ssh import SshRunner
 from harness.report.terminal import difference_lines
 from harness.results import CellRecord, Run
 from tests.e2e.conftest import host
-from tests.e2e.machines import traces
-from tests.soak.own_disks import measured, own_disks, project
+from tests.soak.own_disks import measured, only_disks, project
 
 __all__ = ["host"]
 
@@ -54,12 +53,10 @@ neighbour = { workload = "randwrite-4k", iodepth = 16 }
 
 
 @pytest.fixture
-def before(host: SshRunner) -> Iterator[object]:
-    """What is on the lab host before the test; afterwards it has nothing else."""
-    found = traces(host)
-    with own_disks(host, DISK):
-        yield found
-    assert traces(host) == found
+def before(host: SshRunner) -> Iterator[None]:
+    """The disk, on a lab host that has nothing else afterwards."""
+    with only_disks(host, DISK):
+        yield
 
 
 def scenario(mode: str, tables: str, depth: int) -> str:

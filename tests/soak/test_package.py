@@ -30,6 +30,7 @@ def test_the_main_job_runs_from_the_wheel_in_the_embedded_lab(installed: Install
     assert (installed.directory / "reports" / "latest" / "index.html").is_file()
 
 
+@pytest.mark.usefixtures("local_libvirt")
 def test_a_loop_device_of_this_machine_is_measured_from_the_wheel(
     installed: Installed, tmp_path: Path, fio_in_path: dict[str, str]
 ) -> None:

@@ -12,14 +12,13 @@ from harness.lab.embedded.disks import NullBlkDisk
 from harness.lab.transport.ssh import SshRunner
 from harness.results import CellRecord
 from tests.e2e.conftest import host
-from tests.e2e.machines import traces
 from tests.soak.other_qemu import other_qemu
-from tests.soak.own_disks import measured, own_disks, project
+from tests.soak.own_disks import measured, only_disks, project
 
 __all__ = ["host"]
 
 # So slow that the disk decides the figures and not the emulated CPU, whose speed varies for seconds at a time. With
-# 10 ms it does: then a throttled guest keeps its rate while the other one varies, and 10 % are not beyond doubt.
+# 10 ms, the CPU decides: a throttled guest keeps its rate while the other one varies, and 10 % are not beyond doubt.
 DISK = NullBlkDisk("varied", 8 << 30, completion_ns=40_000_000, queue_depth=64)
 SLICE = 4
 """Seconds of a slice."""
@@ -50,12 +49,10 @@ blocks = 6
 
 
 @pytest.fixture
-def before(host: SshRunner) -> Iterator[object]:
-    """What is on the lab host before the test; afterwards it has nothing else."""
-    found = traces(host)
-    with own_disks(host, DISK):
-        yield found
-    assert traces(host) == found
+def before(host: SshRunner) -> Iterator[None]:
+    """The disk, on a lab host that has nothing else afterwards."""
+    with only_disks(host, DISK):
+        yield
 
 
 def new_cells(directory: Path, changes: str) -> dict[str, CellRecord]:

@@ -9,7 +9,6 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
-import libvirt
 import pytest
 
 from harness.analysis import Bottleneck
@@ -17,11 +16,9 @@ from harness.errors import ConfigError, Unsupported
 from harness.events import Events
 from harness.guest.libvirt.backend import LibvirtHypervisor
 from harness.guest.libvirt.connection import Connection
-from harness.lab.accel import Acceleration
 from harness.lab.array import StatedArray
 from harness.lab.created import CreationLog
-from harness.lab.facts import read_facts
-from harness.lab.hosts import GuestFiles, Host
+from harness.lab.hosts import Host
 from harness.lab.inventory import Inventory, array_of
 from harness.lab.lab_file import load_lab
 from harness.measure.blocks import measure_timetable
@@ -53,6 +50,9 @@ from tests.unit.counted import counters as counters_of
 from tests.unit.loop_disks import RUNNER, require
 from tests.unit.measurements import at_full_speed
 from tests.unit.runs import synthetic_run
+from tests.unit.this_host import connection, this_host
+
+__all__ = ["connection"]
 
 MIB = 1 << 20
 LAB = """
@@ -328,19 +328,9 @@ array = {{ level = 5, disks = 6, reference = "spare" }}
 directory = "{tmp_path / "same"}"
 """
     spec = lab(tmp_path, text).hosts[0]
-    acceleration = Acceleration("kvm", "as said")
-    yield Host(spec, RUNNER, None, None, read_facts(RUNNER), GuestFiles("", "", Path(), ""), acceleration)
+    yield this_host(spec)
     assert not list((tmp_path / "vms").iterdir())
     assert not (tmp_path / "spare.img").exists()
-
-
-@pytest.fixture
-def connection() -> Iterator[Connection]:
-    handle = libvirt.open("test:///default")
-    try:
-        yield Connection(handle, "here")
-    finally:
-        handle.close()
 
 
 def request(reference: str) -> SetupRequest:

@@ -6,20 +6,17 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-import libvirt
 import pytest
 
 from harness.errors import HostError
 from harness.guest.libvirt.connection import Connection, Refused
+from tests.unit.this_host import connected
 
 
 @pytest.fixture
 def connection() -> Iterator[Connection]:
-    handle = libvirt.open("test:///default")
-    try:
-        yield Connection(handle, "node1")
-    finally:
-        handle.close()
+    with connected("node1") as found:
+        yield found
 
 
 @pytest.fixture

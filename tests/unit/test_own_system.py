@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
-import libvirt
 import pytest
 
 from harness.errors import GuestError
@@ -16,10 +15,8 @@ from harness.events import Events
 from harness.guest.libvirt.backend import LibvirtHypervisor
 from harness.guest.libvirt.connection import Connection
 from harness.guest.protocol import Guest, GuestDisk
-from harness.lab.accel import Acceleration
 from harness.lab.created import CreationLog
-from harness.lab.facts import read_facts
-from harness.lab.hosts import GuestFiles, Host
+from harness.lab.hosts import Host
 from harness.lab.inventory import DiskByFile, HostSpec
 from harness.measure.phases import Phases
 from harness.measure.session import NothingToCompare, SetupRequest, session, skipped_modes
@@ -31,6 +28,9 @@ from harness.model.variant import ModeVariant
 from harness.run_id import RunId
 from tests.unit.loop_disks import RUNNER, require, traces
 from tests.unit.proxmox_shell import PlayedShell
+from tests.unit.this_host import connection, this_host
+
+__all__ = ["connection"]
 
 MIB = 1024**2
 HOST = Mode("host", Device(), None)
@@ -85,24 +85,7 @@ def host(tmp_path: Path) -> Host:
     """This machine, with a disk in a file that is made when it is needed."""
     require("sfdisk")
     disk = DiskByFile("loop", tmp_path / "disk.img", 256 * MIB, destroy=True)
-    return Host(
-        spec=HostSpec("here", "local", ssh=None, disks=(disk,)),
-        runner=RUNNER,
-        ssh=None,
-        target=None,
-        facts=read_facts(RUNNER),
-        guest_files=GuestFiles("", "", Path(), ""),
-        acceleration=Acceleration("kvm", "as said"),
-    )
-
-
-@pytest.fixture
-def connection() -> Iterator[Connection]:
-    handle = libvirt.open("test:///default")
-    try:
-        yield Connection(handle, "here")
-    finally:
-        handle.close()
+    return this_host(HostSpec("here", "local", ssh=None, disks=(disk,)))
 
 
 def own(tmp_path: Path, name: str, mode: Mode = BLK) -> Mode:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import libvirt
 import pytest
 
 from harness.errors import Unsupported
 from harness.events import Events
 from harness.guest.libvirt.backend import LibvirtHypervisor
 from harness.guest.libvirt.connection import Connection
-from harness.lab.accel import Acceleration
 from harness.lab.created import CreationLog
 from harness.lab.facts import HostFacts, read_facts
-from harness.lab.hosts import GuestFiles, Host
+from harness.lab.hosts import Host
 from harness.lab.inventory import DiskByFile, HostSpec
 from harness.measure.disks import DiskRecords
 from harness.measure.phases import Phases
@@ -28,6 +25,9 @@ from harness.model.layout import Lvm
 from harness.model.mode import Mode
 from harness.run_id import RunId
 from tests.unit.loop_disks import RUNNER, require, traces
+from tests.unit.this_host import connection, this_host
+
+__all__ = ["connection"]
 
 MIB = 1024**2
 HOST = Mode("host", Device(), None)
@@ -39,24 +39,10 @@ def host(tmp_path: Path) -> Host:
     """This machine, without what LVM needs, and with a disk in a file that is made when it is needed."""
     require("sfdisk", "fio")
     disk = DiskByFile("loop", tmp_path / "disk.img", 256 * MIB, destroy=True)
-    return Host(
-        spec=HostSpec("here", "local", ssh=None, disks=(disk,)),
-        runner=RUNNER,
-        ssh=None,
-        target=None,
-        facts=HostFacts({**read_facts(RUNNER).provenance, "devmapper": "", "lvm": ""}),
-        guest_files=GuestFiles("", "", Path(), ""),
-        acceleration=Acceleration("kvm", "as said"),
+    return this_host(
+        HostSpec("here", "local", ssh=None, disks=(disk,)),
+        HostFacts({**read_facts(RUNNER).provenance, "devmapper": "", "lvm": ""}),
     )
-
-
-@pytest.fixture
-def connection() -> Iterator[Connection]:
-    handle = libvirt.open("test:///default")
-    try:
-        yield Connection(handle, "here")
-    finally:
-        handle.close()
 
 
 @pytest.fixture

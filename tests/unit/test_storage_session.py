@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import libvirt
 import pytest
 
 from harness.errors import SafetyError, Unsupported
@@ -15,10 +14,8 @@ from harness.guest.libvirt.backend import LibvirtHypervisor
 from harness.guest.libvirt.connection import Connection
 from harness.guest.libvirt.pools import in_definition, place_of
 from harness.lab import storage_space
-from harness.lab.accel import Acceleration
 from harness.lab.created import CreationLog
-from harness.lab.facts import read_facts
-from harness.lab.hosts import GuestFiles, Host
+from harness.lab.hosts import Host
 from harness.lab.inventory import HostSpec
 from harness.lab.lab_file import load_lab
 from harness.lab.storage import DiskByStorage
@@ -33,6 +30,7 @@ from harness.model.layout import Lvm, RawFile
 from harness.model.mode import Mode
 from harness.run_id import RunId
 from tests.unit.loop_disks import RUNNER, require
+from tests.unit.this_host import connected, this_host
 
 MIB = 1 << 20
 HOST = Mode("host", Device(), None)
@@ -63,20 +61,16 @@ def spec(directory: Path, tmp_path: Path) -> HostSpec:
 
 @pytest.fixture
 def connection(directory: Path) -> Iterator[Connection]:
-    handle = libvirt.open("test:///default")
-    try:
-        handle.storagePoolCreateXML(
+    with connected("here") as found:
+        found.handle.storagePoolCreateXML(
             f"<pool type='dir'><name>vms</name><target><path>{directory}</path></target></pool>", 0
         )
-        yield Connection(handle, "here")
-    finally:
-        handle.close()
+        yield found
 
 
 @pytest.fixture
 def host(spec: HostSpec) -> Host:
-    facts = read_facts(RUNNER)
-    return Host(spec, RUNNER, None, None, facts, GuestFiles("", "", Path(), ""), Acceleration("kvm", "as said"))
+    return this_host(spec)
 
 
 @pytest.fixture
