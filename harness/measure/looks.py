@@ -82,7 +82,7 @@ class Looks:
             drift=host_drift(counted),
             rounds=tuple(orders),
             abandoned=tuple(sorted(self._recorder.abandoned(group.id))),
-            carry_over=carry_overs(measured, group.jobs),
+            carry_over=carry_overs(measured, group.jobs, target=progress.plan.target),
         )
         self._recorder.group(record)
         contexts = {cell.id: self._context(cell, progress, at, record, final=final) for cell in group.cells}

@@ -19,16 +19,26 @@ DISCARDED_SLICES = (4, 16)
 time. If the first is not enough, the second follows. In this time, the arm's own load replaces what the arm before has
 left in a cache.
 """
+MATTERS = 1 / 3
+"""The smallest effect for which a job is measured again, as a share of the target of the overhead's half width.
+
+In blocks of random order, an effect changes the overhead by about half of it: at most a sixth of the target.
+"""
+_TARGET = 0.10
+"""The target of a plan without one: a share, as `smoke` promises."""
 MOST_APART_SECONDS = 1.0
 """Between slices that are further apart, another timetable begins: no arm ran directly before."""
 
 
-def carry_overs(measurements: Sequence[Measurement], jobs: Iterable[Job]) -> tuple[CarryOverRecord, ...]:
+def carry_overs(
+    measurements: Sequence[Measurement], jobs: Iterable[Job], *, target: float | None = None
+) -> tuple[CarryOverRecord, ...]:
     """What each job of one group shows about carry-over, by its headline metric. Jobs with too few slices are left out.
 
     `measurements` are those of the group in the order of time. A job whose slices became longer is tested once for each
-    length, the shortest first.
+    length, the shortest first. `target` is the half width of the overhead's interval that is wanted, as a share.
     """
+    least = MATTERS * (_TARGET if target is None else target)
     found = []
     for job in jobs:
         series = sorted({each.discarded_s for each in measurements if each.job == job.id})
@@ -42,6 +52,7 @@ def carry_overs(measurements: Sequence[Measurement], jobs: Iterable[Job]) -> tup
             effect=tested.effect,
             cause=tested.cause,
             shown=tested.shown(ERROR_RATE / enough),
+            matters=abs(tested.effect) >= least,
         )
         for job, seconds, tested in found
         if tested.p_value is not None and tested.effect is not None and tested.cause is not None
@@ -53,8 +64,8 @@ def longer_slices(
 ) -> dict[Job, float]:
     """The jobs that need longer slices, with the seconds at the beginning of each slice that are to be discarded.
 
-    `found` is what `carry_overs` returned for the group with these `measurements`. A job is left out if its longest
-    slices are too few for a test, or if the last of DISCARDED_SLICES was tried.
+    `found` is what `carry_overs` returned for the group with these `measurements`. A job is left out if the effect is
+    too small to matter, if its longest slices are too few for a test, or if the last of DISCARDED_SLICES was tried.
     """
     last = {each.job: each for each in found}
     reached: dict[str, float] = {}
@@ -63,7 +74,7 @@ def longer_slices(
     needed = {}
     for job in jobs:
         tested = last.get(job.id)
-        if tested is None or not tested.shown or tested.discarded_s < reached[job.id]:
+        if tested is None or not (tested.shown and tested.matters) or tested.discarded_s < reached[job.id]:
             continue
         longer = (times * job.seconds for times in DISCARDED_SLICES)
         if (seconds := next((each for each in longer if each > tested.discarded_s), None)) is not None:
@@ -97,7 +108,8 @@ def carry_over_notes(found: Sequence[CarryOverRecord], longer: LongerSlices | No
         return []
     effect = f"a slice is {shown[-1].effect:+.1%} different if {shown[-1].cause} ran before it"
     if longer is None:
-        return [f"carry-over: {effect}, so the arms disturb each other"]
+        so = ", so the arms disturb each other" if shown[-1].matters else ": too little to measure it again"
+        return [f"carry-over: {effect}{so}"]
     before = f"the overhead with all of each slice is {_percent(longer.naive.point)}"
     if longer.naive.low is not None and longer.naive.high is not None:
         before += f" [{_percent(longer.naive.low)}, {_percent(longer.naive.high)}]"

@@ -113,6 +113,8 @@ class CarryOverRecord:
     """The arm that ran before and has this effect."""
     shown: bool
     """Whether there is carry-over, corrected for the number of jobs of the group."""
+    matters: bool = True
+    """Whether the effect is large enough to measure the job again if it is shown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import replace
+from itertools import combinations, pairwise
 
 import pytest
 
@@ -62,6 +64,28 @@ def test_without_carry_over_nothing_is_shown() -> None:
     assert not found.shown
     assert carry_over_notes([found], None) == []
     assert longer_slices([found], measured(0.0), [JOB]) == {}
+
+
+def test_an_effect_that_is_small_against_the_target_is_not_measured_again() -> None:
+    several = measured(-0.03, blocks=200)
+    (found,) = carry_overs(several, [JOB])
+    assert (found.shown, found.matters) == (True, False)
+    assert longer_slices([found], several, [JOB]) == {}
+    (note,) = carry_over_notes([found], None)
+    assert note.endswith("different if guest:lvm ran before it: too little to measure it again")
+    (precise,) = carry_overs(several, [JOB], target=0.03)
+    assert precise.matters
+    assert longer_slices([precise], several, [JOB]) == {JOB: 4.0}
+
+
+@pytest.mark.parametrize("arms", [2, 3, 5])
+def test_the_effect_of_an_arm_changes_a_difference_by_its_share_of_the_arms(arms: int) -> None:
+    chance = random.Random(arms)
+    blocks = [chance.sample(range(arms), arms) for _ in range(20_000)]
+    followed = Counter(pairwise(arm for block in blocks for arm in block))
+    # The share of an arm's slices that follow arm 0, which has the effect.
+    after = [followed[0, arm] / len(blocks) for arm in range(arms)]
+    assert max(abs(one - other) for one, other in combinations(after, 2)) == pytest.approx(1 / arms, abs=0.02)
 
 
 def test_slices_become_longer_once_and_once_more_and_then_no_longer() -> None:
