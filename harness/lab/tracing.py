@@ -152,12 +152,12 @@ class Tracer:
             return list(parse_trace(text.splitlines()))
 
 
-def switch(tracers: Iterable[Tracer], *, on: bool) -> None:
-    """Begin or end to record on several machines at the same time, and wait until it is done.
+def switch(tracers: Iterable[tuple[Tracer, bool]]) -> None:
+    """Begin (True) or end to record on several machines at the same time, and wait until it is done.
 
     While it is off, the events are off in the kernel and cost nothing. Raises HostError.
     """
-    waiting = [(each, each.switch(on=on)) for each in tracers]
+    waiting = [(each, each.switch(on=on)) for each, on in tracers]
     for each, number in waiting:
         each.switched(number)
 

@@ -1,4 +1,8 @@
-"""Measures one I/O at a time on a host and in a guest, in slices with and without tracing by turns."""
+"""Measures one I/O at a time on a host and in a guest, in slices with and without tracing by turns.
+
+The host and the guest are never traced at the same time. An I/O of a guest passes both, and each event of a trace takes
+time. In this way, only the guest's own events are in the latency whose parts are added up.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from enum import IntEnum
 from itertools import groupby
 
 from harness.analysis import Passed, PathTimes, follow, path_times
@@ -19,19 +24,28 @@ from harness.measure.ran_slices import RanSlice
 from harness.measure.session import Session
 from harness.measure.slices import At, run_timetable
 from harness.measure.switching import Switching
-from harness.model.cell import Arm
+from harness.model.cell import Arm, Place
 from harness.model.job import Job
 from harness.results import RunStore, TracedBlock
 from harness.scenario.timetable import Slice, Timetable, Turn, in_order
 
-_UNTRACED, _TRACED = 1, 2
-"""The turns of an arm in a block."""
-_IN_BLOCK = 4
-"""Slices of a block: both turns of both arms."""
+
+class Traced(IntEnum):
+    """Which machine is traced in a slice. It is also the number of the turn of an arm in a block."""
+
+    NOTHING = 1
+    HOST = 2
+    GUEST = 3
+
+
+_TURNS = {Place.HOST: (Traced.NOTHING, Traced.HOST), Place.GUEST: (Traced.NOTHING, Traced.HOST, Traced.GUEST)}
+"""What is traced in the slices of a block: those of the arm on the host, and those of the arm in the guest."""
+_IN_BLOCK = sum(map(len, _TURNS.values()))
 BLOCKS = 32
-"""In each block, both arms have two slices one after the other: one with tracing and one without, in random order.
+"""In each block, the slices of an arm follow each other, in random order.
 
 Noise lasts seconds, so it changes little between them."""
+_NAMES = {Traced.NOTHING: "{}", Traced.HOST: "{}-host-traced", Traced.GUEST: "{}-guest-traced"}
 _MOST_SECONDS = 0.4
 """The longest slice: it has hundreds of I/Os also in an emulated guest."""
 _LEAST_SECONDS = 0.2
@@ -61,20 +75,20 @@ class TracingRequest:
     @property
     def seconds(self) -> float:
         """How long fio runs for it at most, with the pauses."""
-        return 4 * self.blocks * (self.at_most(_MOST_SECONDS).job.wall + max(self.pause, _PAUSE))
+        return _IN_BLOCK * self.blocks * (self.at_most(_MOST_SECONDS).job.wall + max(self.pause, _PAUSE))
 
     def tables(self, chance: random.Random, ios: float) -> list[Timetable]:
-        """The timetables if a slice of each arm together, traced, have so many I/Os."""
+        """The timetables if the host's trace of a block has so many I/Os."""
         number = math.ceil(self.blocks / max(_MOST_TRACED // max(ios, 1.0), 1))
         return [self.table(chance, len(range(first, self.blocks, number))) for first in range(number)]
 
     def table(self, chance: random.Random, blocks: int = 1) -> Timetable:
-        """A timetable of so many blocks. A turn with tracing is the second one of its arm by name, `again`."""
+        """A timetable of so many blocks."""
         turns = [
             [
-                Turn(arm, again, arm.id if again == _UNTRACED else f"{arm.id}-traced")
+                Turn(arm, traced, _NAMES[traced].format(arm.id))
                 for arm in chance.sample([self.baseline, self.guest], 2)
-                for again in chance.sample([_UNTRACED, _TRACED], 2)
+                for traced in _in_random_order(arm, chance)
             ]
             for _ in range(blocks)
         ]
@@ -97,12 +111,18 @@ def traced_blocks(
         in_guest = stack.enter_context(tracer(guest.runner, [session.target(request.guest).path], log=None))
         tracing = _Tracing(at, session, store, on_host, in_guest, f"{request.id}-breakdown")
         # A first block shows how fast both arms are, and how exactly slices start on these machines. It does not count.
-        rates = [each.result.metrics["iops"] for each in tracing.run(request.table(chance), 0, chance).slices]
-        request = request.at_most(max(_MOST_IOS / max(rates), _LEAST_SECONDS))
-        # The turns of an arm count twice, and one of them is traced.
-        tables = request.tables(chance, sum(rates) / 2 * request.job.seconds)
+        first = tracing.run(request.table(chance), 0, chance).slices
+        rates = {each.planned.turn: each.result.metrics["iops"] for each in first}
+        request = request.at_most(max(_MOST_IOS / max(rates.values()), _LEAST_SECONDS))
+        traced = sum(iops for turn, iops in rates.items() if turn.again == Traced.HOST)
+        tables = request.tables(chance, traced * request.job.seconds)
         ran = [tracing.run(table, number, chance) for number, table in enumerate(tables, start=1)]
         return [block for each in ran for block in each.blocks()]
+
+
+def _in_random_order(arm: Arm, chance: random.Random) -> list[Traced]:
+    turns = _TURNS[Place.GUEST if arm.in_guest else Place.HOST]
+    return chance.sample(turns, len(turns))
 
 
 def _unreported(_slice: Slice) -> None:
@@ -129,17 +149,21 @@ class _Tracing:
 
     def run(self, table: Timetable, number: int, chance: random.Random) -> _Ran:
         """Run it, and read the traces."""
-        tracers = (self.on_host, self.in_guest)
-        switching = Switching(lambda on: switch(tracers, on=on), lambda each: each.turn.again == _TRACED)
+        switching = Switching(self._switch, lambda each: Traced(each.turn.again), off=Traced.NOTHING)
         seed, name = chance.getrandbits(31), f"{self.name}{number}"
         try:
             ran = run_timetable(
                 self.at, self.session, self.store, table, name=name, seed=seed, began=_unreported, beside=switching.run
             )
         finally:
-            switching.off()
-        host, guest = (_Trace(each.passed(), self.session.clocks.read(each.runner)) for each in tracers)
+            switching.end()
+        host, guest = (
+            _Trace(each.passed(), self.session.clocks.read(each.runner)) for each in (self.on_host, self.in_guest)
+        )
         return _Ran(ran, switching, host, guest)
+
+    def _switch(self, traced: Traced) -> None:
+        switch([(self.on_host, traced == Traced.HOST), (self.in_guest, traced == Traced.GUEST)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +186,7 @@ class _Ran:
     """A timetable that ran, when tracing was switched, and the traces of host and guest."""
 
     slices: Sequence[RanSlice]
-    switching: Switching
+    switching: Switching[Traced]
     host: _Trace
     guest: _Trace
 
@@ -179,20 +203,30 @@ class _Ran:
 
     def _block(self, ran: Mapping[tuple[bool, int], RanSlice]) -> TracedBlock | None:
         latency = {turn: each.result.metrics["lat_mean"] for turn, each in ran.items()}
-        on_host, in_guest = ran[False, _TRACED], ran[True, _TRACED]
-        host, guest, below = self.host.during(on_host), self.guest.during(in_guest), self.host.during(in_guest)
+        of_guest, of_host = ran[True, Traced.GUEST], ran[True, Traced.HOST]
+        host, guest, below = (
+            self.host.during(ran[False, Traced.HOST]),
+            self.guest.during(of_guest),
+            self.host.during(of_host),
+        )
         if host is None or guest is None or below is None:
             return None
         return TracedBlock(
-            host_latency=latency[False, _UNTRACED],
-            guest_latency=latency[True, _UNTRACED],
-            host_traced=latency[False, _TRACED],
-            guest_traced=latency[True, _TRACED],
+            host_latency=latency[False, Traced.NOTHING],
+            guest_latency=latency[True, Traced.NOTHING],
+            host_traced=latency[False, Traced.HOST],
+            guest_traced=latency[True, Traced.GUEST],
+            below_traced=latency[True, Traced.HOST],
             host=host,
             guest=guest,
             below=below,
-            followed=min(guest.ios, below.ios) / (in_guest.result.metrics["iops"] * in_guest.result.seconds),
+            followed=min(guest.ios / _ios(of_guest), below.ios / _ios(of_host)),
         )
+
+
+def _ios(ran: RanSlice) -> float:
+    """As many as fio counted."""
+    return ran.result.metrics["iops"] * ran.result.seconds
 
 
 def require_blocks(blocks: Sequence[TracedBlock]) -> None:

@@ -93,10 +93,14 @@ class BreakdownView:
                 f"the parts {verdict} the added latency measured without tracing: {signed_percent(record.deviation)} % "
                 f"in {count(record.blocks, 'block')}"
             )
-        if record.guest_cost is not None and record.host_cost is not None:
-            words.append(
-                f"tracing costs {_cost(record.guest_cost)} in the guest, {_cost(record.host_cost)} on the host"
-            )
+        costs = (
+            ("of the guest in the guest", record.guest_cost),
+            ("of the host in the guest", record.below_cost),
+            ("of the host on the host", record.host_cost),
+        )
+        costing = [f"{what} {_cost(cost)}" for what, cost in costs if cost is not None]
+        if costing:
+            words.append(f"what tracing costs: {', '.join(costing)}")
         return "; ".join(words)
 
 

@@ -45,7 +45,8 @@ class BreakdownRecord:
     baseline: str
     """The arm on the host that the guest is compared with: the twin of the mode, or `host` without one."""
     blocks: int
-    """The number of blocks: each has a slice of both arms without tracing, and one of both with it."""
+    """The number of blocks. Each has a slice of both arms without tracing, one of both while the host is traced, and
+    one of the guest while the guest is traced."""
     skipped: str | None
     """Why there is no breakdown; null if there is one."""
     parts: tuple[PartTime, ...] = ()
@@ -59,9 +60,11 @@ class BreakdownRecord:
     adds_up: bool | None = None
     """Whether the sum is within 10 % of the measured added latency."""
     guest_cost: Estimate | None = None
-    """How much tracing adds to the latency in the guest, as a share of it."""
+    """How much tracing in the guest adds to the latency there, as a share of it."""
+    below_cost: Estimate | None = None
+    """How much tracing on the host adds to the latency in the guest, as a share of it."""
     host_cost: Estimate | None = None
-    """How much tracing adds to the latency on the host, as a share of it."""
+    """How much tracing on the host adds to the latency there, as a share of it."""
     followed: float | None = None
     """The share of fio's I/Os in the guest that the traces show."""
     kicked: float | None = None

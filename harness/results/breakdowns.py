@@ -28,21 +28,24 @@ _MOST = 0.9
 
 @dataclass(frozen=True, slots=True)
 class TracedBlock:
-    """Two pairs of slices, seconds apart: host and guest while nothing was traced, and host and guest traced.
+    """Five slices, seconds apart: of each arm without tracing, of the host traced, and of the guest twice more.
 
-    Latencies are fio's means, in seconds. `host` is what the host's kernel shows of the host's slice, `guest` what the
-    guest's kernel shows of the guest's slice, and `below` what the host's kernel shows of that.
+    Latencies are fio's means, in seconds. `host` is what the host's kernel shows of its own traced slice. For the
+    guest, its own kernel is traced in one slice (`guest`), and the host's kernel in another one (`below`).
     """
 
     host_latency: float
     guest_latency: float
     host_traced: float
     guest_traced: float
+    """The guest's latency while its own kernel was traced."""
+    below_traced: float
+    """The guest's latency while the host's kernel was traced."""
     host: PathTimes
     guest: PathTimes
     below: PathTimes
     followed: float
-    """The I/Os that both traces show of the guest's slice, as a share of those that fio counted."""
+    """The I/Os of the guest that a trace shows, as a share of those that fio counted: the smaller share of both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,7 @@ class TracedJob:
         followed = fmean(block.followed for block in blocks)
         kicked = fmean(block.below.kicked for block in blocks)
         interrupted = fmean(block.below.interrupted for block in blocks)
-        costs = {"guest": guest_cost, "host": host_cost}
+        below_cost = _cost([(block.guest_latency, block.below_traced) for block in blocks])
         return replace(
             self.skipped(""),
             blocks=len(blocks),
@@ -86,11 +89,16 @@ class TracedJob:
             deviation=deviation,
             adds_up=deviation is not None and abs(deviation) <= ADDS_UP,
             guest_cost=guest_cost,
+            below_cost=below_cost,
             host_cost=host_cost,
             followed=followed,
             kicked=kicked,
             interrupted=interrupted,
-            notes=tuple(_notes(deviation, costs, followed=followed, kicked=kicked, interrupted=interrupted)),
+            notes=(
+                *_sums(deviation),
+                *_costs(guest_cost, below_cost, host_cost),
+                *_missed(followed, kicked, interrupted),
+            ),
         )
 
 
@@ -111,9 +119,7 @@ def _cost(pairs: Sequence[tuple[float, float]]) -> Estimate:
     )
 
 
-def _notes(
-    deviation: float | None, costs: dict[str, Estimate], *, followed: float, kicked: float, interrupted: float
-) -> Iterator[str]:
+def _sums(deviation: float | None) -> Iterator[str]:
     if deviation is None:
         yield "the guest adds no latency here, so there is nothing to break down"
     elif abs(deviation) > ADDS_UP:
@@ -121,11 +127,25 @@ def _notes(
             f"the parts add up to {1 + deviation:.0%} of the measured added latency, beyond {ADDS_UP:.0%}: tracing is "
             "too expensive here, or the latency changed between the slices; measure again when the host is quiet"
         )
-    for place, cost in costs.items():
+
+
+def _costs(guest: Estimate, below: Estimate, host: Estimate) -> Iterator[str]:
+    costs = (
+        ("the guest adds {} to its latency", guest, "its parts are that much too large together"),
+        (
+            "the host adds {} to the latency of the guest",
+            below,
+            "the parts below virtio and VM exits are that much too large together, and that one too small",
+        ),
+        ("the host adds {} to the latency on the host", host, "its parts are that much too large together"),
+    )
+    for what, cost, so in costs:
         if cost.point > MOST_COST:
             proven = " (not beyond chance)" if cost.low is not None and cost.low <= 0 else ""
-            more = f"tracing adds {cost.point:.1%} to the latency on the {place}{proven}"
-            yield f"{more}, so the parts are that much too large"
+            yield f"tracing {what.format(f'{cost.point:.1%}')}{proven}, so {so}"
+
+
+def _missed(followed: float, kicked: float, interrupted: float) -> Iterator[str]:
     if followed < _MOST:
         yield f"the traces show {followed:.0%} of the I/Os that fio counted"
     if kicked < _MOST:

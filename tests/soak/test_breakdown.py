@@ -37,8 +37,12 @@ def shown(found: BreakdownRecord) -> str:
         f"{name} {each.point * 1e6:.1f} us" for name, each in (("sum", found.sum), ("measured", found.measured)) if each
     ]
     costs = [
-        f"tracing costs {cost.point:+.1%} [{cost.low:+.1%}, {cost.high:+.1%}] on the {place}"
-        for place, cost in (("guest", found.guest_cost), ("host", found.host_cost))
+        f"{what} {cost.point:+.1%} [{cost.low:+.1%}, {cost.high:+.1%}]"
+        for what, cost in (
+            ("tracing the guest costs it", found.guest_cost),
+            ("tracing the host costs the guest", found.below_cost),
+            ("and the host", found.host_cost),
+        )
         if cost
     ]
     lines = [*rows, f"  {', '.join(sums)}: {found.deviation:+.1%}", f"  {', '.join(costs)}"]

@@ -37,7 +37,7 @@ def test_only_ios_are_recorded_that_run_while_it_is_on(tmp_path: Path) -> None:
     before = instances()
     with loop(sparse(tmp_path / "disk", SPAN)) as device, tracer(LocalRunner(), [device], log=None) as found:
         for on in (True, False, False, True, True, False):
-            switch([found], on=on)
+            switch([(found, on)])
             read(device)
             # Three events of each I/O.
             assert len(found.passed()) == pytest.approx(3 * IOS if on else 0, abs=8 if on else 0)

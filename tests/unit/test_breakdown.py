@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import groupby, pairwise, permutations, product
 from pathlib import Path
 from threading import Event
 
@@ -26,7 +26,7 @@ from harness.measure.phases import Phases
 from harness.measure.resume import Earlier
 from harness.measure.spec import CampaignSpec
 from harness.measure.switching import Switching
-from harness.measure.traced_slices import BLOCKS, TracingRequest
+from harness.measure.traced_slices import BLOCKS, Traced, TracingRequest
 from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.cell import Arm, Place
@@ -172,20 +172,22 @@ def request(seconds: float) -> TracingRequest:
 
 
 def test_slices_with_and_without_tracing_follow_each_other() -> None:
-    table = request(3.0).at_most(0.2).table(random.Random(1), 6)
-    assert [each.job.seconds for each in table.slices] == [0.2] * 24
-    pairs = list(zip(table.slices[::2], table.slices[1::2], strict=True))
-    assert all((one.arm, one.block) == (other.arm, other.block) for one, other in pairs)
-    assert {round(other.start - one.end, 6) for one, other in pairs} == {0.25}
-    orders = Counter((one.arm.in_guest, one.turn.again, other.turn.again) for one, other in pairs)
-    assert {(one, other) for _, one, other in orders} == {(1, 2), (2, 1)}
-    assert sum(number for (in_guest, _, _), number in orders.items() if in_guest) == 6
+    table = request(3.0).at_most(0.2).table(random.Random(1), 64)
+    assert [each.job.seconds for each in table.slices] == [0.2] * 64 * 5
+    assert {round(other.start - one.end, 6) for one, other in pairwise(table.slices)} == {0.25}
+    orders = Counter(
+        (place, tuple(Traced(each.turn.again) for each in slices))
+        for (_, place), slices in groupby(table.slices, key=lambda each: (each.block, each.arm.place))
+    )
+    on_host = permutations([Traced.NOTHING, Traced.HOST])
+    assert set(orders) == {*product([Place.HOST], on_host), *product([Place.GUEST], permutations(Traced))}
+    assert sum(orders.values()) == 64 * 2
     assert request(0.1).at_most(0.2) == request(0.1)
 
 
-def switching(states: list[bool]) -> Switching:
+def switching(states: list[bool]) -> Switching[bool]:
     """Switches something, which notes its states, on for the second turns."""
-    return Switching(states.append, lambda each: each.turn.again == 2)
+    return Switching(states.append, lambda each: each.turn.again == 2, off=False)
 
 
 def test_tracing_is_switched_only_between_slices_that_differ() -> None:
@@ -200,8 +202,8 @@ def test_tracing_is_switched_only_between_slices_that_differ() -> None:
     assert len(found.switched) == len(states)
     assert found.disturbed(begun, time.monotonic())
     assert not found.disturbed(begun - 2.0, begun - 1.0)
-    found.off()
-    found.off()
+    found.end()
+    found.end()
     assert states[-1] is False
     assert len(states) == len(found.switched) == states.count(True) * 2
 
@@ -224,7 +226,17 @@ def test_the_traces_of_a_timetable_fit_into_their_buffers(ios: float, blocks: li
 PATH = PathTimes(1000, block=2 * US, device=10 * US)
 BELOW = PathTimes(1000, block=2 * US, device=10 * US, submit=12 * US, finish=6 * US, kicked=1.0, interrupted=1.0)
 INSIDE = PathTimes(1000, block=3 * US, device=45 * US)
-BLOCK = TracedBlock(18 * US, 60 * US, 18.1 * US, 60.5 * US, PATH, INSIDE, BELOW, followed=1.0)
+BLOCK = TracedBlock(
+    host_latency=18 * US,
+    guest_latency=60 * US,
+    host_traced=18.1 * US,
+    guest_traced=60.5 * US,
+    below_traced=60.3 * US,
+    host=PATH,
+    guest=INSIDE,
+    below=BELOW,
+    followed=1.0,
+)
 JOB = TracedJob("o-m-qd1", "o", "kvm1", "optane", "randread-4k-qd1", Arm(Place.HOST), Arm(Place.GUEST, MODE))
 
 
@@ -253,7 +265,12 @@ def test_the_parts_add_up_to_what_the_guest_adds() -> None:
     ("changed", "note"),
     [
         (replace(BLOCK, guest_traced=70 * US), "the parts add up to 124% of the measured added latency"),
-        (replace(BLOCK, guest_traced=63 * US), "tracing adds 5.0% to the latency on the guest"),
+        (replace(BLOCK, guest_traced=63 * US), "tracing the guest adds 5.0% to its latency, so its parts"),
+        (
+            replace(BLOCK, below_traced=66 * US),
+            "tracing the host adds 10.0% to the latency of the guest, so the parts below",
+        ),
+        (replace(BLOCK, host_traced=19.8 * US), "tracing the host adds 10.0% to the latency on the host, so its parts"),
         (replace(BLOCK, followed=0.5), "the traces show 50% of the I/Os"),
         (replace(BLOCK, below=replace(BELOW, kicked=0.3)), "the guest exited to KVM for 30% of its I/Os"),
         (replace(BLOCK, below=replace(BELOW, interrupted=0.0)), "the interrupt of 0% of the I/Os"),
@@ -336,7 +353,7 @@ def test_a_host_that_cannot_trace_is_no_failure(tmp_path: Path, monkeypatch: pyt
 def test_the_report_shows_the_parts_everywhere(run: Run) -> None:
     lines = "\n".join(summary_lines(run))
     assert re.search(r"^  QEMU +18\.0 +\+18\.0 \[18\.0, 18\.0\]$", lines, re.M)
-    assert "the parts add up to the added latency measured without tracing: +0.9 % in 6 blocks; tracing costs" in lines
+    assert "the parts add up to the added latency measured without tracing: +0.9 % in 6 blocks; what" in lines
     sentence = "`passthrough-blk` adds 42.4 us to an I/O of randread-4k-qd1: QEMU 18.0, virtio and VM exits 15.0"
     assert any(line.startswith(sentence) for line in short_lines(run))
     assert "| virtio and VM exits |" in markdown_table(run)
