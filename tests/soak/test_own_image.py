@@ -24,8 +24,10 @@ __all__ = ["host"]
 DISK = NullBlkDisk("varied", 4 << 30, completion_ns=400_000, queue_depth=64)
 DIRECTORY = "/var/lib/libvirt/images"
 COPY_SECONDS = 300.0
-SCENARIO = f"""
-title = "Guests of three systems"
+BOOT_SECONDS = 400.0
+"""Until the guests have booted and fio is installed."""
+TWO_SYSTEMS = f"""
+title = "Guests of other systems"
 disk = "varied"
 modes = ["lvm"]
 workloads = ["randread-4k"]
@@ -37,20 +39,22 @@ write_rate = "500 MiB/s"
 guest.image = "{DIRECTORY}/debian.qcow2"
 guest.fio = "install"
 
-[variant.ubuntu]
-guest.image = "{DIRECTORY}/ubuntu.qcow2"
-guest.fio = "{FIO}"
-
 [profile.smoke]
 iodepth = [1]
 rounds = 1
 most_rounds = 1
+"""
+SCENARIO = f"""{TWO_SYSTEMS}
+[variant.ubuntu]
+guest.image = "{DIRECTORY}/ubuntu.qcow2"
+guest.fio = "{FIO}"
 """
 LACKING = f"""
 title = "An image without fio"
 disk = "varied"
 modes = ["lvm"]
 workloads = ["randread-4k"]
+write_rate = "500 MiB/s"
 guest = {{ image = "{DIRECTORY}/debian.qcow2" }}
 """
 
@@ -126,10 +130,10 @@ def test_an_image_that_lacks_fio_is_reported_before_anything_is_measured(
 
 def test_reap_removes_the_guests_of_a_killed_run(tmp_path: Path, host: SshRunner, on_host: dict[str, str]) -> None:
     del on_host
-    directory = project(tmp_path, [DISK.spec], {"varied": SCENARIO})
+    directory = project(tmp_path, [DISK.spec], {"varied": TWO_SYSTEMS})
     reports = directory / "reports"
     with background(pytest_command(reports, "--lab", str(directory / "lab.toml"), str(directory))) as run:
-        wait_for_measurements(reports, run)
+        wait_for_measurements(reports, run, seconds=BOOT_SECONDS)
         os.kill(run.pid, signal.SIGKILL)
         run.communicate(timeout=60)
     assert guests_on(host)
