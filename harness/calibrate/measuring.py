@@ -22,9 +22,10 @@ from harness.layout.source import BlockSource
 from harness.measure.environment import Environment
 from harness.measure.measurer import LabFound, Measurer, Prepared
 from harness.measure.phases import Phases
+from harness.measure.prepare import SetupRequest, session
 from harness.measure.provenance import examine
 from harness.measure.rounds import Round, Rounds
-from harness.measure.session import Session, SetupRequest, session
+from harness.measure.session import Session
 from harness.measure.session_measurer import SessionMeasurer
 from harness.model.cell import Place
 from harness.model.mode import Mode

@@ -10,12 +10,12 @@ from harness.errors import MeasurementError, NotTried, Unsupported
 from harness.events import GroupMeasured, Note
 from harness.measure.measurer import LabFound, Measurer, Prepared
 from harness.measure.phases import Phases
+from harness.measure.prepare import NothingToCompare, require_guest
 from harness.measure.provenance import fio_texts
 from harness.measure.recorder import Recorder
 from harness.measure.resume import Earlier, evaluation, planned, requested
 from harness.measure.rounds import Rounds
 from harness.measure.series import GroupSeries
-from harness.measure.session import NothingToCompare, require_guest
 from harness.measure.spec import CampaignSpec
 from harness.measure.write_limit import WriteLimit, WritesSpent
 from harness.model.cell import Cell

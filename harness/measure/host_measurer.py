@@ -18,9 +18,10 @@ from harness.measure.measurer import LabFound, Piece, Prepared
 from harness.measure.meter import Meter
 from harness.measure.phases import Phases
 from harness.measure.platform import LINUX
+from harness.measure.prepare import SetupRequest
 from harness.measure.provenance import disk_provenance, examine, guest_provenance
 from harness.measure.reference import session_with_reference
-from harness.measure.session import Session, SetupRequest
+from harness.measure.session import Session
 from harness.measure.session_measurer import SessionMeasurer
 from harness.measure.spec import CampaignSpec
 from harness.model.cell import Arm, Place

@@ -12,7 +12,8 @@ from harness.guest.protocol import Hypervisor
 from harness.lab.created import CreationLog
 from harness.lab.hosts import Host
 from harness.measure.phases import Phases
-from harness.measure.session import Session, SetupRequest, session, skipped_modes
+from harness.measure.prepare import SetupRequest, session, skipped_modes
+from harness.measure.session import Session
 
 
 @contextmanager

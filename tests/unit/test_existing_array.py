@@ -25,8 +25,8 @@ from harness.measure.blocks import measure_timetable
 from harness.measure.disks import DiskRecords, array_notes
 from harness.measure.measurer import Piece
 from harness.measure.phases import Phases
+from harness.measure.prepare import SetupRequest
 from harness.measure.reference import session_with_reference
-from harness.measure.session import SetupRequest
 from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.cell import Arm, Cell, Place

@@ -19,7 +19,7 @@ from harness.lab.created import CreationLog
 from harness.lab.hosts import Host
 from harness.lab.inventory import DiskByFile, HostSpec
 from harness.measure.phases import Phases
-from harness.measure.session import NothingToCompare, SetupRequest, session, skipped_modes
+from harness.measure.prepare import NothingToCompare, SetupRequest, session, skipped_modes
 from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.guest import ANY_GUEST, GuestOptions

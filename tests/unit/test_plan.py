@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import ConfigError
-from harness.measure.session import SetupRequest
+from harness.measure.prepare import SetupRequest
 from harness.model.attach import Attach, Vfio
 from harness.model.base import Device, Md
 from harness.model.cell import Cell

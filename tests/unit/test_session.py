@@ -17,8 +17,8 @@ from harness.lab.hosts import Host
 from harness.lab.inventory import DiskByFile, HostSpec
 from harness.measure.disks import DiskRecords
 from harness.measure.phases import Phases
+from harness.measure.prepare import SetupRequest, session
 from harness.measure.provenance import disk_provenance
-from harness.measure.session import SetupRequest, session
 from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.layout import Lvm

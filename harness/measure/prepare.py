@@ -1,0 +1,291 @@
+"""Prepares a disk for measuring: builds and fills the layouts, and starts a guest with all of them attached."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+
+from harness.errors import GuestError, Unsupported
+from harness.guest.protocol import Guest, GuestDisk, Hypervisor
+from harness.lab.created import CreationLog
+from harness.lab.disk_facts import read_disks
+from harness.lab.disk_health import HealthFound, read_health
+from harness.lab.hosts import Host
+from harness.lab.inventory import AnyDisk
+from harness.lab.md_devices import md_devices
+from harness.layout.backup_file import backup_file, why_no_backup
+from harness.layout.build import Layouts
+from harness.layout.layers import BARE
+from harness.layout.luks import read_encryption
+from harness.layout.source import BlockSource
+from harness.measure.clock import Clocks
+from harness.measure.conditioning import condition, conditioning_job
+from harness.measure.guests import Boot, Guests, holding_settings, unsettable
+from harness.measure.idle import Idle, count_idle
+from harness.measure.phases import Phases
+from harness.measure.session import Session
+from harness.model.cell import REFERENCE_PLACE
+from harness.model.disk import DiskFacts
+from harness.model.effective import Effective
+from harness.model.job import Job
+from harness.model.mode import Mode
+from harness.model.profile import Conditioning
+from harness.model.variant import HostSetting
+from harness.scenario.plan import Group, Plan
+from harness.scenario.setups import by_guest, disks_in_words, places_needed, stored_volumes
+from harness.scenario.wear import fio_rate
+
+
+@dataclass(frozen=True, slots=True)
+class SetupRequest:
+    """The request for one setup. The disk of the baseline is the first of `disks`. Each region has `span` bytes.
+
+    `disks` are the scenario's disks as far as the modes need them, also those in between that no mode uses.
+    Conditioning writes at most `write_rate` bytes per second to each disk; None is no limit. `reference` is the single
+    disk that the array in `disks` is compared with, if there is one.
+    """
+
+    disks: tuple[str, ...]
+    modes: tuple[Mode, ...]
+    jobs: tuple[Job, ...]
+    span: int
+    conditioning: Conditioning
+    write_rate: int | None = None
+    reference: str | None = None
+
+    @property
+    def of_reference(self) -> SetupRequest | None:
+        """The request for the reference: its bare device, or a volume on a storage. None without one."""
+        return replace(self, disks=(self.reference,), modes=(), reference=None) if self.reference else None
+
+    @classmethod
+    def of(cls, plan: Plan, group: Group) -> SetupRequest:
+        """The request for the setup of this group. All groups of the setup share it."""
+        setup = plan.setup_of(group)
+        disks = plan.disks[: places_needed(setup.modes)[-1] + 1]
+        rate = plan.write_rate if plan.limits else None
+        reference = plan.disks[REFERENCE_PLACE] if REFERENCE_PLACE in setup.bare_places else None
+        return cls(disks, setup.modes, setup.jobs, plan.span, plan.conditioning, rate, reference)
+
+
+class NothingToCompare(Unsupported):
+    """The host supports none of the requested modes. Nothing is written just to measure the host.
+
+    `skipped` has the reason for each mode.
+    """
+
+    def __init__(self, skipped: Mapping[str, str]) -> None:
+        super().__init__("; ".join(skipped.values()))
+        self.skipped = skipped
+
+    def reason(self, mode: Mode) -> str:
+        """Why a cell of `mode` is skipped."""
+        return self.skipped.get(mode.name) or f"the host is not measured without a guest: {self.message}"
+
+
+def require_guest(modes: Sequence[Mode], skipped: Mapping[str, str]) -> None:
+    """Raise NothingToCompare if `modes` has modes with a guest, and all of them are `skipped`."""
+    reasons = {mode.name: skipped.get(mode.name) for mode in modes if mode.attach is not None}
+    found = {name: why for name, why in reasons.items() if why is not None}
+    if found and len(found) == len(reasons):
+        raise NothingToCompare(found)
+
+
+def skipped_modes(
+    host: Host, hypervisor: Hypervisor, disk: AnyDisk, modes: Sequence[Mode], *, log: CreationLog, phases: Phases
+) -> dict[str, str]:
+    """Why the host, or the system of a guest, does not support some of the modes on the disk, by their names.
+
+    Writes nothing to disks. Raises NothingToCompare if no guest is left, and GuestError or HostError if a system of the
+    user's own does not start.
+    """
+
+    def why_not(mode: Mode) -> str | None:
+        if why := hypervisor.missing(mode, disk) or unsettable(host.runner, mode.settings):
+            return why
+        with phases.timed("boot"):
+            return hypervisor.lacking(log, mode)
+
+    skipped = {mode.name: f"host {host.name}: {why}" for mode in modes if (why := why_not(mode))}
+    for mode in modes:
+        if mode.against is not None and mode.name not in skipped and (why := skipped.get(mode.against.name)):
+            skipped[mode.name] = f"it is compared with {mode.against.name}, which is skipped: {why}"
+    require_guest(modes, skipped)
+    return skipped
+
+
+@contextmanager
+def session(
+    host: Host,
+    hypervisor: Hypervisor,
+    disks: Sequence[AnyDisk],
+    request: SetupRequest,
+    *,
+    log: CreationLog,
+    seed: int,
+    phases: Phases,
+    extra: Mapping[Mode, BlockSource] | None = None,
+) -> Iterator[Session]:
+    """Layouts and guest for `request` on `disks`, the baseline's disk first. Everything is removed at the end.
+
+    Modes that the host does not support are in `skipped` with the reason. If this leaves no guest, raises
+    NothingToCompare before anything is built. `extra` has modes that are not on the disks, with the caller's source for
+    each. The guest also gets these.
+    """
+    elsewhere = dict(extra or {})
+    skipped = skipped_modes(host, hypervisor, disks[0], request.modes, log=log, phases=phases)
+    skipped |= _without_room(host, [mode for mode in request.modes if mode.name not in skipped], request.span)
+    usable = [mode for mode in request.modes if mode.name not in skipped]
+    stored = stored_volumes(usable)
+    with ExitStack() as stack:
+        words = disks_in_words([disks[place].name for place in places_needed(usable)])
+        with phases.step("layouts", f"build {words}'s layouts"):
+            layouts = stack.enter_context(hypervisor.layouts(log, disks, stored, span=request.span))
+        of_arrays = (name for members in layouts.members.values() for name in members)
+        shared = layouts.shared.disks if layouts.shared is not None else ()
+        devices = dict.fromkeys([layouts.disk, *of_arrays, *shared])
+        found = read_disks(host.runner, list(devices))
+        names = layouts.names or {layouts.disk: disks[0].name}
+        # A simulated disk has neither temperature nor wear.
+        health = {} if host.spec.simulated else _health(host, [found[name] for name in names if name in found])
+        sources = {mode.name: source for mode, source in elsewhere.items()}
+        layouts = replace(layouts, by_mode={**layouts.by_mode, **sources})
+        usable += elsewhere
+        with phases.step("condition", f"condition {words} ({request.conditioning})"):
+            conditioning = condition(
+                host.runner,
+                layouts,
+                request.conditioning,
+                request.jobs,
+                seed=seed,
+                events=phases.events,
+                write_limits=_write_limits(request),
+                fio=host.spec.fio,
+            )
+        backed_up = [mode.attached for mode in usable if mode.backup]
+        backup_files = {
+            mode.name: stack.enter_context(backup_file(log, host.spec, mode.name, layouts.guest(mode)))
+            for mode in backed_up
+        }
+        guests = _guests(host, layouts, by_guest(usable), partial(hypervisor.guest, log), phases)
+        if guests is not None:
+            stack.callback(guests.close)
+        effective = _effective(guests.effective, usable) if guests is not None else {}
+        effective |= {
+            mode.name: effective[mode.name].merged(read_encryption(host.runner, layouts.guest(mode).path))
+            for mode in usable
+            if mode.layout.encrypted
+        }
+        block = _logical_block(found.get(layouts.disk), effective.values())
+        clocks, idle = Clocks(), Idle()
+        if hypervisor.poll_seconds:
+            with phases.step("idle", f"count what other programs read from {words} meanwhile"):
+                idle = count_idle(host.runner, clocks.read(host.runner), list(devices), hypervisor.poll_seconds)
+        yield Session(
+            host,
+            layouts,
+            guests,
+            skipped,
+            effective,
+            conditioning,
+            clocks=clocks,
+            names=names,
+            disks=found,
+            health=health,
+            block=block,
+            idle=idle,
+            md=md_devices(host.runner, sorted({*layouts.arrays.values(), *_arrays_among(found)})),
+            backup_files=backup_files,
+        )
+
+
+def _without_room(host: Host, modes: Sequence[Mode], span: int) -> dict[str, str]:
+    """Why the backups of some of these modes, `span` bytes each, cannot be written on the host, by their names.
+
+    Raises NothingToCompare if no guest is left.
+    """
+    backups = [mode.name for mode in modes if mode.backup]
+    why = why_no_backup(host.runner, host.spec, len(backups) * span) if backups else None
+    skipped = dict.fromkeys(backups, f"host {host.name}: {why}") if why else {}
+    require_guest(modes, skipped)
+    return skipped
+
+
+def _arrays_among(disks: Mapping[str, DiskFacts]) -> set[str]:
+    return {name for name, disk in disks.items() if disk.transport == "md"}
+
+
+def _write_limits(request: SetupRequest) -> dict[str, int]:
+    """The bytes per second that conditioning may write to each region, by the region's name; empty without a limit."""
+    if request.write_rate is None or request.conditioning != "steady":
+        return {}
+    job = conditioning_job(request.jobs)
+    layouts = {BARE: None, **{mode.name: mode.layout for mode in stored_volumes(request.modes)}}
+    return {name: int(fio_rate(request.write_rate, layout, job)) for name, layout in layouts.items()}
+
+
+def _health(host: Host, disks: Iterable[DiskFacts]) -> dict[str, HealthFound]:
+    return {disk.device: read_health(host.runner, host.facts, disk) for disk in disks}
+
+
+def _logical_block(disk: DiskFacts | None, effective: Iterable[Effective]) -> int:
+    """The largest logical block size, in bytes, of the host's disk, of the guest's disks and of what encrypts them."""
+    own = disk.logical_block_bytes if disk is not None else None
+    found = (size for each in effective for size in (each.guest_logical_block_size, each.host_encryption_sector))
+    return max([own or 512, *(size or 512 for size in found)])
+
+
+def _effective(by_disk: Mapping[str, Effective], modes: Iterable[Mode]) -> dict[str, Effective]:
+    """What was read back of each disk by its name, also under the names of modes that have no disk of their own."""
+    return {**by_disk, **{mode.name: by_disk[mode.attached.name] for mode in modes if mode.attach is not None}}
+
+
+def _guests(
+    host: Host,
+    layouts: Layouts,
+    modes: Mapping[str, Sequence[Mode]],
+    start: Callable[..., AbstractContextManager[Guest]],
+    phases: Phases,
+) -> Guests | None:
+    """The guests with the disks of these modes, by name; None without modes."""
+    if not modes:
+        return None
+    alternating = any(mode.alternating for own in modes.values() for mode in own)
+    users = Counter(volume for own in modes.values() for volume in {mode.stored for mode in own})
+    boots: dict[str, Boot] = {}
+    for name, own in modes.items():
+        disks = [
+            GuestDisk(mode.name, layouts.guest(mode), mode.attach, users[mode.stored] > 1 and not alternating)
+            for mode in own
+            if mode.attach
+        ]
+        make = partial(start, disks, own[0].guest, variant=name)
+        boots[name] = partial(_started, host, own[0].settings, make, phases)
+    names = {name: [mode.name for mode in own] for name, own in modes.items()}
+    return Guests(host.name, boots, names, alternating=alternating)
+
+
+@contextmanager
+def _started(
+    host: Host, settings: Sequence[HostSetting], make: Callable[[], AbstractContextManager[Guest]], phases: Phases
+) -> Iterator[Guest]:
+    """The guest that `make` starts, while these settings are held on its host."""
+    with ExitStack() as stack:
+        stack.enter_context(holding_settings(host, settings))
+        with phases.timed("boot"):
+            guest = stack.enter_context(make())
+        _require_evidence(host, guest)
+        yield guest
+
+
+def _require_evidence(host: Host, guest: Guest) -> None:
+    """Checks that the guest's own CPU reports KVM."""
+    observed = guest.evidence.get("hypervisor", "")
+    if host.acceleration.accel == "kvm" and observed != "KVM":
+        raise GuestError(
+            f"guest on {host.name}: started under KVM, but its CPU reports {observed or 'no hypervisor'}",
+            hint="the figures would measure an emulator; see the QEMU log on the host",
+        )
