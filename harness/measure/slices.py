@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from threading import Event
 from typing import Any
 
-from harness.errors import HostError, MeasurementError
-from harness.guest.protocol import Backup, Guest
+from harness.errors import HostError
+from harness.guest.protocol import Backup
 from harness.lab.counters import CounterFiles
 from harness.lab.cycles import NO_CYCLES, CycleSeries, count_cycles
-from harness.lab.guard import run_all
 from harness.lab.md_devices import MdDevice
 from harness.lab.paths import MARK
 from harness.lab.processes import Processes
@@ -22,16 +21,15 @@ from harness.lab.sampling import Sample, parse_samples, sample
 from harness.lab.transport.base import Completed, Runner
 from harness.measure.backups import Backups, Copies
 from harness.measure.clock import Clock
-from harness.measure.fio import JobResult, Section, job_file, parse, reports_start, together
-from harness.measure.pacing import PIPES, Start, without_waits
-from harness.measure.platform import Paced, Platform, platform_of
+from harness.measure.fio import JobResult, parse, together
+from harness.measure.machines import At, Fio, Machine, SliceJob, guests_of, machines_of, read_clocks
 from harness.measure.ran_slices import RanPart, RanSlice
 from harness.measure.session import Session
 from harness.model.cell import Part
 from harness.model.job import Job
 from harness.results import RunStore
 from harness.results.journal_records import BackupCounts
-from harness.scenario.timetable import Slice, Timetable, Turn, backed_up
+from harness.scenario.timetable import Slice, Timetable, backed_up
 
 PREPARE_SECONDS = 0.8
 """The time from the command to the first slice: login, and the start of fio."""
@@ -53,78 +51,8 @@ _STOP_SECONDS = 5.0
 _OTHER_THREADS = 5
 """Threads beside those that run fio: the host's clock, its counters and its cycles, backups, and what runs beside."""
 
-_SliceJob = tuple[Slice, Part]
-"""A job and the slice in which it runs."""
-At = Callable[[Turn], Session]
-"""The session of a turn. In a calibration on the host, the turns have different disks."""
 Beside = Callable[[Timetable, float, Event], None]
 """Something that runs beside a timetable, which begins at this moment, until its end or until the event is set."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Machine:
-    """The jobs of a timetable that one fio on a machine runs, host or guest. Each runs in a slice."""
-
-    runner: Runner
-    run: Callable[..., Completed]
-    name: str
-    platform: Platform
-    fio: str
-    clock: Clock
-    late: float
-    """How long before its planned time a job is released, in seconds: it starts so much later."""
-    jobs: tuple[_SliceJob, ...]
-    sections: tuple[Section, ...]
-
-    def pacing(self, token: str, start: float) -> Paced:
-        """Its fio, with the first slice of the timetable at the moment `start`."""
-        starts = []
-        for each, part in self.jobs:
-            moments = (self.clock.uptime(start + moment - self.late) for moment in _starts(each))
-            starts += [Start(moment, part.job.numjobs) for moment in moments]
-        return self.platform.pacing(f"{token}-{self.name}", starts)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Fio:
-    """fio on one machine, for all of its slices."""
-
-    machine: _Machine
-    pacing: Paced
-    seed: int
-    store: RunStore
-    name: str
-
-    @property
-    def jobs(self) -> str:
-        machine = self.machine
-        starts = reports_start(machine.fio)
-        return job_file(
-            machine.sections, self.seed, reports_start=starts, platform=machine.platform, waits=self.pacing.waits
-        )
-
-    def run(self, *, deadline: float) -> Completed:
-        """Run it. Raises MeasurementError at once if it fails, because the other machine still runs then."""
-        done = self.pacing.run(self.machine.run, self.jobs, deadline=deadline)
-        if done.status != 0:
-            raw = self.store.path / self.save(done)
-            said = (done.stderr or done.stdout).strip()[-400:]
-            raise MeasurementError(
-                f"{self.machine.runner.name}: fio ended with status {done.status}: {said}",
-                hint=f"its output is in {raw}",
-            )
-        return done
-
-    def save(self, done: Completed) -> str:
-        """Store the output and return its path. Not during a slice, because it writes to a disk.
-
-        The output is as fio printed it, but without the line for each job that waits, so that it is JSON.
-        """
-        return self.store.save_raw(
-            f"{self.name}-{self.machine.name}.json",
-            without_waits(done.stdout),
-            command=f"{done.command} <<'JOBS'\n{self.pacing.stdin(self.jobs)}JOBS",
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,11 +87,11 @@ def run_timetable(
     prepare = PREPARE_SECONDS + PREPARE_SECONDS_PER_SLICE * len(table.slices) + startup + session.clocks.startup
     several = {part.machine for each in table.slices for part in each.parts}
     with ThreadPoolExecutor(len(several) + _OTHER_THREADS) as pool:
-        guests = _guests(session, table)
-        clocks = _clocks(guests.values(), session, pool)
+        guests = guests_of(session, table)
+        clocks = read_clocks(guests.values(), session, pool)
         # A machine with a clock that is not known well may run its slices earlier or later than planned.
         table = table.spread(max(clock.needs_apart for clock in clocks.values()))
-        machines = _machines(at, session, table, guests, clocks, prepare=prepare)
+        machines = machines_of(at, session, table, guests, clocks, prepare=prepare)
         host = machines[0]
         files = _counter_files(at, session, table)
         start = time.monotonic() + prepare
@@ -172,7 +100,7 @@ def run_timetable(
         working = [machine for machine in machines if machine.jobs]
         backups = Backups(start)
         copied = pool.submit(backups.run, _backed_up(session, table))
-        fios = {machine.name: _Fio(machine, machine.pacing(name, start), seed, store, name) for machine in working}
+        fios = {machine.name: Fio(machine, machine.pacing(name, start), seed, store, name) for machine in working}
         running = {fio: pool.submit(fio.run, deadline=deadline) for fio in fios.values()}
         times = [host.clock.uptime(moment) for moment in moments]
         sampled = pool.submit(sample, session.host.runner, files, times, deadline=deadline)
@@ -182,7 +110,7 @@ def run_timetable(
             _wait([*running.values(), sampled, counted, copied, *others], table, start, began)
     store.save_raw(f"{name}-counters.txt", sampled.result(), command=f"{' '.join(files.paths)}")
     samples = parse_samples(sampled.result(), files, session.host.runner.name, expected=len(times))
-    found: dict[_SliceJob, tuple[_Machine, JobResult, str]] = {}
+    found: dict[SliceJob, tuple[Machine, JobResult, str]] = {}
     for fio, done in running.items():
         raw = fio.save(done.result())
         results = parse(done.result().stdout, fio.machine.sections, fio.machine.runner.name)
@@ -219,101 +147,6 @@ def _reading_times(table: Timetable) -> Iterator[float]:
     yield table.seconds
 
 
-def _guests(session: Session, table: Timetable) -> dict[str, Guest | None]:
-    """The guest on each machine of the timetable; None on the host, which is the first, also if no slice runs there."""
-    found: dict[str, Guest | None] = {"host": None}
-    for each in table.slices:
-        for part in each.parts:
-            if part.machine not in found:
-                found[part.machine] = session.guest(part.arm)
-    return found
-
-
-def _clocks(guests: Iterable[Guest | None], session: Session, pool: ThreadPoolExecutor) -> dict[Runner, Clock]:
-    """The clocks of all machines, which are read at the same time."""
-    platforms = {_runner(session, guest): _platform(session, guest) for guest in guests}
-    readings = {
-        runner: pool.submit(session.clocks.read, runner, platform.clock(runner))
-        for runner, platform in platforms.items()
-    }
-    return {runner: done.result() for runner, done in readings.items()}
-
-
-def _machines(
-    at: At,
-    session: Session,
-    table: Timetable,
-    guests: Mapping[str, Guest | None],
-    clocks: Mapping[Runner, Clock],
-    *,
-    prepare: float,
-) -> list[_Machine]:
-    """Each machine has its own fio, and so has each of the jobs that run on the host at the same time."""
-    jobs: dict[str, list[_SliceJob]] = {name: [] for name in guests}
-    for each in table.slices:
-        for part in each.parts:
-            jobs[part.machine].append((each, part))
-    host = session.host
-    return [
-        _Machine(
-            runner := _runner(session, guest),
-            _on_host(at, jobs[name]) if guest is None else runner.run,
-            name,
-            _platform(session, guest),
-            host.facts["fio"] if guest is None else guest.evidence.get("fio", ""),
-            clocks[runner],
-            session.clocks.late(runner),
-            tuple(jobs[name]),
-            tuple(_sections(at, jobs[name], prepare)),
-        )
-        for name, guest in guests.items()
-    ]
-
-
-def _platform(session: Session, guest: Guest | None) -> Platform:
-    fio = session.host.spec.fio if guest is None else guest.fio
-    return platform_of(fio, windows=guest is not None and guest.windows)
-
-
-def _runner(session: Session, guest: Guest | None) -> Runner:
-    return guest.runner if guest is not None else session.host.runner
-
-
-def _on_host(at: At, jobs: Sequence[_SliceJob]) -> Callable[..., Completed]:
-    """Runs fio on the host, if all devices of these jobs are still the same."""
-    devices = list(dict.fromkeys(at(each.turn).layouts.twin(part.arm.mode).writable for each, part in jobs))
-
-    def on_host(argv: Sequence[str], *, stdin: str, deadline: float, check: bool) -> Completed:
-        return run_all(devices, argv, stdin=stdin, deadline=deadline, check=check)
-
-    return on_host
-
-
-def _sections(at: At, jobs: Sequence[_SliceJob], prepare: float) -> Iterator[Section]:
-    """The sections of fio on one machine, which starts at most `prepare` seconds after its command.
-
-    So fio creates each job up to `prepare` seconds before its start, but not before the pipe is free at which it waits.
-    """
-    released: list[float] = []
-    for number, (each, part) in enumerate(jobs, start=1):
-        released += _starts(each)
-        before = len(released) - 1 - PIPES
-        delay = max(each.start, released[before] + prepare if before >= 0 else 0.0)
-        name = f"{number}-{each.turn}-{part.job.id}".replace(":", "-")
-        yield Section(name, part.job, at(each.turn).target(part.arm), delay, _write_limit(each))
-
-
-def _write_limit(planned: Slice) -> int | None:
-    """The limit for each job of a slice: an equal part for those that write."""
-    writing = sum(part.job.writes for part in planned.parts)
-    return planned.write_limit // writing if planned.write_limit is not None and writing else planned.write_limit
-
-
-def _starts(planned: Slice) -> tuple[float, ...]:
-    """When fio's jobs of this slice start, in seconds from the start of the timetable: ramp and job."""
-    return (planned.start, planned.measured_from) if planned.job.ramp else (planned.start,)
-
-
 def _counter_files(at: At, session: Session, table: Timetable) -> CounterFiles:
     """The files with the counters of the disks, of the arrays, and of each guest that runs."""
     guests = session.guests.running if session.guests is not None else {}
@@ -347,7 +180,7 @@ def _count_cycles(session: Session, seconds: float) -> CycleSeries:
 
 
 @contextmanager
-def _stopped_at_failure(host: Runner, running: Mapping[_Fio, Future[Completed]], backups: Backups) -> Iterator[None]:
+def _stopped_at_failure(host: Runner, running: Mapping[Fio, Future[Completed]], backups: Backups) -> Iterator[None]:
     """After an error or an interrupt in the block, nothing continues on the machines."""
     try:
         yield
@@ -381,7 +214,7 @@ def _wait(futures: Sequence[Future[Any]], table: Timetable, start: float, began:
 
 def _ran(
     table: Timetable,
-    found: Mapping[_SliceJob, tuple[_Machine, JobResult, str]],
+    found: Mapping[SliceJob, tuple[Machine, JobResult, str]],
     read: _Readings,
 ) -> list[RanSlice]:
     """The slices in their order, with the counters that were read between them."""
@@ -413,7 +246,7 @@ def _ran(
     ]
 
 
-def _ran_part(planned: Slice, part: Part, found: tuple[_Machine, JobResult, str], read: _Readings) -> RanPart:
+def _ran_part(planned: Slice, part: Part, found: tuple[Machine, JobResult, str], read: _Readings) -> RanPart:
     machine, result, raw = found
     moments = read.start + planned.start, read.start + planned.measured_from
     first, begun = (
