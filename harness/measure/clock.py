@@ -10,6 +10,7 @@ from functools import partial
 from statistics import median
 
 from harness.lab.transport.base import Runner
+from harness.measure.startup import Startup
 from harness.untrusted import finite, reading
 
 GOOD_SECONDS = 0.06
@@ -17,7 +18,6 @@ GOOD_SECONDS = 0.06
 MOST_READINGS = 4
 MOST_LATE_SECONDS = 0.2
 """The longest time to wake a job up. If jobs start later than that, their fio was not ready."""
-MOST_STARTUP_SECONDS = 10.0
 DRIFT = 200e-6
 """The most by which two clocks drift apart, as a share of the time. Quartz and NTP's corrections stay below it."""
 _DEADLINE = 20.0
@@ -63,8 +63,7 @@ class Clocks:
     def __init__(self) -> None:
         self._known: dict[Runner, tuple[Clock, float]] = {}
         self._late: dict[Runner, float] = {}
-        self.startup = 0.0
-        """Seconds by which a machine's fio takes longer to start than planned."""
+        self.startup = Startup()
 
     def late(self, runner: Runner) -> float:
         """How late a job of this machine starts after its planned time, in seconds: the median of its last timetable.
@@ -82,7 +81,7 @@ class Clocks:
             return
         found = self.late(runner) + median(late)
         if found > MOST_LATE_SECONDS:
-            self.startup = min(self.startup + found, MOST_STARTUP_SECONDS)
+            self.startup.was_late(found)
         else:
             self._late[runner] = max(found, 0.0)
 

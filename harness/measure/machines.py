@@ -79,6 +79,13 @@ class Fio:
             )
         return done
 
+    def ready(self, done: Completed) -> float | None:
+        """The moment at which it could have started its first job; None if that is not known."""
+        uptime = self.pacing.ready(done)
+        # A job whose slice is not the first one of the timetable is created later.
+        delay = self.machine.sections[0].delay or 0.0
+        return self.machine.clock.moment(uptime) - delay if uptime is not None else None
+
     def save(self, done: Completed) -> str:
         """Store the output and return its path. Not during a slice, because it writes to a disk.
 

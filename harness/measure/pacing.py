@@ -8,6 +8,7 @@ their planned time. With a process for each slice, 0.43 s more pass there betwee
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -22,6 +23,8 @@ _DEADLINE = 20.0
 # of a second of /proc/uptime, then fio's job file. The script uses only what busybox has, and starts few programs:
 # in an emulated guest, each takes 10 ms. It keeps the pipes open, so that a line waits for its job if fio is late.
 # A shell handles a signal only while it waits for a program in the background. First it removes what killed runs left.
+#
+# The first job notes when it waits. After fio has succeeded, the script prints that on standard error.
 _PACE = r"""
 directory=$1; shift
 trap 'exit 143' TERM INT HUP
@@ -52,8 +55,11 @@ for start in $starts; do
     kill -0 $fio 2>/dev/null || break
     while [ $processes -gt 0 ]; do echo >&$pipe; processes=$((processes - 1)); done
 done
-wait $fio
+wait $fio || exit
+if read -r ready _ <ready; then echo "fio was ready at $ready" >&2; fi
 """
+
+_READY = re.compile(r"^fio was ready at (\d+\.\d+)$", re.MULTILINE)
 
 # It may not have started yet.
 _STOP = r"""
@@ -102,6 +108,11 @@ class Pacing:
         """Run it with `run`, which is called as `Runner.run`. Any exit status is accepted."""
         return run(self.argv, stdin=self.stdin(job_file), deadline=deadline, check=False)
 
+    def ready(self, done: Completed) -> float | None:
+        """The machine's uptime at which fio's first job waited for its start. None if it was not noted."""
+        found = _READY.search(done.stderr)
+        return float(found[1]) if found else None
+
     def stop(self, runner: Runner) -> None:
         """End it on the machine, if it runs there. Raises HostError."""
         runner.run(["sh", "-c", _STOP, "sh", self.directory], deadline=_DEADLINE, check=False)
@@ -114,7 +125,8 @@ def pipe_of(number: int) -> int:
 
 def waits(number: int) -> str:
     """fio's option for the job with this number: it waits for its start when everything else is ready."""
-    return f"exec_prerun=read go <go{pipe_of(number)}"
+    note = "" if number else "cat /proc/uptime >ready && "
+    return f"exec_prerun={note}read go <go{pipe_of(number)}"
 
 
 def without_waits(output: str) -> str:

@@ -29,6 +29,10 @@ class Paced(Protocol):
         """Run it with `run`, which is called as `Runner.run`. Any exit status is accepted."""
         ...
 
+    def ready(self, done: Completed) -> float | None:
+        """The machine's uptime at which fio's first job waited for its start. None if it was not noted."""
+        ...
+
     def stop(self, runner: Runner) -> None:
         """End it on the machine, if it runs there. Raises HostError."""
         ...

@@ -31,10 +31,6 @@ from harness.results import RunStore
 from harness.results.journal_records import BackupCounts
 from harness.scenario.timetable import Slice, Timetable, backed_up
 
-PREPARE_SECONDS = 0.8
-"""The time from the command to the first slice: login, and the start of fio."""
-PREPARE_SECONDS_PER_SLICE = 0.012
-"""fio needs longer for more jobs: 6 ms each in the embedded lab, and twice that while two of them start there."""
 _FIRST_PAUSE_SECONDS = 0.5
 """As much time before the first slice counts as a pause."""
 _BEFORE_SLICE = 0.5
@@ -83,8 +79,9 @@ def run_timetable(
     fails, HostError or GuestError if a machine is lost, and SafetyError if a device is no longer the same one. An error
     of `beside` is raised too.
     """
-    startup = max(session.platform(part.arm).startup for each in table.slices for part in each.parts)
-    prepare = PREPARE_SECONDS + PREPARE_SECONDS_PER_SLICE * len(table.slices) + startup + session.clocks.startup
+    slower = max(session.platform(part.arm).startup for each in table.slices for part in each.parts)
+    startup = session.clocks.startup
+    prepare = startup.seconds(len(table.slices)) + slower
     several = {part.machine for each in table.slices for part in each.parts}
     with ThreadPoolExecutor(len(several) + _OTHER_THREADS) as pool:
         guests = guests_of(session, table)
@@ -94,7 +91,8 @@ def run_timetable(
         machines = machines_of(at, session, table, guests, clocks, prepare=prepare)
         host = machines[0]
         files = _counter_files(at, session, table)
-        start = time.monotonic() + prepare
+        asked = time.monotonic()
+        start = asked + prepare
         moments = [start + moment for moment in _reading_times(table)]
         deadline = prepare + table.seconds * 1.5 + _GRACE_SECONDS
         working = [machine for machine in machines if machine.jobs]
@@ -117,6 +115,9 @@ def run_timetable(
         for each, result in zip(fio.machine.jobs, results, strict=True):
             found[each] = fio.machine, result, raw
     ran = _ran(table, found, _Readings(start, host.clock, samples, counted.result(), copied.result()))
+    ready = [moment for fio, done in running.items() if (moment := fio.ready(done.result())) is not None]
+    if ready:
+        startup.was_ready(max(ready) - asked - slower, len(table.slices))
     # All fio of one machine together: its clock is corrected once.
     for runner in dict.fromkeys(machine.runner for machine in working):
         names = {machine.name for machine in working if machine.runner is runner}

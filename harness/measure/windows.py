@@ -155,6 +155,10 @@ class WindowsPacing:
         numbers = sorted({each[1] for each in _DISK.finditer(job_file)})
         return run((*self.argv, *numbers), stdin=self.stdin(job_file), deadline=deadline, check=False)
 
+    def ready(self, done: Completed) -> None:  # noqa: ARG002 - a Paced
+        """It is not noted."""
+        return
+
     def stop(self, runner: Runner) -> None:
         runner.run((PROGRAM, _STOP, self.token), deadline=_DEADLINE, check=False)
 

@@ -130,10 +130,11 @@ def test_a_slice_is_created_early_and_waits_for_its_start_and_its_ramp_for_an_ow
     assert jobs.sections()[1:] == ["0-seqwrite-256k-qd2", "1-randread-4k-qd8-ramp", "1-randread-4k-qd8"]
     assert not any("stonewall" in jobs[name] for name in jobs.sections())
     assert [jobs[name]["startdelay"] for name in jobs.sections()[1:]] == ["500ms", "1500ms", "1500ms"]
-    assert [jobs[name]["exec_prerun"] for name in jobs.sections()[1:]] == [
-        f"read go <go{pipe_of(number)}" for number in range(3)
-    ]
-    assert waits(0) == "exec_prerun=read go <go3"
+    own = [f"read go <go{pipe_of(number)}" for number in range(3)]
+    # The first one notes when it waits.
+    own[0] = f"cat /proc/uptime >ready && {own[0]}"
+    assert [jobs[name]["exec_prerun"] for name in jobs.sections()[1:]] == own
+    assert [waits(number) for number in range(3)] == [f"exec_prerun={command}" for command in own]
 
 
 def test_only_a_fio_that_can_report_the_start_of_a_job_is_asked_for_it() -> None:

@@ -95,6 +95,15 @@ def test_each_job_starts_at_its_time(tmp_path: Path) -> None:
         assert planned - 0.02 <= at <= planned + LATE_BY
 
 
+def test_it_says_when_the_first_job_waited_for_its_start(tmp_path: Path) -> None:
+    asked = uptime()
+    of = pacing(tmp_path, [Start(asked + 1.5, 1), Start(asked + 1.7, 1)], f"sleep 0.5\n{STAND_IN}")
+    ready = of.ready(run(of, jobs((0.0, 1), (0.0, 1))))
+    assert ready is not None
+    assert asked + 0.45 <= ready <= asked + 0.5 + LATE_BY
+    assert of.ready(Completed(of.argv, 0, "", "")) is None
+
+
 def test_all_processes_of_a_job_start_together(tmp_path: Path) -> None:
     start = uptime() + 0.4
     of = pacing(tmp_path, [Start(start, 3), Start(start + 0.5, 1)])
