@@ -7,11 +7,13 @@ from dataclasses import dataclass
 SECONDS = 0.8
 """The time without any jobs, before it was seen: login, and the start of fio."""
 SECONDS_PER_SLICE = 0.012
-"""fio needs longer for more jobs: 6 ms each in the embedded lab, and twice that while two of them start there."""
+"""The most that fio needs longer for each job, as seen on a slow machine, twice: two of them start there."""
 LEAST_SECONDS = 0.7
 """The host's counters must be read before the first slice, by a program that needs this time to start."""
-_MARGIN = 1.6
-"""A machine may be slower the next time."""
+MARGIN = 1.6
+"""A machine may be slower the next time. In the embedded lab, fio was ready after 0.3 to 0.65 s, with 12 to 140 jobs."""
+_GROWTH = 0.004
+"""Seconds for each slice more than were seen."""
 MOST_LATE_SECONDS = 10.0
 
 
@@ -21,23 +23,24 @@ class Startup:
 
     late: float = 0.0
     """By how much slices started late, because fio was not ready."""
-    share: float | None = None
-    """The longest time until fio was ready, as a share of the usual one; None before it was seen."""
+    seen: float | None = None
+    """The longest time until fio was ready."""
+    slices: int = 0
+    """The most slices of a timetable for which that was seen."""
 
     def seconds(self, slices: int) -> float:
         """The time to plan for a timetable with so many slices."""
-        share = 1.0 if self.share is None else min(_MARGIN * self.share, 1.0)
-        return max(_usual(slices) * share, LEAST_SECONDS) + self.late
+        usual = SECONDS + SECONDS_PER_SLICE * slices
+        if self.seen is not None:
+            usual = min(MARGIN * self.seen + _GROWTH * max(slices - self.slices, 0), usual)
+        return max(usual, LEAST_SECONDS) + self.late
 
     def was_ready(self, seconds: float, slices: int) -> None:
         """Note that fio was ready after this time, for a timetable with so many slices."""
-        self.share = max(seconds / _usual(slices), self.share or 0.0)
+        self.seen = max(seconds, self.seen or 0.0)
+        self.slices = max(slices, self.slices)
 
     def was_late(self, seconds: float) -> None:
         """Note that slices started so late."""
         self.late = min(self.late + seconds, MOST_LATE_SECONDS)
-        self.share = None
-
-
-def _usual(slices: int) -> float:
-    return SECONDS + SECONDS_PER_SLICE * slices
+        self.seen = None

@@ -4,25 +4,39 @@ from __future__ import annotations
 
 import pytest
 
-from harness.measure.startup import LEAST_SECONDS, MOST_LATE_SECONDS, SECONDS, SECONDS_PER_SLICE, Startup
+from harness.measure.startup import (
+    LEAST_SECONDS,
+    MARGIN,
+    MOST_LATE_SECONDS,
+    SECONDS,
+    SECONDS_PER_SLICE,
+    Startup,
+)
+
+USUAL = SECONDS + 100 * SECONDS_PER_SLICE
 
 
-def test_more_jobs_need_more_time_and_what_was_seen_needs_less() -> None:
+def test_the_time_follows_from_the_longest_one_that_was_seen() -> None:
     startup = Startup()
-    assert startup.seconds(100) == SECONDS + 100 * SECONDS_PER_SLICE
-    startup.was_ready(1.0, 100)
-    assert startup.seconds(100) == pytest.approx(1.6)
-    assert startup.seconds(1) == LEAST_SECONDS
-    startup.was_ready(0.5, 100)  # The longest time counts.
-    assert startup.seconds(100) == pytest.approx(1.6)
+    assert startup.seconds(100) == USUAL
+    startup.was_ready(0.6, 100)
+    startup.was_ready(0.5, 50)
+    assert startup.seconds(100) == startup.seconds(10) == pytest.approx(MARGIN * 0.6)
+    assert MARGIN * 0.6 < startup.seconds(150) < SECONDS + 150 * SECONDS_PER_SLICE
     startup.was_ready(1.9, 100)
-    assert startup.seconds(100) == SECONDS + 100 * SECONDS_PER_SLICE
+    assert startup.seconds(100) == USUAL
+
+
+def test_the_counters_of_the_first_slice_can_always_be_read() -> None:
+    startup = Startup()
+    startup.was_ready(0.1, 100)
+    assert startup.seconds(100) == LEAST_SECONDS
 
 
 def test_after_a_late_start_the_usual_time_and_more_is_planned() -> None:
     startup = Startup()
-    startup.was_ready(1.0, 100)
+    startup.was_ready(0.6, 100)
     startup.was_late(0.5)
-    assert startup.seconds(100) == SECONDS + 100 * SECONDS_PER_SLICE + 0.5
+    assert startup.seconds(100) == USUAL + 0.5
     startup.was_late(100.0)
     assert startup.late == MOST_LATE_SECONDS
