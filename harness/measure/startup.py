@@ -11,7 +11,7 @@ SECONDS_PER_SLICE = 0.012
 LEAST_SECONDS = 0.7
 """The host's counters must be read before the first slice, by a program that needs this time to start."""
 MARGIN = 1.6
-"""A machine may be slower the next time. In the embedded lab, fio was ready after 0.3 to 0.65 s, with 12 to 140 jobs."""
+"""A machine may be slower the next time. In the embedded lab, fio was ready after 0.3 to 0.65 s."""
 _GROWTH = 0.004
 """Seconds for each slice more than were seen."""
 MOST_LATE_SECONDS = 10.0
