@@ -33,7 +33,7 @@ direct=1
 invalidate=1
 runtime=1000ms
 startdelay=500ms
-exec_prerun=read go <go3
+exec_prerun=cat /proc/uptime >ready && read go <go3
 
 [my-database-reader-and-1+1]
 ioengine=libaio
@@ -48,7 +48,7 @@ direct=1
 invalidate=1
 runtime=1000ms
 startdelay=500ms
-exec_prerun=read go <go3
+exec_prerun=cat /proc/uptime >ready && read go <go3
 
 [my-database-backup]
 new_group
