@@ -15,6 +15,7 @@ from harness.model.budget import Budget
 from harness.model.profile import profile_of
 from harness.model.wear import OPTION, MaxWrites
 from harness.results import Journal, Measurement, Run, RunStore
+from harness.results.facts import comparable_fact
 from harness.results.planned import Planned, PlannedGroup
 from harness.run_id import RunId
 from harness.scenario.plan import FIO_SHARE
@@ -89,9 +90,9 @@ class Earlier:
             before, after = stored.get(key), now[key]
             if key == "asked":
                 before, after = _of_both(before, after)
-            if before != after:
+            if changes := "; ".join(_differences(before, after)):
                 raise ConfigError(
-                    f"the run cannot be resumed: its {what} changed: {'; '.join(_differences(before, after))}",
+                    f"the run cannot be resumed: its {what} changed: {changes}",
                     hint="start a new run, without --resume",
                 )
 
@@ -223,7 +224,7 @@ def _differences(before: JsonValue, after: JsonValue, key: str = "") -> Iterator
     if isinstance(before, dict) and isinstance(after, dict):
         for name in sorted(before.keys() | after.keys()):
             yield from _differences(before.get(name), after.get(name), f"{key}.{name}".lstrip("."))
-    elif before != after:
+    elif comparable_fact(key, before) != comparable_fact(key, after):
         yield f"{key} was {_words(before)}, is {_words(after)}".lstrip()
 
 

@@ -12,8 +12,8 @@ from harness.results.cells import CellRecord
 from harness.results.compare_effects import effect_of
 from harness.results.compare_matching import CellPair
 from harness.results.compare_records import Difference, Effect
+from harness.results.facts import comparable_fact
 from harness.results.records import FIO_FILES, PLAN, Run
-from harness.units import format_size
 
 _CHANGES_EACH_TIME = frozenset({"acceleration.why", "cycles.why", "guest.boot_seconds"})
 """Facts that differ between any two runs, or that only explain another fact."""
@@ -93,12 +93,7 @@ def _of_run(run: Run) -> dict[str, JsonValue]:
         "lab.why": lab.why,
     }
     subjects = {name: value for name, value in run.provenance.items() if name not in _NO_SETTINGS}
-    return facts | {key: _rounded(key, value) for key, value in _flat(subjects) if not _is_left_out(key)}
-
-
-def _rounded(key: str, value: JsonValue) -> JsonValue:
-    """The same machine has some KiB more or less of memory after each boot."""
-    return format_size(int(value)) if key.endswith("_bytes") and isinstance(value, str) and value.isdecimal() else value
+    return facts | {key: comparable_fact(key, value) for key, value in _flat(subjects) if not _is_left_out(key)}
 
 
 def _is_left_out(key: str) -> bool:

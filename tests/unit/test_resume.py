@@ -152,6 +152,12 @@ def test_another_kernel_is_refused_by_name_with_both_values() -> None:
     assert caught.value.hint == "start a new run, without --resume"
 
 
+def test_the_same_host_has_a_little_more_or_less_memory_after_each_boot() -> None:
+    ran({"host": {"memory_bytes": "5163577344"}}).require_same({"host": {"memory_bytes": "5163569152"}})
+    with pytest.raises(ConfigError, match=r"memory_bytes was 5163577344, is 9163569152\n"):
+        ran({"host": {"memory_bytes": "5163577344"}}).require_same({"host": {"memory_bytes": "9163569152"}})
+
+
 SPEC = CampaignSpec(
     run_id=RUN_ID,
     host=HostSpec("lab1", "local", None, (DiskById("optane", "/dev/disk/by-id/a", "A", destroy=True),)),
