@@ -42,7 +42,8 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class BlockStarted:
-    """A block of a round begins. `what` names it, and `left_s` is the estimate until the whole campaign ends."""
+    """A block of a round begins. `what` names it. `left_s` estimates the time until every group has its fewest
+    rounds, in seconds. It is 0 if only further rounds may follow."""
 
     group: str
     round: int

@@ -92,10 +92,11 @@ class Progress:
                 self._write_permanent(text)
             case BlockStarted(group, number, rounds, block, left):
                 # The estimate is good to tens of seconds; more digits would only flicker.
-                about = format_duration(max(round(left, -1), 10))
-                # Jobs that are measured again have rounds beyond those of the plan.
+                about = f"about {format_duration(max(round(left, -1), 10))} left"
+                # Open cells, and jobs that are measured again, have rounds beyond the fewest.
                 of = f" of {rounds}" if number <= rounds else ""
-                self._write_temporary(f"{group}, round {number}{of}, {block}; about {about} left")
+                still = about if of or left > 0 else "the number of further rounds is not known"
+                self._write_temporary(f"{group}, round {number}{of}, {block}; {still}")
 
     @property
     def _rewrites(self) -> bool:

@@ -13,7 +13,7 @@ from harness.measure.phases import Phases
 from harness.measure.prepare import NothingToCompare, require_guest
 from harness.measure.provenance import fio_texts
 from harness.measure.recorder import Recorder
-from harness.measure.resume import Earlier, evaluation, planned, requested
+from harness.measure.resume import Earlier, evaluation, requested
 from harness.measure.rounds import Rounds
 from harness.measure.series import GroupSeries
 from harness.measure.spec import CampaignSpec
@@ -52,7 +52,7 @@ class Campaign:
             spec, self._recorder, self._rounds, measurer, phases=phases, earlier=self._earlier, limit=self._limit
         )
         self._recorder.describe({"asked": requested(spec), "evaluation": evaluation(spec), **fio_texts(spec)})
-        self._recorder.describe(planned(spec).as_provenance())
+        self._recorder.describe(spec.planned.as_provenance())
         self._broken: Exception | None = None
         self._failed: dict[str, Exception] = {}
         """The failure of each scenario that concerns only this scenario."""

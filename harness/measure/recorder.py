@@ -47,7 +47,6 @@ from harness.results import (
 )
 from harness.results.records import CarryOverRecord, DiskWrites
 from harness.results.search_records import SearchRecord
-from harness.scenario.plan import FIO_SHARE
 
 NOT_EXAMINED = "the host was not examined"
 WRITING_SHARE = 0.02
@@ -59,6 +58,7 @@ class Recorder:
 
     def __init__(self, spec: CampaignSpec, store: RunStore, phases: Phases, earlier: Journal) -> None:
         self._spec = spec
+        self._planned = spec.planned
         self._store = store
         self._phases = phases
         self._earlier = earlier
@@ -96,9 +96,10 @@ class Recorder:
         return self._fio_seconds
 
     def seconds_left(self) -> float:
-        """An estimate of the time until everything is measured."""
-        planned = sum(plan.fio_seconds for plan in self._spec.plans)
-        return max(planned - self._fio_seconds, 0.0) / FIO_SHARE
+        """An estimate of the time until everything has its fewest rounds."""
+        spent = {group: sum(each.wall for each in several) for group, several in self._measurements.items()}
+        ended = [group.id for group in self._groups.values() if group.stopped is not None]
+        return self._planned.seconds_left(spent, ended)
 
     @property
     def family(self) -> int:

@@ -16,9 +16,7 @@ from harness.model.profile import profile_of
 from harness.model.wear import OPTION, MaxWrites
 from harness.results import Journal, Measurement, Run, RunStore
 from harness.results.facts import comparable_fact
-from harness.results.planned import Planned, PlannedGroup
 from harness.run_id import RunId
-from harness.scenario.plan import FIO_SHARE
 from harness.scenario.scenario import Decomposition, Search
 
 _SAME = {"host": "host", "images": "images", "acceleration": "acceleration", "asked": "scenario or lab file"}
@@ -112,17 +110,6 @@ def requested(spec: CampaignSpec) -> dict[str, JsonValue]:
         found |= {f"{name}.mode.{mode.name}": mode_record(mode) for mode in scenario.modes}
         found |= {f"{name}.file.{file.path}": f"sha256 {file.sha256}" for file in scenario.fio_files}
     return found
-
-
-def planned(spec: CampaignSpec) -> Planned:
-    """What the campaign measures at least, for those who follow the run."""
-    groups = [
-        PlannedGroup(group.id, len(group.cells), plan.rounds, plan.most_rounds)
-        for plan in spec.plans
-        for group in plan.groups
-    ]
-    fio_seconds = sum(plan.fio_seconds for plan in spec.plans)
-    return Planned(tuple(groups), fio_seconds, fio_seconds / FIO_SHARE)
 
 
 @dataclass(frozen=True, slots=True)

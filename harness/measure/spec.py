@@ -9,9 +9,10 @@ from harness.lab.inventory import HostSpec
 from harness.model.budget import Budget, LabKind
 from harness.model.cell import Cell
 from harness.results.assemble import Check, no_check
+from harness.results.planned import Planned, PlannedGroup
 from harness.run_id import RunId
 from harness.scenario.budgets import budgets_for
-from harness.scenario.plan import Plan
+from harness.scenario.plan import FIO_SHARE, Plan
 from harness.scenario.scenario import Scenario
 
 
@@ -39,6 +40,17 @@ class CampaignSpec:
     def disks(self) -> frozenset[str]:
         """The names of all disks that the plans measure on."""
         return frozenset(disk for plan in self.plans for disk in plan.disks)
+
+    @property
+    def planned(self) -> Planned:
+        """What the campaign measures at least, for those who follow the run."""
+        groups = [
+            PlannedGroup(group.id, len(group.cells), plan.rounds, plan.most_rounds, plan.rounds * group.round_seconds)
+            for plan in self.plans
+            for group in plan.groups
+        ]
+        fio_seconds = sum(plan.fio_seconds for plan in self.plans)
+        return Planned(tuple(groups), fio_seconds, fio_seconds / FIO_SHARE)
 
     def budgets(self, cell: Cell, lab_kind: LabKind) -> dict[str, Budget]:
         """The budgets of the cell in such a lab, by their keys."""

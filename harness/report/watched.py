@@ -58,7 +58,7 @@ def watched(run: Run, journal: Journal, now: float) -> Watched:
         rounds=sum(map(len, whole.values())),
         groups=sum(map(bool, whole.values())),
         planned_groups=len(plan.groups) if plan else None,
-        left_s=_left(journal, plan) if run.run.status == "running" else 0.0,
+        left_s=_left(run, journal, plan) if run.run.status == "running" else 0.0,
         silent_s=None if last is None else max(now - last, 0.0),
         cells={str(each): outcomes.count(each) for each in Outcome if each in outcomes},
         verdicts=tuple(map(_verdict, _newest(guests, journal))),
@@ -106,12 +106,14 @@ def _current(journal: Journal, plan: Planned | None, whole: dict[str, set[int]])
     return f"{begun.group}, round {number}{of}: {len(slices)} of {begun.measurements} slices{newest}"
 
 
-def _left(journal: Journal, plan: Planned | None) -> float | None:
-    """The plan's time, less the part of its fio time that has passed."""
+def _left(run: Run, journal: Journal, plan: Planned | None) -> float | None:
+    """The time until every group has its fewest rounds."""
     if plan is None or plan.fio_s <= 0:
         return None
-    spent = sum(each.seconds for each in journal.measurements)
-    return max(plan.seconds * (1 - spent / plan.fio_s), 0.0)
+    spent: dict[str, float] = {}
+    for each in journal.measurements:
+        spent[each.group] = spent.get(each.group, 0.0) + each.wall
+    return plan.seconds_left(spent, [group.id for group in run.groups if group.stopped is not None])
 
 
 def _newest(cells: list[CellView], journal: Journal) -> list[CellRecord]:

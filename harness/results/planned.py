@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
@@ -15,7 +16,10 @@ from harness.results.records import PLAN, Run
 
 @dataclass(frozen=True, slots=True)
 class PlannedGroup:
-    """A group of cells, and the smallest and largest number of its rounds."""
+    """A group of cells, and the smallest and largest number of its rounds. `fio_s`: seconds of fio in the fewest.
+
+    It is 0 in runs of older versions.
+    """
 
     __pydantic_config__ = _STRICT
 
@@ -23,11 +27,15 @@ class PlannedGroup:
     cells: int
     rounds: int
     most_rounds: int
+    fio_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """All groups in the order of measuring. `fio_s`: seconds of fio in their fewest rounds; `seconds`: of all work."""
+    """All groups in the order of measuring.
+
+    `fio_s`: seconds of fio in their fewest rounds and in usual searches; `seconds`: of all work.
+    """
 
     __pydantic_config__ = _STRICT
 
@@ -42,6 +50,17 @@ class Planned:
             return _planned().validate_json(json.dumps(run.provenance.get(PLAN)))
         except ValidationError:
             return None
+
+    def seconds_left(self, spent: Mapping[str, float], ended: Collection[str] = ()) -> float:
+        """An estimate of the time until every group has its fewest rounds. 0 if only further rounds may follow.
+
+        `spent`: seconds of fio so far, by the id of the group or search. `ended`: the ids of those that need no more.
+        A group that has more than its fewest rounds does not shorten the time of the others.
+        """
+        known = {each.id: each.fio_s for each in self.groups if each.fio_s}
+        left = sum(max(fio_s - spent.get(name, 0.0), 0.0) for name, fio_s in known.items() if name not in ended)
+        others = self.fio_s - sum(known.values()) - sum(fio_s for name, fio_s in spent.items() if name not in known)
+        return self.seconds * (left + max(others, 0.0)) / self.fio_s if self.fio_s > 0 else 0.0
 
     def as_provenance(self) -> dict[str, JsonValue]:
         """The plan under its key in `provenance`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
 import pytest
@@ -150,6 +150,11 @@ def test_in_a_log_every_step_is_told(log: Output) -> None:
     assert log.text.splitlines() == [
         line for number in range(3) for line in (f"  step {number} ... (about 1 min 30 s)", f"  step {number}: 500 ms")
     ]
+
+
+def test_no_time_is_told_if_only_further_rounds_may_follow(log: Output) -> None:
+    log.events(replace(started(1, 0), round=4))
+    assert log.text.endswith("round 4, block 1 of 8: randread-4k-qd1; the number of further rounds is not known\n")
 
 
 @pytest.mark.parametrize(("left_s", "said"), [(0, "10 s"), (14, "10 s"), (27, "30 s"), (3599, "1 h 0 min")])
