@@ -25,11 +25,10 @@ from harness.guest.proxmox.machine import VirtualMachine
 from harness.lab.transport import agent as transport
 from harness.lab.transport.agent import AgentRunner, AgentSilent, Ended
 from harness.measure.clock import Clocks
-from harness.waiting import wait_until
 from pve_double.executor import guest, sockets
 from tests.unit.guest_agents import AGENTS, INSTALLED, stand_in
+from tests.unit.processes import ends
 from tests.unit.proxmox_nodes import double
-from tests.unit.transport_servers import gone
 
 NAME = "VM shop on node1"
 WAYS = ("libvirt", "proxmox")
@@ -139,7 +138,7 @@ def test_a_command_that_passes_its_deadline_is_ended_with_its_children(runner: A
     script = f"sleep 100 & echo $! >{tmp_path}/pid; setsid sh -c 'sleep 100' & wait"
     with pytest.raises(HostError, match=r"was not done after 300 ms; it was ended there"):
         runner.run(["sh", "-c", script], deadline=0.3)
-    assert wait_until(lambda: gone(int((tmp_path / "pid").read_text())), deadline=5, every=0.05)
+    assert ends(int((tmp_path / "pid").read_text()))
 
 
 def test_a_file_is_copied_in_pieces(runner: AgentRunner, tmp_path: Path) -> None:

@@ -55,6 +55,7 @@ from tests.unit import paced_fio
 from tests.unit.granted import granted
 from tests.unit.loop_disks import loop, require, sparse
 from tests.unit.paced_fio import Mistakes
+from tests.unit.processes import ends
 from tests.unit.runs import RUN_ID
 
 MIB = 1024**2
@@ -500,16 +501,9 @@ def test_a_fio_that_fails_on_one_machine_ends_everything_at_once(ran: Ran, progr
     assert time.monotonic() - started < 15
     assert ran.store.read_journal().measurements == ()
     assert list(ran.pipes.iterdir()) == []
-    assert not running(int((tmp_path / "perf").read_text()))
+    assert ends(int((tmp_path / "perf").read_text()))
     # What fio printed is there to look at.
     assert (ran.store.path / "raw" / "g-round4-guest.json").exists()
-
-
-def running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def test_a_device_that_is_gone_is_an_error_and_ends_everything_at_once(ran: Ran) -> None:

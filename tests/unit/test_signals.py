@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.processes import has_ended
 from tests.unit.test_plugin import FINE, Play, play, run, warm
-from tests.unit.transport_servers import gone
 
 pytest_plugins = ["pytester"]
 __all__ = ["play", "run", "warm"]
@@ -62,7 +62,7 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
 def taken_down(directory: Path) -> bool:
     stored = json.loads((directory / "reports" / "latest" / "results.json").read_text())
     run_ended = (directory / "taken-down").exists() and stored["run"]["status"] == "interrupted"
-    return run_ended and gone(int((directory / "measuring").read_text()))
+    return run_ended and has_ended(int((directory / "measuring").read_text()))
 
 
 @NOT_IGNORED
@@ -103,7 +103,7 @@ def test_a_second_hangup_does_not_interrupt_the_clean_up(waiting: Path) -> None:
     with subprocess.Popen(command(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         wait_for((waiting / "measuring").exists, "it does not measure")
         process.send_signal(signal.SIGHUP)
-        wait_for(lambda: gone(int((waiting / "measuring").read_text())), "the command goes on")
+        wait_for(lambda: has_ended(int((waiting / "measuring").read_text())), "the command goes on")
         process.send_signal(signal.SIGHUP)
         output, _ = process.communicate(timeout=60)
     assert process.returncode == pytest.ExitCode.INTERRUPTED, output

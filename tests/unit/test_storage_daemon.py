@@ -26,6 +26,7 @@ from harness.model.attach import Attach
 from harness.results.configuration import configuration_check
 from harness.run_id import RunId
 from tests.unit.granted import granted
+from tests.unit.processes import ends
 
 RUN = RunId("20260101-000000-abcd")
 SERVED = Attach("virtio-blk", server="storage-daemon")
@@ -94,7 +95,7 @@ def test_a_daemon_is_recorded_and_ended_with_its_socket(disk: GuestDisk, tmp_pat
         thing = entry.parsed(HOST_THINGS)
         assert isinstance(thing, DaemonProcess)
         assert thing.directory == daemon.directory
-    assert not Path(f"/proc/{pid}/cmdline").exists() or not Path(f"/proc/{pid}/cmdline").read_bytes()
+    assert ends(pid)
     assert not Path(daemon.directory).exists()
     assert read_log(LocalRunner(), str(tmp_path / "created")) == []
     assert thing.remove(LocalRunner()).outcome == "absent"

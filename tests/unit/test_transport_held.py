@@ -17,7 +17,8 @@ from harness.lab.transport.base import HoldingRunner
 from harness.lab.transport.held import MOST_LINE_BYTES, MOST_LINES
 from harness.lab.transport.local import LocalRunner
 from harness.lab.transport.ssh import SshRunner
-from tests.unit.transport_servers import Server, dropbear, gone, sshd
+from tests.unit.processes import ends, has_ended
+from tests.unit.transport_servers import Server, dropbear, sshd
 
 # Prints its process number, then every line that it reads; it ends with its standard input.
 ECHO = ("sh", "-c", 'echo $$; while read -r line; do echo "$line"; done')
@@ -56,16 +57,16 @@ def test_a_held_command_answers_and_ends_with_the_block(runner: HoldingRunner) -
         assert held.wait(lambda lines: lines[-1] == "two", SOON)
         assert held.lines == (str(pid), "one", "two")
         assert held.alive
-        assert not gone(pid)
+        assert not has_ended(pid)
         assert runner.run(["echo", "beside it"], deadline=SOON).stdout == "beside it\n"
-    wait_until("the command ends", lambda: gone(pid))
+    wait_until("the command ends", lambda: has_ended(pid))
     assert not held.alive
 
 
 def test_a_held_command_also_ends_after_a_failure(runner: HoldingRunner) -> None:
     with pytest.raises(ZeroDivisionError), runner.hold(ECHO, what="the echo", deadline=SOON) as held:
         raise ZeroDivisionError
-    wait_until("the command ends", lambda: gone(int(held.lines[0])))
+    wait_until("the command ends", lambda: has_ended(int(held.lines[0])))
 
 
 def test_the_end_of_the_command_is_noticed_and_nothing_more_is_sent(runner: HoldingRunner) -> None:
@@ -86,7 +87,7 @@ def test_a_command_that_prints_nothing_is_an_error_and_is_ended(runner: HoldingR
         runner.hold(silent, what="the echo", deadline=0.5),
     ):
         pass
-    wait_until("the command ends", lambda: gone(int((tmp_path / "pid").read_text())))
+    wait_until("the command ends", lambda: has_ended(int((tmp_path / "pid").read_text())))
 
 
 def test_a_command_that_ends_without_output_is_an_error(runner: HoldingRunner) -> None:
@@ -116,7 +117,7 @@ def test_a_process_here_that_outlives_its_input_is_killed(monkeypatch: pytest.Mo
     monkeypatch.setattr(held_module, "GRACE_SECONDS", 0.2)
     with LocalRunner().hold(("sh", "-c", "echo $$; exec sleep 60"), what="it", deadline=SOON) as held:
         pid = int(held.lines[0])
-    assert gone(pid)
+    assert ends(pid)
 
 
 def test_a_missing_program_here_says_what_to_install() -> None:
@@ -133,7 +134,7 @@ def test_it_ends_with_its_connection(server: Server) -> None:
     with far.hold(ECHO, what="the echo", deadline=SOON) as held:
         os.kill(connection, signal.SIGKILL)
         wait_until("the end is noticed", lambda: not held.alive)
-        wait_until("the command ends", lambda: gone(int(held.lines[0])))
+        wait_until("the command ends", lambda: has_ended(int(held.lines[0])))
     with (
         pytest.raises(HostError, match="connection to host lab was lost while running `the echo`"),
         far.hold(ECHO, what="the echo", deadline=SOON),

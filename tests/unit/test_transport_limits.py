@@ -14,7 +14,8 @@ from harness.errors import HostError
 from harness.lab.transport.base import STDERR_BYTES, STDOUT_BYTES, Runner
 from harness.lab.transport.local import LocalRunner
 from harness.lab.transport.ssh import SshRunner
-from tests.unit.transport_servers import dropbear, gone, sshd
+from tests.unit.processes import has_ended
+from tests.unit.transport_servers import dropbear, sshd
 
 MIB = 1 << 20
 # What is kept, what is in flight (a window of SSH), and a copy of each while it is handed on.
@@ -52,7 +53,7 @@ def script(tmp_path: Path, text: str) -> list[str]:
 
 
 def ended(tmp_path: Path) -> bool:
-    return gone(int((tmp_path / "pid").read_text()))
+    return has_ended(int((tmp_path / "pid").read_text()))
 
 
 @pytest.mark.usefixtures("peak_memory")

@@ -10,7 +10,8 @@ import pytest
 
 from harness.errors import HostError
 from harness.lab.transport.local import LocalRunner
-from tests.unit.transport_servers import gone, small_filesystem
+from tests.unit.processes import ends
+from tests.unit.transport_servers import small_filesystem
 
 RUNNER = LocalRunner()
 
@@ -69,14 +70,14 @@ def test_the_deadline_ends_the_whole_group(tmp_path: Path) -> None:
     with pytest.raises(HostError, match=r"was not done after 500 ms; it was ended"):
         RUNNER.run(["sh", "-c", script], deadline=0.5)
     assert time.monotonic() - start < 5
-    assert all(gone(int((tmp_path / name).read_text())) for name in ("child", "parent"))
+    assert all(ends(int((tmp_path / name).read_text())) for name in ("child", "parent"))
 
 
 def test_the_deadline_ends_a_command_that_ignores_sigterm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harness.lab.transport.local.GRACE_SECONDS", 0.3)
     with pytest.raises(HostError, match="it was ended"):
         RUNNER.run(["sh", "-c", f"trap '' TERM; echo $$ >{tmp_path}/pid; while :; do sleep 0.1; done"], deadline=0.3)
-    assert gone(int((tmp_path / "pid").read_text()))
+    assert ends(int((tmp_path / "pid").read_text()))
 
 
 def test_put_replaces_the_target_and_leaves_nothing_else(tmp_path: Path) -> None:

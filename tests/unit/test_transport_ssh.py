@@ -14,7 +14,8 @@ import pytest
 from harness.errors import HostError
 from harness.lab.transport import ssh as ssh_module
 from harness.lab.transport.ssh import SshRunner
-from tests.unit.transport_servers import Server, dropbear, gone, sshd
+from tests.unit.processes import ends
+from tests.unit.transport_servers import Server, dropbear, sshd
 
 
 @pytest.fixture(scope="module", params=[sshd, dropbear], ids=["sshd", "dropbear"])
@@ -102,15 +103,15 @@ def test_the_deadline_ends_the_far_process_and_its_children_in_other_sessions(fa
     with pytest.raises(HostError, match=r"host lab: `sh -c .*` was not done after 1 s; it was ended there"):
         far.run(["sh", "-c", script], deadline=1)
     assert time.monotonic() - start < 10
-    assert gone(int((tmp_path / "command").read_text()))
-    assert gone(int((tmp_path / "job").read_text()))
+    assert ends(int((tmp_path / "command").read_text()))
+    assert ends(int((tmp_path / "job").read_text()))
     assert far.run(["echo", "next"], deadline=10).stdout == "next\n"
 
 
 def test_the_deadline_ends_a_command_that_ignores_sigterm(far: SshRunner, tmp_path: Path) -> None:
     with pytest.raises(HostError, match="it was ended there"):
         far.run(["sh", "-c", f"trap '' TERM; echo $$ >{tmp_path}/pid; while :; do sleep 0.1; done"], deadline=1)
-    assert gone(int((tmp_path / "pid").read_text()))
+    assert ends(int((tmp_path / "pid").read_text()))
 
 
 def test_an_interrupted_run_leaves_nothing_running(far: SshRunner, tmp_path: Path) -> None:
@@ -123,7 +124,7 @@ def test_an_interrupted_run_leaves_nothing_running(far: SshRunner, tmp_path: Pat
     with pytest.raises(KeyboardInterrupt):
         far.run(["sh", "-c", f"echo $$ >{tmp_path}/pid; exec sleep 60"], deadline=30)
     interrupter.join()
-    assert gone(int((tmp_path / "pid").read_text()))
+    assert ends(int((tmp_path / "pid").read_text()))
 
 
 def test_two_threads_share_a_connection(far: SshRunner) -> None:

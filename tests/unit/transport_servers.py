@@ -173,14 +173,6 @@ def small_filesystem(directory: Path) -> Iterator[None]:
         subprocess.run(["umount", str(directory)], check=True)
 
 
-def gone(pid: int) -> bool:
-    """Whether the process has ended, reaped or not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
-
-
 @contextlib.contextmanager
 def _serving(argv: list[str], log: Path, port: int) -> Iterator[None]:
     with log.open("wb") as output:
