@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from harness.doctor.findings import Finding, Level, Setting, not_available
 from harness.doctor.probe import HostState
+from harness.lab.counters import CLOCK
 
 _CPU = "/sys/devices/system/cpu"
 IDLE_LIMIT_US = 20
@@ -110,7 +111,7 @@ def clocksource(state: HostState) -> Iterator[Finding]:
     why = (
         "fio reads the clock twice for each I/O; a clock that is not a CPU register costs about a microsecond each time"
     )
-    now = state.text("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+    now = state.text(CLOCK)
     if not now:
         yield not_available(check, why)
     elif now in ("tsc", "kvm-clock") or now.startswith("hyperv_clocksource_tsc"):

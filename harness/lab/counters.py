@@ -13,9 +13,11 @@ from harness.untrusted import finite, reading
 
 _SECTOR = 512  # the unit of /sys/block/*/stat, independent of the device's sectors
 
-LINES = r" *[0-9]|cpu|ctxt |voluntary_ctxt_switches|nonvoluntary_ctxt_switches|md| *\["
-"""How needed lines begin, as a pattern of perl. Counters of a device, a process or a thread are a line of numbers. The
-last two are of arrays in /proc/mdstat: the line with its name, and the one with its progress."""
+LINES = r" *[0-9]|cpu|ctxt |voluntary_ctxt_switches|nonvoluntary_ctxt_switches|md| *\[|[a-z_-]+$"
+"""How needed lines begin, as a pattern of perl. Counters of a device, a process or a thread are a line of numbers. Two
+are of arrays in /proc/mdstat: the line with its name, and the one with its progress. The last is a clock source."""
+CLOCK = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
+"""The file with the clock source that the kernel uses. The kernel changes it if it finds that it is not exact."""
 _KIB = 1024
 
 
@@ -57,6 +59,8 @@ class HostCounters:
     """The CPU seconds of each of the kernel's threads, by process id. Without those that ended."""
     others: Mapping[str, GuestCounters] = field(default_factory=dict)
     """Of further guests, by variant."""
+    clock: str | None = None
+    """The clock source of the host's kernel: `tsc`, `hpet`, ..."""
 
     def of_guest(self, variant: str) -> GuestCounters:
         """The counters of the guest of this variant; those of the first guest if there is only one."""
@@ -86,7 +90,7 @@ class CounterFiles:
         what a recovery does between the two readings is not in both."""
         arrays = (MDSTAT, *map(_limit, self.arrays)) if self.arrays else ()
         guests = (file for vm in (self.vm, *self.others.values()) if vm is not None for file in vm.files)
-        return (*map(_stat, self.disks), *arrays, "/proc/stat", "/proc/uptime", *guests, *map(_task, self.tasks))
+        return (*map(_stat, self.disks), *arrays, "/proc/stat", "/proc/uptime", CLOCK, *guests, *map(_task, self.tasks))
 
     def parse(self, printed: Iterable[str], name: str) -> HostCounters:
         """The counters in lines `PATH:LINE`, for each line of the files that matches LINES. `name` is the host's.
@@ -118,6 +122,7 @@ class CounterFiles:
                 others={
                     variant: GuestCounters(vm.counts(lines), vm.exits(lines)) for variant, vm in self.others.items()
                 },
+                clock=lines[CLOCK][0] if CLOCK in lines else None,
             )
 
 

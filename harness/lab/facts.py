@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from harness.errors import HostError
+from harness.lab.counters import CLOCK
 from harness.lab.transport.base import Runner
 from harness.model.layout import every_requirement
 from harness.model.requirement import Module, Tools
 from harness.packages import install_command
 
 # One line "key=value" each; a command that is missing leaves its value empty.
-# $1: the programs to look for, $2: the kernel modules, $3: the program fio.
+# $1: the programs to look for, $2: the kernel modules, $3: the program fio, $4: the file of the clock source.
 _SCRIPT = r"""
 export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin:/opt/MegaRAID/storcli:/opt/MegaRAID/perccli"
 say() { printf '%s=%s\n' "$1" "$2"; }
@@ -27,6 +28,7 @@ say cpus "$(grep -c ^processor /proc/cpuinfo)"
 say memory_bytes "$(($(sed -n 's/^MemTotal: *\([0-9]*\) kB/\1/p' /proc/meminfo) * 1024))"
 say hypervisor "$(grep -qw hypervisor /proc/cpuinfo && { systemd-detect-virt --vm 2>/dev/null || echo unknown; })"
 say governor "$(cat /sys/devices/system/cpu/cpu0/cpufreq/scaling_governor 2>/dev/null)"
+say clocksource "$(cat "$4" 2>/dev/null)"
 say halt_poll_ns "$(cat /sys/module/kvm/parameters/halt_poll_ns 2>/dev/null)"
 say smt "$(cat /sys/devices/system/cpu/smt/control 2>/dev/null)"
 say mitigations "$(cd /sys/devices/system/cpu/vulnerabilities 2>/dev/null &&
@@ -103,7 +105,7 @@ def read_facts(runner: Runner, fio: str = "fio") -> HostFacts:
     needed = list(every_requirement())
     tools = [*_TOOLS, *(name for each in needed if isinstance(each, Tools) for name in each.names)]
     modules = [each.name for each in needed if isinstance(each, Module)]
-    script = ["sh", "-s", "--", " ".join(dict.fromkeys(tools)), " ".join(dict.fromkeys(modules)), fio]
+    script = ["sh", "-s", "--", " ".join(dict.fromkeys(tools)), " ".join(dict.fromkeys(modules)), fio, CLOCK]
     printed = runner.run(script, stdin=_SCRIPT, deadline=60, check=False).stdout
     values = dict(line.split("=", 1) for line in printed.splitlines() if "=" in line)
     if "kernel" not in values:

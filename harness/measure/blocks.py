@@ -207,6 +207,7 @@ def _of_host(counted: Counters, before: Sample, after: Sample, at: Session, plan
         members=members if len(members) > 1 else {},
         array=array_counts(before, after, [device.name for device in at.arrays(arm)]),
         md_s=_busiest(before, after, at.arrays(arm)),
+        clock=now.clock,
     )
 
 

@@ -88,6 +88,9 @@ class Earlier:
             before, after = stored.get(key), now[key]
             if key == "asked":
                 before, after = _of_both(before, after)
+            elif key == "host" and isinstance(before, dict) and isinstance(after, dict):
+                # Later versions read more facts.
+                after = {name: value for name, value in after.items() if name in before}
             if changes := "; ".join(_differences(before, after)):
                 raise ConfigError(
                     f"the run cannot be resumed: its {what} changed: {changes}",

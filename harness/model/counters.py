@@ -231,6 +231,8 @@ class Counters:
     """Of the array; null without one, and in version 0.1."""
     md_s: float | None = None
     """CPU seconds of the kernel's thread of the array, the busiest one of a stripe over arrays; null without one."""
+    clock: str | None = None
+    """The clock source of the host's kernel at the end of the slice; null in earlier versions."""
 
     @model_validator(mode="before")
     @classmethod

@@ -44,7 +44,13 @@ from harness.results.percentiles import (
 from harness.results.records import CarryOverRecord
 from harness.results.throttles import plateau_notes, throttle_checks
 from harness.results.together import neighbour_record, several_guests, together_checks
-from harness.results.validity import late_counter_notes, rate_checks, saturation_notes, write_limit_checks
+from harness.results.validity import (
+    clock_checks,
+    late_counter_notes,
+    rate_checks,
+    saturation_notes,
+    write_limit_checks,
+)
 from harness.scenario.decompose import setting_changes
 
 CONFIDENCE = 0.95
@@ -183,6 +189,7 @@ def _cell_record(
         *byte_checks(counting, *_moved(cell)),
         *rate_checks(own, job),
         *write_limit_checks(own),
+        *clock_checks(own),
         *state_checks(own, cell),
         *throttle_checks(own, cell),
         *together_checks(own),

@@ -51,6 +51,30 @@ def write_limit_checks(measurements: Iterable[Measurement]) -> tuple[ValidityChe
     )
 
 
+def clock_checks(measurements: Iterable[Measurement]) -> tuple[ValidityCheck, ...]:
+    """Whether the host's kernel kept its clock source; nothing if that is not known. `measurements` by time.
+
+    The kernel and fio read the clock for each I/O. With `tsc` that takes some ns. With `hpet` or `acpi_pm` the kernel
+    reads a device, and fio needs a system call for it. So the values before and after are of two different machines.
+    """
+    known = [each for each in measurements if each.counters.clock]
+    if not known:
+        return ()
+    first = known[0].counters.clock
+    changed = next((each for each in known if each.counters.clock != first), None)
+    if changed is None:
+        return (ValidityCheck("clock", ok=True, detail=f"{first} in all slices"),)
+    return (
+        ValidityCheck(
+            "clock",
+            ok=False,
+            detail=f"the host's kernel changed its clock source from {first} to {changed.counters.clock} in round "
+            f"{changed.round}. The clock is read for each I/O, so values before and after are not comparable. Measure "
+            f"again, after booting the host if it should have {first}; `dmesg | grep -i clocksource` shows the cause",
+        ),
+    )
+
+
 def _random_rate_check(arm: str, own: Sequence[Measurement], rate: int) -> ValidityCheck:
     """Random arrivals: their number in a slice varies, so all slices together must have the rate.
 

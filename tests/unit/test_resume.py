@@ -158,6 +158,12 @@ def test_the_same_host_has_a_little_more_or_less_memory_after_each_boot() -> Non
         ran({"host": {"memory_bytes": "5163577344"}}).require_same({"host": {"memory_bytes": "9163569152"}})
 
 
+def test_a_fact_of_the_host_that_an_older_version_did_not_read_is_not_a_change() -> None:
+    ran({"host": {"kernel": "6.12.1"}}).require_same({"host": {"kernel": "6.12.1", "clocksource": "tsc"}})
+    with pytest.raises(ConfigError, match=r"clocksource was tsc, is hpet\n"):
+        ran({"host": {"clocksource": "tsc"}}).require_same({"host": {"clocksource": "hpet"}})
+
+
 SPEC = CampaignSpec(
     run_id=RUN_ID,
     host=HostSpec("lab1", "local", None, (DiskById("optane", "/dev/disk/by-id/a", "A", destroy=True),)),

@@ -67,6 +67,22 @@ def test_what_happens_between_two_times_is_in_the_second_one_only() -> None:
     assert after - before >= 0.25
 
 
+def test_the_clock_source_is_that_of_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = tmp_path / "current_clocksource"
+    monkeypatch.setattr("harness.lab.counters.CLOCK", str(clock))
+    assert samples([uptime()])[0].counters.clock is None
+    clock.write_text("kvm-clock\n")
+    start = uptime() + 0.5
+    found: list[Sample] = []
+    thread = threading.Thread(target=lambda: found.extend(samples([start, start + 0.6])))
+    thread.start()
+    while uptime() < start + 0.2:
+        time.sleep(0.02)
+    clock.write_text("acpi_pm\n")
+    thread.join()
+    assert [each.counters.clock for each in found] == ["kvm-clock", "acpi_pm"]
+
+
 def test_times_that_have_passed_are_read_at_once() -> None:
     now = uptime()
     found = samples([now - 5, now - 3])
