@@ -67,7 +67,10 @@ def measure_timetable(
             if any(stays_in_cache(arm, each.job) for each in table.slices if each.arm == arm):
                 session.settle(arm)
     by_arm = {arm: _bytes(arm, ran, by_qemu) for arm in arms}
-    probed = [_probed(number, ran) for number in range(len(ran))]
+    may_move = [
+        Background(probed=_probed(number, ran), earlier=_in_flight(ran[number - 1]) if number else Transferred())
+        for number in range(len(ran))
+    ]
     ramps = {job.id: job.ramp for job in group.jobs}
     measurements = [
         Measurement(
@@ -85,7 +88,7 @@ def measure_timetable(
             metrics=dict(each.result.metrics),
             io_bytes=each.result.io_bytes,
             raw=each.raw,
-            counters=_counters(at(each.planned.turn), each, by_arm[each.planned.arm], may_read),
+            counters=_counters(at(each.planned.turn), each, by_arm[each.planned.arm], others),
             histogram=dict(each.result.histogram),
             sync_histogram=dict(each.result.sync_histogram),
             notes=(each.cycles.note,) if each.cycles.note else (),
@@ -96,7 +99,7 @@ def measure_timetable(
             together=round(each.together, 4) if len(each.parts) > 1 else None,
             backup=each.backup,
         )
-        for each, may_read in zip(ran, probed, strict=True)
+        for each, others in zip(ran, may_move, strict=True)
     ]
     for measurement in measurements:
         store.append(measurement)
@@ -151,7 +154,13 @@ def _probed(number: int, ran: Sequence[RanSlice]) -> int:
     return PROBED * max(recent, default=0)
 
 
-def _counters(at: Session, ran: RanSlice, arm: ArmBytes | None, probed: int) -> Counters:
+def _in_flight(ran: RanSlice) -> Transferred:
+    """The most bytes that the jobs of this slice have in flight at the same time."""
+    jobs = [part.planned.job for part in ran.parts]
+    return sum((Transferred(job.depth * job.bs, job.depth * job.bs).of(job) for job in jobs), Transferred())
+
+
+def _counters(at: Session, ran: RanSlice, arm: ArmBytes | None, others: Background) -> Counters:
     result = ran.result
     # The disks also move the bytes of a neighbour or a backup. What an I/O costs the host cannot be told then.
     moved = sum((part.result.transferred for part in ran.parts), Transferred())
@@ -174,7 +183,9 @@ def _counters(at: Session, ran: RanSlice, arm: ArmBytes | None, probed: int) -> 
     if ran.backup is not None:
         # How much of the disk's bytes is the backup's is not known: fio is only compared with QEMU.
         return replace(found, disk=None, storage=None, background=None, members={})
-    return found if found.background is None else replace(found, background=replace(found.background, probed=probed))
+    if found.background is None:
+        return found
+    return replace(found, background=replace(found.background, probed=others.probed, earlier=others.earlier))
 
 
 def _of_host(counted: Counters, before: Sample, after: Sample, at: Session, planned: Slice) -> Counters:

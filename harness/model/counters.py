@@ -179,7 +179,7 @@ class ArrayCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Background:
-    """What other programs may have read from the disks during the measurement."""
+    """What the disks may have moved for others during the measurement: for other programs, and for the slice before."""
 
     __pydantic_config__ = STRICT
 
@@ -189,6 +189,8 @@ class Background:
     """Bytes that other programs read in as many seconds while nothing was measured."""
     burst: int = 0
     """The most bytes that they read at once then."""
+    earlier: Transferred = Transferred()
+    """The most bytes that the slice before had in flight at its end. A slow disk completes them afterwards."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

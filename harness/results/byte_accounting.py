@@ -37,9 +37,9 @@ _BARE = frozenset({Place.HOST, Place.REFERENCE})
 class _Count:
     """The value of one counter for the slices of an arm in one round and direction, with its bounds. All in bytes.
 
-    `round` is None for all rounds together. `slack` is what may still be in flight when fio ended, `extra` is what
-    other programs and `rebuild`, the recovery of an array, may have added. `polled` is the part of `extra` by programs
-    that also used the disk while nothing was measured.
+    `round` is None for all rounds together. `slack` is what may still be in flight when fio ended. `extra` is what
+    other programs, the slice before, and `rebuild`, the recovery of an array, may have added. `polled` is the part of
+    `extra` by programs that also used the disk while nothing was measured.
     """
 
     round: int | None
@@ -132,6 +132,12 @@ def _probed(measurement: Measurement) -> int:
     return PROBED if background is None else background.probed
 
 
+def _earlier(measurement: Measurement) -> Transferred:
+    """Bytes that the slice before may have had in flight when the counters were read."""
+    background = measurement.counters.background
+    return Transferred() if background is None else background.earlier
+
+
 def _counts(slices: Sequence[Measurement], in_flight: int, of_disk: Amplification, number: int | None) -> list[_Count]:
     """The counts of these slices of one arm together. Single slices may be short: a small write counts much."""
     whole = [each for each in slices if each.counters.disk is not None]
@@ -159,6 +165,8 @@ def _counts(slices: Sequence[Measurement], in_flight: int, of_disk: Amplificatio
             if by == "disk" and direction == "read":
                 polled = _polled(whole)
                 extra = polled + sum(map(_probed, whole))
+            if by == "disk":
+                extra += sum(getattr(each, direction) for each in map(_earlier, whole)) * most / fio
             if by == "storage":
                 # Others read and write there, too. So more bytes are no fault of the measurement.
                 extra = math.inf

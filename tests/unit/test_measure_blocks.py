@@ -40,7 +40,7 @@ from harness.measure.pauses import Pauses
 from harness.measure.session import Session
 from harness.model.attach import Attach
 from harness.model.cell import Arm, Cell, Place
-from harness.model.counters import Background, Transferred
+from harness.model.counters import Transferred
 from harness.model.effective import NOTHING, Effective
 from harness.model.job import Job, parse_workload
 from harness.model.layout import Lvm
@@ -325,7 +325,18 @@ def test_udev_may_have_read_in_a_slice_that_writes_on_the_host_and_shortly_after
     for each in alternated.found:
         assert each.counters.background is not None
         if each.job == WRITE.id and not each.arm.startswith("guest"):
-            assert each.counters.background == Background(probed=PROBED)
+            assert each.counters.background.probed == PROBED
+
+
+def test_what_the_slice_before_had_in_flight_may_be_in_the_counts_of_a_slice(alternated: Alternated) -> None:
+    nothing, *others = [each.counters.background for each in alternated.found]
+    assert nothing is not None
+    assert nothing.earlier == Transferred()
+    for before, background in zip(alternated.table.slices, others, strict=False):
+        assert background is not None
+        assert background.earlier == Transferred(before.job.depth * before.job.bs, before.job.depth * before.job.bs).of(
+            before.job
+        )
 
 
 def test_without_writes_on_the_host_only_what_polls_read_before_is_expected(ran: Ran) -> None:
