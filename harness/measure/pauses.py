@@ -55,15 +55,16 @@ class Pauses:
     def after(self, job: Job, *, rotational: bool) -> float:
         """Seconds between a slice of `job` and the next slice. `rotational` means that the disk is a hard disk."""
         if seconds := self._seconds.get(job.id):
-            return self._jitter() + max(_most(seconds) - job.seconds, 0.0)
-        return self._jitter() + job.depth / (_SLOWEST_IOPS_ROTATIONAL if rotational else _SLOWEST_IOPS)
+            return self.jitter + max(_most(seconds) - job.seconds, 0.0)
+        return self.jitter + job.depth / (_SLOWEST_IOPS_ROTATIONAL if rotational else _SLOWEST_IOPS)
 
     @property
     def after_backup(self) -> float:
         """Seconds after a slice with a backup, in addition to the pause after its job, until nothing of both runs."""
         return max([BACKUP_TAIL, *self._cancelled]) * (_LONGER if self._cancelled else 1)
 
-    def _jitter(self) -> float:
+    @property
+    def jitter(self) -> float:
         """Seconds by which two successive slices of the last round started closer to each other than is usual there."""
         closer: list[float] = []
         for timetable in self._last:

@@ -17,7 +17,7 @@ from harness.analysis import INDEPENDENT, estimate_overhead
 from harness.errors import GuestError, HostError, ResultsError
 from harness.events import Events
 from harness.measure.measurer import Piece
-from harness.measure.pauses import UNKNOWN_JITTER
+from harness.measure.pauses import LEAST_JITTER, UNKNOWN_JITTER
 from harness.measure.rounds import Rounds
 from harness.results import Measurement
 from harness.run_id import RunId
@@ -26,7 +26,7 @@ from harness.scenario.timetable import Slice, Timetable
 from tests.bench.designs.__main__ import main
 from tests.bench.designs.assess import judged, rows, table
 from tests.bench.designs.blocks import Block, units
-from tests.bench.designs.comparisons import COMPARISONS, WORKLOADS, Comparison, Design, Sizes
+from tests.bench.designs.comparisons import COMPARISONS, WORKLOADS, Comparison, Design, Seen, Sizes
 from tests.bench.designs.measuring import Series, units_for
 from tests.bench.lines import append, read
 from tests.unit.measurements import StandIn, as_planned
@@ -37,7 +37,7 @@ HOST, GUEST, DELAY = COMPARISONS
 
 
 def tables(design: Design, seed: int = 1) -> list[Timetable]:
-    return SIZES.tables(design, {}, random.Random(seed))
+    return SIZES.tables(design, Seen(), random.Random(seed))
 
 
 def slices(design: Design, seed: int = 1) -> list[Slice]:
@@ -56,8 +56,8 @@ def apart(design: Design, comparison: Comparison) -> float:
 
 @pytest.mark.parametrize("sizes", [SIZES, Sizes(slice_s=1.0), Sizes(slice_s=1.0, blocks=9)])
 def test_both_designs_take_the_same_wall_time(sizes: Sizes) -> None:
-    for late in ({}, {"randread-4k-qd32": 0.2}):
-        assert sizes.seconds(Design.OLD, late) == pytest.approx(sizes.seconds(Design.SLICES, late), abs=0.1)
+    for seen in (Seen(), Seen(0.03, {"randread-4k-qd32": 0.2})):
+        assert sizes.seconds(Design.OLD, seen) == pytest.approx(sizes.seconds(Design.SLICES, seen), abs=0.1)
 
 
 @pytest.mark.parametrize("design", Design)
@@ -156,7 +156,7 @@ def test_a_pair_has_the_values_of_one_block_of_the_two_turns(tmp_path: Path) -> 
     for each in measured(tmp_path / "blocks", Plays()):
         distance = abs(each.first["iops"] - each.second["iops"])
         assert distance <= (3 if each.design is Design.SLICES else 17)
-        assert each.apart == pytest.approx(distance * (1.23 if each.design is Design.OLD else 0.615), rel=0.05)
+        assert each.apart == pytest.approx(distance * (0.626 if each.design is Design.OLD else 0.313), rel=0.05)
 
 
 def test_a_unit_in_which_the_guest_is_lost_is_measured_again(tmp_path: Path) -> None:
@@ -167,12 +167,12 @@ def test_a_unit_in_which_the_guest_is_lost_is_measured_again(tmp_path: Path) -> 
     assert len([group for unit in units(blocks) for group in unit]) == 2 * 9
 
 
-def test_the_pause_after_a_slice_allows_for_how_late_those_of_the_unit_before_ended(tmp_path: Path) -> None:
+def test_the_pause_after_a_slice_is_as_long_as_the_unit_before_needed_it(tmp_path: Path) -> None:
     plays = Plays(late=0.2)
     measured(tmp_path / "blocks", plays, 2)
     steps = [[b - a for a, b in pairwise(plays.starts[at : at + 162]) if b > a] for at in (0, 162)]
-    assert min(steps[0]) == pytest.approx(0.5 + UNKNOWN_JITTER + 1 / 2500)
-    assert min(steps[1]) == pytest.approx(0.5 + UNKNOWN_JITTER + 0.2)
+    assert min(steps[0]) == pytest.approx(SIZES.slice_s + UNKNOWN_JITTER + 1 / 2500)
+    assert min(steps[1]) == pytest.approx(SIZES.slice_s + LEAST_JITTER + 0.2)  # every slice starts when it is planned
 
 
 def counted(blocks: list[Block]) -> dict[tuple[Design, int], int]:
@@ -203,7 +203,7 @@ def test_a_group_with_less_than_two_thirds_of_its_blocks_is_left_out() -> None:
 def test_groups_of_different_sizes_are_not_pooled(tmp_path: Path) -> None:
     blocks = measured(tmp_path / "blocks", Plays())
     with pytest.raises(
-        ResultsError, match=r"some groups have 6 blocks with slices of 0.5 s, others have 6 blocks with slices of 1 s"
+        ResultsError, match=r"some groups have 6 blocks with slices of 0.2 s, others have 6 blocks with slices of 1 s"
     ):
         units([*blocks, *(replace(each, unit=9, slice_s=1.0) for each in blocks if each.design is Design.SLICES)])
 

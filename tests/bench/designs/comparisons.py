@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from harness.calibrate.measuring import DELAY_NS
@@ -61,8 +61,14 @@ COMPARISONS = (
 )
 
 
-Late = Mapping[str, float]
-"""How much later than requested the slices of each job ended so far, in seconds by the job's id."""
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the unit before showed of the time that slices need beside their own. In seconds."""
+
+    jitter: float = UNKNOWN_JITTER
+    """By how much their starts differ from the planned times."""
+    late: Mapping[str, float] = field(default_factory=dict)
+    """How much later than requested the slices of each job ended, by the job's id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +79,7 @@ class Sizes:
     arm runs the job for as long as gives the same wall time.
     """
 
-    slice_s: float = 0.5
+    slice_s: float = 0.2
     blocks: int = 6
     rounds: int = 3
 
@@ -81,33 +87,33 @@ class Sizes:
         """The number of pairs of a group."""
         return self.rounds if design is Design.OLD else self.blocks
 
-    def jobs(self, design: Design, late: Late) -> dict[Comparison, list[Job]]:
+    def jobs(self, design: Design, seen: Seen) -> dict[Comparison, list[Job]]:
         """The jobs of each comparison."""
         return {
-            each: [self._job(workload, each.iodepth, design, late) for workload in WORKLOADS] for each in COMPARISONS
+            each: [self._job(workload, each.iodepth, design, seen) for workload in WORKLOADS] for each in COMPARISONS
         }
 
-    def tables(self, design: Design, late: Late, chance: random.Random) -> list[Timetable]:
+    def tables(self, design: Design, seen: Seen, chance: random.Random) -> list[Timetable]:
         """The timetables of one group of each comparison and workload, which are measured together."""
-        jobs = self.jobs(design, late)
+        jobs = self.jobs(design, seen)
         if design is Design.OLD:
-            return [_in_series(list(self._old_rounds(jobs, chance)), late)]
+            return [_in_series(list(self._old_rounds(jobs, chance)), seen)]
         turns: dict[Job, list[Turn]] = {}
         for comparison, several in jobs.items():
             for job in several:
                 turns.setdefault(job, []).extend(comparison.turns)
-        return timetables(turns, self.blocks, chance=chance, pause=lambda job: pause(job, late))
+        return timetables(turns, self.blocks, chance=chance, pause=lambda job: pause(job, seen))
 
-    def seconds(self, design: Design, late: Late) -> float:
+    def seconds(self, design: Design, seen: Seen) -> float:
         """How long the timetables of `design` take."""
-        return sum(table.seconds for table in self.tables(design, late, random.Random(0)))
+        return sum(table.seconds for table in self.tables(design, seen, random.Random(0)))
 
-    def _job(self, workload: Workload, iodepth: int, design: Design, late: Late) -> Job:
+    def _job(self, workload: Workload, iodepth: int, design: Design, seen: Seen) -> Job:
         """The job of a slice. Its seconds are whole milliseconds, because fio takes these."""
         job = workload.job(iodepth, ramp=0.0, seconds=self.slice_s)
         if design is Design.SLICES:
             return job
-        seconds = self.blocks * (self.slice_s + pause(job, late)) / self.rounds - pause(job, late)
+        seconds = self.blocks * (self.slice_s + pause(job, seen)) / self.rounds - pause(job, seen)
         return workload.job(iodepth, ramp=0.0, seconds=round(seconds, 3))
 
     def _old_rounds(
@@ -122,14 +128,16 @@ class Sizes:
                     yield number, turn, jobs[comparison][at]
 
 
-def pause(job: Job, late: Late) -> float:
+def pause(job: Job, seen: Seen) -> float:
     """Seconds between a slice of `job` and the next slice, in both designs."""
-    return max(Pauses().after(job, rotational=False), UNKNOWN_JITTER + min(late.get(job.id, 0.0), MOST_LATE_SECONDS))
+    if job.id not in seen.late:
+        return Pauses().after(job, rotational=False)
+    return seen.jitter + min(seen.late[job.id], MOST_LATE_SECONDS)
 
 
-def _in_series(planned: Sequence[tuple[int, Turn, Job]], late: Late) -> Timetable:
+def _in_series(planned: Sequence[tuple[int, Turn, Job]], seen: Seen) -> Timetable:
     slices, now = [], 0.0
     for number, turn, job in planned:
         slices.append(Slice(number, turn, job, now))
-        now = slices[-1].end + pause(job, late)
+        now = slices[-1].end + pause(job, seen)
     return Timetable(tuple(slices), now)

@@ -6,7 +6,7 @@ import math
 import random
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from harness.calibrate.measuring import TrialMeasurer
@@ -18,6 +18,7 @@ from harness.lab.embedded import lab as embedded
 from harness.lab.inventory import HostSpec
 from harness.measure.environment import Environment
 from harness.measure.measurer import Piece, Prepared
+from harness.measure.pauses import Pauses
 from harness.measure.phases import Phases
 from harness.measure.rounds import Round, Rounds
 from harness.model.cell import Cell
@@ -26,7 +27,7 @@ from harness.run_id import RunId
 from harness.scenario.plan import Group, Plan
 from harness.scenario.timetable import Slice
 from tests.bench.designs.blocks import Block, paired
-from tests.bench.designs.comparisons import WORKLOADS, Design, Late, Sizes, pause
+from tests.bench.designs.comparisons import WORKLOADS, Design, Seen, Sizes, pause
 from tests.bench.lines import append
 
 SCENARIO = "designs"
@@ -46,9 +47,9 @@ class DesignMeasurer(TrialMeasurer):
         return measured
 
 
-def unit_seconds(sizes: Sizes, late: Late) -> float:
+def unit_seconds(sizes: Sizes, seen: Seen) -> float:
     """How long one group of each comparison and job takes, in both designs together."""
-    return sum(sizes.seconds(design, late) + UNIT_OVERHEAD_SECONDS for design in Design)
+    return sum(sizes.seconds(design, seen) + UNIT_OVERHEAD_SECONDS for design in Design)
 
 
 def units_for(groups: int) -> int:
@@ -75,7 +76,7 @@ def measure(path: Path, sizes: Sizes, *, units: int, minutes: float, seed: int, 
             _require_delay(measurer, host)
             series = Series(path, sizes, Rounds(measurer, events), session=session, disk=disk, seed=seed)
             for done in range(units):
-                seconds = unit_seconds(sizes, series.late)
+                seconds = unit_seconds(sizes, series.seen)
                 if done and time.monotonic() + seconds > ends:
                     return done
                 series.measure_unit((units - done) * seconds)
@@ -93,10 +94,11 @@ def _require_delay(measurer: DesignMeasurer, host: HostSpec) -> None:
 
 
 class Series:
-    """The units of one session. Each attempt has a number of its own. `late` is of the unit before."""
+    """The units of one session. Each attempt has a number of its own. `seen` is of the unit before."""
 
     def __init__(self, path: Path, sizes: Sizes, rounds: Rounds, *, session: RunId, disk: str, seed: int) -> None:
-        self.late: Late = {}
+        self.seen = Seen()
+        self._pauses = {design: Pauses() for design in Design}
         self._path = path
         self._sizes = sizes
         self._rounds = rounds
@@ -111,11 +113,11 @@ class Series:
         for design in self._chance.sample(tuple(Design), len(Design)):
             for job, seconds in self._measure(design, left_s).items():
                 late[job] = max(seconds, late.get(job, 0.0))
-        self.late = late
+        self.seen = Seen(max(each.jitter for each in self._pauses.values()), late)
 
-    def _measure(self, design: Design, left_s: float) -> Late:
+    def _measure(self, design: Design, left_s: float) -> Mapping[str, float]:
         """Measure the groups of one design. Returns how late the slices of each job ended."""
-        jobs = {job.id: job for several in self._sizes.jobs(design, self.late).values() for job in several}
+        jobs = {job.id: job for several in self._sizes.jobs(design, self.seen).values() for job in several}
         cells = [Cell(SCENARIO, self._disk, mode, job) for mode in (PASSTHROUGH, PLAIN, LATE) for job in jobs.values()]
         group = Group(str(design), self._disk, SCENARIO, tuple(cells))
         plan = Plan(self._disk, (group,), 1, SPAN, write_rate=0)
@@ -134,11 +136,12 @@ class Series:
                 )
                 began = now
                 append(self._path, blocks, Block)
+                self._pauses[design].learn(measured)
                 for each in measured:
                     late[each.job] = max(each.seconds - jobs[each.job].seconds, late.get(each.job, 0.0))
 
-            tables = self._sizes.tables(design, self.late, self._chance)
-            return Round(number, 1, tables, lambda job: pause(job, self.late), record, lambda: left_s)
+            tables = self._sizes.tables(design, self.seen, self._chance)
+            return Round(number, 1, tables, lambda job: pause(job, self.seen), record, lambda: left_s)
 
         self._rounds.measure(plan, group, self._rounds.ready(plan, group), begin)
         return late
