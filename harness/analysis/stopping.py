@@ -13,6 +13,10 @@ from harness.analysis.sequential import Look, Sequential
 from harness.analysis.verdict import Limit, Verdict
 
 
+_UNRELIABLE = (Caveat.NOT_ESTIMATED, Caveat.ROUGH)
+"""Intervals that may cover less than 92 % if neighbours are correlated."""
+
+
 class Reason(StrEnum):
     """Why a cell needs no further sample."""
 
@@ -48,10 +52,11 @@ def decided(
     than the cells if some have several budgets. `exceeds` decides only if it would stand although no other cell shows
     anything (Bonferroni), so the correction cannot revoke it. `within` decides by its interval. `time_spent` means that
     no sample will follow, whatever was measured. `samples` as for `estimate_overhead`. If they are too few to estimate
-    their correlation, their interval cannot be relied on, and nothing is decided while more can follow. `reachable` is
-    how many samples (boots, if the plan counts boots) there can be when the time is spent; None if the time is not
-    limited. If they decide the budget with a probability below 5 % (`power_to_decide`), and do not reach the target
-    either, it is futile to go on. ValueError as for `judge_look` and `Sequential.look`, and for `cells` below 1.
+    their correlation well, their interval cannot be relied on, and nothing is decided while more can follow.
+    `reachable` is how many samples (boots, if the plan counts boots) there can be when the time is spent; None if the
+    time is not limited. If they decide the budget with a probability below 5 % (`power_to_decide`), and do not reach
+    the target either, it is futile to go on. ValueError as for `judge_look` and `Sequential.look`, and for `cells`
+    below 1.
     """
     if cells < 1:
         raise ValueError(f"a run judges at least one cell, not {cells}")
@@ -62,7 +67,7 @@ def decided(
         return None
     judgement = judge_look(host, guest, budget, look, higher_is_better=higher_is_better, samples=samples)
     last_look = look.rounds == plan.most or time_spent
-    if judgement.overhead.caveat is not Caveat.NOT_ESTIMATED or last_look:
+    if judgement.overhead.caveat not in _UNRELIABLE or last_look:
         if _settled(judgement, look, cells):
             return Reason.BUDGET
         if target is not None and _is_narrow(judgement.overhead, target):

@@ -207,6 +207,14 @@ def test_a_series_that_drifts_has_no_interval_and_no_p_value() -> None:
     assert decided(host, guest, plan, higher_is_better=True, budget=Limit(0.05), target=0.5, cells=1) is None
 
 
+@pytest.mark.parametrize(("n", "why"), [(5, None), (6, None), (9, None), (10, Reason.BUDGET)])
+def test_too_few_samples_decide_nothing_while_more_can_follow(n: int, why: Reason | None) -> None:
+    host, guest = pairs(0.2, n, 5)
+    for most, expected in ((40, why), (n, Reason.BUDGET)):
+        plan = Sequential(n, most)
+        assert decided(host, guest, plan, higher_is_better=True, budget=Limit(0.9), target=None, cells=1) is expected
+
+
 @pytest.mark.parametrize("value", [0.3, 1e-12, 1e6])
 def test_equal_samples_have_an_interval_without_width(value: float) -> None:
     found = mean_interval([value] * 20)
