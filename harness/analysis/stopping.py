@@ -12,7 +12,6 @@ from harness.analysis.samples import IN_ORDER, Caveat, Samples
 from harness.analysis.sequential import Look, Sequential
 from harness.analysis.verdict import Limit, Verdict
 
-
 _UNRELIABLE = (Caveat.NOT_ESTIMATED, Caveat.ROUGH)
 """Intervals that may cover less than 92 % if neighbours are correlated."""
 

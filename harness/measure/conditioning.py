@@ -15,7 +15,8 @@ from harness.lab.transport.base import Runner
 from harness.layout import qcow2
 from harness.layout.build import Layouts
 from harness.layout.source import BlockSource
-from harness.measure.fio import Section, Target, fill_file, job_file, marked, parse
+from harness.measure.fio import Section, Target, fill_file, job_file, marked
+from harness.measure.fio_results import parse
 from harness.measure.linux import PROGRAM
 from harness.model.job import Job
 from harness.model.profile import Conditioning

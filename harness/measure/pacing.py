@@ -24,8 +24,8 @@ _DEADLINE = 20.0
 # in an emulated guest, each takes 10 ms. It keeps the pipes open, so that a line waits for its job if fio is late.
 # A shell handles a signal only while it waits for a program in the background. First it removes what killed runs left.
 #
-# How long `sleep` takes differs by some 10 ms, and a reading of the time is up to 10 ms old. So the script wakes up 20 ms
-# early, and reads the time until it changes to that of the start. 20 ms is also the shortest pause between slices.
+# How long `sleep` takes differs by some 10 ms, and a reading of the time is up to 10 ms old. So the script wakes up
+# 20 ms early, and reads the time until it reaches the start. 20 ms is also the shortest pause between slices.
 #
 # The first job notes when it waits. After fio has succeeded, the script prints that on standard error.
 _PACE = r"""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from harness.lab.cycles import Cycles
 from harness.lab.sampling import Sample
-from harness.measure.fio import JobResult
+from harness.measure.fio_results import JobResult
 from harness.model.cell import Part
 from harness.results.journal_records import BackupCounts
 from harness.scenario.timetable import Slice

@@ -21,7 +21,7 @@ from harness.lab.sampling import Sample, parse_samples, sample
 from harness.lab.transport.base import Completed, Runner
 from harness.measure.backups import Backups, Copies
 from harness.measure.clock import Clock
-from harness.measure.fio import JobResult, parse, together
+from harness.measure.fio_results import JobResult, parse, together
 from harness.measure.machines import At, Fio, Machine, SliceJob, guests_of, machines_of, read_clocks
 from harness.measure.ran_slices import RanPart, RanSlice
 from harness.measure.session import Session

@@ -31,7 +31,7 @@ from tests.bench.designs.measuring import Series, units_for
 from tests.bench.lines import append, read
 from tests.unit.measurements import StandIn, as_planned
 
-SIZES = Sizes()
+SIZES = Sizes(blocks=6)
 SESSION = RunId("20260101-000000-abcd")
 HOST, GUEST, DELAY = COMPARISONS
 

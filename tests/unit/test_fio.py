@@ -16,7 +16,8 @@ import pytest
 from harness.analysis import METRICS, merged, percentile
 from harness.analysis.metrics import QUANTILES
 from harness.errors import MeasurementError
-from harness.measure.fio import Section, Target, fill_file, job_file, parse, reports_start, together
+from harness.measure.fio import Section, Target, fill_file, job_file, reports_start
+from harness.measure.fio_results import parse, together
 from harness.measure.pacing import pipe_of, waits
 from harness.model.job import Job
 

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from harness.lab.transport.local import LocalRunner
-from harness.measure.fio import JobResult, Section, Target, job_file, parse
+from harness.measure.fio import Section, Target, job_file
+from harness.measure.fio_results import JobResult, parse
 from harness.measure.linux import command
 from harness.measure.pacing import Pacing, Start, without_waits
 from tests.unit.fio_files import DATABASE, job_of, read, read_in

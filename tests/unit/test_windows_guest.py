@@ -24,7 +24,8 @@ from harness.lab.transport import powershell
 from harness.lab.transport.powershell import POWERSHELL, is_windows
 from harness.lab.transport.ssh import SshRunner
 from harness.measure.clock import Clocks
-from harness.measure.fio import Section, Target, job_file, parse
+from harness.measure.fio import Section, Target, job_file
+from harness.measure.fio_results import parse
 from harness.measure.guests import Guests
 from harness.measure.host_measurer import _notes, _unable
 from harness.measure.pacing import Start, without_waits

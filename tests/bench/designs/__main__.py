@@ -1,24 +1,24 @@
 """The old design of a round against slices, in one session of the embedded lab and with equal wall time.
 
-    python -m tests.bench.designs blocks.jsonl --minutes=100
+    python -m tests.bench.designs blocks.jsonl --minutes=150
     python -m tests.bench.designs --report blocks.jsonl
 
 Three comparisons have a known truth: the host's disk against itself and the guest's disk against itself (0), and two
 disks in memory of which one answers 1 ms later (`lat_mean`, one request at a time). Each has three jobs: random reads,
 random writes, and half of each, with 4 KiB, at iodepth 32 or, for the delay, 1.
 
-- slices: 6 blocks of 0.2 s. The arms of a block alternate, and the blocks of a job are spread over the unit, as in a
+- slices: 12 blocks of 0.2 s. The arms of a block alternate, and the blocks of a job are spread over the unit, as in a
   smoke run.
-- old: 3 rounds of about 0.45 s, which gives the same wall time. In each round, each arm runs its jobs one after the
-  other, and the arms come in random order. So the two values of a pair are 3 s apart on average, and 0.4 s with slices.
+- old: 3 rounds of about 0.9 s, which gives the same wall time. In each round, each arm runs its jobs one after the
+  other, and the arms come in random order. So the two values of a pair are 6 s apart on average, and 0.4 s with slices.
   In a run of version 0.1, they were further apart.
 
 The pause after a slice is what the unit before needed: how late its slices ended, and by how much their starts differed
 from the plan. It is the same in both designs.
 Both use the same engine, so the old design is not charged for its starts of fio. A unit has one group of each
 comparison, job and design: 9 groups with slices and 9 with the old design, in random order. No value is in two groups.
-A unit takes about a minute, and a comparison gets 3 groups of each design from it. So 200 groups need 67 units, which
-take about 75 minutes. With `--slice=0.5`, it is 2 h 30 min.
+A unit takes about 2 minutes, and a comparison gets 3 groups of each design from it. So 200 groups need 67 units, which
+take about 2 h 15 min.
 
 A call ends after `--minutes`, or when there are `--groups` groups. It appends each block to the file, and a later call
 with the same file continues. `--report` needs no lab, and takes several files. The intervals are those of a run: with
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="the file of the blocks")
     parser.add_argument("--report", action="store_true", help="only print the table of the files")
-    parser.add_argument("--minutes", type=float, default=100.0, help="end after about this time (%(default)s)")
+    parser.add_argument("--minutes", type=float, default=150.0, help="end after about this time (%(default)s)")
     parser.add_argument("--groups", type=int, default=200, help="groups of each comparison and design (%(default)s)")
     parser.add_argument("--slice", type=float, default=sizes.slice_s, help="seconds of a slice (%(default)s)")
     parser.add_argument("--blocks", type=int, default=sizes.blocks, help="blocks of a group (%(default)s)")

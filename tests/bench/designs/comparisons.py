@@ -80,7 +80,7 @@ class Sizes:
     """
 
     slice_s: float = 0.2
-    blocks: int = 6
+    blocks: int = 12
     rounds: int = 3
 
     def samples(self, design: Design) -> int:

@@ -1,0 +1,106 @@
+"""What fio measured: the results of its jobs, from its JSON+ output."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from harness.analysis import merged
+from harness.analysis.metrics import Completed, all_syncs, metrics_of
+from harness.errors import MeasurementError
+from harness.measure.fio import Section
+from harness.measure.fio_output import JobEntry, read_entries
+from harness.model.counters import Transferred
+from harness.untrusted import reading
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """The result of one job. `metrics` are by name, in their units, without the ramp.
+
+    `started` is the start of the job in seconds of the machine's uptime, without the ramp, and `ramp_started` the start
+    of its ramp, or of the job if it has none; None if this fio does not report them. `histogram` has completions by
+    latency in ns, without the ramp, and `sync_histogram` calls of fdatasync. The counters of host and QEMU include the
+    ramp. So `transferred`, `ios`, `switches` and fio's CPU time (seconds) include it as well.
+    """
+
+    job: str
+    seconds: float
+    started: float | None
+    ramp_started: float | None
+    io_bytes: int
+    metrics: Mapping[str, float]
+    histogram: Mapping[int, int]
+    sync_histogram: Mapping[int, int]
+    transferred: Transferred
+    ios: int
+    user_seconds: float
+    system_seconds: float
+    switches: int
+    completed: Completed
+    """What the metrics are from."""
+
+
+def together(results: Sequence[JobResult]) -> JobResult:
+    """The result of jobs that ran at the same time: the sum of their throughputs, and the latencies of all their I/Os.
+
+    `job`, `seconds` and the starts are those of the first one.
+    """
+    first, *others = results
+    if not others:
+        return first
+    syncs = [each.completed.syncs for each in results if each.completed.syncs is not None]
+    completed = Completed([side for each in results for side in each.completed.sides], all_syncs(syncs))
+    return replace(
+        first,
+        io_bytes=sum(each.io_bytes for each in results),
+        metrics=metrics_of(completed),
+        histogram=merged(each.histogram for each in results),
+        sync_histogram=merged(each.sync_histogram for each in results),
+        transferred=sum((each.transferred for each in results), Transferred()),
+        ios=sum(each.ios for each in results),
+        user_seconds=sum(each.user_seconds for each in results),
+        system_seconds=sum(each.system_seconds for each in results),
+        switches=sum(each.switches for each in results),
+        completed=completed,
+    )
+
+
+def parse(output: str, sections: Sequence[Section], where: str) -> list[JobResult]:
+    """The results of `sections` from fio's JSON+, in order. Raises MeasurementError if fio failed or omitted one."""
+    entries = read_entries(output, [name for section in sections for name, _ in section.parts], where)
+    # Numbers that are valid one by one can still be impossible together.
+    with reading(f"{where}: fio's output", MeasurementError, hint="its raw output is stored in raw/ of the run"):
+        return [_result(section, [entries[name] for name, _ in section.parts], where) for section in sections]
+
+
+def _result(section: Section, entries: Sequence[JobEntry], where: str) -> JobResult:
+    """The result of the last entry. The ramp, if there is one, comes before it."""
+    entry = entries[-1]
+    sides = [side for side in entry.directions if side.total_ios]
+    if not sides:
+        raise MeasurementError(f"{where}: fio's job {section.name} completed no I/O")
+    completed = Completed(sides, entry.syncs)
+    return JobResult(
+        job=section.job.id,
+        seconds=max(side.runtime for side in sides) / 1000,
+        started=_seconds(entry.job_start),
+        ramp_started=_seconds(entries[0].job_start),
+        io_bytes=sum(side.io_bytes for side in sides),
+        metrics=metrics_of(completed),
+        histogram=merged(side.clat_ns.bins for side in sides),
+        sync_histogram=entry.syncs.bins if entry.syncs is not None else {},
+        transferred=Transferred(
+            read=sum(each.read.io_bytes for each in entries),
+            written=sum(each.write.io_bytes for each in entries),
+        ),
+        ios=sum(side.total_ios for each in entries for side in each.directions),
+        user_seconds=sum(each.usr_cpu * each.job_runtime for each in entries) / 100_000,
+        system_seconds=sum(each.sys_cpu * each.job_runtime for each in entries) / 100_000,
+        switches=sum(each.ctx for each in entries),
+        completed=completed,
+    )
+
+
+def _seconds(milliseconds: int | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1000
