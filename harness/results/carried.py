@@ -19,6 +19,8 @@ DISCARDED_SLICES = (4, 16)
 time. If the first is not enough, the second follows. In this time, the arm's own load replaces what the arm before has
 left in a cache.
 """
+LEAST_SECONDS = 0.5
+"""The same for slices that are shorter than this: how long a cache needs does not depend on the length of a slice."""
 MATTERS = 1 / 3
 """The smallest effect for which a job is measured again, as a share of the target of the overhead's half width.
 
@@ -76,7 +78,7 @@ def longer_slices(
         tested = last.get(job.id)
         if tested is None or not (tested.shown and tested.matters) or tested.discarded_s < reached[job.id]:
             continue
-        longer = (times * job.seconds for times in DISCARDED_SLICES)
+        longer = (times * max(job.seconds, LEAST_SECONDS) for times in DISCARDED_SLICES)
         if (seconds := next((each for each in longer if each > tested.discarded_s), None)) is not None:
             needed[job] = seconds
     return needed
