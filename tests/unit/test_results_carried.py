@@ -99,6 +99,11 @@ def test_slices_become_longer_once_and_once_more_and_then_no_longer() -> None:
     assert longer_slices([found, longer, longest], [*short, *later, *discarding(16.0, short)], [JOB]) == {}
 
 
+def test_the_beginning_of_very_short_slices_is_as_long_as_of_half_a_second() -> None:
+    shortest = replace(JOB, seconds=0.25)
+    assert longer_slices(carry_overs(measured(-0.2), [JOB]), measured(-0.2), [shortest]) == {shortest: 2.0}
+
+
 def test_longer_slices_that_are_too_few_for_a_test_are_not_measured_again() -> None:
     several = [*measured(-0.2), *discarding(4.0, measured(-0.2, blocks=1))]
     found = carry_overs(several, [JOB])
