@@ -24,9 +24,6 @@ _DEADLINE = 20.0
 # in an emulated guest, each takes 10 ms. It keeps the pipes open, so that a line waits for its job if fio is late.
 # A shell handles a signal only while it waits for a program in the background. First it removes what killed runs left.
 #
-# How long `sleep` takes differs by some 10 ms, and a reading of the time is up to 10 ms old. So the script wakes up
-# 20 ms early, and reads the time until it reaches the start. 20 ms is also the shortest pause between slices.
-#
 # The first job notes when it waits. After fio has succeeded, the script prints that on standard error.
 _PACE = r"""
 directory=$1; shift
@@ -47,7 +44,7 @@ for start in $starts; do
     processes=${start##*:} start=${start%:*}
     pipe=${start##*:} start=${start%:*}
     read -r now _ </proc/uptime
-    left=$((start - 2 - ${now%.*}${now#*.}))
+    left=$((start - ${now%.*}${now#*.}))
     if [ $left -gt 0 ]; then
         part=00$((left % 100))
         sleep "$((left / 100)).${part#"${part%??}"}" >/dev/null 2>&1 &
@@ -56,7 +53,6 @@ for start in $starts; do
         nap=
     fi
     kill -0 $fio 2>/dev/null || break
-    while read -r now _ </proc/uptime && [ "${now%.*}${now#*.}" -lt "$start" ]; do :; done
     while [ $processes -gt 0 ]; do echo >&$pipe; processes=$((processes - 1)); done
 done
 wait $fio || exit
