@@ -59,7 +59,7 @@ def test_two_cells_of_one_host_never_measure_at_the_same_time_under_xdist(tmp_pa
     selected = "(optane or sata_ssd) and passthrough and randread"
     done = measure(tmp_path, "-n", "2", "-k", selected, "--profile=smoke", "--rounds=1", "-v")
     assert done.returncode == 0, done.stdout
-    # Four blocks may leave it open whether the budget is kept.
+    # The blocks of one round may leave it open whether the budget is kept.
     assert done.stdout.count("PASSED") + done.stdout.count("INCONCLUSIVE") == 2
     journals = [path for path in tmp_path.glob("*/journal.jsonl") if not path.parent.is_symlink()]
     spans = sorted(span for path in journals for span in _spans(path))

@@ -194,7 +194,7 @@ def test_the_scenario_of_the_study_is_measured_through_the_api(tmp_path: Path, n
             cell.mode != "host",
         ]
     # The cached mode reads the host's memory, and says so; every other figure is the disk's.
-    # Four blocks may leave it open whether the budget is kept.
+    # The blocks of one round may leave it open whether the budget is kept.
     verdicts = [cell.verdict for cell in run.cells if cell.mode in ("passthrough", "lvm", "raw")]
     assert len(verdicts) == 3
     assert set(verdicts) <= {"inconclusive", "within"}
