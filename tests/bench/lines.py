@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import os
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
@@ -32,15 +34,18 @@ def append(path: Path, records: Iterable[T], kind: type[T]) -> None:
 def read(path: Path, kind: type[T]) -> list[T]:
     """The records of the file; none if it does not exist. A last line without its end is left out.
 
-    Raises ResultsError, which names file and line, if a line is not such a record.
+    A file with the ending .gz is decompressed. Raises ResultsError, which names file and line, if a line is not such a
+    record.
     """
     adapter = TypeAdapter(kind)
     try:
         data = path.read_bytes()
+        if path.suffix == ".gz":
+            data = gzip.decompress(data)
     except FileNotFoundError:
         return []
-    except OSError as error:
-        raise ResultsError(f"{path} cannot be read: {error.strerror}", hint="give another file") from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise ResultsError(f"{path} cannot be read: {error}", hint="give another file") from error
     records = []
     for number, line in enumerate(data.split(b"\n")[:-1], start=1):
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import math
 import random
 from collections import Counter
@@ -351,6 +352,19 @@ def test_a_later_call_continues_a_file_whose_last_line_was_cut_off(tmp_path: Pat
     assert read(path, Block) == first[:-1]
     append(path, second, Block)
     assert read(path, Block) == [*first[:-1], *second]
+
+
+def test_a_compressed_file_is_only_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plain, packed = tmp_path / "blocks", tmp_path / "blocks.gz"
+    append(plain, unit_of(1, HOST, Design.OLD, 0.03), Block)
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    assert read(packed, Block) == read(plain, Block)
+    with pytest.raises(SystemExit):
+        main([str(packed)])
+    assert "only --report reads a compressed file" in capsys.readouterr().err
+    packed.write_bytes(packed.read_bytes()[:-30])
+    assert main(["--report", str(packed)]) == 1
+    assert f"{packed} cannot be read" in capsys.readouterr().err
 
 
 def test_a_line_that_is_not_a_block_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
