@@ -65,8 +65,13 @@ def loop(file: Path) -> Iterator[str]:
     try:
         yield device
     finally:
-        # It goes when the last one closes it, who may be another test's lsblk.
-        run("sh", "-c", 'losetup -d "$1"; while losetup "$1" >/dev/null 2>&1; do sleep 0.1; done', "sh", device)
+        detach(device)
+
+
+def detach(device: str) -> None:
+    """Detach the loop device, and wait until it is gone: that is when the last program closes it, for example the lsblk
+    of another test."""
+    run("sh", "-c", 'losetup -d "$1"; while losetup "$1" >/dev/null 2>&1; do sleep 0.1; done', "sh", device)
 
 
 @contextmanager

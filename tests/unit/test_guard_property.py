@@ -13,7 +13,7 @@ import pytest
 from harness.errors import SafetyError
 from harness.lab.guard import require_writable
 from harness.lab.inventory import DiskByFile
-from tests.unit.loop_disks import RUNNER, loop, require, run, sparse
+from tests.unit.loop_disks import RUNNER, detach, loop, require, run, sparse
 
 MIB = 1 << 20
 SIZE = 24 * MIB
@@ -44,9 +44,7 @@ def state(device: str, chance: random.Random) -> Iterator[bool]:
             stack.callback(run, "blockdev", "--setrw", device)
         elif kind == "looped":
             other = run("losetup", "--find", "--show", device).strip()
-            stack.callback(
-                run, "sh", "-c", 'losetup -d "$1"; while losetup "$1" 2>/dev/null; do sleep 0.1; done', "sh", other
-            )
+            stack.callback(detach, other)
         yield kind == "free"
 
 

@@ -27,7 +27,7 @@ from harness.model.layout import Lvm, RawFile, missing_requirement
 from harness.model.mode import Mode
 from harness.run_id import RunId
 from tests.unit.failing import outcomes
-from tests.unit.loop_disks import NO_HYPERVISOR, RUNNER, creation_log, loop, require, run, sparse, traces
+from tests.unit.loop_disks import NO_HYPERVISOR, RUNNER, creation_log, detach, loop, require, run, sparse, traces
 
 MIB = 1024**2
 RUN = RunId("20260101-000000-abcd")
@@ -64,7 +64,7 @@ def _require_direct_io(directory: Path) -> None:
         pytest.skip(f"no loop device with direct I/O on the file system of temporary files: {error.message}")
     finally:
         file.unlink()
-    run("losetup", "-d", device)
+    detach(device)
 
 
 def build(disk: DiskByFile, facts: HostFacts, *modes: Mode, span: int = 64 * MIB) -> AbstractContextManager[Layouts]:

@@ -10,7 +10,7 @@ from harness.errors import HostError, SafetyError
 from harness.lab.pin import BlockPin, Fenced, read_pins, run_pinned
 from harness.lab.transport.base import Completed
 from harness.lab.transport.local import LocalRunner
-from tests.unit.loop_disks import RUNNER, loop, require, run, sparse
+from tests.unit.loop_disks import RUNNER, detach, loop, require, run, sparse
 
 MIB = 1 << 20
 ZERO = ["dd", "if=/dev/zero", "bs=1M", "count=1", "conv=notrunc", "status=none"]
@@ -49,7 +49,7 @@ def test_a_disk_that_was_swapped_into_the_same_place_is_not_written_to(files: tu
         with pytest.raises(SafetyError, match=rf"{device} was \(.*first.img\) and is \(.*second.img\) now"):
             run_pinned(RUNNER, [pin], [*ZERO, f"of={device}"], deadline=20)
     finally:
-        run("losetup", "-d", device)
+        detach(device)
     assert not wiped(second)
 
 
@@ -62,7 +62,7 @@ def test_the_same_file_attached_again_is_another_device(files: tuple[Path, Path]
         with pytest.raises(SafetyError, match="a command that writes was not started"):
             run_pinned(RUNNER, [pin], [*ZERO, f"of={device}"], deadline=20)
     finally:
-        run("losetup", "-d", device)
+        detach(device)
     assert not wiped(files[0])
 
 
