@@ -21,7 +21,7 @@ from tests.unit.proxmox_shell import NodeShell
 def impatient(patch: pytest.MonkeyPatch) -> None:
     """The double answers at once, so nobody has to wait long for it."""
     client = "harness.guest.proxmox.client"
-    patch.setattr(f"{client}.SETTLE_SECONDS", 1.0)
+    patch.setattr(f"{client}.SETTLE_SECONDS", 3.0)
     patch.setattr(f"{client}._LEAST_SETTLING", 0.5)
     patch.setattr(f"{client}._FIRST_PAUSE", 0.05)
     patch.setattr(f"{client}._POLL_SECONDS", 0.05)

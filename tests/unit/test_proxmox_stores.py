@@ -274,7 +274,7 @@ def test_a_volume_waits_for_the_lock_of_its_storage(node: Node, client: Client, 
 
 def test_a_volume_that_is_still_being_written_is_waited_for(node: Node, client: Client, stores: Stores) -> None:
     node.faults.add(Fault("gone", "POST .*/storage/local/content"))
-    node.faults.add(Fault("slow", "POST .*/storage/local/content", seconds=100.0))
+    node.faults.add(Fault("slow", "POST .*/storage/local/content", seconds=20.0))
     with stores.volume(Store("local"), 0, SPAN, "raw", file=True) as volume:
         (found,) = client.get("nodes/pve/storage/local/content", {"vmid": 9000})
         assert (found["volid"], found["size"]) == (volume.volid, SPAN)
