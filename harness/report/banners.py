@@ -91,7 +91,7 @@ def _blocks(run: Run) -> Iterator[Banner]:
             "blocks",
             "One block",
             "A block is a sample, and the spread of one sample is unknown: no value has an interval, and no "
-            "budget can be judged. Measure at least six blocks.",
+            "budget can be judged. Measure at least ten blocks.",
         )
 
 

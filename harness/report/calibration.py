@@ -56,7 +56,7 @@ class CalibrationTable:
     def shown_by(self, blocks: int, boots: int) -> float | None:
         """The smallest overhead that `blocks` in each of `boots` can show, as a share. None if it is not known."""
         if boots == 1:
-            return self.smallest_detectable.get(blocks)
+            return smallest_detectable(self.noise_sd, blocks) if blocks > 1 else None
         return (
             smallest_detectable(self.noise_sd, blocks, boots=boots, sd_of_boots=self.boots.sd) if self.boots else None
         )

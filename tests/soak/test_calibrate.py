@@ -67,7 +67,7 @@ def test_a_device_against_itself_raises_no_more_alarms_than_chance(calibrated: C
     assert calibrated.false_alarms <= most_by_chance(GROUPS)
     assert 0 < calibrated.noise_sd < 1
     assert set(calibrated.noise_sd_by_job) == {"randread-4k-qd1", "randread-4k-qd32"}
-    assert list(calibrated.smallest_detectable) == [3, 5, 6, 8, 12]
+    assert list(calibrated.smallest_detectable) == [3, 5, 8, 12, 20]
 
 
 def test_the_best_length_of_a_slice_follows_from_series_on_host_and_guest(calibrated: Calibration) -> None:

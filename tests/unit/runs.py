@@ -72,7 +72,7 @@ CALIBRATION: Mapping[str, JsonValue] = {
     "written": "2026-01-01",
     "false_alarms": 1,
     "groups": 40,
-    "smallest_detectable": {"3": 0.082, "5": 0.041},
+    "smallest_detectable": {"3": 0.0662, "5": 0.0347},
     "noise_sd": 0.021,
     "delay": {"set_s": 0.001, "found_s": [0.00098, 0.00101, 0.00104]},
 }

@@ -154,7 +154,7 @@ def test_the_page_explains_the_name_of_a_metric(looked_at_page: Page) -> None:
 
 def test_a_calibrated_lab_says_the_smallest_overhead_that_these_blocks_can_show(looked_at: Run) -> None:
     for text in ("\n".join(summary_lines(looked_at)), page(looked_at).text):
-        assert "Smallest overhead that 3 blocks can show here: 8.2 %." in text
+        assert "Smallest overhead that 3 blocks can show here: 6.6 %." in text
         assert "1 false alarm in 40 groups of a device against itself" in text
         assert "An added delay of 1" in text
 
@@ -166,9 +166,14 @@ def test_a_lab_that_was_never_calibrated_says_how_to() -> None:
         assert "virt-overhead calibrate" in text
 
 
-def test_a_number_of_blocks_that_was_not_calibrated_shows_those_that_were() -> None:
+def test_the_calibrations_noise_gives_the_figure_for_any_number_of_blocks() -> None:
     said = report_view(synthetic_run(modes=MODES, rounds=4, calibrated=True)).calibration
-    assert said[0] == "Smallest overhead that 3 blocks can show here: 8.2 %, 5 blocks can show here: 4.1 %."
+    assert said[0] == "Smallest overhead that 4 blocks can show here: 4.4 %."
+
+
+def test_a_run_with_one_block_shows_what_the_calibration_has() -> None:
+    said = report_view(synthetic_run(modes=MODES, rounds=1, calibrated=True)).calibration
+    assert said[0] == "Smallest overhead that 3 blocks can show here: 6.6 %, 5 blocks can show here: 3.5 %."
 
 
 def test_the_samples_of_a_run_with_several_boots_are_the_boots() -> None:
