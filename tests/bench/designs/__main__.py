@@ -22,7 +22,9 @@ take about 2 h 15 min.
 
 A call ends after `--minutes`, or when there are `--groups` groups. It appends each block to the file, and a later call
 with the same file continues. `--report` needs no lab, and takes several files, also compressed ones. `measured/` has
-those of sessions in which fewer than 200 groups were measured, on machines that no longer exist.
+those of the table in docs/statistics.md, of two sessions on one machine:
+
+    python -m tests.bench.designs --report tests/bench/designs/measured/*.gz
 
 The intervals are those of a run: with slices, the groups of a job in a unit show the correlation of neighbouring blocks
 together; the old design treats its three rounds as independent. Power is the share of groups whose interval excludes 0:
