@@ -60,13 +60,14 @@ class Clock:
 class Clocks:
     """The clocks of the machines of a session, and how late their jobs start. Each timetable makes them more exact.
 
-    A guest that was booted again has another clock, but its jobs start as late as before: a boot may have only one
-    timetable. So how late they start is noted by the machine's name.
+    A guest that was booted again has another clock, but its jobs start as late as before, and a boot may have only one
+    timetable. So a machine that is new here begins with what was last seen of a machine of its name.
     """
 
     def __init__(self) -> None:
         self._known: dict[Runner, tuple[Clock, float]] = {}
-        self._late: dict[str, float] = {}
+        self._late: dict[Runner, float] = {}
+        self._late_by_name: dict[str, float] = {}
         self.startup = Startup()
 
     def late(self, runner: Runner) -> float:
@@ -74,7 +75,7 @@ class Clocks:
 
         It is the time in which the machine wakes programs up. Jobs are released so much earlier.
         """
-        return self._late.get(runner.name, 0.0)
+        return self._late.setdefault(runner, self._late_by_name.get(runner.name, 0.0))
 
     def started(self, runner: Runner, late: Sequence[float]) -> None:
         """Note how late the jobs of a timetable started, in seconds, although they were released earlier.
@@ -87,7 +88,7 @@ class Clocks:
         if found > MOST_LATE_SECONDS:
             self.startup.was_late(found)
         else:
-            self._late[runner.name] = max(found, 0.0)
+            self._late[runner] = self._late_by_name[runner.name] = max(found, 0.0)
 
     def read(self, runner: Runner, asking: AbstractContextManager[Callable[[], Clock]] | None = None) -> Clock:
         """Compare the machine's clock with that of this process, with a few readings. Raises HostError.

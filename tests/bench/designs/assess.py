@@ -59,6 +59,12 @@ class Row:
     apart: float
     wall: float
 
+    @property
+    def coverage(self) -> tuple[float, float, float]:
+        """The share of the intervals that contain the truth, with its exact 95 % interval (Clopper & Pearson 1934)."""
+        interval = binomtest(self.covered, self.intervals).proportion_ci(0.95)
+        return self.covered / self.intervals, interval.low, interval.high
+
 
 def judged(unit: Unit) -> Iterator[Judged]:
     """The estimates of the groups, as a run of this design reports them.
@@ -129,7 +135,7 @@ def _row(comparison: Comparison, design: Design, job: str, found: Sequence[Judge
 
 
 def table(all_rows: Sequence[Row]) -> list[str]:
-    """The rows as lines of text, with the exact 95 % interval of each coverage (Clopper & Pearson 1934)."""
+    """The rows as lines of text."""
     header = (
         f"{'comparison':20} {'job':20} {'design':6} {'groups':>6} {'no int.':>7} {'half width':>11} "
         f"{'coverage (95 % interval)':>26} {'false alarms':>12} {'power':>7} {'error':>10} {'apart':>7} {'wall':>7}"
@@ -149,8 +155,8 @@ def table(all_rows: Sequence[Row]) -> list[str]:
 def _coverage(row: Row) -> str:
     if not row.intervals:
         return "-"
-    interval = binomtest(row.covered, row.intervals).proportion_ci(0.95)
-    return f"{row.covered / row.intervals:.1%} ({interval.low:.1%} to {interval.high:.1%})"
+    share, low, high = row.coverage
+    return f"{share:.1%} ({low:.1%} to {high:.1%})"
 
 
 def _share(count: int, of: int) -> str:
