@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Annotated
 
-from pydantic import ConfigDict, JsonValue, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
 from harness.analysis import smallest_detectable
 from harness.report.numbers import blocks_of_boots, count, microseconds, microseconds_range
 from harness.results import Run
 
 REMEDY = "virt-overhead calibrate"
+
+_Deviation = Annotated[float, Field(ge=0)]
+"""A standard deviation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +34,7 @@ class BootNoise:
 
     __pydantic_config__ = ConfigDict(allow_inf_nan=False)
 
-    sd: float
+    sd: _Deviation
     """Standard deviation of the boots' true mean log(guest/host)."""
 
 
@@ -47,7 +51,7 @@ class CalibrationTable:
     groups: int
     smallest_detectable: dict[int, float]
     """The smallest overhead that can be shown, as a share, by number of blocks."""
-    noise_sd: float
+    noise_sd: _Deviation
     """Standard deviation of log(guest/host) between blocks."""
     delay: AddedDelay | None = None
     boots: BootNoise | None = None

@@ -67,7 +67,7 @@ def test_the_summary_shows_the_smallest_detectable_overhead() -> None:
         "host node1, disk optane, 40 groups of 3 blocks",
         "  false alarms of a device against itself: 2 of 40 (5% nominal, up to 7 by chance)",
         "  noise between blocks: 2.10%",
-        "  smallest overhead that can be shown: 3 blocks: 8.12%, 5 blocks: 4.13%",
+        "  smallest overhead that can be shown: 3 blocks: 6.62%, 5 blocks: 3.47%",
         "  a delay of known size: not measured",
     ]
 

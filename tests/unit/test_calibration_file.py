@@ -105,7 +105,7 @@ def test_a_run_quotes_the_calibration_and_its_report_describes_it() -> None:
     assert (quote["written"], quote["false_alarms"], quote["stale"]) == ("2026-01-02", 2, [])
     run = replace(synthetic_run(), provenance={"calibration": json.loads(json.dumps(quote))})
     said = " ".join(report_view(run).calibration)
-    assert "Smallest overhead that 3 blocks can show here: 8.1 %" in said
+    assert "Smallest overhead that 3 blocks can show here: 6.6 %" in said
     assert "2 false alarms in 40 groups" in said
     assert re.search(r"An added delay of 1.000 us was measured as 1.000 us", said)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from pydantic import JsonValue
 
 from harness.analysis import METRICS, smallest_detectable
 from harness.report import markdown_table, overhead_text, summary_lines
@@ -185,8 +186,13 @@ def test_the_samples_of_a_run_with_several_boots_are_the_boots() -> None:
     assert report_view(quoted).calibration[0] == expected
 
 
-def test_a_calibration_that_cannot_be_read_is_reported(looked_at: Run) -> None:
-    damaged = replace(looked_at, provenance={"calibration": {**CALIBRATION, "groups": "many"}})
+@pytest.mark.parametrize(
+    "damage",
+    [{"groups": "many"}, {"noise_sd": -0.021}, {"boots": {"sd": -0.03}}],
+    ids=["groups", "noise", "boots"],
+)
+def test_a_calibration_that_cannot_be_read_is_reported(looked_at: Run, damage: dict[str, JsonValue]) -> None:
+    damaged = replace(looked_at, provenance={"calibration": {**CALIBRATION, **damage}})
     assert report_view(damaged).calibration == (
         "The calibration stored with this run cannot be read. virt-overhead calibrate writes a new one.",
     )
