@@ -182,7 +182,7 @@ def _counters(at: Session, ran: RanSlice, arm: ArmBytes | None, others: Backgrou
     found = _of_host(counted, ran.before, ran.after, at, ran.planned)
     if ran.backup is not None:
         # How much of the disk's bytes is the backup's is not known: fio is only compared with QEMU.
-        return replace(found, disk=None, storage=None, background=None, members={})
+        return replace(found, disk=None, disk_requests=None, storage=None, background=None, members={})
     if found.background is None:
         return found
     return replace(found, background=replace(found.background, probed=others.probed, earlier=others.earlier))
@@ -208,6 +208,7 @@ def _of_host(counted: Counters, before: Sample, after: Sample, at: Session, plan
     return replace(
         counted,
         disk=_moved(members.values()),
+        disk_requests=_requests(members.values()),
         storage=_moved([change for change in shared if change is not None]),
         background=background if members else None,
         cpu_busy=_guest_busy(threads, [at.guest(part.arm) for part in parts], seconds) if arm.in_guest else busy,
@@ -263,6 +264,12 @@ def _state(array: ArrayStatus) -> ArrayState:
 def _moved(counts: Collection[MemberCounts]) -> Transferred | None:
     """The bytes of several disks together; None without disks."""
     return sum((Transferred(each.read, each.written) for each in counts), Transferred()) if counts else None
+
+
+def _requests(counts: Collection[MemberCounts]) -> int | None:
+    """The requests of several disks together; None without disks, or if one of them does not count them."""
+    numbers = [each.ios for each in counts if each.ios is not None]
+    return sum(numbers) if counts and len(numbers) == len(counts) else None
 
 
 def _guest_busy(threads: QemuCounts | None, guests: Sequence[Guest | None], seconds: float) -> float | None:

@@ -207,6 +207,8 @@ class Counters:
     disk: Transferred | None = None
     """By the host's block layer: all disks below the layout together. On a storage in use, the volume of the arm; null
     if that is a file."""
+    disk_requests: int | None = None
+    """Requests that these disks completed: the I/Os as the kernel merged and split them; null in earlier versions."""
     storage: Transferred | None = None
     """By all disks below a storage in use together, with the bytes of others; null on disks that only the run uses."""
     background: Background | None = None
@@ -246,7 +248,7 @@ class Counters:
         return nested(data) if flat else data
 
 
-_OWN = ("cpu_busy", "host_cpu_busy", "md_s")
+_OWN = ("cpu_busy", "host_cpu_busy", "md_s", "disk_requests")
 _MEMBER = re.compile(r"member:(?P<name>.+)_(?P<count>read|written|busy_s|queue_s)")
 _ORIGINS = {"fio": "fio", "disk": "disk", "qemu": "threads", "host": "host", "kvm": "kvm", "cycles": "cycles"}
 

@@ -151,7 +151,7 @@ def finding_lists(verdicts: Verdicts) -> list[tuple[str, list[str]]]:
     first sentences."""
     lists = (
         ("exceeds", tuple(judged.sentence for judged in verdicts.exceeds)),
-        ("faster than the host beyond the interval, and no check explains it", verdicts.faster_sentences),
+        ("faster than the host beyond the interval, which is not a result", verdicts.faster_sentences),
     )
     found = [(f"{title} ({len(sentences)})", _first(sentences)) for title, sentences in lists if sentences]
     if verdicts.void:

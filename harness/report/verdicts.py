@@ -11,7 +11,8 @@ from harness.report.budgets import finding, limit, p_value, sentence
 from harness.report.cells import CellView, Outcome
 from harness.report.deciding import what_decides
 from harness.report.numbers import count, percent_with_interval
-from harness.results import BudgetRecord
+from harness.results import BudgetRecord, CellRecord
+from harness.results.disk_requests import UNEXPLAINED, why_fewer_requests
 
 _LINE = 160
 """Characters of a reason in a list. The page has all of it."""
@@ -68,7 +69,8 @@ class Verdicts:
 
     @property
     def faster_sentences(self) -> tuple[str, ...]:
-        return tuple(f"{cell.id}: {cell.headline_name} {_gained(cell)}" for cell in self.faster)
+        """For lists: "CELL: bw overhead -33.5 [-53.2, -16.4] %; no check explains it: find out why"."""
+        return tuple(f"{cell.id}: {cell.headline_name} {_gained(cell)}; {_why(cell.record)}" for cell in self.faster)
 
     @property
     def void_reasons(self) -> tuple[str, ...]:
@@ -105,6 +107,10 @@ def _gained(cell: CellView) -> str:
     loss = cell.headline.on_same_disks(mode) if cell.headline is not None else None
     basis = " against the array on the host" if mode.on_array else ""
     return f"overhead{basis} {percent_with_interval(loss)} %"
+
+
+def _why(record: CellRecord) -> str:
+    return why_fewer_requests(record.accounting, on_array=record.mode_detail.on_array) or UNEXPLAINED
 
 
 def verdicts(cells: Sequence[CellView]) -> Verdicts:

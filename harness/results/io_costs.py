@@ -54,6 +54,9 @@ CYCLE_COSTS = (
 )
 """All figures on cycles. fio's own are the cycles in user mode on its machine, almost all of which belong to fio."""
 
+DISK_REQUESTS = IoCost("disk_requests", "1/IO", "requests to the disk")
+"""Below 1 if the kernel merged I/Os on their way to the disk, above 1 if it split them."""
+
 IO_COSTS: Mapping[str, IoCost] = MappingProxyType(
     {
         cost.name: cost
@@ -67,6 +70,7 @@ IO_COSTS: Mapping[str, IoCost] = MappingProxyType(
             IoCost("io_exits", "1/IO", "exits to port I/O"),
             IoCost("mmio_exits", "1/IO", "exits to MMIO"),
             IoCost("irq_injections", "1/IO", "interrupts injected"),
+            DISK_REQUESTS,
             IoCost("switches", "1/IO", "context switches"),
             IoCost("qemu_switches", "1/IO", "context switches of QEMU"),
             IoCost("qemu_preemptions", "1/IO", "QEMU preempted"),
@@ -107,6 +111,8 @@ def costs_per_io(counters: Counters, *, in_guest: bool) -> dict[str, float]:
     parts["cpu_rest"] = max(spent - fio - sum(parts.values()), 0.0)
     found = {TOTAL: sum(parts.values()), **parts, "cpu_fio": fio, **_switches(counters, in_guest=in_guest)}
     found |= _cycles(counters, in_guest=in_guest)
+    if counters.disk_requests is not None:
+        found[DISK_REQUESTS.name] = counters.disk_requests
     if in_guest and counters.kvm is not None:
         kvm = counters.kvm
         found |= {name: count for name in names_of(kvm) if (count := getattr(kvm, name)) is not None}

@@ -19,5 +19,5 @@ def counters(flat: Mapping[str, float]) -> Counters:
 
 
 def _whole(name: str, count: float) -> float:
-    whole = name.endswith(("read", "written")) or name in ("ios", "fio_switches")
+    whole = name.endswith(("read", "written")) or name in ("ios", "fio_switches", "disk_requests")
     return round(count) if whole else count

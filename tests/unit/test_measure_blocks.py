@@ -267,6 +267,10 @@ def test_real_slices_of_host_twin_and_guest_alternate_and_the_hosts_disk_shows_t
     for direction in ("read", "written"):
         by_disk = sum(getattr(each.counters.disk, direction) for each in found)
         assert by_disk == pytest.approx(sum(getattr(each.counters.fio, direction) for each in found), abs=MIB)
+    reads = [each.counters for each in found if each.job == READ.id]
+    assert sum(each.disk_requests or 0 for each in reads) == pytest.approx(
+        sum(each.fio.ios or 0 for each in reads), rel=0.1
+    )
 
 
 def test_fio_reads_a_job_file_of_slices_with_ramps_and_several_processes(programs: Path, tmp_path: Path) -> None:
