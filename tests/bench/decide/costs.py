@@ -79,21 +79,22 @@ def table(old: Mapping[str, Cost], new: Mapping[str, Cost]) -> list[str]:
 
 
 def _sums(old: Sequence[Cost], new: Sequence[Cost]) -> list[str]:
-    was, now = (sum(cost.fio_s for cost in costs) for costs in (old, new))
     decided = [sum(cost.verdict in DECIDED for cost in costs) for costs in (old, new)]
     both = [(a, b) for a, b in zip(old, new, strict=True) if a.verdict in DECIDED and b.verdict in DECIDED]
     same = sum(a.verdict == b.verdict for a, b in both)
+    by_new = [(a, b) for a, b in zip(old, new, strict=True) if b.verdict in DECIDED]
     return [
-        _times(len(old), was, now),
+        f"{len(old)} cells: {_times(old, new)}",
+        f"{len(by_new)} cells that the new version decided (the old one {len(both)} of them): "
+        f"{_times([a for a, _ in by_new], [b for _, b in by_new])}",
         f"decided: {decided[0]} with the old version, {decided[1]} with the new one",
         f"the same verdict: {same} of the {len(both)} cells that both decided",
     ]
 
 
-def _times(cells: int, old: float, new: float) -> str:
-    return (
-        f"{cells} cells: {old:.1f} s of fio with the old version, {new:.1f} s with the new one: {_ratio(old, new)} : 1"
-    )
+def _times(old: Sequence[Cost], new: Sequence[Cost]) -> str:
+    was, now = (sum(cost.fio_s for cost in costs) for costs in (old, new))
+    return f"{was:.1f} s of fio with the old version, {now:.1f} s with the new one: {_ratio(was, now)} : 1"
 
 
 def _words(cost: Cost) -> str:
