@@ -51,8 +51,7 @@ class Looks:
             progress.reachable,
         )
         cells = progress.open_cells
-        measured = self._recorder.of_group(group.id)
-        longer = longer_slices(self._recorder.carry_over(group.id), measured, group.jobs)
+        longer = self._longer_slices(progress)
         if all(cell.job in longer for cell in cells):
             return Reason.CARRY_OVER
         reason = reason_to_stop(cells, records, looking)
@@ -62,6 +61,13 @@ class Looks:
             enough += reasons_to_stop(cells, records, looking)
             progress.settle(settled_cells(group.cells, records, enough))
         return reason or (Reason.MOST if progress.rounds >= most else None)
+
+    def _longer_slices(self, progress: GroupProgress) -> dict[Job, float]:
+        """The jobs that need longer slices. Between two looks there are none, because carry-over is tested at looks."""
+        if progress.sequential.reaching(progress.rounds).look(progress.rounds, final=progress.last_look) is None:
+            return {}
+        group = progress.group
+        return longer_slices(self._recorder.carry_over(group.id), self._recorder.of_group(group.id), group.jobs)
 
     def assemble(self, progress: GroupProgress, at: Prepared, *, final: bool) -> dict[str, CellRecord]:
         """Record the group and its cells as measured so far. Returns the cells by id, without the correction.
@@ -82,7 +88,9 @@ class Looks:
             drift=host_drift(counted),
             rounds=tuple(orders),
             abandoned=tuple(sorted(self._recorder.abandoned(group.id))),
-            carry_over=carry_overs(measured, group.jobs, target=progress.plan.target),
+            carry_over=carry_overs(
+                measured, group.jobs, target=progress.plan.target, looks=len(progress.sequential.looks)
+            ),
         )
         self._recorder.group(record)
         contexts = {cell.id: self._context(cell, progress, at, record, final=final) for cell in group.cells}

@@ -13,7 +13,7 @@ from harness.results.journal_records import Measurement
 from harness.results.records import CarryOverRecord
 
 ERROR_RATE = 0.01
-"""How often a group without any carry-over shows some, over all its jobs together."""
+"""How often a group without any carry-over shows some, over all its jobs and looks together."""
 DISCARDED_SLICES = (4, 16)
 """The time at the beginning of a slice that does not count if slices depend on the arm before, in times of the measured
 time. If the first is not enough, the second follows. In this time, the arm's own load replaces what the arm before has
@@ -33,12 +33,13 @@ MOST_APART_SECONDS = 1.0
 
 
 def carry_overs(
-    measurements: Sequence[Measurement], jobs: Iterable[Job], *, target: float | None = None
+    measurements: Sequence[Measurement], jobs: Iterable[Job], *, target: float | None = None, looks: int = 1
 ) -> tuple[CarryOverRecord, ...]:
     """What each job of one group shows about carry-over, by its headline metric. Jobs with too few slices are left out.
 
     `measurements` are those of the group in the order of time. A job whose slices became longer is tested once for each
-    length, the shortest first. `target` is the half width of the overhead's interval that is wanted, as a share.
+    length, the shortest first. `target` is the half width of the overhead's interval that is wanted, as a share. `looks`
+    is how often the group is tested at most, while it is measured.
     """
     least = MATTERS * (_TARGET if target is None else target)
     found = []
@@ -53,7 +54,7 @@ def carry_overs(
             p_value=tested.p_value,
             effect=tested.effect,
             cause=tested.cause,
-            shown=tested.shown(ERROR_RATE / enough),
+            shown=tested.shown(ERROR_RATE / (enough * looks)),
             matters=abs(tested.effect) >= least,
         )
         for job, seconds, tested in found

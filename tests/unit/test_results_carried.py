@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from dataclasses import replace
@@ -76,6 +77,15 @@ def test_an_effect_that_is_small_against_the_target_is_not_measured_again() -> N
     (precise,) = carry_overs(several, [JOB], target=0.03)
     assert precise.matters
     assert longer_slices([precise], several, [JOB]) == {JOB: 4.0}
+
+
+def test_several_looks_share_the_probability_of_error() -> None:
+    several = measured(-0.03, blocks=200)
+    (once,) = carry_overs(several, [JOB])
+    assert once.shown
+    assert once.p_value is not None
+    looks = math.floor(0.01 / once.p_value)
+    assert [carry_overs(several, [JOB], looks=looks + more)[0].shown for more in (0, 1)] == [True, False]
 
 
 @pytest.mark.parametrize("arms", [2, 3, 5])
