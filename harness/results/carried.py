@@ -38,8 +38,8 @@ def carry_overs(
     """What each job of one group shows about carry-over, by its headline metric. Jobs with too few slices are left out.
 
     `measurements` are those of the group in the order of time. A job whose slices became longer is tested once for each
-    length, the shortest first. `target` is the half width of the overhead's interval that is wanted, as a share. `looks`
-    is how often the group is tested at most, while it is measured.
+    length, the shortest first. `target` is the half width of the overhead's interval that is wanted, as a share.
+    `looks` is how often the group is tested at most, while it is measured.
     """
     least = MATTERS * (_TARGET if target is None else target)
     found = []

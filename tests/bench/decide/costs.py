@@ -83,10 +83,10 @@ def _sums(old: Sequence[Cost], new: Sequence[Cost]) -> list[str]:
     both = [(a, b) for a, b in zip(old, new, strict=True) if a.verdict in DECIDED and b.verdict in DECIDED]
     same = sum(a.verdict == b.verdict for a, b in both)
     by_new = [(a, b) for a, b in zip(old, new, strict=True) if b.verdict in DECIDED]
+    times_by_new = _times([a for a, _ in by_new], [b for _, b in by_new])
     return [
         f"{len(old)} cells: {_times(old, new)}",
-        f"{len(by_new)} cells that the new version decided (the old one {len(both)} of them): "
-        f"{_times([a for a, _ in by_new], [b for _, b in by_new])}",
+        f"{len(by_new)} cells that the new version decided (the old one {len(both)} of them): {times_by_new}",
         f"decided: {decided[0]} with the old version, {decided[1]} with the new one",
         f"the same verdict: {same} of the {len(both)} cells that both decided",
     ]
