@@ -112,7 +112,7 @@ class CarryOverRecord:
     cause: str
     """The arm that ran before and has this effect."""
     shown: bool
-    """Whether there is carry-over, corrected for the number of jobs of the group."""
+    """Whether there is carry-over, corrected for the number of jobs of the group and of its planned looks."""
     matters: bool = True
     """Whether the effect is large enough to measure the job again if it is shown."""
 
