@@ -12,7 +12,7 @@ from harness.report.cells import CellView, Outcome
 from harness.report.deciding import what_decides
 from harness.report.numbers import count, percent_with_interval
 from harness.results import BudgetRecord, CellRecord
-from harness.results.disk_requests import UNEXPLAINED, why_fewer_requests
+from harness.results.disk_requests import why_faster
 
 _LINE = 160
 """Characters of a reason in a list. The page has all of it."""
@@ -110,7 +110,7 @@ def _gained(cell: CellView) -> str:
 
 
 def _why(record: CellRecord) -> str:
-    return why_fewer_requests(record.accounting, on_array=record.mode_detail.on_array) or UNEXPLAINED
+    return why_faster(record.accounting, on_array=record.mode_detail.on_array)
 
 
 def verdicts(cells: Sequence[CellView]) -> Verdicts:

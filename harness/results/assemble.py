@@ -31,7 +31,7 @@ from harness.results.carried import carry_over_notes, split_by_length
 from harness.results.cells import BlockKey, CellRecord, LongerSlices, MetricRecord, ValidityCheck
 from harness.results.configuration import configuration_checks, differences
 from harness.results.dependence import CellBlocks, caveat_note, job_correlation, samples_of
-from harness.results.disk_requests import UNEXPLAINED, why_fewer_requests
+from harness.results.disk_requests import why_faster
 from harness.results.journal_records import Measurement
 from harness.results.judging import gravest, judged
 from harness.results.metric_records import has_metric, metric_records, values_of
@@ -237,7 +237,7 @@ def _cell_record(
             *late_counter_notes(own),
             *saturation_notes(own, depth=job.depth if job.is_saturating else None),
             *(() if impossible else too_few_ios(_judged_metrics(context), metrics, counts)),
-            *_faster_than_host(metrics, validity, cell, why_fewer_requests(costs, on_array=cell.mode.detail.on_array)),
+            *_faster_than_host(metrics, validity, cell, why_faster(costs, on_array=cell.mode.detail.on_array)),
         ),
         skipped=context.skipped,
         accounting=costs,
@@ -282,7 +282,7 @@ def _look(context: CellContext, rounds: int) -> Look | None:
 
 
 def _faster_than_host(
-    metrics: Mapping[str, MetricRecord], validity: Sequence[ValidityCheck], cell: Cell, fewer_requests: str | None
+    metrics: Mapping[str, MetricRecord], validity: Sequence[ValidityCheck], cell: Cell, why: str
 ) -> list[str]:
     """A guest that is better than its host needs an explanation and is never a gain. At a fixed rate, only latencies
     can be better."""
@@ -295,7 +295,8 @@ def _faster_than_host(
     if not faster:
         return []
     failed = [check.check for check in validity if not check.ok]
-    why = f"the failed check {', '.join(failed)} explains it" if failed else fewer_requests or UNEXPLAINED
+    if failed:
+        why = f"the failed check {', '.join(failed)} explains it"
     return [f"the guest is better than its host beyond the interval in {', '.join(faster)}; {why}"]
 
 

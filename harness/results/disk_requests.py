@@ -13,22 +13,21 @@ from harness.results.cells import CostRecord
 from harness.results.io_costs import DISK_REQUESTS
 
 _FEWER = 0.9
-"""A guest has at most this many times the requests per I/O of the host; a few I/Os are merged by chance."""
+"""A guest has less than this many times the requests per I/O of the host; a few I/Os are merged by chance."""
 
-UNEXPLAINED = "no check explains it: find out why"
-"""Said of a guest that is faster than its host without fewer requests and without a failed check."""
+_UNEXPLAINED = "no check explains it: find out why"
 
 
-def why_fewer_requests(accounting: Mapping[str, CostRecord], *, on_array: bool) -> str | None:
-    """The requests per I/O of guest and host in words, if the guest has fewer. None if not, or if nobody counted them.
+def why_faster(accounting: Mapping[str, CostRecord], *, on_array: bool) -> str:
+    """Why a guest without a failed check is faster than its host: its requests, or that the reason is not known.
 
     `accounting` is the cell's. On an array, the guest is compared with the array on the host.
     """
     found = accounting.get(DISK_REQUESTS.name)
     base = () if found is None else found.twin if on_array else found.host
     if found is None or not base or not found.guest:
-        return None
+        return _UNEXPLAINED
     host, guest = fmean(base), fmean(found.guest)
-    if guest > _FEWER * host:
-        return None
+    if guest >= _FEWER * host:
+        return _UNEXPLAINED
     return f"the disk got {guest:.2g} requests for each I/O of the guest and {host:.2g} for the host's, larger ones"

@@ -187,9 +187,10 @@ def test_the_table_has_the_verdicts_side_by_side_and_the_ratio_of_the_sums() -> 
     }
     lines = table(old, new)
     assert [line.split()[-1] for line in lines[1:5]] == ["9.0", "2.0", "4.0", "8.0"]
+    sums = "200.0 s of fio with the old version, 40.0 s with the new one: 5.0 : 1"
     assert lines[5:] == [
-        "4 cells: 200.0 s of fio with the old version, 40.0 s with the new one: 5.0 : 1",
-        "4 cells that the new version decided (the old one 3 of them): " + lines[5].removeprefix("4 cells: "),
+        f"4 cells: {sums}",
+        f"4 cells that the new version decided (the old one 3 of them): {sums}",
         "decided: 3 with the old version, 4 with the new one",
         "the same verdict: 2 of the 3 cells that both decided",
     ]

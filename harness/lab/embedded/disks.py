@@ -128,8 +128,8 @@ IN_MEMORY = (
 EMULATED: tuple[EmulatedDisk, ...] = (
     NvmeDisk("nvme", 1024 * MIB),
     ScsiDisk("scsi", 256 * MIB),
-    # A guest writes 1000 to 3000 times in a second, also on a slow machine. So it fills the cache within two seconds,
-    # and the cache does not drain while the same job runs on other arms.
+    # On a slow machine, a guest writes about 1000 times in a second: more than the cache drains. So the arms of a block
+    # fill it together.
     ScsiDisk("cached", 256 * MIB, WriteCache(writes=1500, drained_per_s=400)),
     *CONTROLLER_DISKS,
 )
