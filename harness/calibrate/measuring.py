@@ -145,8 +145,8 @@ def measure_trials(trials: Sequence[Trial], measurer: Measurer, events: Events, 
 
 
 def _seconds(trial: Trial) -> float:
-    slices = trial.rounds * len(trial.turns) * (trial.job.wall + trial.pause(trial.job))
-    return slices + _TRIAL_OVERHEAD + (_BOOT_SECONDS if trial.reboot else 0.0)
+    block = sum(trial.job.wall + trial.pause(trial.job, turn.arm) for turn in trial.turns)
+    return trial.rounds * block + _TRIAL_OVERHEAD + (_BOOT_SECONDS if trial.reboot else 0.0)
 
 
 @dataclass(slots=True)

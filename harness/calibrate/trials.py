@@ -80,9 +80,9 @@ class Trial:
         return timetables({self.job: self.turns}, self.rounds, chance=chance, pause=self.pause)
 
     @staticmethod
-    def pause(job: Job) -> float:
+    def pause(job: Job, arm: Arm) -> float:
         """The time after each slice. It does not depend on what was measured, so that all trials have the same."""
-        return Pauses().after(job, rotational=False)
+        return Pauses().after(job, in_guest=arm.in_guest, rotational=False)
 
 
 def same_device_trials(spec: CalibrationSpec, disk: str) -> list[Trial]:

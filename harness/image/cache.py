@@ -39,8 +39,8 @@ class Image:
     manifest: Manifest
 
     @property
-    def vmlinuz(self) -> Path:
-        return self.path / "vmlinuz"
+    def vmlinux(self) -> Path:
+        return self.path / "vmlinux"
 
     @property
     def initramfs(self) -> Path:
@@ -49,11 +49,17 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class GuestImage(Image):
-    """The guest: kernel and initramfs, or the two as a bootable ISO."""
+    """The guest: kernel and initramfs, or the two as an ISO."""
 
     @property
     def iso(self) -> Path:
+        """To boot from. Its kernel is compressed."""
         return self.path / "guest.iso"
+
+    @property
+    def files_iso(self) -> Path:
+        """The two files as they are."""
+        return self.path / "files.iso"
 
 
 @dataclass(frozen=True, slots=True)

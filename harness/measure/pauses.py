@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from itertools import pairwise
 from statistics import median
 
@@ -16,6 +16,12 @@ _SLOWEST_IOPS_ROTATIONAL = 80.0
 UNKNOWN_JITTER = 0.1
 """Seconds by which starts of slices may differ from their planned times, before any was measured."""
 LEAST_JITTER = 0.02
+_LATE_ENDS = 50
+"""One slice in so many may end later than the pause allows for."""
+_CLOSE_STARTS = 20
+"""One pair of slices in so many may start closer to each other than the pause allows for."""
+_LEAST_PAIRS = 3
+"""So many pairs of slices show what is usual for them."""
 MOST_AFTER_BACKUP = 10.0
 """Seconds. A backup that takes longer to end voids the next slice."""
 _LONGER = 1.2
@@ -28,13 +34,15 @@ class Pauses:
     """The pauses between the slices of a group. Each timetable that is measured makes them more exact.
 
     When a slice ends, fio waits for the I/Os in flight. Before the first timetable, this time is estimated from the
-    queue depth and the kind of disk. After that, the slices of the job show it. The starts of slices differ from their
-    planned times, and the last round shows by how much. Both allow for all but one slice in 50.
+    queue depth and the kind of disk. After that, the slices of the job show it, separately on the host and in guests,
+    where it is longer. All but one slice in 50 end in this time. The starts of slices differ from their planned times,
+    and the last round shows by how much. All but one pair in 20 come no closer than that. Seldom is a slice as late as
+    that when the next one is as early, so much fewer overlap.
     """
 
     def __init__(self) -> None:
-        self._seconds: dict[str, list[float]] = {}
-        """How long the slices of each job took, by the job's id."""
+        self._seconds: dict[tuple[str, bool], list[float]] = {}
+        """How long the slices took, by the job's id and whether they ran in a guest."""
         self._cancelled: list[float] = []
         """How long after its slice each backup, and the last I/O beside it, ended."""
         self._last: list[Sequence[Measurement]] = []
@@ -47,15 +55,15 @@ class Pauses:
                 self._cancelled.append(min(each.backup.after, MOST_AFTER_BACKUP))
                 continue
             longest = max([each.seconds, *(part.seconds for part in each.parts)])
-            self._seconds.setdefault(each.job, []).append(longest)
+            self._seconds.setdefault((each.job, each.in_guest), []).append(longest)
         if self._last and self._last[-1][0].round != timetable[0].round:
             self._last = []
         self._last.append(timetable)
 
-    def after(self, job: Job, *, rotational: bool) -> float:
+    def after(self, job: Job, *, in_guest: bool, rotational: bool) -> float:
         """Seconds between a slice of `job` and the next slice. `rotational` means that the disk is a hard disk."""
-        if seconds := self._seconds.get(job.id):
-            return self.jitter + max(_most(seconds) - job.seconds, 0.0)
+        if seconds := self._seconds.get((job.id, in_guest)):
+            return self.jitter + max(_without_one_in(_LATE_ENDS, seconds) - job.seconds, 0.0)
         return self.jitter + job.depth / (_SLOWEST_IOPS_ROTATIONAL if rotational else _SLOWEST_IOPS)
 
     @property
@@ -66,19 +74,36 @@ class Pauses:
     @property
     def jitter(self) -> float:
         """Seconds by which two successive slices of the last round started closer to each other than is usual there."""
-        closer: list[float] = []
-        for timetable in self._last:
-            # In one timetable, the same pause follows each slice of a job. Then comes the ramp of the other slice.
-            # Before and after a slice with a backup, there is more time.
-            apart: dict[tuple[str, float, bool, bool], list[float]] = {}
-            for one, other in pairwise(timetable):
-                apart.setdefault((one.job, other.wall, one.backup is None, other.backup is None), []).append(
-                    other.started - one.started
-                )
-            closer += [median(several) - each for several in apart.values() if len(several) > 2 for each in several]
-        return min(max(_most(closer), LEAST_JITTER), MOST_JITTER) if closer else UNKNOWN_JITTER
+        closer = [-each for timetable in self._last for each in _deviations(timetable)]
+        if not closer:
+            return UNKNOWN_JITTER
+        return min(max(_without_one_in(_CLOSE_STARTS, closer), LEAST_JITTER), MOST_JITTER)
 
 
-def _most(values: Sequence[float]) -> float:
-    """The largest value, without one in 50."""
-    return sorted(values, reverse=True)[(len(values) - 1) // 50]
+def _deviations(timetable: Sequence[Measurement]) -> list[float]:
+    """By how much more time than usual passed from each start to the next one, where it is known what is usual.
+
+    In one timetable, the same pause follows each slice of a job on a machine. Then comes the ramp of the other slice.
+    Before and after a slice with a backup, there is more time. A machine whose slices are all early or late is no
+    deviation: the next timetable corrects it.
+    """
+    planned: dict[Hashable, list[tuple[tuple[bool, bool], float]]] = {}
+    for one, other in pairwise(timetable):
+        same = (one.job, one.in_guest, other.wall, one.backup is None, other.backup is None)
+        planned.setdefault(same, []).append(((one.in_guest, other.in_guest), other.started - one.started))
+    between: dict[tuple[bool, bool], list[float]] = {}
+    for several in planned.values():
+        if len(several) >= _LEAST_PAIRS:
+            usual = median(apart for _, apart in several)
+            for places, apart in several:
+                between.setdefault(places, []).append(apart - usual)
+    found: list[float] = []
+    for deviations in between.values():
+        usual = median(deviations) if len(deviations) >= _LEAST_PAIRS else 0.0
+        found += [each - usual for each in deviations]
+    return found
+
+
+def _without_one_in(number: int, values: Sequence[float]) -> float:
+    """The largest value, without one in so many."""
+    return sorted(values, reverse=True)[(len(values) - 1) // number]

@@ -13,17 +13,18 @@ from harness.events import BlockStarted, Events
 from harness.measure.measurer import LabFound, Measurer, Piece, Prepared
 from harness.measure.pauses import Pauses
 from harness.measure.recorder import Recorder
+from harness.model.cell import Arm
 from harness.model.job import Job
 from harness.results import Measurement
 from harness.scenario.plan import Group, Plan
-from harness.scenario.timetable import BACKUP_TAIL, Slice, Timetable, Turn, timetables
+from harness.scenario.timetable import BACKUP_TAIL, Pause, Slice, Timetable, Turn, timetables
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
     """A round to measure. `number` is its number in the journal, and `nth` its number among the rounds that count.
 
-    `pause` is the time after a slice of a job, `backup_tail` in addition that after one with a backup. Both are asked
+    `pause` is the time after a slice, `backup_tail` in addition that after one with a backup. Both are asked
     before each timetable, and may learn from the one before. `record` is called with the measurements of each of them.
     `recorded` is entered before the first one, and gets the error if one fails. `seconds_left` estimates the time until
     everything is measured.
@@ -32,7 +33,7 @@ class Round:
     number: int
     nth: int
     tables: Sequence[Timetable]
-    pause: Callable[[Job], float]
+    pause: Pause
     record: Callable[[Sequence[Measurement]], None]
     seconds_left: Callable[[], float]
     recorded: AbstractContextManager[None] = field(default_factory=nullcontext)
@@ -56,8 +57,8 @@ def planned_round(
     number = recorder.next_round(group.id)
     before = recorder.of_group(group.id)
 
-    def pause(job: Job) -> float:
-        return pauses.after(job, rotational=rotational)
+    def pause(job: Job, arm: Arm) -> float:
+        return pauses.after(job, in_guest=arm.in_guest, rotational=rotational)
 
     def record(measurements: Sequence[Measurement]) -> None:
         recorder.add(measurements, fio_seconds=fio_seconds(group, measurements))

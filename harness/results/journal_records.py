@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AliasChoices, Field
 
+from harness.model.cell import Place
 from harness.model.counters import Counters
 from harness.model.values import STRICT as _STRICT
 
@@ -104,6 +105,10 @@ class Measurement:
     """The share of the time in which all of them ran, 0 to 1; null for a job that ran alone."""
     backup: BackupCounts | None = None
     """The backup of the guest's disk that ran meanwhile; null without one."""
+
+    @property
+    def in_guest(self) -> bool:
+        return self.arm.startswith(f"{Place.GUEST}:")
 
     @property
     def of_several(self) -> bool:

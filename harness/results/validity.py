@@ -121,7 +121,7 @@ def saturation_notes(measurements: Iterable[Measurement], depth: int | None) -> 
     """
     worst: dict[tuple[str, str], float] = {}
     for each in measurements:
-        place = "the guest's" if each.arm.startswith("guest") else "the host's"
+        place = "the guest's" if each.in_guest else "the host's"
         # On a host arm, both shares are about the host: while fio ran, and also with the login before and after.
         for whose, share in ((place, each.counters.cpu_busy), ("the host's", each.counters.host_cpu_busy)):
             worst[each.arm, whose] = max(worst.get((each.arm, whose), 0.0), share or 0.0)

@@ -25,6 +25,8 @@ MOST_SLICES = 160
 MOST_SECONDS = 120.0
 """The planned length of a timetable. Its measurements are stored when it has ended."""
 
+Pause = Callable[[Job, Arm], float]
+"""Seconds between a slice of a job on an arm and the next slice."""
 T = TypeVar("T")
 _Planned = tuple[int, Job, "Turn"]
 """Block, job and turn of a slice."""
@@ -55,8 +57,9 @@ class Slice:
     job: Job
     start: float
     settle: float = GUARD_SECONDS
-    """Seconds between the ramp and the measured time, in which the I/Os of the ramp complete: the pause after the job.
-    Otherwise the disk would be busy with them when the measured time begins, and all figures would be too low."""
+    """Seconds between the ramp and the measured time, in which the I/Os of the ramp complete: the same as the pause
+    after the slice. Otherwise the disk would be busy with them when the measured time begins, and all figures would be
+    too low."""
     write_limit: int | None = None
     """Bytes per second that fio may write at most; None for no limit."""
     lead: float = 0.0
@@ -101,7 +104,7 @@ class Timetable:
         """The number of blocks that have a slice in it, of all jobs together."""
         return len({each.of_block for each in self.slices})
 
-    def paused(self, pause: Callable[[Job], float], backup_tail: float = BACKUP_TAIL) -> Timetable:
+    def paused(self, pause: Pause, backup_tail: float = BACKUP_TAIL) -> Timetable:
         """The same slices in the same order, with these pauses."""
         return _timetable([(each.block, each.job, each.turn) for each in self.slices], pause, backup_tail)
 
@@ -120,14 +123,14 @@ def timetables(
     blocks: int,
     *,
     chance: random.Random,
-    pause: Callable[[Job], float],
+    pause: Pause,
     backup_tail: float = BACKUP_TAIL,
     short_first: bool = False,
 ) -> list[Timetable]:
     """The timetables of a round, in the order in which they run: the slices that alternate, then the other ones.
 
     Each job of `turns_of` has `blocks` blocks, with a slice of each of its turns in random order. Successive blocks
-    have different jobs, so the blocks of one job are spread over the round. `pause` is the time after a slice of a job.
+    have different jobs, so the blocks of one job are spread over the round. `pause` is the time after each slice.
     After a slice with a backup, there is `backup_tail` in addition.
     With `short_first`, the first timetable has only the first block of each job: enough to learn how exactly slices
     start on these machines, and few to lose if they need longer pauses.
@@ -165,7 +168,7 @@ def timetables(
 def in_order(job: Job, blocks: Iterable[Sequence[Turn]], *, pause: float) -> Timetable:
     """A timetable of one job with exactly these turns in each block, in this order. `pause` follows each slice."""
     turns = [(number, job, turn) for number, block in enumerate(blocks, start=1) for turn in block]
-    return _timetable(turns, lambda _job: pause)
+    return _timetable(turns, lambda _job, _arm: pause)
 
 
 def stays_in_cache(arm: Arm, job: Job) -> bool:
@@ -207,20 +210,18 @@ def _job_orders(jobs: Sequence[Job], blocks: int, chance: random.Random) -> Iter
         last = order[-1] if order else None
 
 
-def _timetable(
-    slices: Sequence[_Planned], pause: Callable[[Job], float], backup_tail: float = BACKUP_TAIL
-) -> Timetable:
-    pauses = {job: pause(job) for job in {job for _, job, _ in slices}}
+def _timetable(slices: Sequence[_Planned], pause: Pause, backup_tail: float = BACKUP_TAIL) -> Timetable:
+    pauses = {each: pause(*each) for each in dict.fromkeys((job, turn.arm) for _, job, turn in slices)}
     planned, now = [], 0.0
     for block, job, turn in slices:
         lead, tail = (BACKUP_LEAD, backup_tail) if backed_up(turn.arm) else (0.0, 0.0)
-        settle = max(pauses[job], GUARD_SECONDS)
-        planned.append(Slice(block, turn, job, now + lead, settle=settle, lead=lead, tail=tail))
-        now = planned[-1].end + tail + pauses[job]
+        after = pauses[job, turn.arm]
+        planned.append(Slice(block, turn, job, now + lead, settle=max(after, GUARD_SECONDS), lead=lead, tail=tail))
+        now = planned[-1].end + tail + after
     return Timetable(tuple(planned), now)
 
 
-def _pieces(slices: Sequence[_Planned], pause: Callable[[Job], float]) -> Iterator[list[_Planned]]:
+def _pieces(slices: Sequence[_Planned], pause: Pause) -> Iterator[list[_Planned]]:
     """The slices in pieces of whole blocks, within MOST_SLICES and MOST_SECONDS unless a single block is larger."""
     piece: list[_Planned] = []
     seconds = 0.0

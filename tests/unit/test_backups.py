@@ -83,7 +83,7 @@ def test_a_vm_of_others_is_not_backed_up() -> None:
 
 def test_a_slice_with_a_backup_has_time_for_it_to_begin_and_end() -> None:
     arms = [Arm(Place.HOST), Arm(Place.GUEST, ALONE), ARM]
-    (table,) = timetables({JOB: [Turn(arm) for arm in arms]}, 3, chance=Random(1), pause=lambda _: 0.2)
+    (table,) = timetables({JOB: [Turn(arm) for arm in arms]}, 3, chance=Random(1), pause=lambda _job, _arm: 0.2)
     ended, after = 0.0, 0.0
     for each in table.slices:
         lead = BACKUP_LEAD if each.arm == ARM else 0.0
@@ -244,11 +244,11 @@ def test_an_old_libvirt_has_no_backups() -> None:
 def test_the_time_after_a_slice_is_learned_from_those_with_a_backup_alone() -> None:
     pauses = Pauses()
     assert pauses.after_backup == BACKUP_TAIL
-    before = pauses.after(JOB, rotational=False)
+    before = pauses.after(JOB, in_guest=True, rotational=False)
     slow = replace(A_SLICE, arm=ARM.id, job=JOB.id, seconds=9.0, backup=BackupCounts(1.0, 7.0, after=3.0))
     pauses.learn([slow])
     assert pauses.after_backup == pytest.approx(3.6)
-    assert pauses.after(JOB, rotational=False) == before
+    assert pauses.after(JOB, in_guest=True, rotational=False) == before
     pauses.learn([replace(slow, backup=BackupCounts(1.0, 7.0, after=60.0))])
     assert pauses.after_backup == pytest.approx(12)
 

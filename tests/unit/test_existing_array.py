@@ -346,7 +346,7 @@ def test_array_and_reference_are_filled_and_measured_in_one_timetable(
     hypervisor = LibvirtHypervisor(host, connection, Events())
     job = parse_workload("randwrite-4k").job(4, ramp=0.0, seconds=0.3)
     arms = (Arm(Place.HOST), Arm(Place.REFERENCE))
-    (table,) = timetables({job: [Turn(arm) for arm in arms]}, 1, chance=random.Random(1), pause=lambda _job: 0.3)
+    (table,) = timetables({job: [Turn(arm) for arm in arms]}, 1, chance=random.Random(1), pause=lambda _job, _arm: 0.3)
     with session_with_reference(host, hypervisor, request("spare"), log=log, seed=1, phases=Phases(Events())) as at:
         assert at.reference is not None
         loop = at.reference.layouts.disk

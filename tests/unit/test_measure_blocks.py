@@ -151,7 +151,7 @@ class Ran:
             {job: [Turn(arm) for arm in arms] for job in jobs},
             blocks,
             chance=random.Random(3),
-            pause=lambda job: Pauses().after(job, rotational=False) + 0.1,
+            pause=lambda job, arm: Pauses().after(job, in_guest=arm.in_guest, rotational=False) + 0.1,
         )
         return table
 

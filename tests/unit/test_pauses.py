@@ -20,16 +20,18 @@ OTHER = replace(JOB, iodepth=1)
 STARTS = count(1000, 100)
 
 
-def measured(seconds: float, job: Job = JOB) -> Measurement:
-    return replace(A_SLICE, job=job.id, started=next(STARTS), seconds=seconds)
+def measured(seconds: float, job: Job = JOB, *, arm: str = "host") -> Measurement:
+    return replace(A_SLICE, arm=arm, job=job.id, started=next(STARTS), seconds=seconds)
 
 
-def pause(*timetables: Sequence[Measurement], job: Job = JOB, rotational: bool = False) -> float:
+def pause(
+    *timetables: Sequence[Measurement], job: Job = JOB, in_guest: bool = False, rotational: bool = False
+) -> float:
     """The pause after these timetables."""
     pauses = Pauses()
     for each in timetables:
         pauses.learn(each)
-    return pauses.after(job, rotational=rotational)
+    return pauses.after(job, in_guest=in_guest, rotational=rotational)
 
 
 def test_before_the_first_timetable_the_pause_grows_with_the_ios_in_flight() -> None:
@@ -52,10 +54,19 @@ def test_one_slice_in_fifty_may_end_later() -> None:
     assert pause(ends) == pytest.approx(LEAST_JITTER + 0.098)
 
 
-def run_of(*apart: float, number: int = 1) -> list[Measurement]:
-    """Slices of a round, with so many seconds from each start to the next one."""
+def test_a_slice_on_the_host_needs_no_pause_as_long_as_one_in_a_guest() -> None:
+    slices = [measured(1.3, arm="guest:lvm"), measured(1.02), measured(1.02, arm="twin:lvm")]
+    assert pause(slices, in_guest=True) == pytest.approx(UNKNOWN_JITTER + 0.3)
+    assert pause(slices) == pytest.approx(UNKNOWN_JITTER + 0.02)
+
+
+def run_of(*apart: float, number: int = 1, arms: Sequence[str] = ("host",)) -> list[Measurement]:
+    """Slices of a round on these arms in turn, with so many seconds from each start to the next one."""
     starts = accumulate(apart, initial=100.0 * number)
-    return [replace(measured(1.0), round=number, started=start) for start in starts]
+    return [
+        replace(measured(1.0, arm=arms[index % len(arms)]), round=number, started=start)
+        for index, start in enumerate(starts)
+    ]
 
 
 def test_the_pause_allows_for_starts_that_come_closer_than_is_usual() -> None:
@@ -75,6 +86,15 @@ def test_all_timetables_of_the_round_show_it_also_if_their_pauses_differ() -> No
 def test_a_machine_that_was_stuck_once_does_not_make_all_pauses_long() -> None:
     assert pause(run_of(30.0, 30.0, 1.1)) == MOST_JITTER
     assert pause(run_of(1.1, 0.2, *[1.1] * 60)) == LEAST_JITTER
+
+
+def test_one_pair_in_twenty_may_start_closer() -> None:
+    assert pause(run_of(1.08, 1.05, *[1.1] * 19)) == pytest.approx(LEAST_JITTER)
+    assert pause(run_of(1.06, 1.05, *[1.1] * 18)) == pytest.approx(0.05)
+
+
+def test_a_guest_whose_slices_all_start_late_does_not_make_pauses_long() -> None:
+    assert pause(run_of(*[1.2, 1.0] * 4, arms=("host", "guest:lvm"))) == LEAST_JITTER
 
 
 def test_two_slices_do_not_show_how_exact_starts_are() -> None:

@@ -64,8 +64,8 @@ def measured(events: list[Event]) -> list[Timetable]:
     """The timetables of a first round as they were measured."""
     measurer, pauses = Exact(), Pauses()
 
-    def pause(job: Job) -> float:
-        return pauses.after(job, rotational=False)
+    def pause(job: Job, arm: Arm) -> float:
+        return pauses.after(job, in_guest=arm.in_guest, rotational=False)
 
     tables = timetables({READ: TURNS, WRITE: TURNS}, 4, chance=random.Random(5), pause=pause, short_first=True)
     this = Round(1, 1, tables, pause, pauses.learn, lambda: 60.0)

@@ -38,7 +38,7 @@ CACHED_REBUILDING = replace(REBUILDING, name="cached", attach=Attach(cache="writ
 READ, WRITE, SEQUENTIAL = job("randread-4k"), job("randwrite-4k"), job("seqread-256k")
 
 
-def pause(job: Job) -> float:
+def pause(job: Job, _arm: Arm = HOST) -> float:
     return GUARD_SECONDS + job.depth / 1000
 
 
@@ -136,7 +136,7 @@ def test_a_short_first_timetable_has_the_first_block_of_each_job_and_the_order_s
 
 def test_a_timetable_with_other_pauses_has_the_same_slices_in_the_same_order() -> None:
     for table in tables(everything()):
-        other = table.paused(lambda job: 2 * pause(job))
+        other = table.paused(lambda job, _arm: 2 * pause(job))
         assert drawn([other]) == drawn([table])
         for before, after in pairwise(other.slices):
             assert after.start - before.end == pytest.approx(2 * pause(before.job))

@@ -175,7 +175,7 @@ def test_guests_that_cannot_run_side_by_side_have_timetables_of_their_own(*, one
     (group,) = plan.groups
     assert plan.reboots(group) is one_guest
     turns = {job: [Turn(arm) for arm in group.arms] for job in group.jobs}
-    tables = timetables(turns, group.blocks, chance=random.Random(1), pause=lambda _job: 0.1)
+    tables = timetables(turns, group.blocks, chance=random.Random(1), pause=lambda _job, _arm: 0.1)
     guests = [[each.arm.mode for each in table.slices if each.arm.in_guest] for table in tables]
     machines = [{mode.variant_name for mode in modes if mode is not None} for modes in guests]
     if one_guest:

@@ -102,7 +102,7 @@ class Sizes:
         for comparison, several in jobs.items():
             for job in several:
                 turns.setdefault(job, []).extend(comparison.turns)
-        return timetables(turns, self.blocks, chance=chance, pause=lambda job: pause(job, seen))
+        return timetables(turns, self.blocks, chance=chance, pause=lambda job, _arm: pause(job, seen))
 
     def seconds(self, design: Design, seen: Seen) -> float:
         """How long the timetables of `design` take."""

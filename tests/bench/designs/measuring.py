@@ -141,7 +141,7 @@ class Series:
                     late[each.job] = max(each.seconds - jobs[each.job].seconds, late.get(each.job, 0.0))
 
             tables = self._sizes.tables(design, self.seen, self._chance)
-            return Round(number, 1, tables, lambda job: pause(job, self.seen), record, lambda: left_s)
+            return Round(number, 1, tables, lambda job, _arm: pause(job, self.seen), record, lambda: left_s)
 
         self._rounds.measure(plan, group, self._rounds.ready(plan, group), begin)
         return late
