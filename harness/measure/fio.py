@@ -10,7 +10,6 @@ from harness.analysis.metrics import QUANTILES
 from harness.errors import MeasurementError
 from harness.lab.paths import MARK
 from harness.measure.linux import ENGINE, PROGRAM, command
-from harness.measure.pacing import waits
 from harness.measure.platform import LINUX, Platform
 from harness.model.job import BlockShare, Job
 
@@ -68,9 +67,9 @@ def job_file(
     *,
     reports_start: bool = True,
     platform: Platform = LINUX,
-    waits: Callable[[int], str] = waits,
+    waits: Callable[[int], str] | None = None,
 ) -> str:
-    """A fio job file for the platform with these sections, each of which waits for its start by `waits`.
+    """A fio job file for the platform with these sections. Those with a delay wait for their starts by `waits`.
 
     `reports_start` is true for a fio that reports when a job started: version 3.36 and later. Raises MeasurementError
     if fio does not accept a path.
@@ -98,7 +97,8 @@ def job_file(
     number = 0
     for section in sections:
         for name, seconds in section.parts:
-            lines += _released_together(name, section, seconds, waits(number), platform)
+            wait = [waits(number)] if waits is not None else []
+            lines += _released_together(name, section, seconds, wait, platform)
             number += 1
     return "\n".join(lines) + "\n"
 
@@ -114,14 +114,16 @@ def reports_start(version: str) -> bool:
     return found is not None and (int(found[1]), int(found[2])) >= (3, 36)
 
 
-def _released_together(name: str, section: Section, seconds: float, wait: str, platform: Platform) -> Iterator[str]:
+def _released_together(
+    name: str, section: Section, seconds: float, wait: Sequence[str], platform: Platform
+) -> Iterator[str]:
     """The sections of fio that wait for the same start: one, or those of a user's own file. `wait` is the option.
 
     They are one group, so fio reports their sums, means and histograms together, under the first name.
     """
     start = ["stonewall"]
     if section.delay is not None:
-        start = [f"startdelay={_milliseconds(section.delay)}", wait]
+        start = [f"startdelay={_milliseconds(section.delay)}", *wait]
     for place, pattern in enumerate(_patterns(section.job, section.target.block)):
         yield from ("", f"[{name}+{place}]" if place else f"[{name}]")
         if place == 0:

@@ -12,13 +12,16 @@ from harness.lab.guard import run_all
 from harness.lab.transport.base import Completed, Runner
 from harness.measure.clock import Clock
 from harness.measure.fio import Section, job_file, reports_start
-from harness.measure.pacing import PIPES, Start, without_waits
+from harness.measure.pacing import Start, without_waits
 from harness.measure.platform import Paced, Platform, platform_of
 from harness.measure.session import Session
 from harness.model.cell import Part
 from harness.results import RunStore
 from harness.scenario.timetable import Slice, Timetable, Turn
 
+AHEAD_SECONDS = 1.0
+JOBS_AHEAD = 4
+"""So many jobs of a machine may wait for their starts, beside those that fio creates on time."""
 SliceJob = tuple[Slice, Part]
 """A job and the slice in which it runs."""
 At = Callable[[Turn], Session]
@@ -171,13 +174,14 @@ def _on_host(at: At, jobs: Sequence[SliceJob]) -> Callable[..., Completed]:
 def _sections(at: At, jobs: Sequence[SliceJob], prepare: float) -> Iterator[Section]:
     """The sections of fio on one machine, which starts at most `prepare` seconds after its command.
 
-    So fio creates each job up to `prepare` seconds before its start, but not before the pipe is free at which it waits.
+    So fio creates each job up to `prepare` seconds before its start, and up to AHEAD_SECONDS earlier: if fio is ready
+    too late, only the first slices start late. A job needs memory from then on, so only a few wait at a time.
     """
-    released: list[float] = []
+    starts: list[float] = []
     for number, (each, part) in enumerate(jobs, start=1):
-        released += _starts(each)
-        before = len(released) - 1 - PIPES
-        delay = max(each.start, released[before] + prepare if before >= 0 else 0.0)
+        starts.append(each.start)
+        earlier = starts[-1 - JOBS_AHEAD] + prepare if len(starts) > JOBS_AHEAD else 0.0
+        delay = max(each.start - AHEAD_SECONDS, min(earlier, each.start), 0.0)
         name = f"{number}-{each.turn}-{part.job.id}".replace(":", "-")
         yield Section(name, part.job, at(each.turn).target(part.arm), delay, _write_limit(each))
 

@@ -16,10 +16,6 @@ _SLOWEST_IOPS_ROTATIONAL = 80.0
 UNKNOWN_JITTER = 0.1
 """Seconds by which starts of slices may differ from their planned times, before any was measured."""
 LEAST_JITTER = 0.02
-_LATE_ENDS = 50
-"""One slice in so many may end later than the pause allows for."""
-_CLOSE_STARTS = 20
-"""One pair of slices in so many may start closer to each other than the pause allows for."""
 _LEAST_PAIRS = 3
 """So many pairs of slices show what is usual for them."""
 MOST_AFTER_BACKUP = 10.0
@@ -35,9 +31,8 @@ class Pauses:
 
     When a slice ends, fio waits for the I/Os in flight. Before the first timetable, this time is estimated from the
     queue depth and the kind of disk. After that, the slices of the job show it, separately on the host and in guests,
-    where it is longer. All but one slice in 50 end in this time. The starts of slices differ from their planned times,
-    and the last round shows by how much. All but one pair in 20 come no closer than that. Seldom is a slice as late as
-    that when the next one is as early, so much fewer overlap.
+    where it is longer. The starts of slices differ from their planned times, and the last round shows by how much. Both
+    allow for all but one slice in 50.
     """
 
     def __init__(self) -> None:
@@ -63,7 +58,7 @@ class Pauses:
     def after(self, job: Job, *, in_guest: bool, rotational: bool) -> float:
         """Seconds between a slice of `job` and the next slice. `rotational` means that the disk is a hard disk."""
         if seconds := self._seconds.get((job.id, in_guest)):
-            return self.jitter + max(_without_one_in(_LATE_ENDS, seconds) - job.seconds, 0.0)
+            return self.jitter + max(_most(seconds) - job.seconds, 0.0)
         return self.jitter + job.depth / (_SLOWEST_IOPS_ROTATIONAL if rotational else _SLOWEST_IOPS)
 
     @property
@@ -77,7 +72,7 @@ class Pauses:
         closer = [-each for timetable in self._last for each in _deviations(timetable)]
         if not closer:
             return UNKNOWN_JITTER
-        return min(max(_without_one_in(_CLOSE_STARTS, closer), LEAST_JITTER), MOST_JITTER)
+        return min(max(_most(closer), LEAST_JITTER), MOST_JITTER)
 
 
 def _deviations(timetable: Sequence[Measurement]) -> list[float]:
@@ -104,6 +99,6 @@ def _deviations(timetable: Sequence[Measurement]) -> list[float]:
     return found
 
 
-def _without_one_in(number: int, values: Sequence[float]) -> float:
-    """The largest value, without one in so many."""
-    return sorted(values, reverse=True)[(len(values) - 1) // number]
+def _most(values: Sequence[float]) -> float:
+    """The largest value, without one in 50."""
+    return sorted(values, reverse=True)[(len(values) - 1) // 50]

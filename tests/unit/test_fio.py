@@ -18,7 +18,7 @@ from harness.analysis.metrics import QUANTILES
 from harness.errors import MeasurementError
 from harness.measure.fio import Section, Target, fill_file, job_file, reports_start
 from harness.measure.fio_results import parse, together
-from harness.measure.pacing import pipe_of, waits
+from harness.measure.pacing import Pacing, Start
 from harness.model.job import Job
 
 RECORDED = Path(__file__).parent / "data" / "fio"
@@ -127,15 +127,13 @@ def test_a_slice_is_created_early_and_waits_for_its_start_and_its_ramp_for_an_ow
     paced = [
         Section(f"{number}-{job.id}", job, TARGET, 0.5 + number) for number, job in enumerate((SEQWRITE, RANDREAD))
     ]
-    jobs = options(job_file(paced, seed=7))
+    pacing = Pacing("/directory", ("fio",), tuple(Start(at, 1) for at in (101.5, 102.504, 103)))
+    jobs = options(job_file(paced, seed=7, waits=pacing.waits))
     assert jobs.sections()[1:] == ["0-seqwrite-256k-qd2", "1-randread-4k-qd8-ramp", "1-randread-4k-qd8"]
     assert not any("stonewall" in jobs[name] for name in jobs.sections())
     assert [jobs[name]["startdelay"] for name in jobs.sections()[1:]] == ["500ms", "1500ms", "1500ms"]
-    own = [f"read go <go{pipe_of(number)}" for number in range(3)]
-    # The first one notes when it waits.
-    own[0] = f"cat /proc/uptime >ready && {own[0]}"
+    own = [f"sh wait_until {at}" for at in (10150, 10250, 10300)]
     assert [jobs[name]["exec_prerun"] for name in jobs.sections()[1:]] == own
-    assert [waits(number) for number in range(3)] == [f"exec_prerun={command}" for command in own]
 
 
 def test_only_a_fio_that_can_report_the_start_of_a_job_is_asked_for_it() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from harness.measure.conditioning import conditioning_job
 from harness.measure.fio import Section, Target, job_file
+from harness.measure.pacing import Pacing, Start
 from harness.model.fio_section import FromFile
 from harness.model.fio_values import ENGINES
 from harness.model.job import Workload
@@ -33,7 +34,7 @@ direct=1
 invalidate=1
 runtime=1000ms
 startdelay=500ms
-exec_prerun=cat /proc/uptime >ready && read go <go3
+exec_prerun=sh wait_until 10000
 
 [my-database-reader-and-1+1]
 ioengine=libaio
@@ -48,7 +49,7 @@ direct=1
 invalidate=1
 runtime=1000ms
 startdelay=500ms
-exec_prerun=cat /proc/uptime >ready && read go <go3
+exec_prerun=sh wait_until 10000
 
 [my-database-backup]
 new_group
@@ -63,7 +64,7 @@ direct=1
 invalidate=1
 runtime=1000ms
 startdelay=500ms
-exec_prerun=read go <go4
+exec_prerun=sh wait_until 10050
 """
 
 
@@ -90,7 +91,8 @@ def problems(folder: Path, text: str) -> list[str]:
 
 def test_sections_without_stonewall_are_one_job_and_their_parts_start_together() -> None:
     jobs = [job_of(each) for each in read_in(DATABASE.parent, DATABASE.name)]
-    written = job_file([Section(job.id, job, TARGET, 0.5) for job in jobs], seed=7)
+    pacing = Pacing("/directory", ("fio",), (Start(100.0, 3), Start(100.5, 1)))
+    written = job_file([Section(job.id, job, TARGET, 0.5) for job in jobs], seed=7, waits=pacing.waits)
     assert written.partition("\n\n")[2] == GOLDEN
 
 

@@ -134,7 +134,9 @@ def test_all_processes_of_all_sections_start_when_their_job_is_released(tmp_path
     now = float(Path("/proc/uptime").read_text().split()[0])
     starts = [Start(now + 1 + number * 2 * SECONDS, each.job.numjobs) for number, each in enumerate(own)]
     paced = Pacing(str(tmp_path / "pacing-here"), LIMITED, tuple(starts))
-    done = paced.run(LocalRunner("host here").run, job_file(own, 1, reports_start=False), deadline=30)
+    done = paced.run(
+        LocalRunner("host here").run, job_file(own, 1, reports_start=False, waits=paced.waits), deadline=30
+    )
     both, backup = parse(without_waits(done.stdout), own, "here")
     assert both.seconds == pytest.approx(SECONDS, abs=0.2)
     assert backup.seconds == pytest.approx(SECONDS, abs=0.2)

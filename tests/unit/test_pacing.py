@@ -1,6 +1,6 @@
 """The start of jobs at their times: the real script in a shell of this machine, with a stand-in for fio.
 
-The stand-in does what fio does with a job: it creates each one after its delay, and lets its processes wait at a pipe.
+The stand-in does what fio does with a job: it creates each one after its delay, and lets its processes wait.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pytest
 
 from harness.lab.transport.base import Completed
 from harness.lab.transport.local import LocalRunner
-from harness.measure.pacing import PIPES, Pacing, Start, pipe_of, waits
+from harness.measure.pacing import Pacing, Start
 from tests.unit.processes import ends
 
 RUNNER = LocalRunner("host here")
@@ -51,12 +51,11 @@ def pacing(tmp_path: Path, starts: Sequence[Start], fio: str = STAND_IN) -> Paci
     return Pacing(str(tmp_path / "pacing-here"), stand_in(tmp_path, fio), tuple(starts))
 
 
-def jobs(*delays_and_processes: tuple[float, int]) -> str:
+def jobs(of: Pacing, *delays_and_processes: tuple[float, int]) -> str:
     """The stand-in's input."""
-    options = (waits(number).partition("=")[2] for number in range(len(delays_and_processes)))
     return "".join(
-        f"{delay} {processes} {option}\n"
-        for (delay, processes), option in zip(delays_and_processes, options, strict=True)
+        f"{delay} {processes} {of.waits(number).partition('=')[2]}\n"
+        for number, (delay, processes) in enumerate(delays_and_processes)
     )
 
 
@@ -88,7 +87,7 @@ def test_each_job_starts_at_its_time(tmp_path: Path) -> None:
     start = uptime() + 0.5
     times = [start, start + 0.35, start + 0.4, start + 1.0]
     of = pacing(tmp_path, [Start(at, 1) for at in times])
-    done = run(of, jobs(*[(0.0, 1)] * 4))
+    done = run(of, jobs(of, *[(0.0, 1)] * 4))
     assert done.status == 0, done.stderr
     found = begun(done)
     assert [number for number, _ in found] == [0, 1, 2, 3]
@@ -99,7 +98,7 @@ def test_each_job_starts_at_its_time(tmp_path: Path) -> None:
 def test_it_says_when_the_first_job_waited_for_its_start(tmp_path: Path) -> None:
     asked = uptime()
     of = pacing(tmp_path, [Start(asked + 1.5, 1), Start(asked + 1.7, 1)], f"sleep 0.5\n{STAND_IN}")
-    ready = of.ready(run(of, jobs((0.0, 1), (0.0, 1))))
+    ready = of.ready(run(of, jobs(of, (0.0, 1), (0.0, 1))))
     assert ready is not None
     assert asked + 0.45 <= ready <= asked + 0.5 + LATE_BY
     assert of.ready(Completed(of.argv, 0, "", "")) is None
@@ -108,26 +107,16 @@ def test_it_says_when_the_first_job_waited_for_its_start(tmp_path: Path) -> None
 def test_all_processes_of_a_job_start_together(tmp_path: Path) -> None:
     start = uptime() + 0.4
     of = pacing(tmp_path, [Start(start, 3), Start(start + 0.5, 1)])
-    found = begun(run(of, jobs((0.0, 3), (0.0, 1))))
+    found = begun(run(of, jobs(of, (0.0, 3), (0.0, 1))))
     assert [number for number, _ in found] == [0, 0, 0, 1]
     assert all(start - 0.02 <= at <= start + LATE_BY for _, at in found[:3])
     assert found[3][1] >= start + 0.48
 
 
-def test_jobs_that_share_a_pipe_do_not_take_each_others_start(tmp_path: Path) -> None:
-    start = uptime() + 0.3
-    many = 2 * PIPES + 1
-    of = pacing(tmp_path, [Start(start + 0.2 * number, 1) for number in range(many)])
-    # As in a job file, each job is created a little before its start: after the job before at the same pipe.
-    found = begun(run(of, jobs(*[(0.2 * number, 1) for number in range(many)])))
-    assert [number for number, _ in found] == list(range(many))
-    assert pipe_of(0) == pipe_of(PIPES) != pipe_of(1)
-
-
 def test_the_jobs_of_a_fio_that_starts_late_start_when_they_are_created(tmp_path: Path) -> None:
     start = uptime() + 0.1
     of = pacing(tmp_path, [Start(start, 1), Start(start + 0.2, 2)], f"sleep 0.8\n{STAND_IN}")
-    found = begun(run(of, jobs((0.0, 1), (0.3, 2))))
+    found = begun(run(of, jobs(of, (0.0, 1), (0.3, 2))))
     assert [number for number, _ in found] == [0, 1, 1]
     assert found[0][1] >= start + 0.6
     assert found[1][1] >= found[0][1] + 0.2
@@ -139,7 +128,7 @@ def test_the_end_and_the_output_of_fio_are_those_of_the_command(tmp_path: Path) 
     assert (done.status, done.stdout, done.stderr) == (3, "job file\nof two lines\n", "wrong\n")
 
 
-def test_a_fio_that_dies_early_ends_the_command_at_the_next_start(tmp_path: Path) -> None:
+def test_a_fio_that_dies_early_ends_the_command(tmp_path: Path) -> None:
     start = uptime()
     of = pacing(tmp_path, [Start(start + 0.1, 1), Start(start + 0.5, 1), Start(start + 60, 1)], "exit 1")
     asked = time.monotonic()
@@ -150,7 +139,7 @@ def test_a_fio_that_dies_early_ends_the_command_at_the_next_start(tmp_path: Path
 
 def test_nothing_is_left_in_the_directory(tmp_path: Path) -> None:
     of = pacing(tmp_path, [Start(uptime(), 1)])
-    assert run(of, jobs((0.0, 1))).status == 0
+    assert run(of, jobs(of, (0.0, 1))).status == 0
     assert not Path(of.directory).exists()
 
 
@@ -160,7 +149,8 @@ def test_what_a_killed_run_left_is_in_nobodys_way_and_is_removed(tmp_path: Path)
     for name, pid in (("pacing-here", ended.pid), ("pacing-old", ended.pid), ("pacing-other", os.getpid())):
         (tmp_path / name).mkdir()
         (tmp_path / name / "pid").write_text(f"{pid}\n")
-    done = run(pacing(tmp_path, [Start(uptime(), 1)]), jobs((0.0, 1)))
+    of = pacing(tmp_path, [Start(uptime(), 1)])
+    done = run(of, jobs(of, (0.0, 1)))
     assert done.status == 0, done.stderr
     assert [path.name for path in tmp_path.glob("pacing*")] == ["pacing-other"]
 
@@ -169,7 +159,7 @@ def test_a_directory_that_is_in_use_is_left_alone(tmp_path: Path) -> None:
     of = pacing(tmp_path, [Start(uptime(), 1)])
     Path(of.directory).mkdir()
     (Path(of.directory) / "pid").write_text(f"{os.getpid()}\n")
-    assert run(of, jobs((0.0, 1))).status == 1
+    assert run(of, jobs(of, (0.0, 1))).status == 1
     assert (Path(of.directory) / "pid").exists()
 
 
@@ -181,7 +171,7 @@ class Running:
         self._thread = threading.Thread(target=self._run, args=(of, text))
         self._thread.start()
         end = time.monotonic() + 10
-        while not (Path(of.directory) / "pid").exists() or not (Path(of.directory) / "go8").exists():
+        while not (Path(of.directory) / "wait_until").exists():
             assert time.monotonic() < end
             time.sleep(0.02)
 
@@ -193,9 +183,8 @@ class Running:
         assert self.done is not None, "it still runs"
 
 
-@pytest.mark.parametrize("next_start", [0.0, 20.0], ids=["waiting for fio", "waiting for the next start"])
-def test_a_stopped_command_ends_fio_at_once_and_leaves_nothing(tmp_path: Path, next_start: float) -> None:
-    of = pacing(tmp_path, [Start(uptime() + next_start, 1)], f"echo $$ >{tmp_path}/fio-pid; exec sleep 20")
+def test_a_stopped_command_ends_fio_at_once_and_leaves_nothing(tmp_path: Path) -> None:
+    of = pacing(tmp_path, [Start(uptime(), 1)], f"echo $$ >{tmp_path}/fio-pid; exec sleep 20")
     running = Running(of, "")
     time.sleep(0.3)
     of.stop(RUNNER)
