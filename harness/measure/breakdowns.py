@@ -52,7 +52,7 @@ class Breakdowns:
             traced = TracedJob(
                 cell.id, cell.scenario, self._spec.host.name, cell.disk, cell.job.id, baseline=baseline, guest=guest
             )
-            pause = Pauses().after(cell.job, rotational=at.rotational)
+            pause = Pauses().after(cell.job, in_guest=True, rotational=at.rotational)
             request = TracingRequest(cell.id, baseline, guest, cell.job, pause)
             why = at.skipped.get(cell.mode.name) or self._why_not(cell)
             if why is None:

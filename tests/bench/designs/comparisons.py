@@ -131,7 +131,7 @@ class Sizes:
 def pause(job: Job, seen: Seen) -> float:
     """Seconds between a slice of `job` and the next slice, in both designs."""
     if job.id not in seen.late:
-        return Pauses().after(job, rotational=False)
+        return Pauses().after(job, in_guest=True, rotational=False)
     return seen.jitter + min(seen.late[job.id], MOST_LATE_SECONDS)
 
 
