@@ -16,6 +16,8 @@ _SLOWEST_IOPS_ROTATIONAL = 80.0
 UNKNOWN_JITTER = 0.1
 """Seconds by which starts of slices may differ from their planned times, before any was measured."""
 LEAST_JITTER = 0.02
+_FEW = 10
+"""Of more values than this, the largest is left out."""
 _LEAST_PAIRS = 3
 """So many pairs of slices show what is usual for them."""
 MOST_AFTER_BACKUP = 10.0
@@ -100,5 +102,6 @@ def _deviations(timetable: Sequence[Measurement]) -> list[float]:
 
 
 def _most(values: Sequence[float]) -> float:
-    """The largest value, without one in 50."""
-    return sorted(values, reverse=True)[(len(values) - 1) // 50]
+    """The largest value, without one in 50, and without the largest of more than ten: it may be a single hiccup."""
+    left_out = max((len(values) - 1) // 50, len(values) > _FEW)
+    return sorted(values, reverse=True)[left_out]

@@ -1,4 +1,4 @@
-"""A stand-in for fio 3.36 and later: it creates jobs, lets them wait at their pipes, and reports when they started.
+"""A stand-in for fio 3.36 and later: it creates jobs, lets them wait, and reports when they started.
 
 It moves no data. What it does wrong is in `paced_fio.json` beside the program, see `Mistakes`.
 """
@@ -20,10 +20,14 @@ CLOCK = time.CLOCK_BOOTTIME
 
 @dataclass(frozen=True)
 class Mistakes:
-    """Seconds by which jobs start late, by a part of their names, and the part of the name of a job that fails."""
+    """Seconds by which jobs start late, by a part of their names, and the part of the name of a job that fails.
+
+    `ready` is how many seconds it takes to read its jobs.
+    """
 
     late: dict[str, float] = field(default_factory=dict)
     fails: str = ""
+    ready: float = 0.0
 
 
 def install(programs: Path, mistakes: Mistakes | None = None) -> None:
@@ -37,6 +41,7 @@ def main() -> None:
     mistakes = Mistakes(**json.loads(Path(sys.argv[1]).read_text()))
     jobs = ConfigParser(allow_no_value=True, interpolation=None)
     jobs.read_string(sys.stdin.read())
+    time.sleep(mistakes.ready)
     created = time.monotonic()
     found: dict[str, dict[str, Any]] = {}
     failed = threading.Event()

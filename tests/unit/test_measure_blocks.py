@@ -38,6 +38,7 @@ from harness.measure.idle import Idle, IdleReads
 from harness.measure.measurer import Piece
 from harness.measure.pauses import Pauses
 from harness.measure.session import Session
+from harness.measure.startup import Startup
 from harness.model.attach import Attach
 from harness.model.cell import Arm, Cell, Place
 from harness.model.counters import Transferred
@@ -143,7 +144,7 @@ class Ran:
 
     at: Session
     store: RunStore
-    pipes: Path
+    pacing: Path
     began: list[Slice] = field(default_factory=list)
 
     def table(self, jobs: Sequence[Job] = (READ,), arms: Sequence[Arm] = ARMS, blocks: int = 2) -> Timetable:
@@ -176,17 +177,17 @@ class Alternated:
 
 
 def programs_in(directory: Path, patch: pytest.MonkeyPatch) -> Path:
-    """A new directory there where a script is a program of this machine. The pipes are beside it."""
+    """A new directory there where a script is a program of this machine. What paces fio is beside it."""
     found = directory / "programs"
     found.mkdir()
     patch.setenv("PATH", f"{found}:{os.environ['PATH']}")
-    patch.setattr("harness.measure.pacing.LEASE_DIRECTORY", str(directory / "pipes"))
+    patch.setattr("harness.measure.pacing.LEASE_DIRECTORY", str(directory / "pacing"))
     return found
 
 
 def ran_in(directory: Path, device: str, disk: str, *, version: str) -> Ran:
     at = session(device, disk, counted=False, version=version)
-    return Ran(at, RunStore.create(directory / "reports", RUN_ID), directory / "pipes")
+    return Ran(at, RunStore.create(directory / "reports", RUN_ID), directory / "pacing")
 
 
 def with_the_stand_in(directory: Path, programs: Path) -> Ran:
@@ -378,8 +379,8 @@ def test_the_outputs_of_host_and_guest_and_the_counters_are_stored(alternated: A
     assert {"g-round4-host.json", "g-round4-guest.json", "g-round4-counters.txt"} <= stored
 
 
-def test_nothing_is_left_where_the_pipes_were(alternated: Alternated) -> None:
-    assert list(alternated.ran.pipes.iterdir()) == []
+def test_nothing_is_left_of_what_paced_fio(alternated: Alternated) -> None:
+    assert list(alternated.ran.pacing.iterdir()) == []
 
 
 def with_two_guests(ran: Ran) -> Ran:
@@ -506,6 +507,17 @@ def test_a_slice_that_starts_a_little_late_counts_and_keeps_its_counters(ran: Ra
     assert all(each.counters.disk is not None for each in found)
 
 
+def test_if_fio_is_ready_too_late_only_the_first_slices_are_late(ran: Ran, programs: Path) -> None:
+    table = ran.table(blocks=4)
+    # It is ready half a second after the planned start of the first slice.
+    paced_fio.install(programs, Mistakes(ready=Startup().seconds(len(table.slices)) + 0.5))
+    found = ran.measure(table)
+    early = [each.started - planned.start for each, planned in zip(found, table.slices, strict=True)]
+    late = [each - min(early) for each in early]
+    assert late[0] > 0.3
+    assert max(late[4:]) < 0.25
+
+
 def test_a_fio_that_fails_on_one_machine_ends_everything_at_once(ran: Ran, programs: Path, tmp_path: Path) -> None:
     counting_cycles(ran)
     script(programs, "perf", f"echo $$ >{tmp_path}/perf; exec sleep 60")
@@ -515,7 +527,7 @@ def test_a_fio_that_fails_on_one_machine_ends_everything_at_once(ran: Ran, progr
         ran.measure(ran.table(blocks=15))
     assert time.monotonic() - started < 15
     assert ran.store.read_journal().measurements == ()
-    assert list(ran.pipes.iterdir()) == []
+    assert list(ran.pacing.iterdir()) == []
     assert ends(int((tmp_path / "perf").read_text()))
     # What fio printed is there to look at.
     assert (ran.store.path / "raw" / "g-round4-guest.json").exists()
@@ -527,7 +539,7 @@ def test_a_device_that_is_gone_is_an_error_and_ends_everything_at_once(ran: Ran)
     with pytest.raises(HostError, match="voh-gone"):
         ran.measure(ran.table(blocks=15))
     assert time.monotonic() - started < 15
-    assert not list(ran.pipes.glob("*"))
+    assert not list(ran.pacing.glob("*"))
 
 
 # --- cycles ---

@@ -88,6 +88,11 @@ def test_a_machine_that_was_stuck_once_does_not_make_all_pauses_long() -> None:
     assert pause(run_of(1.1, 0.2, *[1.1] * 60)) == LEAST_JITTER
 
 
+def test_one_hiccup_among_few_slices_does_not_make_pauses_long() -> None:
+    assert pause(run_of(1.0, *[1.1] * 10)) == LEAST_JITTER
+    assert pause(run_of(1.0, *[1.1] * 9)) == pytest.approx(0.1)
+
+
 def test_a_guest_whose_slices_all_start_late_does_not_make_pauses_long() -> None:
     assert pause(run_of(*[1.2, 1.0] * 4, arms=("host", "guest:lvm"))) == LEAST_JITTER
 
