@@ -39,8 +39,8 @@ class Image:
     manifest: Manifest
 
     @property
-    def vmlinux(self) -> Path:
-        return self.path / "vmlinux"
+    def vmlinuz(self) -> Path:
+        return self.path / "vmlinuz"
 
     @property
     def initramfs(self) -> Path:
@@ -49,17 +49,11 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class GuestImage(Image):
-    """The guest: kernel and initramfs, or the two as an ISO."""
+    """The guest: kernel and initramfs, or the two as a bootable ISO."""
 
     @property
     def iso(self) -> Path:
-        """To boot from. Its kernel is compressed."""
         return self.path / "guest.iso"
-
-    @property
-    def files_iso(self) -> Path:
-        """The two files as they are."""
-        return self.path / "files.iso"
 
 
 @dataclass(frozen=True, slots=True)

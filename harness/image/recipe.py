@@ -24,12 +24,11 @@ _COMPONENTS = ("main",)
 class Recipe:
     """How one image is built.
 
-    `files` are the contents of images/NAME except `packages`, and the files that it shares with other recipes. `takes`
-    maps each file from another image to that image's recipe. `outputs` are the files that the build must create.
-    `scratch_bytes` and `size_bytes` are the space that it needs during the build and in the cache. `expected_s` is the
-    duration of the first build in seconds. `components` are the parts of the archive with the packages. `archives` are
-    lines of apt's sources.list, which replace the default archive of the suite. `keyring` is the one of `takes` with
-    the keys of the archive, if it is not Debian's.
+    `files` are the contents of images/NAME except `packages`. `takes` maps each file from another image to that image's
+    recipe. `outputs` are the files that the build must create. `scratch_bytes` and `size_bytes` are the space that it
+    needs during the build and in the cache. `expected_s` is the duration of the first build in seconds. `components`
+    are the parts of the archive with the packages. `archives` are lines of apt's sources.list, which replace the
+    default archive of the suite. `keyring` is the one of `takes` with the keys of the archive, if it is not Debian's.
     """
 
     name: str
@@ -75,19 +74,18 @@ def load_recipes(public_key: str, directory: Path | None = None) -> tuple[Recipe
     guest = Recipe(
         "guest",
         "extract",
-        *_read(directory / "guest", directory / "uncompress"),
-        outputs=("vmlinux", "initramfs", "guest.iso", "files.iso", "host_key.pub"),
+        *_read(directory / "guest"),
+        outputs=("vmlinuz", "initramfs", "guest.iso", "host_key.pub"),
         takes={"fio.tar": fio},
         authorized_key=public_key,
-        scratch_bytes=1050 * _MIB,
-        size_bytes=200 * _MIB,
+        scratch_bytes=900 * _MIB,
         expected_s=20.0,
     )
     emulator = Recipe(
         "emulator",
         "extract",
         *_read(directory / "emulator"),
-        outputs=("ld-linux-x86-64.so.2", "qemu-system-x86_64", "bios-256k.bin", "pvh.bin", "kvmvapic.bin"),
+        outputs=("ld-linux-x86-64.so.2", "qemu-system-x86_64", "bios-256k.bin", "linuxboot_dma.bin", "kvmvapic.bin"),
         scratch_bytes=500 * _MIB,
         size_bytes=80 * _MIB,
         expected_s=15.0,
@@ -95,8 +93,8 @@ def load_recipes(public_key: str, directory: Path | None = None) -> tuple[Recipe
     lab = Recipe(
         "lab",
         "minbase",
-        *_read(directory / "lab", directory / "uncompress"),
-        outputs=("vmlinux", "initramfs", "root.img", "host_key.pub"),
+        *_read(directory / "lab"),
+        outputs=("vmlinuz", "initramfs", "root.img", "host_key.pub"),
         takes={"fio.tar": fio},
         authorized_key=public_key,
         scratch_bytes=2300 * _MIB,
@@ -106,10 +104,9 @@ def load_recipes(public_key: str, directory: Path | None = None) -> tuple[Recipe
     return fio, guest, emulator, lab
 
 
-def _read(directory: Path, *shared: Path) -> tuple[tuple[str, ...], dict[str, bytes]]:
-    """The packages and the files of a recipe. `shared` are files of several recipes."""
+def _read(directory: Path) -> tuple[tuple[str, ...], dict[str, bytes]]:
     try:
-        files = {path.name: path.read_bytes() for path in [*directory.iterdir(), *shared] if path.is_file()}
+        files = {path.name: path.read_bytes() for path in directory.iterdir() if path.is_file()}
         lines = files.pop("packages").decode().splitlines()
         if "build" not in files:
             raise KeyError("build")

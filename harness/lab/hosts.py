@@ -177,7 +177,7 @@ def copy_guest(runner: Runner, image: Path, directory: str, events: Events) -> N
     changes the owner of both files to QEMU's user (`dynamic_ownership`, as for disks). This user must be able to enter
     the directory.
     """
-    for name in ("vmlinux", "initramfs"):
+    for name in ("vmlinuz", "initramfs"):
         target = f"{directory}/{name}"
         if runner.run(["sh", "-c", _FOUND, "sh", target], deadline=20, check=False).status != 0:
             events(Note(f"{runner.name}: copying the guest's {name}"))
@@ -188,7 +188,7 @@ def copy_guest(runner: Runner, image: Path, directory: str, events: Events) -> N
 def _described(images: ImageSet, directory: str = "") -> GuestFiles:
     guest = images.guest
     return GuestFiles(
-        kernel=f"{directory}/vmlinux",
+        kernel=f"{directory}/vmlinuz",
         initramfs=f"{directory}/initramfs",
         key=images.key,
         host_key=guest.manifest.host_key,

@@ -15,7 +15,7 @@ from harness.lab.transport.local import LocalRunner
 from harness.lab.transport.ssh import SshRunner
 from tests.unit.transport_servers import sshd
 
-NAMES = ("initramfs", "vmlinux")
+NAMES = ("initramfs", "vmlinuz")
 AS_ANOTHER_USER = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 
 
@@ -52,7 +52,7 @@ def test_the_files_are_roots_alone_and_qemus_user_may_enter(runner: Runner, imag
         copy_guest(runner, image, str(there), Events())
     finally:
         os.umask(umask)
-    assert modes(there) == {"initramfs": 0o600, "vmlinux": 0o600}
+    assert modes(there) == {"initramfs": 0o600, "vmlinuz": 0o600}
     assert (there / "initramfs").read_text() == "the initramfs"
     assert there.stat().st_mode & 0o777 == 0o711
 
@@ -82,7 +82,7 @@ def test_copies_of_earlier_versions_are_closed_and_not_copied_again(
         (there / name).write_text("as it was")
         (there / name).chmod(0o644)
     copy_guest(runner, image, str(there), Events())
-    assert modes(there) == {"initramfs": 0o600, "vmlinux": 0o600}
+    assert modes(there) == {"initramfs": 0o600, "vmlinuz": 0o600}
     assert (there / "initramfs").read_text() == "as it was"
 
 
@@ -95,6 +95,6 @@ def test_files_on_a_read_only_file_system_are_used_as_they_are(runner: Runner, i
     try:
         here.run(["mount", "-o", "remount,ro,bind", str(there)], deadline=20)
         copy_guest(runner, image, str(there), Events())
-        assert modes(there) == {"initramfs": 0o444, "vmlinux": 0o444}
+        assert modes(there) == {"initramfs": 0o444, "vmlinuz": 0o444}
     finally:
         here.run(["umount", str(there)], deadline=20)

@@ -30,7 +30,7 @@ class Workbench:
     def recipes(self) -> tuple[Recipe, Recipe]:
         fio = Recipe("fio", "extract", ("fio",), {"build": b"make fio\n"}, outputs=("fio.tar",))
         files = {"build": self.script}
-        guest = Recipe("guest", "extract", ("linux",), files, outputs=("vmlinux",), takes={"fio.tar": fio})
+        guest = Recipe("guest", "extract", ("linux",), files, outputs=("vmlinuz",), takes={"fio.tar": fio})
         return fio, guest
 
     def build(self, recipe: Recipe, takes: Mapping[str, Path], staging: Path, out: Path, log: Path) -> None:
@@ -40,7 +40,7 @@ class Workbench:
             (out / "fio.tar").write_text(self.release)
             (out / "version").write_text(f"{self.release}\n")
         else:
-            (out / "vmlinux").write_text(f"a kernel with {takes['fio.tar'].read_text()}")
+            (out / "vmlinuz").write_text(f"a kernel with {takes['fio.tar'].read_text()}")
             (out / "host_key.pub").write_text("ssh-ed25519 AAAA\n")
             (out / "kernel").write_text("6.12.1-amd64\n")
         (out / "packages").write_text("base-files 13.8\nlinux 1:6.12\n")
@@ -82,10 +82,10 @@ def test_the_manifest_says_what_is_in_an_image(bench: Workbench) -> None:
     assert manifest.packages == {"base-files": "13.8", "linux": "1:6.12"}
     assert (manifest.fio_version, manifest.kernel, manifest.suite) == ("fio-3.39", "6.12.1-amd64", "trixie")
     assert manifest.host_key == "ssh-ed25519 AAAA"
-    assert set(manifest.files) == {"vmlinux", "host_key.pub"}
+    assert set(manifest.files) == {"vmlinuz", "host_key.pub"}
     assert manifest.inputs == {"fio.tar": images["fio"].manifest.files["fio.tar"].sha256}
     assert manifest.recipe_digest == bench.recipes()[1].digest
-    assert images["guest"].vmlinux.read_text() == "a kernel with fio-3.39"
+    assert images["guest"].vmlinuz.read_text() == "a kernel with fio-3.39"
 
 
 def test_progress_tells_how_long_the_last_build_took(bench: Workbench) -> None:
@@ -104,18 +104,18 @@ def test_progress_tells_how_long_the_last_build_took(bench: Workbench) -> None:
     [
         (lambda path: (path / "manifest.json").unlink(), "manifest.json cannot be read"),
         (lambda path: (path / "manifest.json").write_text("{"), "manifest.json is not valid"),
-        (lambda path: (path / "vmlinux").unlink(), "vmlinux cannot be read: No such file"),
-        (lambda path: os.truncate(path / "vmlinux", 3), "vmlinux has 3 bytes instead of 22"),
-        (lambda path: (path / "vmlinux").write_text("A KERNEL WITH fio-3.39"), "the content of vmlinux has changed"),
+        (lambda path: (path / "vmlinuz").unlink(), "vmlinuz cannot be read: No such file"),
+        (lambda path: os.truncate(path / "vmlinuz", 3), "vmlinuz has 3 bytes instead of 22"),
+        (lambda path: (path / "vmlinuz").write_text("A KERNEL WITH fio-3.39"), "the content of vmlinuz has changed"),
     ],
     ids=["no manifest", "half a manifest", "a file is gone", "a file is cut off", "other content"],
 )
 def test_a_damaged_image_is_built_again_and_the_damage_reported(bench: Workbench, damage: object, said: str) -> None:
     path = bench.provide()["guest"].path
-    (path / "vmlinux").chmod(0o644)
+    (path / "vmlinuz").chmod(0o644)
     assert callable(damage)
     damage(path)
-    assert bench.provide()["guest"].vmlinux.read_text() == "a kernel with fio-3.39"
+    assert bench.provide()["guest"].vmlinuz.read_text() == "a kernel with fio-3.39"
     assert bench.built == ["guest"]
     assert str(path) in bench.notes
     assert said in bench.notes
@@ -131,11 +131,11 @@ def test_only_their_owner_reads_images_for_they_hold_private_host_keys(bench: Wo
 
 
 def test_verify_finds_damage_that_size_and_time_hide(bench: Workbench) -> None:
-    vmlinux = bench.provide()["guest"].vmlinux
-    before = vmlinux.stat()
-    vmlinux.chmod(0o644)
-    vmlinux.write_text("A KERNEL WITH fio-3.39")
-    os.utime(vmlinux, ns=(before.st_atime_ns, before.st_mtime_ns))
+    vmlinuz = bench.provide()["guest"].vmlinuz
+    before = vmlinuz.stat()
+    vmlinuz.chmod(0o644)
+    vmlinuz.write_text("A KERNEL WITH fio-3.39")
+    os.utime(vmlinuz, ns=(before.st_atime_ns, before.st_mtime_ns))
     bench.provide()
     assert bench.built == []
     bench.provide(verify=True)
@@ -143,12 +143,12 @@ def test_verify_finds_damage_that_size_and_time_hide(bench: Workbench) -> None:
 
 
 def test_a_cache_whose_times_were_changed_by_copying_is_used(bench: Workbench) -> None:
-    vmlinux = bench.provide()["guest"].vmlinux
-    recorded = vmlinux.stat().st_mtime_ns
-    os.utime(vmlinux, ns=(0, 0))
+    vmlinuz = bench.provide()["guest"].vmlinuz
+    recorded = vmlinuz.stat().st_mtime_ns
+    os.utime(vmlinuz, ns=(0, 0))
     bench.provide()
     assert bench.built == []
-    assert vmlinux.stat().st_mtime_ns == recorded
+    assert vmlinuz.stat().st_mtime_ns == recorded
 
 
 def test_a_rebuild_has_a_digest_of_its_own_in_the_same_place(bench: Workbench) -> None:

@@ -116,7 +116,7 @@ def acceleration(images: ImageSet, events: Events) -> Acceleration:
         if not nested(here):
             return Acceleration("tcg", "KVM on this machine is missing or does not allow nesting")
         with events.step("probe KVM by booting a guest"):
-            return probe(here, str(images.guest.vmlinux), str(images.guest.initramfs), images.emulator.command)
+            return probe(here, str(images.guest.vmlinuz), str(images.guest.initramfs), images.emulator.command)
 
     key = f"this machine, {kernel}, guest {images.guest.digest}, emulator {images.emulator.digest}"
     return stored_or_probed(probes_file(), key, run_probe)
@@ -137,7 +137,7 @@ def _answers(machine: LabMachine, images: ImageSet) -> bool:
         return False
     try:
         # The last step of `_prepare`. If it is missing, the start was interrupted, and the lab host is started again.
-        return runner.run(["test", "-e", f"{_image_directory(images)}/vmlinux"], deadline=15, check=False).status == 0
+        return runner.run(["test", "-e", f"{_image_directory(images)}/vmlinuz"], deadline=15, check=False).status == 0
     except HostError:
         return False
     finally:

@@ -204,7 +204,7 @@ class LabMachineState:
             *("-m", str(MEMORY_MIB)),
             *("-nodefaults", "-display", "none"),
             *("-serial", f"file:{self.console}"),
-            *("-kernel", str(lab / "vmlinux")),
+            *("-kernel", str(lab / "vmlinuz")),
             *("-initrd", str(lab / "initramfs")),
             *("-append", " ".join(kernel)),
             "-no-reboot",
@@ -212,7 +212,7 @@ class LabMachineState:
             *("-device", "virtio-net-pci,netdev=net0,romfile="),
             # A snapshot: the image does not change, and all writes of the lab host are lost at its end.
             *("-drive", f"file={lab / 'root.img'},if=virtio,format=raw,snapshot=on,cache=unsafe"),
-            *("-drive", f"file={images.guest.files_iso},if=virtio,format=raw,readonly=on"),
+            *("-drive", f"file={images.guest.path / 'guest.iso'},if=virtio,format=raw,readonly=on"),
             *("-device", "virtio-rng-pci"),
             *(word for controller in CONTROLLERS for word in controller.hardware()),
             *(word for disk in EMULATED for word in disk.hardware(self._image(disk))),
