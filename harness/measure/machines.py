@@ -20,8 +20,9 @@ from harness.results import RunStore
 from harness.scenario.timetable import Slice, Timetable, Turn
 
 AHEAD_SECONDS = 1.0
+"""How much earlier fio creates a job than it would need to if it were ready in time."""
 JOBS_AHEAD = 4
-"""So many jobs of a machine may wait for their starts, beside those that fio creates on time."""
+"""A job is not created so early that this many before it on the machine still wait for their starts."""
 SliceJob = tuple[Slice, Part]
 """A job and the slice in which it runs."""
 At = Callable[[Turn], Session]
