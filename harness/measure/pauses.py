@@ -15,7 +15,10 @@ _SLOWEST_IOPS = 2500.0
 _SLOWEST_IOPS_ROTATIONAL = 80.0
 UNKNOWN_JITTER = 0.1
 """Seconds by which starts of slices may differ from their planned times, before any was measured."""
+FEW_JITTER = 0.05
+"""The same, at least, while so few pairs of slices were measured that the next one may well differ by more."""
 LEAST_JITTER = 0.02
+_ENOUGH_PAIRS = 50
 _FEW = 10
 """Of more values than this, the largest is left out."""
 _LEAST_PAIRS = 3
@@ -74,7 +77,8 @@ class Pauses:
         closer = [-each for timetable in self._last for each in _deviations(timetable)]
         if not closer:
             return UNKNOWN_JITTER
-        return min(max(_most(closer), LEAST_JITTER), MOST_JITTER)
+        least = LEAST_JITTER if len(closer) >= _ENOUGH_PAIRS else FEW_JITTER
+        return min(max(_most(closer), least), MOST_JITTER)
 
 
 def _deviations(timetable: Sequence[Measurement]) -> list[float]:

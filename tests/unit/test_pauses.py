@@ -8,7 +8,7 @@ from itertools import accumulate, count
 
 import pytest
 
-from harness.measure.pauses import LEAST_JITTER, MOST_JITTER, UNKNOWN_JITTER, Pauses
+from harness.measure.pauses import FEW_JITTER, LEAST_JITTER, MOST_JITTER, UNKNOWN_JITTER, Pauses
 from harness.model.job import Job
 from harness.results import Measurement
 from tests.unit.measurements import A_SLICE
@@ -71,16 +71,20 @@ def run_of(*apart: float, number: int = 1, arms: Sequence[str] = ("host",)) -> l
 
 def test_the_pause_allows_for_starts_that_come_closer_than_is_usual() -> None:
     assert pause(run_of(1.1, 1.0, 1.1, 1.3, 1.1)) == pytest.approx(0.1)
-    assert pause(run_of(1.1, 1.1, 1.1)) == LEAST_JITTER
+    assert pause(run_of(*[1.1] * 50)) == LEAST_JITTER
+
+
+def test_few_slices_do_not_show_that_starts_are_exact() -> None:
+    assert pause(run_of(*[1.1] * 49)) == FEW_JITTER
 
 
 def test_the_last_round_shows_how_exact_starts_are() -> None:
-    assert pause(run_of(1.1, 0.8, 1.1), run_of(1.1, 1.05, 1.1, number=2)) == pytest.approx(0.05)
+    assert pause(run_of(1.1, 0.8, 1.1), run_of(1.1, 1.04, 1.1, number=2)) == pytest.approx(0.06)
 
 
 def test_all_timetables_of_the_round_show_it_also_if_their_pauses_differ() -> None:
     assert pause(run_of(1.1, 1.0, 1.1), run_of(1.5, 1.5, 1.5)) == pytest.approx(0.1)
-    assert pause(run_of(1.5, 1.5, 1.5), run_of(1.1, 1.1, 1.1, 1.1)) == LEAST_JITTER
+    assert pause(run_of(1.5, 1.5, 1.5), run_of(1.1, 1.1, 1.1, 1.1)) == FEW_JITTER
 
 
 def test_a_machine_that_was_stuck_once_does_not_make_all_pauses_long() -> None:
@@ -89,12 +93,12 @@ def test_a_machine_that_was_stuck_once_does_not_make_all_pauses_long() -> None:
 
 
 def test_one_hiccup_among_few_slices_does_not_make_pauses_long() -> None:
-    assert pause(run_of(1.0, *[1.1] * 10)) == LEAST_JITTER
+    assert pause(run_of(1.0, *[1.1] * 10)) == FEW_JITTER
     assert pause(run_of(1.0, *[1.1] * 9)) == pytest.approx(0.1)
 
 
 def test_a_guest_whose_slices_all_start_late_does_not_make_pauses_long() -> None:
-    assert pause(run_of(*[1.2, 1.0] * 4, arms=("host", "guest:lvm"))) == LEAST_JITTER
+    assert pause(run_of(*[1.2, 1.0] * 4, arms=("host", "guest:lvm"))) == FEW_JITTER
 
 
 def test_two_slices_do_not_show_how_exact_starts_are() -> None:
