@@ -18,7 +18,7 @@ from harness.analysis import INDEPENDENT, estimate_overhead
 from harness.errors import GuestError, HostError, ResultsError
 from harness.events import Events
 from harness.measure.measurer import Piece
-from harness.measure.pauses import LEAST_JITTER, UNKNOWN_JITTER
+from harness.measure.pauses import FEW_JITTER, UNKNOWN_JITTER
 from harness.measure.rounds import Rounds
 from harness.results import Measurement
 from harness.run_id import RunId
@@ -173,7 +173,7 @@ def test_the_pause_after_a_slice_is_as_long_as_the_unit_before_needed_it(tmp_pat
     measured(tmp_path / "blocks", plays, 2)
     steps = [[b - a for a, b in pairwise(plays.starts[at : at + 162]) if b > a] for at in (0, 162)]
     assert min(steps[0]) == pytest.approx(SIZES.slice_s + UNKNOWN_JITTER + 1 / 2500)
-    assert min(steps[1]) == pytest.approx(SIZES.slice_s + LEAST_JITTER + 0.2)  # every slice starts when it is planned
+    assert min(steps[1]) == pytest.approx(SIZES.slice_s + FEW_JITTER + 0.2)  # every slice starts when it is planned
 
 
 def counted(blocks: list[Block]) -> dict[tuple[Design, int], int]:
