@@ -1,8 +1,8 @@
 """Runs fio on one machine by a timetable: one process with a job for each slice, and each slice starts on time.
 
 fio itself starts a delayed job only when it next looks, every 0.1 s. So fio creates each job early, and the job sleeps
-in its `exec_prerun` command until its time. In the embedded lab, slices then start 20 to 60 ms after their planned
-time. With a process for each slice, 0.43 s more pass there between two slices, and 1.5 s with a job for `fio --server`.
+in its `exec_prerun` command until its time. In the embedded lab on a slow machine, it then starts 20 to 90 ms late.
+With a process for each slice, 0.43 s more pass there between two slices, and 1.5 s with a job for `fio --server`.
 """
 
 from __future__ import annotations
@@ -18,18 +18,27 @@ _DEADLINE = 20.0
 
 # $1: a new directory. Then fio's command. Standard input: fio's job file. The script uses only what busybox has.
 # A shell handles a signal only while it waits for a program in the background. First it removes what killed runs left.
+# fio ends only when no job of it waits any more, so a signal also ends the commands in which they wait: its children.
 #
 # wait_until is the command of each job. $1 is its start, in hundredths of a second of /proc/uptime. When the time has
 # come, only one program must wake up and end: each takes 20 ms in an emulated guest. The first job notes when it waits.
 # After fio has succeeded, the script prints that on standard error.
 _PACE = r"""
-directory=$1; shift
-trap 'exit 143' TERM INT HUP
+directory=$1 fio=; shift
+stop() {
+    [ -n "$fio" ] && kill $fio || return
+    for stat in /proc/[0-9]*/stat; do
+        read -r line <"$stat" || continue
+        set -- ${line##*) }
+        [ "$2" != $fio ] || kill "${line%% *}"
+    done
+}
+trap 'stop 2>/dev/null; exit 143' TERM INT HUP
 for old in "${directory%/*}"/pacing-*; do
     if read -r pid 2>/dev/null <"$old/pid" && ! kill -0 "$pid" 2>/dev/null; then rm -rf "$old"; fi
 done
 mkdir -p "${directory%/*}" && mkdir "$directory" || exit 1
-trap 'kill $fio 2>/dev/null; cd /; rm -rf "$directory"' EXIT
+trap 'cd /; rm -rf "$directory"' EXIT
 cd "$directory" && echo $$ >pid || exit 1
 cat >wait_until <<'END' || exit 1
 read -r now _ </proc/uptime
@@ -84,7 +93,7 @@ class Pacing:
         return ("env", MARK, "sh", "-c", _PACE, "sh", self.directory, *self.fio)
 
     def waits(self, number: int) -> str:
-        return f"exec_prerun=sh wait_until {self.starts[number].at * 100:.0f}"
+        return f"exec_prerun=exec sh wait_until {self.starts[number].at * 100:.0f}"
 
     def stdin(self, job_file: str) -> str:
         return job_file

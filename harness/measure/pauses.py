@@ -16,12 +16,13 @@ _SLOWEST_IOPS_ROTATIONAL = 80.0
 UNKNOWN_JITTER = 0.1
 """Seconds by which starts of slices may differ from their planned times, before any was measured."""
 FEW_JITTER = 0.05
-"""The same, at least, while so few pairs of slices were measured that the next one may well differ by more."""
+"""The least jitter after fewer than _ONE_IN pairs of slices, which may be exact by chance."""
 LEAST_JITTER = 0.02
-_ENOUGH_PAIRS = 50
-_FEW = 10
+_ONE_IN = 50
+"""The pauses are too short for one slice in so many."""
+_HICCUP = 10
 """Of more values than this, the largest is left out."""
-_LEAST_PAIRS = 3
+_USUAL = 3
 """So many pairs of slices show what is usual for them."""
 MOST_AFTER_BACKUP = 10.0
 """Seconds. A backup that takes longer to end voids the next slice."""
@@ -45,8 +46,11 @@ class Pauses:
         """How long the slices took, by the job's id and whether they ran in a guest."""
         self._cancelled: list[float] = []
         """How long after its slice each backup, and the last I/O beside it, ended."""
-        self._last: list[Sequence[Measurement]] = []
-        """The timetables of the last round."""
+        self._round = 0
+        self._closer: list[float] = []
+        """By how much closer than usual two successive starts of the last round came."""
+        self.jitter = UNKNOWN_JITTER
+        """Seconds by which two successive slices of the last round started closer to each other than is usual there."""
 
     def learn(self, timetable: Sequence[Measurement]) -> None:
         """Take the measurements of a timetable into account. They are in the order of time, and at least one."""
@@ -56,9 +60,10 @@ class Pauses:
                 continue
             longest = max([each.seconds, *(part.seconds for part in each.parts)])
             self._seconds.setdefault((each.job, each.in_guest), []).append(longest)
-        if self._last and self._last[-1][0].round != timetable[0].round:
-            self._last = []
-        self._last.append(timetable)
+        if timetable[0].round != self._round:
+            self._round, self._closer = timetable[0].round, []
+        self._closer += [-each for each in _deviations(timetable)]
+        self.jitter = _jitter(self._closer)
 
     def after(self, job: Job, *, in_guest: bool, rotational: bool) -> float:
         """Seconds between a slice of `job` and the next slice. `rotational` means that the disk is a hard disk."""
@@ -71,14 +76,12 @@ class Pauses:
         """Seconds after a slice with a backup, in addition to the pause after its job, until nothing of both runs."""
         return max([BACKUP_TAIL, *self._cancelled]) * (_LONGER if self._cancelled else 1)
 
-    @property
-    def jitter(self) -> float:
-        """Seconds by which two successive slices of the last round started closer to each other than is usual there."""
-        closer = [-each for timetable in self._last for each in _deviations(timetable)]
-        if not closer:
-            return UNKNOWN_JITTER
-        least = LEAST_JITTER if len(closer) >= _ENOUGH_PAIRS else FEW_JITTER
-        return min(max(_most(closer), least), MOST_JITTER)
+
+def _jitter(closer: Sequence[float]) -> float:
+    if not closer:
+        return UNKNOWN_JITTER
+    least = LEAST_JITTER if len(closer) >= _ONE_IN else FEW_JITTER
+    return min(max(_most(closer), least), MOST_JITTER)
 
 
 def _deviations(timetable: Sequence[Measurement]) -> list[float]:
@@ -94,18 +97,18 @@ def _deviations(timetable: Sequence[Measurement]) -> list[float]:
         planned.setdefault(same, []).append(((one.in_guest, other.in_guest), other.started - one.started))
     between: dict[tuple[bool, bool], list[float]] = {}
     for several in planned.values():
-        if len(several) >= _LEAST_PAIRS:
+        if len(several) >= _USUAL:
             usual = median(apart for _, apart in several)
             for places, apart in several:
                 between.setdefault(places, []).append(apart - usual)
     found: list[float] = []
     for deviations in between.values():
-        usual = median(deviations) if len(deviations) >= _LEAST_PAIRS else 0.0
+        usual = median(deviations) if len(deviations) >= _USUAL else 0.0
         found += [each - usual for each in deviations]
     return found
 
 
 def _most(values: Sequence[float]) -> float:
-    """The largest value, without one in 50, and without the largest of more than ten: it may be a single hiccup."""
-    left_out = max((len(values) - 1) // 50, len(values) > _FEW)
+    """The largest value, without one in _ONE_IN. Of more than _HICCUP, one is left out: it may be a single hiccup."""
+    left_out = max((len(values) - 1) // _ONE_IN, int(len(values) > _HICCUP))
     return sorted(values, reverse=True)[left_out]

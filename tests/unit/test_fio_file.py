@@ -34,7 +34,7 @@ direct=1
 invalidate=1
 runtime=1000ms
 startdelay=500ms
-exec_prerun=sh wait_until 10000
+exec_prerun=exec sh wait_until 10000
 
 [my-database-reader-and-1+1]
 ioengine=libaio
@@ -49,7 +49,7 @@ direct=1
 invalidate=1
 runtime=1000ms
 startdelay=500ms
-exec_prerun=sh wait_until 10000
+exec_prerun=exec sh wait_until 10000
 
 [my-database-backup]
 new_group
@@ -64,7 +64,7 @@ direct=1
 invalidate=1
 runtime=1000ms
 startdelay=500ms
-exec_prerun=sh wait_until 10050
+exec_prerun=exec sh wait_until 10050
 """
 
 

@@ -6,11 +6,13 @@ The stand-in does what fio does with a job: it creates each one after its delay,
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -194,6 +196,33 @@ def test_a_stopped_command_ends_fio_at_once_and_leaves_nothing(tmp_path: Path) -
     assert not Path(of.directory).exists()
     fio = int((tmp_path / "fio-pid").read_text())
     assert ends(fio)
+
+
+@pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
+def test_a_stop_ends_a_fio_whose_job_waits_and_the_command_in_which_it_waits(tmp_path: Path) -> None:
+    start = uptime() + 20.25
+    of = Pacing(str(tmp_path / "pacing-here"), ("fio", "-"), (Start(start, 1),))
+    running = Running(of, f"[job]\nthread=1\nioengine=null\nsize=1M\n{of.waits(0)}\n")
+    end = time.monotonic() + 10
+    while not (waiting := sleeping()):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    of.stop(RUNNER)
+    running.join(3)
+    assert running.done is not None
+    assert running.done.status == 143
+    assert all(ends(pid) for pid in waiting)
+
+
+def sleeping() -> list[int]:
+    """The processes that sleep for 20 s, or a little less."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            words = path.read_bytes().split(b"\0")
+            if b"sleep" in words and any(re.fullmatch(rb"(19|20)\.[0-9]{2}", word) for word in words):
+                found.append(int(path.parent.name))
+    return found
 
 
 def test_to_stop_what_does_not_run_is_no_error(tmp_path: Path) -> None:
