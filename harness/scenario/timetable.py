@@ -20,7 +20,7 @@ BACKUP_LEAD = 1.0
 """Seconds before a slice during a backup in which the backup begins: libvirt answers when QEMU has begun to copy."""
 BACKUP_TAIL = 1.0
 """Seconds after such a slice in which the backup is cancelled, before it is known how long that takes."""
-MOST_SLICES = 160
+MOST_SLICES = 300
 """Slices that one fio process on each machine runs."""
 MOST_SECONDS = 120.0
 """The planned length of a timetable. Its measurements are stored when it has ended."""
