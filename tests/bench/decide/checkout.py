@@ -11,10 +11,10 @@ from pathlib import Path
 
 from harness.errors import ConfigError, MeasurementError
 
-WORKLOADS = {"randread-4k": "iops", "randwrite-4k": "iops", "seqread-256k": "bw"}
+WORKLOADS = {"randread-4k": "iops", "randwrite-4k": "iops", "seqread-16k": "bw"}
 """The workloads, and the metric that is judged."""
-IODEPTHS = {"optane": 32, "hdd": 8}
-"""The disks. At iodepth 32, a request would wait for 130 ms in the queue of the hdd."""
+IODEPTHS = {"optane": 32, "hdd": 1}
+"""The disks. With more requests, the hdd loses about as much as the budget allows, so no version can decide."""
 MODES = ("passthrough", "passthrough-blk", "lvm", "raw")
 _CONFTEST = 'pytest_plugins = ["harness.plugin"]\n'
 
@@ -31,7 +31,6 @@ def scenario(disk: str, profile: str, minutes: int) -> str:
         f"iodepth = [{IODEPTHS[disk]}]",
         'span = "64 MiB"',
         'conditioning = "fill"',
-        "most_rounds = 12",
         f'time_limit = "{minutes} min"',
     ]
     for workload, metric in WORKLOADS.items():
