@@ -394,7 +394,7 @@ def test_the_groups_of_a_disk_share_its_filled_regions() -> None:
 
 def test_a_plan_carries_what_its_profile_says_of_rounds_and_conditioning() -> None:
     plan = plan_for(replace(OPTANE, profiles=PROFILES), "standard")
-    assert (plan.rounds, plan.most_rounds, plan.target, plan.time_limit) == (3, 12, 0.03, 3600)
+    assert (plan.rounds, plan.most_rounds, plan.target, plan.time_limit) == (4, 24, 0.03, 3600)
     assert (plan.conditioning, plan.reboot) == ("steady", True)
     assert {group.blocks for group in plan.groups} == {PROFILES[1].blocks}
 

@@ -185,7 +185,7 @@ def test_a_key_of_version_0_1_is_accepted_without_effect(tmp_path: Path) -> None
 def test_none_takes_back_a_target_and_a_time_limit(tmp_path: Path) -> None:
     own = '[profile.standard]\ntarget = "none"\ntime_limit = "none"\n'
     standard = load(tmp_path, GOOD + own).profiles[1]
-    assert (standard.target, standard.time_limit, standard.most_rounds) == (None, None, 12)
+    assert (standard.target, standard.time_limit, standard.most_rounds) == (None, None, 24)
 
 
 def test_more_rounds_than_the_profiles_most_are_a_fixed_number(tmp_path: Path) -> None:

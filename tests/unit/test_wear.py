@@ -93,22 +93,14 @@ def test_an_endurance_is_in_terabytes_written(text: str) -> None:
 def test_a_publishable_run_on_a_consumer_ssd_costs_less_than_one_percent_of_its_endurance() -> None:
     """The arithmetic of docs/running.md: 600 TBW, and `pytest -k nvme_vfio --profile=publish --max-writes=1%`."""
     plan = publish("nvme_vfio")
-    assert planned_writes(plan)["nvme"] > 0.01 * CONSUMER
-    found = within(plan, 0.01 * CONSUMER)
     rate = 7 * GIB
     filled = 1 * 64 * GIB  # the bare disk, which is also the guest's
     conditioning = 2 * filled + BUILD_SHARE * filled + BUILD_BYTES + 25 * 10 * rate
-    depths = 6
-    measuring = 5 * 2 * depths * 4 * rate  # rounds, arms, depths, seconds of a slice: two jobs that write
-    assert planned_writes(found)["nvme"] == pytest.approx(conditioning + 2 * measuring)
-    assert planned_writes(found)["nvme"] < 0.01 * CONSUMER
-    assert found.conditioning == "steady"
-    assert found.rounds == plan.rounds
-    assert reading(found) == reading(plan)
-    assert writing_depths(found) == {1, 2, 4, 8, 32, 256}
-    (left_out,) = found.left_out
-    assert left_out.what == "iodepth 16, 64, 128 of jobs that write"
-    assert {cell.job.iodepth for cell in left_out.cells} == {16, 64, 128}
+    measuring = 5 * 2 * 9 * 2 * rate  # rounds, arms, depths, seconds of slices in a round: two jobs that write
+    assert planned_writes(plan)["nvme"] == pytest.approx(conditioning + 2 * measuring)
+    assert planned_writes(plan)["nvme"] < 0.01 * CONSUMER
+    found = within(plan, 0.01 * CONSUMER)
+    assert (found.cells, found.left_out, found.conditioning) == (plan.cells, (), "steady")
 
 
 @pytest.mark.parametrize("name", sorted(SCENARIOS))
@@ -132,7 +124,7 @@ def test_a_plan_within_the_limit_leaves_nothing_out() -> None:
 
 def test_depths_go_first_then_the_steady_state_then_workloads_that_write_and_reads_stay() -> None:
     plan = publish("optane")
-    found = [within(plan, size) for size in (6e12, 3.2e12, 1.5e12, 1e12, 5e11)]
+    found = [within(plan, size) for size in (4.5e12, 3.2e12, 1e12, 5e11, 4e11)]
     assert [sorted(writing_depths(each)) for each in found] == [[1, 2, 32, 256], [32], [32], [32], []]
     assert [each.conditioning for each in found] == ["steady", "fill", "fill", "fill", "fill"]
     assert all(reading(each) == reading(plan) for each in found)
