@@ -4,15 +4,15 @@
 
 Each directory is a checkout. A directory of an older commit comes from `git worktree add DIRECTORY COMMIT`. The cells
 are 4 attach modes x 3 jobs on two simulated disks: `optane` with 32 requests in its queue, which loses most of its
-speed in a guest, and `hdd` with one request at a time, which loses little. So the budget can be decided for all of
-them. Both versions measure them with `pytest scenarios --profile=standard` in the embedded lab: until the budget is
-decided, until there are as many rounds as the profile allows, or until the time is spent. The rules, the rounds and the
-lengths of slices are those of each version's profile. These settings are the same in both: one iodepth for each disk,
-regions of 64 MiB, filled once, and at most `--minutes` for each disk.
+speed in a guest, and `hdd` with one request at a time, which should lose little, so that no cell is near its budget.
+Both versions measure them with `pytest scenarios --profile=standard` in the embedded lab: until the budget is decided,
+until there are as many rounds as the profile allows, or until the time is spent. The rules, the rounds and the lengths
+of slices are those of each version's profile. These settings are the same in both: one iodepth for each disk, regions
+of 64 MiB, filled once, and at most `--minutes` for each disk.
 
-With 20 minutes for each disk, the old version takes about 45 minutes, and a version with slices 10 to 20 minutes. What
-is measured already in WORK is not measured again, and an interrupted run is resumed. So a call with `--old` alone
-measures one part. If both are measured, the table is printed.
+With 20 minutes for each disk, each version takes up to about 45 minutes. What is measured already in WORK is not
+measured again, and an interrupted run is resumed. So a call with `--old` alone measures one part. If both are measured,
+the table is printed.
 
 The time of an arm that several cells use is shared between them, so the sum of the cells is the time of the run.
 Rounds that were lost with the lab are left out.
