@@ -23,6 +23,7 @@ from harness.measure.backups import Backups, Copies
 from harness.measure.clock import Clock
 from harness.measure.fio_results import JobResult, parse, together
 from harness.measure.machines import At, Fio, Machine, SliceJob, guests_of, machines_of, read_clocks
+from harness.measure.overlaps import Times, alone_between, overlapping
 from harness.measure.ran_slices import RanPart, RanSlice
 from harness.measure.session import Session
 from harness.model.cell import Part
@@ -38,8 +39,6 @@ _BEFORE_SLICE = 0.5
 
 Ends and starts both differ from the plan, in the embedded lab by 10 to 20 ms. So the middle is safest.
 """
-_TOLERANCE = 0.001
-"""Seconds by which a reading of the counters may overlap a slice: fio reports starts and times in milliseconds."""
 _GRACE_SECONDS = 60.0
 _WATCH_SECONDS = 0.5
 _STOP_SECONDS = 5.0
@@ -220,30 +219,25 @@ def _ran(
 ) -> list[RanSlice]:
     """The slices in their order, with the counters that were read between them."""
     parts = [tuple(_ran_part(each, part, found[each, part], read) for part in each.parts) for each in table.slices]
-    first = [min(part.first for part in own) for own in parts]
-    ended = [max(part.ended for part in own) for own in parts]
-    quiet: list[Sample | None] = []
-    for number, taken in enumerate(read.samples):
-        after = read.host.moment(taken.begun) >= ended[number - 1] - _TOLERANCE if number else True
-        before = read.host.moment(taken.ended) <= first[number] + _TOLERANCE if number < len(first) else True
-        quiet.append(taken if before and after else None)
+    times = [Times(min(part.first for part in own), max(part.ended for part in own)) for own in parts]
+    readings = [Times(read.host.moment(each.begun), read.host.moment(each.ended)) for each in read.samples]
+    alone = [alone_between(times, number, *readings[number : number + 2]) for number in range(len(times))]
     return [
         RanSlice(
             planned=each,
-            result=together([part.result for part in parts[number] if not part.planned.neighbour]),
-            first=first[number],
-            begun=parts[number][0].begun,
-            ended=ended[number],
-            before=quiet[number],
-            after=quiet[number + 1],
-            cycles=read.cycles.between(read.host.uptime(parts[number][0].begun), read.host.uptime(ended[number])),
-            raw=parts[number][0].raw,
-            overlap=_overlap(table, first, ended, number)
-            or _left_over(each, read.copies, first[number], ended[number]),
-            backup=_backup(each, read.copies, parts[number][0]),
-            parts=parts[number],
+            result=together([part.result for part in own if not part.planned.neighbour]),
+            first=ran.first,
+            begun=own[0].begun,
+            ended=ran.ended,
+            before=read.samples[number] if alone[number] else None,
+            after=read.samples[number + 1] if alone[number] else None,
+            cycles=read.cycles.between(read.host.uptime(own[0].begun), read.host.uptime(ran.ended)),
+            raw=own[0].raw,
+            overlap=_overlap(table, times, number) or _left_over(each, read.copies, ran),
+            backup=_backup(each, read.copies, own[0]),
+            parts=own,
         )
-        for number, each in enumerate(table.slices)
+        for number, (each, own, ran) in enumerate(zip(table.slices, parts, times, strict=True))
     ]
 
 
@@ -257,9 +251,9 @@ def _ran_part(planned: Slice, part: Part, found: tuple[Machine, JobResult, str],
     return RanPart(part, result, first, begun, begun + result.seconds, raw)
 
 
-def _left_over(planned: Slice, copies: Copies, first: float, ended: float) -> str:
+def _left_over(planned: Slice, copies: Copies, ran: Times) -> str:
     """`backup` if a backup for another slice still ran during this one; empty if none did."""
-    return "backup" if not backed_up(planned.arm) and copies.disturb(first, ended) else ""
+    return "backup" if not backed_up(planned.arm) and copies.disturb(ran.first, ran.ended) else ""
 
 
 def _backup(planned: Slice, copies: Copies, part: RanPart) -> BackupCounts | None:
@@ -271,9 +265,7 @@ def _backup(planned: Slice, copies: Copies, part: RanPart) -> BackupCounts | Non
     return BackupCounts(round(copies.share(begun, ended), 4), round(copies.rate(begun, ended)), round(after, 3))
 
 
-def _overlap(table: Timetable, first: Sequence[float], ended: Sequence[float], number: int) -> str:
+def _overlap(table: Timetable, times: Sequence[Times], number: int) -> str:
     """The turn that ran at the same time as the slice with this number, or as its ramp; empty if none did."""
-    for other in (number - 1, number + 1):
-        if 0 <= other < len(first) and first[other] < ended[number] and first[number] < ended[other]:
-            return str(table.slices[other].turn)
-    return ""
+    other = overlapping(times, number)
+    return "" if other is None else str(table.slices[other].turn)

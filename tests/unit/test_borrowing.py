@@ -47,7 +47,7 @@ class Inside(PlayedShell):
 
     def __init__(self, domain: PluggableDomain, check: str) -> None:
         super().__init__(
-            {"modprobe": check, "uname -r": "kernel=6.1\nhypervisor=\nfio=fio-3.33\n"}, name="VM shop on here"
+            {"modprobe": check, "osrelease": "kernel=6.1\nhypervisor=\nfio=fio-3.33\n"}, name="VM shop on here"
         )
         self._domain = domain
 

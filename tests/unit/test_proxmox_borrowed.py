@@ -65,7 +65,7 @@ class Inside(PlayedShell):
     """The system in the VM. It sees the disks that the VM has, by their serial numbers."""
 
     def __init__(self, node: Node) -> None:
-        super().__init__({"modprobe": ABLE, "uname -r": "hypervisor=KVM\nfio=fio-3.39\n"}, name="VM 100 on node1")
+        super().__init__({"modprobe": ABLE, "osrelease": "hypervisor=KVM\nfio=fio-3.39\n"}, name="VM 100 on node1")
         self._node = node
 
     def _printed(self, said: str) -> str:
