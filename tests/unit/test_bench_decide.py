@@ -82,11 +82,24 @@ def test_a_checkout_runs_the_scenarios_and_a_later_call_resumes_its_run(checkout
     assert measured(work, None, "standard", 20) == run
 
 
-def test_a_run_of_other_settings_is_not_used(checkout: Path, tmp_path: Path) -> None:
+def test_a_run_of_another_profile_is_not_used(checkout: Path, tmp_path: Path) -> None:
     with pytest.raises(MeasurementError):
         measured(tmp_path / "work", checkout, "standard", 20)
-    with pytest.raises(ConfigError, match="has another profile or time limit"):
-        measured(tmp_path / "work", checkout, "standard", 30)
+    with pytest.raises(ConfigError, match="has another profile"):
+        measured(tmp_path / "work", checkout, "smoke", 20)
+
+
+def test_a_complete_run_is_resumed_only_with_another_time_limit(checkout: Path, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    with pytest.raises(MeasurementError):
+        measured(work, checkout, "standard", 20)
+    run = measured(work, checkout, "standard", 20)
+    assert run is not None
+    resumed = [(run / "results.json").stat().st_mtime_ns]
+    for minutes in (20, 30, 30):
+        assert measured(work, checkout, "standard", minutes) == run
+        resumed.append((run / "results.json").stat().st_mtime_ns)
+    assert resumed[0] == resumed[1] < resumed[2] == resumed[3]
 
 
 def test_a_directory_that_is_no_checkout_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

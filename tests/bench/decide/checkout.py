@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ WORKLOADS = {"randread-4k": "iops", "randwrite-4k": "iops", "seqread-16k": "bw"}
 IODEPTHS = {"optane": 32, "hdd": 1}
 """The disks. With more requests, the hdd loses about as much as the budget allows, so no version can decide."""
 MODES = ("passthrough", "passthrough-blk", "lvm", "raw")
+_TIME_LIMIT = re.compile("^time_limit = .*$", re.MULTILINE)
 _CONFTEST = 'pytest_plugins = ["harness.plugin"]\n'
 
 
@@ -47,14 +49,15 @@ def scenario(disk: str, profile: str, minutes: int) -> str:
 def measured(work: Path, checkout: Path | None, profile: str, minutes: int) -> Path | None:
     """The directory of the complete run in `work`. If there is none, it is measured with `checkout`, or resumed.
 
+    A complete run with another time limit is resumed with `minutes`: its open cells get the rounds that fit.
     None without a checkout and without a complete run. Raises ConfigError if `checkout` is not a checkout, or if `work`
-    has a run of other settings. Raises MeasurementError if the run is not complete.
+    has a run of another profile. Raises MeasurementError if the run is not complete.
     """
     wanted = {disk: scenario(disk, profile, minutes) for disk in IODEPTHS}
     latest = work / "reports" / "latest"
     if latest.exists():
         _require_same(work, wanted)
-    if _is_complete(latest):
+    if _is_complete(latest) and (checkout is None or _is_of(latest, work, wanted)):
         return latest
     if checkout is None:
         return None
@@ -97,13 +100,20 @@ def _write_project(work: Path, checkout: Path, scenarios: dict[str, str]) -> Non
 
 
 def _require_same(work: Path, wanted: dict[str, str]) -> None:
+    """All but the time limit must be as in the run."""
     for disk, text in wanted.items():
         path = _scenario_path(work, disk)
-        if not path.exists() or path.read_text() != text:
+        if not path.exists() or _TIME_LIMIT.sub("", path.read_text()) != _TIME_LIMIT.sub("", text):
             raise ConfigError(
-                f"{path}: the run in {work} has another profile or time limit",
-                hint="use the options of that run, or another directory",
+                f"{path}: the run in {work} has another profile", hint="use that profile, or another directory"
             )
+
+
+def _is_of(run: Path, work: Path, wanted: dict[str, str]) -> bool:
+    """Whether the run ended with these scenarios, and not only with earlier ones."""
+    ended = (run / "results.json").stat().st_mtime
+    paths = {_scenario_path(work, disk): text for disk, text in wanted.items()}
+    return all(path.read_text() == text and path.stat().st_mtime <= ended for path, text in paths.items())
 
 
 def _scenario_path(work: Path, disk: str) -> Path:
