@@ -24,8 +24,9 @@ from harness.scenario.timetable import BACKUP_TAIL, Pause, Slice, Timetable, Tur
 class Round:
     """A round to measure. `number` is its number in the journal, and `nth` its number among the rounds that count.
 
-    `pause` is the time after a slice, `backup_tail` in addition that after one with a backup. Both are asked
-    before each timetable, and may learn from the one before. `record` is called with the measurements of each of them.
+    `pause` is the time after a slice, `backup_tail` in addition that after one with a backup. `quiet` is how much of a
+    pause is left when no I/O is in flight any more; None if that is not known. All three are asked before each
+    timetable, and may learn from the one before. `record` is called with the measurements of each of them.
     `recorded` is entered before the first one, and gets the error if one fails. `seconds_left` estimates the time until
     everything is measured.
     """
@@ -38,6 +39,7 @@ class Round:
     seconds_left: Callable[[], float]
     recorded: AbstractContextManager[None] = field(default_factory=nullcontext)
     backup_tail: Callable[[], float] = lambda: BACKUP_TAIL
+    quiet: Callable[[], float | None] = lambda: None
 
 
 def planned_round(
@@ -78,6 +80,7 @@ def planned_round(
         seconds_left=recorder.seconds_left,
         recorded=recorder.round(group.id, number, sum(len(table.slices) for table in tables)),
         backup_tail=lambda: pauses.after_backup,
+        quiet=lambda: pauses.jitter,
     )
 
 
@@ -167,7 +170,7 @@ class Rounds:
             self._events(BlockStarted(group.id, this.nth, plan.rounds, what, left))
 
         for index, table in enumerate(this.tables, start=1):
-            paused = table.paused(this.pause, this.backup_tail())
+            paused = table.paused(this.pause, this.backup_tail(), this.quiet())
             limited = self._limit.limited(plan, group, paused) if self._limit is not None else paused
             piece = Piece(this.number, index, boot, limited)
             measurements = self._measurer.measure(group, piece, began)

@@ -35,7 +35,7 @@ from harness.scenario.timetable import Slice, Timetable, backed_up
 _FIRST_PAUSE_SECONDS = 0.5
 """As much time before the first slice counts as a pause."""
 _BEFORE_SLICE = 0.5
-"""When the counters are read before a slice, as a share of the pause before it.
+"""When the counters are read before a slice, as a share of the quiet part of the pause before it.
 
 Ends and starts both differ from the plan, in the embedded lab by 10 to 20 ms. So the middle is safest.
 """
@@ -92,7 +92,7 @@ def run_timetable(
         files = _counter_files(at, session, table)
         asked = time.monotonic()
         start = asked + prepare
-        moments = [start + moment for moment in _reading_times(table)]
+        moments = [start + moment for moment in reading_times(table)]
         deadline = prepare + table.seconds * 1.5 + _GRACE_SECONDS
         working = [machine for machine in machines if machine.jobs]
         backups = Backups(start)
@@ -134,15 +134,18 @@ def _late(names: Collection[str], ran: Sequence[RanSlice], start: float) -> list
     ]
 
 
-def _reading_times(table: Timetable) -> Iterator[float]:
+def reading_times(table: Timetable) -> Iterator[float]:
     """When the counters are read, in seconds from the start of the timetable: before each slice, and at the end.
+
+    At the beginning of a pause, I/Os of the slice before may still be in flight.
 
     Backups run a little longer than their slices. No slice has what they move before and after.
     """
     ended = -_FIRST_PAUSE_SECONDS
     for each in table.slices:
         begins = each.start - each.lead
-        yield begins - _BEFORE_SLICE * (begins - ended)
+        pause = begins - ended
+        yield begins - _BEFORE_SLICE * (pause if table.quiet is None else min(table.quiet, pause))
         ended = each.end + each.tail
     yield table.seconds
 

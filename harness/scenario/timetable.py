@@ -98,20 +98,24 @@ class Timetable:
 
     slices: tuple[Slice, ...]
     seconds: float
+    quiet: float | None = None
+    """Seconds at the end of each pause in which no I/O is in flight any more; None for the whole pause."""
 
     @property
     def blocks(self) -> int:
         """The number of blocks that have a slice in it, of all jobs together."""
         return len({each.of_block for each in self.slices})
 
-    def paused(self, pause: Pause, backup_tail: float = BACKUP_TAIL) -> Timetable:
+    def paused(self, pause: Pause, backup_tail: float = BACKUP_TAIL, quiet: float | None = None) -> Timetable:
         """The same slices in the same order, with these pauses."""
-        return _timetable([(each.block, each.job, each.turn) for each in self.slices], pause, backup_tail)
+        slices = [(each.block, each.job, each.turn) for each in self.slices]
+        return replace(_timetable(slices, pause, backup_tail), quiet=quiet)
 
     def spread(self, seconds: float) -> Timetable:
         """The same slices in the same order, with pauses that are longer by so many seconds."""
         later = tuple(replace(each, start=each.start + number * seconds) for number, each in enumerate(self.slices))
-        return Timetable(later, self.seconds + len(later) * seconds)
+        quiet = None if self.quiet is None else self.quiet + seconds
+        return Timetable(later, self.seconds + len(later) * seconds, quiet)
 
     def limited(self, limit: Callable[[Slice], int | None]) -> Timetable:
         """The same slices at the same times, with these limits for the bytes that each writes per second."""
