@@ -22,8 +22,9 @@ Measured on 2026-11-26 on 2 CPUs, commit 765dca9 (three samples of 10 s) against
 | 30 | 17 of 24 | 24 of 24 | 2881, 355 | 8.1 |
 
 All cells that both decided had the same verdict. The new version took 13 minutes, with 23 boots of the guest. Cells
-that the old version left open or void make its seconds a lower bound. The lab's guest changed between the two commits,
-so the overheads differ; slices of 0.5 s and of 3 s of the new version showed the same ones.
+that the old version left open or void make its seconds a lower bound. The overheads of the two versions differ, but not
+because of the slices: with the new version, slices of 0.5 s and of 3 s showed the same. The lab's guest changed between
+the two commits, which is the likely cause.
 
 The time of an arm that several cells use is shared between them, so the sum of the cells is the time of the run.
 Rounds that were lost with the lab are left out.
