@@ -25,7 +25,7 @@ class Round:
     """A round to measure. `number` is its number in the journal, and `nth` its number among the rounds that count.
 
     `pause` is the time after a slice, `backup_tail` in addition that after one with a backup. `quiet` is how much of a
-    pause is left when no I/O is in flight any more; None if that is not known. All three are asked before each
+    pause is left when the last I/Os have usually completed; None if that is not known. All three are asked before each
     timetable, and may learn from the one before. `record` is called with the measurements of each of them.
     `recorded` is entered before the first one, and gets the error if one fails. `seconds_left` estimates the time until
     everything is measured.

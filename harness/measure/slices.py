@@ -137,9 +137,8 @@ def _late(names: Collection[str], ran: Sequence[RanSlice], start: float) -> list
 def reading_times(table: Timetable) -> Iterator[float]:
     """When the counters are read, in seconds from the start of the timetable: before each slice, and at the end.
 
-    At the beginning of a pause, I/Os of the slice before may still be in flight.
-
-    Backups run a little longer than their slices. No slice has what they move before and after.
+    At the beginning of a pause, I/Os of the slice before may still be in flight. Backups run a little longer than their
+    slices. No slice has what they move before and after.
     """
     ended = -_FIRST_PAUSE_SECONDS
     for each in table.slices:

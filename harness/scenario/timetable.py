@@ -99,7 +99,7 @@ class Timetable:
     slices: tuple[Slice, ...]
     seconds: float
     quiet: float | None = None
-    """Seconds at the end of each pause in which no I/O is in flight any more; None for the whole pause."""
+    """Seconds at the end of each pause when the last I/Os have usually completed; None if that is not known."""
 
     @property
     def blocks(self) -> int:

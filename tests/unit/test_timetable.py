@@ -325,17 +325,14 @@ def test_cached_writes_on_a_rebuilding_array_have_a_recovery_for_each_arm() -> N
     assert all(len({each.arm for each in table.slices}) == 1 for table in found)
 
 
-@pytest.mark.parametrize(("quiet", "before"), [(None, 0.15), (0.1, 0.05), (0.4, 0.15)])
+@pytest.mark.parametrize(("quiet", "before"), [(None, 0.5), (0.25, 0.125), (2.0, 0.5)])
 def test_the_counters_are_read_when_the_last_ios_have_completed(quiet: float | None, before: float) -> None:
-    """Of the pause of 0.3 s, the last I/Os take all but the quiet part. A quiet part is never longer than the pause."""
-    (table,) = timetables({READ: [Turn(HOST), Turn(Arm(Place.GUEST, LVM))]}, 2, chance=random.Random(1), pause=a_pause)
-    paused = table.paused(a_pause, quiet=quiet)
-    *times, end = list(reading_times(paused))[1:]
-    assert times == pytest.approx([each.start - before for each in paused.slices[1:]])
+    """All as shares of the pause: in the middle of its quiet part, which is never longer than the pause."""
+    whole = pause(READ)
+    (table,) = tables({READ: turns(LVM)})
+    paused = table.paused(pause, quiet=None if quiet is None else quiet * whole)
+    _, *times, end = reading_times(paused)
+    assert times == pytest.approx([each.start - before * whole for each in paused.slices[1:]])
     assert end == paused.seconds
     if quiet is not None:
-        assert paused.spread(0.2).quiet == pytest.approx(quiet + 0.2)
-
-
-def a_pause(_job: Job, _arm: Arm) -> float:
-    return 0.3
+        assert paused.spread(0.2).quiet == pytest.approx(quiet * whole + 0.2)
