@@ -13,13 +13,13 @@ from harness.analysis.metrics import Completed, metrics_of
 from harness.errors import MeasurementError
 from harness.exchange.document import Document, ReportedDirection, ReportedJob, read_document
 from harness.model.counters import Transferred
+from harness.model.fio_values import KB_BASE, size_of
 from harness.model.job import Job, Rw, Workload
-from harness.units import parse_size
 
 _BS_TOLERANCE = 0.05
 """The last block of a file may be shorter."""
 _ALIASES = {"readwrite": "rw", "blocksize": "bs", "timeout": "runtime"}
-_OF_WORKLOAD = frozenset({"rw", "bs", "iodepth", "numjobs", "rwmixread", "rwmixwrite", "rate_iops"})
+_OF_WORKLOAD = frozenset({"rw", "bs", "iodepth", "numjobs", "rwmixread", "rwmixwrite", "rate_iops", "kb_base"})
 _MIXED = ("rw", "randrw")
 _PLACE = ("filename", "directory")
 # What does not change the work of a job, or has another value in each file.
@@ -218,8 +218,11 @@ def _workload(options: Mapping[str, str], where: str) -> Workload:
 
 def _block_size(options: Mapping[str, str], where: str) -> int:
     text = options.get("bs", "4k")
+    base = _number(options, "kb_base", where, KB_BASE)
+    if base not in (1000, KB_BASE):
+        _refuse(where, "kb_base", str(base), "it must be 1024 or 1000")
     try:
-        sizes = {parse_size(size) for size in text.split(",") if size}
+        sizes = {size_of(size, base) for size in text.split(",") if size}
     except ValueError:
         sizes = set()
     for name in ("bsrange", "bssplit"):
@@ -260,7 +263,7 @@ def _check_sizes(sides: Sequence[ReportedDirection], bs: int, where: str) -> Non
         if abs(mean - bs) > _BS_TOLERANCE * bs:
             raise MeasurementError(
                 f"{where}: bs = {bs}, but its I/Os have {mean:.0f} bytes on average",
-                hint="only jobs with one block size can be imported; kb_base=1000 is not supported",
+                hint="only jobs with one block size can be imported",
             )
 
 

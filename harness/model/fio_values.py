@@ -16,8 +16,13 @@ ENGINES = (*QUEUEING_ENGINES, "psync", "sync", "pvsync", "pvsync2")
 
 _DEFAULT_BS = 4096
 _LARGEST_BS = 16 * 1024**2
-_SIZE = re.compile(r"(?P<number>[0-9]{1,12})(?P<unit>[kmgKMG]?)[bB]?")
-_UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
+_SIZE = re.compile(
+    r"(?:(?P<hex>0x[0-9a-f]{1,12})|(?P<number>[0-9]{1,15}))(?P<unit>[kmgtp]?)(?P<ending>b|i|ib)?", re.I | re.A
+)
+_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
+KB_BASE = 1024
+"""fio's default for `kb_base`."""
+_OTHER_BASE = {1024: 1000, 1000: 1024}
 # A size is a number with its unit, at the beginning or after one of these marks. In bssplit, a share follows "/".
 _SIZES = {
     "bs": re.compile(r"(?P<before>^|,)(?P<size>[^,]+)"),
@@ -38,12 +43,19 @@ _PATTERN = re.compile(r"(?P<rw>[a-z]+)(:[0-9]{1,12}[kmg]?)?")
 _PATTERNS = ("read", "write", "randread", "randwrite", "rw", "readwrite", "randrw")
 
 
-def size_of(text: str) -> int:
-    """The size in bytes as fio reads it. Raises ValueError for "4ki", which fio reads as 4000 bytes."""
+def size_of(text: str, kb_base: int = KB_BASE) -> int:
+    """The size in bytes as fio reads it, with its option `kb_base` (1024 or 1000). Raises ValueError.
+
+    `4k`, `4kb` and `4ki` are 4 x kb_base. Only `4kib` has the other base: 4000 bytes by default, which surprises.
+    Source: __get_mult_bytes in fio's parse.c. fio ignores what it does not know (`4.5k` is 4 bytes); that is an error.
+    """
     match = _SIZE.fullmatch(text.strip())
-    if match is None:
+    if match is None or ((match["ending"] or "b").lower() != "b" and not match["unit"]):
         raise ValueError(f'"{text.strip()}" is not a size; allowed: for example 4096 or 4k (k is 1024)')
-    return int(match["number"]) * _UNITS[match["unit"].lower()]
+    if match["hex"]:
+        return int(match["hex"], 16)  # fio ignores units after it
+    base = _OTHER_BASE[kb_base] if (match["ending"] or "").lower() == "ib" else kb_base
+    return int(match["number"]) * base ** _POWERS[match["unit"].lower()]
 
 
 def check_block_sizes(option: str, value: str) -> None:

@@ -233,7 +233,7 @@ def test_a_disk_is_conditioned_without_the_pauses_and_rates_of_a_file(tmp_path: 
         ("allow_mounted_write=1", "virt-overhead never writes to a mounted disk; remove the line"),
         ("verify=crc32c", "verify = crc32c: is not an option of a workload; remove the line; allowed: rw, "),
         ("iodpeth=4", '(did you mean "iodepth"?)'),
-        ("bs=4ki", 'bs = 4ki: "4ki" is not a size; allowed: for example 4096 or 4k (k is 1024)'),
+        ("bs=4kq", 'bs = 4kq: "4kq" is not a size; allowed: for example 4096 or 4k (k is 1024)'),
         ("bs=1000", 'bs = 1000: "1000" is not a block size; allowed: multiples of 512 bytes up to 16m'),
         ("bs=32m", 'bs = 32m: "32m" is not a block size; allowed: multiples of 512 bytes up to 16m'),
         ("bs=4k,4k,4k", "bs = 4k,4k,4k: not block sizes of reads and writes; allowed: for example 4k, or 4k,64k"),
