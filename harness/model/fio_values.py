@@ -55,7 +55,8 @@ def size_of(text: str, kb_base: int = KB_BASE) -> int:
     if match["hex"]:
         return int(match["hex"], 16)  # fio ignores units after it
     base = _OTHER_BASE[kb_base] if (match["ending"] or "").lower() == "ib" else kb_base
-    return int(match["number"]) * base ** _POWERS[match["unit"].lower()]
+    factor: int = base ** _POWERS[match["unit"].lower()]
+    return int(match["number"]) * factor
 
 
 def check_block_sizes(option: str, value: str) -> None:
