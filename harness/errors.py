@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from harness.terminal import clean
+
 _LONGEST = 8000
 """Characters of a message. Messages quote the output of programs, which may be megabytes without a line break."""
 
@@ -18,7 +20,8 @@ class HarnessError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        return f"{self.message}\n  -> {self.hint}" if self.hint else self.message
+        """The message and the hint, without control characters: messages quote hosts, guests and files."""
+        return clean(f"{self.message}\n  -> {self.hint}" if self.hint else self.message)
 
 
 class ConfigError(HarnessError):

@@ -17,6 +17,7 @@ from harness.events import (
     StepFinished,
     StepStarted,
 )
+from harness.terminal import clean, one_line, unfiltered
 from harness.units import format_duration
 
 QUIET_SECONDS = 20.0
@@ -49,7 +50,7 @@ class StandardOutput:
 
     @property
     def _stream(self) -> TextIO:
-        return sys.stderr if self._errors else sys.stdout
+        return unfiltered(sys.stderr if self._errors else sys.stdout)
 
     def isatty(self) -> bool:
         return self._stream.isatty()
@@ -58,12 +59,12 @@ class StandardOutput:
         if self._pending:
             self.rewrite("", erase=True)
             self._stream.write("\r")
-        self._stream.write(f"{line}\n")
+        self._stream.write(f"{clean(line)}\n")
         self._stream.flush()
         self._pending = False
 
     def rewrite(self, line: str, *, erase: bool) -> None:
-        self._stream.write(f"\r{line}" + ("\x1b[K" if erase else ""))
+        self._stream.write(f"\r{clean(one_line(line))}" + ("\x1b[K" if erase else ""))
         self._stream.flush()
         self._pending = True
 

@@ -14,27 +14,33 @@ from harness.cli.common import FAILED, USAGE, add_json
 from harness.cli.parser import Command
 from harness.errors import ConfigError, HarnessError
 from harness.signals import ended_like_ctrl_c
+from harness.terminal import cleaned_output, write_error
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status. A failure is printed as one message; `--debug` adds the traceback."""
+    with cleaned_output():
+        return _run(sys.argv[1:] if arguments is None else arguments)
+
+
+def _run(arguments: Sequence[str]) -> int:
     parser = make_parser()
     options, rest = parser.parse_known_args(arguments)
     if rest and not getattr(options, "takes_rest", False):
         parser.unknown(rest)
     options.rest = rest
     options.parser = parser
-    options.words = sys.argv[1:] if arguments is None else arguments
+    options.words = arguments
     try:
         with ended_like_ctrl_c():
             status: int = options.run(options)
             sys.stdout.flush()
     except KeyboardInterrupt:
-        sys.stderr.write("virt-overhead: interrupted\n")
+        write_error("virt-overhead: interrupted")
         return 130
     except Exception as error:
         if getattr(options, "debug", False):
-            sys.stderr.write(traceback.format_exc())
+            write_error(traceback.format_exc().rstrip())
         return _failed(error)
     return status
 
@@ -46,7 +52,7 @@ def _failed(error: Exception) -> int:
         name = type(error).__name__
         error = HarnessError(f"internal error: {name}: {error}", hint="report it with the output of --debug")
     if not isinstance(error, BrokenPipeError):
-        sys.stderr.write(f"virt-overhead: {error}\n")
+        write_error(f"virt-overhead: {error}")
     if isinstance(error, OSError):
         _drop_output()
     return USAGE if isinstance(error, ConfigError) else FAILED

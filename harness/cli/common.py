@@ -14,6 +14,7 @@ from harness.lab.inventory import Inventory
 from harness.lab.lab_file import load_lab
 from harness.lab.withdrawn import withdraw_secrets
 from harness.progress import Progress, StandardOutput
+from harness.terminal import clean_json
 
 REPORTS = Path("reports")
 """The directory of runs, unless an option names another."""
@@ -34,7 +35,7 @@ def wants_json(options: argparse.Namespace) -> bool:
 
 def print_json(value: object) -> None:
     """Print what the command found as one JSON document."""
-    print(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False, default=str))
+    print(clean_json(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False, default=str)))
 
 
 class _TakesOptions(Protocol):

@@ -13,6 +13,7 @@ from harness.cli.common import REPORTS, add_json, add_run, print_json
 from harness.exchange import command as exchange
 from harness.exchange.exporting import export_run
 from harness.exchange.importing import import_run
+from harness.terminal import unfiltered
 
 
 def add_report(commands: Any) -> None:
@@ -131,7 +132,7 @@ def _report(options: argparse.Namespace) -> int:
         print(markdown_table(run))
         return 0
     if options.annotations:
-        sys.stdout.writelines(f"{line}\n" for line in annotation_lines(run))
+        unfiltered(sys.stdout).writelines(f"{line}\n" for line in annotation_lines(run))
         return 0
     if options.card:
         picture, text = write_card(store, run)

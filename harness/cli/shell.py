@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator
 from importlib.metadata import version
 from typing import Any
 
 from harness.errors import ConfigError
+from harness.terminal import unfiltered
 
 SHELLS = ("bash", "zsh", "tcsh")
 
@@ -33,7 +35,8 @@ def _completion(options: argparse.Namespace) -> int:
     except ImportError as error:
         raise ConfigError("this command needs the Python package shtab", hint="pip install shtab") from error
 
-    print(shtab.complete(options.parser, options.shell))
+    # `${NAME##[...]}` of a shell looks like a command to a CI system.
+    unfiltered(sys.stdout).write(f"{shtab.complete(options.parser, options.shell)}\n")
     return 0
 
 

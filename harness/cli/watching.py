@@ -80,8 +80,9 @@ def _live(states: Iterator[Any]) -> None:
     from rich.live import Live  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
+    from harness.console import CleanConsole  # noqa: PLC0415
     from harness.report.watched import watch_lines  # noqa: PLC0415
 
-    with Live(auto_refresh=False) as live:
+    with Live(console=CleanConsole(), auto_refresh=False) as live:
         for state in states:
             live.update(Text("\n".join(watch_lines(state))), refresh=True)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
-
+from harness.console import CleanConsole
 from harness.doctor.examine import examine, known_proof
 from harness.doctor.findings import Finding, as_records, has_problem
 from harness.doctor.hold import run_command, until_interrupted
@@ -27,6 +27,7 @@ from harness.lab.paths import LEASE_DIRECTORY
 from harness.lab.transport.base import Runner
 from harness.lab.withdrawn import withdraw_secrets
 from harness.signals import ended_like_ctrl_c
+from harness.terminal import clean_json
 from harness.untrusted import reading
 
 THIS_MACHINE = Inventory("this machine", "smoke", (HostSpec("here", "local", ssh=None, disks=()),))
@@ -86,9 +87,9 @@ def doctor(
     0: fit for measuring, perhaps with advice. 1: a problem on a host, or a host that could not be checked. With a
     command, the command's status. Raises HostError if settings cannot be held or were not restored.
     """
-    out = Console(highlight=False)
+    out = CleanConsole()
     # With --json, standard output has only JSON.
-    notes = Console(highlight=False, stderr=request.as_json)
+    notes = CleanConsole(stderr=request.as_json)
     with ExitStack() as stack:
         stack.enter_context(ended_like_ctrl_c())
         hosts = [_check(spec, request, stack, notes, hypervisor_checks) for spec in inventory.hosts]
@@ -103,7 +104,7 @@ def doctor(
 
 
 def _check(
-    spec: HostSpec, request: DoctorRequest, stack: ExitStack, notes: Console, hypervisor_checks: HypervisorChecks
+    spec: HostSpec, request: DoctorRequest, stack: ExitStack, notes: CleanConsole, hypervisor_checks: HypervisorChecks
 ) -> _CheckedHost:
     try:
         runner = connect(spec)
@@ -122,7 +123,7 @@ def _concerns(finding: Finding, spec: HostSpec) -> bool:
     return finding.check not in spec.hypervisor.needless_checks
 
 
-def _restore_what_was_left(runner: Runner, request: DoctorRequest, notes: Console) -> None:
+def _restore_what_was_left(runner: Runner, request: DoctorRequest, notes: CleanConsole) -> None:
     """Restore what a killed process left. With --restore, also if it is unknown whether the process has ended."""
     record = left_over(runner, directory=request.directory) if request.tune or request.restore else None
     if record is None:
@@ -137,7 +138,7 @@ def _restore_what_was_left(runner: Runner, request: DoctorRequest, notes: Consol
 
 
 @contextmanager
-def _held(host: _CheckedHost, request: DoctorRequest, notes: Console) -> Iterator[None]:
+def _held(host: _CheckedHost, request: DoctorRequest, notes: CleanConsole) -> Iterator[None]:
     if host.runner is None or host.state is None:
         yield
         return
@@ -166,14 +167,14 @@ def _require_tunable(state: HostState, host: str) -> None:
         )
 
 
-def _show(hosts: list[_CheckedHost], request: DoctorRequest, out: Console) -> None:
+def _show(hosts: list[_CheckedHost], request: DoctorRequest, out: CleanConsole) -> None:
     if request.as_json:
         records = [
             {"host": host.spec.name, "findings": as_records(host.findings)}
             | ({"error": host.error} if host.error else {})
             for host in hosts
         ]
-        out.print(json.dumps({"hosts": records}, indent=1), markup=False, soft_wrap=True)
+        sys.stdout.write(f"{clean_json(json.dumps({'hosts': records}, indent=1))}\n")
         return
     for host in hosts:
         if host.error:
@@ -183,5 +184,5 @@ def _show(hosts: list[_CheckedHost], request: DoctorRequest, out: Console) -> No
                 out.print(line, soft_wrap=True)
 
 
-def _say(console: Console, text: str) -> None:
+def _say(console: CleanConsole, text: str) -> None:
     console.print(text, markup=False, soft_wrap=True)

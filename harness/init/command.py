@@ -23,6 +23,7 @@ from harness.lab.lab_file import lab_of
 from harness.lab.proxmox import ProxmoxSpec
 from harness.lab.transport.base import Runner
 from harness.lab.withdrawn import withdraw_secrets
+from harness.terminal import clean_json
 
 SOURCE = "virt-overhead init"
 """The name of the command line in messages."""
@@ -57,7 +58,11 @@ def init(request: InitRequest) -> Inspected:
     lab_of(tomllib.loads(text), str(output or OUTPUT))
     if output is not None:
         _write(output, text, force=request.force)
-    lines = [json.dumps(_record(name, host, offers, output), indent=1)] if request.as_json else _lines(offers, output)
+    lines = (
+        [clean_json(json.dumps(_record(name, host, offers, output), indent=1))]
+        if request.as_json
+        else _lines(offers, output)
+    )
     return Inspected(tuple(lines), bool(offers.storages or offers.disks))
 
 

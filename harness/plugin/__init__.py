@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 
@@ -23,6 +22,7 @@ from harness.plugin import hooks
 from harness.plugin.after import report_failures, write_comparisons
 from harness.plugin.engine import Engine
 from harness.plugin.options import add_options
+from harness.plugin.screen import clean_output
 from harness.plugin.selection import choice_lines, nearest_lines
 from harness.plugin.session import (
     CELLS,
@@ -39,6 +39,7 @@ from harness.plugin.together import add_to_history, write_hosts
 from harness.plugin.workers import OUTCOME, XdistHooks
 from harness.results import CellRecord
 from harness.signals import ended_like_ctrl_c
+from harness.terminal import write_error
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
@@ -49,11 +50,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add_options(parser)
 
 
+@pytest.hookimpl(trylast=True)  # after the terminal's reporter exists
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
         "cell(scenario, disk, mode, pattern, bs, iodepth, numjobs): what a cell measures, for -m selection",
     )
+    if (reporter := config.pluginmanager.get_plugin("terminalreporter")) is not None:
+        clean_output(reporter)
     if config.pluginmanager.has_plugin("xdist"):
         config.pluginmanager.register(XdistHooks(config), "virt-overhead-xdist")
 
@@ -164,7 +168,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     except HarnessError as error:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
         for failure in (str(error), *getattr(error, "__notes__", ())):
-            sys.stderr.write(f"virt-overhead: at the end of the run: {failure}\n")
+            write_error(f"virt-overhead: at the end of the run: {failure}")
     if session.exitstatus == pytest.ExitCode.OK and engine.late:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
     if session.exitstatus == pytest.ExitCode.OK and engine.unavailable and not engine.measured:

@@ -7,8 +7,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
+from harness.console import CleanConsole
 from harness.errors import ConfigError, ResultsError
 from harness.plugin.engine import Engine
 from harness.plugin.options import BASELINE, REQUIRE_VERDICT
@@ -52,7 +52,7 @@ def write_comparisons(reporter: pytest.TerminalReporter, engine: Engine) -> None
             reporter.write_line(str(error), red=True)
             continue
         width = 120 if not reporter.isatty() else reporter._tw.fullwidth
-        console = Console(width=width, no_color=not reporter.hasmarkup, highlight=False)
+        console = CleanConsole(width=width, colours=reporter.hasmarkup)
         with console.capture() as capture:
             print_comparison(comparison_view(comparison), console)
         reporter.write(capture.get())

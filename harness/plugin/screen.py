@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TextIO, cast
 
 import pytest
 from _pytest.capture import CaptureManager
+
+from harness.terminal import CleanStream, clean, one_line
+
+
+def clean_output(reporter: pytest.TerminalReporter) -> None:
+    """Clean all that pytest prints, for example the messages of failed tests. pytest's own colours stay."""
+    writer = reporter._tw
+    if not isinstance(writer._file, CleanStream):
+        writer._file = cast("TextIO", CleanStream(writer._file, styles=writer.hasmarkup))
 
 
 class PytestScreen:
@@ -21,11 +31,11 @@ class PytestScreen:
 
     def write_line(self, line: str) -> None:
         with self._uncaptured():
-            self._reporter.write_line(line)
+            self._reporter.write_line(clean(line))
 
     def rewrite(self, line: str, *, erase: bool) -> None:
         with self._uncaptured():
-            self._reporter.rewrite(line, erase=erase)
+            self._reporter.rewrite(clean(one_line(line)), erase=erase)
 
     @contextmanager
     def _uncaptured(self) -> Iterator[None]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from harness.analysis import Verdict
+from harness.console import CleanConsole
 from harness.report.budgets import gravest_first, limit, sentence
 from harness.report.cells import CellView, confidence_words
 from harness.report.numbers import percent, percent_interval
@@ -69,7 +69,7 @@ def write_summary(reporter: pytest.TerminalReporter, path: Path, *, verbose: boo
     run = store.read_results()
     reporter.section(f"overhead on {run.lab.host}, profile {run.run.profile}")
     width = 120 if not reporter.isatty() else reporter._tw.fullwidth
-    console = Console(width=width, no_color=not reporter.hasmarkup, highlight=False)
+    console = CleanConsole(width=width, colours=reporter.hasmarkup)
     with console.capture() as capture:
         print_run(run, store.report_path, verbose=verbose, console=console)
     reporter.write(capture.get())

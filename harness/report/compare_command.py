@@ -17,6 +17,7 @@ from harness.results import Run, RunStore
 from harness.results.baselines import baseline_store
 from harness.results.compare import compare, only_scenario
 from harness.results.compare_records import Comparison, Outcome, comparison_json
+from harness.terminal import clean_json
 
 WORSE = 3
 """The exit status if a figure is worse."""
@@ -68,7 +69,7 @@ def compare_runs(request: CompareRequest) -> int:
 
         write_page(request.html, comparison_html(views))
     if request.form is Form.JSON:
-        sys.stdout.write(comparison_json(comparison) + "\n")
+        sys.stdout.write(clean_json(comparison_json(comparison)) + "\n")
     elif request.form is Form.MARKDOWN:
         sys.stdout.write("\n".join(map(comparison_markdown, views)))
     else:

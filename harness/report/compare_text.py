@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from harness.console import CleanConsole
 from harness.report.compare import ComparisonView, JobRows, ScenarioRows
 from harness.report.markdown import code, plain
 from harness.results.compare_records import Finding, Outcome
@@ -26,7 +27,7 @@ _OVERALL = "throughput over all jobs (geometric mean)"
 
 def print_comparison(view: ComparisonView, console: Console | None = None) -> None:
     """The figures over all jobs, one table for each job, and the lines around them. Colours only for a terminal."""
-    console = console or Console(highlight=False)
+    console = console or CleanConsole()
 
     def line(text: str, style: str = "") -> None:
         console.print(Text(text, style), soft_wrap=True)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -31,6 +32,7 @@ from harness.report.terminal import efficiency_line
 from harness.report.theme import HOST, LAYER, PART_COLOURS, VIRTUALISATION, mode_colours, mode_symbols, templates
 from harness.report.verdicts import Judged
 from harness.results import MetricRecord, PooledPercentile, Run
+from harness.terminal import visible
 from harness.units import format_duration
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -70,6 +72,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=StrictUndefined,
+        finalize=_cleaned,
     )
     environment.filters |= {
         "code": _code,
@@ -124,10 +127,15 @@ def environment() -> Environment:
     return environment
 
 
+def _cleaned(value: Any) -> Any:
+    """What a template shows: texts of hosts and files without control characters."""
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
 def _code(sentence: str) -> Markup:
     """Escaped text, with code between backticks. Figures do not break across lines and have proper minus signs."""
     whole = _FIGURE.sub(lambda figure: figure[0].replace(" ", "\N{NO-BREAK SPACE}"), _signed(sentence))
-    return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(whole))))
+    return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(visible(whole)))))
 
 
 _FIGURE = re.compile(r"[<>]?[\d.\N{MINUS SIGN}]+ %(?: \[[^\]]*\])?")

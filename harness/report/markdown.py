@@ -22,9 +22,10 @@ from harness.report.terminal import (
 )
 from harness.report.waterfall import WaterfallGroup
 from harness.results import Run
+from harness.terminal import one_line
 
 _ALIGNMENT = "|:--|--:|--:|:--|--:|--:|--:|:--|"
-_SPECIAL = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_[]<>|~"} | {"\n": " ", "\r": " ", "&": "&amp;"})
+_SPECIAL = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_[]<>|~"} | {"&": "&amp;"})
 
 
 def markdown_table(run: Run) -> str:
@@ -78,7 +79,16 @@ def _variants(section: Section) -> list[str]:
     lines = []
     for group in section.variants:
         first = group.views[0]
-        columns = ["job", first.reference, first.variant, "unit", "difference %", "n", "latency +%", "verdict"]
+        columns = [
+            "job",
+            plain(first.reference),
+            plain(first.variant),
+            "unit",
+            "difference %",
+            "n",
+            "latency +%",
+            "verdict",
+        ]
         lines += [f"**{plain(section.name)}: {plain(group.title)}.** {plain(group.basis)}", ""]
         lines += [f"| {' | '.join(columns)} |", "|:--|--:|--:|:--|--:|--:|--:|:--|"]
         for view in group.views:
@@ -146,7 +156,7 @@ def _scalings(section: Section) -> list[str]:
         return []
     head = "| cell | array | times one disk | % of all disks | % of what the level can deliver | limit |"
     rows = [
-        f"| `{code(view.cell.id)}` | {view.array} | {view.speedup} | "
+        f"| `{code(view.cell.id)}` | {plain(view.array)} | {view.speedup} | "
         f"{percent_with_interval(view.metric.efficiency)} | "
         f"{percent_with_interval(view.metric.of_ideal)} of {view.ideal} x | {plain(view.outcome)} |"
         for view in section.scalings
@@ -159,7 +169,7 @@ def _array_states(section: Section) -> list[str]:
         return []
     columns = ["cell", "array", "guest loses %", "host loses %", "guest's latency +%", "host's latency +%", ""]
     rows = [
-        f"| `{code(view.cell.id)}` | {view.array} | {' | '.join(view.values)} | {plain(view.outcome)} |"
+        f"| `{code(view.cell.id)}` | {plain(view.array)} | {' | '.join(view.values)} | {plain(view.outcome)} |"
         for view in section.array_states
     ]
     return [f"| {' | '.join(columns)} |", "|:--|:--|--:|--:|--:|--:|:--|", *rows, ""]
@@ -204,9 +214,9 @@ def marked(text: str) -> str:
 
 def code(text: str) -> str:
     """The text for a place between backticks."""
-    return text.replace("`", "'").replace("|", "\\|").replace("\n", " ")
+    return one_line(text).replace("`", "'").replace("|", "\\|")
 
 
 def plain(text: str) -> str:
     """The text without any mark-up."""
-    return text.translate(_SPECIAL)
+    return one_line(text).translate(_SPECIAL)

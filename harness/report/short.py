@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
+from harness.console import CleanConsole
 from harness.report.model import ReportView, report_view
 from harness.report.neighbours import worst_sentences
 from harness.report.section import Section
@@ -23,7 +24,7 @@ def print_run(run: Run, path: Path | None = None, *, verbose: bool, console: Con
 
     Colours only if it is a terminal.
     """
-    console = console or Console(highlight=False)
+    console = console or CleanConsole()
     if verbose:
         for line in difference_lines(run):
             console.print(line, markup=False, soft_wrap=True)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from harness.console import CleanConsole
 from harness.report.best import BEST_HEAD
 from harness.report.breakdown import breakdown_lines
 from harness.report.budgets import compact_verdict
@@ -57,7 +58,7 @@ def overhead_table(run: Run, *, width: int) -> RenderableType:
 
 def overhead_text(run: Run, *, width: int) -> str:
     """The table as plain text, without colours."""
-    console = Console(width=width, color_system=None, force_terminal=False, legacy_windows=False)
+    console = CleanConsole(width=width, tables_only=True)
     with console.capture() as capture:
         console.print(overhead_table(run, width=width))
     return "\n".join(line.rstrip() for line in capture.get().splitlines())
