@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field, TypeAdapter, model_validator
 
 from harness.errors import MeasurementError
 from harness.measure.fio_output import Count, Direction, JobEntry, Latency, Number, Part
@@ -35,21 +35,43 @@ class ReportedDirection(Direction):
     lat_ns: Spread
 
 
+class _Trims(Part):
+    total_ios: Count = 0
+
+
+_NO_LATENCY = {"mean": 0.0}
+_NOTHING = {"io_bytes": 0, "bw_bytes": 0, "iops": 0.0, "runtime": 0, "total_ios": 0} | dict.fromkeys(
+    ("slat_ns", "clat_ns", "lat_ns"), _NO_LATENCY
+)
+
+
 class ReportedJob(JobEntry):
     """One entry of fio's jobs: a process, or with `group_reporting` all processes of a job together.
 
-    `latency_ns`, `latency_us` and `latency_ms` have the percentage of I/Os by upper bound of their latency.
+    `latency_ns`, `latency_us` and `latency_ms` have the percentage of I/Os by upper bound of their latency. With
+    `unified_rw_reporting`, fio prints one direction `mixed`, which is `read` here, and `unified` is true. `elapsed` is
+    the time in seconds from the start of fio to this output, rounded up.
     """
 
     jobname: str
     groupid: Count = 0
     error: int = 0
+    elapsed: Count | None = None
+    unified: bool = False
+    trim: _Trims | None = None
     options: Mapping[str, str] = Field(default={}, alias="job options")
     read: ReportedDirection
     write: ReportedDirection
     latency_ns: Mapping[str, Number] = {}
     latency_us: Mapping[str, Number] = {}
     latency_ms: Mapping[str, Number] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_both_directions(cls, data: Any) -> Any:
+        if isinstance(data, dict) and "mixed" in data and "read" not in data:
+            return {**data, "read": data["mixed"], "write": _NOTHING, "unified": True}
+        return data
 
     @property
     def sides(self) -> tuple[ReportedDirection, ...]:

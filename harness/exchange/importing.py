@@ -179,7 +179,7 @@ def _journal(store: RunStore, group: str, samples: _Samples) -> list[list[Measur
 def _measurement(group: str, number: int, sample: _Sample, *, alone: bool) -> Measurement:
     """The sample as a measurement. fio's own percentiles count only `alone`: they cannot be averaged over files."""
     point = sample.point
-    own = point.own_percentiles if alone and not point.histogram else {}
+    own = point.own_percentiles if alone else {}
     return Measurement(
         group=group,
         round=number,
@@ -189,11 +189,12 @@ def _measurement(group: str, number: int, sample: _Sample, *, alone: bool) -> Me
         started=point.started,
         seconds=point.seconds,
         wall=point.seconds,
-        metrics=point.metrics | own,
+        metrics=own | point.metrics,
         io_bytes=sum(side.io_bytes for side in point.sides),
         raw=sample.raw,
         counters=Counters(fio=FioCounts(read=point.transferred.read, written=point.transferred.written)),
         histogram=point.histogram,
+        sync_histogram=point.sync_histogram,
         notes=tuple(f"{sample.arm.id}: {note}" for note in point.notes),
     )
 

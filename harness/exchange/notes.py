@@ -43,7 +43,12 @@ def _arm_notes(arm: Arm, points: Sequence[Point]) -> Iterator[str]:
 
 
 def _percentile_notes(arm: Arm, points: Sequence[Point]) -> Iterator[str]:
-    if len(points) == 1 and (own := points[0].own_percentiles):
+    if all(point.total_latencies_only for point in points):
+        yield (
+            f"{arm.id}: no percentiles of the completion latency: fio measured only those of the total latency "
+            "(lat_percentiles)"
+        )
+    elif len(points) == 1 and (own := points[0].own_percentiles):
         yield f"{arm.id}: {', '.join(own)} {'is' if len(own) == 1 else 'are'} as fio printed, without a histogram"
     else:
         yield (

@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import groupby
-from typing import NoReturn, cast, get_args
+from dataclasses import dataclass, replace
 
 from harness.analysis import METRICS, merged
 from harness.analysis.metrics import Completed, metrics_of
 from harness.errors import MeasurementError
+from harness.exchange.combined import together
 from harness.exchange.document import Document, ReportedDirection, ReportedJob, read_document
+from harness.exchange.section import PLACE, Section, sections_of
+from harness.exchange.signs import check_section
+from harness.exchange.timeline import Stage, stages_of
+from harness.measure.fio_output import SyncLatency
 from harness.model.counters import Transferred
-from harness.model.fio_values import KB_BASE, size_of
-from harness.model.job import Job, Rw, Workload
+from harness.model.job import Job, Workload
 
-_BS_TOLERANCE = 0.05
-"""The last block of a file may be shorter."""
-_ALIASES = {"readwrite": "rw", "blocksize": "bs", "timeout": "runtime"}
 _OF_WORKLOAD = frozenset({"rw", "bs", "iodepth", "numjobs", "rwmixread", "rwmixwrite", "rate_iops", "kb_base"})
-_MIXED = ("rw", "randrw")
-_PLACE = ("filename", "directory")
 # What does not change the work of a job, or has another value in each file.
 _NEUTRAL = frozenset(
     {
-        *_PLACE,
+        *PLACE,
         "name",
         "description",
         "loops",
@@ -43,6 +40,7 @@ _NEUTRAL = frozenset(
         "percentile_list",
         "clat_percentiles",
         "lat_percentiles",
+        "unified_rw_reporting",
         "disk_util",
         "output",
         "output-format",
@@ -56,7 +54,9 @@ _NEUTRAL = frozenset(
         "per_job_logs",
     }
 )
-_USUAL = frozenset({"ioengine", "direct", "size", "runtime", "ramp_time", "norandommap", "randrepeat", "invalidate"})
+_USUAL = frozenset(
+    {"ioengine", "direct", "buffered", "size", "runtime", "ramp_time", "norandommap", "randrepeat", "invalidate"}
+)
 """Options that say how long, where and with which system calls a job works, but not what it does."""
 
 
@@ -70,12 +70,19 @@ class Point:
     iodepth: int
     options: Mapping[str, str]
     """fio's options that are neither part of the workload nor neutral."""
+    way: str
+    """How it does I/O: fio's engine, direct or buffered."""
     place: str
     """The file, device or directory that the job worked on; empty if fio did not print it."""
     started: float
     seconds: float
+    """From the first start to the last end of its processes, without the ramp."""
+    sides: tuple[ReportedDirection, ...]
+    """The directions in which its processes completed I/Os, without reads that verify."""
     processes: tuple[ReportedJob, ...]
     """fio's entries for the job: one, or one for each process."""
+    unequal: bool
+    """Whether its processes ran for different times."""
     notes: tuple[str, ...]
 
     @property
@@ -87,188 +94,205 @@ class Point:
         return self.workload.job(self.iodepth, ramp=0.0, seconds=seconds)
 
     @property
-    def sides(self) -> tuple[ReportedDirection, ...]:
-        """The directions in which its processes completed I/Os."""
-        return tuple(side for process in self.processes for side in process.sides)
-
-    @property
     def histogram(self) -> dict[int, int]:
         """Completions by latency in ns; empty unless each process has a histogram."""
         bins = [side.clat_ns.bins for side in self.sides]
         return dict(merged(bins)) if all(bins) else {}
 
     @property
+    def sync_histogram(self) -> dict[int, int]:
+        """Calls of fdatasync by latency in ns; empty unless each process that called it has a histogram."""
+        return dict(self._syncs.bins) if self._syncs is not None else {}
+
+    @property
+    def total_latencies_only(self) -> bool:
+        """Whether fio printed percentiles of the total latency, but not of the completion latency."""
+        return all(side.lat_ns.percentile or side.lat_ns.bins for side in self.sides) and not any(
+            side.clat_ns.percentile or side.clat_ns.bins for side in self.sides
+        )
+
+    @property
     def metrics(self) -> dict[str, float]:
         """Its values by metric name. Percentiles are from the histogram; without one, there are none.
 
+        The rates are those of fio if all processes ran at the same time; else all I/Os and bytes by the whole time.
         Latencies that fio did not measure (`gtod_reduce`) are left out: it prints 0 for them.
         """
-        syncs = self.processes[0].syncs if len(self.processes) == 1 else None
-        found = metrics_of(Completed(self.sides, syncs))
+        found = metrics_of(Completed(self.sides, self._syncs))
+        if self.unequal:
+            found["iops"] = sum(side.total_ios for side in self.sides) / self.seconds
+            found["bw"] = sum(side.io_bytes for side in self.sides) / self.seconds
         return {name: value for name, value in found.items() if value > 0 or not METRICS[name].is_latency}
 
     @property
+    def _syncs(self) -> SyncLatency | None:
+        """The calls of fdatasync of all processes; None without."""
+        known = [(entry.sync.calls, entry.syncs) for entry in self.processes if entry.sync and entry.syncs]
+        calls = sum(number for number, _ in known)
+        if not calls:
+            return None
+        bins = [syncs.bins for _, syncs in known]
+        return SyncLatency(
+            mean=sum(number * syncs.mean for number, syncs in known) / calls,
+            bins=merged(bins) if all(bins) else {},
+            N=calls,
+        )
+
+    @property
     def own_percentiles(self) -> dict[str, float]:
-        """fio's own percentiles by metric name, in seconds. Empty if the point has several processes or directions:
-        percentiles cannot be merged."""
-        if len(self.sides) != 1:
-            return {}
-        side = self.sides[0]
+        """fio's own percentiles by metric name, in seconds. Of I/Os, empty if the point has several entries or
+        directions, and of fdatasync, if it has several entries: percentiles cannot be merged."""
         found = {}
+        syncs = self.processes[0].syncs if len(self.processes) == 1 else None
+        calls = self.processes[0].sync.calls if syncs is not None and self.processes[0].sync is not None else 0
+        alone = self.sides[0] if len(self.sides) == 1 else None
         for metric in METRICS.values():
-            if metric.of == "ios" and metric.quantile is not None and side.total_ios >= metric.fewest_ios:
-                value = side.clat_ns.percentile.get(f"{metric.quantile * 100:.6f}")
+            own = alone.clat_ns.percentile if alone is not None else {}
+            number = alone.total_ios if alone is not None else 0
+            if metric.of == "syncs":
+                own, number = (syncs.percentile if syncs is not None else {}), calls
+            if metric.quantile is not None and number >= metric.fewest_ios:
+                value = own.get(f"{metric.quantile * 100:.6f}")
                 if value:
                     found[metric.name] = value / 1e9
         return found
 
     @property
     def transferred(self) -> Transferred:
+        """Its bytes by direction. fio does not print them for a mixed pattern with `unified_rw_reporting`."""
+        if any(entry.unified for entry in self.processes):
+            total = sum(side.io_bytes for side in self.sides)
+            if self.workload.reads and self.workload.writes:
+                return Transferred()
+            return Transferred(read=total) if self.workload.reads else Transferred(written=total)
         return Transferred(
-            read=sum(each.read.io_bytes for each in self.processes),
-            written=sum(each.write.io_bytes for each in self.processes),
+            read=sum(entry.read.io_bytes for entry in self.processes if entry.read in self.sides),
+            written=sum(entry.write.io_bytes for entry in self.processes),
         )
 
     @property
     def further(self) -> dict[str, str]:
         """The options that change the work of the job and that its id does not show."""
-        return {name: value for name, value in self.options.items() if name not in _USUAL}
+        return {name: value for name, value in self.options.items() if name.rpartition(".")[2] not in _USUAL}
 
     @property
     def buffered(self) -> bool:
-        """Whether the page cache of its system took part. fio's default is buffered I/O."""
-        return self.options.get("direct", "0") == "0"
+        """Whether the page cache of its system took part."""
+        return "buffered" in self.way
 
 
 def read_points(data: bytes, source: str) -> tuple[Point, ...]:
     """The points of one output of fio, in its order. Raises MeasurementError, which names `source`."""
-    document = read_document(data, source)
-    points = []
-    for number, group in groupby(document.jobs, key=lambda job: job.groupid):
-        processes = tuple(group)
-        names = list(dict.fromkeys(process.jobname for process in processes))
-        if len(names) > 1:
-            raise MeasurementError(
-                f"{source}: jobs {' and '.join(names)} ran at the same time (groupid {number}), so no figure is of one "
-                "job alone",
-                hint="add `stonewall` to each job, and measure again",
-            )
-        points.append(_point(document, processes, source))
-    return tuple(points)
+    return points_of(read_document(data, source), source)
 
 
-def _point(document: Document, processes: tuple[ReportedJob, ...], source: str) -> Point:
-    first = processes[0]
-    where = f"{source}: job {first.jobname}"
-    named = {**document.options, **first.options}
-    options = {_ALIASES.get(name, name): value for name, value in named.items()}
-    workload, iodepth = _workload(options, where), _number(options, "iodepth", where)
-    if len(processes) not in (1, workload.numjobs):
-        raise MeasurementError(
-            f"{where}: numjobs = {workload.numjobs}, but there are {len(processes)} results",
-            hint="restore the whole file, or measure again",
-        )
-    sides = [side for process in processes for side in process.sides]
-    if not sides:
-        raise MeasurementError(f"{where} completed no I/O", hint="find out why in fio's messages, and measure again")
-    _check_sizes(sides, workload.bs, where)
+def points_of(document: Document, source: str) -> tuple[Point, ...]:
+    """The points of a document. Raises MeasurementError, which names `source`, if one would not be right."""
+    sections = sections_of(document, source)
+    for section in sections:
+        _require_possible_times(document, section)
+    signs = {id(section): tuple(check_section(section)) for section in sections}
+    stages = stages_of(sections, source)
+    last = max(stage.span.last for stage in stages)
+    return tuple(
+        _point(document, stage, last, source, [note for section in stage.sections for note in signs[id(section)]])
+        for stage in stages
+    )
+
+
+def _require_possible_times(document: Document, section: Section) -> None:
+    times = {
+        "its time": max((side.runtime for side in section.sides), default=1),
+        "its start": max(entry.job_runtime / (section.numjobs if section.together else 1) for entry in section.entries),
+    }
+    for name, milliseconds in times.items():
+        if milliseconds > document.written * 1000 or (name == "its time" and not milliseconds):
+            raise MeasurementError(f"{section.where}: {name} is impossible", hint="restore the file, or measure again")
+
+
+def _point(document: Document, stage: Stage, last: float, source: str, signs: Sequence[str]) -> Point:
+    first = stage.sections[0]
+    several = len(stage.sections) > 1
+    workload = together(stage.sections) if several else _alone(first)
+    notes = [f"fio printed: {' '.join(document.notes.split())[:300]}"] if document.notes else []
     point = Point(
         source=source,
         version=document.version,
         workload=workload,
-        iodepth=iodepth,
-        options={name: value for name, value in options.items() if name not in _NEUTRAL | _OF_WORKLOAD},
-        place=next((options[name] for name in _PLACE if options.get(name)), ""),
-        started=_started(document, processes, options),
-        seconds=max(side.runtime for side in sides) / 1000,
-        processes=processes,
-        notes=(f"fio printed: {' '.join(document.notes.split())[:300]}",) if document.notes else (),
+        iodepth=max(section.iodepth for section in stage.sections),
+        options={
+            f"{section.name}.{name}" if several else name: value
+            for section in stage.sections
+            for name, value in section.options.items()
+            if name not in _NEUTRAL | _OF_WORKLOAD and not (name == "rate" and workload.rate is not None)
+        },
+        way=", ".join(dict.fromkeys(_way(section) for section in stage.sections)),
+        place=_place(stage.sections, source),
+        started=_started(document, stage, last),
+        seconds=stage.seconds,
+        sides=tuple(side for section in stage.sections for side in section.sides),
+        processes=tuple(entry for section in stage.sections for entry in section.entries),
+        unequal=stage.unequal,
+        notes=(*notes, *stage.notes, *signs, *_stage_notes(stage)),
     )
     # Numbers that are valid one by one can still be impossible together.
     impossible = [name for name, value in point.metrics.items() if not math.isfinite(value)]
     timed = 0 < point.seconds <= document.written
     if impossible or not timed or point.started < 0:
         what = ", ".join(impossible) or ("its start" if timed else "its time")
-        raise MeasurementError(f"{where}: {what} is impossible", hint="restore the file, or measure again")
+        raise MeasurementError(f"{first.where}: {what} is impossible", hint="restore the file, or measure again")
     return point
 
 
-def _started(document: Document, processes: Sequence[ReportedJob], options: Mapping[str, str]) -> float:
-    """fio reports the start since 3.36. Before, it is the time of the output, less the time that the job took."""
-    reported = processes[0].job_start
-    if reported is not None and "job_start_clock_id" not in options and reported / 1000 <= document.written:
-        return reported / 1000
-    return document.written - max(process.job_runtime for process in processes) / 1000
+def _alone(section: Section) -> Workload:
+    """Without the calls of fdatasync that this fio did not measure, the workload has no figure of them."""
+    workload = section.workload()
+    return replace(workload, syncs=workload.syncs and all(entry.syncs for entry in section.entries))
 
 
-def _workload(options: Mapping[str, str], where: str) -> Workload:
-    rw = options.get("rw", "read")
-    rw = _ALIASES.get(rw, rw)
-    if rw not in get_args(Rw):
-        _refuse(where, "rw", rw, f"virt-overhead knows {', '.join(get_args(Rw))}")
-    numjobs = _number(options, "numjobs", where)
-    return Workload(
-        cast(Rw, rw),
-        _block_size(options, where),
-        numjobs,
-        _read_share(options, where) if rw in _MIXED else None,
-        _rate(options, rw, numjobs, where) if "rate_iops" in options else None,
-    )
+def _way(section: Section) -> str:
+    """How it does I/O: not part of a job's id, but figures of different ways do not belong together."""
+    return f"{section.engine}, {'buffered' if section.buffered else 'direct'}"
 
 
-def _block_size(options: Mapping[str, str], where: str) -> int:
-    text = options.get("bs", "4k")
-    base = _number(options, "kb_base", where, KB_BASE)
-    if base not in (1000, KB_BASE):
-        _refuse(where, "kb_base", str(base), "it must be 1024 or 1000")
-    try:
-        sizes = {size_of(size, base) for size in text.split(",") if size}
-    except ValueError:
-        sizes = set()
-    for name in ("bsrange", "bssplit"):
-        if name in options:
-            _refuse(where, name, options[name], "only jobs with one block size can be imported")
-    if len(sizes) != 1 or not min(sizes):
-        _refuse(where, "bs", text, "only jobs with one block size can be imported, for example bs=4k")
-    return sizes.pop()
+def _place(sections: Sequence[Section], source: str) -> str:
+    """The place that all sections use. Raises MeasurementError if they use different devices."""
+    places = list(dict.fromkeys(section.place for section in sections if section.place))
+    if len(places) > 1 and any(place.startswith("/dev/") for place in places):
+        names = " and ".join(section.name for section in sections)
+        raise MeasurementError(
+            f"{source}: jobs {names} ran at the same time on several disks: {', '.join(places)}",
+            hint="measure one disk at a time: add `stonewall` to each section",
+        )
+    return ", ".join(places)
 
 
-def _read_share(options: Mapping[str, str], where: str) -> float:
-    reads = _number(options, "rwmixread", where, 50)
-    if "rwmixread" not in options and "rwmixwrite" in options:
-        reads = 100 - _number(options, "rwmixwrite", where)
-    return reads / 100
+def _started(document: Document, stage: Stage, last: float) -> float:
+    """fio reports the start since 3.36. Before, it is the time of the output, less the time of what ran since then."""
+    reported = [entry.job_start for section in stage.sections for entry in section.entries]
+    known = [start for start in reported if start is not None]
+    clock = any("job_start_clock_id" in section.options for section in stage.sections)
+    if len(known) == len(reported) and not clock and min(known) / 1000 <= document.written:
+        return min(known) / 1000
+    return document.written - (last - stage.span.began)
 
 
-def _rate(options: Mapping[str, str], rw: str, numjobs: int, where: str) -> int:
-    """The requested IOPS of all processes. fio limits each process and direction separately."""
-    text = options["rate_iops"]
-    parts = text.split(",")
-    if len(parts) > 2 or not all(part.isdecimal() for part in parts):
-        _refuse(where, "rate_iops", text, "it must be a whole number, or two with a comma for reads and writes")
-    reads, writes = int(parts[0]), int(parts[-1])
-    return numjobs * (reads + writes if rw in _MIXED else writes if "write" in rw else reads)
-
-
-def _number(options: Mapping[str, str], name: str, where: str, default: int = 1) -> int:
-    text = options.get(name, str(default))
-    if not text.isdecimal() or len(text) > 9 or (int(text) == 0 and not name.startswith("rwmix")):
-        _refuse(where, name, text, "it must be a whole number")
-    return int(text)
-
-
-def _check_sizes(sides: Sequence[ReportedDirection], bs: int, where: str) -> None:
-    for side in sides:
-        mean = side.io_bytes / side.total_ios
-        if abs(mean - bs) > _BS_TOLERANCE * bs:
-            raise MeasurementError(
-                f"{where}: bs = {bs}, but its I/Os have {mean:.0f} bytes on average",
-                hint="only jobs with one block size can be imported",
-            )
-
-
-def _refuse(where: str, key: str, value: str, why: str) -> NoReturn:
-    raise MeasurementError(f"{where}: {key} = {value[:60]!r} cannot be imported", hint=why)
+def _stage_notes(stage: Stage) -> Iterator[str]:
+    if len(stage.sections) > 1:
+        names = " and ".join(section.name for section in stage.sections)
+        yield f"sections {names} ran at the same time: one job, with the sum of their I/Os"
+    if stage.unequal:
+        runs = stage.runs
+        yield (
+            f"its processes did not run for the same time: {min(runs):.1f} to {max(runs):.1f} s. Its IOPS are all I/Os "
+            f"by the {stage.seconds:.1f} s from the first start to the last end"
+        )
+    verifying = [section for section in stage.sections if section.verifies]
+    if verifying:
+        yield "fio read what it wrote to verify it; these reads are not counted"
+    for section in stage.sections:
+        if any(entry.unified for entry in section.entries):
+            yield "fio reported reads and writes together (unified_rw_reporting)"
 
 
 def differences(several: Sequence[Point], others: Sequence[Point]) -> Iterator[str]:

@@ -75,12 +75,13 @@ def check_belonging(request: ImportRequest, points: Sequence[tuple[SourceFile, P
         if point.place:
             places.setdefault(file.arm, {}).setdefault(point.place, file.path)
         first_file, first = jobs.setdefault((file.arm, point.job_id), (file, point))
-        if first.further != point.further:
-            raise ConfigError(
-                f"{first_file.path} and {file.path} have the same job {point.job_id} with different options of fio: "
-                f"{_shown(first.further)} and {_shown(point.further)}",
-                hint="import them one after the other, as two runs",
-            )
+        for one, other in ((first.way, point.way), (_shown(first.further), _shown(point.further))):
+            if one != other:
+                raise ConfigError(
+                    f"{first_file.path} and {file.path} have the same job {point.job_id} with different options of "
+                    f"fio: {one} and {other}",
+                    hint="import them one after the other, as two runs",
+                )
     for arm, of_arm in places.items():
         if len(of_arm) > 1:
             raise ConfigError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -11,6 +11,7 @@ from harness.errors import MeasurementError
 from harness.untrusted import parse_json
 
 _HINT = "its raw output is stored in raw/ of the run"
+_ROUNDING = 0.02
 Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 # Keys of JSON are text.
@@ -31,9 +32,13 @@ class Latency(Part):
 
 
 class SyncLatency(Latency):
-    """Latencies of fdatasync. `N` is the number of calls; 0 if there were none."""
+    """Latencies of fdatasync. `N` is the number of calls; None in versions of fio that do not print it here.
 
-    N: Count = 0
+    `percentile` has fio's own percentiles.
+    """
+
+    N: Count | None = None
+    percentile: Mapping[str, Number] = {}
 
 
 class Direction(Part):
@@ -52,6 +57,11 @@ class Syncs(Part):
     """The calls of fdatasync of a job."""
 
     lat_ns: SyncLatency
+    total_ios: Count = 0
+
+    @property
+    def calls(self) -> int:
+        return self.total_ios if self.lat_ns.N is None else self.lat_ns.N
 
 
 class JobEntry(Part):
@@ -73,7 +83,28 @@ class JobEntry(Part):
     @property
     def syncs(self) -> SyncLatency | None:
         """The latencies of fdatasync; None if the job did not call it."""
-        return self.sync.lat_ns if self.sync is not None and self.sync.lat_ns.N else None
+        return self.sync.lat_ns if self.sync is not None and self.sync.calls else None
+
+
+def contradiction(side: Direction) -> str | None:
+    """What in the figures of one direction cannot be true together, in words; None if nothing.
+
+    fio computes rates from I/Os, bytes and time, so they differ only by rounding. A disk, a guest or a file that claims
+    other rates does not report what fio measured.
+    """
+    if not side.total_ios or not side.runtime:
+        return "its time is 0" if side.total_ios else None
+    rates = (("iops", side.iops, side.total_ios), ("bw_bytes", float(side.bw_bytes), side.io_bytes))
+    for name, claimed, amount in rates:
+        computed = amount / side.runtime * 1000
+        if abs(claimed - computed) > 1 + _ROUNDING * computed:
+            return f"{name} = {claimed:.6g}, but its I/Os and its time make {computed:.6g}"
+    return None
+
+
+def in_flight(sides: Iterable[Direction], seconds: float) -> float:
+    """How many I/Os were in flight on average, by Little's law: completion latencies of all I/Os by the time."""
+    return sum(side.total_ios * side.clat_ns.mean for side in sides) / 1e9 / seconds
 
 
 _ENTRY = TypeAdapter(JobEntry)

@@ -75,6 +75,14 @@ def test_a_result_is_older_than_its_file_by_the_time_that_it_took() -> None:
     assert new.started == last["jobs"][0]["job_start"] / 1000
 
 
+def test_sections_that_ran_at_the_same_time_are_one_job_with_their_sum() -> None:
+    (point,) = points_of("3.36-together")
+    entries = document(fio_file("3.36-together"))["jobs"]
+    assert point.job_id == "one-and-two"
+    assert point.metrics["iops"] == pytest.approx(sum(entry["read"]["iops"] for entry in entries))
+    assert point.notes == ("sections one and two ran at the same time: one job, with the sum of their I/Os",)
+
+
 def test_a_tree_of_bench_fio_becomes_a_run_with_a_report() -> None:
     run = import_bench_fio()
     assert [cell.id for cell in run.cells] == [
@@ -203,7 +211,6 @@ BAD = {
     "other.json": (b'{"results": 1}', "fio version"),
     "old.json": (b'{"fio version": "fio-2.21", "timestamp_ms": 1, "jobs": [{}]}', "measure with fio 3.16 or later"),
     "client.json": (b'{"fio version": "fio-3.41", "client_stats": []}', "client_stats"),
-    "together.json": (fio_file("3.36-together").read_bytes(), "jobs one and two ran at the same time"),
     "failed.json": (fio_file("3.41").read_bytes().replace(b'"error" : 0', b'"error" : 5'), "failed with error 5"),
 }
 

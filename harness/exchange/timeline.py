@@ -1,0 +1,201 @@
+"""When the sections of an output of fio ran: which ones at the same time, and for how long. Pure.
+
+fio 3.36 and later print when each process started. Before, the order follows from the options and from `elapsed`, the
+time of the whole run. fio prints options without a value (`stonewall`) only since 3.37, so they may be missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from harness.errors import MeasurementError
+from harness.exchange.section import Section
+
+_UNEQUAL = 0.02
+"""Processes ran at the same time if each of them ran for all of the time but this share."""
+_JITTER = 0.002
+"""fio prints times in milliseconds."""
+_STARTING = 2.0
+"""Seconds that fio needs at most to start and to end, beside the time in which its jobs run."""
+_STONEWALL = "add `stonewall` to each section, and measure again"
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Times in seconds, from a moment that all spans of a file share.
+
+    `began` is the start without the ramp, `first` with it. `measured` is the end of the I/Os that count, `last` of all.
+    """
+
+    first: float
+    began: float
+    measured: float
+    last: float
+
+    @property
+    def seconds(self) -> float:
+        return self.measured - self.began
+
+    def meets(self, other: Span) -> bool:
+        """Whether both ran at the same time for more than the error of the times."""
+        shared = min(self.last, other.last) - max(self.first, other.first)
+        return shared > 10 * _JITTER + _UNEQUAL * min(self.last - self.first, other.last - other.first)
+
+    def joined(self, other: Span) -> Span:
+        return Span(
+            min(self.first, other.first),
+            min(self.began, other.began),
+            max(self.measured, other.measured),
+            max(self.last, other.last),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Sections that ran at the same time, as one job. Most stages have one section."""
+
+    sections: tuple[Section, ...]
+    span: Span
+    notes: tuple[str, ...]
+
+    @property
+    def runs(self) -> tuple[float, ...]:
+        """The seconds of each direction of each process."""
+        return tuple(side.runtime / 1000 for section in self.sections for side in section.sides)
+
+    @property
+    def unequal(self) -> bool:
+        """Whether its processes ran for different times, or started at different times."""
+        return any(differs(run, self.span.seconds) for run in self.runs)
+
+    @property
+    def seconds(self) -> float:
+        """From the first start to the last end, without the ramp."""
+        return round(self.span.seconds, 3) if self.unequal else max(self.runs)
+
+
+def differs(run: float, wall: float) -> bool:
+    """Whether a process that ran for `run` seconds of `wall` was absent for more than the error of the times."""
+    return wall - run > max(_JITTER, _UNEQUAL * wall)
+
+
+def stages_of(sections: Sequence[Section], source: str) -> tuple[Stage, ...]:
+    """The sections by stage, in fio's order. Raises MeasurementError if it is not known what ran when, or if sections
+    of different groups ran at the same time, so that no figure is of one job alone."""
+    starts = [entry.job_start for section in sections for entry in section.entries]
+    if any(section.together and _delays_vary(section) for section in sections):
+        _refuse_delays(sections)
+    if None not in starts:
+        return tuple(_joined([(section, _reported(section)) for section in sections], source))
+    for section in sections:
+        if len(section.entries) > 1 and _delays_vary(section):
+            _refuse_delays(sections)
+    return _planned(sections, source)
+
+
+def _delays_vary(section: Section) -> bool:
+    return "-" in section.options.get("startdelay", "")
+
+
+def _refuse_delays(sections: Sequence[Section]) -> None:
+    where = next(section.where for section in sections if _delays_vary(section))
+    raise MeasurementError(
+        f"{where}: its processes started at different times (startdelay with a range), which its output does not show",
+        hint="measure without startdelay",
+    )
+
+
+def _runtime(section: Section) -> float:
+    """How long its I/Os took that count, of the longest process, in seconds."""
+    return max((side.runtime for side in section.sides), default=0) / 1000
+
+
+def _whole(section: Section) -> float:
+    """How long it ran, with reads that verify. `job_runtime` is the sum if one entry has several processes."""
+    runs = [entry.job_runtime / 1000 for entry in section.entries] if not section.together else []
+    verified = [sum(side.runtime for side in entry.sides) / 1000 for entry in section.entries if section.verifies]
+    return max([_runtime(section), *runs, *verified])
+
+
+def _reported(section: Section) -> Span:
+    """From the starts that fio reports, which are without the ramp."""
+    starts = [(entry.job_start or 0) / 1000 for entry in section.entries]
+    counted = section.sides
+    ends = [
+        start + max((side.runtime for side in entry.sides if side in counted), default=0) / 1000
+        for start, entry in zip(starts, section.entries, strict=True)
+    ]
+    began = min(starts)
+    return Span(began - section.ramp, began, max(ends), max([max(starts) + _whole(section), *ends]))
+
+
+def _joined(ran: Sequence[tuple[Section, Span]], source: str) -> Iterator[Stage]:
+    """Sections of one group that ran at the same time are one stage. Raises MeasurementError for others."""
+    stages: list[Stage] = []
+    for section, span in ran:
+        last = stages[-1] if stages else None
+        if last is not None and last.sections[0].group == section.group and last.span.meets(span):
+            stages[-1] = replace(last, sections=(*last.sections, section), span=last.span.joined(span))
+            continue
+        for stage in stages:
+            if stage.span.meets(span):
+                _refuse_overlap(stage.sections[0], section, source)
+        stages.append(Stage((section,), span, ()))
+    yield from stages
+
+
+def _refuse_overlap(one: Section, other: Section, source: str) -> None:
+    raise MeasurementError(
+        f"{source}: jobs {one.name} and {other.name} ran at the same time (groupid {one.group} and {other.group}), so "
+        "no figure is of one job alone",
+        hint=f"{_STONEWALL} (new_group alone does not make them wait)",
+    )
+
+
+def _planned(sections: Sequence[Section], source: str) -> tuple[Stage, ...]:
+    """From the options. A group waits for the one before unless `elapsed` shows that it did not."""
+    ran: list[tuple[Section, Span]] = []
+    barrier, end, unknown = 0.0, 0.0, False
+    for section in sections:
+        waits = section.has("stonewall") or section.has("wait_for_previous")
+        before = ran[-1][0] if ran else None
+        if before is not None and (waits or section.group != before.group):
+            unknown |= not waits
+            barrier = end
+        delayed = section.delay if section.has("startdelay") else 0.0
+        first = delayed if before is not None and not waits and delayed else max(barrier, delayed)
+        began = first + section.ramp
+        span = Span(first, began, began + _runtime(section), began + _whole(section))
+        end = max(end, span.last)
+        ran.append((section, span))
+    stages = tuple(_joined(ran, source))
+    return _checked(stages, end, unknown, source)
+
+
+def _checked(stages: tuple[Stage, ...], end: float, unknown: bool, source: str) -> tuple[Stage, ...]:
+    """The stages, if the whole run took as long as they need one after the other."""
+    if len(stages) == 1 and len(stages[0].sections) == 1:
+        return stages
+    elapsed = max(entry.elapsed or 0 for stage in stages for section in stage.sections for entry in section.entries)
+    if unknown and elapsed:
+        if elapsed + 10 * _JITTER < end:
+            one, other = stages[0].sections[0], stages[1].sections[0]
+            raise MeasurementError(
+                f"{source}: jobs {one.name} to {stages[-1].sections[-1].name} ran at the same time: one after the "
+                f"other they need {end:.0f} s, and all of fio took {elapsed} s (groupid {one.group}, {other.group}), "
+                "so no figure is of one job alone",
+                hint=f"{_STONEWALL} (new_group alone does not make them wait)",
+            )
+        shortest = min(stage.span.last - stage.span.first for stage in stages)
+        if shortest + elapsed - end <= _STARTING:
+            note = "fio's output does not show whether its jobs ran one after the other or at the same time"
+            stages = tuple(replace(stage, notes=(note,)) for stage in stages)
+    several = next((stage for stage in stages if len(stage.sections) > 1), None)
+    if several is not None and (not elapsed or elapsed > end * 1.05 + _STARTING):
+        names = " and ".join(section.name for section in several.sections)
+        raise MeasurementError(
+            f"{source}: it is not known when jobs {names} ran: they need {end:.0f} s together, fio took {elapsed} s",
+            hint=f"use fio 3.36 or later, which prints when each job started; or {_STONEWALL}",
+        )
+    return stages
