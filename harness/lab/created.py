@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from harness.cleanup import Cleanup
 from harness.errors import HostError
 from harness.lab.paths import CREATED_DIRECTORY
+from harness.lab.promises import Promise
 from harness.lab.transport.base import Runner
 from harness.run_id import RunId
 from harness.untrusted import parse_json
@@ -145,6 +146,8 @@ class CreationLog:
         self._directory = directory
         self._last = 0
         self._kept: set[str] = set()
+        self.promises: list[Promise] = []
+        """The space that the run was promised on the host."""
 
     @contextmanager
     def making(self, thing: Thing, remove: Callable[[], Removal]) -> Iterator[Entry]:

@@ -17,7 +17,8 @@ from harness.lab.cycles import NOT_PROBED, CycleCounting, cycle_counting
 from harness.lab.embedded.lab import embedded_lab, running_host_spec
 from harness.lab.facts import HostFacts, read_facts
 from harness.lab.inventory import HostSpec
-from harness.lab.paths import IMAGE_DIRECTORY
+from harness.lab.paths import IMAGE_DIRECTORY, STATE_DIRECTORIES, STATE_DIRECTORY
+from harness.lab.safe_path import why_unsafe
 from harness.lab.transport.base import HoldingRunner, Runner
 from harness.lab.transport.local import LocalRunner
 from harness.lab.transport.ssh import SshRunner, SshTarget
@@ -130,6 +131,7 @@ def reach_host(spec: HostSpec) -> Iterator[ReachedHost]:
     try:
         facts = read_facts(runner, spec.fio)
         _require_root(spec, facts)
+        _require_own_state(spec, runner)
         yield ReachedHost(spec, runner, ssh, target, facts)
     finally:
         runner.close()
@@ -160,6 +162,14 @@ def _require_root(spec: HostSpec, facts: HostFacts) -> None:
             hint="run the command with sudo"
             if spec.ssh is None
             else f'set host.{spec.name}.user = "root" in the lab file',
+        )
+
+
+def _require_own_state(spec: HostSpec, runner: Runner) -> None:
+    if why := why_unsafe(runner, *STATE_DIRECTORIES):
+        raise LabUnavailable(
+            f"host {spec.name}: another user could change what virt-overhead keeps in {STATE_DIRECTORY}: {why}",
+            hint="find out who made that directory, then: chown root DIRECTORY; chmod go-w DIRECTORY",
         )
 
 

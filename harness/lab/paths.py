@@ -14,6 +14,8 @@ MOUNT_DIRECTORY = f"{STATE_DIRECTORY}/mnt"
 BACKUP_DIRECTORY = f"{STATE_DIRECTORY}/backup"
 LEASE_DIRECTORY = "/run/virt-overhead"
 CONSOLE_DIRECTORY = f"{STATE_DIRECTORY}/console"
+STATE_DIRECTORIES = (STATE_DIRECTORY, IMAGE_DIRECTORY, CREATED_DIRECTORY, LEFT_DIRECTORY, MOUNT_DIRECTORY)
+"""Nobody but root may write to any of them."""
 
 TAG = "voh"
 """Begins all names that a run gives on a lab host: partitions `voh:RUN:WHAT`, volume groups and guests `voh-RUN...`.

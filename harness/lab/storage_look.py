@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from harness.errors import Unsupported
+from harness.lab.safe_path import UNSAFE
 from harness.lab.storage import WORDS
 from harness.lab.transport.base import Runner
 from harness.untrusted import reading
@@ -35,6 +36,7 @@ identity_of() {
 # $1: the place, $2: where it is. Prints lines KEY=VALUE.
 _LOOK = (
     IDENTITY
+    + UNSAFE
     + r"""
 export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
 refuse() { echo "$1" >&2; exit 1; }
@@ -54,6 +56,8 @@ thin_pool)
     echo "chunk=$(lvs --noheadings --nosuffix --units b -o chunk_size "$2" | tr -d ' ')";;
 directory)
     [ -d "$2" ] || refuse "there is no such directory"
+    why=$(unsafe "$2") || refuse "its owners cannot be found out"
+    [ -z "$why" ] || refuse "another user could exchange the files of a run there: $why"
     set -- "$1" "$2" $(findmnt --noheadings --output FSTYPE,OPTIONS,SOURCE --target "$2" | tail -n 1)
     case ,$4, in *,ro,*) refuse "it is mounted read-only";; esac
     echo "filesystem=$3"
@@ -135,7 +139,8 @@ def look_at(runner: Runner, place: Place, at: str) -> FoundStorage:
 _HINTS: dict[Place, str] = {
     "volume_group": "see vgs and pvs on the host, and correct the name in the lab file",
     "thin_pool": "see lvs -a on the host, and correct the name in the lab file",
-    "directory": "see findmnt and ls -ld on the host, and correct the path in the lab file",
+    "directory": "see findmnt and ls -ld on the host, and name a directory that only root can change, with everything "
+    "above it",
     "dataset": "see zfs list on the host, and correct the name in the lab file",
 }
 

@@ -9,9 +9,10 @@ from harness.lab.created import CreationLog
 from harness.lab.guard import created
 from harness.lab.inventory import HostSpec
 from harness.lab.paths import BACKUP_DIRECTORY, TAG
+from harness.lab.safe_path import why_unsafe
 from harness.lab.transport.base import Runner
 from harness.layout.device import own_file
-from harness.layout.free_space import no_space
+from harness.layout.free_space import no_space, places_for
 from harness.layout.source import BlockSource
 
 # $1: a device or a file. Its size in bytes.
@@ -29,6 +30,11 @@ def why_no_backup(runner: Runner, spec: HostSpec, size_bytes: int) -> str | None
     directory = directory_of(spec)
     if spec.backup_directory and runner.run(["test", "-d", directory], deadline=20, check=False).status != 0:
         return f"there is no directory {directory}: create it, or correct backup_directory in the lab file"
+    if why := why_unsafe(runner, directory):
+        return (
+            f"another user could exchange what is written to {directory}: {why}. Name a directory that only root can "
+            "change as backup_directory of the host in the lab file"
+        )
     if why := no_space(runner, directory, size_bytes):
         return (
             f"a backup does not fit into {directory}: {why}. Name a directory with more space as backup_directory of "
@@ -41,7 +47,7 @@ def why_no_backup(runner: Runner, spec: HostSpec, size_bytes: int) -> str | None
 def backup_file(log: CreationLog, spec: HostSpec, name: str, source: BlockSource) -> Iterator[str]:
     """The path of a new file with the size of what `source` is on. It is removed at the end.
 
-    Raises SafetyError if less than the reserve would stay free, HostError.
+    Raises SafetyError if less than the reserve would stay free, or if another user could exchange the file, HostError.
     """
     runner, directory = log.runner, directory_of(spec)
     size = source.size
@@ -50,7 +56,8 @@ def backup_file(log: CreationLog, spec: HostSpec, name: str, source: BlockSource
     if not spec.backup_directory:
         runner.run(["mkdir", "-p", directory], deadline=20)
     path = f"{directory}/{TAG}-{log.run_id}-{name}.raw"
-    with own_file(log, path, size, (), f"{runner.name}: the backup of {name} will not be made: ") as (_, entry):
+    refused = f"{runner.name}: the backup of {name} will not be made: "
+    with places_for(log, {path: size}, refused), own_file(log, path, size, (), refused) as (_, entry):
         (writable,) = created(runner, entry, [path])
         writable.run(["fallocate", "-l", str(size), path], deadline=_ALLOCATE_SECONDS)
         yield path

@@ -12,7 +12,7 @@ from harness.lab.created import CreationLog, Entry, HostThing
 from harness.lab.guard import serial_of
 from harness.lab.inventory import DiskByFile, DiskSpec
 from harness.lab.transport.base import Runner
-from harness.layout.free_space import require_space
+from harness.layout.free_space import places_for
 from harness.untrusted import parse_json, reading
 
 # $1: the file, $2: its device and inode. If another process has the loop device open (udev or lsblk, for a moment), the
@@ -127,11 +127,12 @@ def own_file(
 ) -> Iterator[tuple[BackingFile, Entry]]:
     """A new sparse file of `size` bytes, and its record in the log. It is removed at the end.
 
-    Raises SafetyError, which begins with `refused`, if less than the reserve would stay free. Raises HostError, for
-    example if the file exists already.
+    Raises SafetyError, which begins with `refused`, if `places_for` refuses its place. Raises HostError, for example if
+    the file exists already.
     """
     runner = log.runner
-    require_space(runner, path, size, refused)
+    with places_for(log, {path: size}, refused):
+        pass
     directory, _, name = path.rpartition("/")
     draft = f"{directory}/.{name}.{uuid.uuid4()}"
     try:

@@ -8,8 +8,9 @@ from contextlib import ExitStack, contextmanager
 from harness.errors import SafetyError
 from harness.lab.created import CreationLog
 from harness.lab.guard import Writable, require_writable
-from harness.lab.inventory import DiskSpec
+from harness.lab.inventory import DiskByFile, DiskSpec
 from harness.layout.device import block_device
+from harness.layout.free_space import places_for
 from harness.layout.regions import Need, PartitionedDisk, disk_partitioned, span_for, together
 
 
@@ -23,7 +24,10 @@ def partitioned_disks(
     several disks, it checks each again immediately before the write. Raises SafetyError, Unsupported or HostError.
     """
     runner = log.runner
+    files = {str(disk.file): disk.size for disk in disks if isinstance(disk, DiskByFile) and disk.destroy}
+    refused = f"{runner.name}: the files of these disks will not be created: "
     with ExitStack() as stack:
+        stack.enter_context(places_for(log, files, refused))
         devices = [stack.enter_context(block_device(log, disk)) for disk in disks]
         writable = [require_writable(runner, disk, device) for disk, device in zip(disks, devices, strict=True)]
         _require_distinct(disks, writable)

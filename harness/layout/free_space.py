@@ -1,29 +1,40 @@
-"""Checks that a file system of the host has enough free space for what a run is about to allocate."""
+"""Checks the places of the files that a run is about to create on the host: enough free space, and no other user."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
 from harness.errors import SafetyError
-from harness.lab.space import shortage
+from harness.lab.created import CreationLog
+from harness.lab.promises import Promise, outstanding, promising
+from harness.lab.safe_path import require_safe
+from harness.lab.storage_space import Allocation, read_space, shortages
 from harness.lab.transport.base import Runner
 
-# $1: a path that need not exist yet. Prints free and total blocks of its file system, and the size of a block.
-_FREE = r"""
-at=$1
-while [ ! -d "$at" ]; do at=$(dirname "$at"); done
-stat -f -c '%f %b %S' "$at"
-"""
+_TYPE = "file"
 
 
-def require_space(runner: Runner, path: str, size_bytes: int, refused: str) -> None:
-    """Raises SafetyError, which begins with `refused`, if `size_bytes` more would leave less than the reserve free.
+@contextmanager
+def places_for(log: CreationLog, sizes: Mapping[str, int], refused: str) -> Iterator[None]:
+    """Until the end of the block, the space of files with these sizes in bytes, by path, counts as needed by the run.
 
-    A sparse file counts with its full size, because a run fills it. Raises HostError if the free space is unknown.
+    Files of one file system count together, and with everything else that the run was promised and has not written yet.
+    A sparse file counts with its full size, because a run fills it. Raises SafetyError, which begins with `refused`, if
+    less than the reserve would stay free, or if another user could exchange the files. Raises HostError if that is
+    unknown.
     """
-    if why := no_space(runner, path, size_bytes):
+    for directory in dict.fromkeys(path.rpartition("/")[0] or "/" for path in sizes):
+        require_safe(log.runner, directory, refused)
+    known = {promise.path for promise in log.promises}
+    promises = [Promise(path, _TYPE, path, size, path) for path, size in sizes.items() if path not in known]
+    if promises and (why := _why_short(log.runner, [*outstanding(log.runner, log.promises), *promises])):
         raise SafetyError(
-            f"{refused}{path} does not fit: {why}",
+            f"{refused}too little space: {why}",
             hint="free space there, or name a smaller size or a path on another file system",
         )
+    with promising(log.promises, promises):
+        yield
 
 
 def no_space(runner: Runner, path: str, size_bytes: int) -> str | None:
@@ -31,5 +42,9 @@ def no_space(runner: Runner, path: str, size_bytes: int) -> str | None:
 
     Raises HostError if the free space is unknown.
     """
-    free, blocks, unit = (int(word) for word in runner.run(["sh", "-c", _FREE, "sh", path], deadline=30).stdout.split())
-    return shortage(free * unit, blocks * unit, size_bytes)
+    return _why_short(runner, [Promise(path, _TYPE, path, size_bytes, path)])
+
+
+def _why_short(runner: Runner, promises: list[Promise]) -> str | None:
+    places = read_space(runner, [word for promise in promises for word in promise.words])
+    return "; ".join(shortages(places, [Allocation(promise.name, promise.size_bytes) for promise in promises])) or None

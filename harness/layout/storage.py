@@ -9,7 +9,9 @@ from harness.errors import SafetyError
 from harness.lab.created import CreationLog
 from harness.lab.facts import HostFacts
 from harness.lab.guard import Room, require_room
+from harness.lab.guard.room import promise_of
 from harness.lab.members import disks_below
+from harness.lab.promises import promising
 from harness.lab.storage_look import FoundStorage, Place
 from harness.layout.build import Layouts
 from harness.layout.shared import SharedStorage
@@ -81,8 +83,15 @@ def on_storage(
     runner = log.runner
     wanted = {BASELINE: _BASELINES[found.place]}
     wanted |= {mode.name: mode.layout for mode in modes if not isinstance(mode.layout, Device)}
-    room = require_room(runner, found, sum(_bytes(found, layout, span) for layout in wanted.values()))
-    with unwatched_volumes(log, label), _MAKE[found.place](log, room, label, wanted, span) as sources:
+    size = sum(_bytes(found, layout, span) for layout in wanted.values())
+    room = require_room(runner, found, size, log.promises)
+    # The others take their space when they are created, or make the promise themselves.
+    later = [promise_of(found, size)] if found.place in ("thin_pool", "dataset") else []
+    with (
+        promising(log.promises, later),
+        unwatched_volumes(log, label),
+        _MAKE[found.place](log, room, label, wanted, span) as sources,
+    ):
         below = {name: disks_below(runner, each.twin.path) for name, each in sources.items()}
         disks = below[BASELINE]
         if other := next((name for name, own in below.items() if own != disks), None):

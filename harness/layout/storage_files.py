@@ -5,11 +5,14 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 from harness.lab.created import CreationLog, HostThing
 from harness.lab.guard import Room, Writable, created_directory
+from harness.lab.guard.room import promise_of
 from harness.lab.paths import TAG
+from harness.lab.promises import promising
 from harness.lab.storage_look import IDENTITY, FoundStorage
 from harness.layout import qcow2, raw_file
 from harness.layout.source import Sources
@@ -98,7 +101,9 @@ def files(
         files=tuple(file for name, layout in wanted.items() for file in _names(name, layout)),
     )
     known = [thing]
-    with log.making(thing, lambda: known[-1].remove(runner)) as entry:
+    size = sum(file_bytes(found, layout, span) for layout in wanted.values())
+    promise = replace(promise_of(found, size), path=thing.path)
+    with promising(log.promises, [promise]), log.making(thing, lambda: known[-1].remove(runner)) as entry:
         made = room.run(["sh", "-c", _MAKE, "sh", thing.path, token, _MARK], deadline=60).stdout.split()
         known.append(thing.model_copy(update={"inode": made[0]}))
         log.amend(entry, known[-1])

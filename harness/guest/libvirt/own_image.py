@@ -13,6 +13,7 @@ from harness.guest.cloud_init import HostKey, user_data
 from harness.guest.libvirt.system_disk import SystemFiles
 from harness.lab.created import CreationLog, HostThing
 from harness.lab.paths import STATE_DIRECTORY
+from harness.lab.safe_path import why_unsafe
 from harness.lab.transport.base import Runner
 from harness.model.guest import GuestOptions
 from harness.untrusted import parse_json
@@ -83,9 +84,14 @@ def image_format(runner: Runner, image: str) -> str:
     if why is None:
         found = parse_json(done.stdout, f"{runner.name}: qemu-img about {image}", HostError)
         format_name = found.get("format") if isinstance(found, dict) else None
-        if format_name in _FORMATS:
+        unsafe = why_unsafe(runner, image)
+        if format_name in _FORMATS and unsafe is None:
             return str(format_name)
-        why = f"its format is {format_name}: convert it with qemu-img convert -O qcow2"
+        why = unsafe and (
+            f"another user could exchange it for one that refers to files of root: {unsafe}: copy it to a directory "
+            "that only root can change"
+        )
+        why = why or f"its format is {format_name}: convert it with qemu-img convert -O qcow2"
     raise Unsupported(f'image = "{image}": {why}')
 
 

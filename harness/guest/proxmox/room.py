@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from harness.errors import HostError, SafetyError, Unsupported
 from harness.guest.proxmox.client import Client
-from harness.lab.guard.room import filling_up, unallocated_bytes
+from harness.lab.guard.room import filling_up, part_of, unallocated_bytes
 from harness.lab.storage_space import Allocation, StorageSpace, read_space, shortages
 from harness.lab.transport.base import Runner
 
@@ -46,7 +46,7 @@ class StoresReserve:
 
     def require(self, size_bytes: int) -> None:
         for storage in dict.fromkeys(each.storage for each in self.volumes.values()):
-            self._require(storage, size_bytes)
+            self._require(Allocation(storage, size_bytes))
 
     def require_for(self, path: str, size_bytes: int, part_bytes: int) -> None:
         volume = self.volumes[path]
@@ -57,12 +57,11 @@ class StoresReserve:
                 missing = unallocated_bytes(self.runner, path, size_bytes)
             case "when written":
                 missing = size_bytes
-        self._require(volume.storage, min(part_bytes, missing))
+        self._require(part_of(volume.storage, part_bytes, missing=missing, size_bytes=size_bytes))
 
-    def _require(self, storage: str, size_bytes: int) -> None:
-        wanted = [Allocation(storage, size_bytes)]
-        if why := "; ".join(shortages(_places(self.client, self.runner, [storage]), wanted)):
-            raise filling_up(f"host {self.client.host}: nothing more is written to storage {storage}", why)
+    def _require(self, wanted: Allocation) -> None:
+        if why := "; ".join(shortages(_places(self.client, self.runner, [wanted.storage]), [wanted])):
+            raise filling_up(f"host {self.client.host}: nothing more is written to storage {wanted.storage}", why)
 
 
 def require_room(client: Client, runner: Runner, wanted: Sequence[Allocation]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from harness.errors import HostError, SafetyError, Unsupported
 from harness.lab.pin import CHANGED, Fenced, require_unchanged
+from harness.lab.promises import Promise, outstanding
 from harness.lab.storage_look import IDENTITY, FoundStorage
 from harness.lab.storage_space import Allocation, StorageSpace, read_space, shortages
 from harness.lab.transport.base import Completed, Runner, failed
@@ -59,15 +60,19 @@ class Room:
 
         A run calls this before each part of what it fills, because others fill the storage at the same time.
         """
-        if why := _why_short(self.runner, self.found, size_bytes):
-            raise filling_up(f"{self.runner.name}: nothing more is written to {self.found.words}", why)
+        self._require(Allocation(self.found.words, size_bytes))
 
     def require_for(self, path: str, size_bytes: int, part_bytes: int) -> None:
         """The same before `part_bytes` of the volume at `path` are written, which has `size_bytes`.
 
         What the volume has already been allocated is not needed again. Raises SafetyError, HostError.
         """
-        self.require(min(part_bytes, self._unallocated(path, size_bytes)))
+        missing = self._unallocated(path, size_bytes)
+        self._require(part_of(self.found.words, part_bytes, missing=missing, size_bytes=size_bytes))
+
+    def _require(self, wanted: Allocation) -> None:
+        if why := _why_short(self.runner, self.found, [wanted]):
+            raise filling_up(f"{self.runner.name}: nothing more is written to {self.found.words}", why)
 
     def _unallocated(self, path: str, size_bytes: int) -> int:
         found = self.found
@@ -86,6 +91,14 @@ def filling_up(what: str, why: str) -> SafetyError:
     )
 
 
+def part_of(storage: str, part_bytes: int, *, missing: int, size_bytes: int) -> Allocation:
+    """What is allocated when `part_bytes` of a volume of `size_bytes` are written, of which `missing` are unallocated.
+
+    A file system tells nothing about what is below it. There, every part may be new.
+    """
+    return Allocation(storage, min(part_bytes, missing), min(part_bytes, size_bytes))
+
+
 def unallocated_bytes(runner: Runner, path: str, size_bytes: int) -> int:
     """The bytes of a file of `size_bytes` for which its file system has allocated no blocks yet. Raises HostError."""
     printed = runner.run(["stat", "-c", "%b %B", path], deadline=30).stdout
@@ -94,18 +107,23 @@ def unallocated_bytes(runner: Runner, path: str, size_bytes: int) -> int:
     return max(size_bytes - blocks * unit, 0)
 
 
-def require_room(runner: Runner, found: FoundStorage, size_bytes: int) -> Room:
-    """The permission to create volumes of `size_bytes` together.
+def require_room(runner: Runner, found: FoundStorage, size_bytes: int, promises: Sequence[Promise] = ()) -> Room:
+    """The permission to create volumes of `size_bytes` together, beside what the run was promised before.
 
     Raises Unsupported if too little space would stay free for others, SafetyError if the free space is unknown.
     """
-    if why := _why_short(runner, found, size_bytes):
+    if why := _why_short(runner, found, [Allocation(found.words, size_bytes)], outstanding(runner, promises)):
         raise Unsupported(
             f"{runner.name}: {why}",
             hint="free space there, measure a smaller span (a lighter profile), select fewer modes with -k, or name "
             "another storage",
         )
     return Room(runner, found, issuer=_ISSUER)
+
+
+def promise_of(found: FoundStorage, size_bytes: int) -> Promise:
+    """The promise of space on this storage, for volumes that take it only when they are written."""
+    return Promise(found.words, _TYPES[found.place], found.at, size_bytes)
 
 
 def free_bytes(runner: Runner, found: FoundStorage) -> tuple[int, int]:
@@ -116,15 +134,23 @@ def free_bytes(runner: Runner, found: FoundStorage) -> tuple[int, int]:
     return min((each.available_bytes, each.total_bytes) for each in _places(runner, found))
 
 
-def _why_short(runner: Runner, found: FoundStorage, size_bytes: int) -> str | None:
+def _why_short(
+    runner: Runner, found: FoundStorage, wanted: Sequence[Allocation], promises: Sequence[Promise] = ()
+) -> str | None:
     """Why there is too little space, as text; None if there is enough. SafetyError if it is unknown."""
-    return "; ".join(shortages(_places(runner, found), [Allocation(found.words, size_bytes)])) or None
+    every = [*wanted, *(Allocation(promise.name, promise.size_bytes) for promise in promises)]
+    return "; ".join(shortages(_places(runner, found, promises), every)) or None
 
 
-def _places(runner: Runner, found: FoundStorage) -> list[StorageSpace]:
-    """The places from which the storage takes space, at least one. SafetyError if they are unknown."""
+def _places(runner: Runner, found: FoundStorage, promises: Sequence[Promise] = ()) -> list[StorageSpace]:
+    """The places from which the storage takes space, at least one, and those of the promises.
+
+    SafetyError if they are unknown.
+    """
+    own = Promise(found.words, _TYPES[found.place], found.at, 0)
+    words = dict.fromkeys(each.words for each in (own, *promises))
     try:
-        places = read_space(runner, [found.words, _TYPES[found.place], found.at])
+        places = read_space(runner, [word for each in words for word in each])
     except HostError as error:
         raise SafetyError(
             f"{runner.name}: the free space on {found.words} is unknown: {error.message}",

@@ -1,0 +1,90 @@
+"""Checks that no other user of a host can exchange a directory of a run, or a file in it, for something else.
+
+Commands of a run, QEMU and fio open files by path, as root. Whoever may write to a directory on the way can put a link
+there at any time, and chooses what is written to. So the check is that nobody else may: it holds until root changes it.
+"""
+
+from __future__ import annotations
+
+from harness.errors import SafetyError
+from harness.lab.transport.base import Runner
+
+# Shell function `unsafe PATH`: prints why another user could exchange a part of this path, or change what is at its
+# end; nothing if nobody could. Links are followed, and each of them is checked as well. A sticky directory keeps the
+# entries of its users apart. The end of a path that does not exist yet is not checked.
+UNSAFE = r"""
+unsafe() ( # PATH
+    me=$(id -u) || exit 1
+    belongs() { # UID PATH
+        [ "$1" = 0 ] || [ "$1" = "$me" ] || { echo "$2 belongs to user $1 ($(stat -c %U "$2"))"; exit; }
+    }
+    others_of() { # GID: the users other than root and this one that are in the group
+        command -v getent >/dev/null || { echo "somebody (getent is not installed there)"; return; }
+        members=$(getent group "$1")
+        members=${members##*:}
+        for member in $(echo "$members" | tr , ' '); do
+            case $(id -u "$member" 2>/dev/null) in 0|"$me") ;; *) echo "$member";; esac
+        done
+        getent passwd | while IFS=: read -r member _ uid gid _; do
+            [ "$gid" != "$1" ] || [ "$uid" = 0 ] || [ "$uid" = "$me" ] || echo "$member"
+        done
+    }
+    walk() { # PATH DEPTH: sets at to where it leads
+        [ "$2" -lt 40 ] || { echo "$1 has too many links"; exit; }
+        rest=$1/
+        case $1 in /*) at=; check /;; esac
+        while [ -n "$rest" ]; do
+            part=${rest%%/*} rest=${rest#*/}
+            case $part in
+            ''|.) continue;;
+            ..) at=${at%/*}; continue;;
+            esac
+            [ -e "$at/$part" ] || [ -L "$at/$part" ] || exit 0
+            if [ -L "$at/$part" ]; then
+                belongs "$(stat -c %u "$at/$part")" "$at/$part"
+                set -- "$1" "$2" "$rest"
+                walk "$(readlink "$at/$part")" "$(($2 + 1))"
+                rest=$3
+            else
+                at=$at/$part
+                check "$at"
+            fi
+        done
+    }
+    check() { # PATH
+        set -- "$1" $(stat -c '%u %g %a' "$1")
+        [ $# -eq 4 ] || { echo "$1 cannot be examined"; exit; }
+        belongs "$2" "$1"
+        case $4 in [1357]???) [ ! -d "$1" ] || return 0;; esac
+        case $4 in *[2367]) echo "all users may write to $1"; exit;; esac
+        case $4 in *[2367]?)
+            [ "$3" = 0 ] || {
+                other=$(others_of "$3" | head -n 1)
+                [ -z "$other" ] || { echo "$other may write to $1, as a member of group $3"; exit; }
+            };;
+        esac
+    }
+    walk "$1" 0
+)
+"""
+
+_ASK = UNSAFE + 'export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"\nfor path; do unsafe "$path"; done\n'
+
+REMEDY = (
+    "name a directory that only root can change, with everything above it: chown root DIRECTORY; "
+    "chmod go-w DIRECTORY (commands of a run and QEMU open files by path, as root)"
+)
+
+
+def why_unsafe(runner: Runner, *paths: str) -> str | None:
+    """Why another user could exchange a part of a path, or change the file or directory there; None if nobody could.
+
+    Raises HostError if the host cannot tell.
+    """
+    return runner.run(["sh", "-c", _ASK, "sh", *paths], deadline=30).stdout.partition("\n")[0] or None
+
+
+def require_safe(runner: Runner, directory: str, refused: str) -> None:
+    """Raise SafetyError, which begins with `refused`, if another user could exchange what is in the directory."""
+    if why := why_unsafe(runner, directory):
+        raise SafetyError(f"{refused}another user could exchange what is in {directory}: {why}", hint=REMEDY)

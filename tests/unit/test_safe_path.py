@@ -1,0 +1,96 @@
+"""Directories and files of a host that another user could exchange while a run uses them by path."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from harness.errors import SafetyError, Unsupported
+from harness.lab.inventory import DiskByFile, HostSpec
+from harness.lab.safe_path import why_unsafe
+from harness.lab.storage_look import look_at
+from harness.layout.backup_file import backup_file, why_no_backup
+from harness.layout.device import block_device
+from harness.layout.source import BlockSource
+from tests.unit.loop_disks import RUNNER, creation_log
+
+OTHER = 65534
+MIB = 1 << 20
+
+pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can give directories to other users")
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    """A directory that only root can change, with everything above it."""
+    if why := why_unsafe(RUNNER, str(tmp_path)):
+        pytest.skip(f"the directory for temporary files is not safe: {why}")
+    path = tmp_path / "mine"
+    path.mkdir(mode=0o755)
+    return path
+
+
+def test_a_directory_of_root_is_safe_also_by_a_link_of_root_and_in_a_sticky_directory(mine: Path) -> None:
+    (mine / "link").symlink_to("../mine/inner/.")
+    (mine / "inner").mkdir()
+    sticky = mine / "sticky"
+    sticky.mkdir()
+    sticky.chmod(0o1777)
+    (sticky / "run").mkdir()
+    for path in (mine, mine / "link", mine / "inner" / "..", sticky, sticky / "run", mine / "not" / "there"):
+        assert why_unsafe(RUNNER, str(path)) is None
+
+
+def test_what_another_user_can_change_is_not_safe(mine: Path) -> None:
+    other = mine / "other"
+    (other / "of-root").mkdir(parents=True)
+    os.chown(other, OTHER, OTHER)
+    open_to_all = mine / "open"
+    open_to_all.mkdir()
+    open_to_all.chmod(0o777)
+    of_group = mine / "group"
+    of_group.mkdir()
+    os.chown(of_group, 0, OTHER)
+    of_group.chmod(0o775)
+    link = mine / "link"
+    link.symlink_to(mine)
+    os.lchown(link, OTHER, OTHER)
+    through = mine / "through"
+    through.symlink_to("other/of-root")
+    file = mine / "file"
+    file.touch()
+    os.chown(file, OTHER, OTHER)
+    expected = {
+        other: f"{other} belongs to user {OTHER}",
+        other / "of-root": f"{other} belongs to user {OTHER}",
+        open_to_all: f"all users may write to {open_to_all}",
+        of_group: f"may write to {of_group}, as a member of group {OTHER}",
+        link: f"{link} belongs to user {OTHER}",
+        link / "not-there": f"{link} belongs to user {OTHER}",
+        through: f"{other} belongs to user {OTHER}",
+        file: f"{file} belongs to user {OTHER}",
+    }
+    for path, why in expected.items():
+        assert why in (why_unsafe(RUNNER, str(path)) or "nothing"), path
+
+
+def test_no_file_is_made_in_a_directory_of_another_user(mine: Path) -> None:
+    other = mine / "other"
+    other.mkdir()
+    os.chown(other, OTHER, OTHER)
+    log = creation_log(mine)
+    spec = HostSpec("here", "local", None, (), backup_directory=other)
+    source = BlockSource(str(mine / "disk"), "block", 0, MIB)
+    (mine / "disk").write_bytes(b"\0" * MIB)
+    assert "another user could exchange" in (why_no_backup(RUNNER, spec, MIB) or "")
+    with pytest.raises(SafetyError, match="the backup of raw will not be made: another user could exchange"):
+        backup_file(log, spec, "raw", source).__enter__()
+    disk = DiskByFile("loop", other / "disk.img", 64 * MIB, destroy=True)
+    with pytest.raises(SafetyError, match=f"another user could exchange what is in {other}") as refused:
+        block_device(log, disk).__enter__()
+    assert "chown root" in (refused.value.hint or "")
+    with pytest.raises(Unsupported, match="another user could exchange the files of a run there"):
+        look_at(RUNNER, "directory", str(other))
+    assert list(other.iterdir()) == []
