@@ -5,14 +5,37 @@ A file is a sequence of lines, into which those of included files are already in
 
 from __future__ import annotations
 
+import hashlib
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
+from types import MappingProxyType
 
 from harness.config.names import LONGEST_NAME
-from harness.model.fio_options import ALIASES, INCLUDE, OVERRIDDEN, STONEWALL, check_option
+from harness.model.fio_options import (
+    ALIASES,
+    ALLOWED,
+    INCLUDE,
+    STARTDELAY,
+    STONEWALL,
+    WAIT_FOR,
+    check_option,
+    variables_in,
+    what_replaces,
+    with_variables,
+)
 from harness.model.fio_section import FioOption, FioSection, FromFile, Overridden
-from harness.model.fio_values import DEFAULT_ENGINE, QUEUEING_ENGINES, pattern_of, rates_of, size_of
+from harness.model.fio_values import (
+    DEFAULT_ENGINE,
+    EQUIVALENT_ENGINES,
+    QUEUEING_ENGINES,
+    pattern_of,
+    rates_of,
+    seconds_of,
+    size_of,
+)
 from harness.model.job import Rw, Workload
 
 _GLOBAL = "global"
@@ -21,7 +44,9 @@ _INCLUDE = re.compile(rf"{INCLUDE}[\s=]\s*(?P<path>.+)")
 _MOST_PROCESSES = 64
 _FIO_MIX = 50
 """fio's default share of reads in a mixed pattern, in percent."""
-_SUFFIX = ".fio"
+_NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
+_DIGEST = 6
+"""Characters of the digest that makes a shortened name unique."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +86,43 @@ class _Section:
     options: dict[str, str | None] = field(default_factory=dict)
 
     @property
-    def waits(self) -> bool:
-        """Whether it starts after the sections before it."""
-        return STONEWALL in self.options and self.options[STONEWALL] != "0"
+    def delay(self) -> float:
+        """When it starts, in seconds after the sections that start together with it. The beginning of a range."""
+        return seconds_of((self.options.get(STARTDELAY) or "0").partition("-")[0])
+
+    @property
+    def end(self) -> float:
+        """When it ends at the latest, in seconds after the same moment. Infinite if the file does not say it."""
+        try:
+            return self.delay + (seconds_of(self.options.get("runtime") or "0") or math.inf)
+        except ValueError:
+            return math.inf
+
+    @property
+    def engine(self) -> str:
+        """fio's engine on Linux."""
+        engine = self.options.get("ioengine") or DEFAULT_ENGINE
+        return EQUIVALENT_ENGINES.get(engine, engine)
 
     @property
     def values(self) -> Mapping[str, str]:
-        """The options for fio, the engine among them."""
-        own = {key: value for key, value in self.options.items() if value and key not in (STONEWALL, *OVERRIDDEN)}
-        return {"ioengine": DEFAULT_ENGINE} | own
+        """The options for fio, the engine among them. A flag without a value has "1"."""
+        options = {
+            name: "1" if value is None else value
+            for name, value in self.options.items()
+            if name in ALLOWED and what_replaces(name, self.engine) is None
+        }
+        return {"ioengine": DEFAULT_ENGINE} | options | {"ioengine": self.engine}
+
+    @property
+    def overridden(self) -> Iterator[Overridden]:
+        """The options that fio does not get, with what applies instead."""
+        for name, value in self.options.items():
+            shown = "".join(char if char.isprintable() else " " for char in value or "")
+            if name == "ioengine" and value in EQUIVALENT_ENGINES:
+                yield Overridden(name, shown, f"{self.engine}, and {value} in a guest with Windows")
+            elif (instead := what_replaces(name, self.engine)) is not None:
+                yield Overridden(name, shown, instead)
 
     @property
     def rw(self) -> str:
@@ -106,9 +159,12 @@ class _Section:
         """The share of reads of a mixed pattern, 0 to 1."""
         if not self.rw.endswith("rw"):
             return None
-        if "rwmixwrite" in self.values:
-            return 1 - int(self.values["rwmixwrite"]) / 100
-        return int(self.values.get("rwmixread", _FIO_MIX)) / 100
+        # As in fio, the later one of the two counts.
+        share = _FIO_MIX
+        for name, value in self.values.items():
+            if name in ("rwmixread", "rwmixwrite"):
+                share = int(value) if name == "rwmixread" else 100 - int(value)
+        return share / 100
 
     def to_model(self) -> FioSection:
         values = self.values
@@ -116,39 +172,73 @@ class _Section:
             self.title,
             tuple(FioOption(name, value) for name, value in values.items()),
             processes=self.processes,
-            iodepth=int(values.get("iodepth", 1)) if values["ioengine"] in QUEUEING_ENGINES else 1,
-            overridden=tuple(
-                Overridden(name, value or "", OVERRIDDEN[name])
-                for name, value in self.options.items()
-                if name in OVERRIDDEN
-            ),
+            iodepth=int(values.get("iodepth", 1)) if self.engine in QUEUEING_ENGINES else 1,
+            overridden=tuple(self.overridden),
         )
 
 
-def workloads_of(file: str, lines: Sequence[Line]) -> tuple[Workload, ...]:
+def workloads_of(
+    file: str, lines: Sequence[Line], environment: Mapping[str, str] = _NO_VARIABLES
+) -> tuple[Workload, ...]:
     """The workloads of the file, in its order. `file` is its path relative to the scenario's folder.
+
+    `environment` has the values of variables such as `${NUMJOBS}`.
 
     Raises ValueError, which lists every problem, one per line: `FILE, line N: [SECTION] OPTION = VALUE: what is wrong`.
     """
     problems: list[str] = []
-    sections = _sections(lines, problems)
-    if not problems:
-        problems += [problem for each in sections for problem in _conflicts(each)]
+    sections = _sections(lines, environment, problems)
     if not sections:
         problems.append(f"{file}: has no section; add for example [reader] and its options")
     if problems:
         raise ValueError("\n".join(problems))
-    together: list[list[_Section]] = []
-    for each in sections:
-        if each.waits or not together:
-            together.append([])
-        together[-1].append(each)
-    found = tuple(_workload(file, each) for each in together)
-    _require_different_names(file, found)
-    return found
+    workloads: dict[str, Workload] = {}
+    for group in _together(sections):
+        label = _label(file, group)
+        while label in workloads:
+            label = _numbered(label, 1 + sum(name.startswith(label) for name in workloads))
+        workloads[label] = _workload(file, group, label)
+    return tuple(replace(workload, label=_shortened(file, label)) for label, workload in workloads.items())
 
 
-def _sections(lines: Sequence[Line], problems: list[str]) -> list[_Section]:
+def _together(sections: Sequence[_Section]) -> list[list[_Section]]:
+    """The sections in groups that run at the same time. Raises ValueError."""
+    groups: list[list[_Section]] = []
+    for section in sections:
+        before = groups[-1] if groups else []
+        if not before or _follows(section, before, [each.title for group in groups[:-1] for each in group]):
+            groups.append([])
+        groups[-1].append(section)
+    return groups
+
+
+def _follows(section: _Section, before: Sequence[_Section], ended: Sequence[str]) -> bool:
+    """Whether it starts after the end of the sections `before` it, which run at the same time.
+
+    `ended` are the titles of those that have ended already. Raises ValueError if it waits for only some sections.
+    """
+    options = section.options
+    if STONEWALL in options and options[STONEWALL] != "0":
+        return True
+    name = options.get(WAIT_FOR)
+    if name is not None and name not in ended:
+        if [each.title for each in before] != [name]:
+            raise ValueError(
+                f"{section.at}: [{section.title}] {WAIT_FOR} = {name}: is not the only section that runs before this "
+                f"one; use {STONEWALL}, which waits for all of them"
+            )
+        return True
+    return section.delay > 0 and section.delay >= max(each.end for each in before)
+
+
+def variables_of(lines: Sequence[Line]) -> tuple[str, ...]:
+    """The environment variables that the lines need: those in options that fio gets."""
+    options = (line.content.partition("=") for line in lines)
+    values = (value for name, _, value in options if ALIASES.get(name.strip(), name.strip()) in ALLOWED)
+    return tuple(dict.fromkeys(name for value in values for name in variables_in(value)))
+
+
+def _sections(lines: Sequence[Line], environment: Mapping[str, str], problems: list[str]) -> list[_Section]:
     """The sections without [global]. Lines that cannot be used are added to `problems`."""
     common: dict[str, str | None] = {}
     found: list[_Section] = []
@@ -161,7 +251,7 @@ def _sections(lines: Sequence[Line], problems: list[str]) -> list[_Section]:
             title = match["title"].strip() if match is not None else ""
             if not title or not title.isprintable():
                 problems.append(f"{line}: {line.content}: not a section; allowed: a name in brackets, [reader]")
-            if title == _GLOBAL:
+            if title.startswith(_GLOBAL):  # fio compares only the beginning
                 here = _Section(title, line, common)
             else:
                 here = _Section(title, line, dict(common))
@@ -169,32 +259,28 @@ def _sections(lines: Sequence[Line], problems: list[str]) -> list[_Section]:
         elif here is None:
             problems.append(f"{line}: {line.content}: is before the first section; write [global] above it")
         else:
-            problems += _option(here, line)
+            problems += _option(here, line, environment)
     return found
 
 
-def _option(section: _Section, line: Line) -> Iterator[str]:
+def _option(section: _Section, line: Line, environment: Mapping[str, str]) -> Iterator[str]:
     """Adds the option in the line to the section, or yields what is wrong with it."""
-    name, equals, value = (part.strip() for part in line.content.partition("="))
+    name, equals, text = (part.strip() for part in line.content.partition("="))
     known = ALIASES.get(name, name)
+    value = text if equals else None
     try:
-        check_option(known, value if equals else None)
+        if value is not None and known in ALLOWED:
+            value = with_variables(value, environment)
+        check_option(known, value)
     except ValueError as error:
-        yield f"{line}: [{section.title}] {name}{f' = {value}' if equals else ''}: {error}"
+        yield f"{line}: [{section.title}] {name}{f' = {text}' if equals else ''}: {error}"
     else:
         # The value replaces an earlier one, at the place of this line.
         section.options.pop(known, None)
-        section.options[known] = value if equals else None
+        section.options[known] = value
 
 
-def _conflicts(section: _Section) -> Iterator[str]:
-    for pair in (("bs", "bsrange"), ("bsrange", "bssplit"), ("rwmixread", "rwmixwrite")):
-        if section.options.keys() >= set(pair):
-            one, other = pair
-            yield f"{section.at}: [{section.title}] {one}: conflicts with {other}; remove one of them"
-
-
-def _workload(file: str, sections: Sequence[_Section]) -> Workload:
+def _workload(file: str, sections: Sequence[_Section], label: str) -> Workload:
     """The sections that run at the same time, as one workload."""
     own = tuple(each.to_model() for each in sections)
     processes = sum(each.processes for each in own)
@@ -219,7 +305,7 @@ def _workload(file: str, sections: Sequence[_Section]) -> Workload:
         processes,
         sections[0].read_share if len(sections) == 1 else None,
         rate,
-        label=_label(file, sections),
+        label=label,
         iodepths=(max(each.iodepth for each in own),),
         syncs=all(each.syncs_each_write for each in sections),
         poisson=rate is not None and any(each.values.get("rate_process") == "poisson" for each in sections),
@@ -239,26 +325,36 @@ def _rw(sections: Sequence[_Section]) -> Rw:
 
 
 def _label(file: str, sections: Sequence[_Section]) -> str:
-    """FILE-SECTION, and the number of the other sections: `my-database-reader-and-1`."""
-    first = sections[0]
-    parts = [_plain(file.removesuffix(_SUFFIX)), _plain(first.title)]
-    if not all(parts):
-        raise ValueError(f"{first.at}: [{first.title}]: the names of file and section need a letter or digit each")
-    label = "-".join((*parts, *([f"and-{len(sections) - 1}"] if len(sections) > 1 else [])))
-    if len(label) > LONGEST_NAME:
-        raise ValueError(
-            f'{first.at}: [{first.title}]: the workload\'s name "{label}" has {len(label)} characters; '
-            f"allowed: at most {LONGEST_NAME}, so shorten the name of the section or of the file"
-        )
-    return label
+    """FILE-SECTION, and the number of the other sections: `my-database-reader-and-1`. It may be long."""
+    section = _plain(sections[0].title) or f"line-{sections[0].at.number}"
+    return "-".join((_stem(file), section, *([f"and-{len(sections) - 1}"] if len(sections) > 1 else [])))
+
+
+def _numbered(label: str, number: int) -> str:
+    """The label of another job with the same name: fio allows several."""
+    return f"{label}-{number}"
+
+
+def _shortened(file: str, label: str) -> str:
+    """The label, or its most telling part and a digest of the whole: always the same for the same names.
+
+    The name of the section stays as long as possible, because that of the file is the same for all of its jobs.
+    """
+    if len(label) <= LONGEST_NAME:
+        return label
+    digest = hashlib.sha256(label.encode()).hexdigest()[:_DIGEST]
+    room = LONGEST_NAME - _DIGEST - 1
+    stem = _stem(file)
+    section = label.removeprefix(f"{stem}-")
+    begin = stem[: max(room - 1 - len(section), _DIGEST)].strip("-")
+    return f"{f'{begin}-{section}'[:room].strip('-')}-{digest}"
+
+
+def _stem(file: str) -> str:
+    """The file's name as part of an id."""
+    return _plain(str(PurePosixPath(file).with_suffix(""))) or "fio"
 
 
 def _plain(name: str) -> str:
     """The name in lower case letters, digits and single hyphens."""
     return re.sub("[^a-z0-9]+", "-", name.lower()).strip("-")
-
-
-def _require_different_names(file: str, workloads: Sequence[Workload]) -> None:
-    names = [each.name for each in workloads]
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise ValueError(f'{file}: two jobs have the name "{twice}"; rename one of their sections')

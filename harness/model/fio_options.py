@@ -1,16 +1,34 @@
-"""Which of fio's options a user's own fio file may have, and which virt-overhead sets itself. Pure."""
+"""Every option of fio in a user's own file: used, not used because virt-overhead sets it itself, or refused. Pure.
+
+An option without effect on what is measured is accepted and listed. Only one that would mislead or harm is refused.
+The options are those of fio 3.33 to 3.42, by `fio --cmdhelp=all` and HOWTO.rst.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
-from harness.config.names import choices
-from harness.model.fio_values import check_block_sizes, check_engine, number_in, pattern_of, rates_of, size_of
+from harness.config.names import choices, near
+from harness.model.fio_values import (
+    check_block_sizes,
+    check_distribution,
+    check_engine,
+    check_shares,
+    number_in,
+    pattern_of,
+    rates_of,
+    seconds_of,
+    size_of,
+)
 
 ALIASES: Mapping[str, str] = {
     "readwrite": "rw",
     "blocksize": "bs",
     "blocksize_range": "bsrange",
+    "blocksize_unaligned": "bs_unaligned",
+    "blockalign": "ba",
     "iodepth_batch_submit": "iodepth_batch",
     "iodepth_batch_complete": "iodepth_batch_complete_min",
     "wait_for_previous": "stonewall",
@@ -18,64 +36,120 @@ ALIASES: Mapping[str, str] = {
     "io_limit": "io_size",
     "fileoffset": "offset",
     "start_delay": "startdelay",
+    "fill_fs": "fill_device",
+    "nr_files": "nrfiles",
+    "iomem": "mem",
+    "mem_align": "iomem_align",
+    "ratemin": "rate_min",
+    "ratecycle": "rate_cycle",
+    "disable_bw": "disable_bw_measurement",
+    "ss": "steadystate",
+    "ss_dur": "steadystate_duration",
+    "ss_ramp": "steadystate_ramp_time",
+    "ss_interval": "steadystate_check_interval",
+    "data_placement": "dataplacement",
+    "fdp_pli": "plids",
+    "fdp_pli_select": "plid_select",
 }
 """fio's other names of options."""
 
 STONEWALL = "stonewall"
 INCLUDE = "include"
+STARTDELAY = "startdelay"
+WAIT_FOR = "wait_for"
 
 Check = Callable[[str], object]
 
 
-def _anything(value: str) -> None:
-    """fio itself checks the value."""
+@dataclass(frozen=True, slots=True)
+class Used:
+    """fio gets the option as it is."""
+
+    check: Check
+    """Raises ValueError for a value that cannot be used."""
+    of: str | None = None
+    """The only engine that has the option; None if it is not one of an engine."""
+    is_flag: bool = False
+    """Whether it needs no value."""
 
 
-def _count(value: str) -> None:
-    size_of(value)
+@dataclass(frozen=True, slots=True)
+class NotUsed:
+    """fio does not get the option."""
+
+    instead: str
+    """What applies instead, in words."""
 
 
-def _share(value: str) -> None:
-    number_in(value, 0, 100)
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The option would mislead or harm, unless it has a value that switches it off."""
+
+    why: str
+    off: tuple[str, ...] = ("0",)
 
 
-def _flag(value: str) -> None:
-    number_in(value, 0, 1)
+Option = Used | NotUsed | Refused
 
 
-ALLOWED: Mapping[str, Check] = {
-    "rw": pattern_of,
-    "rw_sequencer": _anything,
-    "bs": lambda value: check_block_sizes("bs", value),
-    "bsrange": lambda value: check_block_sizes("bsrange", value),
-    "bssplit": lambda value: check_block_sizes("bssplit", value),
-    "ioengine": check_engine,
-    "iodepth": lambda value: number_in(value, 1, 1024),
-    "iodepth_batch": lambda value: number_in(value, 0, 1024),
-    "iodepth_batch_complete_min": lambda value: number_in(value, 0, 1024),
-    "iodepth_batch_complete_max": lambda value: number_in(value, 0, 1024),
-    "iodepth_low": lambda value: number_in(value, 0, 1024),
-    "numjobs": lambda value: number_in(value, 1, 64),
-    "rwmixread": _share,
-    "rwmixwrite": _share,
-    "percentage_random": _anything,
-    "random_distribution": _anything,
-    "rate": _anything,
-    "rate_iops": rates_of,
-    "rate_process": _anything,
-    "rate_ignore_thinktime": _flag,
-    "thinktime": _anything,
-    "thinktime_spin": _anything,
-    "thinktime_blocks": _count,
-    "thinktime_blocks_type": _anything,
-    "thinktime_iotime": _anything,
-    "fsync": _count,
-    "fdatasync": _count,
-    "sync": _anything,
-    "write_barrier": _count,
+def _number(low: int, high: int) -> Check:
+    return lambda value: number_in(value, low, high)
+
+
+def _one_of(*allowed: str) -> Check:
+    def check(value: str) -> None:
+        if value not in allowed:
+            raise ValueError(choices(value, allowed))
+
+    return check
+
+
+_SHARE = _number(0, 100)
+_FLAG = _number(0, 1)
+_BATCH = _number(0, 1024)
+
+_USED: Mapping[str, Used] = {
+    "rw": Used(pattern_of),
+    "rw_sequencer": Used(_one_of("sequential", "identical")),
+    "bs": Used(lambda value: check_block_sizes("bs", value)),
+    "ba": Used(lambda value: check_block_sizes("ba", value)),
+    "bsrange": Used(lambda value: check_block_sizes("bsrange", value)),
+    "bssplit": Used(lambda value: check_block_sizes("bssplit", value)),
+    "bs_is_seq_rand": Used(_FLAG),
+    "kb_base": Used(_one_of("1024", "1000")),
+    "ioengine": Used(check_engine),
+    "iodepth": Used(_number(1, 1024)),
+    "iodepth_batch": Used(_BATCH),
+    "iodepth_batch_complete_min": Used(_BATCH),
+    "iodepth_batch_complete_max": Used(_BATCH),
+    "iodepth_low": Used(_BATCH),
+    "serialize_overlap": Used(_FLAG),
+    "numjobs": Used(_number(1, 64)),
+    "rwmixread": Used(_SHARE),
+    "rwmixwrite": Used(_SHARE),
+    "percentage_random": Used(check_shares),
+    "random_distribution": Used(check_distribution),
+    "rate": Used(rates_of),
+    "rate_iops": Used(rates_of),
+    "rate_process": Used(_one_of("linear", "poisson")),
+    "rate_ignore_thinktime": Used(_FLAG),
+    "thinktime": Used(seconds_of),
+    "thinktime_spin": Used(seconds_of),
+    "thinktime_blocks": Used(size_of),
+    "thinktime_blocks_type": Used(_one_of("complete", "issue", "all_blocks")),
+    "thinktime_iotime": Used(seconds_of),
+    "fsync": Used(size_of),
+    "fdatasync": Used(size_of),
+    "sync": Used(_one_of("none", "0", "sync", "1", "dsync")),
+    "write_barrier": Used(size_of),
+    "fixedbufs": Used(_FLAG, of="io_uring", is_flag=True),
+    "registerfiles": Used(_FLAG, of="io_uring", is_flag=True),
+    "nonvectored": Used(_number(-1, 1), of="io_uring"),
+    "sqthread_poll": Used(_FLAG, of="io_uring", is_flag=True),
+    "force_async": Used(_BATCH, of="io_uring"),
 }
-"""The options of the I/O pattern, which fio gets as they are. Each has a check of its value."""
 
+_TARGET = "the disk under test, which all sections share"
 _REGION = "the arm's region of the disk, which is the same for every section"
 _DEVICE = "a region of the disk instead of files"
 _TIMES = "the times of the profile"
@@ -85,55 +159,173 @@ _DATA = "data that no layer can compress or drop"
 _OUTPUT = "virt-overhead's own figures, from fio's histogram"
 _STRUCTURE = "sections that run at the same time are one job"
 _END = "each slice ends with its time"
+_ERRORS = "an error ends the slice, and the cell has no figure; a slow I/O is measured like any other"
+_PLACE = "the CPUs, memory and priority that fio has by itself, the same in every arm"
+_HOST = "the settings that the host has already"
+_PREPARED = "virt-overhead prepares the disk itself, and never runs a command from a file"
+_NO_VERIFY = "nothing is verified"
+_NO_TRIM = "nothing is trimmed"
+_NO_REPLAY = "no trace is replayed"
+_NO_ZONES = "the disk is used without zones"
+_NO_FLOW = "every section runs at its own speed"
+_NO_SEARCH = "the depth of the file, which stays as it is"
+_NO_HINTS = "no hints to the disk, because a guest's do not reach it"
+_NO_RATE_CHECK = "a slice below the rate is measured like any other"
+_SUBMIT = "each process submits its own I/O, because fio sometimes does not end with offload"
+_WAIT = "fio's own way to wait for completions, the same in every arm"
 
-OVERRIDDEN: Mapping[str, str] = {
-    **dict.fromkeys(("size", "offset", "offset_increment", "offset_align"), _REGION),
-    **dict.fromkeys(("filesize", "fill_device", "nrfiles", "openfiles", "file_service_type", "fallocate"), _DEVICE),
-    **dict.fromkeys(("overwrite", "unlink", "create_on_open", "create_serialize", "create_fsync"), _DEVICE),
-    **dict.fromkeys(("runtime", "time_based", "ramp_time", "loops", "io_size", "number_ios"), _TIMES),
-    **dict.fromkeys(("direct", "buffered", "invalidate"), _CACHE),
-    **dict.fromkeys(("randrepeat", "allrandrepeat", "randseed", "norandommap", "softrandommap"), _SEED),
-    **dict.fromkeys(("refill_buffers", "scramble_buffers"), _DATA),
-    **dict.fromkeys(("name", "description", "thread", "group_reporting", "new_group"), _STRUCTURE),
-    **dict.fromkeys(("exitall", "exit_what", "exitall_on_error", "end_fsync", "fsync_on_close"), _END),
-    **dict.fromkeys(("write_bw_log", "write_lat_log", "write_iops_log", "write_hist_log", "per_job_logs"), _OUTPUT),
-    **dict.fromkeys(("log_avg_msec", "log_hist_msec", "log_hist_coarseness", "log_max_value", "log_offset"), _OUTPUT),
-    **dict.fromkeys(("log_unix_epoch", "bwavgtime", "iopsavgtime", "percentile_list"), _OUTPUT),
-    **dict.fromkeys(("clat_percentiles", "lat_percentiles", "slat_percentiles", "significant_figures"), _OUTPUT),
-    **dict.fromkeys(("disable_lat", "disable_clat", "disable_slat", "disable_bw_measurement"), _OUTPUT),
-    **dict.fromkeys(("gtod_reduce", "clocksource", "unified_rw_reporting", "disk_util"), _OUTPUT),
+_NOT_USED: Mapping[str, NotUsed] = {
+    name: NotUsed(instead)
+    for instead, names in {
+        _TARGET: "filename directory filename_format unique_filename opendir lockfile filetype allow_file_create "
+        "allow_mounted_write",
+        _REGION: "size offset offset_increment offset_align",
+        _DEVICE: "filesize fill_device nrfiles openfiles file_service_type fallocate file_append overwrite unlink "
+        "unlink_each_loop create_on_open create_serialize create_fsync",
+        _TIMES: "runtime time_based ramp_time ramp_size loops io_size number_ios steadystate steadystate_duration "
+        "steadystate_ramp_time steadystate_check_interval",
+        _CACHE: "direct buffered invalidate fadvise_hint pre_read sync_file_range uncached",
+        _SEED: "randrepeat allrandrepeat randseed norandommap softrandommap random_generator",
+        _DATA: "refill_buffers scramble_buffers zero_buffers buffer_pattern buffer_compress_percentage "
+        "buffer_compress_chunk dedupe_percentage dedupe_mode dedupe_global dedupe_working_set_percentage",
+        _STRUCTURE: "name description thread threads group_reporting new_group",
+        _END: "exitall exit_what exitall_on_error end_fsync end_syncfs fsync_on_close",
+        _ERRORS: "continue_on_error ignore_error error_dump max_latency",
+        _OUTPUT: "write_bw_log write_lat_log write_iops_log write_hist_log write_iolog per_job_logs log_entries "
+        "log_avg_msec log_hist_msec log_hist_coarseness log_max_value log_window_value log_offset log_prio "
+        "log_issue_time log_compression log_compression_cpus log_store_compressed log_unix_epoch log_alternate_epoch "
+        "log_alternate_epoch_clock_id job_start_clock_id bwavgtime iopsavgtime percentile_list clat_percentiles "
+        "lat_percentiles slat_percentiles block_error_percentiles significant_figures disable_lat disable_clat "
+        "disable_slat disable_bw_measurement gtod_reduce gtod_cpu clocksource unified_rw_reporting disk_util unit_base "
+        # Options of the command line, which people also write into files. fio itself refuses some of them there.
+        "output output-format append-terse terse-version minimal eta eta-newline eta-interval status-interval "
+        "bandwidth-log latency-log aggrmode debug parse-only",
+        _PLACE: "cpumask cpus_allowed cpus_allowed_policy numa_cpu_nodes numa_mem_policy nice prio prioclass priohint "
+        "cmdprio cmdprio_class cmdprio_percentage cmdprio_bssplit cgroup cgroup_weight cgroup_nodelete uid gid lockmem "
+        "mem iomem_align hugepage-size comm gpu_dev_id sqthread_poll_cpu",
+        _HOST: "ioscheduler",
+        _PREPARED: "exec_prerun exec_postrun",
+        _NO_VERIFY: "do_verify verify_policy verify_interval verify_offset verify_pattern verify_pattern_interval "
+        "verify_fatal verify_dump verify_async verify_async_cpus verify_backlog verify_backlog_batch verify_state_load "
+        "verify_state_save verify_write_sequence verify_header_seed verifysort verifysort_nr experimental_verify",
+        _NO_TRIM: "trim_verify_zero trim_backlog trim_backlog_batch num_range",
+        _NO_REPLAY: "read_iolog_chunked replay_no_stall replay_redirect replay_scale replay_align replay_time_scale "
+        "replay_skip merge_blktrace_file merge_blktrace_scalars merge_blktrace_iters",
+        _NO_ZONES: "zonecapacity read_beyond_wp max_open_zones job_max_open_zones ignore_zone_limits "
+        "zone_reset_threshold zone_reset_frequency recover_zbd_write_error write_zone_remainder",
+        _NO_FLOW: "flow_id flow_sleep flow_watermark",
+        _NO_SEARCH: "latency_window latency_percentile latency_run",
+        _NO_HINTS: "write_hint fdp dataplacement plids plid_select dp_scheme",
+        _NO_RATE_CHECK: "rate_min rate_iops_min rate_cycle",
+        _SUBMIT: "io_submit_mode",
+        _WAIT: "userspace_reap rwmixcycle percentage_sequential",
+    }.items()
+    for name in names.split()
 }
+
+_ZONES = "zones would change where the I/O goes, and a guest's disk has none; remove the line"
+_POLLS = "a guest's disk has no queues to poll; remove the line"
+_ONLY_NEW = "not every fio has this option; remove the line"
+
+_REFUSED: Mapping[str, Refused] = {
+    "flow": Refused("the speed of a section would follow that of another one; remove the line"),
+    "bs_unaligned": Refused("direct I/O needs aligned blocks; remove the line"),
+    "atomic": Refused("not every disk can write atomically; remove the line"),
+    "nowait": Refused("an I/O that would wait fails instead; remove the line"),
+    "hipri": Refused(_POLLS),
+    "hipri_percentage": Refused(_POLLS),
+    "cmd_type": Refused("commands of NVMe do not reach a guest's disk; remove the line", off=()),
+    "verify": Refused("the reads that verify would be measured as reads of the workload; remove the line"),
+    "verify_only": Refused("the section only verifies what an earlier run wrote; remove the section"),
+    "trim_percentage": Refused("trims are not measured; remove the line"),
+    "create_only": Refused("the section only creates files, so there is nothing to measure; remove the section"),
+    "stats": Refused("fio would not report the section's I/O; remove the line, or the section", off=("1",)),
+    "read_iolog": Refused("recorded I/O cannot be measured; write its pattern instead", off=()),
+    "profile": Refused("a profile of fio replaces the whole workload; write its pattern instead", off=()),
+    "latency_target": Refused("the depth would follow the latency; remove the line, or use [search.NAME]"),
+    "zonemode": Refused(_ZONES, off=("none",)),
+    "zonesize": Refused(_ZONES),
+    "zonerange": Refused(_ZONES),
+    "zoneskip": Refused(_ZONES),
+    "sprandom": Refused("the section only prepares a disk; remove the section"),
+    "spr_num_regions": Refused(_ONLY_NEW),
+    "spr_op": Refused(_ONLY_NEW),
+    "spr_cs": Refused(_ONLY_NEW),
+    "random_sequence_stride": Refused(_ONLY_NEW),
+    "thinkcycles": Refused(_ONLY_NEW),
+}
+
+OPTIONS: Mapping[str, Option] = {**_USED, **_NOT_USED, **_REFUSED}
+"""Every option that a file may be expected to have, by its name without aliases. `include` and STRUCTURAL are
+about the structure of a file; harness/model/fio_file.py reads them."""
+
+ALLOWED: Mapping[str, Check] = {name: option.check for name, option in _USED.items()}
+"""The options of the I/O pattern, which fio gets as they are. Each has a check of its value."""
+
+OVERRIDDEN: Mapping[str, str] = {name: option.instead for name, option in _NOT_USED.items()}
 """Options that virt-overhead sets itself, and what applies instead."""
 
-_TARGET = "the target is the disk under test; remove the line"
-_COMPRESSIBLE = "a layer could compress or drop such data; remove the line"
-_COMMAND = "a workload must not run commands; remove the line"
-_TOGETHER = "sections start together or one after the other; remove the line, or use stonewall"
-
-_REFUSED: Mapping[str, str] = {
-    **dict.fromkeys(("filename", "directory", "filename_format", "unique_filename", "opendir", "lockfile"), _TARGET),
-    **dict.fromkeys(("zero_buffers", "buffer_pattern", "buffer_compress_percentage"), _COMPRESSIBLE),
-    **dict.fromkeys(("buffer_compress_chunk", "dedupe_percentage", "dedupe_mode"), _COMPRESSIBLE),
-    **dict.fromkeys(("exec_prerun", "exec_postrun"), _COMMAND),
-    **dict.fromkeys(("startdelay", "wait_for", "flow"), _TOGETHER),
-    "io_submit_mode": "fio sometimes does not end with it; remove the line",
-    "allow_mounted_write": "virt-overhead never writes to a mounted disk; remove the line",
-}
+STRUCTURAL = (STONEWALL, WAIT_FOR, STARTDELAY)
+"""Options that say when a section runs. Only the delay is listed, because the sections do not keep it exactly."""
 
 
 def check_option(name: str, value: str | None) -> None:
     """Raise ValueError if a file must not have this option, or not with this value. `name` is not an alias."""
+    option = OPTIONS.get(name)
     if name == STONEWALL:
         if value is not None:
-            _flag(value)
-    elif name in ALLOWED:
+            _FLAG(value)
+    elif name == STARTDELAY:
+        seconds_of((value or "0").partition("-")[0])
+    elif name == WAIT_FOR:
         if not value:
-            raise ValueError("needs a value")
-        ALLOWED[name](value)
-    elif name not in OVERRIDDEN:
-        why = _REFUSED.get(name)
-        raise ValueError(why or f"is not an option of a workload; remove the line; {choices(name, ALLOWED)}")
-    if value is not None and ("$" in value or "`" in value):
+            raise ValueError("needs the name of a section")
+    elif option is None:
+        known = [*OPTIONS, *ALIASES, *STRUCTURAL]
+        raise ValueError(f"is not an option of fio; remove the line{near(name, known)}")
+    elif isinstance(option, Refused):
+        if value is None or value not in option.off:
+            raise ValueError(option.why)
+    elif isinstance(option, Used):
+        _check_used(option, value)
+
+
+def _check_used(option: Used, value: str | None) -> None:
+    if value is None and option.is_flag:
+        return
+    if not value:
+        raise ValueError("needs a value")
+    if "$" in value or "`" in value:
         raise ValueError("fio would replace $ and ` by values of the machine; write the value itself")
-    if value is not None and not value.isprintable():
+    if not value.isprintable():
         raise ValueError("allowed: printable characters")
+    option.check(value)
+
+
+def what_replaces(name: str, engine: str) -> str | None:
+    """What applies instead of an option in a section with this engine; None if nothing is lost."""
+    option = OPTIONS.get(name)
+    if isinstance(option, NotUsed):
+        return option.instead
+    if isinstance(option, Used) and option.of not in (None, engine):
+        return f"nothing: it is an option of {option.of}"
+    if name == STARTDELAY:
+        return "sections start together, or one after the other at stonewall"
+    return None
+
+
+_VARIABLE = re.compile(r"\$\{(?P<name>[^}]*)\}")
+
+
+def variables_in(value: str) -> Iterator[str]:
+    """The environment variables that fio would replace in the value: NUMJOBS of `${NUMJOBS}`."""
+    for match in _VARIABLE.finditer(value):
+        yield match["name"]
+
+
+def with_variables(value: str, environment: Mapping[str, str]) -> str:
+    """The value with its environment variables replaced. Raises ValueError for one that is not set."""
+    for name in variables_in(value):
+        if name not in environment:
+            raise ValueError(f"the environment variable {name} is not set; set it, or write the value itself")
+    return _VARIABLE.sub(lambda match: environment[match["name"]], value)

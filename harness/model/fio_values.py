@@ -9,10 +9,12 @@ from harness.config.names import choices
 
 DEFAULT_ENGINE = "psync"
 """fio's own default on Linux."""
-QUEUEING_ENGINES = ("libaio", "io_uring")
+QUEUEING_ENGINES = ("libaio", "io_uring", "posixaio")
 """Engines that keep `iodepth` I/Os in flight. The others wait for each I/O."""
 ENGINES = (*QUEUEING_ENGINES, "psync", "sync", "pvsync", "pvsync2")
 """Engines that read and write the target itself, and that fio has on host and guest."""
+EQUIVALENT_ENGINES: Mapping[str, str] = {"windowsaio": "libaio"}
+"""Engines of other systems, and what they are on Linux. A guest with Windows gets windowsaio for libaio."""
 
 _DEFAULT_BS = 4096
 _LARGEST_BS = 16 * 1024**2
@@ -25,16 +27,18 @@ KB_BASE = 1024
 _OTHER_BASE = {1024: 1000, 1000: 1024}
 # A size is a number with its unit, at the beginning or after one of these marks. In bssplit, a share follows "/".
 _SIZES = {
+    "ba": re.compile(r"(?P<before>^|,)(?P<size>[^,]+)"),
     "bs": re.compile(r"(?P<before>^|,)(?P<size>[^,]+)"),
     "bsrange": re.compile(r"(?P<before>^|[,:-])(?P<size>[^,:-]+)"),
     "bssplit": re.compile(r"(?P<before>^|[,:])(?P<size>[^,:/]+)"),
 }
 _FORMS = {
-    "bs": (re.compile(r"[^,:/-]+(,[^,:/-]+)?"), "4k, or 4k,64k for reads and writes"),
-    "bsrange": (re.compile(r"[^,:/-]+[:-][^,:/-]+(,[^,:/-]+[:-][^,:/-]+)?"), "4k-64k"),
+    "ba": (re.compile(r"[^,:/-]+(,[^,:/-]+){0,2}"), "4k, or 4k,64k for reads and writes"),
+    "bs": (re.compile(r"[^,:/-]+(,[^,:/-]*){0,2}|,[^,:/-]+(,[^,:/-]*)?"), "4k, or 4k,64k for reads and writes"),
+    "bsrange": (re.compile(r"[^,:/-]+[:-][^,:/-]+(,[^,:/-]+[:-][^,:/-]+){0,2}"), "4k-64k"),
     "bssplit": (
         re.compile(
-            r"[^,:/-]+(/[0-9]{0,3})?(:[^,:/-]+(/[0-9]{0,3})?)*(,[^,:/-]+(/[0-9]{0,3})?(:[^,:/-]+(/[0-9]{0,3})?)*)?"
+            r"[^,:/-]+(/[0-9]{0,3})?(:[^,:/-]+(/[0-9]{0,3})?)*(,[^,:/-]+(/[0-9]{0,3})?(:[^,:/-]+(/[0-9]{0,3})?)*){0,2}"
         ),
         "4k/60:64k/40",
     ),
@@ -60,14 +64,16 @@ def size_of(text: str, kb_base: int = KB_BASE) -> int:
 
 
 def check_block_sizes(option: str, value: str) -> None:
-    """Raise ValueError if the value of bs, bsrange or bssplit is not one that fio accepts on a disk."""
+    """Raise ValueError if the value of bs, ba, bsrange or bssplit is not one that fio accepts on a disk.
+
+    Sizes that are no multiple of the disk's blocks are rounded up later.
+    """
     form, example = _FORMS[option]
     if form.fullmatch(value) is None:
         raise ValueError(f"not block sizes of reads and writes; allowed: for example {example}")
     for found in _SIZES[option].finditer(value):
-        size = size_of(found["size"])
-        if size == 0 or size % 512 or size > _LARGEST_BS:
-            raise ValueError(f'"{found["size"]}" is not a block size; allowed: multiples of 512 bytes up to 16m')
+        if not 0 < size_of(found["size"]) <= _LARGEST_BS:
+            raise ValueError(f'"{found["size"]}" is not a block size; allowed: 1 byte to 16m')
 
 
 def block_sizes(values: Mapping[str, str]) -> tuple[int, ...]:
@@ -93,6 +99,8 @@ def rounded_up(option: str, value: str, block: int) -> str:
 def pattern_of(value: str) -> str:
     """fio's name of the pattern in the option rw: "randread" of "randread:8"."""
     match = _PATTERN.fullmatch(value)
+    if re.fullmatch(r"[a-z]+:-[0-9]+[a-z]*", value):
+        raise ValueError("backwards patterns would leave the arm's region; remove the part after the colon")
     if match is None or match["rw"] not in _PATTERNS:
         trims = "; trims are not measured" if "trim" in value else ""
         raise ValueError(f"no such pattern{trims}; {choices(value, _PATTERNS)}")
@@ -101,8 +109,9 @@ def pattern_of(value: str) -> str:
 
 def check_engine(value: str) -> None:
     """Raise ValueError for an engine that bypasses the disk under test, or that is not everywhere."""
-    if value not in ENGINES:
-        raise ValueError(f"this engine is not one that reads and writes the disk under test; {choices(value, ENGINES)}")
+    allowed = (*ENGINES, *EQUIVALENT_ENGINES)
+    if value not in allowed:
+        raise ValueError(f"this engine is not one that reads and writes the disk under test; {choices(value, allowed)}")
 
 
 def number_in(value: str, low: int, high: int) -> int:
@@ -114,6 +123,44 @@ def number_in(value: str, low: int, high: int) -> int:
 
 def rates_of(value: str) -> tuple[int, int]:
     """The I/Os per second of reads and of writes, of one process; 0 for no limit. One value is for both."""
-    read, both, write = value.partition(",")
-    limits = [size_of(limit) if limit.strip() else 0 for limit in (read, write if both else read)]
-    return limits[0], limits[1]
+    limits = [size_of(limit) if limit.strip() else 0 for limit in value.split(",")]
+    if len(limits) > 3:
+        raise ValueError("allowed: the rates of reads, of writes and of trims")
+    return limits[0], limits[1] if len(limits) > 1 else limits[0]
+
+
+_DURATION = re.compile(r"(?P<number>[0-9]{1,12})(?P<unit>[a-z]*)")
+_SECONDS = {
+    **dict.fromkeys(("d", "day", "days"), 86400.0),
+    **dict.fromkeys(("h", "hour", "hours"), 3600.0),
+    **dict.fromkeys(("m", "min", "minute", "minutes"), 60.0),
+    **dict.fromkeys(("s", "sec", "second", "seconds"), 1.0),
+    **dict.fromkeys(("ms", "msec"), 1e-3),
+    **dict.fromkeys(("us", "usec"), 1e-6),
+}
+_DISTRIBUTION = re.compile(r"(random|zipf|pareto|normal|gauss|zoned)(:[0-9.,:/]+)?")
+
+
+def seconds_of(value: str, default: str = "s") -> float:
+    """The time as fio reads it, in seconds. `default` is the unit of a number without one. Raises ValueError."""
+    match = _DURATION.fullmatch(value.strip().lower())
+    if match is None or (match["unit"] or default) not in _SECONDS:
+        raise ValueError("allowed: a number with a unit, for example 100us or 5s")
+    return int(match["number"]) * _SECONDS[match["unit"] or default]
+
+
+def check_shares(value: str) -> None:
+    """Raise ValueError if the value is not a share of reads, and perhaps one of writes and of trims, in percent."""
+    shares = value.split(",")
+    if len(shares) > 3:
+        raise ValueError("allowed: at most three shares in percent, for example 50,30")
+    for share in shares:
+        number_in(share.strip(), 0, 100)
+
+
+def check_distribution(value: str) -> None:
+    """Raise ValueError if the value is not a distribution over the region, whatever its size."""
+    if value.startswith("zoned_abs"):
+        raise ValueError("zones of a fixed size do not fit every region; allowed: zoned, with shares of the region")
+    if _DISTRIBUTION.fullmatch(value) is None:
+        raise ValueError("allowed: random, zipf, pareto, normal or zoned with numbers, for example zipf:1.2")

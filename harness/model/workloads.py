@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -15,7 +16,8 @@ from harness.model.job import PATTERNS, BlockShare, Bursts, Rw, Workload, parse_
 from harness.model.values import STORED
 
 FIO_SUFFIX = ".fio"
-"""What a name in `workloads` ends with if it is the path of a fio file."""
+"""The usual suffix of a fio file. Others are .job and .ini."""
+_SUFFIX = re.compile(r"\.[A-Za-z][A-Za-z0-9_]*$")
 
 FioFiles = Mapping[str, tuple[Workload, ...] | ValueError]
 """The workloads of fio files by their paths in a scenario, or what is wrong with a file."""
@@ -195,13 +197,18 @@ def shows_best(workload: Workload) -> bool:
     return any(each.best_counts and workload.label in {own.label for own in each.workloads} for each in _ALL)
 
 
+def is_fio_file(text: str) -> bool:
+    """Whether a name in `workloads` is the path of a fio file: no other workload has a suffix or a slash."""
+    return "/" in text or _SUFFIX.search(text) is not None
+
+
 def parse_workloads(text: str, files: FioFiles = MappingProxyType({})) -> tuple[Workload, ...]:
     """The workloads that `text` stands for: one of NAMED or of its members, or a pattern such as "randread-4k".
 
-    A path that ends with ".fio" stands for the workloads of this file in `files`. Raises ValueError, which says what is
+    A path such as "my.fio" stands for the workloads of this file in `files`. Raises ValueError, which says what is
     allowed.
     """
-    if text.endswith(FIO_SUFFIX):
+    if is_fio_file(text):
         return _of_file(text, files)
     if text in NAMED:
         return NAMED[text].workloads
@@ -242,7 +249,7 @@ def _one(value: object, handler: ValidatorFunctionWrapHandler, info: ValidationI
 
     A fio file is refused: its sections have their own rates, so a search could not set one.
     """
-    if info.context != STORED and isinstance(value, str) and value.endswith(FIO_SUFFIX):
+    if info.context != STORED and isinstance(value, str) and is_fio_file(value):
         raise ValueError("a fio file cannot be used here; allowed: a workload with a name, or a pattern")
     found = _parsed(value, handler, info)
     if isinstance(found, tuple):

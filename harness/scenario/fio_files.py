@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from harness.config.names import choices
-from harness.model.fio_file import Line, workloads_of
+from harness.model.fio_file import Line, variables_of, workloads_of
 from harness.model.job import Workload
-from harness.model.workloads import FIO_SUFFIX, FioFiles
+from harness.model.workloads import FIO_SUFFIX, FioFiles, is_fio_file
 from harness.scenario.scenario import FioFile
 from harness.units import format_size
 
@@ -17,6 +18,8 @@ _LARGEST = 256 * 1024
 """Bytes of one file. A file of a user has a few kilobytes."""
 _MOST_FILES = 50
 """A file that is included twice counts twice."""
+_ENVIRONMENT = "environment variables"
+"""The name under which their values are stored beside the texts of the files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +35,17 @@ def read_fio_files(folder: Path, names: object) -> FilesOfScenario:
     found: dict[str, FioFile] = {}
     workloads: dict[str, tuple[Workload, ...] | ValueError] = {}
     paths = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
-    for path in (path for path in paths if path.endswith(FIO_SUFFIX)):
+    for path in filter(is_fio_file, paths):
         texts: list[tuple[str, str]] = []
         try:
-            workloads[path] = workloads_of(path, list(_lines(folder, path, texts)))
+            lines = list(_lines(folder, path, texts))
+            variables = {name: os.environ[name] for name in variables_of(lines) if name in os.environ}
+            workloads[path] = workloads_of(path, lines, variables)
         except ValueError as error:
             workloads[path] = error
         else:
+            if variables:
+                texts.append((_ENVIRONMENT, "".join(f"{name}={value}\n" for name, value in variables.items())))
             found[path] = FioFile(path, tuple(dict.fromkeys(texts)))
     return FilesOfScenario(workloads, tuple(found.values()))
 
@@ -81,11 +88,19 @@ def _text(folder: Path, path: str) -> str:
             content = opened.read(_LARGEST + 1)
         if len(content) > _LARGEST:
             raise ValueError(f"is too large; allowed: at most {format_size(_LARGEST)}")
-        return content.decode("utf-8-sig")
+        return _decoded(content)
     except FileNotFoundError:
         others = sorted(each.name for each in file.parent.glob(f"*{FIO_SUFFIX}"))
         raise ValueError(f"no such file{f'; {choices(file.name, others)}' if others else ''}") from None
-    except UnicodeDecodeError:
-        raise ValueError("not valid UTF-8; save the file as UTF-8") from None
     except (OSError, RuntimeError) as error:  # a loop of symbolic links is a RuntimeError before Python 3.13
         raise ValueError(f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _decoded(content: bytes) -> str:
+    """The text of a file. Like fio, it does not mind other letters in comments and names. Raises ValueError."""
+    if b"\0" in content:
+        raise ValueError("is not a text in UTF-8; save the file as UTF-8")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return content.decode("latin-1")
