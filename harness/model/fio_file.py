@@ -31,6 +31,7 @@ from harness.model.fio_values import (
     DEFAULT_ENGINE,
     EQUIVALENT_ENGINES,
     QUEUEING_ENGINES,
+    base_of,
     pattern_of,
     rates_of,
     seconds_of,
@@ -151,7 +152,7 @@ class _Section:
         """I/Os per second of all its processes; None if there is no such limit, or another one as well."""
         if "thinktime" in self.values or "rate" in self.values or self.rw.endswith("rw"):
             return None
-        read, write = rates_of(self.values.get("rate_iops", "0"))
+        read, write = rates_of(self.values.get("rate_iops", "0"), base_of(self.values))
         return (read if self.rw.endswith("read") else write) * self.processes or None
 
     @property

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Strict
 
-from harness.model.fio_values import block_sizes, rounded_up
+from harness.model.fio_values import base_of, block_sizes, rounded_up
 from harness.model.values import VALUE, Count
 
 
@@ -62,7 +62,8 @@ class FioSection:
 
     def options_for(self, block: int) -> tuple[FioOption, ...]:
         """The options for a disk whose logical blocks have `block` bytes: other block sizes are rounded up."""
-        rounded = (FioOption(each.name, rounded_up(each.name, each.value, block)) for each in self.options)
+        base = base_of({option.name: option.value for option in self.options})
+        rounded = (FioOption(each.name, rounded_up(each.name, each.value, block, base)) for each in self.options)
         return tuple(rounded)
 
 

@@ -77,20 +77,28 @@ def check_block_sizes(option: str, value: str) -> None:
 
 
 def block_sizes(values: Mapping[str, str]) -> tuple[int, ...]:
-    """Every block size in bytes of a section with these options. fio prefers bssplit."""
+    """Every block size in bytes of a section with these options. fio prefers bssplit to bsrange, and both to bs."""
     for option in ("bssplit", "bsrange", "bs"):
         if option in values:
-            return tuple(size_of(found["size"]) for found in _SIZES[option].finditer(values[option]))
+            value = values[option]
+            sizes = tuple(size_of(found["size"], base_of(values)) for found in _SIZES[option].finditer(value))
+            # In `,8k`, the size of reads is fio's default.
+            return (_DEFAULT_BS, *sizes) if value.startswith(",") or value.endswith(",") else sizes
     return (_DEFAULT_BS,)
 
 
-def rounded_up(option: str, value: str, block: int) -> str:
+def base_of(values: Mapping[str, str]) -> int:
+    """What k stands for in the sizes of a section with these options."""
+    return int(values.get("kb_base", KB_BASE))
+
+
+def rounded_up(option: str, value: str, block: int, kb_base: int = KB_BASE) -> str:
     """The value of an option, with block sizes rounded up to multiples of `block` bytes. Other values are unchanged."""
     if option not in _SIZES:
         return value
 
     def in_blocks(found: re.Match[str]) -> str:
-        size = size_of(found["size"])
+        size = size_of(found["size"], kb_base)
         return found[0] if size % block == 0 else f"{found['before']}{-(-size // block) * block}"
 
     return _SIZES[option].sub(in_blocks, value)
@@ -121,9 +129,9 @@ def number_in(value: str, low: int, high: int) -> int:
     return int(value)
 
 
-def rates_of(value: str) -> tuple[int, int]:
+def rates_of(value: str, kb_base: int = KB_BASE) -> tuple[int, int]:
     """The I/Os per second of reads and of writes, of one process; 0 for no limit. One value is for both."""
-    limits = [size_of(limit) if limit.strip() else 0 for limit in value.split(",")]
+    limits = [size_of(limit, kb_base) if limit.strip() else 0 for limit in value.split(",")]
     if len(limits) > 3:
         raise ValueError("allowed: the rates of reads, of writes and of trims")
     return limits[0], limits[1] if len(limits) > 1 else limits[0]

@@ -131,10 +131,12 @@ def test_a_file_that_a_scenario_cannot_use_is_an_error_of_the_scenario(
 
 
 def test_every_problem_in_a_file_is_named_with_its_line(folder: Path) -> None:
-    (folder / "my-database.fio").write_text("[reader]\nfilename=/dev/sda\nioengine=null\n")
+    (folder / "my-database.fio").write_text("[reader]\nprofile=tiobench\nioengine=null\n")
     lines = complaint(folder, SCENARIO).splitlines()
     assert [line.partition(" = ")[0] for line in lines] == ["disk.toml: workloads[0]"] * 2
-    assert "my-database.fio, line 2: [reader] filename = /dev/sda: the target is the disk under test" in lines[0]
+    assert (
+        "my-database.fio, line 2: [reader] profile = tiobench: a profile of fio replaces the whole workload" in lines[0]
+    )
     assert "my-database.fio, line 3: [reader] ioengine = null: this engine is not one that reads" in lines[1]
 
 
