@@ -9,7 +9,12 @@ from collections.abc import Iterable
 LONGEST_NAME = 40
 """Characters. Ids, file names, and the names of volumes on hosts are composed of several such names."""
 
+LONGEST_STORED = 200
+"""Characters of a name in a record, which is composed of such names. File systems allow 255 bytes."""
+
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_PATH_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
+_RAW = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,250}")
 
 
 def choices(word: str, allowed: Iterable[str]) -> str:
@@ -36,3 +41,35 @@ def short_name(name: str) -> str:
     if len(name) > LONGEST_NAME:
         raise ValueError(f"the name has {len(name)} characters; allowed: at most {LONGEST_NAME}")
     return name
+
+
+def path_name(name: str) -> str:
+    """A name in a file of somebody else that can be the name of a file, too. Raises ValueError for any other.
+
+    The names of hosts, disks, modes and jobs have this form. They become paths, and words of commands and messages.
+    """
+    if not _PATH_NAME.fullmatch(name):
+        raise ValueError("not a valid name; allowed: letters, digits, `_`, `.`, `+`, `-`, with a letter or digit first")
+    if len(name) > LONGEST_STORED:
+        raise ValueError(f"the name has {len(name)} characters; allowed: at most {LONGEST_STORED}")
+    return name
+
+
+def arm_name(arm: str) -> str:
+    """The id of an arm in such a file: `host` or `guest:MODE`. Raises ValueError for any other."""
+    for name in arm.split(":", 1):
+        path_name(name)
+    return arm
+
+
+def raw_path(path: str) -> str:
+    """The path of an output in such a file: `raw/NAME`. Raises ValueError for any other."""
+    directory, _, name = path.partition("/")
+    if directory != "raw" or not _RAW.fullmatch(name):
+        raise ValueError("not the path of an output; allowed: raw/NAME")
+    return path
+
+
+def spelt_otherwise(name: str, others: Iterable[str]) -> str | None:
+    """The one of `others` that some file systems take for `name`, because only upper and lower case differ."""
+    return next((other for other in others if other != name and other.casefold() == name.casefold()), None)

@@ -13,13 +13,14 @@ from harness.errors import ConfigError, MeasurementError, ResultsError
 from harness.exchange.document import Document, ReportedJob, read_document
 from harness.exchange.merging import RanSlice, merged_document
 from harness.exchange.rows import Row
-from harness.files import write_atomically
+from harness.files import read_regular, write_atomically
 from harness.measure.fio import is_ramp
 from harness.model.cell import Place
 from harness.model.job import Job
 from harness.model.mode import ModeDetail
 from harness.results import RunStore
 from harness.units import short_size
+from harness.untrusted import JSON_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +52,20 @@ def write_tree(store: RunStore, rows: Iterable[Row], directory: Path) -> list[Pa
     slices = _slices(store, tuple(rows))
     paths: dict[Path, _Key] = {}
     for key in slices:
-        if (other := paths.setdefault(key.path, key)) != key:
+        # Some file systems ignore case.
+        if (other := paths.setdefault(Path(str(key.path).casefold()), key)) != key:
             raise ResultsError(
                 f"{key.path} would be the file of {other.job.id} and of {key.job.id}, or of two modes of one name",
                 hint="fio-plot cannot tell them apart; export them as --csv",
             )
-    for path, key in paths.items():
+    for key in paths.values():
+        path = key.path
         found = slices[key]
         versions = ", ".join(dict.fromkeys(document.version for document, _ in found))
         content = merged_document(key.job, [each for _, each in found], versions)
         (directory / path).parent.mkdir(parents=True, exist_ok=True)
         write_atomically(directory / path, json.dumps(content, indent=1) + "\n")
-    return [directory / path for path in paths]
+    return [directory / key.path for key in paths.values()]
 
 
 def _slices(store: RunStore, rows: Sequence[Row]) -> dict[_Key, list[tuple[Document, RanSlice]]]:
@@ -84,7 +87,7 @@ def _slices(store: RunStore, rows: Sequence[Row]) -> dict[_Key, list[tuple[Docum
 
 def _read(path: Path) -> Document:
     try:
-        return read_document(path.read_bytes(), str(path))
+        return read_document(read_regular(path, most_bytes=JSON_BYTES), str(path))
     except OSError as error:
         raise ResultsError(
             f"{path} cannot be read: {error.strerror}", hint="--fio-plot needs raw/ of the run; --csv does not"

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from harness.errors import ConfigError
-from harness.exchange.rows import COLUMNS, Column, Row, as_columns
+from harness.exchange.rows import COLUMNS, Column, Row, Value, as_columns
 from harness.files import write_atomically
+from harness.terminal import one_line
 
 T = TypeVar("T")
+
+# Programs skip blanks, and know the full-width forms of these characters.
+_FORMULA = re.compile("\\s*[=+@\uff1d\uff0b\uff0d\uff20\u2212-]")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
 def write_csv(rows: Sequence[Row], path: Path) -> None:
@@ -22,8 +28,18 @@ def write_csv(rows: Sequence[Row], path: Path) -> None:
     writer.writerow(column.name for column in COLUMNS)
     for row in rows:
         values = (column.of(row) for column in COLUMNS)
-        writer.writerow(str(value).lower() if isinstance(value, bool) else value for value in values)
+        writer.writerow(map(_cell, values))
     write_atomically(path, text.getvalue())
+
+
+def _cell(value: Value) -> Value:
+    """A spreadsheet takes a text that begins with such a character for a formula. A text is one line."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if not isinstance(value, str):
+        return value
+    text = one_line(value)
+    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
 
 
 def write_parquet(rows: Sequence[Row], path: Path) -> None:

@@ -118,7 +118,7 @@ def _opened(path: Path) -> Iterator[_Bundle]:
         if error.filename != str(path):
             raise
         raise ConfigError(f"{path}: no such file", hint="virt-overhead images export writes one") from error
-    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, DamagedError) as error:
+    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, DamagedError, ValueError, OverflowError) as error:
         raise ConfigError(
             f"{path} is not a whole bundle of images: {error}", hint="export or fetch it again"
         ) from error
@@ -148,7 +148,7 @@ class _Bundle:
         """Write the next files, which must be those of `manifest`, into the directory `out`."""
         for name, record in manifest.files.items():
             member, content = self._next()
-            if member.name != f"{manifest.name}/{name}" or Path(name).name != name:
+            if member.name != f"{manifest.name}/{name}":
                 raise DamagedError(f"{member.name} is there instead of {manifest.name}/{name}")
             if member.size != record.size_bytes:
                 raise DamagedError(f"{member.name} has {member.size} bytes instead of {record.size_bytes}")

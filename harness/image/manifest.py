@@ -8,23 +8,33 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
+from harness.config.names import path_name, spelt_otherwise
 from harness.files import sync
 
 NAME = "manifest.json"
 _CHUNK = 1 << 20
+_Count = Annotated[int, Field(ge=0, lt=1 << 62)]
 
 
 @dataclass(frozen=True, slots=True)
 class FileRecord:
     """A file of the image as it was when the build ended."""
 
-    size_bytes: int
+    size_bytes: _Count
     sha256: str
-    mtime_ns: int
+    mtime_ns: _Count
+
+
+def _named_apart(files: Mapping[str, FileRecord]) -> Mapping[str, FileRecord]:
+    """Files that lie in one directory, also on a file system that ignores case. Raises ValueError."""
+    for name in files:
+        if path_name(name) == NAME or spelt_otherwise(name, (*files, NAME)):
+            raise ValueError(f"two files have the name {name}")
+    return files
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +45,7 @@ class Manifest:
     """
 
     version: Literal[1]
-    name: str
+    name: Annotated[str, AfterValidator(path_name)]
     recipe_digest: str
     suite: str
     built_at: str
@@ -45,7 +55,7 @@ class Manifest:
     host_key: str
     packages: Mapping[str, str]
     inputs: Mapping[str, str]
-    files: Mapping[str, FileRecord]
+    files: Annotated[Mapping[str, FileRecord], AfterValidator(_named_apart)]
 
     @property
     def digest(self) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from harness.analysis import Shape
 from harness.model.disk_class import DiskClass
-from harness.model.values import STRICT
+from harness.model.values import STRICT, Name
 from harness.units import format_size
 
 _LEVEL = re.compile(r"raid[ -]?(\d+)", re.IGNORECASE)
@@ -257,7 +257,7 @@ class DiskRecord:
 
     __pydantic_config__ = STRICT
 
-    name: str
+    name: Name
     """Its name in the lab file."""
     facts: DiskFacts
     """What the host reports about it."""

@@ -17,6 +17,7 @@ from pydantic import (
     ValidationInfo,
 )
 
+from harness.config.names import arm_name, path_name, raw_path
 from harness.units import format_duration, format_size, parse_added, parse_duration, parse_rate, parse_share, parse_size
 
 _SPAN_STEP = 4 * 1024**2  # one LVM extent: a volume and a file can then have the same size
@@ -131,6 +132,11 @@ def _none_or_measurable(seconds: float) -> float:
     return seconds
 
 
+Name = Annotated[str, AfterValidator(path_name)]
+"""In records: the name of a host, disk, scenario, mode, job, cell or group. It may become the name of a file."""
+ArmName = Annotated[str, AfterValidator(arm_name)]
+RawPath = Annotated[str, AfterValidator(raw_path)]
+"""In records: the path of an output, relative to the directory of the run."""
 Seconds = Annotated[float, BeforeValidator(from_text(parse_duration, "10 s"))]
 SomeSeconds = Annotated[Seconds, AfterValidator(_positive)]
 Runtime = Annotated[Seconds, AfterValidator(_measurable)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.config.names import choices, plain_name
+from harness.config.names import choices, plain_name, spelt_otherwise
 from harness.errors import ConfigError, ResultsError
 from harness.files import write_atomically
 from harness.results.records import Run
@@ -42,6 +42,8 @@ def set_baseline(reports: Path, name: str, store: RunStore) -> Baseline:
             hint=f"complete it with: pytest --resume={store.path}; or choose another run",
         )
     path = reports / _DIRECTORY / name / run.lab.host / "results.json"
+    _require_distinct(path.parent.parent, f"baseline {name}")
+    _require_distinct(path.parent, f"host {run.lab.host}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, store.results_path.read_bytes())
@@ -51,6 +53,16 @@ def set_baseline(reports: Path, name: str, store: RunStore) -> Baseline:
             hint=f"check that this user may write to {reports}, and that there is space",
         ) from error
     return Baseline(name, run)
+
+
+def _require_distinct(directory: Path, what: str) -> None:
+    """Raise ConfigError if a file system that ignores case would take another directory for this one."""
+    others = [path.name for path in directory.parent.iterdir()] if directory.parent.is_dir() else []
+    if other := spelt_otherwise(directory.name, others):
+        raise ConfigError(
+            f"{what}: {directory.parent} has {other}, which is the same name in another case",
+            hint=f"use the name {other}, or remove {directory.parent / other}",
+        )
 
 
 def baseline_store(reports: Path, name: str, host: str | None = None) -> RunStore:

@@ -10,6 +10,7 @@ from harness.model.effective import Effective
 from harness.model.job import Job
 from harness.model.mode import ModeDetail
 from harness.model.values import STRICT as _STRICT
+from harness.model.values import Name, RawPath
 from harness.results.io_costs import CostUnit
 
 BlockKey = tuple[int, int]
@@ -208,7 +209,7 @@ class NeighbourRecord:
 
     __pydantic_config__ = _STRICT
 
-    job: str
+    job: Name
     """The neighbour's job, for example `randwrite-4k-qd32`."""
     iops: tuple[float, ...]
     """Its I/Os per second, in the order of the cell's rounds."""
@@ -232,15 +233,15 @@ class CellRecord:
 
     __pydantic_config__ = _STRICT
 
-    id: str
+    id: Name
     """For example `optane-lvm-randread-4k-qd32`."""
-    scenario: str
+    scenario: Name
     """Name of the scenario."""
-    host: str
+    host: Name
     """Name of the host in the lab file."""
-    disk: str
+    disk: Name
     """Name of the disk under test in the lab file."""
-    mode: str
+    mode: Name
     """Name of the attach mode; `host` is the baseline itself."""
     mode_detail: ModeDetail
     """What the mode's name stands for."""
@@ -262,7 +263,7 @@ class CellRecord:
     """The checks of the measurement. One check that is not ok makes the verdict `void`."""
     effective: Effective
     """The configuration as read back from the guest and QEMU."""
-    raw: tuple[str, ...]
+    raw: tuple[RawPath, ...]
     """The outputs of fio for the cell, in order of time, as paths relative to the run's directory."""
     span_bytes: int
     """The number of bytes of the disk that every arm uses; 0 if it is not known."""
@@ -279,7 +280,7 @@ class CellRecord:
     longer_slices: LongerSlices | None = None
     """What the first slices gave, if longer ones replaced them because of carry-over, else null."""
 
-    against: str | None = None
+    against: Name | None = None
     """The id of the cell that it is compared with: the same mode in the reference variant, or without a neighbour or a
     backup; null for the reference, and without any of these."""
     differs: tuple[str, ...] = ()

@@ -10,6 +10,7 @@ from pydantic import AliasChoices, Field
 from harness.model.cell import Place
 from harness.model.counters import Counters
 from harness.model.values import STRICT as _STRICT
+from harness.model.values import ArmName, Name, RawPath
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,7 @@ class PartRecord:
     """The number of the guest, from 1, or of the guest whose volume fio on the host used."""
     neighbour: bool
     """Whether it is a neighbour, which is not part of the measurement's own metrics."""
-    job: str
+    job: Name
     """The job's id; a neighbour has a job of its own."""
     seconds: float
     """The measured time by fio's clock, without the ramp."""
@@ -30,7 +31,7 @@ class PartRecord:
     """Values by metric name, as in the measurement."""
     io_bytes: int
     """Bytes that fio counted."""
-    raw: str
+    raw: RawPath
     """fio's output, as a path relative to the run's directory."""
     histogram: dict[int, int] = field(default_factory=dict)
     """Completions by latency in nanoseconds: fio's own bins."""
@@ -56,15 +57,15 @@ class Measurement:
 
     __pydantic_config__ = _STRICT
 
-    group: str
+    group: Name
     """The group of cells that were measured together and share their host arm."""
     round: int
     """Number of the round."""
-    arm: str
+    arm: ArmName
     """`host`, `twin:MODE` or `guest:MODE`."""
     repeat: Annotated[int, Field(validation_alias=AliasChoices("repeat", "visit"))]
     """1, or 2 for the second measurement of an arm in the block: the same disk under another name, in a calibration."""
-    job: str
+    job: Name
     """The job's id, for example `randread-4k-qd32`."""
     started: float
     """The start of fio, in seconds since 1970-01-01 UTC."""
@@ -76,7 +77,7 @@ class Measurement:
     """Values by metric name, in the metric's unit. A percentile without enough I/Os is absent."""
     io_bytes: int
     """Bytes that fio counted."""
-    raw: str
+    raw: RawPath
     """fio's output, as a path relative to the run's directory."""
     counters: Counters = field(default_factory=Counters)
     """What was counted during the measurement, by source."""
@@ -129,7 +130,7 @@ class RoundEvent:
 
     event: Literal["begun", "abandoned"]
     """`abandoned`: the measurements of this round do not count, and its number is not used again."""
-    group: str
+    group: Name
     """The group, as in its measurements."""
     round: int
     """Number of the round. Each round is begun once."""

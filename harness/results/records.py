@@ -11,6 +11,7 @@ from harness.analysis import Estimate
 from harness.model.disk import DiskRecord
 from harness.model.profile import Conditioning
 from harness.model.values import STRICT as _STRICT
+from harness.model.values import Name
 from harness.results.breakdown_records import BreakdownRecord
 from harness.results.cells import CellRecord
 from harness.results.comparisons import ArrayStateRecord, DecompositionRecord, ScalingRecord
@@ -33,7 +34,7 @@ class DiskWrites:
 
     __pydantic_config__ = _STRICT
 
-    disk: str
+    disk: Name
     """The disk's name in the lab file."""
     limit: int
     """Bytes that the run may write to it."""
@@ -123,9 +124,9 @@ class GroupRecord:
 
     __pydantic_config__ = _STRICT
 
-    id: str
+    id: Name
     """Name of the group, as in the journal."""
-    disk: str
+    disk: Name
     """The disk under test."""
     orders: tuple[tuple[str, ...], ...]
     """For each whole round, the arms in the order of their first slices. The journal has the order in each block."""
@@ -169,7 +170,7 @@ class RunInfo:
 
     __pydantic_config__ = _STRICT
 
-    id: str
+    id: Name
     """Name of the run and of its directory."""
     started: float
     """Seconds since 1970-01-01 UTC."""
@@ -177,13 +178,13 @@ class RunInfo:
     """Seconds since 1970-01-01 UTC; null while the run continues, or if it was interrupted."""
     command: str
     """The command line that started the run."""
-    profile: str
+    profile: Name
     """Name of the profile that sets times and rounds."""
     seed: int
     """Seed of every random choice. The same seed repeats the order of arms."""
     status: RunStatus
     """Whether the run is complete."""
-    scenarios: dict[str, str]
+    scenarios: dict[Name, str]
     """Titles of the scenarios by name."""
     phases: dict[str, float]
     """Seconds spent in each phase."""
@@ -204,7 +205,7 @@ class LabInfo:
 
     __pydantic_config__ = _STRICT
 
-    host: str
+    host: Name
     """Name of the host in the lab file."""
     kind: str
     """What creates the guests there, for example `libvirt`, `proxmox` or `embedded`; `imported` for an imported run."""

@@ -33,7 +33,7 @@ def test_no_control_character_is_printed(code: int) -> None:
 
 
 def test_text_of_all_languages_tabs_and_lines_stay() -> None:
-    text = "\tüber µs – 測定 \N{NO-BREAK SPACE}∞ [1, 2] a::b c: :d ## x\n::1 is loopback, time 12::30\r\n"
+    text = "\tüber µs — 測定 \N{NO-BREAK SPACE}∞ [1, 2] a::b c: :d ## x\n::1 is loopback, time 12::30\r\n"
     assert clean(text) == text.replace("\r\n", "\n")
     assert clean(clean(HOSTILE)) == clean(HOSTILE)
 
@@ -110,8 +110,8 @@ def test_every_command_prints_clean_text(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def prints(_options: object) -> int:
-        print(f"::error::{HOSTILE}")
-        print(f" ::error::{HOSTILE}", file=sys.stderr)
+        sys.stdout.write(f"::error::{HOSTILE}\n")
+        sys.stderr.write(f" ::error::{HOSTILE}\n")
         raise HostError(f"host x: boom\n::error::{HOSTILE}", hint=HOSTILE)
 
     monkeypatch.setattr(runs, "_baseline_list", prints)
