@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
 from docs.website.reference import command_page, schema_page
@@ -18,6 +18,7 @@ OUTSIDE = {
     "CHANGELOG.md": "changelog.md",
     "pve_double/README.md": "pve-double.md",
     "docs/gallery/README.md": "gallery.md",
+    "docs/adr/README.md": "decisions.md",
 }
 """Files elsewhere than in docs/ itself that are pages, and their names in the site."""
 
@@ -29,7 +30,7 @@ _IMAGE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")
 _FURTHER = {
     "Tutorial": ("start", "gallery"),
     "Reference": ("commands", "results-keys"),
-    "For maintainers": ("contributing", "security", "changelog", "pve-double"),
+    "For maintainers": ("contributing", "decisions", "security", "changelog", "pve-double"),
 }
 """Pages of the navigation that the index cannot link to, because they exist only in the site."""
 
@@ -48,6 +49,9 @@ def write_source(root: Path, target: Path) -> None:
         (target / name).write_text(text + navigation(text) if path.name == INDEX else text, encoding="utf-8")
     for name, page in OUTSIDE.items():
         (target / page).write_text(in_site((root / name).read_text(encoding="utf-8"), name, root), encoding="utf-8")
+    decisions = target / OUTSIDE["docs/adr/README.md"]
+    pages = sorted(f"adr/{path.stem}" for path in (docs / "adr").glob("0*.md"))
+    decisions.write_text(decisions.read_text(encoding="utf-8") + _toctree(pages), encoding="utf-8")
     (target / "commands.md").write_text(command_page(make_parser()), encoding="utf-8")
     schema = (docs / "results.schema.json").read_text(encoding="utf-8")
     (target / "results-keys.md").write_text(schema_page(schema), encoding="utf-8")
@@ -97,4 +101,8 @@ def _toctrees(index: str) -> Iterator[str]:
         linked = re.findall(r"^\| \[[^\]]*\]\(([a-z-]+)\.md\)", part, re.M)
         pages = [each for each in dict.fromkeys((*linked, *_FURTHER.get(title, ()))) if each not in listed]
         listed.update(pages)
-        yield "\n".join(["", "```{toctree}", ":hidden:", f":caption: {title}", "", *pages, "```", ""])
+        yield _toctree(pages, f":caption: {title}")
+
+
+def _toctree(pages: Iterable[str], *options: str) -> str:
+    return "\n".join(["", "```{toctree}", ":hidden:", *options, "", *pages, "```", ""])

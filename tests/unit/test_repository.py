@@ -1,0 +1,52 @@
+"""What the repository has beside the code: the workflows of its own CI, issue forms, and the list of decisions."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from configparser import ConfigParser
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+ROOT = Path(__file__).resolve().parents[2]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+FORMS = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
+
+
+def environments() -> set[str]:
+    """The environments of tox.ini."""
+    parser = ConfigParser(interpolation=None)
+    parser.read(ROOT / "tox.ini")
+    return {section.removeprefix("testenv:") for section in parser.sections() if section.startswith("testenv:")}
+
+
+@pytest.mark.parametrize(
+    ("schema", "files"),
+    [("vendor.github-workflows", WORKFLOWS), ("vendor.github-issue-forms", FORMS)],
+    ids=["workflows", "forms"],
+)
+def test_files_for_github_follow_its_schema(schema: str, files: list[Path]) -> None:
+    assert files
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema, *map(str, files)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_a_workflow_runs_environments_of_tox(path: Path) -> None:
+    workflow = YAML(typ="safe").load(path)
+    text = path.read_text()
+    named = set(re.findall(r"quickstart test -e ([a-z0-9]+)", text))
+    for job in workflow["jobs"].values():
+        named |= set(job.get("strategy", {}).get("matrix", {}).get("environment", ()))
+    assert named
+    assert named <= environments()
+
+
+def test_the_list_of_decisions_has_each_of_them() -> None:
+    directory = ROOT / "docs" / "adr"
+    linked = re.findall(r"\]\((\d{4}-[a-z-]+\.md)\)", (directory / "README.md").read_text())
+    assert linked == sorted(path.name for path in directory.glob("[0-9]*.md"))
