@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from harness.errors import SafetyError
 from harness.lab.guard.evidence import Evidence, inspect
 from harness.lab.guard.refusals import NOT_RELEASED, refusals, uses
 from harness.lab.guard.writable import Writable, issue, renew
-from harness.lab.inventory import AnyDisk, DiskById, DiskSpec
+from harness.lab.inventory import AnyDisk, DiskByFile, DiskById, DiskSpec
 from harness.lab.pin import BlockPin, read_pins, run_pinned
 from harness.lab.storage import DiskByStorage
 from harness.lab.transport.base import Runner
@@ -17,13 +18,23 @@ from harness.lab.transport.base import Runner
 def require_writable(runner: Runner, spec: DiskSpec, device: str) -> Writable:
     """The permission to write to the disk at `device`. Raises SafetyError with all reasons against it, HostError."""
     evidence = inspect(runner, device)
-    reasons = refusals(spec, evidence)
+    reasons = refusals(_as_of_kernel(runner, spec, evidence), evidence)
     if reasons or evidence is None:
         raise SafetyError(
             f"{runner.name}: disk {spec.name}, {spec.identity}, will not be written to: " + "; ".join(reasons),
             hint=_remedy(spec, evidence, reasons),
         )
     return issue(runner, evidence.pin, [serial_of(spec)])
+
+
+def _as_of_kernel(runner: Runner, spec: DiskSpec, evidence: Evidence | None) -> DiskSpec:
+    """The disk, with its file by the path that the kernel reports if the lab file has another path of the same file."""
+    if not isinstance(spec, DiskByFile) or evidence is None or evidence.backing_file in ("", str(spec.file)):
+        return spec
+    same = ["sh", "-c", '[ "$1" -ef "$2" ]', "sh", str(spec.file), evidence.backing_file]
+    if runner.run(same, deadline=20, check=False).status != 0:
+        return spec
+    return replace(spec, file=Path(evidence.backing_file))
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,9 +178,19 @@ for my $node (@nodes) {
 my @parts = grep { -e "$block/$kernel_name/$_" && -e "$block/$_/partition" } @nodes;
 my %majors = map { word("$block/$_/dev") => $_ } @nodes;
 my %numbers = map { number($_) => $majors{$_} } keys %majors;
+# A disk also has a character device, by which QEMU can use it.
+my %characters = map { number(word($_)) => $kernel_name } glob("$block/$kernel_name/device/scsi_generic/*/dev"),
+    $kernel_name =~ /^nvme(.+)/ ? glob("/sys/class/nvme-generic/ng$1/dev") : ();
+my %files; # those behind loop devices, by device and inode
+for my $node (@nodes) {
+    my @status = stat word("$block/$node/loop/backing_file");
+    $files{"@status[0, 1]"} = $node if @status;
+}
 sub node_of { # PATH: the node that it leads to now
     my @status = stat $_[0];
-    return @status && ($status[2] & 0170000) == 0060000 ? $numbers{$status[6]} : undef;
+    return undef unless @status;
+    my $kind = $status[2] & 0170000;
+    return $kind == 0060000 ? $numbers{$status[6]} : $kind == 0020000 ? $characters{$status[6]} : undef;
 }
 
 probe('swaps', sub {
@@ -219,6 +229,69 @@ my @paths = ($link, map {
     my $called = word("$block/$node/dm/name");
     ("/dev/$node", (map { "/dev/$_" } $udev =~ /^S:(.+)$/mg), $called ne '' ? "/dev/mapper/$called" : ());
 } @nodes);
+my %called = map { $_ => 1 } @paths, map { "/dev/block/$_" } keys %majors; # udev makes these links, if it runs
+# A text may have a path after any of these characters, and the path may end before any of them, or go on.
+my $weak = '\s=:,;()\[\]{}"\'';
+sub paths_in { # TEXT: everything in it that may be a path
+    my %found;
+    for my $line (split /[\n\0]/, $_[0]) {
+        while ($line =~ m{(?:^|[$weak])(?=(/.{1,4096}))}go) {
+            my $rest = $1;
+            $found{$rest =~ s/\s+$//r} = 1;
+            while ($rest =~ /[$weak]/go) { $found{substr $rest, 0, pos($rest) - 1} = 1 }
+        }
+    }
+    $found{s/,,/,/gr} = 1 for grep { /,,/ } keys %found; # QEMU's option strings
+    return sort { length $b <=> length $a } keys %found;
+}
+sub values_in { # XML: its attributes and texts
+    my ($text) = @_;
+    my %entity = (amp => '&', lt => '<', gt => '>', quot => '"', apos => "'");
+    return map {
+        s/&(?:#x([0-9a-f]+)|#([0-9]+)|(\w+));/defined $1 ? chr hex $1 : defined $2 ? chr $2 : $entity{$3} \/\/ ''/gier
+    } grep { defined } $text =~ /=\s*"([^"]*)"|=\s*'([^']*)'|>\s*([^<]*[^<\s])\s*</g;
+}
+# A path names the disk if it is one of its names, or leads to its number or to the file behind its loop device, or to
+# an image that is based on one of these.
+sub name_of { # PATH, images that led to it: how it names the disk, undef if it does not
+    my ($path, @before) = @_;
+    my $plain = $path =~ s{/(?:\.?/)+}{/}gr;
+    1 while $plain =~ s{/(?!\.\./)[^/]+/\.\.(?=/|$)}{};
+    return $path if $called{$path} || $called{$plain} || defined node_of($path);
+    my @status = stat $path;
+    return undef if !@status || ($status[2] & 0170000) != 0100000;
+    return $path if $files{"@status[0, 1]"};
+    my ($directory) = $path =~ m{^(.*)/};
+    return undef if @before > 200 || grep { $_ eq "@status[0, 1]" } @before;
+    for my $base (bases_of($path)) {
+        my $named = name_of($base =~ m{^/} ? $base : "$directory/$base", @before, "@status[0, 1]");
+        return "$path, which is based on $named" if defined $named;
+    }
+    return undef;
+}
+sub bases_of { # IMAGE: the files and devices that it names: of qcow2, and of the description of a vmdk
+    my ($image) = @_;
+    open my $input, '<:raw', $image or return ();
+    read $input, my $head, 65536 or return ();
+    return ($head =~ /"([^"\n]+)"/g) if $head =~ /^# Disk DescriptorFile/;
+    return () unless $head =~ /^QFI\xfb/ && length $head >= 72;
+    my ($version, $at, $size) = unpack 'x4 N Q> N', $head;
+    my @names = $at && $at + $size <= length $head ? substr $head, $at, $size : ();
+    for (my $next = $version < 3 ? 72 : unpack 'x100 N', $head; $next + 8 <= length $head;) {
+        my ($type, $length) = unpack "x$next N N", $head;
+        last if $type == 0;
+        push @names, substr $head, $next + 8, $length if $type == 0x44415441; # the file with the data
+        $next += 8 + ($length + 7 & ~7);
+    }
+    return map { /^(?:json:|\w+:\/\/)/ ? paths_in($_) : s/^(?:file|raw|host_device)://r } @names;
+}
+sub first_name { # PATH...: how the first of them that names the disk does that
+    for my $path (@_) {
+        my $named = name_of($path);
+        return $named if defined $named;
+    }
+    return undef;
+}
 my $nvme = "$block/$kernel_name/device";
 my @pci = $kernel_name !~ /^nvme/ ? () : grep { /^[0-9a-f]+:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$/ }
     map { word("$_/address") } $nvme, map { "$nvme/$_" } grep { /^nvme\d+$/ } names($nvme);
@@ -236,21 +309,71 @@ sub given { # ADDRESS, in the form of XML or of Proxmox VE: the controller of th
     return () if grep { !defined $part{$_} } qw(bus slot function);
     return controller($part{domain} // 0, @part{qw(bus slot function)});
 }
+# libvirt names a SCSI device that a guest gets by its place.
+my @scsi = (readlink("$block/$kernel_name/device") // '') =~ m{(\d+):(\d+):(\d+):(\d+)$};
+sub scsi_device { # SOURCE: whether it is the disk
+    my ($source) = @_;
+    my ($host) = $source =~ /<adapter\b[^>]*\bname=["']scsi_host(\d+)/ or return 0;
+    my %part = $source =~ /\b(bus|target|unit)=["'](\d+)/g;
+    return @scsi && "$host:" . join(':', map { $_ // 0 } @part{qw(bus target unit)}) eq join ':', @scsi;
+}
 probe('domains', sub {
     my %homes = map { ((split /:/)[5] // '') => 1 } split /\n/, text_of('/etc/passwd') // '';
     my @directories = ('/etc/libvirt', '/run/libvirt', glob('/run/user/*/libvirt'), '/var/lib/libvirt/qemu',
         map { "$_/.config/libvirt" } sort grep { $_ ne '' } keys %homes);
-    my @found;
+    my (@found, %texts, %pools);
     for my $file (files(qr/\.xml$/, @directories)) {
         next if $file =~ m{/(capabilities|nwfilter|networks)/};
         my $text = text_of($file) // next;
+        $texts{$file} = $text;
+        my ($target) = $text =~ m{<pool\b.*<target>.*?<path>\s*([^<]*?)\s*</path>}s or next;
+        $pools{$1} = $target if $text =~ m{<name>\s*([^<]*?)\s*</name>};
+    }
+    for my $file (files(qr/\.save$/, '/var/lib/libvirt/qemu/save')) {
+        # The definition of the saved guest comes before its memory.
+        open my $input, '<:raw', $file or do { next if gone(); die "$file cannot be opened: $!\n" };
+        read $input, my $head, 1 << 20;
+        $texts{$file} = $1 if $head =~ m{(<domain\b.*?</domain>)}s;
+    }
+    for my $file (sort keys %texts) {
+        my $text = $texts{$file};
         my ($named) = map { $text =~ /('\Q$_\E'|"\Q$_\E"|>\Q$_\E<)/ } @paths;
+        my @volumes = map { /\bpool=["']([^"']*)/ && defined $pools{$1} ? [$pools{$1}, /\bvolume=["']([^"']*)/] : () }
+            $text =~ /<source\b([^>]*)>/g;
+        $named //= first_name(map({ paths_in($_) } values_in($text)), map { join '/', @$_ } @volumes);
         # What the host gives is in a source; an address outside of one is the guest's.
         for my $source ($text =~ m{<source(?:\s[^>]*[^/>])?>(.*?)</source>}sg) {
             my ($pci) = map { given($_) } $source =~ /<address\b([^>]*)>/g;
             $named //= "PCI device $pci" if defined $pci;
+            $named //= 'SCSI device ' . join ':', @scsi if scsi_device($source);
         }
         push @found, "$file names $named" if defined $named;
+    }
+    # Other programs that will use the disk when they start, or when the host starts.
+    my $lists = '/etc/fstab /etc/crypttab /etc/auto.* /etc/mdadm.conf /etc/mdadm/*.conf /etc/mdadm/mdadm.conf.d/* ' .
+        '/etc/systemd/system/*.mount /etc/systemd/system/*.swap /etc/systemd/system/*.service /etc/systemd/nspawn/* ' .
+        '/etc/drbd.conf /etc/drbd.d/* /etc/tgt/targets.conf /etc/tgt/conf.d/* /etc/target/saveconfig.json ' .
+        '/etc/rtslib-fb-target/saveconfig.json /etc/nvmet/config.json /etc/nbd-server/config /etc/xen/*.cfg ' .
+        '/etc/xen/auto/* /var/lib/lxc/*/config /var/lib/lxd/*/*/backup.yaml /var/lib/incus/*/*/backup.yaml ' .
+        '/var/snap/lxd/common/lxd/*/*/backup.yaml';
+    my $starts = qr/qemu|kvm|hypervisor|firecracker|crosvm|nbd|mount|swapon|cryptsetup|losetup|dmsetup|mdadm/;
+    for my $file (glob($lists), map { glob(s/([^\w\/.-])/\\$1/gr . '/VirtualBox\ VMs/*/*.vmdk') } sort keys %homes) {
+        next unless -f $file;
+        my $at = 0;
+        for my $line (split /\n/, text_of($file) // '') {
+            $at++;
+            next if $line =~ /^\s*[#;]/ && $file !~ /\.vmdk$/;
+            next if $file =~ /\.service$/ && $line !~ $starts;
+            push @found, "$file: $at:$line" if defined first_name(paths_in($line));
+        }
+    }
+    # A machine that has not opened the disk yet, or no longer.
+    for my $directory (glob '/proc/[0-9]*') {
+        my $command = eval { word("$directory/comm") } // '';
+        next unless $command =~ /^(qemu|kvm|cloud-hyp|firecracker|crosvm|nbd)/;
+        my ($words, $named) = eval { text_of("$directory/cmdline") } // '';
+        $named = first_name(paths_in($words));
+        push @found, $directory =~ s{.*/}{process }r . " ($command) names $named" if defined $named;
     }
     return @found;
 });
@@ -258,12 +381,18 @@ probe('proxmox', sub {
     return () unless grep { -e } '/etc/pve', '/var/lib/pve-cluster/config.db';
     -d '/etc/pve/nodes' or die "there is no /etc/pve/nodes: does pve-cluster run?\n";
     my @files = grep { m{/(qemu-server|lxc)/} } files(qr/\.conf$/, '/etc/pve/nodes');
-    my @found;
+    my (@found, %storages);
+    for my $section (split /\n(?=\S)/, text_of('/etc/pve/storage.cfg') // '') {
+        $storages{$1} = $2 if $section =~ /^\w+: *(\S+).*\n\s+path +(\S+)/s;
+    }
     for my $file (@files, '/etc/pve/storage.cfg', '/etc/pve/mapping/pci.cfg') {
         my $at = 0;
         for my $line (split /\n/, text_of($file) // '') {
             $at++;
             my $named = grep { $line =~ /[ ,:=]\Q$_\E([,; ]|$)/ } @paths;
+            my ($storage, $volume) = $line =~ /^\w+: *([\w.-]+):([^,\s]+)/;
+            my @images = defined $storage && defined $storages{$storage} ? "$storages{$storage}/images/$volume" : ();
+            $named ||= defined first_name(paths_in($line), @images);
             my ($addresses) = $line =~ /^hostpci\d+: *(?:host=)?([^,]+)/;
             ($addresses) = $line =~ /\bpath=([^,]+)/ if $file =~ /pci\.cfg$/;
             $named ||= grep { given($_) } split /;/, $addresses // '';
