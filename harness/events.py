@@ -43,7 +43,8 @@ class Note:
 @dataclass(frozen=True, slots=True)
 class BlockStarted:
     """A block of a round begins. `what` names it. `left_s` estimates the time until every group has its fewest
-    rounds, in seconds. It is 0 if only further rounds may follow."""
+    rounds and everything is taken down, in seconds. `rounds` are those that are known: more than the fewest, if some of
+    them are measured again."""
 
     group: str
     round: int

@@ -93,10 +93,11 @@ class Progress:
                 self._write_permanent(text)
             case BlockStarted(group, number, rounds, block, left):
                 # The estimate is good to tens of seconds; more digits would only flicker.
-                about = f"about {format_duration(max(round(left, -1), 10))} left"
-                # Open cells, and jobs that are measured again, have rounds beyond the fewest.
+                about = f"{format_duration(max(round(left, -1), 10))} left"
+                # Open cells have rounds beyond the fewest.
                 of = f" of {rounds}" if number <= rounds else ""
-                still = about if of or left > 0 else "the number of further rounds is not known"
+                at_least = f"at least {about}" if left > 0 else "the number of further rounds is not known"
+                still = f"about {about}" if of else at_least
                 self._write_temporary(f"{group}, round {number}{of}, {block}; {still}")
 
     @property

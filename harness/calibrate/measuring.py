@@ -162,10 +162,10 @@ class _Pace:
         self.left -= _seconds(trial)
         self.done += _seconds(trial)
 
-    @property
-    def seconds_left(self) -> float:
+    def seconds_after(self, trial: Trial) -> float:
+        """The time of the trials after this one, which is not measured yet."""
         slowness = (time.monotonic() - self.started) / self.done if self.done else 1.0
-        return self.left * slowness
+        return (self.left - _seconds(trial)) * slowness
 
 
 @dataclass(slots=True)
@@ -181,7 +181,11 @@ class _TrialRound:
     def begin(self, _at: Prepared) -> Round:
         self.found = []
         tables = self.trial.tables(self.seed, self.number)
-        return Round(self.number, 1, tables, self.trial.pause, self.found.extend, lambda: self.pace.seconds_left)
+
+        def seconds_left() -> float:
+            return self.pace.seconds_after(self.trial)
+
+        return Round(self.number, 1, tables, self.trial.pause, self.found.extend, seconds_left)
 
     @property
     def gap(self) -> float:

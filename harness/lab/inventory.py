@@ -37,6 +37,8 @@ class DiskById:
     """The class that its owner states."""
     array: StatedArray | None = None
     """What the lab file says about the array that it is; None if it says nothing of one."""
+    iops: int | None = None
+    """The I/Os per second that it does at most, of a simulated disk; None if that is not known."""
 
     @property
     def identity(self) -> str:

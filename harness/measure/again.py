@@ -12,16 +12,27 @@ from harness.results.carried import longer_slices
 from harness.results.records import CarryOverRecord
 from harness.scenario.plan import Group, Plan
 
+_ENOUGH = 2
+"""Blocks with which a cell has an interval."""
+
 
 @dataclass(frozen=True, slots=True)
 class Again:
     """Jobs that are measured again, with the seconds at the beginning of each slice that do not count.
 
-    `longer`: in longer slices because of carry-over, else because slices overlapped.
+    `longer`: in longer slices because of carry-over, else because slices overlapped. Then only the `cells` with these
+    ids are measured, which have too few blocks, for so many `rounds`.
     """
 
     discarded: Mapping[Job, float]
     longer: bool
+    cells: frozenset[str] | None = None
+    rounds: int | None = None
+
+    def arms(self, group: Group, job: Job) -> frozenset[str]:
+        """The ids of the arms that run the job again."""
+        cells = (cell for cell in group.cells if cell.job == job and (self.cells is None or cell.id in self.cells))
+        return frozenset(arm.id for cell in cells for arm in cell.arms)
 
     @property
     def cause(self) -> str:
@@ -33,8 +44,10 @@ class Again:
         jobs = ", ".join(
             f"{job.id} ({seconds:g} s)" if self.longer else job.id for job, seconds in self.discarded.items()
         )
-        how = "measured again without the beginning of each slice" if self.longer else "measured again"
-        return f"{self.cause}: {how}: {jobs}"
+        if self.longer:
+            return f"{self.cause}: measured again without the beginning of each slice: {jobs}"
+        number = len(self.cells or ())
+        return f"{self.cause}: {number} {'cell' if number == 1 else 'cells'} measured again: {jobs}"
 
 
 def jobs_again(
@@ -54,21 +67,27 @@ def jobs_again(
     if discarded := longer_slices(carry_over, measured, jobs):
         return Again(discarded, longer=True)
     longest = {job: max((each.discarded_s for each in measured if each.job == job.id), default=0.0) for job in jobs}
-    again = {job: longest[job] for job in jobs if _overlapped(plan, group, job, records, measured)}
-    return Again(again, longer=False) if again else None
+    few = {job: cells for job in jobs if (cells := _overlapped(plan, group, job, records, measured))}
+    if not few:
+        return None
+    lacking = max(lack for cells in few.values() for lack in cells.values())
+    ids = frozenset(cell for cells in few.values() for cell in cells)
+    return Again({job: longest[job] for job in few}, longer=False, cells=ids, rounds=-(-lacking // group.blocks))
 
 
 def _overlapped(
     plan: Plan, group: Group, job: Job, records: Mapping[str, CellRecord], measured: Sequence[Measurement]
-) -> bool:
-    """Whether a cell of the job has fewer than two blocks that count, although more were measured: slices overlapped.
+) -> dict[str, int]:
+    """The cells of the job that have fewer than two blocks that count, although more were measured: slices overlapped.
 
-    A cell that is void for another reason does not count: it would be void again. Once a job was measured for twice the
-    plan's fewest rounds, it is not measured again.
+    By the cell's id, how many blocks it lacks. A cell that is void for another reason does not count: it would be void
+    again. Once a job was measured for twice the plan's fewest rounds, it is not measured again.
     """
     own = {(each.round, each.block) for each in measured if each.job == job.id}
     void = {(each.round, each.block) for each in measured if each.job == job.id and each.overlap is not None}
     cells = [records[cell.id] for cell in group.cells if cell.job == job]
     usable = [record for record in cells if record.skipped is None and record.verdict is not Verdict.VOID]
-    few = any(len(record.rounds) < min(2, len(own)) for record in usable)
-    return bool(void) and few and len(own) < 2 * plan.rounds * group.blocks
+    enough = min(_ENOUGH, len(own))
+    if not void or len(own) >= 2 * plan.rounds * group.blocks:
+        return {}
+    return {record.id: enough - len(record.rounds) for record in usable if len(record.rounds) < enough}

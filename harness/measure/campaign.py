@@ -9,6 +9,7 @@ from dataclasses import replace
 from harness.errors import MeasurementError, NotTried, Unsupported
 from harness.events import GroupMeasured, Note
 from harness.measure.measurer import LabFound, Measurer, Prepared
+from harness.measure.pace_history import add_pace
 from harness.measure.phases import Phases
 from harness.measure.prepare import NothingToCompare, require_guest
 from harness.measure.provenance import fio_texts
@@ -17,6 +18,7 @@ from harness.measure.resume import Earlier, evaluation, requested
 from harness.measure.rounds import Rounds
 from harness.measure.series import GroupSeries
 from harness.measure.spec import CampaignSpec
+from harness.measure.timing import Timing
 from harness.measure.write_limit import WriteLimit, WritesSpent
 from harness.model.cell import Cell
 from harness.model.wear import OPTION
@@ -47,9 +49,18 @@ class Campaign:
         self._measured: set[str] = set()
         self._recorder = Recorder(spec, store, phases, self._earlier.journal)
         self._limit = WriteLimit(spec, measurer, self._recorder, self._events, self._measured, self._earlier)
-        self._rounds = Rounds(measurer, self._events, self._examined, self._limit)
+        self._phases = phases
+        self._timing = Timing(spec.plans)
+        self._rounds = Rounds(measurer, self._events, self._examined, self._limit, self._timing)
         self._series = GroupSeries(
-            spec, self._recorder, self._rounds, measurer, phases=phases, earlier=self._earlier, limit=self._limit
+            spec,
+            self._recorder,
+            self._rounds,
+            measurer,
+            phases=phases,
+            earlier=self._earlier,
+            limit=self._limit,
+            timing=self._timing,
         )
         self._recorder.describe({"asked": requested(spec), "evaluation": evaluation(spec), **fio_texts(spec)})
         self._recorder.describe(spec.planned.as_provenance())
@@ -110,6 +121,9 @@ class Campaign:
         finally:
             self._limit.record()
             run = self._complete(self._finished) if self._finished else self._write(ended)
+        if run.run.status == "complete" and self._earlier.run is None and not self._refused:
+            seconds = self._phases.seconds
+            add_pace(self.spec.host, self._timing.pace(seconds, self._series.again_seconds))
         return run
 
     def _complete(self, finished: Run) -> Run:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from harness.analysis import Reason, Sequential
@@ -43,12 +43,28 @@ class GroupProgress:
     stopped: str | None = None
     last_look: bool = False
     no_room: bool = False
+    needed: int | None = None
+    """The number of rounds, if only blocks that were lost are measured again; None for the plan's."""
     _settled: set[str] = field(default_factory=set)
     _ended: set[str] = field(default_factory=set)
 
-    def followed_by(self, discarded: Mapping[Job, float], bytes_left: float) -> GroupProgress:
-        """The next series: only these jobs, with this time at the beginning of each slice discarded."""
-        others = {cell.id for cell in self.group.cells if cell.job not in discarded}
+    def followed_by(
+        self,
+        discarded: Mapping[Job, float],
+        bytes_left: float,
+        *,
+        cells: Collection[str] | None = None,
+        rounds: int | None = None,
+    ) -> GroupProgress:
+        """The next series: only these jobs, with this time at the beginning of each slice discarded.
+
+        With `cells`, only these cells of them, for so many `rounds`.
+        """
+        others = {
+            cell.id
+            for cell in self.group.cells
+            if cell.job not in discarded or (cells is not None and cell.id not in cells)
+        }
         looked = {cell.id for cell in self.open_cells} if self.last_look else set()
         return GroupProgress(
             self.group,
@@ -59,6 +75,7 @@ class GroupProgress:
             bytes_left if any(cell.writes for cell in self.group.cells if cell.job in discarded) else math.inf,
             self.left_out,
             self.pauses,
+            needed=rounds,
             _settled=others,
             _ended=others & (self._ended | looked),
         )
@@ -101,6 +118,21 @@ class GroupProgress:
         ended = set(cells)
         self._ended = self._ended | ended
         self.settle(ended)
+
+    @property
+    def fewest(self) -> int:
+        """The number of rounds before which the series does not end."""
+        return self.plan.rounds if self.needed is None else self.needed
+
+    @property
+    def most(self) -> int:
+        """The largest number of rounds of the series."""
+        return self.plan.most_rounds_of(self.group) if self.needed is None else self.needed
+
+    @property
+    def further(self) -> int | None:
+        """How many rounds surely follow the next one; None if that is not known."""
+        return max(self.fewest - self.rounds - 1, 0) if self.rounds < self.fewest else None
 
     @property
     def sequential(self) -> Sequential:

@@ -37,9 +37,9 @@ class Looks:
         progress.last_look = spent is not None
         records = self.assemble(progress, at, final=progress.last_look)
         progress.settle(settled_cells(group.cells, records, ()))
-        if progress.rounds < plan.rounds:
+        if progress.rounds < progress.fewest:
             return spent if spent in (Reason.BYTES, Reason.WRITES) else None
-        most = plan.most_rounds_of(group)
+        most = progress.most
         if progress.rounds >= most:
             spent = spent or Reason.TIME
         looking = Looking(

@@ -6,13 +6,18 @@ from collections.abc import Hashable, Sequence
 from itertools import pairwise
 from statistics import median
 
+from harness.model.cell import Arm
 from harness.model.job import Job
 from harness.results import Measurement
-from harness.scenario.timetable import BACKUP_TAIL
+from harness.scenario.timetable import BACKUP_TAIL, drain_seconds
 
 _SLOWEST_IOPS = 2500.0
 """I/Os per second that a solid-state disk, or its guest, completes at least."""
 _SLOWEST_IOPS_ROTATIONAL = 80.0
+_LONG_PAUSE = 0.5
+"""Seconds. If a job needs longer pauses than this, each arm has its own: the others need not wait for the slowest."""
+_OF_ARM = 1.5
+"""How much longer the last I/Os of an arm may take than in its few slices so far."""
 UNKNOWN_JITTER = 0.1
 """Seconds by which starts of slices may differ from their planned times, before any was measured."""
 FEW_JITTER = 0.05
@@ -37,13 +42,16 @@ class Pauses:
 
     When a slice ends, fio waits for the I/Os in flight. Before the first timetable, this time is estimated from the
     queue depth and the kind of disk. After that, the slices of the job show it, separately on the host and in guests,
-    where it is longer. The starts of slices differ from their planned times, and the last round shows by how much. Both
+    where it is longer, and separately for each arm if it is long. The starts of slices differ from their planned times,
+    and the last round shows by how much. Both
     allow for all but one slice in 50.
     """
 
     def __init__(self) -> None:
         self._seconds: dict[tuple[str, bool], list[float]] = {}
         """How long the slices took, by the job's id and whether they ran in a guest."""
+        self._of_arm: dict[tuple[str, str], list[float]] = {}
+        """The same by the job's id and the arm's."""
         self._cancelled: list[float] = []
         """How long after its slice each backup, and the last I/O beside it, ended."""
         self._round = 0
@@ -60,16 +68,25 @@ class Pauses:
                 continue
             longest = max([each.seconds, *(part.seconds for part in each.parts)])
             self._seconds.setdefault((each.job, each.in_guest), []).append(longest)
+            self._of_arm.setdefault((each.job, each.arm), []).append(longest)
         if timetable[0].round != self._round:
             self._round, self._closer = timetable[0].round, []
         self._closer += [-each for each in _deviations(timetable)]
         self.jitter = _jitter(self._closer)
 
-    def after(self, job: Job, *, in_guest: bool, rotational: bool) -> float:
-        """Seconds between a slice of `job` and the next slice. `rotational` means that the disk is a hard disk."""
+    def after(self, job: Job, *, in_guest: bool, rotational: bool, arm: Arm | None = None) -> float:
+        """Seconds between a slice of `job` and the next slice. `rotational` means that the disk is a hard disk.
+
+        With `arm`, after a slice of this arm.
+        """
         if seconds := self._seconds.get((job.id, in_guest)):
-            return self.jitter + max(_most(seconds) - job.seconds, 0.0)
-        return self.jitter + job.depth / (_SLOWEST_IOPS_ROTATIONAL if rotational else _SLOWEST_IOPS)
+            longest = max(_most(seconds) - job.seconds, 0.0)
+            own = self._of_arm.get((job.id, arm.id)) if arm is not None else None
+            if own and longest > _LONG_PAUSE:
+                longest = min(longest, _OF_ARM * max(_most(own) - job.seconds, 0.0))
+            return self.jitter + longest
+        slowest = _SLOWEST_IOPS_ROTATIONAL if rotational else _SLOWEST_IOPS
+        return self.jitter + drain_seconds(job, arm, slowest)
 
     @property
     def after_backup(self) -> float:

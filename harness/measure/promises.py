@@ -62,7 +62,7 @@ def within_promises(
     """
     kept, left_out = {}, {}
     for job, discarded in again.discarded.items():
-        cost = _cost(plan, group, replace(job, ramp=job.ramp + discarded), measured)
+        cost = _cost(again, plan, group, job, measured)
         if job.id not in begun and (why := _too_much(again, plan, job, cost, left)):
             left_out[job] = why
         else:
@@ -71,12 +71,15 @@ def within_promises(
     return replace(again, discarded=kept), left_out
 
 
-def _cost(plan: Plan, group: Group, job: Job, measured: Iterable[Measurement]) -> Cost:
-    """The cost of the fewest rounds of the job, on the arms that it was measured on."""
+def _cost(again: Again, plan: Plan, group: Group, job: Job, measured: Iterable[Measurement]) -> Cost:
+    """The cost of the rounds in which the job is measured again, on those of the arms that it was measured on."""
     by_arm: dict[str, list[Measurement]] = {}
+    arms = again.arms(group, job)
     for each in split_by_length(each for each in measured if each.job == job.id)[0]:
-        by_arm.setdefault(each.arm, []).append(each)
-    seconds = plan.rounds * group.blocks * job.wall
+        if each.arm in arms:
+            by_arm.setdefault(each.arm, []).append(each)
+    rounds = plan.rounds if again.rounds is None else again.rounds
+    seconds = rounds * group.blocks * (job.wall + again.discarded[job])
     ran = ((written(own, plan.span), fio_seconds(group, own)) for own in by_arm.values())
     rate = sum(moved / took for moved, took in ran if took > 0)
     writes = any(cell.writes for cell in group.cells if cell.job.id == job.id)

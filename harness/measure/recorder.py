@@ -58,7 +58,6 @@ class Recorder:
 
     def __init__(self, spec: CampaignSpec, store: RunStore, phases: Phases, earlier: Journal) -> None:
         self._spec = spec
-        self._planned = spec.planned
         self._store = store
         self._phases = phases
         self._earlier = earlier
@@ -94,12 +93,6 @@ class Recorder:
     def fio_seconds(self) -> float:
         """Seconds in which fio ran, including ramps and an earlier part of the run."""
         return self._fio_seconds
-
-    def seconds_left(self) -> float:
-        """An estimate of the time until everything has its fewest rounds."""
-        spent = {group: sum(each.wall for each in several) for group, several in self._measurements.items()}
-        ended = [group.id for group in self._groups.values() if group.stopped is not None]
-        return self._planned.seconds_left(spent, ended)
 
     @property
     def family(self) -> int:

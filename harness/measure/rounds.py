@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from harness.events import BlockStarted, Events
 from harness.measure.measurer import LabFound, Measurer, Piece, Prepared
 from harness.measure.pauses import Pauses
 from harness.measure.recorder import Recorder
+from harness.measure.timing import Timing
 from harness.model.cell import Arm
 from harness.model.job import Job
 from harness.results import Measurement
@@ -27,8 +29,8 @@ class Round:
     `pause` is the time after a slice, `backup_tail` in addition that after one with a backup. `quiet` is how much of a
     pause is left when the last I/Os have usually completed; None if that is not known. All three are asked before each
     timetable, and may learn from the one before. `record` is called with the measurements of each of them.
-    `recorded` is entered before the first one, and gets the error if one fails. `seconds_left` estimates the time until
-    everything is measured.
+    `recorded` is entered before the first one, and gets the error if one fails. `seconds_left` estimates the time of
+    everything after this round and the rounds that surely follow it: `further`, None if their number is not known.
     """
 
     number: int
@@ -37,6 +39,7 @@ class Round:
     pause: Pause
     record: Callable[[Sequence[Measurement]], None]
     seconds_left: Callable[[], float]
+    further: int | None = None
     recorded: AbstractContextManager[None] = field(default_factory=nullcontext)
     backup_tail: Callable[[], float] = lambda: BACKUP_TAIL
     quiet: Callable[[], float | None] = lambda: None
@@ -51,6 +54,8 @@ def planned_round(
     seed: int,
     rotational: bool,
     measured: Callable[[Sequence[Measurement]], None] = lambda _measurements: None,
+    further: int | None = None,
+    seconds_left: Callable[[], float] = lambda: 0.0,
 ) -> Round:
     """The next round of the group with these turns. It is in the journal from its beginning to its end.
 
@@ -60,7 +65,7 @@ def planned_round(
     before = recorder.of_group(group.id)
 
     def pause(job: Job, arm: Arm) -> float:
-        return pauses.after(job, in_guest=arm.in_guest, rotational=rotational)
+        return pauses.after(job, in_guest=arm.in_guest, rotational=rotational, arm=arm)
 
     def record(measurements: Sequence[Measurement]) -> None:
         recorder.add(measurements, fio_seconds=fio_seconds(group, measurements))
@@ -77,7 +82,8 @@ def planned_round(
         tables=tables,
         pause=pause,
         record=record,
-        seconds_left=recorder.seconds_left,
+        seconds_left=seconds_left,
+        further=further,
         recorded=recorder.round(group.id, number, sum(len(table.slices) for table in tables)),
         backup_tail=lambda: pauses.after_backup,
         quiet=lambda: pauses.jitter,
@@ -109,11 +115,13 @@ class Rounds:
         events: Events,
         examined: Callable[[LabFound], None] = lambda _found: None,
         limit: Limit | None = None,
+        timing: Timing | None = None,
     ) -> None:
         self._measurer = measurer
         self._events = events
         self._examined = examined
         self._limit = limit
+        self._timing = timing or Timing(())
         self._boots: dict[str, int] = {}
         """The number of the current boot, by group: that of the first round in it."""
 
@@ -127,10 +135,13 @@ class Rounds:
 
         while True:
             try:
-                return self._measurer.ready(plan, group, examined)
+                at = self._measurer.ready(plan, group, examined)
             except (HostError, GuestError) as error:
                 self._boots.clear()
                 self._measurer.start_again(error, f"the lab failed before {group.id} was measured")
+            else:
+                self._timing.prepared(plan, group)
+                return at
 
     def measure(self, plan: Plan, group: Group, at: Prepared, begin: Callable[[Prepared], Round]) -> Prepared:
         """Measure one round, which `begin` returns. If a simulated lab fails, measure another round instead.
@@ -161,20 +172,33 @@ class Rounds:
     def _measure(self, plan: Plan, group: Group, this: Round, boot: int) -> None:
         blocks = len({each.of_block for table in this.tables for each in table.slices})
         begun: dict[tuple[int, Job], None] = {}
+        rounds = max(plan.rounds, this.nth + this.further) if this.further is not None else plan.rounds
+        table_ends = 0.0
 
         def began(planned: Slice) -> None:
             begun[planned.of_block] = None
             what = f"block {len(begun)} of {blocks}: {planned.job.id}"
-            # What is left is known as of the last timetable that was recorded.
-            left = max(this.seconds_left() - planned.start, 0.0)
-            self._events(BlockStarted(group.id, this.nth, plan.rounds, what, left))
+            left = table_ends - time.monotonic() + following
+            self._events(BlockStarted(group.id, this.nth, rounds, what, max(left, 0.0)))
 
         for index, table in enumerate(this.tables, start=1):
             paused = table.paused(this.pause, this.backup_tail(), this.quiet())
             limited = self._limit.limited(plan, group, paused) if self._limit is not None else paused
             piece = Piece(this.number, index, boot, limited)
+            following = self._left_after(plan, group, this, this.tables[index:])
+            started = time.monotonic()
+            table_ends = started + self._timing.seconds_of([limited])
             measurements = self._measurer.measure(group, piece, began)
+            self._timing.ran(group, limited, time.monotonic() - started)
             this.record(measurements)
+
+    def _left_after(self, plan: Plan, group: Group, this: Round, later: Sequence[Timetable]) -> float:
+        """The time of the later timetables of the round, of the rounds that surely follow, and of everything else."""
+        paused = [table.paused(this.pause, this.backup_tail()) for table in (this.tables if this.further else later)]
+        found = self._timing.seconds_of(paused[len(paused) - len(later) :]) + this.seconds_left()
+        if this.further:
+            found += this.further * (self._timing.boot_seconds(plan, group) + self._timing.seconds_of(paused))
+        return found
 
 
 def fio_seconds(group: Group, measurements: Sequence[Measurement]) -> float:

@@ -21,7 +21,7 @@ from harness.model.cell import Arm
 from harness.model.job import Job
 from harness.results import Measurement, loads_of, search_record
 from harness.scenario.plan import Group, Plan
-from harness.scenario.searches import MOST_ROUNDS, PlannedSearch
+from harness.scenario.searches import MOST_ROUNDS, USUAL_ROUNDS, PlannedSearch
 from harness.scenario.timetable import Turn
 from harness.units import format_duration
 
@@ -105,7 +105,16 @@ class Searches:
         self, group: Group, plan: Plan, at: Prepared, turns: Mapping[Job, Sequence[Turn]], pauses: Pauses
     ) -> Prepared:
         def begin(at: Prepared) -> Round:
-            return planned_round(self._recorder, group, turns, pauses, seed=self._spec.seed, rotational=at.rotational)
+            measured = len({each.round for each in self._recorder.of_group(group.id)})
+            return planned_round(
+                self._recorder,
+                group,
+                turns,
+                pauses,
+                seed=self._spec.seed,
+                rotational=at.rotational,
+                further=max(USUAL_ROUNDS - measured - 1, 0),
+            )
 
         return self._rounds.measure(plan, group, at, begin)
 

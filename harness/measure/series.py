@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from harness.analysis import Reason
 from harness.events import Note
@@ -21,6 +21,7 @@ from harness.measure.resume import Earlier
 from harness.measure.rounds import Round, Rounds, planned_round
 from harness.measure.searching import Searches
 from harness.measure.spec import CampaignSpec
+from harness.measure.timing import Timing
 from harness.measure.write_limit import WriteLimit, WritesSpent
 from harness.model.job import Job
 from harness.results import Measurement
@@ -41,8 +42,14 @@ class GroupSeries:
         phases: Phases,
         earlier: Earlier,
         limit: WriteLimit,
+        timing: Timing,
     ) -> None:
         self._limit = limit
+        self._timing = timing
+        self.again_seconds = 0.0
+        """The time for which jobs were measured again."""
+        self._left_after: Callable[[], float] = lambda: 0.0
+        """The time of everything after the group that is measured."""
         self._spec = spec
         self._recorder = recorder
         self._rounds = rounds
@@ -62,8 +69,10 @@ class GroupSeries:
         stored = deque(self._earlier.rounds(group.id))
         progress = GroupProgress(group, plan, started=time.monotonic())
         self._warn_of_few_ios(progress)
+        self._left_after = lambda: self._timing.after(group, ended)
         with self._phases.step(MEASURE, f"measure {group.id}"):
             at = self._measure_series(progress, at, stored)
+            first = time.monotonic()
             while following := self._next_series(progress, stored, ended):
                 progress = following
                 while stored and not progress.has(stored[0]):
@@ -71,6 +80,7 @@ class GroupSeries:
                 at = self._measure_series(progress, at, stored)
             if progress.left_out:
                 self._looks.assemble(progress, at, final=progress.last_look)
+            self.again_seconds += time.monotonic() - first
         self._searches.measure(group, plan, at)
         self._breakdowns.measure(group, plan, at)
 
@@ -93,7 +103,7 @@ class GroupSeries:
             progress.left_out.update(left_out)
             if again.discarded:
                 self._events(Note(again.what))
-                return progress.followed_by(again.discarded, left.bytes)
+                return progress.followed_by(again.discarded, left.bytes, cells=again.cells, rounds=again.rounds)
         return None
 
     def _bytes_left(self, plan: Plan, group: Group, begun: Sequence[Measurement], ended: Collection[str]) -> float:
@@ -181,6 +191,8 @@ class GroupSeries:
             seed=self._spec.seed,
             rotational=at.rotational,
             measured=measured,
+            further=progress.further,
+            seconds_left=self._left_after,
         )
 
 

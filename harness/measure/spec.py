@@ -12,7 +12,7 @@ from harness.results.assemble import Check, no_check
 from harness.results.planned import Planned, PlannedGroup
 from harness.run_id import RunId
 from harness.scenario.budgets import budgets_for
-from harness.scenario.plan import FIO_SHARE, Plan
+from harness.scenario.plan import Plan
 from harness.scenario.scenario import Scenario
 
 
@@ -45,12 +45,19 @@ class CampaignSpec:
     def planned(self) -> Planned:
         """What the campaign measures at least, for those who follow the run."""
         groups = [
-            PlannedGroup(group.id, len(group.cells), plan.rounds, plan.most_rounds, plan.rounds * group.round_seconds)
+            PlannedGroup(
+                group.id,
+                len(group.cells),
+                plan.rounds,
+                plan.most_rounds,
+                plan.rounds * group.round_seconds,
+                plan.paces.seconds(plan.group_work(group)),
+            )
             for plan in self.plans
             for group in plan.groups
         ]
         fio_seconds = sum(plan.fio_seconds for plan in self.plans)
-        return Planned(tuple(groups), fio_seconds, fio_seconds / FIO_SHARE)
+        return Planned(tuple(groups), fio_seconds, sum(each.seconds for each in groups))
 
     def budgets(self, cell: Cell, lab_kind: LabKind) -> dict[str, Budget]:
         """The budgets of the cell in such a lab, by their keys."""

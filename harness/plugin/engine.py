@@ -15,13 +15,14 @@ from harness.analysis import Verdict
 from harness.errors import ConfigError, LabUnavailable, NotTried, Unsupported
 from harness.events import Events
 from harness.image import ImageSet, ensure_images
-from harness.lab.inventory import HostSpec
+from harness.lab.inventory import DiskById, HostSpec
 from harness.lab.withdrawn import withdraw_secrets
 from harness.measure.calibration import of_host
 from harness.measure.campaign import Campaign
 from harness.measure.detectable import Detectable, detectable
 from harness.measure.host_measurer import HostMeasurer
 from harness.measure.noise import KnownNoise
+from harness.measure.pace_history import read_paces
 from harness.measure.phases import Phases
 from harness.measure.resume import Earlier, earlier_part, resumed_limit
 from harness.measure.spec import CampaignSpec
@@ -34,8 +35,9 @@ from harness.report import write_report
 from harness.results import CellRecord, RunStore
 from harness.results.assemble import Check, no_check
 from harness.run_id import RunId
+from harness.scenario.paces import Paces
 from harness.scenario.plan import Plan
-from harness.scenario.plan_words import plan_in_words
+from harness.scenario.plan_words import all_in_words, plan_in_words
 from harness.scenario.planning import plan_for
 from harness.scenario.scenario import Scenario
 from harness.scenario.setups import places_of
@@ -96,6 +98,7 @@ class Engine:
                 self.plans[name] = self._plan(name, [replace(cell, mode=modes[cell.mode.name]) for cell in chosen])
         if problems and not self.plans:
             raise problems[0]
+        self._set_paces()
         self.max_writes = self.options.max_writes
         if self.options.resume is not None:
             store = RunStore.open(self.options.resume)
@@ -108,6 +111,10 @@ class Engine:
     def describe(self, *, verbose: bool) -> list[str]:
         """The lines before the run: each plan, and the smallest overhead that its cells can show."""
         lines = [f"{name}: {plan_in_words(plan)}" for name, plan in self.plans.items()]
+        by_name: dict[str, list[Plan]] = {}
+        for name, plan in self.plans.items():
+            by_name.setdefault(self._hosts[name].name, []).append(plan)
+        lines += [f"{host_name}: {all_in_words(plans)}" for host_name, plans in by_name.items() if len(plans) > 1]
         if self.max_writes is not None:
             for name, plan in self.plans.items():
                 lines += limit_lines(name, plan, self._hosts[name], self.max_writes)
@@ -215,6 +222,17 @@ class Engine:
     def _disks(self, name: str, cells: Sequence[Cell]) -> tuple[str, ...]:
         """The disks for these cells: the baseline's, and those of the selected arrays."""
         return tuple(self.scenarios[name].disks[place] for place in places_of(cells))
+
+    def _set_paces(self) -> None:
+        """Estimate the time of the plans by what the last runs on their hosts took."""
+        for host in {host.name: host for host in self._hosts.values()}.values():
+            mine = [name for name in self.plans if self._hosts[name] == host]
+            known = Paces.of(read_paces(host), sorted(mine), simulated=host.simulated is not None)
+            for name in mine:
+                plan = self.plans[name]
+                disks = [disk for disk in host.disks if disk.name in plan.disks and isinstance(disk, DiskById)]
+                iops = [disk.iops for disk in disks if disk.iops is not None]
+                self.plans[name] = plan.on(known, min(iops, default=None))
 
     def _limit_writes(self, most: MaxWrites) -> None:
         """Fit the plans of each host into the limit. Raises ConfigError for a share of an unknown endurance."""

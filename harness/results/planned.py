@@ -18,7 +18,7 @@ from harness.results.records import PLAN, Run
 class PlannedGroup:
     """A group of cells, and the smallest and largest number of its rounds. `fio_s`: seconds of fio in the fewest.
 
-    It is 0 in runs of older versions.
+    `seconds`: of all work in these rounds and in usual searches, as estimated. Both are 0 in runs of older versions.
     """
 
     __pydantic_config__ = _STRICT
@@ -28,6 +28,7 @@ class PlannedGroup:
     rounds: int
     most_rounds: int
     fio_s: float = 0.0
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,9 @@ class Planned:
         `spent`: seconds of fio so far, by the id of the group or search. `ended`: the ids of those that need no more.
         A group that has more than its fewest rounds does not shorten the time of the others.
         """
+        if all(each.seconds for each in self.groups):
+            groups = [each for each in self.groups if each.id not in ended and each.fio_s]
+            return sum(each.seconds * max(1 - spent.get(each.id, 0.0) / each.fio_s, 0.0) for each in groups)
         known = {each.id: each.fio_s for each in self.groups if each.fio_s}
         left = sum(max(fio_s - spent.get(name, 0.0), 0.0) for name, fio_s in known.items() if name not in ended)
         others = self.fio_s - sum(known.values()) - sum(fio_s for name, fio_s in spent.items() if name not in known)

@@ -12,16 +12,23 @@ from harness.model.cell import REFERENCE_PLACE, Arm, Cell, Place
 from harness.model.job import Job
 from harness.model.mode import Mode
 from harness.model.profile import Conditioning
+from harness.scenario import paces
+from harness.scenario.paces import Kind, Paces
 from harness.scenario.searches import PlannedSearch
-from harness.scenario.setups import places_of, regions
-from harness.scenario.timetable import rebuilds, waiting
+from harness.scenario.setups import by_guest, places_of, regions
+from harness.scenario.timetable import Counts, count_timetables, drain_seconds, rebuilds, waiting
 
 FIO_SHARE = 0.84
 """The share of a round in which fio runs, measured with `smoke`. Starts of fio and pauses take the rest."""
-STARTUP_SECONDS = 45.0
-"""The time to build the layouts of a setup and to start its guest, without filling."""
 REBUILD_SECONDS = 6.0
-"""The time to start and to end the recovery of an array, for each job of a round."""
+"""For how long an array recovers before and after the slices of a timetable: its spare is written to meanwhile."""
+USUAL_IOPS = 5000.0
+"""The I/Os per second of a disk that is not known, for the estimate of the pauses."""
+ROTATIONAL_IOPS = 1000.0
+"""A disk with less than this is treated as a hard disk before its pauses are known: it completes UNKNOWN_IOPS."""
+UNKNOWN_IOPS = 80.0
+DRAIN_MARGIN = 1.3
+"""Pauses are as long as the longest that was seen, and longer as long as few were."""
 MOST_ROUNDS = 1000
 """The largest number of rounds of a plan whose time the user sets."""
 STEADY_FILLS = 2
@@ -43,6 +50,8 @@ class Group:
     """Blocks of each job in a round."""
     setup: int = 1
     """The number of its setup in the plan."""
+    disk_iops: float = USUAL_IOPS
+    """The I/Os per second of each disk with which its time is estimated."""
 
     @property
     def arms(self) -> tuple[Arm, ...]:
@@ -79,10 +88,45 @@ class Group:
         )
         return jobs + spares + REBUILD_SECONDS * self.recoveries
 
-    @cached_property
+    @property
     def recoveries(self) -> int:
-        """The recoveries of arrays in a round: one for each job of each mode on a rebuilding array."""
-        return len({(cell.mode, cell.job) for cell in self.cells if rebuilds(cell.mode)})
+        """The recoveries of arrays in a round: one for each timetable of a mode on a rebuilding array."""
+        return self.counts.recoveries
+
+    @cached_property
+    def counts(self) -> Counts:
+        """The slices and timetables of a round."""
+        return count_timetables(self._jobs_by_arm, self.blocks, self.usual_pause)
+
+    def work(self, rounds: int) -> dict[Kind, float]:
+        """The usual times of so many rounds, without boots and without what is measured again."""
+        counts = self.counts
+        timetables = rounds * counts.timetables + min(rounds, 1) * counts.first
+        return {
+            "fio": rounds * self.round_seconds,
+            "pause": rounds * self.blocks * self._pauses(self.disk_iops) + min(rounds, 1) * self._first_pauses,
+            "start": timetables * paces.START_SECONDS,
+            "recovery": rounds * counts.recoveries * paces.RECOVERY_SECONDS,
+        }
+
+    def usual_pause(self, job: Job, arm: Arm, iops: float | None = None) -> float:
+        """The usual time between a slice and the next one, and between its ramp and its measured time.
+
+        `iops` of each disk, else those of the group.
+        """
+        drained = DRAIN_MARGIN * drain_seconds(job, arm, iops or self.disk_iops)
+        return paces.PAUSE_SECONDS + (2 * drained if job.ramp else drained)
+
+    def _pauses(self, iops: float) -> float:
+        """The pauses of a block of each job."""
+        return sum(self.usual_pause(job, arm, iops) for arm, jobs in self._jobs_by_arm.items() for job in jobs)
+
+    @cached_property
+    def _first_pauses(self) -> float:
+        """By how much the pauses of the first block are longer: they are not known yet."""
+        if self.disk_iops >= ROTATIONAL_IOPS:
+            return 0.0
+        return max(self._pauses(UNKNOWN_IOPS) - self._pauses(self.disk_iops), 0.0)
 
     @cached_property
     def _jobs_by_arm(self) -> dict[Arm, dict[Job, None]]:
@@ -115,6 +159,24 @@ class Setup:
     @property
     def jobs(self) -> tuple[Job, ...]:
         return tuple(dict.fromkeys(job for group in self.groups for job in group.jobs))
+
+    @property
+    def boot_seconds(self) -> float:
+        """The usual time to boot its guests once, with the disks of all modes."""
+        guests = by_guest(mode for mode in self.modes if mode.attach is not None)
+        return sum(paces.BOOT_SECONDS + paces.ATTACH_SECONDS * len(modes) for modes in guests.values())
+
+    @property
+    def build_seconds(self) -> float:
+        """The usual time to build its layouts."""
+        bases = self.bases
+        members = sum(base.disks for base in bases if not isinstance(base, Device))
+        return paces.BUILD_SECONDS + paces.LAYER_SECONDS * len(bases) + paces.ARRAY_SECONDS * members
+
+    @property
+    def end_seconds(self) -> float:
+        """The usual time to take it down."""
+        return paces.END_SECONDS + paces.REMOVE_SECONDS * len(self.modes)
 
     @property
     def filled_regions(self) -> float:
@@ -165,12 +227,21 @@ class Plan:
     searches: tuple[PlannedSearch, ...] = ()
     limits: Mapping[str, int] = field(default_factory=dict)
     left_out: tuple[LeftOut, ...] = ()
+    paces: Paces = field(default_factory=Paces)
+    """How long the kinds of work take on its host."""
 
     def __post_init__(self) -> None:
         if self.most_rounds < self.rounds:
             object.__setattr__(self, "most_rounds", self.rounds)
         if not self.disks:
             object.__setattr__(self, "disks", (self.disk,))
+
+    def on(self, known: Paces, disk_iops: float | None) -> Plan:
+        """The same plan, with times as on this host. `disk_iops`: of its slowest disk, if that is known."""
+        groups = self.groups
+        if disk_iops is not None:
+            groups = tuple(replace(each, disk_iops=disk_iops) for each in groups)
+        return replace(self, groups=groups, paces=known)
 
     def with_rounds(self, number: int) -> Plan:
         """The same plan with a fixed number of rounds."""
@@ -219,17 +290,59 @@ class Plan:
 
     @property
     def minutes(self) -> float:
-        """The estimate in minutes: the minimum number of rounds, the shortest conditioning, and the start."""
-        rebuilding = self.rounds * sum(group.recoveries for group in self.groups) * REBUILD_SECONDS
-        return self._minutes(self.fio_seconds, self._steady_rounds[0]) + rebuilding / 60
+        """The estimate in minutes, from the command to its end: the fewest rounds, and the shortest conditioning."""
+        return self.paces.seconds(self.work(self.fewest_steady_rounds)) / 60
 
     @property
     def most_minutes(self) -> float:
-        """The upper bound in minutes: the maximum number of rounds, the longest conditioning, and the start."""
-        rounds = sum(self.most_rounds_of(group) * group.round_seconds for group in self.groups)
-        searching = sum(each.search.time_limit for each in self.searches) * FIO_SHARE
-        rebuilding = sum(self.most_rounds_of(group) * group.recoveries for group in self.groups) * REBUILD_SECONDS
-        return self._minutes(rounds + searching, self._steady_rounds[1]) + rebuilding / 60
+        """The upper bound in minutes: the maximum number of rounds, and the longest conditioning."""
+        return self.paces.seconds(self.work(self._steady_rounds[1], most=True)) / 60
+
+    def work(self, steady_rounds: int, *, most: bool = False) -> dict[Kind, float]:
+        """The usual times of all its work, with the fewest rounds of its groups or with the most."""
+        found = dict.fromkeys(paces.KINDS, 0.0)
+        for group in self.groups:
+            for kind, seconds in self.group_work(group, most=most).items():
+                found[kind] += seconds
+        for setup in self.setups:
+            for kind, seconds in self.setup_work(setup, steady_rounds).items():
+                found[kind] += seconds
+        if self.groups:
+            found |= {"program": paces.PROGRAM_SECONDS, "lab": paces.LAB_SECONDS}
+        return found
+
+    @property
+    def once_minutes(self) -> float:
+        """The part of `minutes` that the plans of one run on a host have in common."""
+        found: dict[Kind, float] = {"program": paces.PROGRAM_SECONDS, "lab": paces.LAB_SECONDS}
+        return self.paces.seconds(found) / 60 if self.groups else 0.0
+
+    def group_work(self, group: Group, *, most: bool = False) -> dict[Kind, float]:
+        """The usual times of measuring the group: the fewest rounds or the most, and its searches."""
+        rounds = self.most_rounds_of(group) if most else self.rounds
+        found = group.work(rounds)
+        found["again"] = paces.AGAIN_SHARE * sum(found.values())
+        found["fio"] += sum(
+            each.search.time_limit if most else each.usual_seconds / FIO_SHARE
+            for each in self.searches
+            if each.group == group.id
+        )
+        # The first boot belongs to the setup. Guests that take turns are booted for each of their timetables.
+        boots = rounds - 1 if self.reboots(group) else 0
+        found["boot"] = max(boots, 0) * self.setup_of(group).boot_seconds
+        return found
+
+    def setup_work(self, setup: Setup, steady_rounds: int) -> dict[Kind, float]:
+        """The usual times to prepare the setup, and to take it down."""
+        fills = STEADY_FILLS if self.conditioning == "steady" else 1
+        steady = steady_rounds * STEADY_SECONDS * len(setup.bases) / FIO_SHARE
+        size = fills * self.span * setup.filled_regions
+        return {
+            "build": setup.build_seconds,
+            "condition": paces.FILL_SECONDS + self.paces.fill_seconds(size, self.write_rate) + steady,
+            "boot": setup.boot_seconds,
+            "end": setup.end_seconds,
+        }
 
     def reboots(self, group: Group) -> bool:
         """Whether the guest is booted anew for each round of the group.
@@ -283,17 +396,17 @@ class Plan:
         return sum(group.round_seconds for group in self.groups)
 
     @property
+    def fewest_steady_rounds(self) -> int:
+        """The fewest rounds of conditioning on each region."""
+        return self._steady_rounds[0]
+
+    @property
     def _steady_rounds(self) -> tuple[int, int]:
         return STEADY_ROUNDS if self.conditioning == "steady" else (0, 0)
 
     def _steady_seconds(self, steady_rounds: int) -> float:
         """The time of these conditioning rounds: one job on each region of each setup."""
         return steady_rounds * STEADY_SECONDS * sum(len(setup.bases) for setup in self.setups)
-
-    def _minutes(self, fio_seconds: float, steady_rounds: int) -> float:
-        steady = self._steady_seconds(steady_rounds)
-        filling = self.fill_bytes(self.span) / self.write_rate
-        return ((fio_seconds + steady) / FIO_SHARE + filling + STARTUP_SECONDS * len(self.setups)) / 60
 
 
 def _others(cells: Iterable[Cell], gone: Collection[str]) -> tuple[Cell, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from harness.scenario.plan import Plan
 from harness.scenario.setups import disks_in_words
@@ -29,6 +29,15 @@ def plan_in_words(plan: Plan) -> str:
         f"{rounds}{searches}: about {about}, {f'at most {most}, ' if most != about else ''}"
         f"at most {format_size(_most_written(plan, disks))} written to {disks_in_words(disks)}"
     )
+
+
+def all_in_words(plans: Sequence[Plan]) -> str:
+    """The plans of one run on a host together, for example `68 cells in 3 scenarios: about 31 min`."""
+    cells, scenarios = sum(len(plan.cells) for plan in plans), _count(len(plans), "scenario")
+    once = max((plan.once_minutes for plan in plans), default=0.0)
+    about = _hours(once + sum(plan.minutes - plan.once_minutes for plan in plans))
+    most = _hours(once + sum(plan.most_minutes - plan.once_minutes for plan in plans))
+    return f"{_count(cells, 'cell')} in {scenarios}: about {about}{f', at most {most}' if most != about else ''}"
 
 
 def _most_written(plan: Plan, disks: Iterable[str]) -> float:

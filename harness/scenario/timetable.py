@@ -24,6 +24,8 @@ MOST_SLICES = 300
 """Slices that one fio process on each machine runs."""
 MOST_SECONDS = 120.0
 """The planned length of a timetable. Its measurements are stored when it has ended."""
+RECOVERY_SECONDS = 40.0
+"""The planned length of a timetable during a recovery. A longer one would need a slower recovery, to outlast it."""
 
 Pause = Callable[[Job, Arm], float]
 """Seconds between a slice of a job on an arm and the next slice."""
@@ -143,8 +145,8 @@ def timetables(
     - writes of an arm with a host cache: what is still in the cache after a slice would be written in the next one;
     - all slices, if the guest has one of the disks for itself (VFIO), because passing the disk on takes seconds;
     - those of each guest, if the guests of variants run one after the other, because a boot takes seconds.
-    The arms of a mode on an array that is rebuilding have a timetable for each job, during which the recovery runs: it
-    would disturb all other arms on these disks.
+    The arms of a mode on an array that is rebuilding have timetables of their own as well, during which the recovery
+    runs: it would disturb all other arms on these disks.
     """
     orders = list(_job_orders(list(turns_of), blocks, chance))
     blocked = [
@@ -153,20 +155,61 @@ def timetables(
         for job in orders[number - 1]
         for turn in _shuffled(turns_of[job], chance)
     ]
-    modes = {turn.arm.mode for _, _, turn in blocked if turn.arm.mode is not None}
-    sequential = any(isinstance(mode.attach, Vfio) for mode in modes)
+    sequential = _one_at_a_time(turn.arm for _, _, turn in blocked)
     alternating: list[_Planned] = []
     apart: dict[Hashable, list[_Planned]] = {}
     for block, job, turn in blocked:
-        own: list[Hashable] = [turn] if sequential or stays_in_cache(turn.arm, job) else []
-        if not sequential and turn.arm.in_guest and turn.arm.mode is not None and turn.arm.mode.alternating:
-            own = [turn.arm.mode.variant_name]
-        if rebuilds(turn.arm.mode):
-            own += [turn.arm.mode, job]
-        (apart.setdefault(tuple(own), []) if own else alternating).append((block, job, turn))
+        own = _apart(turn, job, sequential=sequential)
+        (apart.setdefault(own, []) if own else alternating).append((block, job, turn))
     first = [each for each in alternating if short_first and each[0] == 1]
     together = [first, alternating[len(first) :], *_shuffled(apart.values(), chance)]
     return [_timetable(piece, pause, backup_tail) for slices in together for piece in _pieces(slices, pause)]
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What the timetables of a round have together, in the first round and in each further one."""
+
+    slices: int
+    timetables: int
+    recoveries: int
+    """Timetables during which an array recovers."""
+    first: int
+    """Timetables that only the first round has in addition."""
+
+
+def count_timetables(jobs_by_arm: Mapping[Arm, Iterable[Job]], blocks: int, pause: Pause) -> Counts:
+    """How many timetables `timetables` makes of these arms in a round."""
+    sequential = _one_at_a_time(jobs_by_arm)
+    together: dict[Hashable, dict[Job, list[float]]] = {}
+    for arm, jobs in jobs_by_arm.items():
+        for job in jobs:
+            of_key = together.setdefault(_apart(Turn(arm), job, sequential=sequential), {})
+            of_key.setdefault(job, []).append(job.wall + waiting(arm) + pause(job, arm))
+    recovering = {
+        _apart(Turn(arm), job, sequential=sequential)
+        for arm, jobs in jobs_by_arm.items()
+        if rebuilds(arm.mode)
+        for job in jobs
+    }
+    counted = {
+        key: _count_pieces(list(of_key.values()) * blocks, RECOVERY_SECONDS if key in recovering else MOST_SECONDS)
+        for key, of_key in together.items()
+    }
+    slices = blocks * sum(len(several) for of_key in together.values() for several in of_key.values())
+    recoveries = sum(counted[key] for key in recovering)
+    return Counts(slices, sum(counted.values()), recoveries, first=int(() in together and blocks > 1))
+
+
+def _count_pieces(blocks: Sequence[Sequence[float]], most: float) -> int:
+    """The number of `_pieces` of blocks whose slices take so many seconds each."""
+    pieces, number, seconds = 1, 0, 0.0
+    for block in blocks:
+        if number and (number + len(block) > MOST_SLICES or seconds + sum(block) > most):
+            pieces, number, seconds = pieces + 1, 0, 0.0
+        number += len(block)
+        seconds += sum(block)
+    return pieces
 
 
 def in_order(job: Job, blocks: Iterable[Sequence[Turn]], *, pause: float) -> Timetable:
@@ -187,6 +230,19 @@ def rebuilds(mode: Mode | None) -> bool:
     return isinstance(base, Md) and base.state == "rebuilding"
 
 
+def drain_seconds(job: Job, arm: Arm | None, iops: float) -> float:
+    """For how long the I/Os in flight at the end of a slice keep disks busy that complete so many per second each.
+
+    All disks of an array share them. It does several I/Os for a block that has parity, or whose disk is missing.
+    """
+    base = arm.mode.layout.base if arm is not None and arm.mode is not None else None
+    if not isinstance(base, Md):
+        return job.depth / iops
+    moved = base.amplification(job)
+    requests = max(moved.most_written + moved.read_for_write if job.writes else 0.0, moved.most_read)
+    return job.depth * requests / (iops * base.disks)
+
+
 def backed_up(arm: Arm) -> bool:
     """Whether a backup runs during the slices of the arm."""
     return arm.in_guest and arm.mode is not None and arm.mode.backup
@@ -201,6 +257,22 @@ def takes_turns(modes: Iterable[Mode]) -> bool:
     """Whether arms of these modes cannot alternate within seconds: only one machine has the disk at a time, or only one
     guest runs at a time."""
     return any(isinstance(mode.attach, Vfio) or mode.alternating for mode in modes)
+
+
+def _one_at_a_time(arms: Iterable[Arm]) -> bool:
+    """Whether each arm has timetables of its own, because only one machine has the disk at a time."""
+    return any(arm.mode is not None and isinstance(arm.mode.attach, Vfio) for arm in arms)
+
+
+def _apart(turn: Turn, job: Job, *, sequential: bool) -> Hashable:
+    """What the slices of a timetable have in common that others must not disturb; empty for those that alternate.
+
+    All jobs of a mode on a rebuilding array share a recovery, because beginning and ending one takes long.
+    """
+    own: tuple[Hashable, ...] = (turn,) if sequential or stays_in_cache(turn.arm, job) else ()
+    if not sequential and turn.arm.in_guest and turn.arm.mode is not None and turn.arm.mode.alternating:
+        own = (turn.arm.mode.variant_name,)
+    return (*own, turn.arm.mode) if rebuilds(turn.arm.mode) else own
 
 
 def _job_orders(jobs: Sequence[Job], blocks: int, chance: random.Random) -> Iterator[list[Job]]:
@@ -229,10 +301,11 @@ def _pieces(slices: Sequence[_Planned], pause: Pause) -> Iterator[list[_Planned]
     """The slices in pieces of whole blocks, within MOST_SLICES and MOST_SECONDS unless a single block is larger."""
     piece: list[_Planned] = []
     seconds = 0.0
+    most = RECOVERY_SECONDS if slices and rebuilds(slices[0][2].arm.mode) else MOST_SECONDS
     for _, block in groupby(slices, key=lambda each: each[:2]):
         together = list(block)
         takes = _timetable(together, pause).seconds
-        if piece and (len(piece) + len(together) > MOST_SLICES or seconds + takes > MOST_SECONDS):
+        if piece and (len(piece) + len(together) > MOST_SLICES or seconds + takes > most):
             yield piece
             piece, seconds = [], 0.0
         piece += together

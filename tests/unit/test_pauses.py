@@ -9,7 +9,10 @@ from itertools import accumulate, count
 import pytest
 
 from harness.measure.pauses import FEW_JITTER, LEAST_JITTER, MOST_JITTER, UNKNOWN_JITTER, Pauses
+from harness.model.base import Md
+from harness.model.cell import Arm, Place
 from harness.model.job import Job
+from harness.model.mode import Mode
 from harness.results import Measurement
 from tests.unit.measurements import A_SLICE
 
@@ -25,13 +28,17 @@ def measured(seconds: float, job: Job = JOB, *, arm: str = "host") -> Measuremen
 
 
 def pause(
-    *timetables: Sequence[Measurement], job: Job = JOB, in_guest: bool = False, rotational: bool = False
+    *timetables: Sequence[Measurement],
+    job: Job = JOB,
+    in_guest: bool = False,
+    rotational: bool = False,
+    arm: Arm | None = None,
 ) -> float:
     """The pause after these timetables."""
     pauses = Pauses()
     for each in timetables:
         pauses.learn(each)
-    return pauses.after(job, in_guest=in_guest, rotational=rotational)
+    return pauses.after(job, in_guest=in_guest, rotational=rotational, arm=arm)
 
 
 def test_before_the_first_timetable_the_pause_grows_with_the_ios_in_flight() -> None:
@@ -58,6 +65,21 @@ def test_a_slice_on_the_host_needs_no_pause_as_long_as_one_in_a_guest() -> None:
     slices = [measured(1.3, arm="guest:lvm"), measured(1.02), measured(1.02, arm="twin:lvm")]
     assert pause(slices, in_guest=True) == pytest.approx(UNKNOWN_JITTER + 0.3)
     assert pause(slices) == pytest.approx(UNKNOWN_JITTER + 0.02)
+
+
+def test_an_arm_need_not_wait_for_the_io_of_a_slower_one() -> None:
+    array = Arm(Place.TWIN, Mode("array", Md(0, 4), None))
+    slices = [measured(3.0), measured(1.4, arm=array.id), measured(1.4, arm=array.id)]
+    assert pause(slices) == pytest.approx(UNKNOWN_JITTER + 2.0)
+    assert pause(slices, arm=array) == pytest.approx(UNKNOWN_JITTER + 1.5 * 0.4)
+    assert pause([measured(3.0)], arm=array) == pytest.approx(UNKNOWN_JITTER + 2.0), "nothing is known of it"
+    short = [measured(1.3), measured(1.1, arm=array.id)]
+    assert pause(short, arm=array) == pause(short), "short pauses are the same for all"
+
+
+def test_the_disks_of_an_array_complete_together_what_is_in_flight() -> None:
+    array = Arm(Place.TWIN, Mode("array", Md(0, 4), None))
+    assert pause(rotational=True, arm=array) == pytest.approx(UNKNOWN_JITTER + 32 / 80 / 4)
 
 
 def run_of(*apart: float, number: int = 1, arms: Sequence[str] = ("host",)) -> list[Measurement]:

@@ -18,9 +18,10 @@ from harness.model.job import Job, Workload, parse_workload
 from harness.model.layout import Layout, Lvm
 from harness.model.mode import Mode
 from harness.model.profile import PROFILES, Conditioning
+from harness.scenario import paces
 from harness.scenario.library import PRESETS
 from harness.scenario.load import load_scenario
-from harness.scenario.plan import FIO_SHARE, REBUILD_SECONDS, STARTUP_SECONDS, STEADY_SECONDS, Group, Plan
+from harness.scenario.plan import FIO_SHARE, REBUILD_SECONDS, STEADY_SECONDS, Group, Plan
 from harness.scenario.plan_words import plan_in_words
 from harness.scenario.planning import expand, group_cells, plan_for
 from harness.scenario.scenario import Scenario
@@ -278,8 +279,10 @@ def test_a_selection_that_fits_together_is_one_setup() -> None:
 def test_each_setup_is_built_filled_and_started_anew() -> None:
     plan = plan_for(volumes(19), "smoke")
     assert plan.fill_bytes(1000) == 1000 * (3 + 19)  # the bare device in each setup, and the volumes
-    seconds = plan.fio_seconds / FIO_SHARE + 3 * STARTUP_SECONDS
-    assert plan.minutes * 60 == pytest.approx(seconds, abs=1)
+    work = plan.work(0)
+    for kind in ("build", "condition", "boot", "end"):
+        assert work[kind] == pytest.approx(sum(plan.setup_work(setup, 0)[kind] for setup in plan.setups))
+    assert work["lab"] == paces.LAB_SECONDS, "the host is opened once"
     assert plan_in_words(plan).startswith("80 cells in 3 groups and 3 setups, 39 arms, 3 rounds: ")
 
 
@@ -331,9 +334,12 @@ def test_the_plan_says_what_it_costs() -> None:
     assert plan.fio_seconds == 3 * 8 * 8
     assert plan.fill_bytes(plan.span) == 4 * plan.span  # the device, lvm, raw and raw-cached
     assert plan.write_bytes == plan.fill_bytes(plan.span) + 3 * 8 * 4 * 2 * GIB
-    assert plan.minutes * 60 == pytest.approx(192 / FIO_SHARE + STARTUP_SECONDS, abs=1)
+    work = plan.work(0)
+    assert work["fio"] == 192
+    assert work["start"] == 3 * 3 * paces.START_SECONDS, "two pieces, and one of the cached arms"
+    assert plan.minutes * 60 == pytest.approx(sum(seconds * plan.paces.of_kind(kind) for kind, seconds in work.items()))
     assert plan_in_words(plan) == (
-        "40 cells in 1 group, 8 arms, 3 rounds: about 5 min, at most 192.2 GiB written to nvme0"
+        "40 cells in 1 group, 8 arms, 3 rounds: about 4 min, at most 192.2 GiB written to nvme0"
     )
 
 
@@ -352,11 +358,11 @@ def test_a_plan_with_more_rounds_where_they_are_needed_says_the_least_and_the_mo
     plan = small_plan()
     assert (plan.rounds, plan.most_rounds) == (3, 12)
     assert plan.fio_seconds == 3 * 100
-    assert plan.minutes * 60 == pytest.approx(3 * 100 / FIO_SHARE + STARTUP_SECONDS, abs=1)
-    assert plan.most_minutes * 60 == pytest.approx(12 * 100 / FIO_SHARE + STARTUP_SECONDS, abs=1)
+    assert (plan.work(0)["fio"], plan.work(0, most=True)["fio"]) == (3 * 100, 12 * 100)
+    assert plan.minutes < plan.most_minutes
     assert plan.write_bytes == plan.fill_bytes(plan.span) + 12 * 5 * 10 * 2 * GIB
     assert plan_in_words(plan) == (
-        "4 cells in 1 group, 5 arms, 3 to 12 rounds: about 7 min, at most 25 min, at most 1.172 TiB written to nvme0"
+        "4 cells in 1 group, 5 arms, 3 to 12 rounds: about 6 min, at most 21 min, at most 1.172 TiB written to nvme0"
     )
 
 
@@ -364,7 +370,7 @@ def test_a_plan_with_more_rounds_where_they_are_needed_says_the_least_and_the_mo
 def test_the_time_limit_bounds_the_rounds_but_not_the_fewest(minutes: float | None, rounds: int) -> None:
     plan = small_plan(time_limit=minutes and minutes * 60)
     assert [plan.most_rounds_of(group) for group in plan.groups] == [rounds]
-    assert plan.most_minutes * 60 == pytest.approx(rounds * 100 / FIO_SHARE + STARTUP_SECONDS, abs=1)
+    assert plan.work(0, most=True)["fio"] == rounds * 100
 
 
 def test_the_groups_of_a_disk_divide_the_time_limit_by_the_length_of_their_rounds() -> None:
@@ -432,14 +438,16 @@ def test_the_headline_of_a_job_at_a_fixed_rate_is_its_latency() -> None:
     ]
 
 
-def test_each_job_of_a_rebuilding_array_starts_a_recovery_that_writes_to_the_spare() -> None:
+def test_the_jobs_of_a_rebuilding_array_share_a_recovery_that_writes_to_the_spare() -> None:
     disks = ("a", "b", "c", "d")
     optimal = plan_for(volumes(1, layout=Md(5, 3), disks=disks), "smoke")
     rebuilding = plan_for(volumes(1, layout=Md(5, 3, state="rebuilding", spares=1), disks=disks), "smoke")
     (group,) = rebuilding.groups
-    assert group.recoveries == len(group.jobs)
-    seconds = rebuilding.rounds * group.recoveries * REBUILD_SECONDS
-    assert (rebuilding.minutes - optimal.minutes) * 60 == pytest.approx(seconds)
+    assert len(group.jobs) == 4
+    assert group.recoveries == 1
+    assert rebuilding.work(0)["recovery"] == rebuilding.rounds * paces.RECOVERY_SECONDS
+    assert optimal.work(0)["recovery"] == 0
+    assert rebuilding.minutes > optimal.minutes
     arms = [job.wall for _ in ("twin", "guest") for job in group.jobs]
     spare = group.blocks * sum(arms) + group.recoveries * REBUILD_SECONDS
     assert group.writing_seconds - optimal.groups[0].writing_seconds == pytest.approx(spare)

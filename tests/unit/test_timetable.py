@@ -20,7 +20,17 @@ from harness.model.mode import Mode
 from harness.scenario.library import PRESETS
 from harness.scenario.plan import Group
 from harness.scenario.planning import expand, group_cells
-from harness.scenario.timetable import GUARD_SECONDS, MOST_SECONDS, MOST_SLICES, Timetable, Turn, timetables
+from harness.scenario.timetable import (
+    GUARD_SECONDS,
+    MOST_SECONDS,
+    MOST_SLICES,
+    RECOVERY_SECONDS,
+    Timetable,
+    Turn,
+    count_timetables,
+    drain_seconds,
+    timetables,
+)
 from tests.unit.runs import optane
 
 HOST = Arm(Place.HOST)
@@ -303,14 +313,17 @@ def test_a_round_without_blocks_or_jobs_has_no_timetable() -> None:
     assert tables({READ: []}) == []
 
 
-def test_a_recovery_runs_for_one_mode_and_job_and_disturbs_no_other_arm() -> None:
+def test_a_recovery_runs_for_all_jobs_of_a_mode_and_disturbs_no_other_arm() -> None:
     found = tables({READ: turns(LVM, REBUILDING), WRITE: turns(LVM, REBUILDING)}, blocks=2)
     recovering = [each for each in found if any(slice_.arm.mode == REBUILDING for slice_ in each.slices)]
-    assert len(recovering) == 2
+    assert len(recovering) == 1
     for table in recovering:
         assert {each.arm.mode for each in table.slices} == {REBUILDING}
-        assert len({each.job for each in table.slices}) == 1
-        assert [each.block for each in table.slices] == [1, 1, 2, 2], "twin and guest of a block follow each other"
+        assert {each.job for each in table.slices} == {READ, WRITE}
+        assert [each.block for each in table.slices] == [1] * 4 + [2] * 4
+        assert all(one.job == other.job for one, other in zip(table.slices[::2], table.slices[1::2], strict=True)), (
+            "twin and guest of a block follow each other"
+        )
     others = [each.arm.id for table in found if table not in recovering for each in table.slices]
     assert Counter(others) == {"host": 4, "twin:lvm": 4, "guest:lvm": 4}
 
@@ -336,3 +349,43 @@ def test_the_counters_are_read_when_the_last_ios_have_completed(quiet: float | N
     assert end == paused.seconds
     if quiet is not None:
         assert paused.spread(0.2).quiet == pytest.approx(quiet * whole + 0.2)
+
+
+def test_a_recovery_is_not_slowed_down_to_outlast_many_jobs() -> None:
+    several = [replace(job("randread-4k"), iodepth=depth, seconds=5) for depth in (1, 2, 4, 8, 16, 32)]
+    found = tables({each: turns(REBUILDING) for each in several}, blocks=1)
+    recovering = [each for each in found if any(slice_.arm.mode == REBUILDING for slice_ in each.slices)]
+    assert len(recovering) == 2
+    assert all(each.seconds <= RECOVERY_SECONDS for each in recovering)
+
+
+@pytest.mark.parametrize("modes", [(LVM,), (LVM, REBUILDING), (CACHED_REBUILDING, LVM), (REBUILDING,)])
+@pytest.mark.parametrize(("jobs", "blocks"), [((READ, WRITE), 1), ((READ,), 3), ((READ, WRITE, SEQUENTIAL), 40)])
+def test_the_plan_counts_the_timetables_that_a_round_will_have(
+    modes: Sequence[Mode], jobs: Sequence[Job], blocks: int
+) -> None:
+    arms = [turn.arm for turn in turns(*modes)]
+    for first in (False, True):
+        made = timetables(
+            {each: [Turn(arm) for arm in arms] for each in jobs},
+            blocks,
+            chance=random.Random("plan"),
+            pause=pause,
+            short_first=first,
+        )
+        counted = count_timetables(dict.fromkeys(arms, jobs), blocks, pause)
+        recovering = [each for each in made if each.slices[0].arm.mode in (REBUILDING, CACHED_REBUILDING)]
+        assert counted.slices == sum(len(each.slices) for each in made)
+        assert counted.recoveries == len(recovering)
+        assert counted.timetables + (counted.first if first else 0) == pytest.approx(len(made), abs=1)
+
+
+def test_the_disks_of_an_array_share_what_is_in_flight() -> None:
+    deep, array = job("randread-4k", 32), Arm(Place.TWIN, Mode("array", Md(0, 4), None))
+    assert drain_seconds(deep, HOST, 100) == pytest.approx(0.32)
+    assert drain_seconds(deep, array, 100) == pytest.approx(0.08)
+    parity = Arm(Place.TWIN, Mode("parity", Md(5, 4), None))
+    assert drain_seconds(deep, parity, 100) == pytest.approx(0.08)
+    assert drain_seconds(job("randwrite-4k", 32), parity, 100) == pytest.approx(4 * 0.08), (
+        "old data and parity are read"
+    )

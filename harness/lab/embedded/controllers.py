@@ -66,7 +66,8 @@ class ControllerDisk:
     def spec(self) -> DiskById:
         """The disk for the inventory, with udev's link of vendor, product and serial number."""
         serial = f"sim_{self.name}"
-        return DiskById(self.name, f"/dev/disk/by-id/scsi-0QEMU_QEMU_HARDDISK_{serial}", serial, destroy=True)
+        link = f"/dev/disk/by-id/scsi-0QEMU_QEMU_HARDDISK_{serial}"
+        return DiskById(self.name, link, serial, destroy=True, iops=self.limit.iops)
 
     def hardware(self, image: Path) -> list[str]:
         """QEMU's arguments for the disk, with its data in the file `image`. The controller's arguments come first."""

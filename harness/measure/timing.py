@@ -1,0 +1,117 @@
+"""How long the work of a run takes, as seen so far, and how much of it is left. Pure, except for the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from harness.scenario import paces
+from harness.scenario.paces import Kind, Pace, Paces, pace_of
+from harness.scenario.plan import Group, Plan
+from harness.scenario.timetable import Timetable, rebuilds
+
+_PHASES: Mapping[str, Kind] = {
+    "lab": "lab",
+    "layouts": "build",
+    "condition": "condition",
+    "boot": "boot",
+    "teardown": "end",
+}
+"""The kind of each phase of a run that is no measuring."""
+_PRIOR: Mapping[Kind, float] = {
+    "pause": 100 * paces.PAUSE_SECONDS,
+    "start": 2 * paces.START_SECONDS,
+    "recovery": paces.RECOVERY_SECONDS,
+}
+"""Usual times of so much work count as much as what earlier runs took."""
+
+
+class Timing:
+    """The times of one run. `plans` are all plans of it, on one host."""
+
+    def __init__(self, plans: Sequence[Plan]) -> None:
+        self._plans = plans
+        self._paces = plans[0].paces if plans else Paces()
+        self._usual: dict[Kind, float] = {}
+        self._took: dict[Kind, float] = {}
+        self._prepared: set[tuple[str, int]] = set()
+        self._known: set[tuple[str, str]] = set()
+        """The ids of the groups and of their jobs that have run."""
+
+    def prepared(self, plan: Plan, group: Group) -> None:
+        """Note that the setup of the group is ready."""
+        self._prepared.add((group.scenario, plan.setup_of(group).number))
+
+    def ran(self, group: Group, table: Timetable, seconds: float) -> None:
+        """Note that a timetable took so many seconds, with all that precedes and follows its slices."""
+        jobs = {(group.id, each.job.id) for each in table.slices}
+        if jobs <= self._known:
+            # In the first timetable of a job, pauses are only guessed.
+            pauses = sum(group.usual_pause(each.job, each.arm) for each in table.slices)
+            self._add(
+                "pause", pauses, table.seconds - sum(each.job.wall + each.lead + each.tail for each in table.slices)
+            )
+        self._known |= jobs
+        beside = max(seconds - table.seconds, 0.0)
+        if _recovers(table):
+            start = paces.START_SECONDS * self._pace("start")
+            self._add("recovery", paces.RECOVERY_SECONDS, max(beside - start, 0.0))
+        else:
+            self._add("start", paces.START_SECONDS, beside)
+
+    def seconds_of(self, tables: Iterable[Timetable]) -> float:
+        """The time that these timetables will take."""
+        start = paces.START_SECONDS * self._pace("start")
+        recovery = paces.RECOVERY_SECONDS * self._pace("recovery")
+        return sum(table.seconds + start + (recovery if _recovers(table) else 0.0) for table in tables)
+
+    def boot_seconds(self, plan: Plan, group: Group) -> float:
+        """The time of a boot before a round of the group; 0 without one."""
+        if not plan.reboots(group):
+            return 0.0
+        return self._paces.seconds({"boot": plan.setup_of(group).boot_seconds})
+
+    def after(self, group: Group, ended: Collection[str]) -> float:
+        """The time of everything that follows this group. `ended` has the ids of the groups that are measured."""
+        seconds = 0.0
+        for plan in self._plans:
+            left = [each for each in plan.groups if each.id not in ended and each.id != group.id]
+            for each in left:
+                work = plan.group_work(each)
+                seconds += sum(usual * self._pace(kind) for kind, usual in work.items())
+            setups = {each.setup for each in left if (each.scenario, each.setup) not in self._prepared}
+            for setup in plan.setups:
+                if setup.number in setups:
+                    seconds += self._paces.seconds(plan.setup_work(setup, plan.fewest_steady_rounds))
+                elif group in setup.groups:
+                    seconds += self._paces.seconds({"end": setup.end_seconds})
+        return seconds
+
+    def pace(self, phases: Mapping[str, float], again_s: float) -> Pace:
+        """What a complete run took of each kind, from the seconds of its phases and of measuring again."""
+        usual = dict.fromkeys(paces.KINDS, 0.0)
+        for plan in self._plans:
+            for kind, seconds in plan.work(plan.fewest_steady_rounds).items():
+                usual[kind] += seconds
+        measuring = sum(self._took.get(kind, 0.0) for kind in ("pause", "start", "recovery"))
+        took: dict[Kind, float] = {kind: phases.get(phase, 0.0) for phase, kind in _PHASES.items()}
+        took |= {"again": again_s, **self._took}
+        usual |= {"lab": paces.LAB_SECONDS, **self._usual}
+        usual["again"] = paces.AGAIN_SHARE * (usual["fio"] + measuring)
+        # The share of early and further rounds says nothing about the pace.
+        del usual["fio"]
+        return pace_of(sorted({plan.groups[0].scenario for plan in self._plans if plan.groups}), usual, took)
+
+    def _add(self, kind: Kind, usual: float, took: float) -> None:
+        self._usual[kind] = self._usual.get(kind, 0.0) + usual
+        self._took[kind] = self._took.get(kind, 0.0) + took
+
+    def _pace(self, kind: Kind) -> float:
+        """The multiple of the usual time: as in earlier runs at first, then more and more as seen in this one."""
+        known, prior = self._paces.of_kind(kind), _PRIOR.get(kind)
+        if prior is None:
+            return known
+        return (self._took.get(kind, 0.0) + prior * known) / (self._usual.get(kind, 0.0) + prior)
+
+
+def _recovers(table: Timetable) -> bool:
+    return bool(table.slices) and rebuilds(table.slices[0].arm.mode)
