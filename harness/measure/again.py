@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -70,9 +71,14 @@ def jobs_again(
     few = {job: cells for job in jobs if (cells := _overlapped(plan, group, job, records, measured))}
     if not few:
         return None
-    lacking = max(lack for cells in few.values() for lack in cells.values())
+    lost = max(lost for cells in few.values() for lost in cells.values())
     ids = frozenset(cell for cells in few.values() for cell in cells)
-    return Again({job: longest[job] for job in few}, longer=False, cells=ids, rounds=-(-lacking // group.blocks))
+    return Again(
+        {job: longest[job] for job in few},
+        longer=False,
+        cells=ids,
+        rounds=min(math.ceil(lost / group.blocks), plan.rounds),
+    )
 
 
 def _overlapped(
@@ -80,8 +86,8 @@ def _overlapped(
 ) -> dict[str, int]:
     """The cells of the job that have fewer than two blocks that count, although more were measured: slices overlapped.
 
-    By the cell's id, how many blocks it lacks. A cell that is void for another reason does not count: it would be void
-    again. Once a job was measured for twice the plan's fewest rounds, it is not measured again.
+    By the cell's id, how many of its blocks were lost. A cell that is void for another reason does not count: it would
+    be void again. Once a job was measured for twice the plan's fewest rounds, it is not measured again.
     """
     own = {(each.round, each.block) for each in measured if each.job == job.id}
     void = {(each.round, each.block) for each in measured if each.job == job.id and each.overlap is not None}
@@ -90,4 +96,4 @@ def _overlapped(
     enough = min(_ENOUGH, len(own))
     if not void or len(own) >= 2 * plan.rounds * group.blocks:
         return {}
-    return {record.id: enough - len(record.rounds) for record in usable if len(record.rounds) < enough}
+    return {record.id: len(own) - len(record.rounds) for record in usable if len(record.rounds) < enough}

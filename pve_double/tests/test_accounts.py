@@ -161,7 +161,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("headers", "text"), REFUSED, ids=[text for _, text in REFUSED])
 def test_who_is_nobody_learns_nothing_of_the_api(serving: Serving, headers: dict[str, str], text: str) -> None:
-    answer = requests.get(f"{serving.url}/api2/json/bogus", headers=headers, verify=str(serving.authority), timeout=10)
+    answer = requests.get(f"{serving.url}/api2/json/bogus", headers=headers, verify=str(serving.authority), timeout=600)
     assert answer.status_code == 401
     assert text in answer.reason
 

@@ -30,7 +30,7 @@ def said() -> Iterator[dict[str, str]]:
         yield dict(line.strip().split(": ", 1) for line in lines)
     finally:
         process.terminate()
-        process.wait(timeout=20)
+        process.wait(timeout=600)
         process.stdout.close()
 
 

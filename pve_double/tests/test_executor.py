@@ -384,7 +384,7 @@ def test_commands_are_quoted_once_behind_their_prefix() -> None:
 def node_command(serving_port: int, *argv: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PVE_DOUBLE_NODE": f"http://127.0.0.1:{serving_port}"}
     return subprocess.run(
-        [str(SHELL / argv[0]), *argv[1:]], capture_output=True, text=True, env=environment, check=False, timeout=60
+        [str(SHELL / argv[0]), *argv[1:]], capture_output=True, text=True, env=environment, check=False, timeout=600
     )
 
 

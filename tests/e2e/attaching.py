@@ -21,6 +21,7 @@ from harness.model.attach import Attachment
 from harness.model.effective import Effective
 from harness.results.configuration import configuration_check
 from harness.run_id import RunId
+from tests.patience import patience
 from tests.unit.granted import granted
 
 MIB = 1024**2
@@ -57,8 +58,8 @@ def opened() -> Iterator[Lab]:
     """The lab host, with `DIRECTORY` for files that are disks."""
     with ExitStack() as stack:
         host = stack.enter_context(open_host(embedded.inventory().hosts[0], ensure_images(Events()), Events()))
-        host.runner.run(["mkdir", "-p", DIRECTORY], deadline=20)
-        stack.callback(host.runner.run, ["rm", "-rf", DIRECTORY], deadline=60)
+        host.runner.run(["mkdir", "-p", DIRECTORY], deadline=patience(20))
+        stack.callback(host.runner.run, ["rm", "-rf", DIRECTORY], deadline=patience(60))
         yield Lab(host, stack.enter_context(hypervisor_of(host, Events())))
 
 
@@ -69,7 +70,7 @@ def a_disk(runner: Runner, disk: DiskById) -> BlockSource:
 def a_file(runner: Runner, name: str, size: int = 16 * MIB) -> BlockSource:
     """A new file of zeros that becomes a disk."""
     path = f"{DIRECTORY}/{name}"
-    runner.run(["truncate", "-s", str(size), path], deadline=20)
+    runner.run(["truncate", "-s", str(size), path], deadline=patience(20))
     return BlockSource(path, "file", 0, size, grant=granted(path, runner))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import pytest
 
@@ -11,6 +12,7 @@ from harness.lab.transport.ssh import SshRunner
 from tests.e2e.attaching import Lab, opened
 from tests.e2e.lost_lab import LostLab
 from tests.e2e.machines import command, lab_lost, on_lab_host, traces
+from tests.patience import booting
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -21,7 +23,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def lab() -> Iterator[None]:
     """The lab, as `virt-overhead lab up` brings it up; one that ran before is left running."""
     before = embedded.state().running()
-    done = command("lab", "up")
+    with booting() if before is None else nullcontext():
+        done = command("lab", "up")
     assert done.returncode == 0, done.stdout + done.stderr
     yield
     if before is None:

@@ -18,9 +18,13 @@ from harness.lab.transport.base import Runner
 from harness.lab.transport.ssh import SshRunner, SshTarget
 from harness.results import Run, RunStore
 from harness.results.journal import Journal
+from tests.patience import patience
 
 ROOT = Path(__file__).resolve().parents[2]
-RUN_SECONDS = 420
+RUN_SECONDS = 420.0
+"""The longest run of a test on an idle machine."""
+ENDING_SECONDS = 60.0
+"""The longest end of a run that got Ctrl-C, or was killed, on an idle machine."""
 
 # The kernel's list of RAID levels stays: a module that was needed once is no trace of a run. LVM is asked in a way that
 # leaves no copies of its metadata: those that are there are a run's.
@@ -46,28 +50,45 @@ def pytest_command(reports: Path, *arguments: str) -> list[str]:
 
 def measure(reports: Path, *arguments: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """Run pytest on the scenarios as a user does."""
-    return subprocess.run(
-        pytest_command(reports, *arguments),
-        cwd=ROOT,
-        env=os.environ | dict(env or {}),
-        capture_output=True,
-        text=True,
-        timeout=RUN_SECONDS,
-        check=False,
-    )
+    return ran(pytest_command(reports, *arguments), env=env)
 
 
 def command(*arguments: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """Run `virt-overhead` with these arguments."""
-    return subprocess.run(
-        [sys.executable, "-m", "harness.cli", *arguments],
-        cwd=ROOT,
-        env=os.environ | dict(env or {}),
-        capture_output=True,
-        text=True,
-        timeout=RUN_SECONDS,
-        check=False,
-    )
+    return ran([sys.executable, "-m", "harness.cli", *arguments], env=env)
+
+
+def ran(
+    command: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: Path = ROOT, seconds: float = RUN_SECONDS
+) -> subprocess.CompletedProcess[str]:
+    """The command, which takes at most so many seconds on an idle machine.
+
+    A command that takes much longer is ended like by Ctrl-C, so it removes what it made: the next test meets nothing
+    of it. The error has its output.
+    """
+    words = list(command)
+    with subprocess.Popen(
+        words, cwd=cwd, env=os.environ | dict(env or {}), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        limit = patience(seconds)
+        try:
+            out, err = process.communicate(timeout=limit)
+        except BaseException as error:
+            process.send_signal(signal.SIGTERM)
+            out, err = end_of(process)
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise AssertionError(f"not done after {limit:.0f} s: {words}\n{out}{err}") from error
+            raise
+    return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+
+def end_of(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """What a process printed that was told to end. If it does not, it is killed."""
+    try:
+        return process.communicate(timeout=patience(ENDING_SECONDS))
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.communicate()
 
 
 @contextmanager
@@ -96,7 +117,9 @@ def background(
             yield process
         finally:
             if process.poll() is None:
-                process.kill()
+                # A test that failed meanwhile must leave nothing of the run to the next one.
+                process.send_signal(signal.SIGTERM)
+                end_of(process)
 
 
 def started(reports: Path, *arguments: str) -> AbstractContextManager[subprocess.Popen[str]]:
@@ -106,7 +129,7 @@ def started(reports: Path, *arguments: str) -> AbstractContextManager[subprocess
 
 def wait_for_measurements(reports: Path, run: subprocess.Popen[str], *, rounds: int = 1, seconds: float = 180) -> None:
     """Wait until something is measured and so many rounds are begun. A round that lost its guest does not count."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + patience(seconds)
     path = reports / "latest"
     while True:
         journal = RunStore.open(path).read_journal() if (path / "journal.jsonl").exists() else Journal()
@@ -115,7 +138,7 @@ def wait_for_measurements(reports: Path, run: subprocess.Popen[str], *, rounds: 
         if measured and sum(each.event == "begun" for each in journal.rounds) - len(given_up) >= rounds:
             return
         assert run.poll() is None, "the run ended before it measured anything"
-        assert time.monotonic() < end, f"nothing was measured in {seconds:g} s"
+        assert time.monotonic() < end, f"nothing was measured in {patience(seconds):g} s"
         time.sleep(0.5)
 
 
@@ -129,7 +152,7 @@ def on_lab_host() -> Iterator[SshRunner]:
     machine = embedded.state().running()
     assert machine is not None, "the embedded lab is not running"
     target = SshTarget("127.0.0.1", machine.port, "root", Path(machine.key), machine.host_key)
-    runner = SshRunner.connect(target, name="lab host", deadline=30)
+    runner = SshRunner.connect(target, name="lab host", deadline=patience(30))
     try:
         yield runner
     finally:
@@ -174,7 +197,7 @@ def lab_lost() -> bool:
 
 def traces(runner: Runner) -> str:
     """All that a run could leave behind on the lab host, as text."""
-    return runner.run(["sh", "-s"], stdin=_TRACES, deadline=60).stdout
+    return runner.run(["sh", "-s"], stdin=_TRACES, deadline=patience(60)).stdout
 
 
 def lab_file(directory: Path, **changes: str) -> Path:

@@ -11,6 +11,7 @@ from harness.lab.transport.base import Runner
 from harness.layout.source import BlockSource
 from harness.model.attach import Attach
 from tests.e2e.attaching import DIRECTORY, MIB, Lab, a_disk, a_file, differences
+from tests.patience import patience
 from tests.unit.attach_options import options
 from tests.unit.granted import granted
 
@@ -91,18 +92,18 @@ def served(lab: Lab, name: str, attach: Attach) -> None:
     with lab.hypervisor.guest(lab.log(), [GuestDisk(name, source, attach)]) as guest:
         found = {name: guest.effective(name)}
         write = 'dd if=/dev/urandom of="$1" bs=64k count=1 conv=fsync && head -c 65536 "$1" | sha256sum'
-        printed = guest.runner.run(["sh", "-c", write, "sh", guest.device(name)], deadline=60).stdout
+        printed = guest.runner.run(["sh", "-c", write, "sh", guest.device(name)], deadline=patience(60)).stdout
         assert guest.transferred([name]) == {name: None}
     assert differences({name: attach}, found) == []
     if source.format == "raw":
         # What the guest wrote and flushed is in the file.
         read = 'head -c 65536 "$1" | sha256sum'
-        assert lab.host.runner.run(["sh", "-c", read, "sh", source.path], deadline=60).stdout == printed
+        assert lab.host.runner.run(["sh", "-c", read, "sh", source.path], deadline=patience(60)).stdout == printed
 
 
 def source_of(runner: Runner, name: str) -> BlockSource:
     if name != "qcow2":
         return a_file(runner, name)
     path = f"{DIRECTORY}/{name}"
-    runner.run(["qemu-img", "create", "-q", "-f", "qcow2", path, "16M"], deadline=30)
+    runner.run(["qemu-img", "create", "-q", "-f", "qcow2", path, "16M"], deadline=patience(30))
     return BlockSource(path, "file", 0, 16 * MIB, format="qcow2", grant=granted(path, runner))

@@ -13,6 +13,7 @@ import pytest
 
 from harness.lab.transport.ssh import SshRunner
 from tests.e2e.machines import command, lab_file, latest, measure, started, wait_for_measurements
+from tests.patience import patience
 
 ONE_CELL = ("-k", "optane-lvm-randread", "--profile=smoke", "--rounds=1")
 
@@ -44,13 +45,13 @@ def test_a_disk_that_its_owner_did_not_give_away_is_not_written_to(tmp_path: Pat
 
 def test_a_mounted_disk_is_not_written_to(tmp_path: Path, host: SshRunner) -> None:
     device = "/dev/disk/by-id/lab-sim_optane"
-    host.run(["sh", "-c", f"mkfs.ext4 -q -F {device} && mount {device} /mnt"], deadline=60)
+    host.run(["sh", "-c", f"mkfs.ext4 -q -F {device} && mount {device} /mnt"], deadline=patience(60))
     try:
         done = measure(tmp_path, f"--lab={lab_file(tmp_path)}", *ONE_CELL)
         refused(done, "/dev/sim_optane on /mnt is mounted", "there is a signature on it: sim_optane: ext4")
-        assert host.run(["mountpoint", "/mnt"], deadline=10, check=False).status == 0
+        assert host.run(["mountpoint", "/mnt"], deadline=patience(10), check=False).status == 0
     finally:
-        host.run(["sh", "-c", f"umount /mnt; wipefs -a -q {device}; blkdiscard -z -f {device}"], deadline=60)
+        host.run(["sh", "-c", f"umount /mnt; wipefs -a -q {device}; blkdiscard -z -f {device}"], deadline=patience(60))
 
 
 def test_an_unreachable_host_is_named_with_its_address(tmp_path: Path) -> None:
@@ -88,7 +89,7 @@ def test_an_interrupt_keeps_what_was_measured_and_the_run_can_be_resumed(tmp_pat
     with started(tmp_path, *selected) as run:
         wait_for_measurements(tmp_path, run, rounds=2)
         run.send_signal(signal.SIGINT)
-        output, _ = run.communicate(timeout=120)
+        output, _ = run.communicate(timeout=patience(120))
     assert run.returncode == 2, output
     found = latest(tmp_path)
     assert found.run.status == "interrupted"
@@ -110,7 +111,7 @@ def test_reap_removes_what_a_killed_run_left(tmp_path: Path) -> None:
     with started(tmp_path, "-k", "optane and (lvm or raw) and randread", "--profile=smoke") as run:
         wait_for_measurements(tmp_path, run)
         run.kill()
-        run.communicate(timeout=60)
+        run.communicate(timeout=patience(60))
     done = command("reap")
     assert done.returncode == 0, done.stderr
     for what in ("volume group voh-", "file system at /var/lib/virt-overhead", "partitions on /dev/disk/by-id/lab-sim"):
@@ -120,8 +121,8 @@ def test_reap_removes_what_a_killed_run_left(tmp_path: Path) -> None:
 
 @contextmanager
 def put_back(host: SshRunner, breaking: str, mending: str) -> Iterator[None]:
-    host.run(["sh", "-c", breaking], deadline=60)
+    host.run(["sh", "-c", breaking], deadline=patience(60))
     try:
         yield
     finally:
-        host.run(["sh", "-c", mending], deadline=60)
+        host.run(["sh", "-c", mending], deadline=patience(60))

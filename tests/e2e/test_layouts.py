@@ -23,6 +23,7 @@ from harness.model.layout import Layout, Lvm, LvmThin, Partition, Qcow2, RawFile
 from harness.model.mode import Mode
 from harness.run_id import RunId
 from tests.e2e.machines import on_lab_host
+from tests.patience import patience
 
 KIB = 1024
 MIB = 1024**2
@@ -67,7 +68,7 @@ def hold_what_is_written(host: Runner, layouts: Layouts) -> None:
     ]
     for phase in ("rw=write\ndo_verify=0", "rw=read"):
         common = f"[global]\nthread\ndirect=1\nbs=1M\nverify=pattern\n{phase}"
-        host.run(list(marked()), stdin="\n".join((common, *jobs)), deadline=120)
+        host.run(list(marked()), stdin="\n".join((common, *jobs)), deadline=patience(120))
 
 
 def test_every_layer_of_one_disk_holds_what_is_written(host: SshRunner, facts: HostFacts) -> None:
@@ -81,11 +82,11 @@ def test_every_layer_of_one_disk_holds_what_is_written(host: SshRunner, facts: H
         for image in layouts.images:
             qcow2.fill(image)
             compare = ["qemu-img", "compare", "-f", "qcow2", "-F", "raw", image.guest.path, image.twin.path]
-            host.run(compare, deadline=60)
+            host.run(compare, deadline=patience(60))
 
 
 def status(host: Runner, layouts: Layouts, mode: str) -> ArrayStatus:
-    return parse_mdstat(host.run(["cat", MDSTAT], deadline=10).stdout.splitlines())[layouts.arrays[mode]]
+    return parse_mdstat(host.run(["cat", MDSTAT], deadline=patience(10)).stdout.splitlines())[layouts.arrays[mode]]
 
 
 def test_an_array_without_a_member_holds_what_is_written(host: SshRunner, facts: HostFacts) -> None:
@@ -98,21 +99,21 @@ def test_an_array_without_a_member_holds_what_is_written(host: SshRunner, facts:
 def test_an_array_that_is_there_already_is_measured_as_it_is_and_stays(host: SshRunner, facts: HostFacts) -> None:
     members = [disk.id for disk in DISKS[:2] if isinstance(disk, DiskById)]
     create = ["--create", "/dev/md/theirs", "--run", "--quiet", "--level=1", "--raid-devices=2", "--assume-clean"]
-    host.run(["mdadm", *create, "--bitmap=none", *members], deadline=60)
+    host.run(["mdadm", *create, "--bitmap=none", *members], deadline=patience(60))
     try:
-        said = host.run(["mdadm", "--detail", "--export", "/dev/md/theirs"], deadline=30).stdout
+        said = host.run(["mdadm", "--detail", "--export", "/dev/md/theirs"], deadline=patience(30)).stdout
         uuid = next(line for line in said.splitlines() if line.startswith("MD_UUID=")).partition("=")[2]
         disk = DiskById("theirs", f"/dev/disk/by-id/md-uuid-{uuid}", uuid, destroy=True)
         with build(host, facts, [disk], {"plain": Device(), "partition": Partition()}) as layouts:
             assert layouts.disk.startswith("md")
             hold_what_is_written(host, layouts)
-        assert host.run(["test", "-b", "/dev/md/theirs"], deadline=10, check=False).status == 0
+        assert host.run(["test", "-b", "/dev/md/theirs"], deadline=patience(10), check=False).status == 0
     finally:
-        host.run(["mdadm", "--quiet", "--stop", "/dev/md/theirs"], deadline=60)
-        host.run(["mdadm", "--quiet", "--zero-superblock", *members], deadline=60)
+        host.run(["mdadm", "--quiet", "--stop", "/dev/md/theirs"], deadline=patience(60))
+        host.run(["mdadm", "--quiet", "--zero-superblock", *members], deadline=patience(60))
         # What mdadm leaves behind the superblock is data to the guard.
         for member in members:
-            host.run(["blkdiscard", "-z", "-f", member], deadline=60)
+            host.run(["blkdiscard", "-z", "-f", member], deadline=patience(60))
 
 
 def test_what_the_host_does_not_have_is_told(facts: HostFacts) -> None:

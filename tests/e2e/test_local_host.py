@@ -15,6 +15,7 @@ import pytest
 from harness.events import Events
 from harness.image import ensure_images
 from tests.e2e.machines import latest, measure
+from tests.patience import patience
 
 DAEMONS = ("virtlogd", "libvirtd")
 
@@ -34,7 +35,7 @@ def local_libvirt(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with said.open("wb") as log:
         running = [subprocess.Popen([name, "-p", directory / f"{name}.pid"], stderr=log) for name in DAEMONS]
     try:
-        end = time.monotonic() + 30
+        end = time.monotonic() + patience(30)
         while not _libvirt_answers():
             ended = [daemon.args for daemon in running if daemon.poll() is not None]
             if ended or time.monotonic() > end:
@@ -44,7 +45,7 @@ def local_libvirt(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     finally:
         for daemon in reversed(running):
             daemon.terminate()
-            daemon.wait(timeout=30)
+            daemon.wait(timeout=patience(30))
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from harness.lab.transport.base import Runner
 from harness.measure.reap import reap
 from harness.model.attach import Vfio
 from tests.e2e.attaching import Lab, a_disk, differences
+from tests.patience import patience
 
 
 @pytest.fixture(scope="module")
@@ -27,13 +28,13 @@ def test_a_passed_through_nvme_is_the_guests_for_a_while_and_then_the_hosts_agai
     runner, link = lab_host.host.runner, lab_host.nvme.id
     before = drivers(runner)
     with guest.holding("vfio"):
-        assert runner.run(["test", "-e", link], deadline=20, check=False).status != 0
+        assert runner.run(["test", "-e", link], deadline=patience(20), check=False).status != 0
         found = guest.effective("vfio")
         assert differences({"vfio": Vfio()}, {"vfio": found}) == []
         assert guest.transferred(["vfio"]) == {"vfio": None}
         read = ["dd", f"if={guest.device('vfio')}", "of=/dev/null", "bs=1M", "count=4"]
-        assert guest.runner.run(read, deadline=60).status == 0
-    assert runner.run(["test", "-b", link], deadline=20, check=False).status == 0
+        assert guest.runner.run(read, deadline=patience(60)).status == 0
+    assert runner.run(["test", "-b", link], deadline=patience(20), check=False).status == 0
     assert drivers(runner) == before
 
 
@@ -43,19 +44,20 @@ def test_a_passed_through_nvme_comes_back_also_when_the_work_on_it_fails(guest: 
     with pytest.raises(Failed), guest.holding("vfio"):
         raise Failed
     assert drivers(runner) == before
-    assert runner.run(["test", "-b", lab_host.nvme.id], deadline=20, check=False).status == 0
+    assert runner.run(["test", "-b", lab_host.nvme.id], deadline=patience(20), check=False).status == 0
 
 
 def test_a_disk_that_the_host_uses_is_not_taken_from_it(guest: Guest, lab_host: Lab) -> None:
     runner, link = lab_host.host.runner, lab_host.nvme.id
-    runner.run(["sh", "-c", f"mkfs.ext4 -q -F {link} && mount {link} /mnt"], deadline=60)
+    runner.run(["sh", "-c", f"mkfs.ext4 -q -F {link} && mount {link} /mnt"], deadline=patience(60))
     try:
         with pytest.raises(SafetyError, match="on /mnt is mounted"), guest.holding("vfio"):
             pytest.fail("the guest has got a mounted disk")
-        assert runner.run(["mountpoint", "/mnt"], deadline=10, check=False).status == 0
+        assert runner.run(["mountpoint", "/mnt"], deadline=patience(10), check=False).status == 0
     finally:
         runner.run(
-            ["sh", "-c", f"umount /mnt; wipefs -a -q {link}; blkdiscard -z -f {link}; udevadm settle"], deadline=60
+            ["sh", "-c", f"umount /mnt; wipefs -a -q {link}; blkdiscard -z -f {link}; udevadm settle"],
+            deadline=patience(60),
         )
 
 
@@ -71,13 +73,13 @@ def test_a_device_that_a_killed_run_left_without_its_driver_is_given_back(lab_ho
         'echo "$1" >/sys/bus/pci/drivers_probe && readlink driver'
     )
     try:
-        assert "vfio-pci" in runner.run(["sh", "-c", taken, "sh", device.address], deadline=30).stdout
+        assert "vfio-pci" in runner.run(["sh", "-c", taken, "sh", device.address], deadline=patience(30)).stdout
     finally:
         entries = [entry for entry in read_log(runner) if entry.run_id == log.run_id]
         done = reap(runner, lab_host.hypervisor, entries)
     assert done == [f"removed after a killed run: {link}, which a guest had, of run {log.run_id}"]
     assert drivers(runner) == before
-    assert runner.run(["test", "-b", link], deadline=20, check=False).status == 0
+    assert runner.run(["test", "-b", link], deadline=patience(20), check=False).status == 0
     assert [entry for entry in read_log(runner) if entry.run_id == log.run_id] == []
 
 
@@ -87,7 +89,7 @@ def drivers(runner: Runner) -> str:
         'cd /sys/bus/pci/devices; for at in *; do echo "$at $(readlink $at/driver) $(cat $at/driver_override)"; '
         "done; ls /var/lib/virt-overhead/created/*/*passed* 2>/dev/null; true"
     )
-    return runner.run(["sh", "-c", script], deadline=20).stdout
+    return runner.run(["sh", "-c", script], deadline=patience(20)).stdout
 
 
 class Failed(Exception):

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.patience import patience
+
 ROOT = Path(__file__).resolve().parents[2]
 _SECONDS = 580
 
@@ -31,7 +33,7 @@ class Installed:
             capture_output=True,
             text=True,
             check=False,
-            timeout=_SECONDS,
+            timeout=patience(_SECONDS),
         )
 
 
@@ -57,6 +59,6 @@ def build_wheel(directory: Path) -> Path:
 def _do(command: list[str], directory: Path) -> None:
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     done = subprocess.run(
-        command, cwd=directory, env=environment, capture_output=True, text=True, check=False, timeout=_SECONDS
+        command, cwd=directory, env=environment, capture_output=True, text=True, check=False, timeout=patience(_SECONDS)
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.package.installed import build_wheel
+from tests.patience import patience
 from tests.unit.ci_examples import GITHUB, steps
 
 pytestmark = pytest.mark.skipif(
@@ -38,7 +39,7 @@ def in_clean_debian(directory: Path, script: str, *packages: str) -> str:
         f'--customize-hook=chroot "$1" env -i {words} bash /steps',
         *("trixie", os.devnull),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_SECONDS)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=patience(_SECONDS))
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     return done.stdout + done.stderr  # what hooks print is in the second
 

@@ -16,6 +16,7 @@ import pytest
 from harness.results import RunStore
 from harness.run_id import RunId
 from tests.package.installed import Installed
+from tests.patience import patience
 from tests.unit.ci_examples import EXAMPLES, GITHUB, steps
 from tests.unit.runs import RUN_ID, synthetic_run
 
@@ -68,7 +69,7 @@ class Runner:
             capture_output=True,
             text=True,
             check=False,
-            timeout=120,
+            timeout=patience(120),
         )
 
     def does(self, script: str) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from harness.results import RunStore
 from harness.run_id import RunId
 from tests.package.installed import ROOT, Installed
+from tests.patience import patience
 from tests.unit.runs import RUN_ID, synthetic_run
 
 
@@ -23,7 +24,7 @@ def test_nothing_of_the_checkout_is_used(installed: Installed) -> None:
 
 def test_it_collects_the_same_cells_as_the_checkout(installed: Installed) -> None:
     here = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "--lab=embedded"]
-    checkout = subprocess.run(here, cwd=ROOT, capture_output=True, text=True, check=True, timeout=300)
+    checkout = subprocess.run(here, cwd=ROOT, capture_output=True, text=True, check=True, timeout=patience(300))
     done = installed.run("virt-overhead", "run", "--collect-only", "-q", "--lab=embedded")
     assert done.returncode == 0, done.stdout + done.stderr
     assert ids(done.stdout) == ids(checkout.stdout)

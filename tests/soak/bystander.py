@@ -15,6 +15,7 @@ from harness.lab.transport.base import Runner
 from harness.layout.source import BlockSource
 from harness.model.attach import Attach
 from harness.run_id import RunId
+from tests.patience import patience
 
 LOG = "/var/lib/bystander"
 """Where its guest is recorded. A run does not look there, so to a run the guest is somebody else's."""
@@ -78,7 +79,7 @@ class Bystander:
         assert job["write"]["total_ios"] > 0
 
     def _run(self, script: str) -> str:
-        return self._runner.run(["sh", "-c", script, "sh", self._disk], deadline=180).stdout
+        return self._runner.run(["sh", "-c", script, "sh", self._disk], deadline=patience(180)).stdout
 
 
 @contextmanager

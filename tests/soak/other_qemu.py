@@ -11,6 +11,7 @@ from harness.image.build import build
 from harness.image.provide import provide
 from harness.image.recipe import SUITE, Recipe
 from harness.lab.transport.base import Runner
+from tests.patience import patience
 
 ROOT = "/opt/qemu-new"
 EMULATOR = f"{ROOT}/qemu"
@@ -53,11 +54,11 @@ def other_qemu(host: Runner) -> Iterator[str]:
     """
     image = provide(Cache(cache_root()), [RECIPE], build, Events())[RECIPE.name]
     with ExitStack() as stack:
-        stack.callback(host.run, ["rm", "-rf", ROOT, _ARCHIVE], deadline=_SECONDS)
-        host.put(image.path / "qemu.tar", _ARCHIVE, deadline=_SECONDS)
-        host.run(["mkdir", "-p", ROOT], deadline=_SECONDS)
-        host.run(["tar", "-C", ROOT, "-xf", _ARCHIVE], deadline=_SECONDS)
-        host.run(["rm", _ARCHIVE], deadline=_SECONDS)
-        host.run(["sh", "-c", f"cat >{EMULATOR} && chmod +x {EMULATOR}"], stdin=_WRAPPER, deadline=_SECONDS)
-        host.run([EMULATOR, "--version"], deadline=_SECONDS)
+        stack.callback(host.run, ["rm", "-rf", ROOT, _ARCHIVE], deadline=patience(_SECONDS))
+        host.put(image.path / "qemu.tar", _ARCHIVE, deadline=patience(_SECONDS))
+        host.run(["mkdir", "-p", ROOT], deadline=patience(_SECONDS))
+        host.run(["tar", "-C", ROOT, "-xf", _ARCHIVE], deadline=patience(_SECONDS))
+        host.run(["rm", _ARCHIVE], deadline=patience(_SECONDS))
+        host.run(["sh", "-c", f"cat >{EMULATOR} && chmod +x {EMULATOR}"], stdin=_WRAPPER, deadline=patience(_SECONDS))
+        host.run([EMULATOR, "--version"], deadline=patience(_SECONDS))
         yield EMULATOR

@@ -18,6 +18,7 @@ from harness.lab.transport.ssh import SshRunner
 from harness.layout.memory_disk import NULL_BLK
 from harness.results import Run
 from tests.e2e.machines import ROOT, latest, traces
+from tests.patience import patience
 
 SECONDS = 900.0
 _REMOVE = 'cd "$1" && echo 0 >"$2/power" && rmdir "$2"'
@@ -27,12 +28,12 @@ _REMOVE = 'cd "$1" && echo 0 >"$2/power" && rmdir "$2"'
 def own_disks(host: SshRunner, *disks: NullBlkDisk) -> Iterator[None]:
     """The disks, on the lab host."""
     for disk in disks:
-        host.run(["sh", "-s"], stdin=f"cd {NULL_BLK}\n{disk.creation()}\nudevadm settle", deadline=60)
+        host.run(["sh", "-s"], stdin=f"cd {NULL_BLK}\n{disk.creation()}\nudevadm settle", deadline=patience(60))
     try:
         yield
     finally:
         for disk in disks:
-            host.run(["sh", "-c", _REMOVE, "sh", NULL_BLK, disk.device], deadline=60)
+            host.run(["sh", "-c", _REMOVE, "sh", NULL_BLK, disk.device], deadline=patience(60))
 
 
 @contextmanager
@@ -78,7 +79,7 @@ def tried(directory: Path, *arguments: str, env: Mapping[str, str] | None = None
         env=os.environ | dict(env or {}),
         capture_output=True,
         text=True,
-        timeout=SECONDS,
+        timeout=patience(SECONDS),
         check=False,
     )
 

@@ -13,6 +13,7 @@ from harness.lab.transport.ssh import SshRunner, SshTarget
 from harness.layout.source import BlockSource
 from harness.model.attach import Attach
 from harness.model.guest import GuestOptions
+from tests.patience import patience
 
 NAME = "shop"
 UUID = "6f0b8f6e-5d0a-4f5e-9a0e-0d5b1d0c9a11"
@@ -49,16 +50,16 @@ class OwnVm:
 
     def state(self) -> str:
         """All of its configuration, the checksum of its disk, and which disks its system has, with their checksums."""
-        on_host = self.host.run(["sh", "-c", _CONFIGURATION], deadline=60).stdout
-        return on_host + self.inside.run(["sh", "-c", _SEEN], deadline=120).stdout
+        on_host = self.host.run(["sh", "-c", _CONFIGURATION], deadline=patience(60)).stdout
+        return on_host + self.inside.run(["sh", "-c", _SEEN], deadline=patience(120)).stdout
 
     def definition(self) -> str:
         """What libvirt stores of it."""
-        return self.host.run(["virsh", "dumpxml", "--inactive", NAME], deadline=60).stdout
+        return self.host.run(["virsh", "dumpxml", "--inactive", NAME], deadline=patience(60)).stdout
 
     def sources(self) -> set[str]:
         """The disks that libvirt lists of it now, by their targets on the host."""
-        printed = self.host.run(["virsh", "-q", "domblklist", NAME], deadline=60).stdout
+        printed = self.host.run(["virsh", "-q", "domblklist", NAME], deadline=patience(60)).stdout
         return {line.split(maxsplit=1)[1].strip() for line in printed.splitlines() if line.strip()}
 
     def lab_table(self, reach: str = "node") -> str:
@@ -94,11 +95,11 @@ def own_vm(host: Host, on_host: SshRunner) -> Iterator[OwnVm]:
     )
     target = SshTarget("127.0.0.1", PORT, "root", files.key, files.host_key)
     with ExitStack() as stack:
-        stack.callback(on_host.run, ["sh", "-c", _REMOVE], deadline=120, check=False)
-        on_host.run(["sh", "-c", _MAKE], stdin=domain_xml(spec), deadline=120)
+        stack.callback(on_host.run, ["sh", "-c", _REMOVE], deadline=patience(120), check=False)
+        on_host.run(["sh", "-c", _MAKE], stdin=domain_xml(spec), deadline=patience(120))
         inside = SshRunner.connect_when_up(
-            target, name=f"VM {NAME}", via=on_host, deadline=BOOT_SECONDS, on_wait=lambda _cause: None
+            target, name=f"VM {NAME}", via=on_host, deadline=patience(BOOT_SECONDS), on_wait=lambda _cause: None
         )
         stack.callback(inside.close)
-        inside.run(["sh", "-c", "until [ -e /run/ready ]; do sleep 1; done"], deadline=120)
+        inside.run(["sh", "-c", "until [ -e /run/ready ]; do sleep 1; done"], deadline=patience(120))
         yield OwnVm(on_host, inside, target)

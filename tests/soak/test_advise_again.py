@@ -20,6 +20,7 @@ from harness.lab.embedded.disks import NullBlkDisk
 from harness.lab.transport.ssh import SshRunner
 from tests.e2e.conftest import host
 from tests.e2e.machines import ROOT
+from tests.patience import patience
 from tests.soak.own_disks import SECONDS, measured, only_disks, project
 
 __all__ = ["host"]
@@ -63,7 +64,7 @@ def verified(directory: Path) -> dict[str, Any]:
     command += ["--lab=lab.toml", "--scenarios=scenarios"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        command, cwd=directory, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False
+        command, cwd=directory, env=environment, capture_output=True, text=True, timeout=patience(SECONDS), check=False
     )
     assert done.stdout, done.stderr
     (advice,) = json.loads(done.stdout)["advice"]

@@ -17,6 +17,7 @@ from harness.model.mode import Mode
 from tests.e2e.conftest import host
 from tests.e2e.machines import traces
 from tests.e2e.test_layouts import DISKS, KIB, RUN, build, facts, hold_what_is_written, status
+from tests.patience import patience
 from tests.unit.loop_disks import NO_HYPERVISOR
 
 __all__ = ["facts", "host"]
@@ -55,7 +56,7 @@ def test_arrays_of_every_level_and_what_stands_on_one_hold_what_is_written(host:
             assert layouts.disks(mode) == tuple(f"sim_ssd{place + 1}" for place in array.places)
             device = layouts.guest(mode).path.rpartition("/")[2]
             level = "raid0" if array.legs == 2 else f"raid{array.level}"
-            assert host.run(["cat", f"/sys/block/{device}/md/level"], deadline=10).stdout.strip() == level
+            assert host.run(["cat", f"/sys/block/{device}/md/level"], deadline=patience(10)).stdout.strip() == level
             if array.level in (5, 6):
                 assert mismatches(host, device) == 0
 
@@ -64,7 +65,7 @@ def mismatches(host: Runner, name: str) -> int:
     """Sectors whose parity is not that of their data, of the whole array."""
     script = """cd "/sys/block/$1/md" && echo check >sync_action &&
         while [ "$(cat sync_action)" != idle ]; do sleep 0.1; done; cat mismatch_cnt"""
-    return int(host.run(["sh", "-c", script, "sh", name], deadline=60).stdout)
+    return int(host.run(["sh", "-c", script, "sh", name], deadline=patience(60)).stdout)
 
 
 def test_arrays_without_a_member_hold_what_is_written(host: SshRunner, facts: HostFacts) -> None:

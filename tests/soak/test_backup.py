@@ -12,6 +12,7 @@ from harness.lab.embedded.disks import NullBlkDisk
 from harness.lab.transport.ssh import SshRunner
 from harness.report.terminal import difference_lines
 from tests.e2e.conftest import host
+from tests.patience import patience
 from tests.soak.own_disks import measured, only_disks, project
 
 __all__ = ["host"]
@@ -46,7 +47,7 @@ BACKUPS = "/var/lib/virt-overhead/backup"
 def before(host: SshRunner) -> Iterator[None]:
     with only_disks(host, DISK):
         yield
-    assert not host.run(["ls", "-A", BACKUPS], deadline=30).stdout
+    assert not host.run(["ls", "-A", BACKUPS], deadline=patience(30)).stdout
 
 
 @pytest.mark.usefixtures("before")

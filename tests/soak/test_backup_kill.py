@@ -14,6 +14,7 @@ import pytest
 from harness.lab.transport.ssh import SshRunner
 from tests.e2e.conftest import host
 from tests.e2e.machines import background, command, traces, wait_for_measurements
+from tests.patience import patience
 from tests.soak.own_disks import own_disks, project
 from tests.soak.test_backup import BACKUPS, DISK, SCENARIO
 
@@ -31,7 +32,7 @@ true
 
 
 def ask(host: SshRunner, script: str) -> str:
-    return host.run(["sh", "-c", script], deadline=60).stdout.strip()
+    return host.run(["sh", "-c", script], deadline=patience(60)).stdout.strip()
 
 
 @pytest.fixture
@@ -51,12 +52,12 @@ def test_after_a_kill_during_a_backup_reap_leaves_neither_its_job_nor_its_file(t
     run_tests = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--lab=lab.toml"]
     with background(run_tests, cwd=directory) as run:
         wait_for_measurements(directory / "reports", run)
-        end = time.monotonic() + 60
+        end = time.monotonic() + patience(60)
         while not (backed_up := ask(host, _BACKED_UP)):
             assert run.poll() is None, "the run ended before another backup began"
             assert time.monotonic() < end, "no backup began in a minute"
         os.kill(run.pid, signal.SIGKILL)
-        run.communicate(timeout=60)
+        run.communicate(timeout=patience(60))
     assert f"{BACKUPS}/voh-" in backed_up
     assert ask(host, f"ls {BACKUPS}").startswith("voh-")
 

@@ -19,6 +19,7 @@ from tests.e2e.machines import (
     traces,
     wait_for_measurements,
 )
+from tests.patience import patience
 from tests.soak.own_vm import NAME, OwnVm, own_vm
 
 SELECTED = ("-k", "optane and (lvm or raw) and not cached and randread-4k", "--profile=smoke", "--rounds=1")
@@ -76,7 +77,7 @@ def test_after_a_kill_reap_unplugs_the_disks_and_leaves_everything_else(
         wait_for_measurements(tmp_path, run)
         assert vm.definition() == definition
         run.kill()
-        run.communicate(timeout=60)
+        run.communicate(timeout=patience(60))
     assert own < vm.sources()
     done = command("reap", option, "--yes")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -27,6 +27,7 @@ from harness.lab.transport.base import Runner
 from tests.e2e.attaching import opened
 from tests.e2e.machines import background, command, latest, measure, pytest_command, wait_for_measurements
 from tests.e2e.test_proxmox import ONE_JOB, PASSWORD, SECRETS, Node, node
+from tests.patience import patience
 
 __all__ = ["node"]
 
@@ -54,8 +55,12 @@ class OwnVm:
         path = f"nodes/pve/qemu/{VMID}"
         told = [self.client.get(f"{path}/config"), self.client.get(f"{path}/pending")]
         script = f"cat /var/run/qemu-server/{VMID}.pid; echo; sha256sum {OWN_DISK}"
-        on_node = self.node.run(["sh", "-c", script], deadline=60).stdout
-        return json.dumps(told, sort_keys=True) + on_node + self.inside.run(["sh", "-c", _SEEN], deadline=120).stdout
+        on_node = self.node.run(["sh", "-c", script], deadline=patience(60)).stdout
+        return (
+            json.dumps(told, sort_keys=True)
+            + on_node
+            + self.inside.run(["sh", "-c", _SEEN], deadline=patience(120)).stdout
+        )
 
     def drives(self) -> set[str]:
         config = VirtualMachine(self.client, VMID).config()
@@ -89,11 +94,11 @@ def own_vm(node: Node, disk_mib: int) -> Iterator[OwnVm]:
             {**shell_parameters(_RULES, iso, 1), **own},
             expected=Expected("qmcreate", str(VMID)),
             is_done=lambda: exists(client, VMID),
-            deadline=120,
+            deadline=patience(120),
         )
         stack.callback(machine.destroy)
         fill = f"dd if=/dev/urandom of={OWN_DISK} bs=1M count={disk_mib} conv=notrunc,fsync status=none"
-        node.runner.run(["sh", "-c", fill], deadline=60)
+        node.runner.run(["sh", "-c", fill], deadline=patience(60))
         stack.callback(machine.end)
         machine.start()
         inside = log_in(machine, lab.host, _RULES)
@@ -132,7 +137,7 @@ def test_after_a_kill_reap_unplugs_the_drives_and_leaves_everything_else(tmp_pat
     with background(pytest_command(tmp_path, option, *SELECTED), env=SECRETS) as run:
         wait_for_measurements(tmp_path, run)
         run.kill()
-        run.communicate(timeout=60)
+        run.communicate(timeout=patience(60))
     assert own < vm.drives()
     done = command("reap", option, "--yes", env=SECRETS)
     assert done.returncode == 0, done.stdout + done.stderr

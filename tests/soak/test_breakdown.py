@@ -11,6 +11,7 @@ from harness.results import ADDS_UP, BreakdownRecord
 from harness.waiting import wait_until
 from tests.e2e.conftest import host
 from tests.e2e.machines import command, latest, measure, started
+from tests.patience import patience
 
 __all__ = ["host"]
 
@@ -60,7 +61,7 @@ def selected(directory: Path) -> list[str]:
 
 def instances(host: SshRunner) -> str:
     """Those on the host; none while tracefs is not mounted, as in the lab."""
-    return host.run(["ls", INSTANCES], deadline=30, check=False).stdout
+    return host.run(["ls", INSTANCES], deadline=patience(30), check=False).stdout
 
 
 @pytest.mark.parametrize("number", range(1, 6))
@@ -78,10 +79,10 @@ def test_the_parts_add_up_to_the_measured_added_latency(number: int, host: SshRu
 
 def test_nothing_is_traced_any_more_when_the_run_was_killed(host: SshRunner, tmp_path: Path) -> None:
     with started(tmp_path, *selected(tmp_path)) as run:
-        assert wait_until(lambda: instances(host) or run.poll() is not None, deadline=180.0, every=0.3)
+        assert wait_until(lambda: instances(host) or run.poll() is not None, deadline=patience(180.0), every=0.3)
         assert instances(host), "the run ended before it traced anything"
         run.kill()
-        run.communicate(timeout=60)
-    assert wait_until(lambda: not instances(host), deadline=30.0, every=0.3)
+        run.communicate(timeout=patience(60))
+    assert wait_until(lambda: not instances(host), deadline=patience(30.0), every=0.3)
     done = command("reap")
     assert done.returncode == 0, done.stdout

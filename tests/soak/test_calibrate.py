@@ -19,6 +19,7 @@ from harness.measure.calibration import Calibration, directory, path_of, read
 from harness.run_id import RunId
 from tests.e2e.conftest import host
 from tests.e2e.machines import background, command, latest, measure
+from tests.patience import patience
 
 GROUPS = 4
 REPETITIONS = 3
@@ -127,7 +128,7 @@ def test_ctrl_c_leaves_nothing_on_the_host_and_the_last_calibration_as_it_was(ca
         assert process.stdout is not None
         assert any("boot the guest: " in line for line in process.stdout)
         process.send_signal(signal.SIGINT)
-        said, _ = process.communicate(timeout=120)
+        said, _ = process.communicate(timeout=patience(120))
     assert (process.returncode, said.splitlines()[-1]) == (130, "virt-overhead: interrupted")
     assert read(path_of("embedded")) == calibrated
     assert raw_outputs() == runs
@@ -135,10 +136,10 @@ def test_ctrl_c_leaves_nothing_on_the_host_and_the_last_calibration_as_it_was(ca
 
 def test_a_disk_in_memory_that_a_killed_calibration_left_is_reaped(host: SshRunner) -> None:
     script = f"mkdir {LEFT} && cd {LEFT} && echo 16 >size && echo 1 >memory_backed && echo 1 >power"
-    host.run(["sh", "-c", script], deadline=30)
+    host.run(["sh", "-c", script], deadline=patience(30))
     # Its name is ours, and that is not evidence.
     assert command("reap").stdout.endswith("nothing was left\n")
-    boot = host.run(["cat", "/proc/sys/kernel/random/boot_id"], deadline=20).stdout.strip()
+    boot = host.run(["cat", "/proc/sys/kernel/random/boot_id"], deadline=patience(20)).stdout.strip()
     CreationLog(host, RunId("20260101-000000-abcd")).record(MemoryDisk(directory=LEFT, boot=boot))
     done = command("reap")
     assert "removed after a killed run: the disk in memory voh-20260101-000000-abcd-late" in done.stdout

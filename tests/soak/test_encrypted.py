@@ -11,6 +11,7 @@ from harness.model.layout import Layout, Lvm, LvmThin, Partition, Qcow2, RawFile
 from tests.e2e.conftest import host
 from tests.e2e.machines import command, lab_file, latest, measure, started, traces, wait_for_measurements
 from tests.e2e.test_layouts import LAB, build, hold_what_is_written
+from tests.patience import patience
 
 __all__ = ["host"]
 
@@ -35,12 +36,14 @@ def test_every_encrypted_layout_holds_what_is_written_and_no_plain_text_is_below
             qcow2.fill(image)
         group = layouts.by_mode["plain"].path.split("/")[2]
         patterns = {
-            name: host.run(["sh", "-c", _PATTERNS, "sh", f"/dev/{group}/{name}", skip], deadline=60).stdout.strip()
+            name: host.run(
+                ["sh", "-c", _PATTERNS, "sh", f"/dev/{group}/{name}", skip], deadline=patience(60)
+            ).stdout.strip()
             for name, skip in (("plain", "0"), ("lvm", "16"))
         }
         assert patterns == {"plain": str((1 << 20) // 16), "lvm": "0"}
         # raw has ext4 and qcow2 has xfs: each file system is on an encrypted partition of its own.
-        listed = host.run(["lsblk", "-n", "-r", "-o", "NAME,TYPE"], deadline=30).stdout.splitlines()
+        listed = host.run(["lsblk", "-n", "-r", "-o", "NAME,TYPE"], deadline=patience(30)).stdout.splitlines()
         assert len({line for line in listed if line.endswith(" crypt")}) == 5
 
 
@@ -62,8 +65,8 @@ def test_after_a_kill_reap_closes_the_device(tmp_path: Path, host: SshRunner) ->
     with started(tmp_path, lab, *SELECTED) as run:
         wait_for_measurements(tmp_path, run)
         run.kill()
-        run.communicate(timeout=60)
-    assert "crypt" in host.run(["lsblk", "-n", "-o", "TYPE"], deadline=30).stdout
+        run.communicate(timeout=patience(60))
+    assert "crypt" in host.run(["lsblk", "-n", "-o", "TYPE"], deadline=patience(30)).stdout
     done = command("reap", lab, "--yes")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "removed after a killed run: the encrypted device" in done.stdout

@@ -8,6 +8,7 @@ from harness.lab.embedded.disks import NullBlkDisk
 from harness.lab.transport.ssh import SshRunner
 from tests.e2e.conftest import host
 from tests.e2e.machines import ROOT
+from tests.patience import patience
 from tests.soak.own_disks import measured, own_disks, project
 
 __all__ = ["host"]
@@ -46,10 +47,10 @@ def test_the_array_delivers_as_many_times_the_reference_as_it_has_disks(tmp_path
     paths = [f"/dev/{disk.device}" for disk in MEMBERS]
     with own_disks(host, *MEMBERS, REFERENCE):
         try:
-            host.run(["sh", "-c", _MAKE, "sh", *paths], deadline=60)
+            host.run(["sh", "-c", _MAKE, "sh", *paths], deadline=patience(60))
             run = measured(directory, "-k", "array_vm and lvm and not thin and rnd4k and read")
         finally:
-            host.run(["sh", "-c", _REMOVE, "sh", *paths], deadline=60, check=False)
+            host.run(["sh", "-c", _REMOVE, "sh", *paths], deadline=patience(60), check=False)
     assert len(run.scalings) == len(_TIMES)
     for each in run.scalings:
         # The host has reported level and number of disks: the lab file does not say them.

@@ -19,6 +19,7 @@ import pytest
 
 from harness.lab.transport.ssh import SshRunner
 from tests.e2e.machines import background, command, latest, measure, on_lab_host, pytest_command, traces
+from tests.patience import patience
 
 SELECTED = ("-k", "optane and (lvm or raw) and not cached and randread-4k", "--profile=smoke", "--rounds=2")
 KILLS = int(os.environ.get("VIRT_OVERHEAD_KILLS", "20"))
@@ -84,15 +85,15 @@ def host() -> Iterator[SshRunner]:
 @pytest.fixture(scope="module")
 def bystanders(host: SshRunner) -> Iterator[str]:
     """What others have on the lab host, as text: it must be the same after everything."""
-    host.run(["sh", "-c", _BYSTANDERS], deadline=180)
+    host.run(["sh", "-c", _BYSTANDERS], deadline=patience(180))
     try:
         yield state(host)
     finally:
-        host.run(["sh", "-c", _GONE], deadline=120, check=False)
+        host.run(["sh", "-c", _GONE], deadline=patience(120), check=False)
 
 
 def state(host: SshRunner) -> str:
-    return host.run(["sh", "-c", _STATE], deadline=120).stdout
+    return host.run(["sh", "-c", _STATE], deadline=patience(120)).stdout
 
 
 @pytest.mark.parametrize("number", range(KILLS))
@@ -106,7 +107,7 @@ def test_after_a_kill_at_a_random_moment_reap_leaves_what_others_have_and_the_ru
             run.wait(timeout=moment)
         except subprocess.TimeoutExpired:
             os.kill(run.pid, signal.SIGKILL)
-        run.communicate(timeout=60)
+        run.communicate(timeout=patience(60))
     where = f"seed {SEED}, run {number}, killed after {moment:.1f} s"
 
     reaped = command("reap")

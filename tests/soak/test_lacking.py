@@ -13,6 +13,7 @@ from harness.lab.transport.ssh import SshRunner
 from tests.e2e.attaching import Lab
 from tests.e2e.conftest import host, lab_host
 from tests.e2e.machines import latest
+from tests.patience import patience
 from tests.soak.own_disks import only_disks, project, tried
 
 __all__ = ["host", "lab_host"]
@@ -64,16 +65,16 @@ def _member(path: str, mode: int = 0o100644) -> bytes:
 def own_initramfs(lab: Lab, *lacking: str) -> Iterator[None]:
     """The guest's initramfs without these files, on the lab host."""
     words = ["sh", "-c", _COPY, "sh", lab.host.guest_files.initramfs, OWN]
-    lab.host.runner.run(words, stdin=without(*lacking), deadline=60)
+    lab.host.runner.run(words, stdin=without(*lacking), deadline=patience(60))
     try:
         yield
     finally:
-        lab.host.runner.run(["rm", "-f", OWN], deadline=20)
+        lab.host.runner.run(["rm", "-f", OWN], deadline=patience(20))
 
 
 def written(host: SshRunner) -> int:
     """The sectors that were written to the disk."""
-    return int(host.run(["sh", "-c", _WRITTEN, "sh", DISK.spec.id], deadline=20).stdout)
+    return int(host.run(["sh", "-c", _WRITTEN, "sh", DISK.spec.id], deadline=patience(20)).stdout)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from harness.lab.transport.ssh import SshRunner
 from harness.measure.restarts import KEPT_RUNNING
 from tests.e2e.conftest import host
 from tests.e2e.machines import latest, started, wait_for_measurements
+from tests.patience import patience
 
 __all__ = ["host"]
 
@@ -17,8 +18,8 @@ def test_a_guest_that_hangs_in_a_simulated_lab_is_started_again_and_its_round_do
 ) -> None:
     with started(tmp_path, "-k", "optane-passthrough-randread", "--profile=smoke", "--rounds=2") as run:
         wait_for_measurements(tmp_path, run)
-        host.run(["sh", "-c", "kill -STOP $(cat /run/libvirt/qemu/voh-*.pid)"], deadline=30)
-        output, _ = run.communicate(timeout=300)
+        host.run(["sh", "-c", "kill -STOP $(cat /run/libvirt/qemu/voh-*.pid)"], deadline=patience(30))
+        output, _ = run.communicate(timeout=patience(300))
     assert run.returncode == 0, output
     (cell,) = latest(tmp_path).cells
     assert set(cell.rounds) in ({1, 3}, {2, 3})

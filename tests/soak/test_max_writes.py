@@ -10,6 +10,7 @@ from harness.lab.embedded.disks import NullBlkDisk
 from harness.lab.transport.ssh import SshRunner
 from tests.e2e.conftest import host
 from tests.e2e.machines import latest
+from tests.patience import patience
 from tests.soak.own_disks import own_disks, project, tried
 
 __all__ = ["host"]
@@ -29,7 +30,7 @@ write_rate = "{rate} MiB/s"
 
 def written(host: SshRunner) -> int:
     """Bytes written to the disk since it exists."""
-    return int(host.run(["cat", f"/sys/block/{DISK.device}/stat"], deadline=30).stdout.split()[6]) * _SECTOR
+    return int(host.run(["cat", f"/sys/block/{DISK.device}/stat"], deadline=patience(30)).stdout.split()[6]) * _SECTOR
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import pytest
 from harness.report.terminal import difference_lines
 from tests.e2e.machines import background, command, on_lab_host, wait_for_measurements
 from tests.e2e.test_proxmox import SECRETS, Node, running_node
+from tests.patience import patience
 from tests.soak.own_disks import measured, own_disks, project
 from tests.soak.test_neighbours import ALONE, DISK, FOUR, cell, scenario
 
@@ -86,8 +87,8 @@ def test_reap_removes_both_vms_of_a_killed_run(tmp_path: Path, node: Node) -> No
     with background(words, cwd=directory, env=SECRETS) as run:
         wait_for_measurements(directory / "reports", run)
         run.kill()
-        run.communicate(timeout=60)
-    running = node.runner.run(["sh", "-c", "ls /var/run/qemu-server/*.pid"], deadline=60).stdout
+        run.communicate(timeout=patience(60))
+    running = node.runner.run(["sh", "-c", "ls /var/run/qemu-server/*.pid"], deadline=patience(60)).stdout
     assert running.split() == ["/var/run/qemu-server/9000.pid", "/var/run/qemu-server/9001.pid"]
     done = command("reap", f"--lab={directory / 'lab.toml'}", "--yes", env=SECRETS)
     assert done.returncode == 0, done.stdout + done.stderr

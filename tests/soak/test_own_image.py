@@ -16,6 +16,7 @@ from harness.lab.transport.ssh import SshRunner
 from harness.results import CellRecord
 from tests.e2e.conftest import host
 from tests.e2e.machines import background, command, pytest_command, traces, wait_for_measurements
+from tests.patience import patience
 from tests.soak.cloud_images import FIO, CloudImage, cloud_images
 from tests.soak.own_disks import measured, own_disks, project, tried
 
@@ -70,7 +71,7 @@ def on_host(host: SshRunner, images: Mapping[str, CloudImage]) -> Iterator[dict[
     """The images on the lab host, their checksums by path. Afterwards they are the same, and so is everything else."""
     try:
         for name, image in images.items():
-            host.put(image.path, f"{DIRECTORY}/{name}.qcow2", deadline=COPY_SECONDS)
+            host.put(image.path, f"{DIRECTORY}/{name}.qcow2", deadline=patience(COPY_SECONDS))
         before, found = checksums(host), traces(host)
         with own_disks(host, DISK):
             yield before
@@ -78,7 +79,7 @@ def on_host(host: SshRunner, images: Mapping[str, CloudImage]) -> Iterator[dict[
         assert traces(host) == found
         assert guests_on(host) == ""
     finally:
-        host.run(["sh", "-c", f"rm -f {DIRECTORY}/*.qcow2"], deadline=60)
+        host.run(["sh", "-c", f"rm -f {DIRECTORY}/*.qcow2"], deadline=patience(60))
 
 
 def show(*words: object) -> None:
@@ -87,13 +88,15 @@ def show(*words: object) -> None:
 
 
 def checksums(host: SshRunner) -> dict[str, str]:
-    printed = host.run(["sh", "-c", f"sha256sum {DIRECTORY}/*.qcow2"], deadline=120).stdout
+    printed = host.run(["sh", "-c", f"sha256sum {DIRECTORY}/*.qcow2"], deadline=patience(120)).stdout
     return {path: digest for digest, path in (line.split(maxsplit=1) for line in printed.splitlines())}
 
 
 def guests_on(host: SshRunner) -> str:
     """The files of guests that are on the host."""
-    return host.run(["find", "/var/lib/virt-overhead/guests", "-mindepth", "1"], deadline=30, check=False).stdout
+    return host.run(
+        ["find", "/var/lib/virt-overhead/guests", "-mindepth", "1"], deadline=patience(30), check=False
+    ).stdout
 
 
 def test_cloud_images_are_measured_beside_our_own_guest_and_never_written_to(
@@ -135,7 +138,7 @@ def test_reap_removes_the_guests_of_a_killed_run(tmp_path: Path, host: SshRunner
     with background(pytest_command(reports, "--lab", str(directory / "lab.toml"), str(directory))) as run:
         wait_for_measurements(reports, run, seconds=BOOT_SECONDS)
         os.kill(run.pid, signal.SIGKILL)
-        run.communicate(timeout=60)
+        run.communicate(timeout=patience(60))
     assert guests_on(host)
     reaped = command("reap", "--lab", str(directory / "lab.toml"), "--yes")
     assert reaped.returncode == 0, reaped.stdout + reaped.stderr

@@ -12,6 +12,7 @@ from harness.lab.transport.ssh import SshRunner
 from harness.report.terminal import difference_lines
 from harness.results import CellRecord
 from tests.e2e.conftest import host
+from tests.patience import patience
 from tests.soak.own_disks import measured, only_disks, project
 
 __all__ = ["host"]
@@ -66,7 +67,7 @@ def disk(host: SshRunner) -> Iterator[None]:
 
 @pytest.mark.usefixtures("disk")
 def test_pinning_and_polling_are_read_back_and_are_steps_of_one_waterfall(tmp_path: Path, host: SshRunner) -> None:
-    last = str(int(host.run(["nproc"], deadline=20).stdout) - 1)
+    last = str(int(host.run(["nproc"], deadline=patience(20)).stdout) - 1)
     directory = project(tmp_path, [DISK.spec], {"placed": SCENARIO.format(last=last)})
     run = measured(directory, "--lab=lab.toml")
     cells: dict[str, CellRecord] = {cell.mode: cell for cell in run.cells}

@@ -12,6 +12,7 @@ from harness.model.cell import Place
 from harness.results import CellRecord
 from tests.e2e.conftest import host
 from tests.e2e.machines import latest, started
+from tests.patience import patience
 
 __all__ = ["host"]
 
@@ -51,8 +52,8 @@ _REMOVE_NBD = "for try in $(seq 20); do modprobe -r nbd && exit; sleep 0.5; done
 
 def when_the_guest_starts(host: SshRunner, plant: Callable[[], None]) -> None:
     """Plant a fault as soon as the guest of the run is there, while it boots."""
-    end = time.monotonic() + _GUEST_STARTS_SECONDS
-    while host.run(["sh", "-c", "ls /run/libvirt/qemu/voh-*.pid"], deadline=30, check=False).status != 0:
+    end = time.monotonic() + patience(_GUEST_STARTS_SECONDS)
+    while host.run(["sh", "-c", "ls /run/libvirt/qemu/voh-*.pid"], deadline=patience(30), check=False).status != 0:
         assert time.monotonic() < end, "no guest was started"
         time.sleep(1)
     plant()
@@ -62,7 +63,7 @@ def measured_with(tmp_path: Path, host: SshRunner, plant: Callable[[], None], jo
     """The cells of the volume by job, measured while the planted fault is there."""
     with started(tmp_path, "-k", f"stalls-lvm and ({jobs})", "--profile=smoke", "--lab=embedded") as run:
         when_the_guest_starts(host, plant)
-        output, _ = run.communicate(timeout=400)
+        output, _ = run.communicate(timeout=patience(400))
     assert run.returncode == 0, output
     return {cell.job.id: cell for cell in latest(tmp_path).cells if cell.mode == "lvm"}
 
@@ -81,7 +82,7 @@ def lost(cell: CellRecord) -> float:
 
 def test_a_delayed_flush_is_shown_by_wal_and_not_by_a_saturating_load(tmp_path: Path, host: SshRunner) -> None:
     def plant() -> None:
-        host.run(["sh", "-s", "--", f"{DELAY_S * 1000:.0f}"], stdin=_DELAY_FLUSHES, deadline=60)
+        host.run(["sh", "-s", "--", f"{DELAY_S * 1000:.0f}"], stdin=_DELAY_FLUSHES, deadline=patience(60))
 
     cells = measured_with(tmp_path, host, plant, "wal or randread")
     for place in (Place.TWIN, Place.GUEST):
@@ -95,7 +96,7 @@ def test_a_disk_that_sleeps_is_shown_after_pauses_and_not_by_a_saturating_load(t
 
     def run(name: str, stall: float) -> dict[str, CellRecord]:
         def plant() -> None:
-            host.run(["sh", "-s", "--", str(IDLE_S), str(stall), program], stdin=_SLEEP, deadline=60)
+            host.run(["sh", "-s", "--", str(IDLE_S), str(stall), program], stdin=_SLEEP, deadline=patience(60))
 
         directory = tmp_path / name
         directory.mkdir()
@@ -104,7 +105,7 @@ def test_a_disk_that_sleeps_is_shown_after_pauses_and_not_by_a_saturating_load(t
     try:
         awake, asleep = run("awake", 0.0), run("asleep", STALL_S)
     finally:
-        host.run(["sh", "-c", _REMOVE_NBD], deadline=60)
+        host.run(["sh", "-c", _REMOVE_NBD], deadline=patience(60))
 
     def longer(job: str, place: Place) -> float:
         return fmean(values(asleep, job, "clat_mean", place)) / fmean(values(awake, job, "clat_mean", place))

@@ -19,6 +19,7 @@ from harness.measure.reap import described, reap
 from harness.run_id import RunId
 from tests import safety_page
 from tests.e2e.machines import on_lab_host
+from tests.patience import patience
 from tests.refusals.catalogue import CASES, DISK_BYTES, Case
 from tests.refusals.trial import Trial
 from tests.unit.loop_disks import NO_HYPERVISOR
@@ -48,13 +49,13 @@ def runner() -> Iterator[SshRunner]:
 def trial(runner: SshRunner) -> Iterator[Trial]:
     """A disk of its own in the lab host's memory, with a serial number and a link."""
     directory = f"/sys/kernel/config/nullb/{NAME}"
-    runner.run(["sh", "-c", _CREATE, "sh", directory, str(DISK_BYTES // MIB)], deadline=60)
-    runner.run(["mkdir", "-p", DIRECTORY], deadline=20)
+    runner.run(["sh", "-c", _CREATE, "sh", directory, str(DISK_BYTES // MIB)], deadline=patience(60))
+    runner.run(["mkdir", "-p", DIRECTORY], deadline=patience(20))
     try:
         yield Trial(runner, f"/dev/{NAME}", DISK.id, DISK, DIRECTORY)
     finally:
-        runner.run(["rm", "-rf", DIRECTORY], deadline=20)
-        runner.run(["sh", "-c", _REMOVE, "sh", directory], deadline=60)
+        runner.run(["rm", "-rf", DIRECTORY], deadline=patience(20))
+        runner.run(["sh", "-c", _REMOVE, "sh", directory], deadline=patience(60))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -71,14 +72,14 @@ def test_a_device_with_an_unreadable_last_sector_is_refused_by_that(trial: Trial
     runner = trial.runner
     sectors = DISK_BYTES // 512
     table = f"0 {sectors - 1} linear {trial.device} 0\n{sectors - 1} 1 error\n"
-    runner.run(["mkfs.ext4", "-q", "-F", trial.device], deadline=60)
-    runner.run(["dmsetup", "create", "voh-guard"], stdin=table, deadline=60)
+    runner.run(["mkfs.ext4", "-q", "-F", trial.device], deadline=patience(60))
+    runner.run(["dmsetup", "create", "voh-guard"], stdin=table, deadline=patience(60))
     try:
         with pytest.raises(SafetyError, match=r"the probe `contents` could not tell: byte .* cannot be read"):
             require_writable(runner, DISK, "/dev/mapper/voh-guard")
     finally:
-        runner.run(["dmsetup", "remove", "voh-guard"], deadline=60)
-        runner.run(["blkdiscard", "-z", "-f", trial.device], deadline=60)
+        runner.run(["dmsetup", "remove", "voh-guard"], deadline=patience(60))
+        runner.run(["blkdiscard", "-z", "-f", trial.device], deadline=patience(60))
 
 
 NVME = DiskById("nvme", "/dev/disk/by-id/nvme-QEMU_NVMe_Ctrl_sim_nvme", "sim_nvme", destroy=True)
@@ -103,41 +104,43 @@ def test_a_disk_whose_controller_a_guest_gets_is_refused(runner: SshRunner, file
     assert require_writable(runner, NVME, NVME.id)
     controller = runner.run(
         ["sh", "-c", 'cat "/sys/class/block/$(basename "$(readlink -f "$1")")/device/address"', "sh", NVME.id],
-        deadline=20,
+        deadline=patience(20),
     )
     address = re.split("[:.]", controller.stdout.strip())
     write = 'mkdir -p "$(dirname "$1")"; case $1 in /etc/pve/*) mkdir -p /etc/pve/nodes;; esac; cat >"$1"'
     try:
-        runner.run(["sh", "-c", write, "sh", file], stdin=text.format(*address), deadline=20)
+        runner.run(["sh", "-c", write, "sh", file], stdin=text.format(*address), deadline=patience(20))
         with pytest.raises(SafetyError, match="a virtual machine or a storage is defined with it: ") as error:
             require_writable(runner, NVME, NVME.id)
         assert file in error.value.message
         another = ["0000", "7a", *address[2:]]
-        runner.run(["sh", "-c", write, "sh", file], stdin=text.format(*another), deadline=20)
+        runner.run(["sh", "-c", write, "sh", file], stdin=text.format(*another), deadline=patience(20))
         assert require_writable(runner, NVME, NVME.id)
     finally:
-        runner.run(["rm", "-rf", file, "/etc/pve"], deadline=20)
+        runner.run(["rm", "-rf", file, "/etc/pve"], deadline=patience(20))
 
 
 def test_a_disk_that_is_swapped_behind_its_link_is_neither_written_to_nor_wiped_at_the_end(runner: SshRunner) -> None:
     ours, theirs = "/dev/disk/by-id/lab-sim_ssd1", "/dev/sim_ssd2"
     spec = DiskById("ssd1", ours, "sim_ssd1", destroy=True)
     log = CreationLog(runner, RunId.new())
-    runner.run(["mkfs.ext4", "-q", "-F", theirs], deadline=60)
-    before = runner.run(["sha256sum", theirs], deadline=60).stdout
+    runner.run(["mkfs.ext4", "-q", "-F", theirs], deadline=patience(60))
+    before = runner.run(["sha256sum", theirs], deadline=patience(60)).stdout
     stack = ExitStack()
     (disk,), _ = stack.enter_context(partitioned_disks(log, [spec], [{"device": Need(0, 1)}], span=64 * MIB))
-    runner.run(["ln", "-sfn", "../../sim_ssd2", ours], deadline=20)
+    runner.run(["ln", "-sfn", "../../sim_ssd2", ours], deadline=patience(20))
     # What was checked is written to, wherever the link leads now.
-    disk.device.run(["dd", "if=/dev/urandom", f"of={disk.device.path}", "bs=1M", "seek=2", "count=1"], deadline=60)
+    disk.device.run(
+        ["dd", "if=/dev/urandom", f"of={disk.device.path}", "bs=1M", "seek=2", "count=1"], deadline=patience(60)
+    )
     with pytest.raises(HostError, match=r"not removed, .*: at .*lab-sim_ssd1 is now a disk with the identity sim_ssd2"):
         stack.close()
-    assert runner.run(["sha256sum", theirs], deadline=60).stdout == before
-    runner.run(["ln", "-sfn", "../../sim_ssd1", ours], deadline=20)
+    assert runner.run(["sha256sum", theirs], deadline=patience(60)).stdout == before
+    runner.run(["ln", "-sfn", "../../sim_ssd1", ours], deadline=patience(20))
     (entry,) = [entry for entry in read_log(runner) if entry.run_id == log.run_id]
     assert reap(runner, NO_HYPERVISOR, [entry]) == [f"removed after a killed run: {described(entry)}"]
     assert require_writable(runner, spec, ours).path == "/dev/sim_ssd1"
-    runner.run(["blkdiscard", "-z", "-f", theirs], deadline=60)
+    runner.run(["blkdiscard", "-z", "-f", theirs], deadline=patience(60))
 
 
 def test_the_page_has_what_was_found(regenerate: bool) -> None:

@@ -33,6 +33,7 @@ from tests.e2e.machines import (
     traces,
     wait_for_measurements,
 )
+from tests.patience import patience
 from tests.soak.bystander import Bystander, bystander
 from tests.soak.own_disks import own_disks
 from tests.soak.storages_in_use import BYSTANDER_BYTES, STORAGES, StorageInUse
@@ -61,7 +62,7 @@ class Used:
 
     def run(self, script: str, *words: str) -> str:
         argv = ["sh", "-c", self.storage.script(script), "sh", *words]
-        return self.host.run(argv, deadline=SCRIPT_SECONDS).stdout
+        return self.host.run(argv, deadline=patience(SCRIPT_SECONDS)).stdout
 
     def left(self) -> str:
         """All that is on the storage, and what a run could leave elsewhere."""
@@ -90,7 +91,7 @@ def lab_host(host: SshRunner) -> Iterator[Lab]:  # noqa: ARG001 - the lab has to
 @pytest.fixture(scope="module", params=STORAGES, ids=lambda each: each.name)
 def used(request: pytest.FixtureRequest, host: SshRunner, lab_host: Lab) -> Iterator[Used]:
     storage: StorageInUse = request.param
-    if host.run(["sh", "-c", storage.script(storage.needs)], deadline=60, check=False).status != 0:
+    if host.run(["sh", "-c", storage.script(storage.needs)], deadline=patience(60), check=False).status != 0:
         pytest.skip(f"the lab host cannot have {storage.name}: this fails there: {storage.needs}")
     disks = [
         NullBlkDisk(f"use{number}", DISK_BYTES, completion_ns=100_000, queue_depth=64)
@@ -104,9 +105,9 @@ def used(request: pytest.FixtureRequest, host: SshRunner, lab_host: Lab) -> Iter
             pytest.skip(f"the lab host cannot have {storage.name}: {error}")
         stack.enter_context(own_disks(host, *disks))
         remove = ["sh", "-c", storage.script(storage.remove)]
-        stack.callback(host.run, remove, deadline=SCRIPT_SECONDS, check=False)
+        stack.callback(host.run, remove, deadline=patience(SCRIPT_SECONDS), check=False)
         paths = [f"/dev/{disk.device}" for disk in disks]
-        host.run(["sh", "-c", storage.script(storage.make), "sh", *paths], deadline=SCRIPT_SECONDS)
+        host.run(["sh", "-c", storage.script(storage.make), "sh", *paths], deadline=patience(SCRIPT_SECONDS))
         other = stack.enter_context(
             bystander(lab_host.hypervisor, lab_host.host.runner, storage.bystander, BYSTANDER_BYTES)
         )
@@ -144,7 +145,7 @@ def watched(used: Used) -> Iterator[list[Space]]:
         with on_lab_host() as own:
             while not ended.wait(_LOOK_SECONDS):
                 argv = ["sh", "-c", used.storage.script(used.storage.space)]
-                free, total = map(int, own.run(argv, deadline=60).stdout.split())
+                free, total = map(int, own.run(argv, deadline=patience(60)).stdout.split())
                 found.append(Space(free, total))
 
     with ThreadPoolExecutor(1) as pool:
@@ -184,7 +185,7 @@ def test_after_a_kill_reap_leaves_only_what_others_have(tmp_path: Path, used: Us
     with started(tmp_path, lab, *SELECTED) as run:
         wait_for_measurements(tmp_path, run)
         run.kill()
-        run.communicate(timeout=60)
+        run.communicate(timeout=patience(60))
     assert used.left() != before
     used.bystander.check()
     done = command("reap", lab, "--yes")
@@ -201,13 +202,13 @@ def test_a_run_ends_without_traces_on_a_storage_that_becomes_full(tmp_path: Path
         run = stack.enter_context(started(tmp_path, used.lab(tmp_path), *SELECTED))
         if moment == "while-filled":
             # The first volume of the run is there.
-            assert wait_until(lambda: used.run(used.storage.listing) != listed, deadline=180, every=0.5)
+            assert wait_until(lambda: used.run(used.storage.listing) != listed, deadline=patience(180), every=0.5)
         else:
             wait_for_measurements(tmp_path, run)
         stack.callback(used.run, used.storage.free)
         used.run(used.storage.fill)
         used.bystander.check()
-        output, _ = run.communicate(timeout=RUN_SECONDS)
+        output, _ = run.communicate(timeout=patience(RUN_SECONDS))
         used.bystander.check()
     assert "Traceback" not in output
     if moment == "while-filled":

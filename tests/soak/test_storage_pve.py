@@ -16,6 +16,7 @@ import pytest
 from harness.waiting import wait_until
 from tests.e2e.machines import RUN_SECONDS, background, command, latest, measure, pytest_command, wait_for_measurements
 from tests.e2e.test_proxmox import SECRETS, Node, node
+from tests.patience import patience
 from tests.soak.bystander import Bystander
 from tests.soak.test_borrowed_pve import VMID, OwnVm, own_vm
 from tests.soak.test_storage import FULL, SELECTED
@@ -43,7 +44,7 @@ class Used:
         self._before = self._identity()
 
     def run(self, script: str) -> str:
-        return self.node.runner.run(["sh", "-c", script], deadline=60).stdout
+        return self.node.runner.run(["sh", "-c", script], deadline=patience(60)).stdout
 
     def check(self) -> None:
         """The VM is as before: its process, its configuration with its digest, and its data, which it still writes."""
@@ -67,7 +68,9 @@ class Used:
 @pytest.fixture(scope="module")
 def used(node: Node) -> Iterator[Used]:
     with own_vm(node, DISK_MIB) as vm:
-        disk = vm.inside.run(["sh", "-c", FIND, "sh", str((DISK_MIB << 20) // 512)], deadline=30).stdout.strip()
+        disk = vm.inside.run(
+            ["sh", "-c", FIND, "sh", str((DISK_MIB << 20) // 512)], deadline=patience(30)
+        ).stdout.strip()
         bystander = Bystander(vm.inside, disk)
         yield Used(node, vm, bystander)
         bystander.end()
@@ -93,7 +96,7 @@ def test_after_a_kill_reap_leaves_only_what_others_have(tmp_path: Path, used: Us
     with background(pytest_command(tmp_path, lab, *SELECTED), env=SECRETS) as run:
         wait_for_measurements(tmp_path, run)
         run.kill()
-        run.communicate(timeout=60)
+        run.communicate(timeout=patience(60))
     assert used.node.left() != left
     used.check()
     done = command("reap", lab, "--yes", env=SECRETS)
@@ -106,10 +109,10 @@ def test_a_run_ends_without_traces_on_a_storage_that_becomes_full(tmp_path: Path
     left, volumes = used.node.left(), used.run(VOLUMES)
     try:
         with background(pytest_command(tmp_path, used.lab(tmp_path), *SELECTED), env=SECRETS) as run:
-            assert wait_until(lambda: used.run(VOLUMES) != volumes, deadline=180, every=0.5)
+            assert wait_until(lambda: used.run(VOLUMES) != volumes, deadline=patience(180), every=0.5)
             used.run(FILL)
             used.check()
-            output, _ = run.communicate(timeout=RUN_SECONDS)
+            output, _ = run.communicate(timeout=patience(RUN_SECONDS))
     finally:
         used.run(f"rm -f {LARGE}")
     assert "Traceback" not in output

@@ -18,6 +18,7 @@ from harness.results.configuration import configuration_check
 from harness.results.throttles import HOLDS, throttle_checks
 from tests.e2e.attaching import MIB, Lab, a_file
 from tests.e2e.conftest import lab_host
+from tests.patience import patience
 from tests.unit.measurements import A_SLICE
 
 __all__ = ["lab_host"]
@@ -31,7 +32,9 @@ def fio_in(guest: Guest, disk: str, job: Job) -> float:
     """fio's IOPS in the guest on this disk."""
     argv = ["fio", "--name=limited", f"--filename={guest.device(disk)}", f"--rw={job.rw}", f"--bs={job.bs}"]
     argv += ["--direct=1", "--ioengine=libaio", f"--iodepth={job.iodepth}", "--time_based", f"--runtime={job.seconds}"]
-    printed = guest.runner.run([*argv, f"--ramp_time={job.ramp}", "--output-format=json"], deadline=120).stdout
+    printed = guest.runner.run(
+        [*argv, f"--ramp_time={job.ramp}", "--output-format=json"], deadline=patience(120)
+    ).stdout
     return float(json.loads(printed[printed.index("{") :])["jobs"][0]["read"]["iops"])
 
 
@@ -68,7 +71,9 @@ def test_a_limit_that_nobody_requested_is_found(where: str, said: str, lab_host:
     runner: Runner = lab_host.host.runner
     disk = GuestDisk("hidden", a_file(runner, "hidden"), PLAIN)
     with lab_host.hypervisor.guest(lab_host.log(), [disk]) as guest:
-        runner.run(["sh", "-c", HIDDEN[where].replace("DOMAIN", "$(virsh list --name | grep ^voh-)")], deadline=60)
+        runner.run(
+            ["sh", "-c", HIDDEN[where].replace("DOMAIN", "$(virsh list --name | grep ^voh-)")], deadline=patience(60)
+        )
         check = configuration_check(PLAIN, guest.effective("hidden"))
     assert check is not None
     assert not check.ok

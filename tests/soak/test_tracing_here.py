@@ -12,6 +12,7 @@ from harness.lab.transport.local import LocalRunner
 from harness.measure.traced_slices import TracingRequest, traced_blocks
 from harness.model.cell import Arm, Place
 from harness.model.job import parse_workload
+from tests.patience import patience
 from tests.unit.loop_disks import creation_log, loop, require, sparse
 from tests.unit.test_measure_blocks import LVM, SPAN, programs_in, ran_in
 
@@ -46,7 +47,7 @@ def test_only_ios_are_recorded_that_run_while_it_is_on(tmp_path: Path) -> None:
 
 def test_each_block_has_slices_whose_ios_are_all_traced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     programs_in(tmp_path, monkeypatch)
-    version = LocalRunner().run(["fio", "--version"], deadline=10).stdout.strip()
+    version = LocalRunner().run(["fio", "--version"], deadline=patience(10)).stdout.strip()
     job = parse_workload("randread-4k").job(1, ramp=0, seconds=0.2)
     request = TracingRequest("first-lvm-qd1", Arm(Place.TWIN, LVM), Arm(Place.GUEST, LVM), job, pause=0.3, blocks=3)
     with loop(sparse(tmp_path / "disk", 2 * SPAN)) as device:

@@ -12,6 +12,7 @@ from harness.lab.embedded.disks import NullBlkDisk
 from harness.lab.transport.ssh import SshRunner
 from harness.results import CellRecord
 from tests.e2e.conftest import host
+from tests.patience import patience
 from tests.soak.other_qemu import other_qemu
 from tests.soak.own_disks import measured, only_disks, project
 
@@ -92,9 +93,9 @@ def test_the_same_stack_twice_shows_no_difference_and_a_throttled_one_is_found(t
 
 @pytest.mark.usefixtures("before")
 def test_a_setting_of_the_host_is_held_while_its_guest_runs_and_restored(tmp_path: Path, host: SshRunner) -> None:
-    if host.run(["test", "-w", HALT_POLL], deadline=20, check=False).status != 0:
+    if host.run(["test", "-w", HALT_POLL], deadline=patience(20), check=False).status != 0:
         pytest.skip(f"the lab host has no {HALT_POLL}: its guests are emulated")
-    value = host.run(["cat", HALT_POLL], deadline=20).stdout
+    value = host.run(["cat", HALT_POLL], deadline=patience(20)).stdout
     cells = new_cells(tmp_path / "held", 'module = { "kvm.halt_poll_ns" = 0 }')
     for cell in cells.values():
         assert cell.skipped is None
@@ -102,7 +103,7 @@ def test_a_setting_of_the_host_is_held_while_its_guest_runs_and_restored(tmp_pat
         assert cell.mode_detail.variant.alternating
         assert len(set(cell.boots)) == len(set(cell.rounds)), "each round has a boot of its own"
         assert any(HALT_POLL in each for each in cell.differs)
-    assert host.run(["cat", HALT_POLL], deadline=20).stdout == value
+    assert host.run(["cat", HALT_POLL], deadline=patience(20)).stdout == value
 
 
 @pytest.mark.usefixtures("before")

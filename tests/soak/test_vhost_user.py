@@ -12,6 +12,7 @@ from tests.e2e.attaching import Lab
 from tests.e2e.conftest import host, lab_host
 from tests.e2e.machines import latest, measure
 from tests.e2e.test_attach import served
+from tests.patience import patience
 
 __all__ = ["host", "lab_host"]
 
@@ -38,4 +39,4 @@ def test_a_storage_daemon_is_measured_against_qemu(host: SshRunner, tmp_path: Pa
     assert all(check.ok for cell in cells for check in cell.validity), [cell.validity for cell in cells]
     assert all(cell.metrics["iops"].overhead is not None for cell in cells)
     # No daemon is left on the host.
-    assert host.run(["sh", "-c", "ls -d /run/voh-*"], deadline=30, check=False).status != 0
+    assert host.run(["sh", "-c", "ls -d /run/voh-*"], deadline=patience(30), check=False).status != 0

@@ -12,6 +12,7 @@ from harness.image.build import build
 from harness.image.provide import provide
 from harness.image.recipe import Recipe
 from harness.lab.transport.base import Runner
+from tests.patience import patience
 
 _MIB = 1 << 20
 _BUILD = Path(__file__).parent / "zfs_image" / "build"
@@ -57,10 +58,10 @@ def zfs_installed(host: Runner) -> Iterator[None]:
     Raises LabUnavailable if the image cannot be built: Debian's archive cannot be reached, or no longer has the headers
     of the host's kernel. Raises HostError if the host does not load it.
     """
-    kernel = host.run(["uname", "-r"], deadline=20).stdout.strip()
+    kernel = host.run(["uname", "-r"], deadline=patience(20)).stdout.strip()
     image = provide(Cache(cache_root()), [zfs_recipe(kernel)], build, Events())["zfs"]
     with ExitStack() as stack:
-        stack.callback(host.run, ["sh", "-c", _REMOVE], deadline=_SECONDS)
-        host.put(image.path / "zfs.tar", _ARCHIVE, deadline=_SECONDS)
-        host.run(["sh", "-c", _INSTALL], deadline=_SECONDS)
+        stack.callback(host.run, ["sh", "-c", _REMOVE], deadline=patience(_SECONDS))
+        host.put(image.path / "zfs.tar", _ARCHIVE, deadline=patience(_SECONDS))
+        host.run(["sh", "-c", _INSTALL], deadline=patience(_SECONDS))
         yield

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from harness.waiting import wait_until
 
-_SECONDS = 10.0
+_SECONDS = 300.0
 
 
 def has_ended(pid: int) -> bool:

@@ -154,7 +154,7 @@ def test_the_bound_on_the_error_of_the_clock_holds(runner: AgentRunner) -> None:
     clock = Clocks().read(runner)
     true = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
     assert abs(clock.offset - true) <= clock.error
-    assert clock.error < 0.2
+    assert clock.error < 60, "half the time of the quickest answer"
 
 
 def test_an_input_that_the_agent_cannot_take_is_not_cut_off(runner: AgentRunner) -> None:

@@ -224,7 +224,7 @@ def test_a_worker_of_xdist_has_the_secret_and_shows_it_nowhere(tmp_path: Path) -
         project = Project(path)
         trusted = f'ca_file = "{node.authority}"'
         project.failures.append(Failure("worker", "refuses the login", [password], listener.port, [trusted]))
-        project.write(timeout=5.0)
+        project.write(timeout=600)
         ran = run(project, "-n", "1")
     assert arrived.is_set()
     assert "refuses the login" in ran.cases["test_overhead", "worker"]

@@ -31,7 +31,7 @@ def test_an_example_is_valid_by_the_published_schema(example: str, tmp_path: Pat
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema, str(path)]
     if example in GITLAB:
         command[3:3] = ["--data-transform", "gitlab-ci"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -112,11 +112,13 @@ def _any_device() -> str:
 def test_the_host_tells_its_busy_seconds_and_context_switches() -> None:
     name = _any_device()
     before = read_counters(name).host
-    until = time.monotonic() + 0.3
-    while time.monotonic() < until:
+    started = time.monotonic()
+    own = time.process_time() + 0.3
+    while time.process_time() < own:
         pass
     after = read_counters(name).host
-    assert 0.25 <= after.busy_s - before.busy_s <= 0.5 * (os.cpu_count() or 1) + 0.1
+    # The other programs of this machine are busy as well.
+    assert 0.25 <= after.busy_s - before.busy_s <= (time.monotonic() - started + 0.1) * (os.cpu_count() or 1)
     assert (after.switches or 0) > (before.switches or 0)
 
 

@@ -268,7 +268,7 @@ def test_the_real_perf_counts_all_cpus_in_intervals() -> None:
         pytest.skip(f"perf may not count here: {found.note}")
     assert found.intervals[0].begun >= before
     assert found.intervals[-1].ended <= before + took + 0.02
-    assert 5 <= len(found.intervals) <= 6
+    assert len(found.intervals) >= 5
     within = found.between(found.intervals[0].begun, found.intervals[-1].ended)
     assert within.counts is not None
     # The clock takes no modifiers: each of the four has the milliseconds of all CPUs.

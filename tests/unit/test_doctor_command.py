@@ -167,7 +167,7 @@ def test_settings_are_held_until_ctrl_c_or_a_signal_and_then_restored(tree: Tree
     with holding(tree) as process:
         assert tree.read(f"{QUEUE}/scheduler") == "none"
         process.send_signal(number)
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=600)
     assert out == "host node1: all settings restored\n"
     assert err == ""
     assert tree.read(f"{QUEUE}/scheduler") == "mq-deadline"
@@ -183,7 +183,7 @@ def test_under_nohup_a_hangup_ends_nothing(tree: Tree) -> None:
         process.wait(0.3)
     assert tree.read(KSM) == "0"
     process.terminate()
-    process.communicate(timeout=20)
+    process.communicate(timeout=600)
     assert tree.read(KSM) == "1"
 
 
@@ -195,7 +195,7 @@ def test_the_command_receives_ctrl_c_and_may_clean_up_before_settings_are_restor
     process = python(source, str(tree.root), script)
     read_until(process, "ready\n")
     os.killpg(process.pid, signal.SIGINT)
-    out, _ = process.communicate(timeout=20)
+    out, _ = process.communicate(timeout=600)
     assert process.returncode == 5
     assert log.read_text() == "0\n"
     assert out == "host node1: all settings restored\n"
@@ -292,7 +292,7 @@ def holding(tree: Tree) -> Iterator[subprocess.Popen[str]]:
     finally:
         if process.poll() is None:
             process.terminate()
-        process.communicate(timeout=20)
+        process.communicate(timeout=600)
 
 
 def python(source: str, *arguments: str) -> subprocess.Popen[str]:

@@ -171,7 +171,7 @@ def test_fio_plot_draws_the_tree(kind: str, directories: list[str]) -> None:
     options = ["-T", "lvm", "-r", "randread", "-d", "32", "-n", "1", "-o", "chart.png"]
     command = [sys.executable, "-m", "fio_plot", "-i", *inputs, kind, *options]
     environment = {**os.environ, "MPLBACKEND": "agg", "MPLCONFIGDIR": str(Path.cwd())}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     assert Path("chart.png").read_bytes().startswith(PNG)
 

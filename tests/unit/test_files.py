@@ -62,7 +62,7 @@ def test_a_process_that_is_killed_during_the_write_leaves_the_old_content(tmp_pa
         "with replacing(Path(sys.argv[1])) as file:\n"
         "    file.write(b'new'); file.flush(); os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    done = subprocess.run([sys.executable, "-c", script, str(tmp_path / "record")], cwd=HERE, check=False, timeout=60)
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path / "record")], cwd=HERE, check=False, timeout=600)
     assert done.returncode == -9
     assert (tmp_path / "record").read_text() == "old"
 
@@ -74,7 +74,7 @@ def calls(tmp_path: Path, action: str) -> list[str]:
     strace = ["strace", "-f", "-y", "-o", str(tmp_path / "trace"), "-e", f"trace={names}"]
     try:
         done = subprocess.run(
-            [*strace, sys.executable, "-c", script, str(tmp_path)], cwd=HERE, check=False, timeout=120, text=True,
+            [*strace, sys.executable, "-c", script, str(tmp_path)], cwd=HERE, check=False, timeout=600, text=True,
             capture_output=True,
         )  # fmt: skip
     except FileNotFoundError:

@@ -80,7 +80,7 @@ def run(job: str) -> str:
     # A tmpfs has no direct I/O in older kernels; what is tried here is the name.
     job = job.replace("direct=1", "direct=0")
     done = subprocess.run(
-        ["fio", "--output-format=json", "-"], input=job, text=True, capture_output=True, check=False, timeout=60
+        ["fio", "--output-format=json", "-"], input=job, text=True, capture_output=True, check=False, timeout=600
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

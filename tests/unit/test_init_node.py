@@ -183,7 +183,7 @@ def test_the_command_writes_a_file_that_loads_and_replaces_none(serving: Serving
             env=environment,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=600,
             check=False,
         )
 

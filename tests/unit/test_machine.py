@@ -42,7 +42,7 @@ class Processes:
 
     def end_of(self, pid: int) -> int:
         """The exit status of the process. A process that ends has no command line a moment before it has a status."""
-        return self._process(pid).wait(timeout=30)
+        return self._process(pid).wait(timeout=600)
 
     def _process(self, pid: int) -> subprocess.Popen[str]:
         return next(process for process in self._started if process.pid == pid)
@@ -165,11 +165,11 @@ def test_two_processes_do_not_start_it_at_once(state: LabMachineState) -> None:
     def hold() -> None:
         with state.locked(seconds=5):
             held.set()
-            done.wait(10)
+            done.wait(300)
 
     holder = threading.Thread(target=hold)
     holder.start()
-    assert held.wait(5)
+    assert held.wait(300)
     try:
         said = r"another process has been starting or stopping the embedded lab for 100 ms"
         with pytest.raises(LabUnavailable, match=said) as error, state.locked(seconds=0.1):

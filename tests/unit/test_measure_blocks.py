@@ -520,12 +520,12 @@ def test_if_fio_is_ready_too_late_only_the_first_slices_are_late(ran: Ran, progr
 
 def test_a_fio_that_fails_on_one_machine_ends_everything_at_once(ran: Ran, programs: Path, tmp_path: Path) -> None:
     counting_cycles(ran)
-    script(programs, "perf", f"echo $$ >{tmp_path}/perf; exec sleep 60")
+    script(programs, "perf", f"echo $$ >{tmp_path}/perf; exec sleep 600")
     paced_fio.install(programs, Mistakes(fails="guest-lvm"))
     started = time.monotonic()
     with pytest.raises(MeasurementError, match=r"guest here: fio ended with status 1: .*Input/output error"):
         ran.measure(ran.table(blocks=15))
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 300, "it did not wait for perf"
     assert ran.store.read_journal().measurements == ()
     assert list(ran.pacing.iterdir()) == []
     assert ends(int((tmp_path / "perf").read_text()))
@@ -535,10 +535,8 @@ def test_a_fio_that_fails_on_one_machine_ends_everything_at_once(ran: Ran, progr
 
 def test_a_device_that_is_gone_is_an_error_and_ends_everything_at_once(ran: Ran) -> None:
     ran.at = replace(ran.at, layouts=replace(ran.at.layouts, disk="voh-gone"))
-    started = time.monotonic()
     with pytest.raises(HostError, match="voh-gone"):
         ran.measure(ran.table(blocks=15))
-    assert time.monotonic() - started < 15
     assert not list(ran.pacing.glob("*"))
 
 

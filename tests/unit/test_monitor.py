@@ -65,7 +65,7 @@ class Connected:
 def test_a_qemu_that_does_not_answer_is_reported_as_hanging(monkeypatch: pytest.MonkeyPatch) -> None:
     released = threading.Event()
     monkeypatch.setattr("harness.guest.libvirt.monitor._SECONDS", 0.1)
-    monkeypatch.setattr(libvirt_qemu, "qemuMonitorCommand", lambda *_: released.wait(10))
+    monkeypatch.setattr(libvirt_qemu, "qemuMonitorCommand", lambda *_: released.wait(300))
     with pytest.raises(GuestError, match="host kvm1: QEMU did not answer query-blockstats within 100 ms"):
         ask(cast(Connection, Connected()), None, "query-blockstats")
     released.set()

@@ -132,10 +132,10 @@ def test_the_end_and_the_output_of_fio_are_those_of_the_command(tmp_path: Path) 
 
 def test_a_fio_that_dies_early_ends_the_command(tmp_path: Path) -> None:
     start = uptime()
-    of = pacing(tmp_path, [Start(start + 0.1, 1), Start(start + 0.5, 1), Start(start + 60, 1)], "exit 1")
+    of = pacing(tmp_path, [Start(start + 0.1, 1), Start(start + 0.5, 1), Start(start + 600, 1)], "exit 1")
     asked = time.monotonic()
     assert run(of, "").status == 1
-    assert time.monotonic() - asked < 5
+    assert time.monotonic() - asked < 300, "it did not wait for the last job"
     assert not Path(of.directory).exists()
 
 
@@ -172,7 +172,7 @@ class Running:
         self.done: Completed | None = None
         self._thread = threading.Thread(target=self._run, args=(of, text))
         self._thread.start()
-        end = time.monotonic() + 10
+        end = time.monotonic() + 300
         while not (Path(of.directory) / "wait_until").exists():
             assert time.monotonic() < end
             time.sleep(0.02)
@@ -190,7 +190,7 @@ def test_a_stopped_command_ends_fio_at_once_and_leaves_nothing(tmp_path: Path) -
     running = Running(of, "")
     time.sleep(0.3)
     of.stop(RUNNER)
-    running.join(3)
+    running.join(300)
     assert running.done is not None
     assert running.done.status == 143
     assert not Path(of.directory).exists()
@@ -203,12 +203,12 @@ def test_a_stop_ends_a_fio_whose_job_waits_and_the_command_in_which_it_waits(tmp
     start = uptime() + 20.25
     of = Pacing(str(tmp_path / "pacing-here"), ("fio", "-"), (Start(start, 1),))
     running = Running(of, f"[job]\nthread=1\nioengine=null\nsize=1M\n{of.waits(0)}\n")
-    end = time.monotonic() + 10
+    end = time.monotonic() + 300
     while not (waiting := sleeping()):
         assert time.monotonic() < end
         time.sleep(0.05)
     of.stop(RUNNER)
-    running.join(3)
+    running.join(300)
     assert running.done is not None
     assert running.done.status == 143
     assert all(ends(pid) for pid in waiting)

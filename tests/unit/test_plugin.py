@@ -100,7 +100,7 @@ def _project(warm: WarmPytest, here: Path, port: int) -> Run:
         always = [f"--basetemp={here / 'temporary'}", "-p", "no:cacheprovider"]
         request = Request([*always, *arguments], str(here), dict(os.environ), str(output), str(errors))
         started = time.monotonic()
-        status = warm.run(request, timeout=120)
+        status = warm.run(request, timeout=600)
         sys.stdout.write(output.read_text())
         sys.stderr.write(errors.read_text())
         ret = pytest.ExitCode(status) if status in set(pytest.ExitCode) else status

@@ -55,7 +55,7 @@ def run(warm: WarmPytest, project: Path, tmp_path: Path) -> Run:
     def run(*arguments: str) -> tuple[int, str]:
         output, errors = tmp_path / "stdout", tmp_path / "stderr"
         words = ["-p", "no:cacheprovider", *pytest_arguments(project, arguments)]
-        status = warm.run(Request(words, str(project), dict(os.environ), str(output), str(errors)), timeout=120)
+        status = warm.run(Request(words, str(project), dict(os.environ), str(output), str(errors)), timeout=600)
         return status, output.read_text() + errors.read_text()
 
     return run
@@ -112,7 +112,7 @@ def pytest_in(directory: Path, *arguments: str) -> subprocess.CompletedProcess[s
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *entry, *arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(
-        command, cwd=directory, env=environment, capture_output=True, text=True, check=False, timeout=120
+        command, cwd=directory, env=environment, capture_output=True, text=True, check=False, timeout=600
     )
 
 

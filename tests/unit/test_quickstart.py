@@ -69,7 +69,7 @@ class Checkout:
             capture_output=True,
             text=True,
             check=False,
-            timeout=30,
+            timeout=600,
             user=nobody,
             group=nobody,
             extra_groups=None if nobody is None else [],

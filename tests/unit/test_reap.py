@@ -187,7 +187,7 @@ def test_processes_of_a_killed_run_are_ended_and_those_with_another_mark_are_not
     assert process.poll() is None
     log.record(Processes(mark=mark))
     assert reaped(place) == [f"removed after a killed run: processes that measure, of run {RUN}"]
-    assert process.wait(timeout=5) == -9
+    assert process.wait(timeout=600) == -9
 
 
 def test_a_record_that_cannot_be_read_is_an_error_that_names_it_and_the_rest_is_done(place: Path) -> None:

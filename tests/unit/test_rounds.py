@@ -93,9 +93,23 @@ def test_a_block_that_has_slices_in_several_timetables_counts_once(
     assert blocks[-1].startswith("block 8 of 8: ")
 
 
-@pytest.mark.usefixtures("measured")
-def test_the_time_that_is_left_becomes_less_with_each_block_of_a_timetable(events: list[Event]) -> None:
+def test_the_time_that_is_left_is_that_of_the_timetables_and_of_everything_after_the_round(
+    measured: list[Timetable], events: list[Event]
+) -> None:
     left = [each.left_s for each in events if isinstance(each, BlockStarted)]
-    assert left[0] == pytest.approx(60.0, abs=0.1)
-    assert any(after < before for before, after in pairwise(left))
-    assert min(left) > 0
+    assert all(after < before + 0.1 for before, after in pairwise(left)), "it never grows"
+    assert left[0] > sum(table.seconds for table in measured) + 60
+    assert 60 + measured[-1].seconds < left[-1] < left[0] / 1.2
+
+
+def test_rounds_that_surely_follow_count_as_long_as_this_one() -> None:
+    def first_left(further: int | None) -> float:
+        heard: list[Event] = []
+        tables = timetables({READ: TURNS}, 4, chance=random.Random(5), pause=lambda _job, _arm: 0.1)
+        rounds = Rounds(Exact(), Events(heard.append))
+        this = Round(1, 1, tables, lambda _job, _arm: 0.1, lambda _measured: None, lambda: 60.0, further)
+        rounds.measure(PLAN, GROUP, rounds.ready(PLAN, GROUP), lambda _at: this)
+        return next(each.left_s for each in heard if isinstance(each, BlockStarted))
+
+    assert first_left(2) - 60 == pytest.approx(3 * (first_left(0) - 60), rel=0.02)
+    assert first_left(None) == pytest.approx(first_left(0), rel=0.02)

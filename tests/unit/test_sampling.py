@@ -108,8 +108,8 @@ def test_the_time_of_a_reading_is_finer_than_proc_uptime() -> None:
 def test_a_disk_that_is_gone_is_an_error_that_names_it_before_the_first_time() -> None:
     started = time.monotonic()
     with pytest.raises(HostError, match=r"host here: its counters cannot be read: .*voh-gone/stat: the device is gone"):
-        samples([uptime() + 60], CounterFiles((DISK, "voh-gone")))
-    assert time.monotonic() - started < 10
+        samples([uptime() + 600], CounterFiles((DISK, "voh-gone")))
+    assert time.monotonic() - started < 300, "it did not wait for the time of the reading"
 
 
 def test_a_guest_that_is_gone_is_an_error_that_names_its_file() -> None:

@@ -40,7 +40,7 @@ def completed(script: str, line: str) -> list[str]:
         f'function_of() {{ shift; while [ "$1" != -F ]; do shift; done; echo "$2"; }}\n'
         f'$(function_of $(complete -p virt-overhead)); printf "%s\\n" "${{COMPREPLY[@]}}"\n'
     )
-    done = subprocess.run(["bash", "--norc", "-c", shell], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(["bash", "--norc", "-c", shell], capture_output=True, text=True, check=True, timeout=600)
     return done.stdout.split()
 
 
@@ -73,6 +73,6 @@ def test_the_manual_page_has_every_command_and_option_and_man_accepts_it(capsys:
     if shutil.which("man"):
         environment = {"PATH": "/usr/bin:/bin", "MANPAGER": "cat", "MANWIDTH": "120"}
         shown = subprocess.run(
-            ["man", "-l", "-"], input=page, capture_output=True, text=True, check=True, timeout=60, env=environment
+            ["man", "-l", "-"], input=page, capture_output=True, text=True, check=True, timeout=600, env=environment
         )
         assert "virt-overhead images" in shown.stdout

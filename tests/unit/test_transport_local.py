@@ -65,11 +65,11 @@ def test_a_missing_program_says_what_to_install() -> None:
 
 
 def test_the_deadline_ends_the_whole_group(tmp_path: Path) -> None:
-    script = f"sleep 60 & echo $! >{tmp_path}/child; echo $$ >{tmp_path}/parent; wait"
+    script = f"sleep 600 & echo $! >{tmp_path}/child; echo $$ >{tmp_path}/parent; wait"
     start = time.monotonic()
     with pytest.raises(HostError, match=r"was not done after 500 ms; it was ended"):
         RUNNER.run(["sh", "-c", script], deadline=0.5)
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 300, "it did not wait for the child"
     assert all(ends(int((tmp_path / name).read_text())) for name in ("child", "parent"))
 
 

@@ -40,7 +40,7 @@ def doomed(server: Server) -> Iterator[SshRunner]:
 
 
 def wait_for(path: Path) -> str:
-    give_up_at = time.monotonic() + 10
+    give_up_at = time.monotonic() + 300
     while time.monotonic() < give_up_at:
         if path.exists() and (text := path.read_text()):
             return text
@@ -98,11 +98,11 @@ def test_a_command_that_does_not_read_stdin_may_get_some(far: SshRunner) -> None
 
 
 def test_the_deadline_ends_the_far_process_and_its_children_in_other_sessions(far: SshRunner, tmp_path: Path) -> None:
-    script = f"setsid sh -c 'echo $$ >{tmp_path}/job; sleep 60' & echo $$ >{tmp_path}/command; wait"
+    script = f"setsid sh -c 'echo $$ >{tmp_path}/job; sleep 600' & echo $$ >{tmp_path}/command; wait"
     start = time.monotonic()
     with pytest.raises(HostError, match=r"host lab: `sh -c .*` was not done after 1 s; it was ended there"):
         far.run(["sh", "-c", script], deadline=1)
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 300, "it did not wait for the command"
     assert ends(int((tmp_path / "command").read_text()))
     assert ends(int((tmp_path / "job").read_text()))
     assert far.run(["echo", "next"], deadline=10).stdout == "next\n"
@@ -177,7 +177,7 @@ def test_a_machine_that_freezes_does_not_hang_the_caller(
         with pytest.raises(HostError, match=r"copy of .*image to .*copy` was not done after 500 ms"):
             doomed.put(tmp_path / "image", str(tmp_path / "copy"), deadline=0.5)
         doomed.close()
-        assert time.monotonic() - start < 12
+        assert time.monotonic() - start < 300
     finally:
         os.kill(frozen, signal.SIGCONT)
 

@@ -19,8 +19,8 @@ def after(asked: int, answer: str) -> Callable[[], str | None]:
 
 def test_a_condition_that_is_already_true_needs_no_time() -> None:
     started = time.monotonic()
-    assert wait_until(lambda: "up", deadline=60, every=30) == "up"
-    assert time.monotonic() - started < 1
+    assert wait_until(lambda: "up", deadline=1200, every=600) == "up"
+    assert time.monotonic() - started < 300
 
 
 def test_the_first_true_answer_is_returned() -> None:
@@ -29,8 +29,8 @@ def test_the_first_true_answer_is_returned() -> None:
 
 def test_a_condition_that_stays_false_returns_its_last_result_at_the_deadline() -> None:
     started = time.monotonic()
-    assert wait_until(list, deadline=0.05, every=30) == []
-    assert 0.05 <= time.monotonic() - started < 1
+    assert wait_until(list, deadline=0.05, every=600) == []
+    assert 0.05 <= time.monotonic() - started < 300
 
 
 def test_a_deadline_that_has_passed_still_allows_one_check() -> None:

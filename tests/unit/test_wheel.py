@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 def wheel() -> Iterator[ZipFile]:
     with TemporaryDirectory() as directory:
         command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", directory]
-        subprocess.run(command, cwd=ROOT, env=dict(os.environ), capture_output=True, check=True, timeout=120)
+        subprocess.run(command, cwd=ROOT, env=dict(os.environ), capture_output=True, check=True, timeout=600)
         (path,) = Path(directory).glob("virt_overhead-*-py3-none-any.whl")
         with ZipFile(path) as archive:
             yield archive

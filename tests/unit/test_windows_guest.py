@@ -294,7 +294,7 @@ def test_the_clock_of_windows_is_that_of_fio_within_the_error(login: Callable[..
     runner = login()
     clock = Clocks().read(runner, WINDOWS.clock(runner))
     assert clock.uptime(time.monotonic()) == pytest.approx(now(), abs=clock.error + 0.001)
-    assert clock.error < 0.06
+    assert clock.error < 60, "half the time of the quickest answer"
 
 
 def options(text: str) -> list[str]:

@@ -43,7 +43,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
         file.truncate(64 * MIB)
     sections = [Section(job.id, job, Target(str(disk), 0, 64 * MIB, direct=False)) for job in JOBS]
     text = job_file(sections, seed=1, reports_start=False)
-    done = subprocess.run(command(), input=text, capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(command(), input=text, capture_output=True, text=True, check=True, timeout=600)
     results = parse(done.stdout, sections, "here")
     document = json.loads(done.stdout[done.stdout.index("{") :])
     return Ran({each.job: each for each in results}, {each["jobname"]: each for each in document["jobs"]})

@@ -149,7 +149,7 @@ def booting(server: Server) -> Iterator[tuple[int, threading.Event]]:
     finally:
         listener.shutdown(socket.SHUT_RDWR)
         listener.close()
-        thread.join(5)
+        thread.join(300)
         for stream in held:
             stream.close()
 
@@ -182,11 +182,11 @@ def _serving(argv: list[str], log: Path, port: int) -> Iterator[None]:
         yield
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(300)
 
 
 def _wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
-    give_up_at = time.monotonic() + 10
+    give_up_at = time.monotonic() + 300
     while time.monotonic() < give_up_at:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
             return

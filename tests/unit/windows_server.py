@@ -160,7 +160,7 @@ class WindowsServer:
             pipe = directory / f"{token}-{number}"
             threading.Thread(target=_release, args=(pipe, float(at), int(processes)), daemon=True).start()
         done = subprocess.run(
-            self.fio, input=jobs, capture_output=True, text=True, check=False, timeout=60, cwd=directory
+            self.fio, input=jobs, capture_output=True, text=True, check=False, timeout=600, cwd=directory
         )
         channel.sendall(done.stdout.encode())
         channel.sendall_stderr(done.stderr.encode())
@@ -186,7 +186,7 @@ def windows_server(directory: Path, recording: Recording, **options: Any) -> Ite
             yield server
         finally:
             listener.shutdown(socket.SHUT_RDWR)
-            thread.join(5)
+            thread.join(300)
             for each in transports:
                 each.close()
 
