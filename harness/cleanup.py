@@ -8,13 +8,21 @@ from types import TracebackType
 
 from harness.errors import HarnessError, HostError
 
+_REAP = "virt-overhead reap"
+
+
+def remedy_of(error: HarnessError, otherwise: str) -> str:
+    """What to do about a removal that failed: the error's own hint if it is complete, else `otherwise`."""
+    return error.hint if error.hint and _REAP in error.hint else otherwise
+
 
 class Cleanup:
     """A `with` block that removes at its end what was created in it, even if the creation failed half-way.
 
     A removal is registered before the thing is created. So the removal must check whether there is anything to remove.
     All removals are tried, even if some fail. If an error ended the block, that error is raised, and the failed
-    removals are added to it. If the block ended well, a HostError names all that is left on `host`, and the `remedy`.
+    removals are added to it. If the block ended well, a HostError names all that is left on `host`, and what to do: as
+    the failed removals say, or the `remedy`.
     """
 
     def __init__(self, host: str, remedy: str) -> None:
@@ -22,6 +30,7 @@ class Cleanup:
         self._remedy = remedy
         self._steps = ExitStack()
         self._left: list[str] = []
+        self._hints: list[str] = []
 
     def by(self, what: str, remove: Callable[[], object]) -> None:
         """Call `remove` at the end; `what` names the thing."""
@@ -37,18 +46,20 @@ class Cleanup:
         if not self._left:
             return
         left = "; ".join(self._left)
+        remedy = "; ".join(dict.fromkeys(self._hints)) or self._remedy
         if error is None:
-            raise HostError(f"{self._host}: left behind: {left}", hint=self._remedy)
+            raise HostError(f"{self._host}: left behind: {left}", hint=remedy)
         if isinstance(error, HarnessError):
             # Users see only the message and the hint of such an error. A note appears only in a traceback.
             error.message += f"\n  left behind: {left}"
-            if self._remedy not in (error.hint or ""):
-                error.hint = f"{error.hint}; {self._remedy}" if error.hint else self._remedy
+            if remedy not in (error.hint or ""):
+                error.hint = f"{error.hint}; {remedy}" if error.hint else remedy
         else:
-            error.add_note(f"{self._host}: left behind: {left}; {self._remedy}")
+            error.add_note(f"{self._host}: left behind: {left}; {remedy}")
 
     def _try(self, what: str, remove: Callable[[], object]) -> None:
         try:
             remove()
         except HarnessError as error:
             self._left.append(f"{what} ({error.message})")
+            self._hints.append(remedy_of(error, self._remedy))

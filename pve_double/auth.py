@@ -17,6 +17,8 @@ from pve_double.accounts import Accounts
 from pve_double.errors import PveError, unauthorized
 from pve_double.pace import TICKET_SECONDS, Pace
 
+FAILED = "Authentication failed!"
+"""What PVE says of each ticket and token that it does not accept."""
 _TOKEN_ID = re.compile(r"[^\s:/]+@[A-Za-z][A-Za-z0-9._-]+![A-Za-z][A-Za-z0-9._-]+")
 
 
@@ -54,53 +56,56 @@ class Access:
         }
 
     def identify(self, headers: Mapping[str, str], method: str) -> str:
-        """The user or full token id a request is from. 401 as PVE words it where it is from nobody."""
-        authorization = headers.get("Authorization", "")
-        if authorization.startswith("PVEAPIToken="):
-            return self._by_token(authorization.removeprefix("PVEAPIToken="))
+        """The user or full token id a request is from. 401 as PVE words it where it is from nobody.
+
+        PVE::HTTPServer: why a ticket or a token is refused is in the node's log only. A ticket counts before a token.
+        """
         cookie = SimpleCookie(headers.get("Cookie", "")).get("PVEAuthCookie")
-        if cookie is None:
-            raise unauthorized("No ticket")
+        if cookie is None or not cookie.value:
+            authorization = headers.get("Authorization", "")
+            if not authorization.startswith("PVEAPIToken="):
+                raise unauthorized("No ticket")
+            name = self._by_token(authorization.removeprefix("PVEAPIToken="))
+            if name is None:
+                raise unauthorized(FAILED)
+            return name
         user = self._owner(unquote(cookie.value))
         if user is None:
-            raise unauthorized("permission denied - invalid PVE ticket")
+            raise unauthorized(FAILED)
         if method != "GET" and not self._csrf_fits(user, headers.get("CSRFPreventionToken", "")):
             raise unauthorized("Permission denied - invalid csrf token")
         return user
 
-    def _by_token(self, text: str) -> str:
-        name, separator, value = text.rpartition("=")
-        if not separator:
-            raise unauthorized("no tokenid specified")
+    def _by_token(self, text: str) -> str | None:
+        """The full id of the token; None if PVE does not accept it, for any reason."""
+        name, _, value = text.rpartition("=")
         if not _TOKEN_ID.fullmatch(name):
-            raise unauthorized(f"'{name}' is not a valid token ID - not able to split into user and token parts")
+            return None
         user, _, token = name.partition("!")
         try:
-            if not self.accounts.user(user).enabled:
-                raise unauthorized(f"user '{user}' is disabled")
-            known = self.accounts.token(user, token)
-        except PveError as refused:
-            raise unauthorized(refused.message) from None
-        if not hmac.compare_digest(known.value.encode(), value.encode()):
-            raise unauthorized("invalid token value!")
-        return name
+            enabled, known = self.accounts.user(user).enabled, self.accounts.token(user, token)
+        except PveError:
+            return None
+        return name if enabled and hmac.compare_digest(known.value.encode(), value.encode()) else None
 
     def _owner(self, ticket: str) -> str | None:
         signed, _, signature = ticket.partition("::")
         _, _, rest = signed.partition(":")
         user, _, issued = rest.rpartition(":")
-        if not user or not hmac.compare_digest(self._sign(signed), signature):
+        if not user or not hmac.compare_digest(self._sign(signed).encode(), signature.encode()):
             return None
         known = self.accounts.users.get(user)
         return user if self._fresh(issued) and known is not None and known.enabled else None
 
     def _csrf_fits(self, user: str, token: str) -> bool:
         issued, _, signature = token.partition(":")
-        return hmac.compare_digest(self._sign(f"CSRF:{user}:{issued}"), signature) and self._fresh(issued)
+        return hmac.compare_digest(self._sign(f"CSRF:{user}:{issued}").encode(), signature.encode()) and self._fresh(
+            issued
+        )
 
     def _fresh(self, issued: str) -> bool:
-        age = time.time() - int(issued, 16)
-        return age <= max(2.0, self._pace.real(TICKET_SECONDS)) and int(issued, 16) >= int(self._valid_from)
+        since = int(issued, 16)
+        return time.time() - since <= max(2.0, self._pace.real(TICKET_SECONDS)) and since >= int(self._valid_from)
 
     def _sign(self, text: str) -> str:
         return base64.b64encode(hmac.digest(self._key, text.encode(), hashlib.sha256)).decode().rstrip("=")

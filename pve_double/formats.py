@@ -205,6 +205,21 @@ def _startup(text: str) -> None:
         raise BadFormat("unable to parse startup options\n")
 
 
+def _zfs_block_size(text: str) -> None:
+    match = re.fullmatch(r"([1-9][0-9]*)([km])?", text, re.IGNORECASE)
+    if match is None:
+        raise BadFormat(
+            f"invalid ZFS blocksize format '{text}'. Use a positive number (no leading zeros) with an optional "
+            "'k' or 'm' suffix.\n"
+        )
+    size = int(match[1]) * {"k": 1024, "m": 1024**2}.get((match[2] or "").lower(), 1)
+    if not 512 <= size <= 16 * 1024**2 or size & (size - 1):
+        raise BadFormat(
+            f"value '{text}' is not a valid ZFS blocksize. Must be a power of 2 between 512B and 16MiB (e.g., 4k, 8k, "
+            "16k, 64k, 1m).\n"
+        )
+
+
 def _user_id(text: str) -> None:
     if len(text) < 3:
         raise BadFormat(f"user name '{text}' is too short\n")
@@ -250,6 +265,7 @@ SINGLE: Mapping[str, Callable[[str], None]] = {
     "pve-storage-content": _pattern(
         "images|rootdir|vztmpl|iso|backup|snippets|import|none", "invalid content type '{}'"
     ),
+    "pve-storage-zfs-blocksize": _zfs_block_size,
     "pve-storage-path": _pattern("/.*", "value does not look like a valid absolute path"),
     "pve-storage-vgname": _pattern("[a-zA-Z0-9+._-]+", "lvm name '{}' contains illegal characters"),
     "pve-task-status-type": _pattern("(?i)ok|error|warning|unknown", "invalid status '{}'"),

@@ -55,7 +55,7 @@ def _allocated(node: Node, path: str) -> list[str]:
 
 def _physical_volumes(node: Node) -> list[str]:
     made = [each for each in node.disks.pools if each.kind in ("lvm", "lvmthin")]
-    return ["  /dev/vda3 pve", *(f"  {each.disk.device} {each.name}" for each in made)]
+    return [f"  {node.executor.group_device} pve", *(f"  {each.disk.device} {each.name}" for each in made)]
 
 
 def _logical_volumes(node: Node) -> list[str]:

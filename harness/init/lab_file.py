@@ -77,6 +77,10 @@ def _host(name: str, host: Table) -> Iterator[str]:
     yield f"[host.{name}]"
     tables = ("api", "guest")
     yield from (f"{key} = {_value(value)}" for key, value in host.items() if key not in tables)
+    if host["kind"] == "proxmox" and "key" not in host:
+        yield "# Name root's SSH key for the node here. Without it, commands run on the machine that pytest runs on:"
+        yield "# the doctor and runs refuse that, except on the node itself."
+        yield '# key = "~/.ssh/id_ed25519"'
     for table in tables:
         if table in host:
             yield ""

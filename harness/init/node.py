@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from harness.errors import ConfigError, HostError
 from harness.guest.proxmox.client import Client, PveError
+from harness.guest.proxmox.fitness import TO_CREATE_VOLUMES
 from harness.guest.proxmox.named_storage import offered
 from harness.guest.proxmox.node import claims_on, node_of
 from harness.init.disks import find_disks
@@ -52,7 +53,7 @@ def offers_of_node(client: Client, runner: Runner, names: Names) -> Offers:
         found: StorageOffer | NotOffered
         try:
             with reading(what):
-                found = _storage(entry, names)
+                found = _storage(client, entry, names)
         except HostError as error:
             found = NotOffered("a storage", error.message)
         if isinstance(found, NotOffered):
@@ -66,10 +67,10 @@ def offers_of_node(client: Client, runner: Runner, names: Names) -> Offers:
     return Offers(tuple(storages), (), tuple(others), tuple(_listed_disks(client)), notes)
 
 
-def _storage(entry: Mapping[str, Any], names: Names) -> StorageOffer | NotOffered:
+def _storage(client: Client, entry: Mapping[str, Any], names: Names) -> StorageOffer | NotOffered:
     name, kind = str(entry["storage"]), str(entry["type"])
     layouts = offered(kind)
-    if why := _why_not(entry, name, layouts):
+    if why := _why_not(entry, name, layouts) or _forbidden(client, name):
         return NotOffered(f"storage {name} ({kind})", why)
     free, total = count(entry.get("avail")), count(entry.get("total"))
     usable = max(free - reserve_bytes(total), 0)
@@ -92,6 +93,18 @@ def _why_not(entry: Mapping[str, Any], name: str, layouts: Sequence[str]) -> str
     if not entry.get("enabled", 1) or not entry.get("active"):
         return "it is not active"
     return OF_A_RUN if name.startswith(f"{TAG}-") else None
+
+
+def _forbidden(client: Client, storage: str) -> str | None:
+    """Why the login may not create volumes on it, with the remedy; None if it may."""
+    path = f"/storage/{storage}"
+    lacking = [each for each in TO_CREATE_VOLUMES if each not in client.privileges(path)]
+    if not lacking:
+        return None
+    return (
+        f"{client.spec.who} may not create volumes on it: it lacks {' and '.join(lacking)} on {path} "
+        "(docs/proxmox.md has a role)"
+    )
 
 
 def _listed_disks(client: Client) -> list[NotOffered]:

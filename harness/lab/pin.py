@@ -107,6 +107,19 @@ done
 """
 )
 
+# $1: a partition. Prints its facts, and the UUID that the partition table has for it now. It stays open in between, so
+# that both are about the same partition.
+_PARTITION = (
+    FACTS
+    + r"""
+export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
+exec 3<"$1" && facts_of "${1##*/}" && node=$(stat -L -c '%t %T' /proc/self/fd/3) || exit
+[ "$number" = "$((0x${node% *})):$((0x${node#* }))" ] || { echo "$1 is another device node" >&2; exit 1; }
+partuuid=$(blkid --probe --match-tag PART_ENTRY_UUID --output value "$1") || [ $? -eq 2 ] || exit
+printf '%s\tblock\t%s\t%s\t%s\t%s\n%s\n' "$1" "$number" "$diskseq" "$sectors" "$identity" "$partuuid"
+"""
+)
+
 
 @runtime_checkable
 class Fenced(Protocol):
@@ -164,6 +177,12 @@ def read_pins(runner: Runner, paths: Sequence[str]) -> list[Pin]:
     if len(printed) != len(paths):
         raise HostError(f"{runner.name}: it described only {len(printed)} of {len(paths)} devices: {', '.join(paths)}")
     return [_parsed(runner, line) for line in printed]
+
+
+def read_partition(runner: Runner, path: str) -> tuple[Pin, str]:
+    """The current pin of a partition, and its UUID in the partition table. Raises HostError."""
+    printed = runner.run(["sh", "-c", _PARTITION, "sh", path], deadline=30).stdout.splitlines()
+    return _parsed(runner, printed[0] if printed else ""), printed[1] if len(printed) > 1 else ""
 
 
 def directory_pin(runner: Runner, path: str) -> FilePin:

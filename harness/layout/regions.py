@@ -189,7 +189,8 @@ def _regions(device: Writable, plan: _Plan) -> dict[str, Region]:
             f"{len(wanted)} were written",
             hint="see dmesg there; a loop device needs partition scanning (losetup -P)",
         )
-    partitions = built_on([device], [path for path, _ in found]) if found else []
+    partuuids = [part.partuuid for part in plan.parts]
+    partitions = built_on([device], [path for path, _ in found], partuuids) if found else []
     return {
         part.what: Region(part.what, partition, part.offset, part.size, part.partuuid)
         for part, partition in zip(plan.parts, partitions, strict=True)

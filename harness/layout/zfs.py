@@ -20,8 +20,9 @@ FIXED_OVERHEAD = 256 * MIB
 """Labels, the log, and the part of a pool that ZFS reserves: at least 128 MiB."""
 SHARE_OVERHEAD = 0.15
 """Checksums and trees of block pointers, and the reserved part: 1/32 of a large pool."""
-UNCACHED = ("-o", "primarycache=metadata")
-"""Properties of what a run creates: reads come from the disks and not from ZFS's own cache (ARC)."""
+UNCACHED_PROPERTY = "primarycache=metadata"
+"""A property of what a run creates: reads come from the disks and not from ZFS's own cache (ARC)."""
+UNCACHED = ("-o", UNCACHED_PROPERTY)
 
 # $1: the pool, $2: the mount point of its datasets, $3: the UUID of its partition. A pool cannot be given a UUID: it
 # belongs to the run if it is on that partition and on nothing else.

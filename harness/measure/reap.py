@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from harness.cleanup import remedy_of
 from harness.errors import HarnessError, HostError
 from harness.guest.libvirt.borrowed_things import KINDS as BORROWED_THINGS
 from harness.guest.libvirt.own_image import GuestSystemFiles
@@ -86,6 +87,7 @@ def reap(runner: Runner, hypervisor: Remover, entries: Sequence[Entry]) -> list[
     """
     done: list[str] = []
     left: dict[str, Entry] = {}
+    hints: list[str] = []
     for number, entry in reversed(list(enumerate(entries))):
         what = _name(entry)
         if any(above.run_id == entry.run_id and above.disks & entry.disks for above in left.values()):
@@ -95,6 +97,7 @@ def reap(runner: Runner, hypervisor: Remover, entries: Sequence[Entry]) -> list[
             removal = _removal(runner, hypervisor, entry)
         except HarnessError as error:
             left[f"{what}: {error.message}"] = entry
+            hints.append(remedy_of(error, REMEDY))
             continue
         if removal.outcome == "foreign":
             sentence = f"{what}: not removed, because it is no longer the thing that was created: {removal.why}"
@@ -110,7 +113,8 @@ def reap(runner: Runner, hypervisor: Remover, entries: Sequence[Entry]) -> list[
         raise HostError(
             f"{runner.name}: some things that killed runs left behind cannot be removed:\n  "
             + "\n  ".join([*left, *done]),
-            hint=f"{REMEDY}; to keep a thing, or if you removed it yourself, delete its file from the log: {files}",
+            hint=f"{'; '.join(dict.fromkeys(hints)) or REMEDY}; to keep a thing, or if you removed it yourself, delete "
+            f"its file from the log: {files}",
         )
     return done
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from pve_double.api.call import Call, Handler
 from pve_double.errors import PveError
 from pve_double.schema import split_list
-from pve_double.storage.disks import Pool
+from pve_double.storage.disks import UNITS, Pool, mount_unit
+from pve_double.storage.volumes import Storage
 from pve_double.tasks import TaskLog
 
 _DISKS = "/nodes/{node}/disks"
@@ -96,32 +98,68 @@ def _list(kind: str) -> Handler:
     def listing(call: Call) -> Any:
         if kind == "zfs":
             _require_zfs(call)
-        entries = [_entry(pool) for pool in call.node.disks.pools if pool.kind == kind]
-        return {"children": entries, "leaf": 0} if kind == "lvm" else entries
+        match kind:
+            case "lvm":
+                return {"children": _groups(call), "leaf": 0}
+            case "lvmthin":
+                return _thin_pools(call)
+        return [_entry(pool) for pool in call.node.disks.pools if pool.kind == kind]
 
     return listing
 
 
+def _groups(call: Call) -> list[dict[str, Any]]:
+    """The volume groups of the node, as PVE::Storage::LVMPlugin::lvm_vgs has them: also those that storages name."""
+    storages = call.node.store.storages.values()
+    devices = {each.vgname: call.node.executor.group_device for each in storages if each.vgname and not each.offline}
+    devices |= {pool.name: pool.disk.device for pool in call.node.disks.pools if pool.kind in ("lvm", "lvmthin")}
+    return [_group(call, name, device) for name, device in sorted(devices.items())]
+
+
+def _group(call: Call, name: str, device: str) -> dict[str, Any]:
+    on_it = [each for each in call.node.store.storages.values() if each.vgname == name and not each.offline]
+    pool = next((each for each in call.node.disks.pools if each.name == name), None)
+    size = max([each.total_bytes for each in on_it] + ([pool.storage().total_bytes] if pool else []))
+    thin = {each.thinpool for each in on_it if each.thinpool} | ({name} if pool and pool.kind == "lvmthin" else set())
+    thick = sum(call.node.store.used_bytes(each) for each in on_it if not each.thinpool)
+    free = 0 if thin else size - thick
+    volumes = sum(len(call.node.store.of(each.id)) for each in on_it)
+    child = {"name": device, "size": size, "free": free, "leaf": 1}
+    return {
+        "name": name, "size": size, "free": free, "lvcount": len(thin) + volumes, "leaf": 0, "children": [child]
+    }  # fmt: skip
+
+
+def _thin_pools(call: Call) -> list[dict[str, Any]]:
+    """PVE::Storage::LvmThinPlugin::list_thinpools: all of the node, with what LVM says of each."""
+    pools = {(each.vgname, each.thinpool): each for each in call.node.store.storages.values() if each.thinpool}
+    made = [pool for pool in call.node.disks.pools if pool.kind == "lvmthin"]
+    pools |= {(pool.name, pool.name): pool.storage() for pool in made}
+    return [_thin_pool(call, storage) for storage in pools.values() if not storage.offline]
+
+
+def _thin_pool(call: Call, storage: Storage) -> dict[str, Any]:
+    used, metadata_used = call.node.thin_usage.get(f"{storage.vgname}/{storage.thinpool}", ("0.00", "10.42"))
+    metadata = min(max(storage.total_bytes // 100, 1 << 30), 16 << 30)
+    return {
+        "lv": storage.thinpool,
+        "vg": storage.vgname,
+        "lv_size": storage.total_bytes,
+        "lv_state": "a",
+        "lv_type": "t",
+        "ctime": str(int(time.time() - (time.monotonic() - call.node.started))),
+        "used": int(storage.total_bytes * float(used or 0) / 100),
+        "metadata_size": metadata,
+        "metadata_used": int(metadata * float(metadata_used or 0) / 100),
+    }
+
+
 def _entry(pool: Pool) -> dict[str, Any]:
     size = pool.storage().total_bytes
-    match pool.kind:
-        case "lvm":
-            return {"name": pool.name, "size": size, "free": size, "leaf": 0, "children": [
-                {"name": pool.disk.device, "size": size, "free": size, "leaf": 1}
-            ]}  # fmt: skip
-        case "lvmthin":
-            return {
-                "lv": pool.name,
-                "vg": pool.name,
-                "lv_size": size,
-                "used": 0,
-                "metadata_size": 0,
-                "metadata_used": 0,
-            }
-        case "directory":
-            unit = f"/etc/systemd/system/mnt-pve-{pool.name}.mount"
-            return {"path": pool.path, "device": pool.disk.device, "type": pool.filesystem, "options": "defaults",
-                    "unitfile": unit}  # fmt: skip
+    if pool.kind == "directory":
+        unit = f"{UNITS}/{mount_unit(pool.name)}"
+        return {"path": pool.path, "device": pool.disk.device, "type": pool.filesystem, "options": "defaults",
+                "unitfile": unit}  # fmt: skip
     return {"name": pool.name, "size": size, "alloc": 0, "free": size, "frag": 0, "dedup": 1, "health": "ONLINE"}
 
 
@@ -131,8 +169,10 @@ def get_zfs(call: Call) -> dict[str, Any]:
     pool = next((each for each in call.node.disks.pools if (each.kind, each.name) == ("zfs", name)), None)
     if pool is None:
         raise PveError(f"command 'zpool status -P {name}' failed: exit code 1")
-    leaf = {"name": pool.disk.device, "state": "ONLINE", "leaf": 1}
-    return {"name": name, "state": "ONLINE", "leaf": 0, "children": [{"name": name, "leaf": 0, "children": [leaf]}]}
+    counted = {"state": "ONLINE", "read": 0, "write": 0, "cksum": 0, "msg": ""}
+    leaf = {"name": pool.disk.device, "leaf": 1, **counted}
+    tree = [{"name": name, "leaf": 0, "children": [leaf], **counted}]
+    return {"name": name, "state": "ONLINE", "errors": "No known data errors", "leaf": 0, "children": tree}
 
 
 ROUTES: dict[tuple[str, str], Handler] = {

@@ -117,7 +117,8 @@ def volume_info(call: Call) -> dict[str, Any]:
         raise PveError(f"volume '{volid}' has size zero")
     # What is written of a logical volume PVE does not ask for.
     size = -(-volume.size_bytes // _BLOCK) * _BLOCK
-    return {"path": path, "size": size, "used": size if storage.path else 0, "format": named.format}
+    used = call.node.store.allocated_bytes(volume) if storage.path else 0
+    return {"path": path, "size": size, "used": used, "format": named.format}
 
 
 def describe_volume(call: Call) -> None:

@@ -139,9 +139,12 @@ def _activate(call: Call, storage: Storage) -> None:
     known = next((each for each in pools if each.name == named), None)
     if known is not None:
         storage.total_bytes = known.storage().total_bytes
+        if storage.pool:
+            # ZFSPoolPlugin::on_add_hook.
+            storage.options.setdefault("mountpoint", f"/{storage.pool}")
     elif storage.vgname:
         storage.offline = storage.vgname not in {each.vgname for each in call.node.store.storages.values()}
-    else:
+    elif not storage.disabled and storage.is_on(call.node.name):
         raise PveError(
             f"create storage failed: could not activate storage '{storage.id}', zfs error: cannot import '{named}': "
             "no such pool available"

@@ -35,6 +35,11 @@ class Executor(Backing, DiskBacking, Protocol):
 
     real: bool
 
+    @property
+    def group_device(self) -> str:
+        """The device below the volume group of `local-lvm`, and of others that exist from the beginning."""
+        ...
+
     def start(self, vmid: int, config: Config, command: list[str]) -> int:
         """Start the VM of this QEMU command line; its process id. Raises QemuFailed."""
         ...

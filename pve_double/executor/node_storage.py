@@ -47,7 +47,9 @@ class NodeStorage:
                 pool = f"{storage.vgname}/{storage.thinpool}"
                 self._lvm("lvcreate", "--virtualsize", f"{size_bytes}b", "--name", volname, "--thinpool", pool)
             case "zfspool":
-                self._run("zfs", "create", "-s", "-V", str(size_bytes), f"{storage.pool}/{volname}")
+                options = ["-s"] if storage.options.get("sparse", "0") != "0" else []
+                options += ["-b", storage.options["blocksize"]] if "blocksize" in storage.options else []
+                self._run("zfs", "create", *options, "-V", str(size_bytes), f"{storage.pool}/{volname}")
             case _:
                 self._create_file(storage, volname, size_bytes)
 

@@ -35,7 +35,9 @@ if [ -e /etc/pve ] || [ -e /var/lib/vz ] || [ -e /mnt/pve ] || vgs pve >/dev/nul
 fi
 mkdir /var/lib/vz
 touch "$mark"
-mkdir -p /mnt/pve /var/run/qemu-server
+mkdir -p /mnt/pve /var/run/qemu-server /etc/pve/nodes/pve/qemu-server
+# By this link, a client sees which node its commands run on.
+ln -s nodes/pve /etc/pve/local
 mkdir -p /var/lib/vz/template/iso /var/lib/vz/import /var/lib/vz/images /var/lib/vz/snippets
 for bridge in $bridges; do
     [ -d "/sys/class/net/$bridge" ] || {
@@ -93,7 +95,7 @@ vgremove --config "$traceless" --quiet --yes pve
 losetup --noheadings --output NAME --associated /var/lib/vz/pve-data.img | while read -r loop; do
     losetup --detach "$loop"
 done
-rm -rf /var/lib/vz /var/run/qemu-server
+rm -rf /etc/pve /var/lib/vz /var/run/qemu-server
 rmdir /mnt/pve
 """
 
@@ -109,6 +111,11 @@ class QemuExecutor(NodeStorage):
         self._bridges = bridges
         self._kvm = kvm
         self._pids: dict[int, int] = {}
+
+    @property
+    def group_device(self) -> str:
+        listed = ["losetup", "--noheadings", "--output", "NAME", "--associated", "/var/lib/vz/pve-data.img"]
+        return self._commands.run(listed).stdout.strip()
 
     def prepare(self, *, local_lvm_gib: int) -> None:
         """Make what a fresh node has: directories, the bridges, and the thin pool of `local-lvm` in a sparse file.

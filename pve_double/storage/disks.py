@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -11,8 +13,10 @@ from pve_double.storage.store import Store
 from pve_double.storage.volumes import Storage
 
 _EXTENT = 4 * 1024**2
+_NVME_PARTITION = re.compile(r"(/dev/nvme\d+n\d+)p\d+")
 _CONTENT = frozenset({"images", "rootdir"})
 _DIRECTORY_CONTENT = frozenset({"backup", "images", "import", "iso", "rootdir", "snippets", "vztmpl"})
+UNITS = "/etc/systemd/system"
 USES = {"lvm": "LVM", "lvmthin": "LVM", "directory": "ext4", "zfs": "ZFS"}
 """What the list of disks says of a disk that was made into one of these."""
 
@@ -31,6 +35,8 @@ class Disk:
     used: str = ""
     mounted: bool = False
     partuuid: str = ""
+    minor: int = 0
+    """The kernel's number of an NVMe partition, among those that it gives out as they come; 0 for any other device."""
     read_bytes: int = 0
     """What the node's own services have read from it."""
 
@@ -94,6 +100,8 @@ class Pool:
                 made = Storage(self.name, "lvmthin", _CONTENT, usable, vgname=self.name, thinpool=self.name)
             case "zfs":
                 made = Storage(self.name, "zfspool", _CONTENT, usable, pool=self.name)
+                # ZFSPoolPlugin::on_add_hook.
+                made.options["mountpoint"] = f"/{self.name}"
             case _:
                 made = Storage(self.name, "dir", _DIRECTORY_CONTENT, usable, path=self.path)
                 made.options["is_mountpoint"] = "1"
@@ -116,6 +124,7 @@ class Disks:
         """What a test does when a pool is made and its storage is not yet in the configuration."""
         self._store = store
         self._backing = backing
+        self._minors = itertools.count(1)
 
     def exists(self, path: str) -> bool:
         return self._found(path) is not None
@@ -144,6 +153,7 @@ class Disks:
         disk = self.unused(path)
         if kind in {"lvm", "lvmthin"} and name in self._volume_groups():
             raise PveError(f"volume group with name '{name}' already exists on node '{self._node}'")
+        self._set_type(disk)
         self._backing.make(kind, name, disk, filesystem=filesystem)
         disk.used = filesystem if kind == "directory" else USES[kind]
         disk.mounted = kind == "directory"
@@ -156,6 +166,22 @@ class Disks:
         if add_storage:
             self._store.locks.take_config("create")
             self._store.storages[name] = pool.storage()
+
+    def _set_type(self, disk: Disk) -> None:
+        """PVE::Diskmanage::change_parttype: sgdisk writes the table of a partition's disk.
+
+        The kernel then reads it again, if none of the partitions is in use: it drops all of them and adds them with
+        the next free numbers.
+        """
+        whole = _NVME_PARTITION.match(disk.device)
+        partitions = [each for each in self.disks if whole and each.device.startswith(f"{whole[1]}p")]
+        if not any(each.used or each.mounted for each in partitions):
+            self.number(partitions)
+
+    def number(self, partitions: Sequence[Disk]) -> None:
+        """Give these partitions the next numbers, in an order that nobody knows before."""
+        for each in reversed(partitions):
+            each.minor = next(self._minors)
 
     def _volume_groups(self) -> set[str]:
         groups = {pool.name for pool in self.pools if pool.kind in {"lvm", "lvmthin"}}
@@ -180,12 +206,15 @@ class Disks:
         """
         pool = next((each for each in self.pools if (each.kind, each.name) == (kind, name)), None)
         if pool is None or (kind == "lvmthin" and group != name):
-            raise PveError(_missing(kind, name, group))
+            raise PveError(_missing(kind, name, group, cleanup_disks=cleanup_disks))
         self._backing.unmake(kind, name, pool.disk, wipe=cleanup_disks)
         self.pools.remove(pool)
         pool.disk.mounted = False
         if cleanup_disks:
             pool.disk.used = ""
+            self._set_type(pool.disk)
+        for storage in self._store.storages.values():
+            storage.offline |= bool(storage.vgname) and storage.vgname == pool.name
         if cleanup_config:
             self._clean_config(pool)
 
@@ -217,9 +246,20 @@ class Disks:
         disk.used = ""
 
 
-def _missing(kind: str, name: str, group: str) -> str:
+def _missing(kind: str, name: str, group: str, *, cleanup_disks: bool) -> str:
+    """How the task ends whose pool does not exist: to wipe the disk, PVE first looks which one it is."""
+    if kind == "directory":
+        unit = mount_unit(name)
+        if cleanup_disks:
+            return f"can't open '{UNITS}/{unit}' - No such file or directory"
+        return f"command 'systemctl stop {unit}' failed: exit code 5"
     return {
         "lvm": f"no such volume group '{name}'",
         "lvmthin": f"no such thin pool {group}/{name}",
-        "directory": f"Unit mnt-pve-{name}.mount does not exist.",
-    }.get(kind, f"zpool error: cannot open '{name}': no such pool")
+    }.get(kind, f"command 'zpool {'list -vHPL' if cleanup_disks else 'destroy'} {name}' failed: exit code 1")
+
+
+def mount_unit(name: str) -> str:
+    """The unit that mounts /mnt/pve/NAME, as PVE::Systemd::escape_unit writes it."""
+    escaped = name.replace("-", "\\x2d")
+    return f"mnt-pve-{escaped}.mount"

@@ -25,6 +25,12 @@ LARGEST_FILE = 16 * 1024**4
 _UNSUPPORTED_LINE = {"lvmthin": ("LvmThinPlugin", 102), "lvm": ("LVMPlugin", 671), "zfspool": ("ZFSPoolPlugin", 222)}
 """Where PVE's source refuses a format: it forgets the newline, so that Perl adds file and line."""
 
+_MIB = 1024**2
+_EXTENT = 4 * _MIB
+_CLUSTER = 64 * 1024
+_FILE_BLOCK = 4096
+_LEVEL_2_SPAN = _CLUSTER * _CLUSTER // 8
+"""The bytes of an image whose clusters one table of level 2 names."""
 QCOW2_MAGIC = b"QFI\xfb"
 _QCOW2 = struct.Struct(">24sQ")
 """The first fields of a qcow2, of which the last one is the virtual size in bytes."""
@@ -140,6 +146,9 @@ class Store:
             volname = self._new_name(storage, vmid, format_, name)
             volid = f"{storage_id}:{volname}"
             self._refuse(storage, volname, size_bytes)
+            if storage.pool:
+                # ZFSPoolPlugin::zfs_create_zvol: whole MiB.
+                size_bytes = -(-size_bytes // _MIB) * _MIB
             self.backing.create(storage, volname, size_bytes)
             self.volumes[volid] = Volume(volid, "images", format_, size_bytes, int(time.time()), vmid)
         for line in _created(storage, volname, format_, size_bytes):
@@ -150,18 +159,33 @@ class Store:
         if storage.offline:
             raise PveError(f"no such volume group '{storage.vgname}'")
         free = storage.total_bytes - self.used_bytes(storage)
-        if storage.kind == "lvm" and size_bytes > free:
-            raise PveError(f"not enough free space ({free} < {size_bytes})")
-        if f"{storage.id}:{volname}" in self.volumes:
-            if storage.path:
-                raise PveError(f"disk image '{storage.path_of(volname)}' already exists")
-            raise PveError(
-                f"lvcreate '{storage.vgname}/{volname}' error:   Logical Volume \"{volname}\" already exists in "
-                f'volume group "{storage.vgname}"'
-            )
+        if storage.kind == "lvm" and size_bytes // 1024 > free:
+            # PVE compares bytes with KiB, so that mostly lvcreate refuses.
+            raise PveError(f"not enough free space ({free} < {size_bytes // 1024})")
+        if why := self._refused_by_plugin(storage, volname, size_bytes):
+            raise PveError(why)
         if size_bytes > LARGEST_FILE:
             where = storage.path_of(volname) if storage.path else f"{storage.vgname or storage.pool}/{volname}"
             raise PveError(f"lvcreate '{where}' error: OSError: [Errno 27] File too large")
+
+    def _refused_by_plugin(self, storage: Storage, volname: str, size_bytes: int) -> str | None:
+        """What the plugin's own tool says of a volume that it cannot make; a file may be of any size."""
+        exists = f"{storage.id}:{volname}" in self.volumes
+        if storage.path:
+            return f"disk image '{storage.path_of(volname)}' already exists" if exists else None
+        if storage.pool:
+            why = "dataset already exists" if exists else "volume size cannot be zero" if not size_bytes else None
+            return why and f"zfs error: cannot create '{storage.pool}/{volname}': {why}"
+        failed = f"lvcreate '{storage.vgname}/{volname}' error:   "
+        if not size_bytes:
+            return f"{failed}Run `lvcreate --help' for more information."
+        if exists:
+            return f'{failed}Logical Volume "{volname}" already exists in volume group "{storage.vgname}"'
+        free, extents = storage.total_bytes - self.used_bytes(storage), -(-size_bytes // _EXTENT)
+        if storage.kind == "lvm" and extents > free // _EXTENT:
+            room = f"insufficient free space ({free // _EXTENT} extents): {extents} required."
+            return f'{failed}Volume group "{storage.vgname}" has {room}'
+        return None
 
     def _new_name(self, storage: Storage, vmid: int, format_: str, name: str) -> str:
         if storage.path:
@@ -173,7 +197,10 @@ class Store:
         if format_ != "raw":
             plugin, line = _UNSUPPORTED_LINE.get(storage.kind, ("Plugin", 1))
             raise PveError(f"unsupported format '{format_}' at /usr/share/perl5/PVE/Storage/{plugin}.pm line {line}.")
-        if name and not name.startswith(f"vm-{vmid}-"):
+        if name and storage.kind == "lvm":
+            # Only the other plugins compare the name with the VM.
+            storage.parse(name)
+        elif name and not name.startswith(f"vm-{vmid}-"):
             raise PveError(f"illegal name '{name}' - should be 'vm-{vmid}-*'")
         return name or self._free_name(storage, vmid, "")
 
@@ -271,9 +298,40 @@ class Store:
             "content": volume.content,
             "format": volume.format,
             "size": volume.size_bytes,
-            "ctime": str(volume.created) if storage.vgname else volume.created,
         }
-        return entry | ({} if volume.vmid is None else {"vmid": volume.vmid})
+        if volume.vmid is not None:
+            entry["vmid"] = volume.vmid
+        is_image = volume.content == "images"
+        if storage.pool and is_image:
+            # ZFSPoolPlugin::list_images: without a time.
+            return entry | {"name": storage.parse(split_volume_id(volume.id)[1]).name, "parent": self.parent(volume)}
+        if storage.path and is_image:
+            entry |= {"used": self.allocated_bytes(volume), "parent": self.parent(volume)}
+        return entry | {"ctime": str(volume.created) if storage.vgname else volume.created}
+
+    def parent(self, volume: Volume) -> str | None:
+        """What a linked clone is on, as qemu-img and ZFS name it; None for any other volume."""
+        storage_id, volname = split_volume_id(volume.id)
+        *base, _ = volname.split("/")
+        if self.config(storage_id).path:
+            return f"../{base[0]}/{base[1]}" if len(base) > 1 else None
+        return f"{base[0]}@__base__" if base else None
+
+    def allocated_bytes(self, volume: Volume) -> int:
+        """The bytes that a file has on its disk as PVE makes it, and nothing is written to the double's.
+
+        The clusters of qcow2 are of 64 KiB: its header, its tables of references and level 1, and those of level 2.
+        """
+        storage_id, volname = split_volume_id(volume.id)
+        storage = self.config(storage_id)
+        if volume.content != "images":
+            return -(-volume.size_bytes // _FILE_BLOCK) * _FILE_BLOCK
+        format_ = storage.parse(volname).format
+        preallocation = storage.options.get("preallocation", "metadata" if format_ == "qcow2" else "off")
+        if preallocation in ("falloc", "full"):
+            return volume.size_bytes
+        level_2 = -(-volume.size_bytes // _LEVEL_2_SPAN) if preallocation == "metadata" else 0
+        return _CLUSTER * (4 + level_2) if format_ == "qcow2" else 0
 
     def statuses(self, *, content: str | None = None) -> Iterator[dict[str, Any]]:
         """Each storage with its sizes in bytes, as nodes/{node}/storage has it."""

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from pve_double.server import Serving, serve
+from pve_double.storage.disks import Disk
 from pve_double.testing import NODE, QEMU, Client, Outcome, memory_node
 from pve_double.tests.recorded_calls import DISK, KEY
 
@@ -375,3 +376,52 @@ def test_a_stopped_vm_takes_snapshots_of_volumes_but_not_of_devices(root: Client
 def test_a_node_lists_itself(root: Client) -> None:
     (listed,) = root.get("nodes").result
     assert (listed["node"], listed["status"], listed["type"]) == ("pve", "online", "node")
+
+
+def test_a_zfs_storage_has_the_mount_point_that_pve_adds_and_its_volumes_have_whole_mib(root: Client) -> None:
+    # ZFSPoolPlugin.pm: on_add_hook, zfs_create_zvol, list_images.
+    made = root.post(f"{NODE}/disks/zfs", name="tank", devices=DISK, raidlevel="single", add_storage=1)
+    assert made.exitstatus == "OK"
+    assert root.get("storage/tank").result["mountpoint"] == "/tank"
+    assert root.put("storage/tank", blocksize="8k").status == 200
+    assert root.get("storage/tank").result["blocksize"] == "8k"
+    path = f"{NODE}/storage/tank/content"
+    assert root.post(path, vmid=300, filename="vm-300-z", size=1025).result == "tank:vm-300-z"
+    (volume,) = root.get(path).result
+    assert volume == {
+        "volid": "tank:vm-300-z", "name": "vm-300-z", "content": "images", "format": "raw", "size": 2 << 20,
+        "vmid": 300, "parent": None,
+    }  # fmt: skip
+    twice = root.post(path, vmid=300, filename="vm-300-z", size=1024)
+    assert (twice.status, twice.text) == (500, "zfs error: cannot create 'tank/vm-300-z': dataset already exists")
+    assert root.delete(f"{path}/tank:vm-300-z").exitstatus == "OK"
+    options = {"cleanup-config": 1, "cleanup-disks": 1}
+    assert root.delete(f"{NODE}/disks/zfs/tank", **options).exitstatus == "OK"
+    assert root.get("storage/tank").status == 500
+
+
+def test_the_content_of_a_directory_has_what_its_files_take_and_what_they_are_on(root: Client) -> None:
+    # Plugin.pm: list_images, file_size_info.
+    path = f"{NODE}/storage/local/content"
+    for name, size in (("vm-310-a.qcow2", 1 << 20), ("vm-310-b.raw", 1 << 20)):
+        assert root.post(path, vmid=310, filename=name, size=size).status == 200
+    image, raw = root.get(path, vmid=310).result
+    assert (image["parent"], raw["parent"], raw["used"]) == (None, None, 0)
+    assert 0 < image["used"] < image["size"] == 1 << 30
+    for each in (image, raw):
+        assert root.delete(f"{path}/{each['volid']}").exitstatus == "OK"
+
+
+def test_the_partitions_of_an_nvme_disk_get_other_numbers_when_a_storage_is_made_on_one() -> None:
+    # Diskmanage.pm, change_parttype: sgdisk, after which the kernel reads the partition table again.
+    node = memory_node()
+    node.disks.disks += [Disk(f"/dev/nvme0n1p{number}", 1 << 30, partuuid=str(number)) for number in (1, 2)]
+    first, second = node.disks.disks[-2:]
+    with serve(node) as serving:
+        client = Client(serving)
+        assert client.post(f"{NODE}/disks/lvm", name="on-first", device=first.device).exitstatus == "OK"
+        numbers = (first.minor, second.minor)
+        assert 0 not in numbers
+        # One of them is in use now, so the kernel keeps all of them.
+        assert client.post(f"{NODE}/disks/lvm", name="on-second", device=second.device).exitstatus == "OK"
+        assert (first.minor, second.minor) == numbers

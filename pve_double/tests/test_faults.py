@@ -89,7 +89,7 @@ def test_a_task_ends_with_warnings(serving: Serving, root: Client) -> None:
 def test_an_expired_ticket_is_refused_and_a_new_one_taken(serving: Serving, root: Client) -> None:
     ask_for(serving, kind="ticket-expired", match="GET /version")
     refused = root.get("version")
-    assert (refused.status, refused.text) == (401, "permission denied - invalid PVE ticket")
+    assert (refused.status, refused.text) == (401, "Authentication failed!")
     assert root.get("version").status == 401
     assert Client(serving).get("version").status == 200
 

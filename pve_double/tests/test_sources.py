@@ -220,6 +220,23 @@ STORAGES = [
          raidlevel="mirror", devices=DISK),
     Case("no such pool", "delete", f"{NODE}/disks/lvmthin/none", {"volume-group": "vg"}, 200,
          "no such thin pool vg/none", task=True),
+    node("a group of another node's pool", f"DELETE {NODE}/disks/lvmthin/none", 400, "property is missing"),
+    Case("a directory that is not there", "delete", f"{NODE}/disks/directory/no-dir", {}, 200,
+         r"command 'systemctl stop mnt-pve-no\x2ddir.mount' failed: exit code 5", task=True),
+    Case("a directory that is not there, to wipe", "delete", f"{NODE}/disks/directory/no-dir", {"cleanup-disks": 1},
+         200, r"can't open '/etc/systemd/system/mnt-pve-no\x2ddir.mount' - No such file or directory", task=True),
+    Case("a pool that is not there, to wipe", "delete", f"{NODE}/disks/zfs/none", {"cleanup-disks": 1}, 200,
+         "command 'zpool list -vHPL none' failed: exit code 1", task=True),
+    # Storage/*Plugin.pm, alloc_image
+    node("a thin volume without a size", f"POST {_STORE}/local-lvm/content", 500,
+         f"lvcreate 'pve/vm-{STOPPED}-z' error:   Run `lvcreate --help' for more information.", vmid=STOPPED,
+         filename=f"vm-{STOPPED}-z", size=0),
+    node("a thin volume twice", f"POST {_STORE}/local-lvm/content", 500,
+         f'Logical Volume "vm-{STOPPED}-disk-0" already exists in volume group "pve"', vmid=STOPPED,
+         filename=f"vm-{STOPPED}-disk-0", size=4096),
+    node("a block size that is no power of two", "PUT storage/local", 400,
+         "value '15k' is not a valid ZFS blocksize. Must be a power of 2", blocksize="15k"),
+    node("a block size of a directory", "PUT storage/local", 500, "unexpected property 'blocksize'", blocksize="16k"),
     node("a path with a dash", f"PUT {NODE}/disks/wipedisk", 400, "value does not match the regex pattern", disk=DISK),
 ]  # fmt: skip
 

@@ -51,7 +51,9 @@ wipefs --noheadings --output TYPE /dev/disk/by-id/lab-sim_optane
 true
 """
 # And what is there of the double alone.
-_OF_THE_DOUBLE = "ls -d /var/lib/vz /var/run/qemu-server /mnt/pve /usr/local/bin/* /sys/class/net/* 2>/dev/null; true"
+_OF_THE_DOUBLE = (
+    "ls -d /etc/pve /var/lib/vz /var/run/qemu-server /mnt/pve /usr/local/bin/* /sys/class/net/* 2>/dev/null; true"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,12 @@ class NodeShell(PlayedShell):
 
     def __init__(self, serving: Serving, directory: Path, node: str = "pve") -> None:
         super().__init__(
-            {"at=/sys/block/$name/device": "", "/dev/mapper/*": f"/dev/sdb\n{LINK}\n", "--inverse": "sda\n"}
+            {
+                "at=/sys/block/$name/device": "",
+                "/dev/mapper/*": f"/dev/sdb\n{LINK}\n",
+                "--inverse": "sda\n",
+                "/etc/pve/local": f"nodes/{node}\n",
+            }
         )
         self.node = serving.node.peers[node]
         self.directory = directory / f"created-{node}"
@@ -123,7 +128,8 @@ class NodeShell(PlayedShell):
     def _answered(self, argv: list[str], said: str, stdin: str, deadline: float) -> Completed:
         script = argv[2] if argv[:2] == ["sh", "-c"] else ""
         if script == pin._PINNED:
-            return self._answered(argv[6 + 2 * int(argv[5]) :], said, stdin, deadline)
+            after = 6 + 2 * int(argv[5])
+            return self._changed(argv[6:after]) or self._answered(argv[after:], said, stdin, deadline)
         if (failing := self._failing(argv)) is not None:
             return failing
         if script in _SCRIPTS:
@@ -137,8 +143,8 @@ class NodeShell(PlayedShell):
         return Completed(tuple(argv), 0, self._played(argv, script, said, stdin), "")
 
     def _played(self, argv: list[str], script: str, said: str, stdin: str) -> str:
-        if script == pin._PINS:
-            return "".join(f"{path}\tblock\t252:7\t9\t{128 * MIB // SECTOR}\tof {path}\n" for path in argv[4:])
+        if script in (pin._PINS, pin._PARTITION):
+            return "".join(self._facts(path, partuuid=script == pin._PARTITION) for path in argv[4:])
         if script == probes.INSPECT:
             return self._disk()
         if argv[0] == "sfdisk":
@@ -150,6 +156,24 @@ class NodeShell(PlayedShell):
             self.divide("")
             return "removed\n"
         return self._printed(said)
+
+    def _facts(self, path: str, *, partuuid: bool) -> str:
+        number = self._numbered(path) or "252:7"
+        facts = f"{path}\tblock\t{number}\t9\t{128 * MIB // SECTOR}\tof {path}\n"
+        found = [each.partuuid for each in self.node.disks.disks if each.device == path] if partuuid else []
+        return facts + "".join(f"{each}\n" for each in found)
+
+    def _changed(self, pins: list[str]) -> Completed | None:
+        """How the command ends if one of these paths and facts is not the same any more."""
+        for path, expected in zip(pins[::2], pins[1::2], strict=True):
+            if (now := self._numbered(path)) is not None and not expected.startswith(f"{now} "):
+                return Completed(("sh",), pin.CHANGED, "", f"{path} was ({expected}) and is ({now}) now")
+        return None
+
+    def _numbered(self, path: str) -> str | None:
+        """The number of an NVMe partition, which the kernel may change; None for any other device."""
+        minor = next((each.minor for each in self.node.disks.disks if each.device == path), 0)
+        return f"259:{minor}" if minor else None
 
     def _disk(self) -> str:
         whole = {"path": "/dev/sdb", "kname": "sdb", "name": "sdb", "type": "disk", "size": 2 << 30, "ro": False}

@@ -16,7 +16,10 @@ import pytest
 from harness.cli import main
 from harness.errors import ConfigError
 from harness.guest.proxmox.client import Client
+from harness.guest.proxmox.fitness import TO_CREATE_VOLUMES
+from harness.guest.proxmox.secrets import Secret
 from harness.init import command, disks
+from harness.init.lab_file import lab_text
 from harness.init.node import node_name, offers_of_node
 from harness.init.offers import Names
 from harness.lab.inventory import DiskById, HostSpec
@@ -27,6 +30,7 @@ from pve_double.storage.disks import Disk
 from pve_double.storage.volumes import Storage
 from pve_double.testing import PASSWORD
 from tests.unit.proxmox_fixtures import client, node, serving, shell
+from tests.unit.proxmox_nodes import connected
 from tests.unit.proxmox_shell import LINK, NodeShell
 
 __all__ = ["client", "node", "serving", "shell"]
@@ -95,7 +99,10 @@ def test_a_storage_that_is_described_wrongly_hides_no_other(
         ],
         "nodes/pve/disks/list": [],
     }
-    monkeypatch.setattr(client, "get", lambda path: answers[path])
+    may = {path: dict.fromkeys(TO_CREATE_VOLUMES, 1) for path in ("/storage/odd", "/storage/good")}
+    monkeypatch.setattr(
+        client, "get", lambda path, _params=None: may if path == "access/permissions" else answers[path]
+    )
     offers = offers_of_node(client, shell, Names())
     assert [each.name for each in offers.storages] == ["good"]
     assert [each.why.partition(":")[0] for each in offers.other_storages] == [
@@ -103,6 +110,38 @@ def test_a_storage_that_is_described_wrongly_hides_no_other(
         "a lab file cannot name it",
         "host node1",
     ]
+
+
+def test_a_storage_on_which_the_token_may_not_create_volumes_is_not_offered(
+    serving: Serving, client: Client, on_node: NodeShell
+) -> None:
+    # The roles of docs/proxmox.md for a token: it uploads its ISO to local, and creates volumes on local-lvm only.
+    client.write("post", "access/users", {"userid": "bench@pve"}, is_done=lambda: False)
+    roles = {
+        "VohMedia": ("Datastore.AllocateTemplate Datastore.Audit", "/storage/local"),
+        "VohVolumes": ("Datastore.AllocateSpace Datastore.Audit", "/storage/local-lvm"),
+        "VohDisks": ("Sys.Audit Sys.Modify VM.Audit", "/"),
+    }
+    for role, (privileges, path) in roles.items():
+        client.write("post", "access/roles", {"roleid": role, "privs": privileges}, is_done=lambda: False)
+        acl = {"path": path, "users": "bench@pve", "roles": role, "propagate": int(path != "/")}
+        client.write("put", "access/acl", acl, is_done=lambda: False)
+    value = client.write("post", "access/users/bench@pve/token/voh", {"privsep": 0}, is_done=lambda: False)["value"]
+    with connected(serving, user="bench@pve", token="voh", secret=Secret(value)) as token:
+        offers = offers_of_node(token, on_node, Names())
+    assert [each.name for each in offers.storages] == ["local-lvm"]
+    (other,) = offers.other_storages
+    assert other.what == "storage local (dir)"
+    assert "bench@pve!voh may not create volumes on it: it lacks Datastore.AllocateSpace on /storage/local" in other.why
+
+
+def test_without_a_key_the_lab_file_says_where_commands_run(client: Client, shell: NodeShell) -> None:
+    host = {"kind": "proxmox", "api": {"url": "https://192.0.2.9:8006", "node": "pve"}}
+    offers = offers_of_node(client, shell, Names())
+    text = lab_text("pve1", host, offers, "lab.toml")
+    assert '# key = "~/.ssh/id_ed25519"' in text
+    assert "refuse that, except on the node itself" in text
+    assert "# key" not in lab_text("pve1", {**host, "key": "/k"}, offers, "lab.toml")
 
 
 def test_a_free_disk_is_offered_and_one_that_a_vm_has_is_not(client: Client, on_node: NodeShell) -> None:
@@ -116,6 +155,7 @@ def test_a_free_disk_is_offered_and_one_that_a_vm_has_is_not(client: Client, on_
 
 
 def test_without_a_shell_on_the_node_no_disk_is_offered(serving: Serving, client: Client, shell: NodeShell) -> None:
+    del shell.prints["/etc/pve/local"]
     serving.node.disks.disks = [Disk("/dev/sda", GIB, used="LVM"), Disk("/dev/sdb", GIB, by_id=LINK, model="QEMU")]
     offers = offers_of_node(client, shell, Names())
     assert offers.disks == ()
@@ -132,6 +172,7 @@ def test_without_a_shell_on_the_node_no_disk_is_offered(serving: Serving, client
 def test_the_node_is_the_one_of_the_shell_or_the_only_one(
     client: Client, shell: NodeShell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    del shell.prints["/etc/pve/local"]
     assert node_name(client, shell) == "pve"
     monkeypatch.setattr(client, "get", lambda _path: [{"node": "pve1"}, {"node": "pve2"}])
     with pytest.raises(ConfigError, match=r"several nodes: pve1, pve2\n  -> choose one with --node NAME"):

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from harness.errors import HostError, SafetyError
+from harness.lab.created import Entry
+from harness.lab.guard import Writable, built_on
+from harness.lab.guard.writable import created
 from harness.lab.pin import BlockPin, Fenced, read_pins, run_pinned
 from harness.lab.transport.base import Completed
 from harness.lab.transport.local import LocalRunner
+from harness.run_id import RunId
 from tests.unit.loop_disks import RUNNER, detach, loop, require, run, sparse
 
 MIB = 1 << 20
@@ -140,3 +147,98 @@ def test_a_completed_command_is_shown_as_requested(tmp_path: Path) -> None:
     file = sparse(tmp_path / "file", 1)
     done: Completed = run_pinned(RUNNER, read_pins(RUNNER, [str(file)]), ["echo", "done"], deadline=20)
     assert (done.command, done.stdout) == ("echo done", "done\n")
+
+
+@pytest.fixture
+def numbered(tmp_path: Path) -> Iterator[Numbered]:
+    """A disk of two partitions, whose second one can get the number of another disk's partition."""
+    require("sfdisk", "partx", "blkid")
+    files = [sparse(tmp_path / name, 16 * MIB) for name in ("disk.img", "other.img")]
+    with loop(files[0]) as device, loop(files[1]) as other:
+        found = Numbered(device, other)
+        found.divide(device, found.partuuids)
+        found.add(device)
+        if not Path(found.partition).exists():
+            pytest.skip("this kernel makes no partitions of loop devices")
+        yield found
+
+
+@dataclass
+class Numbered:
+    """`device` has a partition for each of `partuuids`; `other` is there to take the number of the second one."""
+
+    device: str
+    other: str
+    partuuids: tuple[str, str] = field(default_factory=lambda: (str(uuid.uuid4()), str(uuid.uuid4())))
+
+    @property
+    def partition(self) -> str:
+        return f"{self.device}p2"
+
+    @property
+    def number(self) -> str:
+        return Path(f"/sys/class/block/{Path(self.partition).name}/dev").read_text(encoding="utf-8").strip()
+
+    def divide(self, device: str, partuuids: Sequence[str], second: str = "4MiB") -> None:
+        sizes = ("4MiB", second)
+        table = [f"size={size}, uuid={each}" for size, each in zip(sizes, partuuids, strict=True)]
+        run(
+            "sfdisk",
+            "--quiet",
+            "--no-reread",
+            "--no-tell-kernel",
+            "--force",
+            device,
+            text="label: gpt\n" + "\n".join(table) + "\n",
+        )
+
+    def add(self, device: str) -> None:
+        run("sh", "-c", 'partx --add "$1" 2>/dev/null || partx --update "$1"', "sh", device)
+
+    def renumber(self) -> None:
+        """Drop the partition and add it again, as the kernel does when it reads the table; with another number."""
+        before = self.number
+        run("partx", "--delete", "--nr", "2", self.device)
+        self.divide(self.other, [str(uuid.uuid4()), str(uuid.uuid4())])
+        self.add(self.other)
+        run("partx", "--add", "--nr", "2", self.device)
+        assert self.number != before
+
+    def writable(self) -> Writable:
+        """The permission for the second partition, as a run has it."""
+        disk = Entry("", RunId("20260101-000000-abcd"), "", {"disks": ["S1"]})
+        return built_on(created(RUNNER, disk, [self.device]), [self.partition], [self.partuuids[1]])[0]
+
+
+def test_a_partition_with_a_new_number_is_the_same_partition(numbered: Numbered) -> None:
+    permission = numbered.writable()
+    numbered.renumber()
+    permission.run([*ZERO, f"of={numbered.partition}", "oflag=sync"], deadline=20)
+    assert isinstance(permission.pin, BlockPin)
+    assert permission.pin.number == numbered.number
+
+
+def test_a_partition_with_a_new_number_and_another_uuid_is_not_written_to(numbered: Numbered) -> None:
+    permission = numbered.writable()
+    run(
+        "sfdisk",
+        "--quiet",
+        "--no-reread",
+        "--no-tell-kernel",
+        "--force",
+        "--part-uuid",
+        numbered.device,
+        "2",
+        str(uuid.uuid4()),
+    )
+    numbered.renumber()
+    with pytest.raises(SafetyError, match=f"{numbered.partition} was "):
+        permission.run([*ZERO, f"of={numbered.partition}"], deadline=20)
+
+
+def test_a_partition_with_a_new_number_and_another_size_is_not_written_to(numbered: Numbered) -> None:
+    permission = numbered.writable()
+    numbered.divide(numbered.device, numbered.partuuids, second="3MiB")
+    numbered.renumber()
+    with pytest.raises(SafetyError, match=f"{numbered.partition} was "):
+        permission.run([*ZERO, f"of={numbered.partition}"], deadline=20)

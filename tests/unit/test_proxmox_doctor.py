@@ -45,6 +45,7 @@ FIT = NodeState(
     bridges=("vmbr0",),
     hvm=True,
     free_ids=100,
+    reached="pve",
     claims={"optane": []},
 )
 
@@ -64,6 +65,7 @@ def test_a_node_that_has_all_that_is_needed_is_fit() -> None:
         (replace(FIT, version="8.4.1"), "Proxmox VE", Level.ADVICE, "8.4.1"),
         (replace(FIT, hvm=False), "virtualisation", Level.PROBLEM, "does not offer it"),
         (replace(FIT, bridges=("vmbr7",)), "bridge", Level.PROBLEM, "vmbr0 does not exist"),
+        (replace(FIT, reached=""), "node", Level.PROBLEM, "commands run on a machine that is not a node of Proxmox VE"),
         (replace(FIT, reached="pve2"), "node", Level.PROBLEM, "the API is on pve, but SSH leads to pve2"),
         (replace(FIT, free_ids=0), "VM ids", Level.PROBLEM, "0 of 100 are free"),
         (replace(FIT, free_ids=None), "VM ids", Level.PROBLEM, "unknown: the login may not see all volumes"),
@@ -121,7 +123,9 @@ def test_the_checks_of_a_login_change_nothing() -> None:
         state = read_state(HOST, NODE, client, LocalRunner("host node1"))
         assert node.machines == {}
         assert client.get("nodes/pve/tasks", {"source": "all"}) == []
-    assert found(replace(state, hvm=True)) == {}
+    # Commands ran on this machine, as with a lab file that has no key.
+    assert {check: each.level for check, each in found(replace(state, hvm=True)).items()} == {"node": Level.PROBLEM}
+    assert found(replace(state, hvm=True, reached="pve")) == {}
     assert (state.version, state.bridges, state.free_ids) == ("9.2.11", ["vmbr0"], 100)
 
 

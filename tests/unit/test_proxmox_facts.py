@@ -173,10 +173,16 @@ def test_a_volume_on_a_loop_device_is_on_the_disk_of_its_file(tmp_path: Path) ->
 
 
 def test_commands_that_reach_another_node_than_the_api_are_refused(client: Client) -> None:
-    require_same_node(client, PlayedShell({}))
     require_same_node(client, PlayedShell({"/etc/pve/local": "nodes/pve\n"}))
     with pytest.raises(SafetyError, match="the API is on node pve, but SSH leads to node pve2"):
         require_same_node(client, PlayedShell({"/etc/pve/local": "nodes/pve2\n"}))
+
+
+def test_a_machine_that_is_not_a_node_does_not_count_as_the_node(client: Client) -> None:
+    # Without a key in the lab file, commands run on the machine of pytest.
+    with pytest.raises(SafetyError, match="commands run on a machine that is not a node of Proxmox VE") as error:
+        require_same_node(client, PlayedShell({}))
+    assert "host.node1.key" in (error.value.hint or "")
 
 
 def test_without_the_right_to_see_all_storages_no_disk_counts_as_free(node: Node, tmp_path: Path) -> None:

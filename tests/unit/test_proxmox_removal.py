@@ -21,6 +21,7 @@ from harness.guest.proxmox.vm import shell_parameters
 from harness.guest.proxmox.vmids import taken_ids
 from harness.lab.created import Thing
 from harness.lab.proxmox import GuestRules
+from harness.measure.reap import reap
 from harness.model.attach import Attach
 from harness.model.layout import LvmThin, RawFile
 from harness.model.mode import Mode
@@ -35,7 +36,20 @@ from pve_double.testing import FAST, PASSWORD, memory_node
 from tests.unit.proxmox_fixtures import client, node, serving, shell
 from tests.unit.proxmox_nodes import connected
 from tests.unit.proxmox_shell import DISK, LINK, NodeShell
-from tests.unit.test_proxmox_backend import HOST, LVM, RAW, RULES, RUN, SPAN, STORED, THIN, hypervisor, left, reaped
+from tests.unit.test_proxmox_backend import (
+    HOST,
+    LVM,
+    RAW,
+    RULES,
+    RUN,
+    SPAN,
+    STORED,
+    THIN,
+    ZVOL,
+    hypervisor,
+    left,
+    reaped,
+)
 
 __all__ = ["client", "node", "serving", "shell"]
 
@@ -47,7 +61,7 @@ LVM_STORE = f"voh-{RUN}-lvm"
 def ours(client: Client, shell: NodeShell, tmp_path: Path) -> ProxmoxHypervisor:
     iso = tmp_path / "guest.iso"
     iso.write_bytes(b"\0" * 4096)
-    return hypervisor(client, iso, shell)
+    return hypervisor(client, iso, shell, facts={"tool_zpool": "1", "tool_zfs": "1", "module_zfs": "1"})
 
 
 def post(client: Client, path: str, **settings: object) -> None:
@@ -255,6 +269,22 @@ def test_an_existing_volume_is_refused(client: Client, shell: NodeShell) -> None
     assert shell.logged == []
 
 
+def test_a_vm_that_somebody_has_locked_stays_and_the_message_says_how_to_unlock_it(
+    *, node: Node, client: Client, ours: ProxmoxHypervisor, shell: NodeShell, kill: Kill
+) -> None:
+    kill(THIN)
+    node.machines[9000].config["lock"] = "backup"
+    with pytest.raises(HostError, match=r"VM 9000 is locked \(backup\)") as error:
+        reap(shell, ours, shell.logged)
+    assert "if it has ended: qm unlock 9000 on pve, then: virt-overhead reap" in (error.value.hint or "")
+    assert "lsof" not in (error.value.hint or "")
+    assert "did not create" not in error.value.message
+    assert node.machines[9000].config["lock"] == "backup"
+    shell.run(["qm", "unlock", "9000"], deadline=1)
+    reap(shell, ours, shell.logged)
+    assert left(client) == []
+
+
 # Storages
 
 
@@ -277,9 +307,8 @@ def test_a_storage_whose_name_begins_like_ours_is_left_alone(
         ({"vgname": "pve"}, "has vgname pve, not"),
         ({"nodes": "pve,pve2"}, "has nodes pve,pve2, not pve"),
         ({"nodes": None}, "has nodes (not set), not pve"),
-        ({"saferemove": "1"}, "also has saferemove"),
     ],
-    ids=["another group", "several nodes", "all nodes", "an option"],
+    ids=["another group", "several nodes", "all nodes"],
 )
 def test_a_storage_whose_entry_was_changed_is_left_alone(
     *, node: Node, ours: ProxmoxHypervisor, shell: NodeShell, change: dict[str, str | None], why: str, kill: Kill
@@ -299,6 +328,18 @@ def test_a_storage_whose_entry_was_changed_is_left_alone(
     assert removal.outcome == "foreign"
     assert why in removal.why
     assert [pool.name for pool in node.disks.pools] == [LVM_STORE]
+
+
+@pytest.mark.parametrize("mode", [LVM, RAW, ZVOL], ids=lambda mode: mode.layout.kind)
+def test_options_that_pve_or_its_owner_has_set_do_not_make_a_storage_foreign(
+    *, node: Node, client: Client, ours: ProxmoxHypervisor, shell: NodeShell, mode: Mode, kill: Kill
+) -> None:
+    kill(mode, on=DISK)
+    name = next(str(each.record["name"]) for each in shell.logged if each.kind == "pve-store")
+    node.store.storages[name].options |= {"bwlimit": "clone=1000", "a-new-key-of-pve": "1"}
+    assert set(reaped(ours, shell)["pve-store"]) == {"removed"}
+    assert left(client) == []
+    assert node.disks.pools == []
 
 
 @pytest.mark.parametrize("mode", [LVM, Mode("t", LvmThin(), Attach()), RAW], ids=["lvm", "lvmthin", "directory"])

@@ -12,19 +12,22 @@ from harness.errors import HostError, SafetyError, Unsupported
 from harness.events import Events
 from harness.guest.proxmox.client import Client, PveError
 from harness.guest.proxmox.iso import ensure_iso
-from harness.guest.proxmox.layers import store_layers, volumes_need
+from harness.guest.proxmox.layers import not_made, store_layers, volumes, volumes_need
 from harness.guest.proxmox.store_removal import storage_ids
 from harness.guest.proxmox.stores import Store, Stores
 from harness.guest.proxmox.things import CreatedVm, Maker
 from harness.lab.created import CreationLog, Entry
-from harness.lab.guard.writable import created
+from harness.lab.guard.writable import built_on, created
 from harness.lab.hosts import GuestFiles
+from harness.lab.storage import DiskByStorage
 from harness.layout.regions import Region
 from harness.model.attach import Attach
-from harness.model.layout import LvmThin, Preallocation
+from harness.model.layout import LvmThin, Preallocation, Zvol
 from harness.model.mode import Mode
 from pve_double.faults import Fault, Kind
 from pve_double.state import Node
+from pve_double.storage.disks import Disk
+from pve_double.storage.volumes import Storage
 from tests.unit.proxmox_fixtures import client, node, serving, shell
 from tests.unit.proxmox_nodes import played_back
 from tests.unit.proxmox_shell import DISK, NodeShell, PlayedShell
@@ -313,7 +316,63 @@ def test_a_disk_that_is_too_small_for_a_thin_pool_is_refused_with_the_reason(
     assert left(client) == []
 
 
+def test_a_storage_is_made_on_each_partition_of_an_nvme_disk_though_pve_renumbers_them(
+    node: Node, client: Client, stores: Stores, shell: NodeShell
+) -> None:
+    # PVE writes the type of the partition first, so that the kernel drops and adds all partitions of the disk.
+    partitions = [Disk(f"/dev/nvme0n1p{number}", GIB, partuuid=f"0b1c-{number}") for number in (1, 2)]
+    node.disks.disks += partitions
+    node.disks.number(partitions)
+    paths, partuuids = [each.device for each in partitions], [each.partuuid for each in partitions]
+    (disk,) = created(shell, Entry("", RUN, "", {"disks": ["PHM1"]}), ["/dev/nvme0n1"])
+    devices = built_on([disk], paths, partuuids)
+    first, second = (
+        Region(partuuid, device, 0, GIB, partuuid) for partuuid, device in zip(partuuids, devices, strict=True)
+    )
+    before = [each.minor for each in partitions]
+    with stores.made("lvm", f"voh-{RUN}-lvm", first, {}), stores.made("directory", f"voh-{RUN}-ext4", second, {}):
+        assert [each.minor for each in partitions] != before
+        for device in devices:
+            device.run(["true"], deadline=5)
+    assert nothing_left(node, client)
+    # The same number at another place is another partition.
+    partitions[0].partuuid = "ffff-another"
+    node.disks.number(partitions)
+    with pytest.raises(SafetyError, match="/dev/nvme0n1p1 was"):
+        devices[0].run(["true"], deadline=5)
+
+
 # Storage options
+
+
+@pytest.mark.parametrize("size", [8 * KIB, 16 * KIB, 64 * KIB])
+def test_a_zvol_has_the_requested_block_size_and_its_reads_are_not_cached(
+    *, client: Client, stores: Stores, shell: NodeShell, size: int
+) -> None:
+    name = f"voh-{RUN}-zfs"
+    layout = Zvol(volblocksize=size)
+    assert not_made(layout) is None
+    with (
+        stores.made("zfs", name, region(shell), {"raidlevel": "single"}) as store,
+        volumes(stores, store, 0, layout, SPAN) as sources,
+    ):
+        assert client.get(f"storage/{name}")["blocksize"] == str(size)
+        assert sources.guest.path == f"/dev/zvol/{name}/vm-9000-voh-0"
+        assert f"zfs set primarycache=metadata {name}/vm-9000-voh-0" in " ".join(shell.asked)
+    assert left(client) == []
+
+
+@pytest.mark.parametrize(("has", "fits"), [(None, False), ("16k", False), ("8k", True), ("8192", True), ("8K", True)])
+def test_the_block_size_of_a_storage_in_use_is_not_changed(
+    *, node: Node, client: Client, shell: NodeShell, tmp_path: Path, has: str | None, fits: bool
+) -> None:
+    options = {"blocksize": has} if has else {}
+    node.store.storages["tank"] = Storage("tank", "zfspool", frozenset({"images"}), 10 * GIB, pool="t", options=options)
+    ours = hypervisor(client, guest_iso(tmp_path), shell)
+    why = ours.missing(Mode("z", Zvol(volblocksize=8 * KIB), Attach()), DiskByStorage("tank", key="storage", at="tank"))
+    assert (why is None) == fits
+    assert fits or "pvesm set tank --blocksize 8k" in (why or "")
+    assert ours.missing(Mode("z", Zvol(), Attach()), DiskByStorage("tank", key="storage", at="tank")) is None
 
 
 @pytest.mark.parametrize("preallocation", ["off", "falloc", "full"])

@@ -24,7 +24,7 @@ from harness.guest.proxmox.layouts import missing, on_disk, on_storages, require
 from harness.guest.proxmox.login import log_in
 from harness.guest.proxmox.look import logged_in, node_findings
 from harness.guest.proxmox.machine import VirtualMachine
-from harness.guest.proxmox.named_storage import with_layouts
+from harness.guest.proxmox.named_storage import other_block_size, with_layouts
 from harness.guest.proxmox.new_machine import cloned, created
 from harness.guest.proxmox.node import require_same_node, require_unclaimed, require_unshared
 from harness.guest.proxmox.process import PID_FILE
@@ -104,6 +104,8 @@ class ProxmoxHypervisor(ProxmoxRemover):
         if why is None and isinstance(mode.layout, Zvol) and isinstance(disk, DiskById):
             # All other tools that PVE needs come with it.
             why = missing_requirement(mode.layout, self._host.facts)
+        elif why is None and isinstance(disk, DiskByStorage):
+            why = other_block_size(self._client, disk, mode.layout)
         if why or mode.attach is None:
             return why
         if mode.backup:
@@ -299,6 +301,7 @@ class ProxmoxBackend:
 
         spec = self._spec
         with logged_in(host.name, spec) as client:
+            require_same_node(client, host.runner)
             if spec.borrowed is not None:
                 yield BorrowingProxmox(host, client, spec.guest, events, spec.borrowed)
             else:
@@ -307,6 +310,7 @@ class ProxmoxBackend:
     @contextmanager
     def remover(self, host: ReachedHost) -> Iterator[Remover]:
         with logged_in(host.name, self._spec) as client:
+            require_same_node(client, host.runner)
             yield ProxmoxRemover(host.runner, client)
 
     def findings(self, host: HostSpec, runner: Runner) -> Sequence[Finding]:

@@ -32,6 +32,8 @@ _VM = (
 )
 
 
+TO_CREATE_VOLUMES = ("Datastore.AllocateSpace", "Datastore.Audit")
+"""The privileges on a storage with which a run creates volumes there."""
 _OWNER = ("VM.Allocate", "VM.Audit", "VM.Config.Disk", "VM.Config.HWType", "VM.Config.Memory", "VM.Config.Options")
 
 
@@ -49,7 +51,8 @@ class NodeState:
     """What the API reports of a node. `granted` has the privileges of the lab's login by path.
 
     `hvm` is whether its CPU offers virtualisation, None if unknown. `free_ids` is the number of free ids in the lab's
-    range, None if the login may not see all volumes. `reached` is the node on which commands run, empty if unknown.
+    range, None if the login may not see all volumes. `reached` is the node on which commands run, empty if they run on
+    a machine that is not a node.
     `claims` has the users of each disk under test, None if they could not be read.
     """
 
@@ -72,8 +75,7 @@ def needed(host: HostSpec, spec: ProxmoxSpec) -> list[Needed]:
             Needed("/storage", each, "layouts on a disk") for each in ("Datastore.Allocate", "Datastore.AllocateSpace")
         ]
     for storage in dict.fromkeys(each for disk in host.stored for each in disk.names):
-        privileges = ("Datastore.AllocateSpace", "Datastore.Audit")
-        found += [Needed(f"/storage/{storage}", each, f"volumes on {storage}") for each in privileges]
+        found += [Needed(f"/storage/{storage}", each, f"volumes on {storage}") for each in TO_CREATE_VOLUMES]
     return found
 
 
@@ -132,12 +134,14 @@ def _version(state: NodeState) -> Finding:
 
 def _reached(spec: ProxmoxSpec, state: NodeState) -> Finding:
     why = "disks are checked over SSH, and their users through the API: both must be the same node"
-    if state.reached in ("", spec.api.node):
+    if state.reached == spec.api.node:
         return Finding("node", spec.api.node, Level.OK, why)
     advice = "correct node under [host.NAME.api], or address under [host.NAME]"
-    return Finding(
-        "node", f"the API is on {spec.api.node}, but SSH leads to {state.reached}", Level.PROBLEM, why, advice
-    )
+    leads = f"SSH leads to {state.reached}"
+    if not state.reached:
+        leads = "commands run on a machine that is not a node of Proxmox VE"
+        advice = "name root's SSH key for the node as key under [host.NAME]: without it, commands run on this machine"
+    return Finding("node", f"the API is on {spec.api.node}, but {leads}", Level.PROBLEM, why, advice)
 
 
 def _privileges(host: HostSpec, spec: ProxmoxSpec, state: NodeState) -> Iterator[Finding]:

@@ -41,7 +41,6 @@ def not_made(layout: Layout) -> str | None:
         "Proxmox VE does not support md arrays": not isinstance(layout.base, Device),
         "Proxmox VE stores volumes of VMs on ZFS as zvols, not as files: use the layout zvol": layout.kind == "zfs",
         "Proxmox VE has no option for the chunk of a thin pool: LVM chooses it": chunk,
-        "Proxmox VE uses its default volblocksize here": isinstance(layout, Zvol) and layout != Zvol(),
         "Proxmox VE creates qcow2 files with clusters of 64 KiB and without lazy_refcounts": clusters or refcounts,
         "virt-overhead makes chains of snapshots only on a host with libvirt": chain,
         "Proxmox VE has no option for a data file of qcow2": isinstance(layout, Qcow2) and layout.data_file,
@@ -105,6 +104,8 @@ def volumes(stores: Stores, store: Store, number: int, layout: Stored, span: int
             return
         if isinstance(layout, RawFile):
             stores.preallocate(store, layout.preallocation)
+        if isinstance(layout, Zvol):
+            stores.block_size(store, layout.volblocksize)
         file = isinstance(layout, RawFile)
         yield Sources.same(stack.enter_context(stores.volume(store, number, span, "raw", file=file)))
 

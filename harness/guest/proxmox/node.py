@@ -55,13 +55,24 @@ def node_of(runner: Runner) -> str:
 
 
 def require_same_node(client: Client, runner: Runner) -> None:
-    """Raises SafetyError if commands run on another node than the API's: the users of its disks would be unknown."""
+    """Raises SafetyError unless commands run on the API's node: the users of its disks would be unknown.
+
+    A machine that does not answer the question is another machine.
+    """
     found = node_of(runner)
-    if found and found != client.spec.node:
+    if found == client.spec.node:
+        return
+    where = f"host {client.host}: the API is on node {client.spec.node}, but"
+    if found:
         raise SafetyError(
-            f"host {client.host}: the API is on node {client.spec.node}, but SSH leads to node {found}",
+            f"{where} SSH leads to node {found}",
             hint=f"correct host.{client.host}.api.node, or host.{client.host}.address",
         )
+    raise SafetyError(
+        f"{where} commands run on a machine that is not a node of Proxmox VE ({runner.name})",
+        hint=f"name root's SSH key for the node as host.{client.host}.key, and its address as "
+        f"host.{client.host}.address: without a key, commands run on this machine",
+    )
 
 
 def stable_path(runner: Runner, device: str, disk: str) -> str:

@@ -13,7 +13,8 @@ _REMEDIES: Mapping[tuple[str, ...], str] = {
     ): "give {who} the privilege in this message; docs/proxmox.md has a role with all that runs need",
     ("bridge", "does not exist"): "name a bridge of the node as host.NAME.guest.bridge",
     ("storage", "does not exist"): "name a storage of the node; `pvesm status` lists them",
-    ("vm is locked",): "wait for the task that holds the lock; if it has ended: qm unlock VMID on the node",
+    ("vm is locked",): "wait for the task that holds the lock; if it has ended: qm unlock VMID on the node, "
+    "then, if a run left the VM: virt-overhead reap",
     ("kvm virtualisation configured",): "enable virtualisation in the node's firmware, or set kvm = false under "
     "host.NAME.guest",
     ("hostname lookup",): "set host.NAME.api.node to the output of `hostname` on the node",

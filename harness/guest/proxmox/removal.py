@@ -18,6 +18,8 @@ from harness.untrusted import reading
 from harness.waiting import Deadline, attempts, growing
 
 _FREE_SECONDS = 300.0
+_OWN_LOCKS = ("create", "clone")
+"""The locks of the tasks by which a run creates VMs. They stay if the node ends during the task."""
 
 # $1: a volume's path on the node. Prints its unique identity: an LV's UUID, a dataset's GUID, a file's inode.
 IDENTITY = r"""
@@ -83,13 +85,14 @@ def remove_vm(client: Client, runner: Runner, vm: CreatedVm) -> Removal:
         return _moved(client, vm) or Removal("absent")
     config = machine.config()
     if why := vm.differs(config):
-        if config.get("lock") in ("create", "clone") and vm.token not in str(config.get("description", "")):
+        if config.get("lock") in _OWN_LOCKS and vm.token not in str(config.get("description", "")):
             raise HostError(
                 f"host {client.host}: VM {vm.vmid} is locked ({config['lock']}) and has no notes yet, so its owner is "
                 "unknown",
                 hint=f"if none of its tasks runs any more: qm unlock {vm.vmid}; qm destroy {vm.vmid} on {vm.node}",
             )
         return Removal("foreign", why)
+    _require_unlocked(machine, config)
     _require_nothing_else(machine, config)
     _unlocked(runner, machine, machine.end)
     _require_nothing_else(machine, machine.config())
@@ -117,9 +120,21 @@ def remove_volume(client: Client, runner: Runner, volume: CreatedVolume) -> Remo
         return _freed(runner, volume)
     if volume.identity and (now := identity_of(runner, _path(client, volume))) != volume.identity:
         return Removal("foreign", f"{volume.volid} is ({now}), but ({volume.identity}) was created")
+    _require_unlocked(machine, config)
     _unlocked(runner, machine, machine.end)
-    machine.free(keys, volume.volid)
+    _unlocked(runner, machine, lambda: machine.free(keys, volume.volid))
     return Removal("removed")
+
+
+def _require_unlocked(machine: VirtualMachine, config: dict[str, Any]) -> None:
+    """Raises HostError if somebody else has locked the VM: only tasks that create a VM are the run's own."""
+    host, vmid, lock = machine.client.host, machine.vmid, config.get("lock")
+    if lock and lock not in _OWN_LOCKS:
+        raise HostError(
+            f"host {host}: VM {vmid} is locked ({lock})",
+            hint="wait for the task that holds the lock; if it has ended: "
+            f"qm unlock {vmid} on {machine.client.spec.node}, then: virt-overhead reap --host {host}",
+        )
 
 
 def _require_nothing_else(machine: VirtualMachine, config: dict[str, Any]) -> None:

@@ -19,6 +19,7 @@ from harness.lab.paths import TAG
 from harness.lab.transport.base import Runner
 from harness.layout.regions import Region
 from harness.layout.source import BlockSource
+from harness.layout.zfs import UNCACHED_PROPERTY
 from harness.units import format_duration
 from harness.waiting import wait_until
 
@@ -27,6 +28,8 @@ Image = Literal["raw", "qcow2"]
 VOLUME_SECONDS = 300.0
 SLOWEST_BYTES_PER_SECOND = 20e6
 """The slowest expected growth of a volume that is written in full: the rate of a worn-out disk."""
+ZVOLS = "/dev/zvol/"
+"""Below it, udev has a link for each zvol, with the name of its dataset."""
 _POLL_SECONDS = 0.5
 _BEING_WRITTEN = 'shared "write" lock'
 """Part of qemu-img's error for a qcow2 file that another process is writing."""
@@ -157,6 +160,9 @@ class Stores:
             known.append(planned.model_copy(update={"identity": identity_of(runner, where)}))
             self.log.amend(entry, known[-1])
             (grant,) = created(runner, entry, [where])
+            if where.startswith(ZVOLS):
+                # PVE has no option for this.
+                grant.run(["zfs", "set", UNCACHED_PROPERTY, where.removeprefix(ZVOLS)], deadline=60)
             kind: Literal["file", "block"] = "file" if file else "block"
             yield PveVolume(where, kind, 0, size, image, grant, volid, vm.vmid)
 
@@ -198,19 +204,22 @@ class Stores:
             )
 
     def preallocate(self, store: Store, preallocation: str) -> None:
-        """Set how the storage preallocates its next files: PVE has no such option for a single volume.
+        """Set how the storage preallocates its next files."""
+        self._set(store, "preallocation", preallocation)
+
+    def block_size(self, store: Store, size: int) -> None:
+        """Set the block size of the storage's next zvols, in bytes."""
+        self._set(store, "blocksize", str(size))
+
+    def _set(self, store: Store, key: str, value: str) -> None:
+        """Change an option of the storage for its next volumes: PVE has no such option for a single volume.
 
         The settings of a storage that existed before are not changed.
         """
         if not store.made:
             return
         path = f"storage/{store.name}"
-        self.client.write(
-            "put",
-            path,
-            {"preallocation": preallocation},
-            is_done=lambda: bool(self.client.get(path).get("preallocation") == preallocation),
-        )
+        self.client.write("put", path, {key: value}, is_done=lambda: bool(str(self.client.get(path).get(key)) == value))
 
 
 def _removed(client: Client, runner: Runner, known: Sequence[CreatedVolume]) -> Removal:

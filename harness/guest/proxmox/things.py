@@ -23,8 +23,6 @@ _TYPES: Mapping[Maker, str] = {"lvm": "lvm", "lvmthin": "lvmthin", "directory": 
 
 _DRIVE = re.compile(r"(virtio|scsi|sata|ide|efidisk|tpmstate|unused)\d+|vmstate")
 _UUID = re.compile(r"(?:^|,)uuid=([0-9a-fA-F-]+)")
-_HARMLESS = frozenset({"content", "digest", "disable", "is_mountpoint", "preallocation", "shared"})
-"""Properties of a run's storage that PVE or the run may set and that do not change its place."""
 
 
 class CreatedVm(Thing):
@@ -109,13 +107,14 @@ class CreatedStore(Thing):
         return {"type": _TYPES[self.maker], "nodes": self.node, **where[self.maker]}
 
     def differs(self, entry: Mapping[str, Any]) -> str | None:
-        """Why this entry of the storage configuration is not the one that the run created; None if it is."""
-        expected = {"storage": self.name, **self.place}
-        for key, value in expected.items():
+        """Why this entry of the storage configuration is not the one that the run created; None if it is.
+
+        Its name, type, place and node identify it. Everything else can be set by PVE itself or by its owner, such as
+        the mount point of a ZFS pool.
+        """
+        for key, value in {"storage": self.name, **self.place}.items():
             if (found := str(entry.get(key, "(not set)"))) != value:
                 return f"storage {self.name} has {key} {found}, not {value}"
-        if surplus := sorted(entry.keys() - expected.keys() - _HARMLESS):
-            return f"storage {self.name} also has {', '.join(surplus)}"
         return None
 
     def others(self, entries: Iterable[Mapping[str, Any]]) -> list[str]:

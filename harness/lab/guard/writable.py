@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from harness.errors import SafetyError
+from harness.errors import HostError, SafetyError
 from harness.lab.created import Entry
-from harness.lab.pin import FACTS, BlockPin, FilePin, Pin, directory_pin, read_pins, run_pinned
+from harness.lab.pin import FACTS, BlockPin, FilePin, Pin, directory_pin, read_partition, read_pins, run_pinned
 from harness.lab.transport.base import Completed, Runner
 
 _ISSUER = object()
@@ -44,18 +45,20 @@ done
 class Writable:
     """A block device or a file of a host that this run may overwrite, pinned to that one device.
 
-    `disks` holds the serial numbers of the disks under test that it is on; it is empty if it is on none. Only the
-    functions of `harness.lab.guard` can create it: other code gets a TypeError.
+    `disks` holds the serial numbers of the disks under test that it is on; it is empty if it is on none. `partuuid` is
+    the UUID that the run gave a partition; empty for anything else. Only the functions of `harness.lab.guard` can
+    create it: other code gets a TypeError.
     """
 
-    __slots__ = ("disks", "pin", "runner")
+    __slots__ = ("disks", "partuuid", "pin", "runner")
 
-    def __init__(self, runner: Runner, pin: Pin, disks: Sequence[str], *, issuer: object) -> None:
+    def __init__(self, runner: Runner, pin: Pin, disks: Sequence[str], partuuid: str = "", *, issuer: object) -> None:
         if issuer is not _ISSUER:
             raise TypeError("only the guard issues a permission to write")
         self.runner = runner
         self.pin = pin
         self.disks = tuple(disks)
+        self.partuuid = partuuid
 
     @property
     def path(self) -> str:
@@ -92,15 +95,49 @@ def run_all(
     stdin: str | bytes | None = None,
     check: bool = True,
 ) -> Completed:
-    """Run a command that may write to several devices, if all are still the same. Raises SafetyError, HostError."""
-    return run_pinned(
-        devices[0].runner, [each.pin for each in devices], argv, deadline=deadline, stdin=stdin, check=check
-    )
+    """Run a command that may write to several devices, if all are still the same. Raises SafetyError, HostError.
+
+    A partition that only has a new number in the kernel is the same.
+    """
+
+    def run() -> Completed:
+        pins = [device.pin for device in devices]
+        return run_pinned(devices[0].runner, pins, argv, deadline=deadline, stdin=stdin, check=check)
+
+    try:
+        return run()
+    except SafetyError:
+        # The command was not started.
+        if sum(_renumbered(device) for device in devices) == 0:
+            raise
+    return run()
 
 
-def issue(runner: Runner, pin: Pin, disks: Sequence[str]) -> Writable:
+def _renumbered(device: Writable) -> bool:
+    """Whether this is a partition of a run that now has another number. Then its permission is renewed.
+
+    Each time that the kernel reads a partition table again, it drops and adds all partitions of the disk. Those of NVMe
+    disks have dynamic numbers, so each can get the number of another one. PVE writes the type of a partition (sgdisk)
+    before it makes a storage on it. Disk, start, size and UUID must be the same.
+    """
+    before = device.pin
+    if not device.partuuid or not isinstance(before, BlockPin):
+        return False
+    try:
+        now, partuuid = read_partition(device.runner, before.path)
+    except HostError:
+        return False
+    if not isinstance(now, BlockPin) or now == before or partuuid.lower() != device.partuuid.lower():
+        return False
+    if replace(now, number=before.number) != before:
+        return False
+    renew(device, now)
+    return True
+
+
+def issue(runner: Runner, pin: Pin, disks: Sequence[str], partuuid: str = "") -> Writable:
     """The permission to write to the pinned device or file. Only the guard may call this."""
-    return Writable(runner, pin, disks, issuer=_ISSUER)
+    return Writable(runner, pin, disks, partuuid, issuer=_ISSUER)
 
 
 def renew(device: Writable, pin: Pin) -> None:
@@ -119,11 +156,11 @@ def require_leading_to(devices: Mapping[str, Writable]) -> None:
             )
 
 
-def built_on(bases: Sequence[Writable], paths: Sequence[str]) -> list[Writable]:
+def built_on(bases: Sequence[Writable], paths: Sequence[str], partuuids: Sequence[str] = ()) -> list[Writable]:
     """The permission for devices at `paths` that were built on `bases`: partitions, volumes, arrays, files.
 
     The host checks that each is only on `bases`. A base can also be a directory that the run has created, for the files
-    in it. Raises SafetyError if one is elsewhere, HostError if one is missing.
+    in it. `partuuids` are the UUIDs of partitions. Raises SafetyError if one is elsewhere, HostError if one is missing.
     """
     runner = bases[0].runner
     disks = tuple(dict.fromkeys(disk for base in bases for disk in base.disks))
@@ -140,7 +177,8 @@ def built_on(bases: Sequence[Writable], paths: Sequence[str]) -> list[Writable]:
             f"{runner.name}: {wrong} will not be written to: not on {', '.join(each.path for each in bases)} only",
             hint="another device there has the same name: find it with lsblk, and remove or rename it",
         )
-    return [issue(runner, pin, disks) for pin in pins]
+    uuids = partuuids or [""] * len(pins)
+    return [issue(runner, pin, disks, partuuid) for pin, partuuid in zip(pins, uuids, strict=True)]
 
 
 def _require_inside(runner: Runner, directory: FilePin, pins: Sequence[Pin]) -> None:
