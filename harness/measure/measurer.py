@@ -97,7 +97,8 @@ class Measurer(Protocol):
     def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
         """Measure a piece of a round of the group that was prepared last, and write it to the journal.
 
-        `began` is called when a block begins. Raises MeasurementError, HostError, GuestError, SafetyError.
+        `began` is called when a block begins, and every few seconds of a long one. Raises MeasurementError, HostError,
+        GuestError, SafetyError.
         """
 
     def trace(self, group: Group, request: TracingRequest) -> Sequence[TracedBlock]:

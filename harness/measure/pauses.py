@@ -14,6 +14,9 @@ from harness.scenario.timetable import BACKUP_TAIL, drain_seconds
 _SLOWEST_IOPS = 2500.0
 """I/Os per second that a solid-state disk, or its guest, completes at least."""
 _SLOWEST_IOPS_ROTATIONAL = 80.0
+_DEEP = 32
+"""With more I/Os in flight, a hard disk sorts them, and completes at least so many:"""
+_SLOWEST_IOPS_DEEP = 160.0
 _LONG_PAUSE = 0.5
 """Seconds. If a job needs longer pauses than this, each arm has its own: the others need not wait for the slowest."""
 _OF_ARM = 1.5
@@ -85,8 +88,8 @@ class Pauses:
             if own and longest > _LONG_PAUSE:
                 longest = min(longest, _OF_ARM * max(_most(own) - job.seconds, 0.0))
             return self.jitter + longest
-        slowest = _SLOWEST_IOPS_ROTATIONAL if rotational else _SLOWEST_IOPS
-        return self.jitter + drain_seconds(job, arm, slowest)
+        of_hard_disk = _SLOWEST_IOPS_DEEP if job.depth > _DEEP else _SLOWEST_IOPS_ROTATIONAL
+        return self.jitter + drain_seconds(job, arm, of_hard_disk if rotational else _SLOWEST_IOPS)
 
     @property
     def after_backup(self) -> float:

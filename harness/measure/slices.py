@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -41,6 +41,8 @@ Ends and starts both differ from the plan, in the embedded lab by 10 to 20 ms. S
 """
 _GRACE_SECONDS = 60.0
 _WATCH_SECONDS = 0.5
+_REPORTED_SECONDS = 10.0
+"""During a block that takes longer, the time that is left is reported this often."""
 _STOP_SECONDS = 5.0
 
 _OTHER_THREADS = 5
@@ -74,9 +76,9 @@ def run_timetable(
 ) -> list[RanSlice]:
     """Run all slices of `table`, and store fio's output and the counters as raw files named after `name`.
 
-    `began` is called when a block begins, and `beside` runs in a thread of its own. Raises MeasurementError if fio
-    fails, HostError or GuestError if a machine is lost, and SafetyError if a device is no longer the same one. An error
-    of `beside` is raised too.
+    `began` is called when a block begins, and every few seconds of a long one. `beside` runs in a thread of its own.
+    Raises MeasurementError if fio fails, HostError or GuestError if a machine is lost, and SafetyError if a device is no
+    longer the same one. An error of `beside` is raised too.
     """
     slower = max(session.platform(part.arm).startup for each in table.slices for part in each.parts)
     startup = session.clocks.startup
@@ -200,11 +202,8 @@ def _stopped_at_failure(host: Runner, running: Mapping[Fio, Future[Completed]], 
 
 
 def _wait(futures: Sequence[Future[Any]], table: Timetable, start: float, began: Callable[[Slice], None]) -> None:
-    """Wait for all, and report each block at its planned time. Raises the first error."""
-    first: dict[tuple[int, Job], Slice] = {}
-    for each in table.slices:
-        first.setdefault(each.of_block, each)
-    ahead = list(first.values())
+    """Wait for all, and report each block at its planned time, a long one several times. Raises the first error."""
+    ahead = list(reported_slices(table.slices))
     left = set(futures)
     while left:
         done, left = wait(left, timeout=_WATCH_SECONDS, return_when=FIRST_EXCEPTION)
@@ -212,6 +211,17 @@ def _wait(futures: Sequence[Future[Any]], table: Timetable, start: float, began:
             future.result()
         while ahead and time.monotonic() >= start + ahead[0].start:
             began(ahead.pop(0))
+
+
+def reported_slices(slices: Iterable[Slice]) -> Iterator[Slice]:
+    """The slices whose start is reported: the first one of each block, and others if a block takes longer."""
+    begun: set[tuple[int, Job]] = set()
+    last = 0.0
+    for each in slices:
+        if each.of_block not in begun or each.start - last >= _REPORTED_SECONDS:
+            begun.add(each.of_block)
+            last = each.start
+            yield each
 
 
 def _ran(

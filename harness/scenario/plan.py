@@ -26,7 +26,8 @@ USUAL_IOPS = 5000.0
 """The I/Os per second of a disk that is not known, for the estimate of the pauses."""
 ROTATIONAL_IOPS = 1000.0
 """A disk with less than this is treated as a hard disk before its pauses are known: it completes UNKNOWN_IOPS."""
-UNKNOWN_IOPS = 80.0
+UNKNOWN_IOPS = 160.0
+"""With many I/Os in flight. Few of them need no long pauses."""
 DRAIN_MARGIN = 1.3
 """Pauses are as long as the longest that was seen, and longer as long as few were."""
 MOST_ROUNDS = 1000

@@ -49,6 +49,8 @@ def test_before_the_first_timetable_the_pause_grows_with_the_ios_in_flight() -> 
 def test_a_hard_disk_needs_a_longer_pause() -> None:
     assert pause(rotational=True) == pytest.approx(UNKNOWN_JITTER + 32 / 80)
     assert pause(rotational=True) > pause()
+    deep = replace(JOB, numjobs=16)
+    assert pause(job=deep, rotational=True) == pytest.approx(UNKNOWN_JITTER + 512 / 160), "it sorts many of them"
 
 
 def test_once_measured_the_longest_end_of_the_job_counts() -> None:

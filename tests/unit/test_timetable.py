@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import pytest
 
-from harness.measure.slices import reading_times
+from harness.measure.slices import reading_times, reported_slices
 from harness.model.attach import Attach, Vfio
 from harness.model.base import Device, Md
 from harness.model.cell import Arm, Place
@@ -389,3 +389,13 @@ def test_the_disks_of_an_array_share_what_is_in_flight() -> None:
     assert drain_seconds(job("randwrite-4k", 32), parity, 100) == pytest.approx(4 * 0.08), (
         "old data and parity are read"
     )
+
+
+def test_the_start_of_a_slice_is_reported_every_few_seconds_of_a_long_block() -> None:
+    long = replace(READ, seconds=4.0)
+    (table,) = tables({long: turns(LVM, replace(LVM, name="other"))}, blocks=2)
+    reported = list(reported_slices(table.slices))
+    assert [each for each in reported if each == table.slices[0]]
+    assert all(other.start - one.start <= 10 + 4.5 for one, other in pairwise(reported))
+    (short,) = tables({READ: turns(LVM)}, blocks=2)
+    assert [each.block for each in reported_slices(short.slices)] == [1, 2], "each block once"
