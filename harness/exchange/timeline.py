@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import NoReturn
 
 from harness.errors import MeasurementError
 from harness.exchange.section import Section
@@ -16,6 +18,8 @@ _UNEQUAL = 0.02
 """Processes ran at the same time if each of them ran for all of the time but this share."""
 _JITTER = 0.002
 """fio prints times in milliseconds."""
+_CLOCK = 0.002
+"""By this share, the clock of the starts and that of the times may differ."""
 _STARTING = 2.0
 """Seconds that fio needs at most to start and to end, beside the time in which its jobs run."""
 _STONEWALL = "add `stonewall` to each section, and measure again"
@@ -40,7 +44,7 @@ class Span:
     def meets(self, other: Span) -> bool:
         """Whether both ran at the same time for more than the error of the times."""
         shared = min(self.last, other.last) - max(self.first, other.first)
-        return shared > 10 * _JITTER + _UNEQUAL * min(self.last - self.first, other.last - other.first)
+        return shared > 10 * _JITTER + _CLOCK * min(self.last - self.first, other.last - other.first)
 
     def joined(self, other: Span) -> Span:
         return Span(
@@ -84,26 +88,21 @@ def stages_of(sections: Sequence[Section], source: str) -> tuple[Stage, ...]:
     """The sections by stage, in fio's order. Raises MeasurementError if it is not known what ran when, or if sections
     of different groups ran at the same time, so that no figure is of one job alone."""
     starts = [entry.job_start for section in sections for entry in section.entries]
-    if any(section.together and _delays_vary(section) for section in sections):
-        _refuse_delays(sections)
-    if None not in starts:
-        return tuple(_joined([(section, _reported(section)) for section in sections], source))
+    known = None not in starts
     for section in sections:
-        if len(section.entries) > 1 and _delays_vary(section):
-            _refuse_delays(sections)
+        if _delays_vary(section) and (section.together or (len(section.entries) > 1 and not known)):
+            raise MeasurementError(
+                f"{section.where}: its processes started at different times (startdelay with a range), which its "
+                "output does not show",
+                hint="measure without startdelay",
+            )
+    if known:
+        return tuple(_joined([(section, _reported(section)) for section in sections], source))
     return _planned(sections, source)
 
 
 def _delays_vary(section: Section) -> bool:
     return "-" in section.options.get("startdelay", "")
-
-
-def _refuse_delays(sections: Sequence[Section]) -> None:
-    where = next(section.where for section in sections if _delays_vary(section))
-    raise MeasurementError(
-        f"{where}: its processes started at different times (startdelay with a range), which its output does not show",
-        hint="measure without startdelay",
-    )
 
 
 def _runtime(section: Section) -> float:
@@ -134,14 +133,15 @@ def _joined(ran: Sequence[tuple[Section, Span]], source: str) -> Iterator[Stage]
     """Sections of one group that ran at the same time are one stage. Raises MeasurementError for others."""
     stages: list[Stage] = []
     for section, span in ran:
-        last = stages[-1] if stages else None
-        if last is not None and last.sections[0].group == section.group and last.span.meets(span):
-            stages[-1] = replace(last, sections=(*last.sections, section), span=last.span.joined(span))
-            continue
-        for stage in stages:
-            if stage.span.meets(span):
+        meeting = [stage for stage in stages if stage.span.meets(span)]
+        for stage in meeting:
+            if stage.sections[0].group != section.group:
                 _refuse_overlap(stage.sections[0], section, source)
-        stages.append(Stage((section,), span, ()))
+        joined = Stage((section,), span, ())
+        for stage in reversed(meeting):
+            joined = Stage((*stage.sections, *joined.sections), stage.span.joined(joined.span), ())
+        first = stages.index(meeting[0]) if meeting else len(stages)
+        stages = [*stages[:first], joined, *(stage for stage in stages[first:] if stage not in meeting)]
     yield from stages
 
 
@@ -154,48 +154,64 @@ def _refuse_overlap(one: Section, other: Section, source: str) -> None:
 
 
 def _planned(sections: Sequence[Section], source: str) -> tuple[Stage, ...]:
-    """From the options. A group waits for the one before unless `elapsed` shows that it did not."""
+    """From the options. A group that does not show whether it waited did so, if `elapsed` is long enough for that."""
+    waits = [section.has("stonewall") or section.has("wait_for_previous") for section in sections]
+    begins = [True, *(one.group != other.group for one, other in pairwise(sections))]
+    unknown = any(begin and not wait for begin, wait in list(zip(begins, waits, strict=True))[1:])
+    delayed = any(section.delay for section in sections)
+    barrier, end = 0.0, 0.0
     ran: list[tuple[Section, Span]] = []
-    barrier, end, unknown = 0.0, 0.0, False
-    for section in sections:
-        waits = section.has("stonewall") or section.has("wait_for_previous")
-        before = ran[-1][0] if ran else None
-        if before is not None and (waits or section.group != before.group):
-            unknown |= not waits
+    for section, begin, wait in zip(sections, begins, waits, strict=True):
+        if wait or (begin and not delayed):
             barrier = end
-        delayed = section.delay if section.has("startdelay") else 0.0
-        first = delayed if before is not None and not waits and delayed else max(barrier, delayed)
+        first = max(barrier, section.delay)
         began = first + section.ramp
         span = Span(first, began, began + _runtime(section), began + _whole(section))
+        if unknown and delayed and ran and begin and first < end:
+            _refuse_unknown(sections, source, "startdelay moves their starts")
         end = max(end, span.last)
         ran.append((section, span))
     stages = tuple(_joined(ran, source))
-    return _checked(stages, end, unknown, source)
+    _check_waiting(stages, end, source, unknown=unknown or delayed)
+    return _checked(stages, end, source) if unknown and not delayed else stages
 
 
-def _checked(stages: tuple[Stage, ...], end: float, unknown: bool, source: str) -> tuple[Stage, ...]:
-    """The stages, if the whole run took as long as they need one after the other."""
-    if len(stages) == 1 and len(stages[0].sections) == 1:
-        return stages
-    elapsed = max(entry.elapsed or 0 for stage in stages for section in stage.sections for entry in section.entries)
-    if unknown and elapsed:
-        if elapsed + 10 * _JITTER < end:
-            one, other = stages[0].sections[0], stages[1].sections[0]
-            raise MeasurementError(
-                f"{source}: jobs {one.name} to {stages[-1].sections[-1].name} ran at the same time: one after the "
-                f"other they need {end:.0f} s, and all of fio took {elapsed} s (groupid {one.group}, {other.group}), "
-                "so no figure is of one job alone",
-                hint=f"{_STONEWALL} (new_group alone does not make them wait)",
-            )
-        shortest = min(stage.span.last - stage.span.first for stage in stages)
-        if shortest + elapsed - end <= _STARTING:
-            note = "fio's output does not show whether its jobs ran one after the other or at the same time"
-            stages = tuple(replace(stage, notes=(note,)) for stage in stages)
-    several = next((stage for stage in stages if len(stage.sections) > 1), None)
-    if several is not None and (not elapsed or elapsed > end * 1.05 + _STARTING):
-        names = " and ".join(section.name for section in several.sections)
+def _elapsed(stages: Sequence[Stage]) -> int:
+    """How long fio ran until its output, in seconds, rounded up; 0 if it does not say."""
+    return max(entry.elapsed or 0 for stage in stages for section in stage.sections for entry in section.entries)
+
+
+def _checked(stages: tuple[Stage, ...], end: float, source: str) -> tuple[Stage, ...]:
+    """The stages with a note if they may have run at the same time. Raises MeasurementError if they did."""
+    elapsed = _elapsed(stages)
+    if elapsed and elapsed + 10 * _JITTER < end:
+        names = " and ".join(section.name for stage in stages for section in stage.sections)
         raise MeasurementError(
-            f"{source}: it is not known when jobs {names} ran: they need {end:.0f} s together, fio took {elapsed} s",
-            hint=f"use fio 3.36 or later, which prints when each job started; or {_STONEWALL}",
+            f"{source}: jobs {names} ran at the same time, so no figure is of one job alone: one after the other they "
+            f"need {end:.1f} s, and all of fio took {elapsed} s",
+            hint=f"{_STONEWALL} (new_group alone does not make them wait)",
         )
+    shortest = min(stage.span.last - stage.span.first for stage in stages)
+    if not elapsed or shortest + elapsed - end <= _STARTING:
+        note = "fio's output does not show whether its jobs ran one after the other or at the same time"
+        return tuple(replace(stage, notes=(note,)) for stage in stages)
     return stages
+
+
+def _check_waiting(stages: Sequence[Stage], end: float, source: str, *, unknown: bool) -> None:
+    """Sections of one group may have waited for each other, unless fio took less time than they need then."""
+    elapsed = _elapsed(stages)
+    for stage in stages:
+        if len(stage.sections) == 1:
+            continue
+        shortest = min(section.ramp + _whole(section) for section in stage.sections)
+        if unknown or not elapsed or elapsed >= end + shortest:
+            _refuse_unknown(stage.sections, source, f"fio took {elapsed} s, so some may have waited for others")
+
+
+def _refuse_unknown(sections: Sequence[Section], source: str, why: str) -> NoReturn:
+    names = " and ".join(section.name for section in sections)
+    raise MeasurementError(
+        f"{source}: it is not known which of the jobs {names} ran at the same time: {why}",
+        hint=f"use fio 3.36 or later, which prints when each job started; or {_STONEWALL}",
+    )
