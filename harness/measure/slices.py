@@ -77,8 +77,8 @@ def run_timetable(
     """Run all slices of `table`, and store fio's output and the counters as raw files named after `name`.
 
     `began` is called when a block begins, and every few seconds of a long one. `beside` runs in a thread of its own.
-    Raises MeasurementError if fio fails, HostError or GuestError if a machine is lost, and SafetyError if a device is no
-    longer the same one. An error of `beside` is raised too.
+    Raises MeasurementError if fio fails, HostError or GuestError if a machine is lost, and SafetyError if a device is
+    no longer the same one. An error of `beside` is raised too.
     """
     slower = max(session.platform(part.arm).startup for each in table.slices for part in each.parts)
     startup = session.clocks.startup

@@ -26,6 +26,8 @@ MOST_SECONDS = 120.0
 """The planned length of a timetable. Its measurements are stored when it has ended."""
 RECOVERY_SECONDS = 40.0
 """The planned length of a timetable during a recovery. A longer one would need a slower recovery, to outlast it."""
+RECOVERY_PAUSE = 1.0
+"""Of each pause, so much counts for this length: pauses that are only guessed must not lead to more recoveries."""
 
 Pause = Callable[[Job, Arm], float]
 """Seconds between a slice of a job on an arm and the next slice."""
@@ -185,7 +187,8 @@ def count_timetables(jobs_by_arm: Mapping[Arm, Iterable[Job]], blocks: int, paus
     for arm, jobs in jobs_by_arm.items():
         for job in jobs:
             of_key = together.setdefault(_apart(Turn(arm), job, sequential=sequential), {})
-            of_key.setdefault(job, []).append(job.wall + waiting(arm) + pause(job, arm))
+            after = (_short(pause) if rebuilds(arm.mode) else pause)(job, arm)
+            of_key.setdefault(job, []).append(job.wall + waiting(arm) + after)
     recovering = {
         _apart(Turn(arm), job, sequential=sequential)
         for arm, jobs in jobs_by_arm.items()
@@ -301,7 +304,9 @@ def _pieces(slices: Sequence[_Planned], pause: Pause) -> Iterator[list[_Planned]
     """The slices in pieces of whole blocks, within MOST_SLICES and MOST_SECONDS unless a single block is larger."""
     piece: list[_Planned] = []
     seconds = 0.0
-    most = RECOVERY_SECONDS if slices and rebuilds(slices[0][2].arm.mode) else MOST_SECONDS
+    most = MOST_SECONDS
+    if slices and rebuilds(slices[0][2].arm.mode):
+        most, pause = RECOVERY_SECONDS, _short(pause)
     for _, block in groupby(slices, key=lambda each: each[:2]):
         together = list(block)
         takes = _timetable(together, pause).seconds
@@ -312,6 +317,10 @@ def _pieces(slices: Sequence[_Planned], pause: Pause) -> Iterator[list[_Planned]
         seconds += takes
     if piece:
         yield piece
+
+
+def _short(pause: Pause) -> Pause:
+    return lambda job, arm: min(pause(job, arm), RECOVERY_PAUSE)
 
 
 def _shuffled(items: Iterable[T], chance: random.Random) -> list[T]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from harness.lab.inventory import DiskById
 from harness.lab.transport.ssh import SshRunner
 from harness.layout.memory_disk import NULL_BLK
 from harness.results import Run
-from tests.e2e.machines import ROOT, latest, traces
+from tests.e2e.machines import ROOT, latest, ran, traces
 from tests.patience import patience
 
 SECONDS = 900.0
@@ -73,15 +72,8 @@ def project(directory: Path, disks: Iterable[DiskById], scenarios: Mapping[str, 
 
 def tried(directory: Path, *arguments: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """`pytest ARGUMENTS` in a project."""
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments],
-        cwd=directory,
-        env=os.environ | dict(env or {}),
-        capture_output=True,
-        text=True,
-        timeout=patience(SECONDS),
-        check=False,
-    )
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
+    return ran(command, env=env, cwd=directory, seconds=SECONDS)
 
 
 def measured(directory: Path, *arguments: str, env: Mapping[str, str] | None = None) -> Run:

@@ -399,3 +399,13 @@ def test_the_start_of_a_slice_is_reported_every_few_seconds_of_a_long_block() ->
     assert all(other.start - one.start <= 10 + 4.5 for one, other in pairwise(reported))
     (short,) = tables({READ: turns(LVM)}, blocks=2)
     assert [each.block for each in reported_slices(short.slices)] == [1, 2], "each block once"
+
+
+def test_a_guess_of_long_pauses_leads_to_no_more_recoveries() -> None:
+    def recoveries(seconds: float) -> int:
+        turns_of = {READ: turns(REBUILDING), WRITE: turns(REBUILDING)}
+        chance = random.Random("guess")
+        made = timetables(turns_of, 4, chance=chance, pause=lambda _job, _arm: seconds)
+        return sum(each.slices[0].arm.mode == REBUILDING for each in made)
+
+    assert recoveries(30.0) == recoveries(1.0) == 1
