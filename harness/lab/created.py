@@ -1,17 +1,24 @@
 """The creation log: a run records each thing on the host before it creates it, and removes only what is recorded.
 
 The log is a directory on the host, with a directory per run and a file per thing. A file is written and synced before
-its thing is created, and removed after its thing is gone. The record has a unique identity (a UUID, an inode). The
+its thing is created, and removed after its thing is gone. The record has a unique identity (a UUID, a birth time). The
 removal checks this identity in the same command. A name is never evidence.
+
+A record is sent with its digest and contains it, so it is whole or it cannot be read. A command that creates a thing
+runs fenced: it holds a lock while it runs, and does not start once the clean-up of its thing has begun. So a command
+that the host finishes late, after its deadline or after its run was killed, creates nothing that no record names.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 import time
+from base64 import b64decode
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -20,41 +27,85 @@ from harness.cleanup import Cleanup
 from harness.errors import HostError
 from harness.lab.paths import CREATED_DIRECTORY
 from harness.lab.promises import Promise
-from harness.lab.transport.base import Runner
+from harness.lab.transport.base import WRAPPED, Runner
 from harness.run_id import RunId
-from harness.untrusted import parse_json
+from harness.untrusted import parse_json, reading
 
 T = TypeVar("T", bound="Thing")
 
 REMEDY = "find out what uses it there (lsof, fuser, lsblk), end that, and run: virt-overhead reap"
 
-# $1: the log, $2: the run, $3: the file. The content is on standard input.
+_CHECK = "check"
+"""The key of a record that has the digest of the others."""
+_MOST_BYTES = 1 << 20
+_LOCK_SECONDS = 30
+_OVER = ".over.json"
+"""The end of the name of a record whose thing may only be removed, no longer created."""
+
+# $1: the log, $2: the run, $3: the file, $4: the digest of its content, which is on standard input. The input may end
+# early, because the run or the connection ended: then the file stays as it was.
 _WRITE = r"""
 mkdir -p "${1%/*}" && umask 077 && mkdir -p "$1/$2" && cd "$1/$2" || exit
-cat >".$3" && sync ".$3" && mv -f ".$3" "$3" && sync . .. "$1"
+draft=.$3.$$
+if cat >"$draft" && [ "$(sha256sum <"$draft")" = "$4  -" ]; then
+    sync "$draft" && mv -f "$draft" "$3" && sync . .. "$1"
+else
+    rm -f "$draft"
+    rmdir --ignore-fail-on-non-empty "../$2"
+    echo "the record did not arrive as a whole" >&2
+    exit 1
+fi
 """
-# $1: the log, $2: the run, $3: the file.
+# $1: the log, $2: the run, $3: the file, $4: WRAPPED; then a command. It does not get the lock: a daemon would hold it.
+_FENCED = r"""
+exec 8<"$1/$2" && flock -s 8 || exit
+[ -f "$1/$2/$3" ] || { echo "nothing is created, because its clean-up has begun" >&2; exit 1; }
+shift 4
+"$@" 8<&-
+"""
+# $1: the log, $2: the run, $3: how long to wait for commands that create, $4: the end of the name of a file whose thing
+# may no longer be created; then the files.
+_CLOSE = r"""
+cd "$1/$2" && exec 8<. || exit
+flock -x -w "$3" 8 || { echo "a command of the run that creates something has not ended yet" >&2; exit 1; }
+over=$4; shift 4
+for file; do
+    closed=${file%%.*}$over
+    [ ! -f "$file" ] || [ "$file" = "$closed" ] || mv -f "$file" "$closed" || exit
+done
+rm -f .*.json.*
+sync .
+"""
+# $1: the log, $2: the run, $3: the file, $4: its name when nothing may be created any more.
 _FORGET = r"""
-rm -f "$1/$2/$3" && rmdir --ignore-fail-on-non-empty "$1/$2" && sync "$1"
+rm -f "$1/$2/$3" "$1/$2/$4" && [ -d "$1/$2" ] || exit 0
+rmdir --ignore-fail-on-non-empty "$1/$2" && sync "$1"
 """
-# $1: the log. Each file: its name below the log on a line, its content on the next one.
+# $1: the log, $2: the most bytes of a record. A line for each file: its name below the log, and its content as base64.
+# The name of a file that is not ours may have any characters: then it is `=` and base64.
 _READ = r"""
 [ -d "$1" ] || exit 0
-cd "$1" || exit
+cd "$1" && command -v base64 >/dev/null || exit
 for file in */*; do
     [ -f "$file" ] || continue
-    echo "$file"
-    tr -d '\n' <"$file" || exit
-    echo
+    case $file in
+    *[!A-Za-z0-9._/-]*) name="=$(printf %s "$file" | base64 -w 0)";;
+    *) name=$file;;
+    esac
+    echo "$name $(head -c "$2" -- "$file" 2>/dev/null | base64 -w 0)"
 done
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """The result of a removal: removed, already gone, or replaced by something that the run did not create, and why."""
+    """The result of a removal, and why.
 
-    outcome: Literal["removed", "absent", "foreign"]
+    `absent`: it was gone already. `replaced`: it is gone, and something else has its place. `foreign`: something that
+    the run did not create is on it or in it, so it stays.
+    """
+
+    outcome: Literal["removed", "absent", "replaced", "foreign"]
     why: str = ""
 
 
@@ -79,8 +130,9 @@ class HostThing(Thing):
     """A thing that commands on its host remove.
 
     `removal` is a shell script that gets `arguments`. It checks the identity, removes the thing, and prints one of
-    `removed`, `absent` or `foreign: WHY` as its last line. If it cannot remove the thing or cannot check the identity,
-    it ends with a status other than 0, and the thing stays in the log.
+    `removed`, `absent`, `replaced: WHY` or `foreign: WHY` as its last line. If it cannot remove the thing or cannot
+    check the identity, it ends with a status other than 0, and the thing stays in the log. It is `absent` only if its
+    place is there: a file system that is not mounted has the thing still.
     """
 
     removal: ClassVar[str]
@@ -99,19 +151,32 @@ class HostThing(Thing):
                 f"{runner.name}: {self.words} cannot be removed: {done.stderr.strip() or 'no reason given'}"
             )
         match outcome:
-            case "removed" | "absent" | "foreign":
+            case "removed" | "absent" | "replaced" | "foreign":
                 return Removal(outcome, why)
         raise HostError(f"{runner.name}: the removal of {self.words} reported no result: {done.stdout.strip()!r}")
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file of the log in `directory`: `record` is the thing as JSON, and empty if the file cannot be read."""
+    """A file of the log in `directory`: `record` is the thing as JSON, and empty if the file cannot be read.
+
+    `hinted` are the disks that a damaged file names. They are no evidence: what is on them is only left alone.
+    """
 
     directory: str
     run_id: str
     file: str
     record: dict[str, Any]
+    hinted: frozenset[str] = frozenset()
+
+    @property
+    def path(self) -> str:
+        return f"{self.directory}/{self.run_id}/{self.file}"
+
+    @property
+    def closed_file(self) -> str:
+        """The file's name when nothing may be created any more."""
+        return self.file.partition(".")[0] + _OVER
 
     @property
     def kind(self) -> str:
@@ -120,8 +185,8 @@ class Entry:
     @property
     def disks(self) -> frozenset[str]:
         """The serial numbers of the disks under test that the thing is on."""
-        disks = self.record.get("disks", ())
-        return frozenset(str(disk) for disk in disks) if isinstance(disks, list) else frozenset()
+        disks = self.record.get("disks") if self.record else None
+        return frozenset(str(disk) for disk in disks) if isinstance(disks, list) else self.hinted
 
     def parsed(self, kinds: Sequence[type[T]]) -> T | None:
         """The thing if it has one of these kinds, else None. Raises HostError if its record is not valid."""
@@ -153,13 +218,16 @@ class CreationLog:
     def making(self, thing: Thing, remove: Callable[[], Removal]) -> Iterator[Entry]:
         """Record the thing. The block then creates it and works with it, and `remove` removes it at the end.
 
-        If it cannot be removed, or something else is in its place, it stays in the log with everything below it on its
-        disks. It is added to the error that ended the block. If the block ended well, a HostError names it.
+        If it cannot be removed, or something else is on it, it stays in the log with everything below it on its disks.
+        It is added to the error that ended the block. If the block ended well, a HostError names it.
         """
         with Cleanup(self.runner.name, REMEDY) as cleanup:
             entry = self.record(thing)
-            cleanup.by(thing.words, lambda: self._finish(entry, remove))
+            settled: list[bool] = []
+            cleanup.by(thing.words, lambda: self._finish(entry, remove, settled=bool(settled)))
             yield entry
+            # An error may have left the command that creates it running.
+            settled.append(True)
 
     @contextmanager
     def making_here(self, thing: HostThing) -> Iterator[Entry]:
@@ -174,22 +242,28 @@ class CreationLog:
         entry = Entry(
             self._directory, self.run_id, f"{self._last:020d}-{thing.kind}.json", json.loads(thing.model_dump_json())
         )
-        self._write(entry)
+        command, content = self._writing(entry)
+        self.runner.run(command, stdin=content, deadline=60)
         return entry
 
     def amend(self, entry: Entry, thing: Thing) -> None:
         """Replace the record when more is known about the thing, for example its UUID. Raises HostError."""
-        self._write(Entry(entry.directory, entry.run_id, entry.file, json.loads(thing.model_dump_json())))
+        amended = Entry(entry.directory, entry.run_id, entry.file, json.loads(thing.model_dump_json()))
+        command, content = self._writing(amended)
+        self.runner.run(fenced(entry, command), stdin=content, deadline=60)
 
-    def _write(self, entry: Entry) -> None:
-        arguments = [self._directory, entry.run_id, entry.file]
-        content = json.dumps(entry.record) + "\n"
-        self.runner.run(["sh", "-c", _WRITE, "sh", *arguments], stdin=content, deadline=60)
+    def _writing(self, entry: Entry) -> tuple[list[str], str]:
+        """The command that writes the record, and its standard input."""
+        content = json.dumps({**entry.record, _CHECK: _digest_of(entry.record)}) + "\n"
+        digest = hashlib.sha256(content.encode()).hexdigest()
+        return ["sh", "-c", _WRITE, "sh", self._directory, entry.run_id, entry.file, digest], content
 
-    def _finish(self, entry: Entry, remove: Callable[[], Removal]) -> None:
+    def _finish(self, entry: Entry, remove: Callable[[], Removal], *, settled: bool) -> None:
         if self._kept & entry.disks:
             raise HostError("not removed, because something on it is left")
         try:
+            if not settled:
+                close(self.runner, [entry])
             removal = remove()
             if removal.outcome == "foreign":
                 raise HostError(f"not removed, because it is not what was created: {removal.why}")
@@ -197,22 +271,79 @@ class CreationLog:
         except BaseException:
             self._kept |= entry.disks
             raise
+        if removal.outcome == "replaced":
+            raise HostError(f"it is gone, and what is in its place stays: {removal.why}")
+
+
+def fenced(entry: Entry, argv: Sequence[str]) -> list[str]:
+    """The command that creates the thing of `entry`. It does not start once the clean-up of the thing has begun."""
+    return ["sh", "-c", _FENCED, "sh", entry.directory, entry.run_id, entry.file, WRAPPED, *argv]
+
+
+def close(runner: Runner, entries: Sequence[Entry]) -> list[Entry]:
+    """End the creation of these things of one run: no fenced command for them runs or starts after that.
+
+    Returns the entries with the names that their files have then. Raises HostError if such a command does not end. It
+    may be on a file system that is frozen or does not answer.
+    """
+    if not entries:
+        return []
+    directory, run_id = entries[0].directory, entries[0].run_id
+    words = [directory, run_id, str(_LOCK_SECONDS), _OVER, *(entry.file for entry in entries)]
+    done = runner.run(["sh", "-c", _CLOSE, "sh", *words], deadline=_LOCK_SECONDS + 30.0, check=False)
+    if done.status != 0:
+        why = done.stderr.strip() or "no reason given"
+        raise HostError(f"{runner.name}: the clean-up of run {run_id} cannot begin: {why}", hint=REMEDY)
+    return [replace(entry, file=entry.closed_file) for entry in entries]
 
 
 def read_log(runner: Runner, directory: str = CREATED_DIRECTORY) -> list[Entry]:
-    """The things that runs created on the host and did not remove, in the order of creation. Raises HostError."""
-    lines = runner.run(["sh", "-c", _READ, "sh", directory], deadline=60).stdout.splitlines()
-    entries = []
-    for name, content in zip(lines[::2], lines[1::2], strict=True):
-        run_id, _, file = name.partition("/")
-        try:
-            record = parse_json(content, f"{directory}/{name}")
-        except HostError:
-            record = None
-        entries.append(Entry(directory, run_id, file, record if isinstance(record, dict) else {}))
+    """The things that runs created on the host and did not remove, in the order of creation. Raises HostError.
+
+    A file that is damaged, or that no run wrote, becomes an entry with an empty record.
+    """
+    printed = runner.run(["sh", "-c", _READ, "sh", directory, str(_MOST_BYTES)], deadline=60).stdout
+    with reading(f"{runner.name}: the creation log {directory}"):
+        entries = [_read_entry(directory, line) for line in printed.splitlines()]
     return sorted(entries, key=lambda entry: entry.file)
 
 
 def forget(runner: Runner, entry: Entry) -> None:
     """Remove the record of a thing that is gone. Raises HostError."""
-    runner.run(["sh", "-c", _FORGET, "sh", entry.directory, entry.run_id, entry.file], deadline=60)
+    words = [entry.directory, entry.run_id, entry.file, entry.closed_file]
+    runner.run(["sh", "-c", _FORGET, "sh", *words], deadline=60)
+
+
+def _read_entry(directory: str, line: str) -> Entry:
+    """An entry from its line. Raises ValueError for a line of another form."""
+    name, _, encoded = line.partition(" ")
+    if name.startswith("="):
+        name = b64decode(name[1:]).decode(errors="replace").encode("unicode_escape").decode()
+    run_id, _, file = name.partition("/")
+    content = b64decode(encoded).decode(errors="replace")
+    record: object = None
+    if len(encoded) < _MOST_BYTES:
+        try:
+            record = parse_json(content, f"{directory}/{name}")
+        except HostError:
+            record = None
+    if isinstance(record, dict) and _is_whole(record):
+        return Entry(directory, run_id, file, {key: value for key, value in record.items() if key != _CHECK})
+    return Entry(directory, run_id, file, {}, frozenset(_hinted_disks(content)))
+
+
+def _is_whole(record: dict[str, Any]) -> bool:
+    """Whether the record has its digest. Earlier versions wrote none: then no value looks like one."""
+    if _CHECK in record:
+        return bool(record[_CHECK] == _digest_of(record))
+    return not any(re.fullmatch(r"[0-9a-f]{64}", str(value)) for value in record.values())
+
+
+def _digest_of(record: dict[str, Any]) -> str:
+    kept = {key: value for key, value in record.items() if key != _CHECK}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+
+
+def _hinted_disks(content: str) -> list[str]:
+    listed = re.search(r'"disks": ?\[([^\]]*)\]', content)
+    return re.findall(r'"([^"]*)"', listed[1]) if listed else []

@@ -8,57 +8,139 @@ from contextlib import contextmanager
 from typing import ClassVar, Literal
 
 from harness.errors import SafetyError
-from harness.lab.created import CreationLog, Entry, HostThing
+from harness.lab.created import CreationLog, Entry, HostThing, fenced
+from harness.lab.file_identity import FILE_IDENTITY
 from harness.lab.guard import serial_of
 from harness.lab.inventory import DiskByFile, DiskSpec
 from harness.lab.transport.base import Runner
 from harness.layout.free_space import places_for
 from harness.untrusted import parse_json, reading
 
-# $1: the file, $2: its device and inode. If another process has the loop device open (udev or lsblk, for a moment), the
-# kernel detaches it when that process closes it, and `losetup -d` does not wait for that.
-_DETACH = r"""
-devices() { losetup --list --noheadings --output NAME,BACK-MAJ:MIN,BACK-INO | sed 's/  */ /g' | sed -n "s/ $key\$//p"; }
-number=${2%:*}
-key="$((number >> 8 & 0xfff | number >> 32 & ~0xfff)):$((number & 0xff | number >> 12 & ~0xff)) ${2#*:}"
-found=$(devices) || exit
+# Shell function: `ours_at PATH` is true for the file of the run. $inode is `INODE BIRTH` as it was recorded. On a
+# file system without birth times, its draft stays beside it as a second link: then the inode cannot be used again.
+_OURS = (
+    FILE_IDENTITY
+    + r"""
+ours_at() {
+    [ -f "$1" ] && [ ! -L "$1" ] && [ -n "$inode" ] && [ "$(file_of "$1")" = "$inode" ] || return
+    case $inode in *" 0") [ "$draft" -ef "$path" ] || [ "$1" = "$draft" ];; esac
+}
+"""
+)
+# $1: the file, $2: its draft, $3: its inode and birth time, $4: the kernel's name of the loop device, its sequence
+# number and the id of the boot, empty before they were recorded. The loop devices on our file, and the one that we
+# attached, are detached. If another process has the loop device open (udev or lsblk, for a moment), the kernel detaches
+# it when that process closes it, and `losetup -d` does not wait for that.
+_DETACH = (
+    _OURS
+    + r"""
+path=$1 draft=$2 inode=$3
+read -r boot </proc/sys/kernel/random/boot_id || exit
+devices() {
+    listed=$(losetup --list --noheadings --output NAME,BACK-MAJ:MIN,BACK-INO) || return
+    for file in "$path" "$draft"; do
+        ours_at "$file" || continue
+        number=$(stat -c %d "$file")
+        key="$((number >> 8 & 0xfff | number >> 32 & ~0xfff)):$((number & 0xff | number >> 12 & ~0xff)) ${inode%% *}"
+        echo "$listed" | sed 's/  */ /g' | sed -n "s/ $key\$//p"
+    done
+    name=${4%% *}
+    [ -e "/sys/block/$name/loop/backing_file" ] || return 0
+    read -r diskseq 2>/dev/null <"/sys/block/$name/diskseq" || return 0
+    [ "$name $diskseq $boot" != "$4" ] || echo "/dev/$name"
+}
+case $inode in *:*)
+    # An earlier version recorded numbers that may be those of another file by now.
+    [ -n "$(losetup --list --noheadings --output NAME --associated "$path")" ] || { echo absent; exit; }
+    echo "an earlier version recorded it without a birth time, so it is unknown whose it is" >&2
+    exit 1;;
+esac
+found=$(devices "$@") || exit
 [ -n "$found" ] || { echo absent; exit; }
-for device in $found; do losetup -d "$device" || exit; done
+for device in $(echo "$found" | sort -u); do losetup -d "$device" || exit; done
 for try in 1 2 3 4 5 6 7 8 9 10; do
-    found=$(devices) || exit
+    found=$(devices "$@") || exit
     [ -n "$found" ] || { echo removed; exit; }
     sleep 0.5
 done
 echo "another process has" $found open >&2
 exit 1
 """
-# $1: the file, $2: its device and inode, $3: its name while it was created.
-_REMOVE = r"""
-rm -f "$3"
-[ -e "$1" ] || { echo absent; exit; }
-now=$(stat -c %d:%i "$1") || exit
-[ "$now" = "$2" ] || { echo "foreign: $1 is another file, which was created later"; exit; }
-devices=$(losetup --list --noheadings --output NAME --associated "$1") || exit
-[ -z "$devices" ] || { echo "it is in use by" $devices >&2; exit 1; }
-rm -f "$1" && echo removed
+)
+# $1: the file, $2: its draft, $3: its inode and birth time, empty if they were not recorded yet, $4: its file system,
+# $5: its size.
+_REMOVE = (
+    _OURS
+    + r"""
+path=$1 draft=$2 inode=$3 filesystem=$4 size=$5
+case $inode in *:*)
+    echo "an earlier version recorded it without a birth time: remove the file if it is the run's" >&2
+    exit 1;;
+esac
+gone_with_boot "$filesystem" && { echo absent; exit; }
+empty() { # FILE: whether it is a draft that nobody has written to
+    [ -f "$1" ] && [ ! -L "$1" ] && facts=$(stat -c '%b %s %u %h' "$1") || return
+    case $facts in "0 0 $(id -u) 1"|"0 $size $(id -u) 1") ;; *) return 1;; esac
+}
+for file in "$path" "$draft"; do
+    ours_at "$file" || continue
+    devices=$(losetup --list --noheadings --output NAME --associated "$file") || exit
+    [ -z "$devices" ] || { echo "it is in use by" $devices >&2; exit 1; }
+done
+done=absent others=
+# The draft is the last one, because it may be the proof for the other one.
+for file in "$path" "$draft"; do
+    if ours_at "$file" || { [ "$file" = "$draft" ] && [ -z "$inode" ] && empty "$draft"; }; then
+        rm -f "$file" && done=removed || exit
+    elif [ -e "$file" ] || [ -L "$file" ]; then others="$others $file"; fi
+done
+if [ "$done" = absent ]; then
+    now=$(filesystem_of "$path") || { echo "the file system of $path cannot be identified" >&2; exit 1; }
+    [ "$now" = "$filesystem" ] || {
+        echo "${path%/*} is not on the file system on which the run made the file: mount that one again" >&2
+        exit 1
+    }
+fi
+[ -n "$others" ] || { echo "$done"; exit; }
+[ "$done" = removed ] || done=replaced
+echo "$done:$others is not the run's file, and stays"
 """
+)
 # $1: the file, $2: a unique name in the same directory, $3: its size. The file gets its final name only after it is in
-# the log, and never replaces another file.
-_MAKE = r"""
+# the log with its identity, and never replaces another file. Prints its inode and birth time.
+_MAKE = (
+    FILE_IDENTITY
+    + r"""
 umask 077
 set -C
-: >"$2" && truncate -s "$3" "$2" && stat -c %d:%i "$2"
+: >"$2" && truncate -s "$3" "$2" && file_of "$2"
+"""
+)
+_FILESYSTEM = FILE_IDENTITY + 'filesystem_of "$1"\n'
+# $1: the file, $2: its draft, $3: its inode and birth time.
+_NAME = r"""
+ln -T "$2" "$1" || exit
+case $3 in *" 0") ;; *) rm -f "$2";; esac
+"""
+
+
+# $1: a loop device. Prints its name, its sequence number and the id of the boot.
+_ATTACHED = r"""
+read -r diskseq 2>/dev/null <"/sys/block/${1##*/}/diskseq" || diskseq=
+echo "${1##*/} $diskseq $(cat /proc/sys/kernel/random/boot_id)"
 """
 
 
 class BackingFile(HostThing):
-    """A file that a run creates, behind a loop device or for a backup. `inode` is the device number of its file system,
-    and its inode."""
+    """A file that a run creates, behind a loop device or for a backup. `inode` has its inode and its birth time, once
+    it exists, and `draft` is its name before that."""
 
     kind: Literal["backing-file"] = "backing-file"
     path: str
     draft: str
-    inode: str
+    inode: str = ""
+    filesystem: str = ""
+    size: int = 0
 
     removal: ClassVar[str] = _REMOVE
 
@@ -67,15 +149,17 @@ class BackingFile(HostThing):
         return f"the file {self.path}"
 
     def arguments(self) -> Sequence[str]:
-        return [self.path, self.inode, self.draft]
+        return [self.path, self.draft, self.inode, self.filesystem, str(self.size)]
 
 
 class LoopDevice(HostThing):
-    """The loop device on a backing file."""
+    """The loop device on a backing file, and once it exists its name, its sequence number and the boot, as `device`."""
 
     kind: Literal["loop-device"] = "loop-device"
     path: str
     inode: str
+    draft: str = ""
+    device: str = ""
 
     removal: ClassVar[str] = _DETACH
 
@@ -84,7 +168,7 @@ class LoopDevice(HostThing):
         return f"the loop device on {self.path}"
 
     def arguments(self) -> Sequence[str]:
-        return [self.path, self.inode]
+        return [self.path, self.draft, self.inode, self.device]
 
 
 @contextmanager
@@ -107,18 +191,21 @@ def _loop_device(log: CreationLog, disk: DiskByFile) -> Iterator[str]:
             hint=f"add it under disk.{disk.name} if you need nothing in that file",
         )
     if runner.run(["sh", "-c", '[ -e "$1" ] || [ -L "$1" ]', "sh", path], deadline=20, check=False).status == 0:
-        attached = loop_devices(runner, path)
+        devices = loop_devices(runner, path)
         raise SafetyError(
-            refused + "the file exists already" + (f", and is behind {', '.join(attached)}" if attached else ""),
+            refused + "the file exists already" + (f", and is behind {', '.join(devices)}" if devices else ""),
             hint="virt-overhead creates and removes this file itself. Name a path that does not exist, or, if a killed "
             "run left the file, run: virt-overhead reap",
         )
-    with (
-        own_file(log, path, disk.size, (serial_of(disk),), refused) as (file, _),
-        log.making_here(LoopDevice(disks=file.disks, path=path, inode=file.inode)),
-    ):
-        attach = ["losetup", "--find", "--show", "--partscan", "--direct-io=on", path]
-        yield runner.run(attach, deadline=30).stdout.strip()
+    with own_file(log, path, disk.size, (serial_of(disk),), refused) as (file, _):
+        known = [LoopDevice(disks=file.disks, path=path, draft=file.draft, inode=file.inode)]
+        with log.making(known[0], lambda: known[-1].remove(runner)) as entry:
+            attach = ["losetup", "--find", "--show", "--partscan", "--direct-io=on", path]
+            device = runner.run(fenced(entry, attach), deadline=30).stdout.strip()
+            attached = runner.run(["sh", "-c", _ATTACHED, "sh", device], deadline=20).stdout.strip()
+            known.append(known[0].model_copy(update={"device": attached}))
+            log.amend(entry, known[-1])
+            yield device
 
 
 @contextmanager
@@ -135,17 +222,15 @@ def own_file(
         pass
     directory, _, name = path.rpartition("/")
     draft = f"{directory}/.{name}.{uuid.uuid4()}"
-    try:
-        inode = runner.run(["sh", "-c", _MAKE, "sh", path, draft, str(size)], deadline=20).stdout.strip()
-        file = BackingFile(disks=disks, path=path, draft=draft, inode=inode)
-        with log.making_here(file) as entry:
-            # `ln` fails if the file exists by now.
-            runner.run(["ln", "-T", draft, path], deadline=20)
-            runner.run(["rm", "-f", draft], deadline=20)
-            yield file, entry
-    finally:
-        # The name is unique, so this removes no other file.
-        runner.run(["rm", "-f", draft], deadline=20, check=False)
+    filesystem = runner.run(["sh", "-c", _FILESYSTEM, "sh", path], deadline=30).stdout.strip()
+    known = [BackingFile(disks=disks, path=path, draft=draft, filesystem=filesystem, size=size)]
+    with log.making(known[0], lambda: known[-1].remove(runner)) as entry:
+        make = fenced(entry, ["sh", "-c", _MAKE, "sh", path, draft, str(size)])
+        known.append(known[0].model_copy(update={"inode": runner.run(make, deadline=20).stdout.strip()}))
+        log.amend(entry, known[-1])
+        # `ln` fails if the file exists by now.
+        runner.run(fenced(entry, ["sh", "-c", _NAME, "sh", path, draft, known[-1].inode]), deadline=20)
+        yield known[-1], entry
 
 
 def loop_devices(runner: Runner, file: str) -> list[str]:

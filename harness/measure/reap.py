@@ -12,7 +12,8 @@ from harness.guest.pci import PassedThrough
 from harness.guest.protocol import Remover
 from harness.guest.proxmox.things import KINDS as PROXMOX_THINGS
 from harness.guest.storage_daemon import DaemonProcess
-from harness.lab.created import REMEDY, Entry, HostThing, Removal, forget
+from harness.lab.created import REMEDY, Entry, HostThing, Removal, close, forget
+from harness.lab.paths import TAG
 from harness.lab.processes import Processes
 from harness.lab.tracing import TraceInstance
 from harness.lab.transport.base import Runner
@@ -73,9 +74,13 @@ def split_by_disks(entries: Sequence[Entry], disks: Collection[str]) -> tuple[li
 
 def described(entry: Entry) -> str:
     """An entry of the log in words, for a list."""
-    thing = entry.parsed((*HOST_THINGS, *BORROWED_THINGS, *PROXMOX_THINGS))
-    what = thing.words if thing else str(entry.record.get("name") or entry.kind or "a record that cannot be read")
-    return f"{what}, of run {entry.run_id}"
+    if not entry.kind:
+        return f"a record that cannot be read, of run {entry.run_id}"
+    try:
+        thing = entry.parsed((*HOST_THINGS, *BORROWED_THINGS, *PROXMOX_THINGS))
+    except HostError:
+        return f"a record of the kind {entry.kind} that this version cannot read, of run {entry.run_id}"
+    return f"{thing.words if thing else entry.record.get('name') or entry.kind}, of run {entry.run_id}"
 
 
 def reap(runner: Runner, hypervisor: Remover, entries: Sequence[Entry]) -> list[str]:
@@ -86,54 +91,71 @@ def reap(runner: Runner, hypervisor: Remover, entries: Sequence[Entry]) -> list[
     lease, because otherwise it ends a live run. Raises HostError at the end if something could not be removed.
     """
     done: list[str] = []
-    left: dict[str, Entry] = {}
+    left: list[tuple[str, Entry]] = []
     hints: list[str] = []
+    entries, not_closed = _closed(runner, entries)
     for number, entry in reversed(list(enumerate(entries))):
-        what = _name(entry)
-        if any(above.run_id == entry.run_id and above.disks & entry.disks for above in left.values()):
-            left[f"{what}: not removed, because something on it remains"] = entry
+        what = described(entry)
+        if any(above.run_id == entry.run_id and above.disks & entry.disks for _, above in left):
+            left.append((f"{what}: not removed, because something on it remains", entry))
+            continue
+        if entry.kind and (why := not_closed.get(entry.run_id)):
+            left.append((f"{what}: {why}", entry))
             continue
         try:
             removal = _removal(runner, hypervisor, entry)
         except HarnessError as error:
-            left[f"{what}: {error.message}"] = entry
+            left.append((f"{what}: {error.message}", entry))
             hints.append(remedy_of(error, REMEDY))
             continue
         if removal.outcome == "foreign":
             sentence = f"{what}: not removed, because it is no longer the thing that was created: {removal.why}"
             if any(below.run_id == entry.run_id and below.disks & entry.disks for below in entries[:number]):
-                left[sentence] = entry
+                left.append((sentence, entry))
                 continue
             done.append(sentence)
+        elif removal.outcome == "replaced":
+            done.append(f"{what}: not removed, because it is no longer the thing that was created: {removal.why}")
         elif removal.outcome == "removed":
-            done.append(f"removed after a killed run: {what}")
+            done.append(f"removed after a killed run: {what}" + (f"; {removal.why}" if removal.why else ""))
         forget(runner, entry)
     if left:
-        files = ", ".join(f"{entry.directory}/{entry.run_id}/{entry.file}" for entry in left.values())
+        files = ", ".join(entry.path for _, entry in left)
         raise HostError(
             f"{runner.name}: some things that killed runs left behind cannot be removed:\n  "
-            + "\n  ".join([*left, *done]),
+            + "\n  ".join([*(sentence for sentence, _ in left), *done]),
             hint=f"{'; '.join(dict.fromkeys(hints)) or REMEDY}; to keep a thing, or if you removed it yourself, delete "
             f"its file from the log: {files}",
         )
     return done
 
 
-def _name(entry: Entry) -> str:
-    try:
-        return described(entry)
-    except HarnessError:
-        return f"{entry.run_id}/{entry.file}"
+def _closed(runner: Runner, entries: Sequence[Entry]) -> tuple[list[Entry], dict[str, str]]:
+    """Ends the creation of these things. Returns the entries as they are then, and why it did not end, by run."""
+    closed: dict[str, Entry] = {}
+    refused: dict[str, str] = {}
+    for run_id in dict.fromkeys(entry.run_id for entry in entries):
+        known = [entry for entry in entries if entry.run_id == run_id and entry.kind]
+        try:
+            closed.update(zip((entry.path for entry in known), close(runner, known), strict=True))
+        except HarnessError as error:
+            refused[run_id] = error.message
+    return [closed.get(entry.path, entry) for entry in entries], refused
 
 
 def _removal(runner: Runner, hypervisor: Remover, entry: Entry) -> Removal:
+    if not entry.kind:
+        raise HostError(
+            f"{entry.path} is damaged: find out what run {entry.run_id} left on the host (its names have {TAG}), "
+            "remove that by hand, and then this file"
+        )
     thing = _parsed(entry)
     if thing is not None:
         return thing.remove(runner)
     removal = hypervisor.remove(entry)
     if removal is None:
         raise HostError(
-            f"the creation log has an entry {entry.run_id}/{entry.file} of the kind {entry.kind or 'unknown'!r}, but "
+            f"the creation log has an entry {entry.run_id}/{entry.file} of the kind {entry.kind!r}, but "
             "this version of virt-overhead, or this kind of host, does not support it"
         )
     return removal

@@ -18,6 +18,8 @@ NO_SPACE = "No space left on device"
 STDOUT_BYTES = 32 << 20
 """The most that a command may print. fio prints at most 2 MiB for the jobs of one process."""
 STDERR_BYTES = 4 << 20
+WRAPPED = "--then--"
+"""In the arguments of a script that checks something and then runs a command: the command follows this word."""
 _LONGEST_WORD = 60
 _MOST_WORDS = 12
 
@@ -63,6 +65,8 @@ def outputs() -> tuple[Output, Output]:
 
 def in_words(argv: Sequence[str]) -> str:
     """A command for messages: a script shows its first words only, and of many arguments only the first are shown."""
+    if list(argv[:2]) == ["sh", "-c"] and WRAPPED in argv:
+        argv = argv[argv.index(WRAPPED) + 1 :]
     words = [word if len(word) <= _LONGEST_WORD else f"{' '.join(word.split())[:_LONGEST_WORD]}..." for word in argv]
     line = shlex.join(words[:_MOST_WORDS])
     return line if len(words) <= _MOST_WORDS else f"{line} and {len(words) - _MOST_WORDS} more words"
