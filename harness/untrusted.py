@@ -77,15 +77,41 @@ def parse_json(
     NaN and infinite numbers are not JSON. With `after_notes`, the document is the first object in the text, because
     some programs print notes before it.
     """
-    if len(text) > most_bytes:
-        raise error(f"{source} has {format_size(len(text))}; the limit is {format_size(most_bytes)}", hint=hint)
+    _check_size(text, source, error, hint, most_bytes)
     with reading(source, error, hint=hint):
         decoded = text.decode() if isinstance(text, bytes) else text
-        start = max(decoded.find("{"), 0) if after_notes else 0
-        found = _DECODER.raw_decode(decoded[start:])[0] if after_notes else _DECODER.decode(decoded)
-        if not _nests_within(found, JSON_DEPTH):
-            raise ValueError(f"it is nested more than {JSON_DEPTH} levels deep")
-        return found
+        if after_notes:
+            return parse_first_json(
+                decoded, max(decoded.find("{"), 0), source, error, hint=hint, most_bytes=most_bytes
+            )[0]
+        return _checked_depth(_DECODER.decode(decoded))
+
+
+def parse_first_json(
+    text: str,
+    start: int,
+    source: str,
+    error: type[HarnessError] = HostError,
+    *,
+    hint: str | None = None,
+    most_bytes: int = JSON_BYTES,
+) -> tuple[Any, int]:
+    """The JSON document that begins at `start`, and where it ends. Anything may follow. Errors as `parse_json`."""
+    _check_size(text, source, error, hint, most_bytes)
+    with reading(source, error, hint=hint):
+        found, end = _DECODER.raw_decode(text, start)
+        return _checked_depth(found), end
+
+
+def _check_size(text: str | bytes, source: str, error: type[HarnessError], hint: str | None, most_bytes: int) -> None:
+    if len(text) > most_bytes:
+        raise error(f"{source} has {format_size(len(text))}; the limit is {format_size(most_bytes)}", hint=hint)
+
+
+def _checked_depth(found: Any) -> Any:
+    if not _nests_within(found, JSON_DEPTH):
+        raise ValueError(f"it is nested more than {JSON_DEPTH} levels deep")
+    return found
 
 
 def first_problem(error: ValidationError) -> str:

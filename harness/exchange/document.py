@@ -1,8 +1,7 @@
-"""fio's JSON output as typed values, of any fio 3: a version may omit what an older or newer one prints. Pure."""
+"""fio's output as typed values, of any fio 3 and in each of its forms. A version may omit what another prints. Pure."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -10,12 +9,16 @@ from typing import Annotated, Any
 from pydantic import Field, TypeAdapter, model_validator
 
 from harness.errors import MeasurementError
+from harness.exchange.json_form import read_json_form
+from harness.exchange.normal_form import is_normal_form, read_normal_form
+from harness.exchange.printed import REMEDY, Printed
+from harness.exchange.terse_form import is_terse_form, read_terse_form
+from harness.exchange.text import printed_text
 from harness.measure.fio_output import Count, Direction, JobEntry, Latency, Number, Part
-from harness.untrusted import parse_json, reading
+from harness.untrusted import reading
 
-_REMEDY = "repair the file or measure again: fio --output-format=json+ --output=FILE"
 _YEAR_9999_MS = 253_370_764_800_000
-_BEGIN = re.compile(r"^\{", re.MULTILINE)
+_TIME_OF_NO_FILE = 86400.0
 
 
 class Spread(Latency):
@@ -96,34 +99,65 @@ class Document:
     options: Mapping[str, str]
     """The options of its section `global`."""
     jobs: tuple[ReportedJob, ...]
+    remarks: tuple[str, ...] = ()
+    """What a reader must know of its form."""
+    options_known: bool = True
+    """Whether an option that it does not have was not set."""
+    timed: bool = True
+    """Whether `written` is of the output itself, not of its file."""
 
 
 _DOCUMENT = TypeAdapter(_Document)
 _JOB = TypeAdapter(ReportedJob)
 
 
-def read_document(data: bytes, source: str) -> Document:
-    """The output of fio in `data`. Raises MeasurementError, which names `source`, if it is not a whole, valid one."""
-    with reading(source, MeasurementError, hint=_REMEDY):
-        text = data.decode()
-        begin = _BEGIN.search(text)
-        if begin is None:
-            said = text.strip()[:200]
-            raise MeasurementError(f"{source} has no result of fio: {said or 'it is empty'}", hint=_REMEDY)
-        found = parse_json(text[begin.start() :], source, MeasurementError, hint=_REMEDY)
-        if "client_stats" in found:
+def read_documents(data: bytes, source: str, written: float | None = None) -> tuple[Document, ...]:
+    """Every output of fio in `data`, in their order: JSON, or else terse lines or normal text.
+
+    `written` is when the file was, in seconds since 1970-01-01 UTC: terse output has no time. Raises MeasurementError,
+    which names `source`, if one is not whole or not valid.
+    """
+    with reading(source, MeasurementError, hint=REMEDY):
+        text = printed_text(data, source)
+        printed = read_json_form(text, source)
+        if not printed and is_terse_form(text):
+            printed = read_terse_form(text, source, written or _TIME_OF_NO_FILE)
+        if not printed and is_normal_form(text):
+            printed = read_normal_form(text, source)
+    if not printed:
+        said = text.strip()[:200]
+        raise MeasurementError(f"{source} has no result of fio: {said or 'it is empty'}", hint=REMEDY)
+    if len(printed) == 1:
+        return (_document(printed[0], source),)
+    return tuple(_document(one, f"{source}: result {number}") for number, one in enumerate(printed, start=1))
+
+
+def _document(printed: Printed, source: str) -> Document:
+    with reading(source, MeasurementError, hint=REMEDY):
+        if "client_stats" in printed.values:
             raise MeasurementError(
                 f"{source} is of fio's client mode (client_stats), which mixes several machines",
                 hint="run fio on each machine, and import its output",
             )
-        document = _DOCUMENT.validate_python(found)
-    if not document.version.startswith("fio-3."):
-        raise MeasurementError(
-            f"{source}: fio version = {document.version[:40]!r}", hint="measure with fio 3.16 or later"
-        )
-    jobs = tuple(_job(each, f"{source}: jobs.{number}") for number, each in enumerate(document.jobs))
+        version = printed.values["fio version"]
+        if not isinstance(version, str) or not version.startswith("fio-3."):
+            raise MeasurementError(
+                f"{source} is of {str(version)[:40]!r}, which cannot be read",
+                hint="measure with fio 3.16 or later (the output of 3.0 to 3.15 can also be read)",
+            )
+        document = _DOCUMENT.validate_python(printed.values)
+    jobs = tuple(
+        _job(_completed(each, document), f"{source}: jobs.{number}") for number, each in enumerate(document.jobs)
+    )
     return Document(
-        document.version, document.timestamp_ms / 1000, text[: begin.start()].strip(), document.options, jobs
+        document.version,
+        document.timestamp_ms / 1000,
+        printed.before,
+        document.options,
+        jobs,
+        printed.remarks,
+        printed.options_known,
+        printed.timed,
     )
 
 
@@ -134,5 +168,35 @@ def _job(found: object, source: str) -> ReportedJob:
             f"{source}: fio's job {str(found.get('jobname'))[:60]} failed with error {str(failed)[:40]}",
             hint="find out why in fio's messages, and measure again",
         )
-    with reading(source, MeasurementError, hint=_REMEDY):
+    with reading(source, MeasurementError, hint=REMEDY):
         return _JOB.validate_python(found)
+
+
+def _completed(found: object, document: _Document) -> object:
+    """The entry with what fio 3.0 to 3.7 did not print yet: `bw_bytes` is since 3.2, and `job_runtime` since 3.8.
+
+    `job_runtime` is the sum over the processes of the entry, which are taken to have run for the same time.
+    """
+    if not isinstance(found, dict):
+        return found
+    sides = {name: found[name] for name in ("read", "write") if isinstance(found.get(name), dict)}
+    for name, side in sides.items():
+        if "bw_bytes" not in side and type(side.get("io_bytes")) is type(side.get("runtime")) is int:
+            runtime = side["runtime"]
+            sides[name] = {**side, "bw_bytes": side["io_bytes"] * 1000 // runtime if runtime > 0 else 0}
+    if "job_runtime" in found:
+        return {**found, **sides}
+    runtimes = [side["runtime"] for side in sides.values() if type(side.get("runtime")) is int]
+    return {**found, **sides, **({"job_runtime": max(runtimes) * _processes(found, document)} if runtimes else {})}
+
+
+def _processes(found: Mapping[str, Any], document: _Document) -> int:
+    """How many processes an entry is of: those of `numjobs`, unless each of them has its own."""
+    alike = sum(
+        (job.get("jobname"), job.get("groupid")) == (found.get("jobname"), found.get("groupid"))
+        for job in document.jobs
+        if isinstance(job, dict)
+    )
+    options = found.get("job options")
+    numjobs = (dict(options) if isinstance(options, dict) else {}).get("numjobs", document.options.get("numjobs", "1"))
+    return int(numjobs) if alike == 1 and isinstance(numjobs, str) and numjobs.isdecimal() and len(numjobs) < 7 else 1

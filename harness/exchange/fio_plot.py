@@ -10,9 +10,10 @@ from itertools import groupby
 from pathlib import Path
 
 from harness.errors import ConfigError, MeasurementError, ResultsError
-from harness.exchange.document import Document, ReportedJob, read_document
+from harness.exchange.document import Document, read_documents
 from harness.exchange.merging import RanSlice, merged_document
 from harness.exchange.rows import Row
+from harness.exchange.snapshots import last_of_each_call
 from harness.files import read_regular, write_atomically
 from harness.measure.fio import is_ramp
 from harness.model.cell import Place
@@ -76,8 +77,8 @@ def _slices(store: RunStore, rows: Sequence[Row]) -> dict[_Key, list[tuple[Docum
     found: dict[_Key, list[tuple[Document, RanSlice]]] = defaultdict(list)
     for raw, own in by_raw.items():
         if any(row.counts for row in own):
-            document = _read(store.path / raw)
-            for row, ran in zip(own, _matched(raw, own, document.jobs), strict=True):
+            documents = _read(store.path / raw)
+            for row, (document, ran) in zip(own, _matched(raw, own, documents), strict=True):
                 # fio-plot shows one fio. What several guests did together is in no output of fio.
                 if row.counts and row.job is not None and not row.measurement.of_several:
                     mode = row.cell.mode_detail if row.cell and row.measurement.arm != Place.HOST else None
@@ -85,9 +86,9 @@ def _slices(store: RunStore, rows: Sequence[Row]) -> dict[_Key, list[tuple[Docum
     return found
 
 
-def _read(path: Path) -> Document:
+def _read(path: Path) -> tuple[Document, ...]:
     try:
-        return read_document(read_regular(path, most_bytes=JSON_BYTES), str(path))
+        return tuple(last_of_each_call(read_documents(read_regular(path, most_bytes=JSON_BYTES), str(path)), str(path)))
     except OSError as error:
         raise ResultsError(
             f"{path} cannot be read: {error.strerror}", hint="--fio-plot needs raw/ of the run; --csv does not"
@@ -96,14 +97,18 @@ def _read(path: Path) -> Document:
         raise ResultsError(error.message, hint="restore the file from a backup; --csv does not need it") from None
 
 
-def _matched(raw: str, rows: Sequence[Row], jobs: Iterable[ReportedJob]) -> list[RanSlice]:
+def _matched(raw: str, rows: Sequence[Row], documents: Sequence[Document]) -> list[tuple[Document, RanSlice]]:
     """The entries of each row in the file. Both are in the order of the slices."""
-    groups = [tuple(group) for _, group in groupby(jobs, key=lambda job: job.groupid)]
-    left = [group for group in groups if not is_ramp(group[0].jobname)]
+    groups = [
+        (document, tuple(group))
+        for document in documents
+        for _, group in groupby(document.jobs, key=lambda job: job.groupid)
+    ]
+    left = [(document, group) for document, group in groups if not is_ramp(group[0].jobname)]
     found = []
     for row in rows:
         first = row.measurement.parts[0] if row.measurement.parts else row.measurement
-        fitting = [group for group in left if _figures(group) == (first.io_bytes, first.seconds)]
+        fitting = [slice_ for slice_ in left if _figures(slice_[1]) == (first.io_bytes, first.seconds)]
         if not fitting:
             raise ResultsError(
                 f"{raw} has no result with {first.io_bytes} bytes in {first.seconds:g} s, which "

@@ -61,7 +61,7 @@ def import_run(request: ImportRequest, reports: Path) -> tuple[RunStore, tuple[s
     bad: dict[Path, str] = {}
     for file in files:
         try:
-            points[file.path] = read_points(file.data, str(file.path))
+            points[file.path] = read_points(file.data, str(file.path), file.written)
         except MeasurementError as error:
             bad[file.path] = str(error)
     if bad and (not request.keep_going or not points):

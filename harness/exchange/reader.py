@@ -10,9 +10,10 @@ from harness.analysis import METRICS, merged
 from harness.analysis.metrics import Completed, metrics_of
 from harness.errors import MeasurementError
 from harness.exchange.combined import together
-from harness.exchange.document import Document, ReportedDirection, ReportedJob, read_document
+from harness.exchange.document import Document, ReportedDirection, ReportedJob, read_documents
 from harness.exchange.section import PLACE, Section, sections_of
 from harness.exchange.signs import check_section
+from harness.exchange.snapshots import last_of_each_call
 from harness.exchange.timeline import Stage, stages_of
 from harness.measure.fio_output import SyncLatency
 from harness.model.counters import Transferred
@@ -71,7 +72,7 @@ class Point:
     options: Mapping[str, str]
     """fio's options that are neither part of the workload nor neutral."""
     way: str
-    """How it does I/O: fio's engine, direct or buffered."""
+    """How it does I/O: fio's engine, direct or buffered. Empty if that is not known."""
     place: str
     """The file, device or directory that the job worked on; empty if fio did not print it."""
     started: float
@@ -84,6 +85,8 @@ class Point:
     unequal: bool
     """Whether its processes ran for different times."""
     notes: tuple[str, ...]
+    options_known: bool = True
+    """Whether an option that is not in `options` was not set: fio's text output has few of them."""
 
     @property
     def job_id(self) -> str:
@@ -181,9 +184,13 @@ class Point:
         return "buffered" in self.way
 
 
-def read_points(data: bytes, source: str) -> tuple[Point, ...]:
-    """The points of one output of fio, in its order. Raises MeasurementError, which names `source`."""
-    return points_of(read_document(data, source), source)
+def read_points(data: bytes, source: str, written: float | None = None) -> tuple[Point, ...]:
+    """The points of the outputs of fio in `data`, in their order. Raises MeasurementError, which names `source`.
+
+    `written` is when the file was, for forms of fio's output that have no time.
+    """
+    documents = last_of_each_call(read_documents(data, source, written), source)
+    return tuple(point for document in documents for point in points_of(document, source))
 
 
 def points_of(document: Document, source: str) -> tuple[Point, ...]:
@@ -215,6 +222,7 @@ def _point(document: Document, stage: Stage, last: float, source: str, signs: Se
     several = len(stage.sections) > 1
     workload = together(stage.sections) if several else _alone(first)
     notes = [f"fio printed: {' '.join(document.notes.split())[:300]}"] if document.notes else []
+    notes += document.remarks
     point = Point(
         source=source,
         version=document.version,
@@ -226,7 +234,7 @@ def _point(document: Document, stage: Stage, last: float, source: str, signs: Se
             for name, value in section.options.items()
             if name not in _NEUTRAL | _OF_WORKLOAD and not (name == "rate" and workload.rate is not None)
         },
-        way=", ".join(dict.fromkeys(_way(section) for section in stage.sections)),
+        way=", ".join(dict.fromkeys(map(_way, stage.sections))) if document.options_known else "",
         place=_place(stage.sections, source),
         started=_started(document, stage, last),
         seconds=stage.seconds,
@@ -234,6 +242,7 @@ def _point(document: Document, stage: Stage, last: float, source: str, signs: Se
         processes=tuple(entry for section in stage.sections for entry in section.entries),
         unequal=stage.unequal,
         notes=(*notes, *stage.notes, *signs, *_stage_notes(stage)),
+        options_known=document.options_known,
     )
     # Numbers that are valid one by one can still be impossible together.
     impossible = [name for name, value in point.metrics.items() if not math.isfinite(value)]
@@ -298,7 +307,10 @@ def _stage_notes(stage: Stage) -> Iterator[str]:
 def differences(several: Sequence[Point], others: Sequence[Point]) -> Iterator[str]:
     """In what two sets of points of one job differ: "fio version (fio-3.28 / fio-3.36)"."""
     values = [[{"fio version": each.version, **each.options} for each in points] for points in (several, others)]
+    known = all(each.options_known for each in (*several, *others))
     for name in dict.fromkeys(name for points in values for each in points for name in each):
+        if not known and not all(name in each for points in values for each in points):
+            continue
         shown = [" or ".join(sorted({each.get(name, "not set") or "set" for each in points})) for points in values]
         if shown[0] != shown[1]:
             yield f"{name} ({shown[0]} / {shown[1]})"

@@ -9,6 +9,7 @@ from typing import NoReturn, cast, get_args
 
 from harness.errors import MeasurementError
 from harness.exchange.document import Document, ReportedDirection, ReportedJob
+from harness.exchange.places import place_of
 from harness.model.fio_values import DEFAULT_ENGINE, KB_BASE, size_of
 from harness.model.job import Bursts, Rw, Workload
 
@@ -93,7 +94,8 @@ class Section:
     @property
     def place(self) -> str:
         """The file, device or directory that it works on; empty if fio did not print it."""
-        return next((self.options[name] for name in PLACE if self.options.get(name)), "")
+        filename, directory = (self.options.get(name, "") for name in PLACE)
+        return place_of(filename, directory)
 
     @property
     def reads(self) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import ConfigError
+from harness.exchange.places import disk_of
 from harness.exchange.reader import Point
 from harness.exchange.request import ImportRequest
 from harness.model.cell import Arm, Place
@@ -16,11 +18,12 @@ from harness.untrusted import JSON_BYTES
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """One file of an arm, as it is."""
+    """One file of an arm, as it is. `written` is when, in seconds since 1970-01-01 UTC."""
 
     arm: Arm
     path: Path
     data: bytes
+    written: float
 
 
 def source_files(request: ImportRequest) -> list[SourceFile]:
@@ -36,21 +39,22 @@ def source_files(request: ImportRequest) -> list[SourceFile]:
                     f"{path} is given twice: for {found[real].arm.id} and for {arm.id}",
                     hint="each file is one measurement of one arm; name each directory once",
                 )
-            found[real] = SourceFile(arm, path, _content(path))
+            found[real] = SourceFile(arm, path, *_content(path))
     return list(found.values())
 
 
-def _content(path: Path) -> bytes:
+def _content(path: Path) -> tuple[bytes, float]:
     try:
         with path.open("rb") as file:
             data = file.read(JSON_BYTES + 1)
+            written = os.fstat(file.fileno()).st_mtime
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}", hint="check its permissions") from None
     if len(data) > JSON_BYTES:
         raise ConfigError(
             f"{path} is larger than {format_size(JSON_BYTES)}, which no output of fio is", hint="move it away"
         )
-    return data
+    return data, written
 
 
 def _expanded(given: Path) -> list[Path]:
@@ -69,14 +73,15 @@ def _expanded(given: Path) -> list[Path]:
 
 def check_belonging(request: ImportRequest, points: Sequence[tuple[SourceFile, Point]]) -> None:
     """Raises ConfigError if an arm has several disks or different jobs of one id, or a guest has no job of the host."""
-    places: dict[Arm, dict[str, Path]] = {}
+    places: dict[Arm, dict[str, tuple[str, Path]]] = {}
     jobs: dict[tuple[Arm, str], tuple[SourceFile, Point]] = {}
     for file, point in points:
         if point.place:
-            places.setdefault(file.arm, {}).setdefault(point.place, file.path)
+            places.setdefault(file.arm, {}).setdefault(disk_of(point.place), (point.place, file.path))
         first_file, first = jobs.setdefault((file.arm, point.job_id), (file, point))
+        known = first.options_known and point.options_known
         for one, other in ((first.way, point.way), (_shown(first.further), _shown(point.further))):
-            if one != other:
+            if known and one != other:
                 raise ConfigError(
                     f"{first_file.path} and {file.path} have the same job {point.job_id} with different options of "
                     f"fio: {one} and {other}",
@@ -86,7 +91,7 @@ def check_belonging(request: ImportRequest, points: Sequence[tuple[SourceFile, P
         if len(of_arm) > 1:
             raise ConfigError(
                 f"{arm.id} has files of several disks: "
-                + ", ".join(f"{place} ({path})" for place, path in of_arm.items()),
+                + ", ".join(f"{place} ({path})" for place, path in of_arm.values()),
                 hint="give the files of one disk; in a tree of bench-fio, the directory of the disk",
             )
     own = {arm: {job for each, job in jobs if each == arm} for arm, _ in jobs}
