@@ -12,6 +12,8 @@ from harness.untrusted import parse_json
 
 _HINT = "its raw output is stored in raw/ of the run"
 _ROUNDING = 0.02
+_BINS = 0.2
+_LONGEST_NS = 8_000_000_000
 Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 # Keys of JSON are text.
@@ -99,6 +101,23 @@ def contradiction(side: Direction) -> str | None:
         computed = amount / side.runtime * 1000
         if abs(claimed - computed) > 1 + _ROUNDING * computed:
             return f"{name} = {claimed:.6g}, but its I/Os and its time make {computed:.6g}"
+    return None
+
+
+def histogram_contradiction(side: Direction) -> str | None:
+    """What a histogram says that the other figures of its direction do not, in words; None if nothing.
+
+    A latency is in its histogram within a few percent, up to the limit of fio's bins (17 s).
+    """
+    bins = side.clat_ns.bins
+    ios = sum(bins.values())
+    if not ios or not side.total_ios:
+        return None
+    if abs(ios - side.total_ios) > 1 + _ROUNDING * side.total_ios:
+        return f"its histogram has {ios} I/Os, but it completed {side.total_ios}"
+    mean = sum(latency * number for latency, number in bins.items()) / ios
+    if max(bins) < _LONGEST_NS and abs(mean - side.clat_ns.mean) > _BINS * mean + 100:
+        return f"clat_ns mean = {side.clat_ns.mean:.6g}, but its histogram has {mean:.6g}"
     return None
 
 

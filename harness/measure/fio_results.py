@@ -9,7 +9,7 @@ from harness.analysis import merged
 from harness.analysis.metrics import Completed, all_syncs, metrics_of
 from harness.errors import MeasurementError
 from harness.measure.fio import Section
-from harness.measure.fio_output import JobEntry, read_entries
+from harness.measure.fio_output import JobEntry, contradiction, histogram_contradiction, in_flight, read_entries
 from harness.model.counters import Transferred
 from harness.untrusted import reading
 
@@ -66,12 +66,42 @@ def together(results: Sequence[JobResult]) -> JobResult:
     )
 
 
-def parse(output: str, sections: Sequence[Section], where: str) -> list[JobResult]:
-    """The results of `sections` from fio's JSON+, in order. Raises MeasurementError if fio failed or omitted one."""
+_IMPOSSIBLE = "the machine reports figures that fio cannot have measured; its raw output is stored in raw/ of the run"
+_SHORTEST = 0.5
+"""Of the requested time. fio runs each job for all of it."""
+_FLYING = 2.0
+"""Times of the I/Os in flight that a job allows: by Little's law, with a generous margin for the ends of a slice."""
+
+
+def parse(output: str, sections: Sequence[Section], where: str, *, within: float | None = None) -> list[JobResult]:
+    """The results of `sections` from fio's JSON+, in order. `within` is the time in which fio ran, in seconds.
+
+    Raises MeasurementError, which names the machine `where`, if fio failed or omitted a job, or if its figures
+    contradict each other, the job or the time.
+    """
     entries = read_entries(output, [name for section in sections for name, _ in section.parts], where)
     # Numbers that are valid one by one can still be impossible together.
     with reading(f"{where}: fio's output", MeasurementError, hint="its raw output is stored in raw/ of the run"):
-        return [_result(section, [entries[name] for name, _ in section.parts], where) for section in sections]
+        results = [_result(section, [entries[name] for name, _ in section.parts], where) for section in sections]
+    for section, result in zip(sections, results, strict=True):
+        _require_possible(section, [entries[name] for name, _ in section.parts], result, where, within)
+    return results
+
+
+def _require_possible(
+    section: Section, entries: Sequence[JobEntry], result: JobResult, where: str, within: float | None
+) -> None:
+    sides = [side for entry in entries for side in entry.directions]
+    problems = [problem(side) for side in sides for problem in (contradiction, histogram_contradiction)]
+    seconds, depth = result.seconds, section.job.depth
+    if seconds < _SHORTEST * section.job.seconds or (within is not None and seconds > within):
+        longest = "" if within is None else f", and fio ran for at most {within:.6g} s"
+        problems.append(f"it took {seconds:.6g} s, but {section.job.seconds:g} s were requested{longest}")
+    elif (flying := in_flight([side for side in entries[-1].directions if side.total_ios], seconds)) > _FLYING * depth:
+        problems.append(f"{flying:.6g} I/Os were in flight by its latency and IOPS, but it allows {depth}")
+    for problem in problems:
+        if problem is not None:
+            raise MeasurementError(f"{where}: fio's job {section.name}: {problem}", hint=_IMPOSSIBLE)
 
 
 def _result(section: Section, entries: Sequence[JobEntry], where: str) -> JobResult:

@@ -112,7 +112,7 @@ def run_timetable(
     found: dict[SliceJob, tuple[Machine, JobResult, str]] = {}
     for fio, done in running.items():
         raw = fio.save(done.result())
-        results = parse(done.result().stdout, fio.machine.sections, fio.machine.runner.name)
+        results = parse(done.result().stdout, fio.machine.sections, fio.machine.runner.name, within=deadline)
         for each, result in zip(fio.machine.jobs, results, strict=True):
             found[each] = fio.machine, result, raw
     ran = _ran(table, found, _Readings(start, host.clock, samples, counted.result(), copied.result()))

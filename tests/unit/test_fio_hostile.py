@@ -7,6 +7,7 @@ import math
 import random
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -190,3 +191,33 @@ def _at_random(chance: random.Random, change: Callable[[Any, Any], None]) -> str
         key = chance.choice(list(holder)) if isinstance(holder, dict) else chance.randrange(len(holder))
     change(holder, key)
     return json.dumps(changed)
+
+
+def claimed(**factors: float) -> str:
+    """The outcome if fio claims these figures of the reads of its first job times a factor."""
+    found = document()
+    entry = next(job for job in found["jobs"] if job["jobname"] == RANDREAD.id)
+    for name, factor in factors.items():
+        place = entry["read"]["clat_ns"] if name == "mean" else entry["read"]
+        place[name] = type(place[name])(place[name] * factor)
+    said = outcome(json.dumps(found))
+    assert isinstance(said, str)
+    return said
+
+
+def test_figures_that_contradict_ios_and_time_are_refused_by_the_name_of_the_machine() -> None:
+    assert f"guest on lab, optane: fio's job {RANDREAD.id}: iops = " in claimed(iops=100)
+    assert "bw_bytes = " in claimed(bw_bytes=100)
+    assert "its I/Os and its time make" in claimed(total_ios=100)
+    assert "its I/Os and its time make" in claimed(runtime=0.01)
+    assert "clat_ns mean = " in claimed(mean=0.01)
+
+
+def test_figures_that_fit_together_must_fit_to_the_job_and_to_the_time_as_well() -> None:
+    assert "were requested" in claimed(runtime=0.01, iops=100, bw_bytes=100)
+    assert "its histogram has" in claimed(total_ios=100, iops=100, io_bytes=100, bw_bytes=100)
+    shallow = Section(RANDREAD.id, replace(RANDREAD, iodepth=1), SECTIONS[0].target)
+    with pytest.raises(MeasurementError, match="I/Os were in flight by its latency and IOPS, but it allows 1"):
+        parse(RECORDED, [shallow], "guest on lab, optane")
+    with pytest.raises(MeasurementError, match=r"fio ran for at most 0\.1 s"):
+        parse(RECORDED, SECTIONS, "guest on lab, optane", within=0.1)
