@@ -21,6 +21,7 @@ from harness.model.cell import Cell
 from harness.plugin import hooks
 from harness.plugin.after import report_failures, write_comparisons
 from harness.plugin.engine import Engine
+from harness.plugin.keywords import deselect_across
 from harness.plugin.options import add_options
 from harness.plugin.screen import clean_output
 from harness.plugin.selection import choice_lines, nearest_lines
@@ -86,6 +87,13 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """`-k` finds a cell also by its scenario's file, if the scenario is named after the disk."""
     if (cell := _cell(item)) is not None:
         item.extra_keyword_matches.add(scenarios_of(item.config)[cell.scenario].file)
+
+
+@pytest.hookimpl(trylast=True)  # after pytest has selected items by -k
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.option.keyword and (cell_of := {item: cell for item in items if (cell := _cell(item)) is not None}):
+        names = [name for cell in all_cells(config) for name in (cell.scenario, cell.disk)]
+        deselect_across(config, items, cell_of, names)
 
 
 @pytest.hookimpl(tryfirst=True)  # the terminal's implementation of this hook needs the plan

@@ -43,7 +43,7 @@ from harness.results.percentiles import (
     whole_histograms,
 )
 from harness.results.records import CarryOverRecord
-from harness.results.throttles import plateau_notes, throttle_checks
+from harness.results.throttles import above_limit_notes, plateau_notes, throttle_checks
 from harness.results.together import neighbour_record, several_guests, together_checks
 from harness.results.validity import (
     clock_checks,
@@ -127,8 +127,8 @@ def assemble(
         job = context.group, cell.job
         longer = _longer(cell, by_arm[cell.id], before[cell.id], correlations_before[job])
         found.append(_cell_record(cell, context, by_arm[cell.id], correlations[job], longer))
-    plateaus = plateau_notes(found)
-    return [replace(each, notes=(*each.notes, plateaus[each.id])) if each.id in plateaus else each for each in found]
+    noted = [plateau_notes(found), above_limit_notes(found)]
+    return [replace(each, notes=(*each.notes, *(of[each.id] for of in noted if each.id in of))) for each in found]
 
 
 def _longer(cell: Cell, own: ByArm, before: ByArm, correlation: Correlation | None) -> LongerSlices | None:

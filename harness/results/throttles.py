@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from statistics import fmean, pstdev
 
 from harness.model.attach import Attach
@@ -67,6 +67,28 @@ def _shown(kind: LimitKind, rate: float) -> str:
 
 def _amount(kind: LimitKind, amount: float) -> str:
     return f"{amount:.0f} I/Os" if kind == "iops" else format_size(amount)
+
+
+def above_limit_notes(records: Iterable[CellRecord]) -> dict[str, str]:
+    """A note by cell id, for cells whose guest has more than its limit on average, as QEMU allows.
+
+    Each slice begins after a pause, so QEMU lets some of its I/O through at once. The shorter the slices are, the further
+    above the limit is the figure.
+    """
+    return {record.id: note for record in records if (note := "; ".join(_above(record)))}
+
+
+def _above(record: CellRecord) -> Iterator[str]:
+    attach = record.mode_detail.attach
+    for kind, limit in (attach.limits if isinstance(attach, Attach) else {}).items():
+        metric = record.metrics.get(_METRICS[kind])
+        values = [value / record.mode_detail.guests for value in metric.guest] if metric else []
+        if values and fmean(values) > (1 + HOLDS) * limit.rate and (kind == "bps" or record.job.is_random):
+            yield (
+                f"the guest's {_shown(kind, fmean(values))} are above the limit of {_shown(kind, limit.rate)}, because "
+                f"QEMU lets {_amount(kind, limit.at_once())} through at once at the beginning of each slice: longer "
+                "slices (a heavier profile) come closer to the limit"
+            )
 
 
 def plateau_notes(records: Iterable[CellRecord]) -> dict[str, str]:

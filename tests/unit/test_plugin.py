@@ -987,3 +987,22 @@ def test_losing_a_host_does_not_stop_the_others(play: Play, pytester: pytest.Pyt
     assert all(cell.id in text for run in runs.values() for cell in run.cells)
     assert "host node2: connection lost" in text
     assert [path.stem for path in (pytester.path / "history").glob("*.parquet")] == [runs["node1"].run.id]
+
+
+def test_the_name_of_a_disk_does_not_select_another_one_whose_mode_continues_it(
+    run: Run, pytester: pytest.Pytester
+) -> None:
+    # The default names of Proxmox VE: the cell local-lvm-thin-... is of the storage `local`.
+    scenario = SCENARIO.replace('["host", "passthrough"]', '["host", "lvm-thin"]')
+    (pytester.path / "scenarios" / "any_disk.toml").write_text('disk = "any"' + scenario, encoding="utf-8")
+    with (pytester.path / "lab.toml").open("a", encoding="utf-8") as lab:
+        for name in ("local", "local-lvm"):
+            lab.write(f'[host.node1.disk.{name}]\nid = "/dev/disk/by-id/ata-{name}"\nserial = "{name}"\n')
+
+    def selected(words: str) -> set[str]:
+        return {each.removesuffix("-randread-4k-qd32") for each in cells(run("--collect-only", "-q", "-k", words))}
+
+    assert selected("lvm-thin and randread") == {"local-lvm-thin", "local-lvm-lvm-thin"}
+    assert selected("local-lvm and lvm-thin and randread") == {"local-lvm-lvm-thin"}
+    # What is not exactly a name is looked for in the whole id, as ever.
+    assert selected("local-lvm-thin and randread") == {"local-lvm-thin"}

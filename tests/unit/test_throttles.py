@@ -105,6 +105,31 @@ def test_the_limits_are_those_of_qemus_process() -> None:
     assert "/run/qemu.pid" in shell.asked[0]
 
 
+# --- figures above a limit ---
+
+
+@pytest.mark.parametrize(
+    ("attach", "iops", "noted"),
+    [
+        # As measured on Proxmox VE: a limit of 200 in slices of 0.65 s.
+        (Attach(iops=200), [231.0, 229.0], True),
+        (Attach(iops=200, iops_burst=1000), [700.0, 720.0], True),
+        (Attach(iops=200), [203.0, 201.0], False),
+        (Attach(iops=200), [150.0, 160.0], False),
+        (Attach(), [230.0, 230.0], False),
+    ],
+    ids=["short slices", "a burst", "as limited", "below", "no limit"],
+)
+def test_a_figure_above_the_limit_says_why(attach: Attach, iops: list[float], noted: bool) -> None:
+    notes = [note for note in record(32, iops, attach=attach).notes if "above the limit" in note]
+    assert bool(notes) is noted
+    if noted and attach.iops_burst is None:
+        assert notes[0].startswith(
+            "the guest's 230 I/Os per second are above the limit of 200 I/Os per second, because"
+        )
+        assert "QEMU lets 20 I/Os through at once at the beginning of each slice" in notes[0]
+
+
 # --- figures that look like a limit ---
 
 

@@ -301,7 +301,6 @@ class ProxmoxBackend:
 
         spec = self._spec
         with logged_in(host.name, spec) as client:
-            require_same_node(client, host.runner)
             if spec.borrowed is not None:
                 yield BorrowingProxmox(host, client, spec.guest, events, spec.borrowed)
             else:
@@ -310,7 +309,6 @@ class ProxmoxBackend:
     @contextmanager
     def remover(self, host: ReachedHost) -> Iterator[Remover]:
         with logged_in(host.name, self._spec) as client:
-            require_same_node(client, host.runner)
             yield ProxmoxRemover(host.runner, client)
 
     def findings(self, host: HostSpec, runner: Runner) -> Sequence[Finding]:

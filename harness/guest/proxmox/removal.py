@@ -7,6 +7,7 @@ from typing import Any
 from harness.errors import HostError
 from harness.guest.proxmox.client import Client, PveError
 from harness.guest.proxmox.machine import VirtualMachine, exists
+from harness.guest.proxmox.node import require_same_node
 from harness.guest.proxmox.plugged import unplug
 from harness.guest.proxmox.refusals import is_lock_timeout
 from harness.guest.proxmox.store_removal import remove_store, require_node
@@ -54,8 +55,13 @@ pvesm free "$1" >&2 && echo removed
 
 
 def remove(client: Client, runner: Runner, entry: Entry) -> Removal | None:
-    """Remove what the entry records; None if Proxmox VE did not create it. Raises HostError, GuestError."""
+    """Remove what the entry records; None if Proxmox VE did not create it.
+
+    Raises HostError, GuestError, SafetyError if commands do not run on the API's node.
+    """
     thing = entry.parsed((CreatedVm, CreatedVolume, CreatedStore, PluggedDrive))
+    if thing is not None:
+        require_same_node(client, runner)
     match thing:
         case CreatedVm():
             return remove_vm(client, runner, thing)
