@@ -72,8 +72,8 @@ def _amount(kind: LimitKind, amount: float) -> str:
 def above_limit_notes(records: Iterable[CellRecord]) -> dict[str, str]:
     """A note by cell id, for cells whose guest has more than its limit on average, as QEMU allows.
 
-    Each slice begins after a pause, so QEMU lets some of its I/O through at once. The shorter the slices are, the further
-    above the limit is the figure.
+    Each slice begins after a pause, so QEMU lets some of its I/O through at once. The shorter the slices are, the
+    further above the limit is the figure.
     """
     return {record.id: note for record in records if (note := "; ".join(_above(record)))}
 
