@@ -53,6 +53,8 @@ END_SECONDS = 6.0
 """For each setup: shutting down its guests, and removing its layouts."""
 REMOVE_SECONDS = 1.0
 """For each mode of it."""
+REMOVE_ARRAY_SECONDS = 1.0
+"""For each disk of an array: udev looks at each of them, and may assemble the array again."""
 
 REAL_HOST: Mapping[Kind, float] = {"lab": 0.1}
 """What a real host takes of the times above, which were measured in the embedded lab: it need not boot. A real host is

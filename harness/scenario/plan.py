@@ -170,14 +170,18 @@ class Setup:
     @property
     def build_seconds(self) -> float:
         """The usual time to build its layouts."""
-        bases = self.bases
-        members = sum(base.disks for base in bases if not isinstance(base, Device))
-        return paces.BUILD_SECONDS + paces.LAYER_SECONDS * len(bases) + paces.ARRAY_SECONDS * members
+        return paces.BUILD_SECONDS + paces.LAYER_SECONDS * len(self.bases) + paces.ARRAY_SECONDS * self._members
 
     @property
     def end_seconds(self) -> float:
         """The usual time to take it down."""
-        return paces.END_SECONDS + paces.REMOVE_SECONDS * len(self.modes)
+        removed = paces.REMOVE_SECONDS * len(self.modes) + paces.REMOVE_ARRAY_SECONDS * self._members
+        return paces.END_SECONDS + removed
+
+    @property
+    def _members(self) -> int:
+        """The disks of all its arrays."""
+        return sum(base.disks for base in self.bases if not isinstance(base, Device))
 
     @property
     def filled_regions(self) -> float:
