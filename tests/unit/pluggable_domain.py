@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 from xml.etree import ElementTree as ET
 
@@ -42,9 +44,15 @@ class PluggableDomain:
         self.definition = definition
         self.changes: list[str] = []
         self.runs = True
+        self.ended: int = libvirt.VIR_DOMAIN_SHUTOFF_SHUTDOWN
+        self.saved = False
+        self.persistent = True
+        self.undefined = False
         self.refuses = ""
         self.clings_to = ""
         self.before_change: Callable[[str], None] = lambda _change: None
+        self.job_seconds = 30.0
+        self._job = threading.Lock()
         self._live = ET.fromstring(definition)
 
     def name(self) -> str:
@@ -56,33 +64,49 @@ class PluggableDomain:
     def isActive(self) -> bool:  # noqa: N802
         return self.runs
 
+    def isPersistent(self) -> bool:  # noqa: N802
+        return self.persistent
+
+    def hasManagedSaveImage(self, _flags: int = 0) -> bool:  # noqa: N802
+        return self.saved
+
+    def state(self, _flags: int = 0) -> list[int]:
+        return [libvirt.VIR_DOMAIN_RUNNING, 1] if self.runs else [libvirt.VIR_DOMAIN_SHUTOFF, self.ended]
+
+    def memoryStats(self) -> dict[str, int]:  # noqa: N802
+        """libvirt answers between two changes."""
+        if not self._job.acquire(timeout=self.job_seconds):
+            raise _TimedOut("Timed out during operation: cannot acquire state change lock")
+        self._job.release()
+        return {}
+
     def XMLDesc(self, _flags: int = 0) -> str:  # noqa: N802
         return ET.tostring(self._live, encoding="unicode")
 
     def attachDeviceFlags(self, xml: str, flags: int) -> None:  # noqa: N802
         device = ET.fromstring(xml)
         alias = _alias(device)
-        self._begin(f"plug {alias}", flags)
-        if alias == self.refuses:
-            raise _Refusal("internal error: No more available PCI slots")
-        devices = self._devices
-        if any(_alias(each) == alias for each in devices):
-            raise _Refusal(f"device with alias {alias} exists")
-        devices.append(device)
+        with self._changing(f"plug {alias}", flags):
+            if alias == self.refuses:
+                raise _Refusal("internal error: No more available PCI slots")
+            devices = self._devices
+            if any(_alias(each) == alias for each in devices):
+                raise _Refusal(f"device with alias {alias} exists")
+            devices.append(device)
 
     def detachDeviceAlias(self, alias: str, flags: int) -> None:  # noqa: N802
-        self._begin(f"unplug {alias}", flags)
-        if alias != self.clings_to:
-            devices = self._devices
-            devices.remove(next(each for each in devices if _alias(each) == alias))
+        with self._changing(f"unplug {alias}", flags):
+            if alias != self.clings_to:
+                devices = self._devices
+                devices.remove(next(each for each in devices if _alias(each) == alias))
 
     def addIOThread(self, number: int, flags: int) -> None:  # noqa: N802
-        self._begin(f"add iothread {number}", flags)
-        self._set_threads([*self._threads, number])
+        with self._changing(f"add iothread {number}", flags):
+            self._set_threads([*self._threads, number])
 
     def delIOThread(self, number: int, flags: int) -> None:  # noqa: N802
-        self._begin(f"remove iothread {number}", flags)
-        self._set_threads([each for each in self._threads if each != number])
+        with self._changing(f"remove iothread {number}", flags):
+            self._set_threads([each for each in self._threads if each != number])
 
     def replace(self, alias: str, **source: str) -> None:
         """Somebody else gives the disk with this alias another source."""
@@ -117,15 +141,24 @@ class PluggableDomain:
             for number in numbers:
                 ET.SubElement(listed, "iothread", id=str(number))
 
-    def _begin(self, change: str, flags: int) -> None:
+    @contextmanager
+    def _changing(self, change: str, flags: int) -> Iterator[None]:
+        """One change, as libvirt makes them: no other one of this VM meanwhile."""
         assert flags == libvirt.VIR_DOMAIN_AFFECT_LIVE, f"{change} would change the definition"
-        self.before_change(change)
-        self.changes.append(change)
+        with self._job:
+            self.before_change(change)
+            self.changes.append(change)
+            yield
 
 
 class _Refusal(libvirt.libvirtError):  # type: ignore[misc] # libvirt has no types
     def get_error_message(self) -> str:
         return str(self)
+
+
+class _TimedOut(_Refusal):
+    def get_error_code(self) -> int:
+        return int(libvirt.VIR_ERR_OPERATION_TIMEOUT)
 
 
 class _Handle:
@@ -136,7 +169,7 @@ class _Handle:
         return self._found(name == NAME)
 
     def lookupByUUIDString(self, uuid: str) -> PluggableDomain:  # noqa: N802
-        return self._found(uuid == UUID)
+        return self._found(uuid == UUID and not self._domain.undefined)
 
     def getLibVersion(self) -> int:  # noqa: N802
         return 11_003_000

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import threading
 from contextlib import ExitStack
 from pathlib import Path
 
+import libvirt
 import pytest
 
 from harness.errors import HostError
@@ -22,6 +24,7 @@ from harness.layout.source import BlockSource
 from harness.measure.reap import described, reap
 from harness.model.attach import Attach
 from harness.run_id import RunId
+from harness.waiting import wait_until
 from tests.unit.loop_disks import RUNNER
 from tests.unit.pluggable_domain import PluggableDomain, connected
 
@@ -160,3 +163,80 @@ def test_an_iothread_of_a_vm_that_was_started_anew_is_its_own(borrowing: Borrowi
     assert any("shop was started anew, and has an iothread 3 of its own" in each for each in borrowing.reap())
     assert "remove iothread 3" not in borrowing.domain.changes
     killed.pop_all()
+
+
+def test_a_device_that_is_plugged_in_after_its_deadline_stays_recorded_until_it_is_unplugged(
+    borrowing: Borrowing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugged, "PLUG_SECONDS", 0.1)
+    answers = threading.Event()
+    borrowing.domain.before_change = lambda change: None if change != "plug ua-raw" else require(answers.wait(20))
+    with pytest.raises(HostError, match="did not plug .*/raw into the VM shop within 100 ms") as error:
+        borrowing.plugged()
+    assert "so it may yet plug" in error.value.message
+    assert len(borrowing.recorded()) == 4
+    answers.set()
+    require(wait_until(lambda: "raw" in borrowing.domain.serials, deadline=20, every=0.01))
+    borrowing.reap()
+    assert borrowing.untouched()
+
+
+def test_a_device_that_libvirt_plugs_in_after_the_kill_of_its_run_is_waited_for(borrowing: Borrowing) -> None:
+    killed = borrowing.plugged()
+    borrowing.domain.detachDeviceAlias("ua-raw", plugged.LIVE)
+    answers = threading.Event()
+    borrowing.domain.before_change = lambda change: None if change != "plug ua-raw" else require(answers.wait(20))
+    devices = devices_for(live_xml(connected(borrowing.domain), borrowing.domain), borrowing.disks[1:], "7")
+    late = threading.Thread(
+        target=borrowing.domain.attachDeviceFlags, args=(devices.disks["raw"].xml, plugged.LIVE), daemon=True
+    )
+    late.start()
+    borrowing.domain.job_seconds = 0.1
+    with pytest.raises(HostError, match="cannot acquire state change lock"):
+        borrowing.reap()
+    assert len(borrowing.recorded()) == 4
+    answers.set()
+    late.join()
+    borrowing.reap()
+    assert borrowing.untouched()
+    killed.pop_all()
+
+
+@pytest.mark.parametrize(
+    ("ended", "saved", "why"),
+    [
+        (libvirt.VIR_DOMAIN_SHUTOFF_SAVED, True, r"is saved \(virsh managedsave.* still has this device"),
+        (libvirt.VIR_DOMAIN_SHUTOFF_UNKNOWN, True, r"is saved \(virsh managedsave"),
+        (libvirt.VIR_DOMAIN_SHUTOFF_SAVED, False, r"was saved to a file \(virsh save\)"),
+        (libvirt.VIR_DOMAIN_SHUTOFF_MIGRATED, False, "was migrated to another host"),
+        (libvirt.VIR_DOMAIN_SHUTOFF_UNKNOWN, False, "libvirt was restarted since it ended"),
+    ],
+)
+def test_the_devices_of_a_vm_that_may_run_on_with_them_stay_recorded(
+    borrowing: Borrowing, ended: int, saved: bool, why: str
+) -> None:
+    with pytest.raises(HostError, match=why) as error, borrowing.plugged():
+        borrowing.domain.runs, borrowing.domain.ended, borrowing.domain.saved = False, ended, saved
+    assert "virt-overhead reap" in (error.value.hint or "")
+    assert len(borrowing.recorded()) == 4
+    with pytest.raises(HostError, match=why):
+        borrowing.reap()
+    assert len(borrowing.recorded()) == 4
+    # Its owner restores it.
+    borrowing.domain.runs, borrowing.domain.saved = True, False
+    borrowing.reap()
+    assert borrowing.untouched()
+
+
+def test_the_devices_of_a_vm_without_a_definition_stay_recorded_when_it_is_gone(borrowing: Borrowing) -> None:
+    borrowing.domain.persistent = False
+    with pytest.raises(HostError, match="is gone, and libvirt has no definition of it"), borrowing.plugged():
+        borrowing.domain.undefined = True
+    assert len(borrowing.recorded()) == 4
+    borrowing.domain.undefined = False
+    borrowing.reap()
+    assert borrowing.untouched()
+
+
+def require(true: object) -> None:
+    assert true

@@ -88,6 +88,7 @@ class LibvirtRemover:
 
     def _removed(self, made: Domain) -> Removal:
         """End this guest if it still runs."""
+        self._connection.require_settled()
         self._runner.run(["rm", "-f", made.console], deadline=20)
         look = partial(self._connection.handle.lookupByUUIDString, made.uuid)
         try:

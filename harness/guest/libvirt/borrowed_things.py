@@ -10,7 +10,7 @@ from harness.lab.created import Thing
 class PluggedIn(Thing):
     """A device in the running VM with this UUID: the alias, target and source of a disk, or the alias of a controller.
 
-    It is unplugged only if all of them match.
+    It is unplugged only if all of them match. `persistent`: libvirt has a definition of the VM while it does not run.
     """
 
     kind: Literal["plugged-in"] = "plugged-in"
@@ -19,6 +19,7 @@ class PluggedIn(Thing):
     alias: str
     target: str
     source: str
+    persistent: bool = True
 
     @property
     def words(self) -> str:
@@ -34,6 +35,7 @@ class AddedThread(Thing):
     uuid: str
     thread: int
     process: str
+    persistent: bool = True
 
     @property
     def words(self) -> str:

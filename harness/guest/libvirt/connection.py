@@ -18,9 +18,11 @@ from harness.lab.transport.hostkeys import recall
 from harness.lab.transport.ssh import SshTarget
 from harness.packages import install_command, os_ids
 from harness.units import format_duration
+from harness.waiting import wait_until
 
 CONNECT_SECONDS = 60.0
 CALL_SECONDS = 120.0
+_POLL_SECONDS = 0.1
 
 T = TypeVar("T")
 
@@ -29,28 +31,46 @@ libvirt.registerErrorHandler(lambda _context, _error: None, None)
 
 
 class Refused(HostError):
-    """libvirt answered with an error, or the connection is lost. `gone`: the domain no longer exists."""
+    """libvirt answered with an error, or the connection is lost.
 
-    def __init__(self, message: str, *, hint: str | None, gone: bool) -> None:
+    `gone`: the domain no longer exists. `busy`: another change of it has not ended.
+    """
+
+    def __init__(self, message: str, *, hint: str | None, gone: bool, busy: bool = False) -> None:
         super().__init__(message, hint=hint)
         self.gone = gone
+        self.busy = busy
 
 
 class Connection:
-    """libvirt of one host. Every call has a deadline, and its errors name the host."""
+    """libvirt of one host. Every call has a deadline, and its errors name the host.
+
+    A call goes on after its deadline. `require_settled` says whether one does that creates something.
+    """
 
     def __init__(self, handle: Any, host: str) -> None:
         self.handle = handle
         self.host = host
+        self._overdue: list[tuple[str, Overdue]] = []
 
-    def call(self, what: str, action: Callable[[], T], *, deadline: float = CALL_SECONDS, hint: str | None = None) -> T:
-        """What `action` returns. `what` completes the message "libvirt did not ...".
+    def call(
+        self,
+        what: str,
+        action: Callable[[], T],
+        *,
+        deadline: float = CALL_SECONDS,
+        hint: str | None = None,
+        creates: bool = False,
+    ) -> T:
+        """What `action` returns. `what` completes the message "libvirt did not ...". With `creates`, it adds something.
 
         Raises Refused with libvirt's error text and `hint`, HostError if libvirt does not answer by the deadline.
         """
         try:
             return within(deadline, action)
-        except Overdue:
+        except Overdue as overdue:
+            if creates:
+                self._overdue.append((what, overdue))
             raise HostError(
                 f"host {self.host}: libvirt did not {what} within {format_duration(deadline)}",
                 hint=f"see on {self.host}: systemctl status libvirtd; journalctl -u libvirtd",
@@ -58,7 +78,23 @@ class Connection:
         except libvirt.libvirtError as error:
             message = f"host {self.host}: libvirt did not {what}: {error.get_error_message()}"
             gone = error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN
-            raise Refused(message, hint=hint, gone=gone) from error
+            busy = error.get_error_code() == libvirt.VIR_ERR_OPERATION_TIMEOUT
+            raise Refused(message, hint=hint, gone=gone, busy=busy) from error
+
+    def require_settled(self, *, deadline: float = CALL_SECONDS) -> None:
+        """Return when no earlier call that creates something goes on. Raises HostError if one does after so long.
+
+        What does not exist before that may still begin to exist.
+        """
+        if not wait_until(lambda: not self._going_on(), deadline=deadline, every=_POLL_SECONDS):
+            raise HostError(
+                f"host {self.host}: libvirt still has not answered, so it may yet {'; '.join(self._going_on())}",
+                hint=f"see on {self.host}: journalctl -u libvirtd. When libvirt answers, run: virt-overhead reap",
+            )
+
+    def _going_on(self) -> list[str]:
+        self._overdue = [(what, overdue) for what, overdue in self._overdue if not overdue.ended]
+        return [what for what, _ in self._overdue]
 
 
 @contextmanager

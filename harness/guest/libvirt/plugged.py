@@ -42,26 +42,35 @@ def devices_plugged(
     release one at the end: then it stays in the log, and so does everything below it.
     """
     name, uuid = domain.name(), domain.UUIDString()
+    persistent = bool(connection.call(f"report whether it has a definition of {name}", domain.isPersistent))
     serials = tuple(dict.fromkeys(serial for disk in disks for serial in disk.source.writable.disks))
     with ExitStack() as stack:
         if devices.threads:
             process = _process(log.runner, name)
             for number in devices.threads:
-                thread = AddedThread(disks=serials, name=name, uuid=uuid, thread=number, process=process)
+                thread = AddedThread(
+                    disks=serials, name=name, uuid=uuid, thread=number, process=process, persistent=persistent
+                )
                 stack.enter_context(log.making(thread, partial(remove_thread, connection, log.runner, thread)))
                 _add(connection, f"add an iothread to {name}", partial(domain.addIOThread, number, LIVE))
         for controller in devices.controllers:
-            stack.enter_context(_plugged(connection, domain, log, controller, serials))
+            stack.enter_context(_plugged(connection, domain, log, controller, serials, persistent=persistent))
         for disk in disks:
             require_leading_to({disk.source.path: disk.source.writable})
             own = disk.source.writable.disks
-            stack.enter_context(_plugged(connection, domain, log, devices.disks[disk.name], own))
+            stack.enter_context(_plugged(connection, domain, log, devices.disks[disk.name], own, persistent=persistent))
         yield
 
 
 @contextmanager
 def _plugged(
-    connection: Connection, domain: Any, log: CreationLog, device: Device, serials: tuple[str, ...]
+    connection: Connection,
+    domain: Any,
+    log: CreationLog,
+    device: Device,
+    serials: tuple[str, ...],
+    *,
+    persistent: bool,
 ) -> Iterator[None]:
     made = PluggedIn(
         disks=serials,
@@ -70,6 +79,7 @@ def _plugged(
         alias=device.alias,
         target=device.target,
         source=device.source,
+        persistent=persistent,
     )
     with log.making(made, partial(unplug, connection, made)):
         what = f"plug {device.source or device.alias} into the VM {made.name}"
@@ -79,12 +89,16 @@ def _plugged(
 
 def _add(connection: Connection, what: str, action: Callable[[], object]) -> None:
     hint = "a VM of the type q35 needs a free pcie-root-port for each disk; select fewer modes with -k"
-    connection.call(what, action, deadline=PLUG_SECONDS, hint=hint)
+    connection.call(what, action, deadline=PLUG_SECONDS, hint=hint, creates=True)
 
 
 def unplug(connection: Connection, made: PluggedIn) -> Removal:
-    """Unplug the device if the VM still runs and has it. Raises HostError if the VM does not release it."""
-    domain, live = _running(connection, made.name, made.uuid)
+    """Unplug the device if the VM has it. Raises HostError if the VM does not release it, or if that is not known yet.
+
+    A VM that was saved still has it: its saved state refers to what is below the device.
+    """
+    _require_quiet(connection, made)
+    domain, live = _running(connection, made)
     if live is None or (found := shown(live, made.alias)) is None:
         return Removal("absent")
     if found != (made.target, made.source):
@@ -100,7 +114,7 @@ def unplug(connection: Connection, made: PluggedIn) -> Removal:
         refused = f" ({error.message})"
 
     def released() -> bool:
-        _, now = _running(connection, made.name, made.uuid)
+        _, now = _running(connection, made)
         return now is None or shown(now, made.alias) is None
 
     if not wait_until(released, deadline=RELEASE_SECONDS, every=_POLL_SECONDS):
@@ -114,7 +128,8 @@ def unplug(connection: Connection, made: PluggedIn) -> Removal:
 
 def remove_thread(connection: Connection, runner: Runner, made: AddedThread) -> Removal:
     """Remove the iothread if the same QEMU process still has it. Raises HostError if a disk uses it."""
-    domain, live = _running(connection, made.name, made.uuid)
+    _require_quiet(connection, made)
+    domain, live = _running(connection, made)
     if live is None or made.thread not in threads_of(live):
         return Removal("absent")
     if _process(runner, domain.name()) != made.process:
@@ -124,17 +139,66 @@ def remove_thread(connection: Connection, runner: Runner, made: AddedThread) -> 
     return Removal("removed")
 
 
-def _running(connection: Connection, name: str, uuid: str) -> tuple[Any, ET.Element | None]:
-    """libvirt's handle of the VM with this UUID and how it runs; None if it is gone or does not run."""
+def _running(connection: Connection, made: PluggedIn | AddedThread) -> tuple[Any, ET.Element | None]:
+    """libvirt's handle of the VM with this UUID and how it runs; None if it is gone or does not run.
+
+    Raises HostError if it does not run here now, but may run on with the device.
+    """
     try:
-        domain: Any = connection.call(f"look for the VM {name}", partial(connection.handle.lookupByUUIDString, uuid))
-        if not connection.call(f"report whether the VM {name} runs", domain.isActive):
-            return domain, None
-        return domain, live_xml(connection, domain)
+        domain: Any = _found(connection, made)
+        if connection.call(f"report whether the VM {made.name} runs", domain.isActive):
+            return domain, live_xml(connection, domain)
+        _require_ended(connection, domain, made)
+        return domain, None
     except Refused as error:
-        if error.gone:
-            return None, None
-        raise
+        if not error.gone:
+            raise
+        if not made.persistent:
+            raise HostError(
+                f"host {connection.host}: the VM {made.name} is gone, and libvirt has no definition of it that says how "
+                "it ended: if it was saved to a file or migrated, it still has this device",
+                hint=f"restore or start {made.name} and run: virt-overhead reap",
+            ) from error
+        return None, None
+
+
+def _require_quiet(connection: Connection, made: PluggedIn | AddedThread) -> None:
+    """Return when no change of the VM goes on. Raises HostError: the device may still be plugged in, after a deadline
+    or after the end of its run."""
+    connection.require_settled(deadline=RELEASE_SECONDS)
+    try:
+        # libvirt answers this only between two changes of a VM.
+        connection.call(f"read the state of the VM {made.name}", _found(connection, made).memoryStats)
+    except Refused as error:
+        if error.busy:
+            raise
+
+
+def _require_ended(connection: Connection, domain: Any, made: PluggedIn | AddedThread) -> None:
+    """Raise HostError if the VM, which does not run, was not ended for certain."""
+    name = made.name
+    saved = connection.call(f"report whether it has a saved state of the VM {name}", domain.hasManagedSaveImage)
+    _, reason = connection.call(f"report how the VM {name} ended", domain.state)
+    if saved:
+        why, hint = "is saved (virsh managedsave, or a shutdown of its host)", f"start it (virsh start {name})"
+    elif reason == libvirt.VIR_DOMAIN_SHUTOFF_SAVED:
+        why, hint = "was saved to a file (virsh save)", "restore it (virsh restore FILE)"
+    elif reason == libvirt.VIR_DOMAIN_SHUTOFF_MIGRATED:
+        why, hint = "was migrated to another host", "migrate it back, or detach the device there"
+    elif reason == libvirt.VIR_DOMAIN_SHUTOFF_UNKNOWN:
+        why = "does not run, and libvirt was restarted since it ended, so it may have been saved to a file"
+        hint = f"restore it, or start it (virsh start {name})"
+    else:
+        return
+    raise HostError(
+        f"host {connection.host}: the VM {name} {why}, and still has this device",
+        hint=f"{hint}, and run: virt-overhead reap",
+    )
+
+
+def _found(connection: Connection, made: PluggedIn | AddedThread) -> Any:
+    look = partial(connection.handle.lookupByUUIDString, made.uuid)
+    return connection.call(f"look for the VM {made.name}", look)
 
 
 def _process(runner: Runner, name: str) -> str:

@@ -94,7 +94,7 @@ def _create(connection: Connection, spec: GuestSpec) -> tuple[Any, int]:
         create = partial(connection.handle.createXML, xml, libvirt.VIR_DOMAIN_START_AUTODESTROY)
         hint = f"see {qemu_log(spec.name)} there"
         try:
-            return connection.call("start the guest", create, deadline=CREATE_SECONDS, hint=hint), port
+            return connection.call("start the guest", create, deadline=CREATE_SECONDS, hint=hint, creates=True), port
         except Refused as error:
             if _PORT_TAKEN not in error.message or attempt == _PORT_TRIES:
                 raise

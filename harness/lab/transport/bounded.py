@@ -10,7 +10,15 @@ T = TypeVar("T")
 
 
 class Overdue(Exception):
-    """The call was still blocked at its deadline. It continues in its thread."""
+    """The call was still blocked at its deadline. It continues in its thread, until `ended` is true."""
+
+    def __init__(self, thread: threading.Thread | None = None) -> None:
+        super().__init__()
+        self._thread = thread
+
+    @property
+    def ended(self) -> bool:
+        return self._thread is None or not self._thread.is_alive()
 
 
 class _Call(threading.Thread, Generic[T]):
@@ -34,7 +42,7 @@ def within(seconds: float, action: Callable[[], T]) -> T:
     call.start()
     call.join(max(seconds, 0.0))
     if call.is_alive():
-        raise Overdue
+        raise Overdue(call)
     if call.error is not None:
         raise call.error
     return call.result
