@@ -171,7 +171,7 @@ def test_a_device_that_is_plugged_in_after_its_deadline_stays_recorded_until_it_
     monkeypatch.setattr(plugged, "PLUG_SECONDS", 0.1)
     answers = threading.Event()
     borrowing.domain.before_change = lambda change: None if change != "plug ua-raw" else require(answers.wait(20))
-    with pytest.raises(HostError, match="did not plug .*/raw into the VM shop within 100 ms") as error:
+    with pytest.raises(HostError, match=r"did not plug .*/raw into the VM shop within 100 ms") as error:
         borrowing.plugged()
     assert "so it may yet plug" in error.value.message
     assert len(borrowing.recorded()) == 4

@@ -155,8 +155,8 @@ def _running(connection: Connection, made: PluggedIn | AddedThread) -> tuple[Any
             raise
         if not made.persistent:
             raise HostError(
-                f"host {connection.host}: the VM {made.name} is gone, and libvirt has no definition of it that says how "
-                "it ended: if it was saved to a file or migrated, it still has this device",
+                f"host {connection.host}: the VM {made.name} is gone, and libvirt has no definition of it that says "
+                "how it ended: if it was saved to a file or migrated, it still has this device",
                 hint=f"restore or start {made.name} and run: virt-overhead reap",
             ) from error
         return None, None
