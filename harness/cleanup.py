@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from types import TracebackType
 
 from harness.errors import HarnessError, HostError
+from harness.signals import cleaning_up, held_back
 
 _REAP = "virt-overhead reap"
 
@@ -23,6 +24,7 @@ class Cleanup:
     All removals are tried, even if some fail. If an error ended the block, that error is raised, and the failed
     removals are added to it. If the block ended well, a HostError names all that is left on `host`, and what to do: as
     the failed removals say, or the `remedy`.
+    Within the block, a signal interrupts waiting only; it does not interrupt the removals.
     """
 
     def __init__(self, host: str, remedy: str) -> None:
@@ -31,18 +33,27 @@ class Cleanup:
         self._steps = ExitStack()
         self._left: list[str] = []
         self._hints: list[str] = []
+        self._held = held_back()
 
     def by(self, what: str, remove: Callable[[], object]) -> None:
         """Call `remove` at the end; `what` names the thing."""
         self._steps.callback(self._try, what, remove)
 
     def __enter__(self) -> Cleanup:
+        self._held.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._steps.close()
+        try:
+            with cleaning_up():
+                self._steps.close()
+            self._report(error)
+        finally:
+            self._held.__exit__(kind, error, trace)
+
+    def _report(self, error: BaseException | None) -> None:
         if not self._left:
             return
         left = "; ".join(self._left)
@@ -63,3 +74,6 @@ class Cleanup:
         except HarnessError as error:
             self._left.append(f"{what} ({error.message})")
             self._hints.append(remedy_of(error, self._remedy))
+        except Exception as error:
+            self._left.append(f"{what} ({type(error).__name__}: {error})")
+            self._hints.append(self._remedy)

@@ -1,4 +1,9 @@
-"""SIGTERM and SIGHUP act like Ctrl-C, so clean-up runs after them."""
+"""Signals that end a run. SIGINT, SIGTERM and SIGHUP all act like Ctrl-C, and only the first of them counts.
+
+While something is held that must be given back (a process, a lease, something on a host), a signal interrupts waiting
+only, and never the code between: a command that has been started is always known to the code that ends it. Clean-up is
+not interrupted at all.
+"""
 
 from __future__ import annotations
 
@@ -7,29 +12,179 @@ import signal
 import stat
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
+from types import FrameType, TracebackType
+from typing import ClassVar
 
 Handler = Callable[[int, FrameType | None], object]
+
+_PATIENCE = (
+    b"virt-overhead: it removes what it created, and ends then; each step has a deadline. To end it at once: Ctrl-\\, "
+    b"and then remove what is left with `virt-overhead reap`\n"
+)
+
+
+@dataclass(slots=True)
+class _State:
+    """What happens to a signal. Signals and their handlers belong to the process, so there is one state."""
+
+    handled: bool = False
+    """Whether the handlers are installed."""
+    held: int = 0
+    """Nested blocks in which a signal interrupts waiting only."""
+    waiting: int = 0
+    """Nested blocks that wait, and may be interrupted."""
+    cleaning: int = 0
+    """Nested blocks in which nothing is interrupted."""
+    pending: bool = False
+    """Whether a signal came that has not interrupted anything yet."""
+    ending: bool = False
+    """Whether a signal has interrupted something. Then all further ones are ignored."""
+    reported: bool = False
+
+    def signalled(self) -> None:
+        """Take a signal. Raises KeyboardInterrupt if it interrupts."""
+        if self.ending or self.cleaning:
+            self._report()
+        self.pending = not self.ending
+        if not self.cleaning and (self.waiting or not self.held):
+            self.interrupt()
+
+    def interrupt(self) -> None:
+        """Raise KeyboardInterrupt if a signal is pending, and nothing is cleaned up."""
+        if self.pending and not self.cleaning:
+            self.pending, self.ending = False, True
+            raise KeyboardInterrupt
+
+    def _report(self) -> None:
+        if not self.reported:
+            self.reported = True
+            with suppress(OSError):
+                os.write(2, _PATIENCE)
+
+
+_STATE = _State()
+
+
+def _is_main() -> bool:
+    """Python runs the handlers of signals in this thread only."""
+    return threading.current_thread() is threading.main_thread()
 
 
 @contextmanager
 def ended_like_ctrl_c() -> Iterator[None]:
-    """Within the block, SIGTERM and SIGHUP (a closed terminal) raise KeyboardInterrupt; SIGHUP not under nohup."""
-    if threading.current_thread() is not threading.main_thread():
+    """Within the block, the first SIGINT, SIGTERM or SIGHUP (a closed terminal) raises KeyboardInterrupt.
+
+    Signals that were ignored at the start stay ignored, as nohup requires for SIGHUP.
+    """
+    if not _is_main() or _STATE.handled:
         yield
         return
     terminals = frozenset(number for descriptor in (0, 1, 2) if (number := _terminal(descriptor)) is not None)
 
-    def hung_up(number: int, frame: FrameType | None) -> None:
-        # The shell and the kernel may both send SIGHUP. The second one must not interrupt the clean-up.
-        signal.signal(signal.SIGHUP, lambda *_: None)
+    def hung_up(_number: int, _frame: FrameType | None) -> None:
         _drop_terminals(terminals)
-        signal.default_int_handler(number, frame)
+        _STATE.signalled()
 
-    with handling({signal.SIGTERM: signal.default_int_handler, signal.SIGHUP: hung_up}):
+    with _handled({signal.SIGINT: _take, signal.SIGTERM: _take, signal.SIGHUP: hung_up}):
         yield
+
+
+@contextmanager
+def _handled(handlers: Mapping[signal.Signals, Handler]) -> Iterator[None]:
+    """With these handlers, the state applies within the block. A signal that is pending at its end interrupts then."""
+    _STATE.handled = True
+    try:
+        with handling(handlers):
+            yield
+        _STATE.interrupt()
+    finally:
+        _STATE.handled = _STATE.pending = _STATE.ending = _STATE.reported = False
+
+
+def _take(_number: int, _frame: FrameType | None) -> None:
+    _STATE.signalled()
+
+
+def was_interrupted() -> bool:
+    """Whether a signal came that interrupted nothing, because clean-up ran. It is forgotten."""
+    pending, _STATE.pending = _STATE.pending, False
+    return pending
+
+
+class _Block:
+    """A nested block of the state. Without `ended_like_ctrl_c` around it, it handles `signals` itself."""
+
+    counter: ClassVar[str]
+    signals: ClassVar[tuple[signal.Signals, ...]]
+
+    def __enter__(self) -> None:
+        self._stack = ExitStack()
+        self._counts = _is_main()
+        if self._counts:
+            if not _STATE.handled and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+                self._stack.enter_context(_handled(dict.fromkeys(self.signals, _take)))
+            setattr(_STATE, self.counter, getattr(_STATE, self.counter) + 1)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._stack:
+            if self._counts:
+                setattr(_STATE, self.counter, getattr(_STATE, self.counter) - 1)
+                if error is None and not _STATE.held:
+                    _STATE.interrupt()
+
+
+class Held(_Block):
+    """A block in which a signal interrupts waiting only (`interruptible`)."""
+
+    counter = "held"
+    signals = (signal.SIGINT,)
+
+
+class CleaningUp(_Block):
+    """A block that no signal interrupts. Every command in it has a deadline."""
+
+    counter = "cleaning"
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Interruptible:
+    """A block that waits and has nothing to give back. A signal interrupts it, unless clean-up runs."""
+
+    def __enter__(self) -> None:
+        self._counts = _is_main()
+        if self._counts:
+            _STATE.waiting += 1
+            try:
+                _STATE.interrupt()
+            except KeyboardInterrupt:
+                _STATE.waiting -= 1
+                raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._counts:
+            _STATE.waiting -= 1
+
+
+def held_back() -> Held:
+    """A block in which something is started or created that must be given back: see `Held`."""
+    return Held()
+
+
+def cleaning_up() -> CleaningUp:
+    """A block that gives it back: see `CleaningUp`."""
+    return CleaningUp()
+
+
+def interruptible() -> Interruptible:
+    """A block that only waits: see `Interruptible`."""
+    return Interruptible()
 
 
 @contextmanager

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import TypeVar
 
+from harness.signals import interruptible
+
 T = TypeVar("T")
 
 
@@ -40,7 +42,8 @@ def wait_until(condition: Callable[[], T], *, deadline: Deadline | float, every:
     end = deadline if isinstance(deadline, Deadline) else Deadline.after(deadline)
     pauses = repeat(every) if isinstance(every, int | float) else iter(every)
     while not (result := condition()) and not end.passed:
-        time.sleep(min(next(pauses), max(end.left, 0.0)))
+        with interruptible():
+            time.sleep(min(next(pauses), max(end.left, 0.0)))
     return result
 
 
@@ -62,7 +65,8 @@ def attempts(deadline: Deadline, pauses: Iterable[float]) -> Iterator[Attempt]:
     """Tries with `pauses` between them. The loop must end when a try succeeds, and raise when `is_last`."""
     for number, pause in enumerate(pauses, 1):
         yield Attempt(number, pause, deadline)
-        time.sleep(pause)
+        with interruptible():
+            time.sleep(pause)
 
 
 def growing(first: float, longest: float, *, factor: float = 2.0) -> Iterator[float]:

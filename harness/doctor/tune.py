@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -13,6 +11,7 @@ from harness.doctor.record import RECORD_NAME, Record
 from harness.errors import HostError
 from harness.lab.paths import LEASE_DIRECTORY
 from harness.lab.transport.base import Runner
+from harness.signals import cleaning_up
 from harness.untrusted import reading
 
 DEADLINE_SECONDS = 30.0
@@ -92,7 +91,7 @@ def tuned(runner: Runner, findings: Sequence[Finding], *, directory: str = LEASE
             raise _not_claimed(runner, file, claimed.stderr)
         yield _apply(runner, settings, before)
     finally:
-        with _undisturbed():
+        with cleaning_up():
             # Another process restores the settings that it holds itself.
             if _stored(runner, file, record) == record:
                 _restore(runner, file, record)
@@ -105,7 +104,7 @@ def left_over(runner: Runner, *, directory: str = LEASE_DIRECTORY) -> Record | N
 
 def restore(runner: Runner, record: Record, *, directory: str = LEASE_DIRECTORY) -> None:
     """Restore the settings that a process left. Raises HostError with the name of each file that was not restored."""
-    with _undisturbed():
+    with cleaning_up():
         _restore(runner, f"{directory}/{RECORD_NAME}", record)
 
 
@@ -193,18 +192,3 @@ def _not_restored(runner: Runner, why: str, settings: Sequence[Setting]) -> Host
         f"{runner.name}: settings were not restored: {why}",
         hint=f"try: virt-overhead doctor --restore; or restore them on {runner.name}:\n     {by_hand}",
     )
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Ignores Ctrl-C, SIGTERM and SIGHUP in this block. Each command in it has a deadline."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    handlers = {number: signal.signal(number, signal.SIG_IGN) for number in signals}
-    try:
-        yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)

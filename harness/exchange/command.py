@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from harness.config.names import plain_name
 from harness.errors import ConfigError
 from harness.exchange.request import HOST, ExportRequest, ImportRequest
+from harness.redaction import command_line
 
 REPORTS = Path("reports")
 
@@ -94,5 +94,5 @@ def import_request(options: argparse.Namespace, arguments: Sequence[str]) -> Imp
         scenario=options.scenario,
         hardware=options.hardware,
         keep_going=options.keep_going,
-        command=shlex.join(("virt-overhead", *arguments)),
+        command=command_line(("virt-overhead", *arguments)),
     )

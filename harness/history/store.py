@@ -8,14 +8,16 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from harness.errors import ConfigError, ResultsError
+from harness.errors import ConfigError, HarnessError, ResultsError
 from harness.exchange.tables import parquet_bytes
 from harness.files import sync, write_atomically
 from harness.history.rows import HISTORY_COLUMNS, history_rows
+from harness.redaction import hide_password_of, without_passwords
 from harness.results import RunStore
 
 _EXTRA = "history"
@@ -27,7 +29,8 @@ class HistoryStore:
     def __init__(self, filesystem: Any, directory: str, url: str) -> None:
         self._filesystem = filesystem
         self._directory = directory
-        self.url = url
+        self.url = without_passwords(url)
+        self._whole_url = url
 
     @classmethod
     def at(cls, url: str) -> Self:
@@ -40,10 +43,11 @@ class HistoryStore:
         except ModuleNotFoundError:
             raise _missing("fsspec") from None
         try:
-            filesystem, directory = fsspec.core.url_to_fs(url)
+            with _reaching(url):
+                filesystem, directory = fsspec.core.url_to_fs(url)
         except (ImportError, ValueError) as error:
             raise ConfigError(
-                f"--store {url}: {error}",
+                f"--store {without_passwords(url)}: {hide_password_of(url, str(error))}",
                 hint="give a directory, or a URL of fsspec whose package is installed, for example s3fs for s3://",
             ) from error
         return cls(filesystem, directory.rstrip("/"), url)
@@ -67,19 +71,17 @@ class HistoryStore:
         data = parquet_bytes(rows, HISTORY_COLUMNS, needed_for="history", extra=_EXTRA)
         path = f"{self._directory}/{run.run.id}.parquet"
         try:
-            self._create(path, data)
+            with self._reached():
+                self._create(path, data)
         except FileExistsError:
-            if self._digest(path) != digest:
+            with self._reached():
+                stored = self._digest(path)
+            if stored != digest:
                 raise ConfigError(
                     f"{path} has another run with the id {run.run.id}, or this run before it was changed",
                     hint="the history never changes a run that it has; delete that file if it is wrong",
                 ) from None
             return False
-        except OSError as error:
-            raise ResultsError(
-                f"{path} cannot be written: {error.strerror or error}",
-                hint=f"check that this user may write to {self.url}, and that there is space",
-            ) from error
         return True
 
     def query(self, sql: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
@@ -91,8 +93,9 @@ class HistoryStore:
             import duckdb  # noqa: PLC0415 - an optional dependency
         except ModuleNotFoundError:
             raise _missing("duckdb") from None
-        pattern = self._pattern()
-        with duckdb.connect() as connection:
+        with self._reached():
+            pattern = self._pattern()
+        with self._reached(), duckdb.connect() as connection:
             if not self._is_local:
                 connection.register_filesystem(self._filesystem)
             try:
@@ -100,10 +103,13 @@ class HistoryStore:
                 found: list[tuple[Any, ...]] = connection.execute(sql, dict(parameters)).fetchall()
             except duckdb.Error as error:
                 raise ResultsError(
-                    f"the history in {self.url} cannot be read: {error}",
+                    f"the history in {self.url} cannot be read: {hide_password_of(self._whole_url, str(error))}",
                     hint="each .parquet file there must be one that `virt-overhead history add` wrote",
                 ) from error
         return found
+
+    def _reached(self) -> AbstractContextManager[None]:
+        return _reaching(self._whole_url)
 
     @property
     def _is_local(self) -> bool:
@@ -140,6 +146,22 @@ class HistoryStore:
         with self._filesystem.open(path, "rb") as file:
             found: list[str] = parquet.read_table(file, columns=["digest"]).column("digest").to_pylist()
         return found[0] if found else None
+
+
+@contextmanager
+def _reaching(url: str) -> Iterator[None]:
+    """Raise ResultsError for every failure of the store in this block: each kind of store has errors of its own."""
+    try:
+        yield
+    except (HarnessError, FileExistsError, ImportError, ValueError):
+        raise
+    except Exception as error:
+        text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        why = hide_password_of(url, text) or type(error).__name__
+        raise ResultsError(
+            f"the history in {without_passwords(url)} cannot be used: {why}",
+            hint="check the URL, whether it can be reached, whether this user may write there, and the free space",
+        ) from None
 
 
 def _protocols(filesystem: Any) -> tuple[str, ...]:

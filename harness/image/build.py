@@ -15,6 +15,7 @@ from harness.errors import LabUnavailable
 from harness.image.mode import require_mode
 from harness.image.recipe import Recipe
 from harness.image.room import scratch_directory, too_full
+from harness.signals import cleaning_up, held_back, interruptible
 from harness.units import format_duration
 
 DEADLINE_S = 1800.0
@@ -126,7 +127,7 @@ def _command(recipe: Recipe, mode: str, sources: list[Path], out: Path, keyring:
 def _run(command: list[str], *, scratch: Path, log: Path, what: str, deadline: float) -> int:
     path = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"  # mke2fs is there, but not every user's PATH has it
     environment = {**os.environ, "TMPDIR": str(scratch), "LC_ALL": "C.UTF-8", "PATH": path}
-    with log.open("wb") as output:
+    with held_back(), log.open("wb") as output:
         output.write(f"$ {shlex.join(command)}\n".encode())
         output.flush()
         process = subprocess.Popen(
@@ -139,7 +140,8 @@ def _run(command: list[str], *, scratch: Path, log: Path, what: str, deadline: f
             start_new_session=True,
         )
         try:
-            return process.wait(timeout=deadline)
+            with interruptible():
+                return process.wait(timeout=deadline)
         except subprocess.TimeoutExpired:
             _stop(process)
             raise LabUnavailable(
@@ -147,7 +149,8 @@ def _run(command: list[str], *, scratch: Path, log: Path, what: str, deadline: f
                 hint="find out what keeps the machine or the network busy, and start again",
             ) from None
         except BaseException:
-            _stop(process)
+            with cleaning_up():
+                _stop(process)
             raise
 
 

@@ -7,6 +7,7 @@ time, and then the kernel releases the lock. So the lease always ends with the r
 
 from __future__ import annotations
 
+import re
 import shlex
 import threading
 import time
@@ -22,7 +23,9 @@ from harness.lab.lease_holder import END, FENCE, HOLD, PROGRAMS, START
 from harness.lab.paths import LEASE_DIRECTORY
 from harness.lab.transport.base import Completed, HoldingRunner, Runner
 from harness.lab.transport.held import Held
+from harness.signals import held_back
 from harness.units import format_duration
+from harness.untrusted import reading
 from harness.waiting import Deadline, attempts
 
 BEAT_SECONDS = 5.0
@@ -34,6 +37,7 @@ _PROVEN_SECONDS = 1.0
 _LAST_LINE_SECONDS = 5.0
 _ANSWER_SECONDS = 30.0
 _POLL_SECONDS = 1.0
+_DIGITS = 20
 # This clock also counts the time while the machine is suspended.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
@@ -47,7 +51,8 @@ class Lease:
     """
 
     def __init__(self, runner: HoldingRunner, host: str, held: Held, directory: str, silence: float) -> None:
-        _, pid, start = held.lines[0].split()
+        with reading(f"host {host}: the answer of the process that holds its lease", LabUnavailable):
+            pid, start = _holder(held.lines[0])
         self.fence = FENCE.format(process=f"{pid} {start}", pid=pid, directory=shlex.quote(directory))
         self.runner: HoldingRunner = _LeasedRunner(runner, self)
         self._host = host
@@ -159,7 +164,7 @@ def lease(
     lease. Raises LabUnavailable, which names the holder or what is missing on the host.
     """
     start = (*START, HOLD, " ".join(PROGRAMS), directory, f"{silence:g}", f"{run_id} of {this_process()}")
-    with ExitStack() as stack:
+    with held_back(), ExitStack() as stack:
         for attempt in attempts(Deadline.after(wait), repeat(_POLL_SECONDS)):
             what = f"the lease of host {host}"
             held = stack.enter_context(runner.hold((*start, utc(time.time())), what=what, deadline=_ANSWER_SECONDS))
@@ -216,6 +221,14 @@ def _not_leased(host: str, lines: Sequence[str]) -> LabUnavailable:
     )
 
 
+def _holder(line: str) -> tuple[str, str]:
+    """Process id and start of the holder, which become words of a shell script. Raises ValueError."""
+    found = re.fullmatch(r"held (\d{1,20}) (\d{1,20})", line, re.ASCII)
+    if found is None:
+        raise ValueError(f"it is {line[:60]!r}")
+    return found[1], found[2]
+
+
 def _now() -> int:
     """Nanoseconds. They are also the text of a heartbeat, which the holder prints as its answer."""
     return time.clock_gettime_ns(_CLOCK)
@@ -223,4 +236,4 @@ def _now() -> int:
 
 def _proven(lines: Sequence[str]) -> int:
     """The time at which the newest answered heartbeat was sent, in ns."""
-    return next((int(line) for line in reversed(lines) if line.isdecimal()), 0)
+    return next((int(line) for line in reversed(lines) if line.isdecimal() and len(line) <= _DIGITS), 0)

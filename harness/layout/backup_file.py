@@ -14,6 +14,7 @@ from harness.lab.transport.base import Runner
 from harness.layout.device import own_file
 from harness.layout.free_space import no_space, places_for
 from harness.layout.source import BlockSource
+from harness.untrusted import count, reading
 
 # $1: a device or a file. Its size in bytes.
 _SIZE = 'if [ -b "$1" ]; then PATH="$PATH:/usr/sbin:/sbin" blockdev --getsize64 "$1"; else stat -L -c %s "$1"; fi'
@@ -52,7 +53,9 @@ def backup_file(log: CreationLog, spec: HostSpec, name: str, source: BlockSource
     runner, directory = log.runner, directory_of(spec)
     size = source.size
     if source.format == "raw":
-        size = int(runner.run(["sh", "-c", _SIZE, "sh", source.path], deadline=30).stdout)
+        printed = runner.run(["sh", "-c", _SIZE, "sh", source.path], deadline=30).stdout
+        with reading(f"{runner.name}: the size of {source.path}"):
+            size = count(int(printed))
     if not spec.backup_directory:
         runner.run(["mkdir", "-p", directory], deadline=20)
     path = f"{directory}/{TAG}-{log.run_id}-{name}.raw"

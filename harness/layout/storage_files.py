@@ -17,6 +17,7 @@ from harness.lab.storage_look import IDENTITY, FoundStorage
 from harness.layout import qcow2, raw_file
 from harness.layout.source import Sources
 from harness.model.layout import Layout, Qcow2, RawFile
+from harness.untrusted import reading
 
 _MARK = ".voh"
 
@@ -104,13 +105,14 @@ def files(
     size = sum(file_bytes(found, layout, span) for layout in wanted.values())
     promise = replace(promise_of(found, size), path=thing.path)
     with promising(log.promises, [promise]), log.making(thing, lambda: known[-1].remove(runner)) as entry:
-        made = room.run(["sh", "-c", _MAKE, "sh", thing.path, token, _MARK], deadline=60).stdout.split()
-        known.append(thing.model_copy(update={"inode": made[0]}))
+        made = room.run(["sh", "-c", _MAKE, "sh", thing.path, token, _MARK], deadline=60).stdout
+        with reading(f"{runner.name}: the new directory {thing.path}"):
+            inode, preallocates = made.split()
+        known.append(thing.model_copy(update={"inode": inode}))
         log.amend(entry, known[-1])
         directory = created_directory(runner, entry, thing.path)
-        preallocates = made[1] == "yes"
         yield {
-            name: made_in(directory, f"{directory.path}/{name}", layout, span, preallocates=preallocates)
+            name: made_in(directory, f"{directory.path}/{name}", layout, span, preallocates=preallocates == "yes")
             for name, layout in wanted.items()
         }
 

@@ -24,6 +24,7 @@ from harness.measure.reap import reap, split_by_disks
 from harness.measure.restarts import Restarts
 from harness.measure.session import Session
 from harness.run_id import RunId
+from harness.signals import cleaning_up
 
 LEASE_WAIT_SECONDS = 900.0
 MOST_RESTARTS = 2
@@ -121,7 +122,7 @@ class Environment:
         """Take down the disk's layouts and guest, then close the host, also after an error."""
         self._host = None
         self._lease = None
-        with self._host_stack:
+        with cleaning_up(), self._host_stack:
             self.close_session()
 
     def _opened(self) -> tuple[Host, Hypervisor, CreationLog]:
@@ -168,5 +169,5 @@ class Environment:
         """Take down the guest and the layouts, if there are any."""
         if self._session is not None:
             self._session = None
-            with self._phases.timed("teardown"):
+            with cleaning_up(), self._phases.timed("teardown"):
                 self._disk_stack.close()

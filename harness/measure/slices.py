@@ -31,6 +31,7 @@ from harness.model.job import Job
 from harness.results import RunStore
 from harness.results.journal_records import BackupCounts
 from harness.scenario.timetable import Slice, Timetable, backed_up
+from harness.signals import cleaning_up, held_back, interruptible
 
 _FIRST_PAUSE_SECONDS = 0.5
 """As much time before the first slice counts as a pause."""
@@ -84,7 +85,7 @@ def run_timetable(
     startup = session.clocks.startup
     prepare = startup.seconds(len(table.slices)) + slower
     several = {part.machine for each in table.slices for part in each.parts}
-    with ThreadPoolExecutor(len(several) + _OTHER_THREADS) as pool:
+    with held_back(), ThreadPoolExecutor(len(several) + _OTHER_THREADS) as pool:
         guests = guests_of(session, table)
         clocks = read_clocks(guests.values(), session, pool)
         # A machine with a clock that is not known well may run its slices earlier or later than planned.
@@ -189,15 +190,16 @@ def _stopped_at_failure(host: Runner, running: Mapping[Fio, Future[Completed]], 
     try:
         yield
     except BaseException:
-        backups.stopped.set()
-        for fio, done in running.items():
-            if not done.done():
-                with suppress(HostError):  # the first error is more useful than a second one of the same connection
-                    fio.pacing.stop(fio.machine.runner)
-        wait(running.values(), timeout=_STOP_SECONDS)
-        with suppress(HostError):
-            # On the host, perf and the reading of counters would continue until the end of the timetable.
-            Processes(mark=MARK).remove(host)
+        with cleaning_up():
+            backups.stopped.set()
+            for fio, done in running.items():
+                if not done.done():
+                    with suppress(HostError):  # the first error is more useful than a second one of the same connection
+                        fio.pacing.stop(fio.machine.runner)
+            wait(running.values(), timeout=_STOP_SECONDS)
+            with suppress(HostError):
+                # On the host, perf and the reading of counters would continue until the end of the timetable.
+                Processes(mark=MARK).remove(host)
         raise
 
 
@@ -206,7 +208,8 @@ def _wait(futures: Sequence[Future[Any]], table: Timetable, start: float, began:
     ahead = list(reported_slices(table.slices))
     left = set(futures)
     while left:
-        done, left = wait(left, timeout=_WATCH_SECONDS, return_when=FIRST_EXCEPTION)
+        with interruptible():
+            done, left = wait(left, timeout=_WATCH_SECONDS, return_when=FIRST_EXCEPTION)
         for future in done:
             future.result()
         while ahead and time.monotonic() >= start + ahead[0].start:

@@ -39,7 +39,7 @@ from harness.plugin.summary import cell_properties, explain, write_summary
 from harness.plugin.together import add_to_history, write_hosts
 from harness.plugin.workers import OUTCOME, XdistHooks
 from harness.results import CellRecord
-from harness.signals import ended_like_ctrl_c
+from harness.signals import cleaning_up, ended_like_ctrl_c, was_interrupted
 from harness.terminal import write_error
 
 
@@ -171,12 +171,15 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     engine = session.config.stash.get(ENGINE, None)
     if engine is None:
         return
-    try:
-        engine.close(interrupted=exitstatus == pytest.ExitCode.INTERRUPTED)
-    except HarnessError as error:
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
-        for failure in (str(error), *getattr(error, "__notes__", ())):
-            write_error(f"virt-overhead: at the end of the run: {failure}")
+    with cleaning_up():
+        try:
+            engine.close(interrupted=exitstatus == pytest.ExitCode.INTERRUPTED)
+        except HarnessError as error:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+            for failure in (str(error), *getattr(error, "__notes__", ())):
+                write_error(f"virt-overhead: at the end of the run: {failure}")
+        if was_interrupted():
+            session.exitstatus = pytest.ExitCode.INTERRUPTED
     if session.exitstatus == pytest.ExitCode.OK and engine.late:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
     if session.exitstatus == pytest.ExitCode.OK and engine.unavailable and not engine.measured:

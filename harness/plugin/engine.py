@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,6 +30,7 @@ from harness.model.profile import profile_of
 from harness.model.wear import MaxWrites
 from harness.plugin.announce import limit_lines, missing_line, slice_line, smallest_lines
 from harness.plugin.options import Options
+from harness.redaction import command_line
 from harness.report import write_report
 from harness.results import CellRecord, RunStore
 from harness.results.assemble import Check, no_check
@@ -264,7 +264,7 @@ class Engine:
             scenarios={name: self.scenarios[name] for name in mine},
             profile=self.options.profile,
             seed=self.options.seed if self.options.seed is not None else random.SystemRandom().getrandbits(31),
-            command=shlex.join(["pytest", *sys.argv[1:]]),
+            command=command_line(["pytest", *sys.argv[1:]]),
             check=self.check,
             max_writes=self.max_writes.text if self.max_writes else None,
             limits=self._limits.get(host.name, {}),

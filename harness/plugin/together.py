@@ -9,6 +9,7 @@ import pytest
 
 from harness.errors import ConfigError, ResultsError
 from harness.history.store import HistoryStore
+from harness.redaction import without_passwords
 from harness.report.hosts import HostsView, write_hosts_page
 from harness.report.numbers import count
 from harness.results import RunStore
@@ -41,4 +42,6 @@ def add_to_history(reporter: pytest.TerminalReporter, runs: Sequence[Path], url:
             added += HistoryStore.at(url).add(RunStore.open(path), {})
         except (ConfigError, ResultsError) as error:
             reporter.write_line(f"not added to the history: {error}", red=True)
-    reporter.write_line(f"history {url}: {added} of {count(len(runs), 'run')} added")
+            remedy = f"virt-overhead history add {path} --store=URL"
+            reporter.write_line(f"  the run itself is stored; to add it later: {remedy}")
+    reporter.write_line(f"history {without_passwords(url)}: {added} of {count(len(runs), 'run')} added")

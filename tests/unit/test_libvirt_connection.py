@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
+import libvirt
 import pytest
 
 from harness.errors import HostError
-from harness.guest.libvirt.connection import Connection, Refused
+from harness.guest.libvirt.connection import Connection, Refused, _ssh_uri
+from harness.lab.transport.hostkeys import recall
+from harness.lab.transport.ssh import SshTarget
 from tests.unit.this_host import connected
 
 
@@ -48,3 +53,34 @@ def test_a_call_that_hangs_is_given_up_with_the_remedy(connection: Connection) -
     assert not isinstance(error.value, Refused)
     assert "systemctl status libvirtd" in str(error.value)
     never.set()
+
+
+@pytest.mark.parametrize(
+    ("address", "host", "shown"),
+    [
+        ("192.0.2.7", "192.0.2.7", "192.0.2.7:22"),
+        ("node1.example", "node1.example", "node1.example:22"),
+        ("2001:db8::7", "[2001:db8::7]", "[2001:db8::7]:22"),
+        ("fe80::1%eth0", "[fe80::1%25eth0]", "[fe80::1%eth0]:22"),
+    ],
+)
+def test_a_host_with_any_address_has_a_valid_uri(tmp_path: Path, address: str, host: str, shown: str) -> None:
+    directory = tmp_path / "a b&c"
+    directory.mkdir()
+    target = SshTarget(address, 22, "root", tmp_path / "key", host_key="ssh-ed25519 AAAA")
+    uri = _ssh_uri(target, directory)
+    parts = urlsplit(uri)
+    assert parts.netloc == f"root@{host}:22"
+    assert parts.port == 22
+    assert parse_qs(parts.query) == {"command": [str(directory / "ssh")], "no_tty": ["1"]}
+    assert target.address == shown
+    with pytest.raises(libvirt.libvirtError) as error:
+        libvirt.open(uri.replace("/system", "/session").replace(":22/", ":1/"))
+    assert "parse" not in str(error.value).lower()
+    assert "URI" not in str(error.value)
+
+
+def test_the_key_of_an_ipv6_host_that_an_earlier_version_stored_is_found(tmp_path: Path) -> None:
+    known = tmp_path / "known_hosts"
+    known.write_text("2001:db8::7:22 ssh-ed25519 AAAA\n")
+    assert recall(known, SshTarget("2001:db8::7", 22, "root", tmp_path / "key").address) == "ssh-ed25519 AAAA"

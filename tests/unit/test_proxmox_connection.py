@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 from collections.abc import Iterator
 from pathlib import Path
 from traceback import walk_tb
@@ -243,6 +244,21 @@ def test_an_answer_that_is_not_json_is_not_treated_as_data(tmp_path: Path) -> No
         ):
             version(api_spec(listener.port, node.authority, token="t1"))
         assert listener.tried == 1
+
+
+def test_an_answer_that_unpacks_to_gigabytes_is_not_unpacked(tmp_path: Path) -> None:
+    node = make_certificates(tmp_path, "node")
+    packed = gzip.compress(b'{"data": "' + bytes(64 << 20) + b'"}')
+    head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(packed)}\r\nContent-Encoding: gzip\r\nConnection: close\r\n\r\n"
+    requests: list[bytes] = []
+
+    def bomb(request: bytes) -> bytes:
+        requests.append(request)
+        return head.encode() + packed
+
+    with server(bomb, node) as listener, pytest.raises(LabUnavailable, match=r"is compressed \(gzip\)"):
+        version(api_spec(listener.port, node.authority, token="t1"))
+    assert b"accept-encoding: identity" in requests[0].lower()
 
 
 def test_a_file_that_is_not_a_ca_file_is_named(tmp_path: Path, serving: Serving) -> None:

@@ -152,3 +152,101 @@ def test_every_command_ends_as_after_ctrl_c(tmp_path: Path, number: signal.Signa
     assert process.returncode == 130
     assert said == b"virt-overhead: interrupted\n"
     assert (tmp_path / "taken-down").exists()
+
+
+@NOT_IGNORED
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("again", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_second_signal_does_not_interrupt_the_clean_up(
+    waiting: Path, number: signal.Signals, again: signal.Signals
+) -> None:
+    with subprocess.Popen(command(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        wait_for((waiting / "measuring").exists, "it does not measure")
+        process.send_signal(number)
+        wait_for(lambda: has_ended(int((waiting / "measuring").read_text())), "the command goes on")
+        while not (waiting / "taken-down").exists() and process.poll() is None:
+            process.send_signal(again)
+            time.sleep(0.02)
+        output, _ = process.communicate(timeout=60)
+    assert process.returncode == pytest.ExitCode.INTERRUPTED, output
+    assert taken_down(waiting)
+
+
+STARTED = """
+import sys
+from harness.lab.transport.local import LocalRunner
+from harness.signals import ended_like_ctrl_c
+
+try:
+    with ended_like_ctrl_c():
+        sys.stdout.write("ready\\n")
+        sys.stdout.flush()
+        while True:
+            LocalRunner().run(["sleep", "0.02"], deadline=30)
+            LocalRunner().run(["sleep", "297.125"], deadline=300)
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_no_command_goes_on_whenever_the_signal_comes(number: signal.Signals) -> None:
+    """Also in the moment in which the process exists and Python does not know of it yet."""
+    root = Path(__file__).parents[2]
+    for _ in range(12):
+        argv = [sys.executable, "-c", STARTED]
+        with subprocess.Popen(argv, cwd=root, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+            wait_for(lambda: bool(children.read_text()), "no command starts")  # noqa: B023 - called at once
+            seen = {int(child) for child in children.read_text().split()}
+            process.send_signal(number)
+            assert process.wait(60) == 130
+        assert all(has_ended(child) for child in seen)
+        assert "297.125" not in "".join(_command_lines())
+
+
+def _command_lines() -> list[str]:
+    lines = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            lines.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return [line for line in lines if line.startswith("sleep")]
+
+
+REMOVING = """
+import signal, sys, time
+from harness.cleanup import Cleanup
+from harness.lab.transport.local import LocalRunner
+from harness.signals import ended_like_ctrl_c
+
+def remove():
+    print("removing", flush=True)
+    LocalRunner().run(["sleep", "0.5"], deadline=20)
+    print("removed", flush=True)
+
+try:
+    with ended_like_ctrl_c():
+        with Cleanup("host here", "look") as cleanup:
+            cleanup.by("something", remove)
+        print("the next step", flush=True)
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_first_signal_while_things_are_removed_anyway_ends_the_run_after_that(number: signal.Signals) -> None:
+    root = Path(__file__).parents[2]
+    argv = [sys.executable, "-c", REMOVING]
+    with subprocess.Popen(argv, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "removing\n"
+        for _ in range(3):
+            process.send_signal(number)
+            time.sleep(0.05)
+        output, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert output == "removed\n"
+    assert said.count("virt-overhead reap") == 1

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import libvirt
 
 from harness.errors import HostError, LabUnavailable
 from harness.lab.hosts import ReachedHost
 from harness.lab.transport.bounded import Overdue, within
+from harness.lab.transport.handshake import in_brackets
 from harness.lab.transport.hostkeys import recall
 from harness.lab.transport.ssh import SshTarget
 from harness.packages import install_command, os_ids
@@ -133,11 +136,13 @@ def _ssh_uri(target: SshTarget, directory: Path) -> str:
     known.write_text(f"lab {key}\n")
     config = directory / "config"
     config.write_text(
-        f"Host *\nHostKeyAlias lab\nUserKnownHostsFile {known}\nGlobalKnownHostsFile none\nStrictHostKeyChecking yes\n"
-        f"IdentityFile {target.key}\nIdentitiesOnly yes\nIdentityAgent none\nBatchMode yes\nConnectTimeout 20\n"
-        "ServerAliveInterval 5\nServerAliveCountMax 6\n"
+        f'Host *\nHostKeyAlias lab\nUserKnownHostsFile "{known}"\nGlobalKnownHostsFile none\n'
+        f'StrictHostKeyChecking yes\nIdentityFile "{target.key}"\nIdentitiesOnly yes\nIdentityAgent none\n'
+        "BatchMode yes\nConnectTimeout 20\nServerAliveInterval 5\nServerAliveCountMax 6\n"
     )
     program = directory / "ssh"
-    program.write_text(f'#!/bin/sh\nexec {ssh} -F {config} "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(ssh)} -F {shlex.quote(str(config))} "$@"\n')
     program.chmod(0o700)
-    return f"qemu+ssh://{target.user}@{target.host}:{target.port}/system?command={program}&no_tty=1"
+    # `%` before a zone and all other special characters are encoded; libvirt removes the brackets.
+    at = f"{quote(target.user, safe='')}@{in_brackets(quote(target.host, safe=':'))}:{target.port}"
+    return f"qemu+ssh://{at}/system?command={quote(str(program))}&no_tty=1"

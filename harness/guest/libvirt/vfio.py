@@ -16,6 +16,7 @@ from harness.guest.libvirt.effective import live_xml
 from harness.guest.pci import PassedThrough, PciDisk
 from harness.lab.created import CreationLog
 from harness.lab.guard import Writable, lend, take_back
+from harness.signals import cleaning_up
 from harness.units import format_duration
 from harness.waiting import wait_until
 
@@ -67,13 +68,15 @@ def plugged(
                 )
                 yield
             finally:
-                released = _unplugged(connection, domain, xml, alias)
-                if not released:
-                    # The kernel returns the device to the host when the process ends.
-                    with suppress(HostError):
-                        connection.call("destroy the guest", domain.destroy, deadline=60)
+                with cleaning_up():
+                    released = _unplugged(connection, domain, xml, alias)
+                    if not released:
+                        # The kernel returns the device to the host when the process ends.
+                        with suppress(HostError):
+                            connection.call("destroy the guest", domain.destroy, deadline=60)
     finally:
-        take_back(loan)
+        with cleaning_up():
+            take_back(loan)
     if not released:
         raise GuestError(
             f"host {connection.host}: the guest did not release {disk.path} within "

@@ -23,6 +23,7 @@ from harness.guest.proxmox.failures import LoginRefused, NotProxmox, Redirected,
 from harness.guest.proxmox.secrets import MASK, Secret
 from harness.lab.proxmox import ApiSpec
 from harness.lab.transport.bounded import Overdue, within
+from harness.lab.transport.handshake import in_brackets
 
 TIMEOUT_SECONDS = 90.0
 """For one request. PVE's own proxy gives up after 30 s, but an upload may take longer."""
@@ -242,4 +243,4 @@ def proxy_of(spec: ApiSpec) -> str | None:
 
 
 def _address(spec: ApiSpec) -> str:
-    return f"https://{f'[{spec.host}]' if ':' in spec.host else spec.host}:{spec.port}"
+    return f"https://{in_brackets(spec.host)}:{spec.port}"

@@ -19,6 +19,7 @@ from harness.lab.inventory import EMBEDDED, HostSpec, Inventory, SshAddress
 from harness.lab.paths import IMAGE_DIRECTORY
 from harness.lab.transport.local import LocalRunner
 from harness.lab.transport.ssh import SshRunner, SshTarget
+from harness.signals import cleaning_up, held_back
 
 BOOT_SECONDS = 180.0
 PREPARE_SECONDS = 90.0
@@ -43,7 +44,7 @@ def up(images: ImageSet, events: Events) -> LabMachine:
     Raises LabUnavailable with the last output of the machine. If the start fails, the machine is stopped.
     """
     here = state()
-    with here.locked(seconds=LOCK_SECONDS):
+    with held_back(), here.locked(seconds=LOCK_SECONDS):
         machine = here.running()
         if machine and here.fits(machine, images) and _answers(machine, images):
             return machine
@@ -51,11 +52,12 @@ def up(images: ImageSet, events: Events) -> LabMachine:
         choice = acceleration(images, events)
         events(Note(f"embedded lab: {choice.accel}, because {choice.why}"))
         with events.step("boot the lab host", _EXPECTED_BOOT_SECONDS):
-            machine = here.start(images, choice.accel, choice.why)
             try:
+                machine = here.start(images, choice.accel, choice.why)
                 _prepare(machine, images)
             except BaseException as error:
-                here.stop()
+                with cleaning_up():
+                    here.stop()
                 if isinstance(error, HarnessError):
                     raise LabUnavailable(
                         f"the embedded lab did not come up: {error.message}",
@@ -68,20 +70,23 @@ def up(images: ImageSet, events: Events) -> LabMachine:
 def down() -> bool:
     """Stop the lab host, and remove what a crash left of it. True if there was one."""
     here = state()
-    with here.locked(seconds=LOCK_SECONDS):
+    with held_back(), here.locked(seconds=LOCK_SECONDS), cleaning_up():
         return here.stop()
 
 
 @contextmanager
 def embedded_lab(images: ImageSet, events: Events) -> Iterator[HostSpec]:
     """The lab host for the duration of the block. If it ran before (`virt-overhead lab up`), it continues to run."""
-    already = state().running()
-    machine = up(images, events)
-    try:
-        yield host_spec(machine)
-    finally:
-        if already is None or already.pid != machine.pid:
-            down()
+    # A lab host that nobody knows of would run for ever.
+    with held_back():
+        already = state().running()
+        machine = up(images, events)
+        try:
+            yield host_spec(machine)
+        finally:
+            if already is None or already.pid != machine.pid:
+                with cleaning_up():
+                    down()
 
 
 def host_spec(machine: LabMachine) -> HostSpec:

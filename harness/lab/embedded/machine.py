@@ -23,6 +23,7 @@ from harness.files import write_atomically
 from harness.image import ImageSet
 from harness.lab.embedded.controllers import CONTROLLERS
 from harness.lab.embedded.disks import EMULATED, EmulatedDisk, creation_script
+from harness.signals import interruptible
 from harness.units import format_duration
 from harness.untrusted import parse_json
 from harness.waiting import wait_until
@@ -72,7 +73,8 @@ class LabMachineState:
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         lock = FileLock(self.directory / "lock")
         try:
-            lock.acquire(timeout=seconds)
+            with interruptible():
+                lock.acquire(timeout=seconds)
         except Timeout:
             raise LabUnavailable(
                 f"another process has been starting or stopping the embedded lab for {format_duration(seconds)}",
@@ -114,6 +116,7 @@ class LabMachineState:
         started = subprocess.run(
             [*images.emulator.command, *self._arguments(images, accel, port), "-daemonize"],
             stdin=subprocess.DEVNULL,
+            start_new_session=True,
             capture_output=True,
             text=True,
             errors="replace",

@@ -32,6 +32,7 @@ from harness.lab.transport.base import (
 )
 from harness.lab.transport.exchange import MISSING_PROGRAM
 from harness.lab.transport.shells import POSIX
+from harness.signals import cleaning_up, held_back
 from harness.waiting import Deadline, growing, wait_until
 
 SILENCE_SECONDS = 30.0
@@ -123,14 +124,16 @@ class AgentRunner:
         check: bool = True,
     ) -> Completed:
         end = Deadline.after(deadline)
-        pid = self._start(argv, stdin_bytes(stdin))
-        try:
-            found = self._wait(pid, end)
-        except BaseException:
-            self._end(pid)
-            raise
-        if found is None:
-            raise overdue(self.name, in_words(argv), deadline, outcome=self._end(pid))
+        with held_back():
+            pid = self._start(argv, stdin_bytes(stdin))
+            try:
+                found = self._wait(pid, end)
+            except BaseException:
+                with cleaning_up():
+                    self._end(pid)
+                raise
+            if found is None:
+                raise overdue(self.name, in_words(argv), deadline, outcome=self._end(pid))
         done = self._completed(argv, found)
         if done.status == MISSING_PROGRAM and done.stderr.strip() == _MISSING:
             raise missing_program(self.name, argv[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -36,11 +37,15 @@ class _Call(threading.Thread, Generic[T]):
             self.error = error
 
 
-def within(seconds: float, action: Callable[[], T]) -> T:
-    """Return the result of `action()` or raise its exception. Raises Overdue after `seconds`."""
+def within(seconds: float, action: Callable[[], T], *, waiting: AbstractContextManager[None] | None = None) -> T:
+    """Return the result of `action()` or raise its exception. Raises Overdue after `seconds`.
+
+    The call continues if a signal interrupts the waiting. `waiting` says when it may: by default, where signals may.
+    """
     call = _Call(action)
     call.start()
-    call.join(max(seconds, 0.0))
+    with waiting or nullcontext():
+        call.join(max(seconds, 0.0))
     if call.is_alive():
         raise Overdue(call)
     if call.error is not None:

@@ -51,6 +51,11 @@ class NotUpYet(HostError):
     """No SSH server answers. The machine may still be booting."""
 
 
+def in_brackets(host: str) -> str:
+    """The host for a place before `:PORT`: an IPv6 address has brackets."""
+    return f"[{host}]" if ":" in host else host
+
+
 @dataclass(frozen=True, slots=True)
 class SshTarget:
     """The address, the user and the key file for a login. No agent and no file of ~/.ssh is used.
@@ -69,7 +74,8 @@ class SshTarget:
 
     @property
     def address(self) -> str:
-        return f"{self.host}:{self.port}"
+        """HOST:PORT, with brackets around an IPv6 address."""
+        return f"{in_brackets(self.host)}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import Protocol
 
 from harness.errors import HostError
+from harness.signals import cleaning_up, interruptible
 from harness.units import format_duration
 
 MOST_LINES = 64
@@ -69,7 +70,8 @@ class Held:
     def wait(self, until: Callable[[Sequence[str]], bool], seconds: float) -> bool:
         """Wait until `until(lines)` is true, at most `seconds` or until the command ends. Returns its last result."""
         with self._changed:
-            self._changed.wait_for(lambda: self._ended or until(self._lines), seconds)
+            with interruptible():
+                self._changed.wait_for(lambda: self._ended or until(self._lines), seconds)
             return until(self._lines)
 
     def close(self) -> None:
@@ -108,4 +110,5 @@ def holding(machine: str, what: str, stream: Stream, *, deadline: float) -> Iter
             raise HostError(f"{machine}: {what} {why}", hint=f"check that {machine} is up and not overloaded")
         yield held
     finally:
-        held.close()
+        with cleaning_up():
+            held.close()

@@ -43,7 +43,8 @@ def recall(known_hosts: Path, label: str) -> str | None:
         return None
     for line in lines:
         known, _, key = line.strip().partition(" ")
-        if known == label:
+        # Earlier versions stored an IPv6 address without brackets.
+        if known in (label, label.replace("[", "").replace("]", "")):
             return key
     return None
 

@@ -28,6 +28,7 @@ from harness.lab.transport.base import (
 from harness.lab.transport.held import Held, holding
 from harness.lab.transport.pipes import converse
 from harness.lab.transport.streams import PipeStream
+from harness.signals import held_back
 from harness.waiting import Deadline
 
 GRACE_SECONDS = 3.0
@@ -48,17 +49,19 @@ class LocalRunner:
         stdin: str | bytes | None = None,
         check: bool = True,
     ) -> Completed:
-        process = self._start(argv)
-        try:
-            stdout, stderr = converse(process, stdin_bytes(stdin), deadline)
-        except subprocess.TimeoutExpired:
-            raise overdue(self.name, in_words(argv), deadline, outcome=_ended(process)) from None
-        except TooMuchOutput as excess:
-            raise too_much(self.name, in_words(argv), excess, outcome=_ended(process)) from None
-        except BaseException:
-            # Ctrl-C in the terminal does not reach the command, because it has a separate process group.
-            _end_group(process)
-            raise
+        # A signal between the start of the process and the block that ends it would leave it running.
+        with held_back():
+            process = self._start(argv)
+            try:
+                stdout, stderr = converse(process, stdin_bytes(stdin), deadline)
+            except subprocess.TimeoutExpired:
+                raise overdue(self.name, in_words(argv), deadline, outcome=_ended(process)) from None
+            except TooMuchOutput as excess:
+                raise too_much(self.name, in_words(argv), excess, outcome=_ended(process)) from None
+            except BaseException:
+                # Ctrl-C in the terminal does not reach the command, because it has a separate process group.
+                _end_group(process)
+                raise
         done = Completed(tuple(argv), process.returncode, stdout.text, stderr.text)
         if check and done.status != 0:
             raise failed(self.name, done)
@@ -77,9 +80,10 @@ class LocalRunner:
 
     @contextmanager
     def hold(self, argv: Sequence[str], *, what: str, deadline: float) -> Iterator[Held]:
-        stream = PipeStream(self._start(argv, stderr=subprocess.STDOUT), _end_group)
-        with holding(self.name, what, stream, deadline=deadline) as held:
-            yield held
+        with held_back():
+            stream = PipeStream(self._start(argv, stderr=subprocess.STDOUT), _end_group)
+            with holding(self.name, what, stream, deadline=deadline) as held:
+                yield held
 
     def close(self) -> None:
         """Does nothing: there is no connection to close."""

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import IO
 
 from harness.lab.transport.base import Output, outputs
+from harness.signals import interruptible
 from harness.waiting import Deadline
 
 _CHUNK_BYTES = 64 << 10
@@ -35,7 +36,8 @@ def converse(process: subprocess.Popen[bytes], stdin: bytes, deadline: float) ->
         else:
             _close(process.stdin)
         while pipes.get_map():
-            ready = pipes.select(_remaining(process, deadline, end))
+            with interruptible():
+                ready = pipes.select(_remaining(process, deadline, end))
             for key, _ in ready:
                 if key.data is None:
                     unsent = _feed(process.stdin, unsent)
@@ -45,7 +47,8 @@ def converse(process: subprocess.Popen[bytes], stdin: bytes, deadline: float) ->
                 if at_end:
                     pipes.unregister(key.fileobj)
                     _close(key.fileobj)  # type: ignore[arg-type] # the three pipes registered above
-    process.wait(_remaining(process, deadline, end))
+    with interruptible():
+        process.wait(_remaining(process, deadline, end))
     return stdout, stderr
 
 

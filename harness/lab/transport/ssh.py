@@ -33,6 +33,7 @@ from harness.lab.transport.held import Held, holding
 from harness.lab.transport.powershell import POWERSHELL, is_windows
 from harness.lab.transport.shells import POSIX, RemoteShell
 from harness.lab.transport.streams import ChannelStream
+from harness.signals import cleaning_up, held_back, interruptible
 from harness.units import format_duration
 from harness.waiting import Deadline, attempts
 
@@ -156,36 +157,39 @@ class SshRunner:
 
     @contextmanager
     def hold(self, argv: Sequence[str], *, what: str, deadline: float) -> Iterator[Held]:
-        line = self._shell.held(argv)
-        try:
-            stream = within(deadline, lambda: ChannelStream.start(self._transport, line, deadline))
-        except Overdue:
-            raise overdue(self.name, what, deadline, outcome=_UNKNOWN) from None
-        except ChannelException as error:
-            raise self._no_session(what, error) from error
-        except (SSHException, EOFError, OSError) as error:
-            raise self._lost(what, error) from error
-        with holding(self.name, what, stream, deadline=deadline) as held:
-            yield held
+        with held_back():
+            line = self._shell.held(argv)
+            try:
+                stream = within(deadline, lambda: ChannelStream.start(self._transport, line, deadline))
+            except Overdue:
+                raise overdue(self.name, what, deadline, outcome=_UNKNOWN) from None
+            except ChannelException as error:
+                raise self._no_session(what, error) from error
+            except (SSHException, EOFError, OSError) as error:
+                raise self._lost(what, error) from error
+            with holding(self.name, what, stream, deadline=deadline) as held:
+                yield held
 
     def close(self) -> None:
         abandon(self._transport)
 
     def _execute(self, argv: Sequence[str], deadline: float, stdin: Iterable[bytes] | None, what: str) -> Completed:
-        exchange = Exchange(self._transport, self._shell.command(argv))
-        try:
-            status = within(deadline, lambda: exchange.converse(deadline, stdin))
-        except Overdue:
-            raise overdue(self.name, what, deadline, outcome=self._end(exchange)) from None
-        except TooMuchOutput as excess:
-            raise too_much(self.name, what, excess, outcome=self._end(exchange)) from None
-        except ChannelException as error:
-            raise self._no_session(what, error) from error
-        except (ConnectionLost, SSHException, EOFError, OSError) as error:
-            raise self._lost(what, error) from error
-        except BaseException:
-            self._end(exchange)
-            raise
+        with held_back():
+            exchange = Exchange(self._transport, self._shell.command(argv))
+            try:
+                status = within(deadline, lambda: exchange.converse(deadline, stdin), waiting=interruptible())
+            except Overdue:
+                raise overdue(self.name, what, deadline, outcome=self._end(exchange)) from None
+            except TooMuchOutput as excess:
+                raise too_much(self.name, what, excess, outcome=self._end(exchange)) from None
+            except ChannelException as error:
+                raise self._no_session(what, error) from error
+            except (ConnectionLost, SSHException, EOFError, OSError) as error:
+                raise self._lost(what, error) from error
+            except BaseException:
+                with cleaning_up():
+                    self._end(exchange)
+                raise
         if is_missing_program(exchange, status):
             raise missing_program(self.name, argv[0])
         return Completed(tuple(argv), status, exchange.stdout, exchange.stderr)

@@ -1,0 +1,54 @@
+"""Removes passwords from what is stored and shown: from URLs, and from the words of a command line."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable
+from urllib.parse import unquote, urlsplit
+
+HIDDEN = "***"
+
+_SECRET = (
+    r"(?:[\w-]*(?:passw(?:or)?d|passphrase|secret|token|credential|signature|(?:api|access|account)[_-]?key)|pwd|sig)"
+)
+# SCHEME://USER:PASSWORD@HOST. A password that is not encoded may contain any character.
+_LOGIN = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<user>[^\s/:@?#]*)(?P<password>:\S*)?@")
+_PARAMETER = re.compile(rf"(?i)(?P<name>[?&;](?:{_SECRET}|key)=)[^&;#\s'\"]+")
+_OPTION = re.compile(rf"(?i)--?{_SECRET}")
+_ASSIGNED = re.compile(rf"(?i)^(?P<name>(?:--?)?{_SECRET}=).+", re.DOTALL)
+
+
+def without_passwords(text: str) -> str:
+    """The text, in which the passwords of URLs are hidden: before the host, and in parameters such as `token=`."""
+    return _PARAMETER.sub(lambda found: found["name"] + HIDDEN, _LOGIN.sub(_login, text))
+
+
+def _login(found: re.Match[str]) -> str:
+    # Web servers take a token without a password as the user.
+    if found["password"] is None:
+        return f"{found['scheme']}://{HIDDEN if found['scheme'].lower().startswith('http') else found['user']}@"
+    return f"{found['scheme']}://{found['user']}:{HIDDEN}@"
+
+
+def command_line(words: Iterable[str]) -> str:
+    """The words as a command line without passwords: of URLs, and of options such as `--password`."""
+    shown: list[str] = []
+    is_secret = False
+    for word in words:
+        hidden = _ASSIGNED.sub(lambda found: found["name"] + HIDDEN, word)
+        shown.append(HIDDEN if is_secret else without_passwords(hidden))
+        is_secret = not is_secret and _OPTION.fullmatch(word) is not None
+    return shlex.join(shown)
+
+
+def hide_password_of(url: str, text: str) -> str:
+    """The text, for example of a library's error, without the password of this URL and of other URLs."""
+    try:
+        password = urlsplit(url).password
+    except ValueError:
+        password = None
+    for secret in (password, unquote(password) if password else None):
+        if secret and len(secret) > 1:
+            text = text.replace(secret, HIDDEN)
+    return without_passwords(text)
