@@ -159,6 +159,8 @@ def _planned(sections: Sequence[Section], source: str) -> tuple[Stage, ...]:
     begins = [True, *(one.group != other.group for one, other in pairwise(sections))]
     unknown = any(begin and not wait for begin, wait in list(zip(begins, waits, strict=True))[1:])
     delayed = any(section.delay for section in sections)
+    if any(section.options.get("wait_for") for section in sections):
+        _refuse_unknown(sections, source, "wait_for moves their starts")
     barrier, end = 0.0, 0.0
     ran: list[tuple[Section, Span]] = []
     for section, begin, wait in zip(sections, begins, waits, strict=True):
@@ -172,7 +174,7 @@ def _planned(sections: Sequence[Section], source: str) -> tuple[Stage, ...]:
         end = max(end, span.last)
         ran.append((section, span))
     stages = tuple(_joined(ran, source))
-    _check_waiting(stages, end, source, unknown=unknown or delayed)
+    _require_known_starts(stages, source, known=not (unknown or delayed))
     return _checked(stages, end, source) if unknown and not delayed else stages
 
 
@@ -198,15 +200,11 @@ def _checked(stages: tuple[Stage, ...], end: float, source: str) -> tuple[Stage,
     return stages
 
 
-def _check_waiting(stages: Sequence[Stage], end: float, source: str, *, unknown: bool) -> None:
-    """Sections of one group may have waited for each other, unless fio took less time than they need then."""
-    elapsed = _elapsed(stages)
+def _require_known_starts(stages: Sequence[Stage], source: str, *, known: bool) -> None:
+    """fio starts the sections of a group at the same time, unless options delay one. Text output has no options."""
     for stage in stages:
-        if len(stage.sections) == 1:
-            continue
-        shortest = min(section.ramp + _whole(section) for section in stage.sections)
-        if unknown or not elapsed or elapsed >= end + shortest:
-            _refuse_unknown(stage.sections, source, f"fio took {elapsed} s, so some may have waited for others")
+        if len(stage.sections) > 1 and not (known and _elapsed(stages)):
+            _refuse_unknown(stage.sections, source, "options may have delayed some of them")
 
 
 def _refuse_unknown(sections: Sequence[Section], source: str, why: str) -> NoReturn:

@@ -47,7 +47,9 @@ class Planned:
     read_share: float
     reported_together: bool
     waits: str = ""
-    """stonewall, wait_for_previous, or empty."""
+    """stonewall, wait_for_previous (fio's other name of it), wait_for, or empty."""
+    waits_for: str = ""
+    """The name of the section before, with wait_for."""
     new_group: bool = False
     delays: tuple[int, ...] = ()
     """startdelay in seconds of each process; empty: none."""
@@ -86,6 +88,8 @@ class Planned:
             found["runtime"] = str(self.limit)
         if self.rate_limit is not None:
             found["rate_iops"] = str(self.rate_limit)
+        if self.waits_for:
+            found["wait_for"] = self.waits_for
         if self.unified:
             found["unified_rw_reporting"] = "mixed"
         return found | ({name: "" for name in flags if name in on} if version in PRINTS_FLAGS else {})
@@ -136,7 +140,7 @@ class Truth:
             and all(len(job.sections) == 1 for job in self.jobs)
             and all(max(each.runtimes) - min(each.runtimes) < 0.02 * max(each.runtimes) for each in self.sections)
             and all(each.waits or each is self.sections[0] for each in self.sections)
-            and not any(each.waits == "wait_for_previous" or each.delays for each in self.sections)
+            and not any(each.waits == "wait_for" or each.delays for each in self.sections)
             and all(each.reported_together == self.sections[0].reported_together for each in self.sections)
         )
 
@@ -251,13 +255,15 @@ def random_truth(random: Random) -> Truth:
     sections: list[Planned] = []
     group = 0
     for number in range(random.randint(1, 3)):
-        waits = "stonewall" if simple or random.random() < 0.6 else ""
+        waits = random.choice(("stonewall", "wait_for_previous")) if simple or random.random() < 0.6 else ""
         group += 1 if number else 0
         for place in range(1 if simple else random.choice((1, 1, 1, 2, 3))):
             mine = waits if number and place == 0 else ""
             if place and random.random() < 0.15:
-                mine = "wait_for_previous"
+                mine = "wait_for"
             sections.append(_section(random, f"s{number}{place}", group, simple=simple, together=together, waits=mine))
+            if mine == "wait_for":
+                sections[-1] = replace(sections[-1], waits_for=sections[-2].name)
             if number and place == 0 and not waits:
                 sections[-1] = replace(sections[-1], new_group=True)
     if random.random() < 0.1:
