@@ -33,6 +33,14 @@ WORDS: Mapping[StorageKey, str] = {
 OF_HYPERVISOR: frozenset[StorageKey] = frozenset({"storage"})
 """The keys for hosts whose hypervisor has storages of its own. The others are for hosts with libvirt."""
 
+LAYOUTS: Mapping[StorageKey, tuple[str, ...]] = {
+    "volume_group": ("lvm",),
+    "thin_pool": ("lvm-thin",),
+    "directory": ("raw", "qcow2"),
+    "dataset": ("zvol", "zfs"),
+}
+"""The kinds of layouts that volumes there have. What a pool or a storage of Proxmox VE has, only the host knows."""
+
 _NOT_STORAGE = ("/dev", "/proc", "/sys", "/run")
 # lvm(8): the names of volume groups and volumes; a hyphen cannot be first.
 _LVM = r"[A-Za-z0-9_.+][A-Za-z0-9_.+-]*"
@@ -55,6 +63,11 @@ class DiskByStorage:
     """The rated endurance in bytes of the disk below the storage."""
     array: StatedArray | None = None
     """What the lab file says about the array that the storage is on; None if it says nothing of one."""
+
+    @property
+    def layouts(self) -> tuple[str, ...] | None:
+        """The kinds of layouts that its volumes have; None if that is not known without asking the host."""
+        return LAYOUTS.get(self.key) or tuple(self.storages) or None
 
     @property
     def identity(self) -> str:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from harness.errors import Unsupported
 from harness.lab.safe_path import UNSAFE
-from harness.lab.storage import WORDS
+from harness.lab.storage import LAYOUTS, WORDS
 from harness.lab.transport.base import Runner
 from harness.untrusted import reading
 
@@ -106,15 +106,7 @@ class FoundStorage:
     @property
     def layouts(self) -> tuple[str, ...]:
         """The kinds of layouts that its volumes have."""
-        return _LAYOUTS[self.place]
-
-
-_LAYOUTS: dict[Place, tuple[str, ...]] = {
-    "volume_group": ("lvm",),
-    "thin_pool": ("lvm-thin",),
-    "directory": ("raw", "qcow2"),
-    "dataset": ("zvol", "zfs"),
-}
+        return LAYOUTS[self.place]
 
 
 def look_at(runner: Runner, place: Place, at: str) -> FoundStorage:

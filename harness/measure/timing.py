@@ -79,10 +79,10 @@ class Timing:
                 work = plan.group_work(each)
                 seconds += sum(usual * self._pace(kind) for kind, usual in work.items())
             setups = {each.setup for each in left if (each.scenario, each.setup) not in self._prepared}
-            for setup in plan.setups:
+            for setup in plan.expected_setups:
                 if setup.number in setups:
                     seconds += self._paces.seconds(plan.setup_work(setup, plan.fewest_steady_rounds))
-                elif group in setup.groups:
+                elif group.id in {each.id for each in setup.groups}:
                     seconds += self._paces.seconds({"end": setup.end_seconds})
         return seconds
 

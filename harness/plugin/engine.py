@@ -15,6 +15,7 @@ from harness.errors import ConfigError, LabUnavailable, NotTried, Unsupported
 from harness.events import Events
 from harness.image import ImageSet, ensure_images
 from harness.lab.inventory import DiskById, HostSpec
+from harness.lab.storage import DiskByStorage
 from harness.lab.withdrawn import withdraw_secrets
 from harness.measure.calibration import of_host
 from harness.measure.campaign import Campaign
@@ -232,7 +233,7 @@ class Engine:
                 plan = self.plans[name]
                 disks = [disk for disk in host.disks if disk.name in plan.disks and isinstance(disk, DiskById)]
                 iops = [disk.iops for disk in disks if disk.iops is not None]
-                self.plans[name] = plan.on(known, min(iops, default=None))
+                self.plans[name] = plan.on(known, min(iops, default=None), _offered(host, plan))
 
     def _limit_writes(self, most: MaxWrites) -> None:
         """Fit the plans of each host into the limit. Raises ConfigError for a share of an unknown endurance."""
@@ -279,3 +280,9 @@ class Engine:
             spec = replace(spec, run_id=run_id, seed=seed)
         phases = Phases(self.events)
         return Campaign(spec, store, HostMeasurer(spec, store, self._images, phases), phases, earlier)
+
+
+def _offered(host: HostSpec, plan: Plan) -> tuple[str, ...] | None:
+    """The kinds of layouts that the plan's storage in use offers; None if it may offer all, or is a disk."""
+    target = host.target(plan.disk)
+    return target.layouts if isinstance(target, DiskByStorage) else None

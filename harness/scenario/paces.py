@@ -41,17 +41,17 @@ SIMULATED_FILL_RATE = 200 * 1024**2
 BOOT_SECONDS = 9.0
 ATTACH_SECONDS = 0.8
 """For each mode with a guest: attaching its disk, and reading back how it is attached."""
-PAUSE_SECONDS = 0.05
+PAUSE_SECONDS = 0.04
 """Between two slices, of which fio's I/Os in flight need a part."""
-START_SECONDS = 2.5
+START_SECONDS = 2.2
 """For each timetable: login, the start of fio on each machine, and reading what it printed."""
-RECOVERY_SECONDS = 12.0
+RECOVERY_SECONDS = 5.0
 """For each timetable during which an array recovers: the spare is added before it, and taken out after it."""
-AGAIN_SHARE = 0.04
+AGAIN_SHARE = 0.03
 """Of the time for measuring: jobs whose slices overlapped, or that need longer slices."""
-END_SECONDS = 6.0
+END_SECONDS = 5.0
 """For each setup: shutting down its guests, and removing its layouts."""
-REMOVE_SECONDS = 1.0
+REMOVE_SECONDS = 0.8
 """For each mode of it."""
 REMOVE_ARRAY_SECONDS = 1.0
 """For each disk of an array: udev looks at each of them, and may assemble the array again."""

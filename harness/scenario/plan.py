@@ -28,8 +28,8 @@ ROTATIONAL_IOPS = 1000.0
 """A disk with less than this is treated as a hard disk before its pauses are known: it completes UNKNOWN_IOPS."""
 UNKNOWN_IOPS = 160.0
 """With many I/Os in flight. Few of them need no long pauses."""
-DRAIN_MARGIN = 1.3
-"""Pauses are as long as the longest that was seen, and longer as long as few were."""
+DRAIN_MARGIN = 1.0
+"""Pauses are as long as the longest that was seen, but the disks sort what is in flight."""
 MOST_ROUNDS = 1000
 """The largest number of rounds of a plan whose time the user sets."""
 STEADY_FILLS = 2
@@ -234,6 +234,8 @@ class Plan:
     left_out: tuple[LeftOut, ...] = ()
     paces: Paces = field(default_factory=Paces)
     """How long the kinds of work take on its host."""
+    offered: tuple[str, ...] | None = None
+    """The kinds of layouts that its storage in use offers; None if that is not known, or on a disk."""
 
     def __post_init__(self) -> None:
         if self.most_rounds < self.rounds:
@@ -241,12 +243,29 @@ class Plan:
         if not self.disks:
             object.__setattr__(self, "disks", (self.disk,))
 
-    def on(self, known: Paces, disk_iops: float | None) -> Plan:
-        """The same plan, with times as on this host. `disk_iops`: of its slowest disk, if that is known."""
+    def on(self, known: Paces, disk_iops: float | None, offered: tuple[str, ...] | None = None) -> Plan:
+        """The same plan, with times as on this host. `disk_iops`: of its slowest disk, if that is known.
+
+        `offered` are the kinds of layouts that its storage offers. The run skips the other modes, which take no time.
+        """
         groups = self.groups
         if disk_iops is not None:
             groups = tuple(replace(each, disk_iops=disk_iops) for each in groups)
-        return replace(self, groups=groups, paces=known)
+        return replace(self, groups=groups, paces=known, offered=offered)
+
+    @cached_property
+    def _expected(self) -> Plan:
+        """The plan without the cells of which it is known that the run skips them."""
+        if self.offered is None:
+            return self
+        gone = [
+            cell for cell in self.cells if cell.mode.attach is not None and cell.mode.layout.kind not in self.offered
+        ]
+        left = replace(self, offered=None).without(gone)
+        # Nothing is measured just for the host.
+        guests = [group for group in left.groups if any(cell.mode.attach is not None for cell in group.cells)]
+        whole = {group.id for group in self.groups if all(cell.mode.attach is None for cell in group.cells)}
+        return replace(left, groups=tuple(each for each in left.groups if each in guests or each.id in whole))
 
     def with_rounds(self, number: int) -> Plan:
         """The same plan with a fixed number of rounds."""
@@ -279,6 +298,11 @@ class Plan:
             by_number.setdefault(group.setup, []).append(group)
         return tuple(Setup(number, self._disks_of(groups), tuple(groups)) for number, groups in by_number.items())
 
+    @property
+    def expected_setups(self) -> tuple[Setup, ...]:
+        """The setups that are built, as far as is known before the run."""
+        return self._expected.setups
+
     def setup_of(self, group: Group) -> Setup:
         """The setup of the group."""
         return next(setup for setup in self.setups if setup.number == group.setup)
@@ -309,7 +333,7 @@ class Plan:
         for group in self.groups:
             for kind, seconds in self.group_work(group, most=most).items():
                 found[kind] += seconds
-        for setup in self.setups:
+        for setup in self._expected.setups:
             for kind, seconds in self.setup_work(setup, steady_rounds).items():
                 found[kind] += seconds
         if self.groups:
@@ -325,7 +349,10 @@ class Plan:
     def group_work(self, group: Group, *, most: bool = False) -> dict[Kind, float]:
         """The usual times of measuring the group: the fewest rounds or the most, and its searches."""
         rounds = self.most_rounds_of(group) if most else self.rounds
-        found = group.work(rounds)
+        own = next((each for each in self._expected.groups if each.id == group.id), None)
+        if own is None:
+            return {}
+        found = own.work(rounds)
         found["again"] = paces.AGAIN_SHARE * sum(found.values())
         found["fio"] += sum(
             each.search.time_limit if most else each.usual_seconds / FIO_SHARE
@@ -334,7 +361,7 @@ class Plan:
         )
         # The first boot belongs to the setup. Guests that take turns are booted for each of their timetables.
         boots = rounds - 1 if self.reboots(group) else 0
-        found["boot"] = max(boots, 0) * self.setup_of(group).boot_seconds
+        found["boot"] = max(boots, 0) * self._expected.setup_of(own).boot_seconds
         return found
 
     def setup_work(self, setup: Setup, steady_rounds: int) -> dict[Kind, float]:

@@ -21,6 +21,7 @@ from harness.model.profile import PROFILES, Conditioning
 from harness.scenario import paces
 from harness.scenario.library import PRESETS
 from harness.scenario.load import load_scenario
+from harness.scenario.paces import Paces
 from harness.scenario.plan import FIO_SHARE, REBUILD_SECONDS, STEADY_SECONDS, Group, Plan
 from harness.scenario.plan_words import plan_in_words
 from harness.scenario.planning import expand, group_cells, plan_for
@@ -362,7 +363,7 @@ def test_a_plan_with_more_rounds_where_they_are_needed_says_the_least_and_the_mo
     assert plan.minutes < plan.most_minutes
     assert plan.write_bytes == plan.fill_bytes(plan.span) + 12 * 5 * 10 * 2 * GIB
     assert plan_in_words(plan) == (
-        "4 cells in 1 group, 5 arms, 3 to 12 rounds: about 6 min, at most 21 min, at most 1.172 TiB written to nvme0"
+        "4 cells in 1 group, 5 arms, 3 to 12 rounds: about 6 min, at most 22 min, at most 1.172 TiB written to nvme0"
     )
 
 
@@ -451,3 +452,25 @@ def test_the_jobs_of_a_rebuilding_array_share_a_recovery_that_writes_to_the_spar
     arms = [job.wall for _ in ("twin", "guest") for job in group.jobs]
     spare = group.blocks * sum(arms) + group.recoveries * REBUILD_SECONDS
     assert group.writing_seconds - optimal.groups[0].writing_seconds == pytest.approx(spare)
+
+
+def test_modes_that_a_storage_in_use_does_not_offer_take_no_time_in_the_estimate() -> None:
+    whole = plan_for(OPTANE, "smoke")
+    modes = {cell.mode.name for cell in whole.cells if cell.mode.attach is not None}
+    raw = whole.on(whole.paces, None, ("raw",))
+    only = whole.without(
+        cell for cell in whole.cells if cell.mode.attach is not None and cell.mode.layout.kind != "raw"
+    )
+    assert {cell.mode.layout.kind for cell in only.cells if cell.mode.attach is not None} == {"raw"}
+    assert len(modes) > 2
+    assert raw.cells == whole.cells, "the run records why it skips them"
+    assert raw.minutes == pytest.approx(only.minutes)
+    assert raw.minutes < whole.minutes
+    nothing = whole.on(whole.paces, None, ("zvol",))
+    assert nothing.work(0)["fio"] == 0, "nothing is measured just for the host"
+
+
+def test_a_slow_disk_needs_longer_pauses_if_many_ios_are_in_flight() -> None:
+    fast, slow = plan_for(OPTANE, "smoke").on(Paces(), 10_000), plan_for(OPTANE, "smoke").on(Paces(), 100)
+    assert slow.work(0)["pause"] > 4 * fast.work(0)["pause"]
+    assert slow.work(0)["fio"] == fast.work(0)["fio"]
