@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from harness.errors import Unsupported
+from harness.lab.file_identity import FILE_IDENTITY
 from harness.lab.safe_path import UNSAFE
 from harness.lab.storage import LAYOUTS, WORDS
 from harness.lab.transport.base import Runner
@@ -18,8 +19,10 @@ FILESYSTEMS = ("ext4", "ext3", "xfs", "btrfs", "f2fs", "zfs", "nfs", "nfs4", "ci
 """The file systems on which files of virtual machines are measured: on disks, and of file servers."""
 
 # Shell function `identity_of PLACE AT`: prints what no other storage of this host has. The number of a directory's
-# device is not part of it, because NFS and btrfs change it when they are mounted again.
-IDENTITY = r"""
+# device is not part of it, because it changes when the disk is attached or mounted again.
+IDENTITY = (
+    FILE_IDENTITY
+    + r"""
 lvm_fact() { # COMMAND FIELD NAME
     "$1" --noheadings -o "$2" "$3" | tr -d ' '
 }
@@ -27,11 +30,12 @@ identity_of() {
     case $1 in
     volume_group) lvm_fact vgs vg_uuid "$2";;
     thin_pool) lvm_fact lvs lv_uuid "$2";;
-    directory) stat -c %i "$2/." | tr '\n' ' '; stat -f -c %t "$2/.";;
+    directory) file_of "$2/." | tr '\n' ' ' && filesystem_of "$2/.";;
     dataset) zfs get -Hp -o value guid "$2";;
     esac
 }
 """
+)
 
 # $1: the place, $2: where it is. Prints lines KEY=VALUE.
 _LOOK = (

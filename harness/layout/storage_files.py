@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import ClassVar, Literal
 
-from harness.lab.created import CreationLog, HostThing
+from harness.lab.created import CreationLog, HostThing, fenced
+from harness.lab.file_identity import FILE_IDENTITY
 from harness.lab.guard import Room, Writable, created_directory
 from harness.lab.guard.room import promise_of
 from harness.lab.paths import TAG
@@ -22,34 +23,52 @@ from harness.untrusted import reading
 _MARK = ".voh"
 
 # $1: the new directory, $2: its token, $3: the file that holds the token. `mkdir` fails if something has this name.
-# QEMU's user must be able to enter the directory. Prints its inode, and whether its file system can preallocate.
-_MAKE = r"""
+# QEMU's user must be able to enter the directory. Prints its inode and birth time, and whether its file system can
+# preallocate.
+_MAKE = (
+    FILE_IDENTITY
+    + r"""
 umask 077
-mkdir -m 0711 "$1" && printf %s "$2" >"$1/$3" && stat -c %i "$1" || exit
+mkdir -m 0711 "$1" && printf %s "$2" >"$1/$3" && file_of "$1" || exit
 fallocate -l 1 "$1/$3" 2>/dev/null && echo yes || echo no
 """
+)
+# $1: the directory; then the names of its files. A line for each that exists: its name, inode and birth time.
+_FILES_MADE = (
+    FILE_IDENTITY
+    + r"""
+cd "$1" && shift || exit
+for file; do [ ! -f "$file" ] || echo "$file $(file_of "$file")"; done
+"""
+)
 # $1: the directory, $2: what identifies the directory that it is in, $3: its token, $4: the file that holds it, $5: its
-# inode, empty if that was not recorded yet; then the names of its files. If the storage is not mounted, the directory
-# that is there is another one.
+# inode and birth time, empty if they were not recorded yet, $6: those of its files, as `:NAME INODE BIRTH:...:`, if
+# they were recorded; then the names of its files. If the storage is not mounted, the directory there is another one.
 _REMOVE = (
     IDENTITY
     + r"""
-at=$1 storage=$2 token=$3 mark=$4 inode=$5; shift 5
+set -f
+at=$1 storage=$2 token=$3 mark=$4 inode=$5 made=$6; shift 6
+of_others() { echo "$1: move what is not the run's out of it" >&2; exit 1; }
 now=$(identity_of directory "${at%/*}") || { echo "the storage ${at%/*} cannot be reached" >&2; exit 1; }
 [ "$now" = "$storage" ] || { echo "${at%/*} is not the storage, which may not be mounted" >&2; exit 1; }
 [ -e "$at" ] || [ -L "$at" ] || { echo absent; exit; }
-[ -d "$at" ] && [ ! -L "$at" ] || { echo "foreign: $at is not a directory"; exit; }
-found=$(stat -c %i "$at") || exit
-[ -z "$inode" ] || [ "$found" = "$inode" ] || { echo "foreign: $at was created later"; exit; }
+[ -d "$at" ] && [ ! -L "$at" ] || { echo "replaced: $at is not a directory"; exit; }
+found=$(file_of "$at") || exit
+[ -z "$inode" ] || [ "$found" = "$inode" ] || { echo "replaced: $at was created later"; exit; }
 listed=$(ls -A "$at") || exit
 for file in $listed; do
-    case " $* $mark " in *" $file "*) ;; *) echo "foreign: somebody has put $file into $at"; exit;; esac
+    case " $* $mark " in *" $file "*) ;; *) of_others "somebody has put $file into $at";; esac
+    case $made in
+    *":$file $(file_of "$at/$file"):"*) ;;
+    *":$file "*) of_others "somebody has replaced $at/$file";;
+    esac
 done
 if [ -e "$at/$mark" ]; then
     # It may have been written in part only, before the inode was recorded.
     content=$(cat "$at/$mark") || exit
-    [ "$content" = "$token" ] || [ -z "$inode" ] || { echo "foreign: $at/$mark has another content"; exit; }
-elif [ -n "$listed" ]; then echo "foreign: $at has no $mark"; exit
+    [ "$content" = "$token" ] || [ -z "$inode" ] || of_others "$at/$mark has another content"
+elif [ -n "$listed" ]; then of_others "$at has no $mark"
 fi
 cd "$at" && rm -f -- "$@" && rm -f -- "$mark" && cd / && rmdir "$at" && echo removed
 """
@@ -59,7 +78,8 @@ cd "$at" && rm -f -- "$@" && rm -f -- "$mark" && cd / && rmdir "$at" && echo rem
 class StoredDirectory(HostThing):
     """A directory in an existing one, with the `files` of a run and a file that holds the random `token`.
 
-    `storage` identifies the directory that it is in. `inode` is known once it exists.
+    `storage` identifies the directory that it is in. `inode`, with its birth time, is known once it exists, and `made`,
+    those of its files, once all of them exist.
     """
 
     kind: Literal["stored-directory"] = "stored-directory"
@@ -68,6 +88,7 @@ class StoredDirectory(HostThing):
     token: str
     files: tuple[str, ...]
     inode: str = ""
+    made: tuple[str, ...] = ()
 
     removal: ClassVar[str] = _REMOVE
     # A file server may need long to remove large files.
@@ -78,7 +99,8 @@ class StoredDirectory(HostThing):
         return f"the directory {self.path}"
 
     def arguments(self) -> Sequence[str]:
-        return [self.path, self.storage, self.token, _MARK, self.inode, *self.files]
+        made = f":{':'.join(self.made)}:"
+        return [self.path, self.storage, self.token, _MARK, self.inode, made, *self.files]
 
 
 def file_bytes(found: FoundStorage, layout: Layout, span: int) -> int:
@@ -105,16 +127,20 @@ def files(
     size = sum(file_bytes(found, layout, span) for layout in wanted.values())
     promise = replace(promise_of(found, size), path=thing.path)
     with promising(log.promises, [promise]), log.making(thing, lambda: known[-1].remove(runner)) as entry:
-        made = room.run(["sh", "-c", _MAKE, "sh", thing.path, token, _MARK], deadline=60).stdout
+        printed = room.run(fenced(entry, ["sh", "-c", _MAKE, "sh", thing.path, token, _MARK]), deadline=60).stdout
         with reading(f"{runner.name}: the new directory {thing.path}"):
-            inode, preallocates = made.split()
+            inode, preallocates = printed.splitlines()
         known.append(thing.model_copy(update={"inode": inode}))
         log.amend(entry, known[-1])
         directory = created_directory(runner, entry, thing.path)
-        yield {
+        sources = {
             name: made_in(directory, f"{directory.path}/{name}", layout, span, preallocates=preallocates == "yes")
             for name, layout in wanted.items()
         }
+        made = runner.run(["sh", "-c", _FILES_MADE, "sh", thing.path, *thing.files], deadline=60).stdout.splitlines()
+        known.append(known[-1].model_copy(update={"made": tuple(made)}))
+        log.amend(entry, known[-1])
+        yield sources
 
 
 def made_in(directory: Writable, path: str, layout: Layout, span: int, *, preallocates: bool) -> Sources:

@@ -34,6 +34,8 @@ LINK = "/dev/disk/by-id/scsi-PVETEST_disk1"
 DISK = DiskById("optane", LINK, "PVETEST_disk1", destroy=True)
 _SCRIPTS = (
     created._WRITE,
+    created._FENCED,
+    created._CLOSE,
     created._FORGET,
     created._READ,
     removal._IDENTITY,

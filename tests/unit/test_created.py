@@ -16,6 +16,7 @@ from harness.lab import created
 from harness.lab.created import CreationLog, Entry, close, fenced, read_log
 from harness.lab.inventory import DiskByFile
 from harness.lab.processes import Processes
+from harness.lab.storage_look import look_at
 from harness.lab.transport.base import Completed
 from harness.layout.device import BackingFile, block_device, own_file
 from harness.measure.reap import described, reap, split_by_disks
@@ -293,3 +294,10 @@ def test_a_record_of_an_earlier_version_without_a_birth_time_removes_nothing(tmp
         reaped(tmp_path)
     assert file.exists()
     assert len(entries(tmp_path)) == 1
+
+
+def test_another_disk_that_is_mounted_at_the_same_place_is_another_storage(mounted: Path) -> None:
+    before = look_at(RUNNER, "directory", str(mounted)).identity
+    with another_disk(mounted):
+        assert look_at(RUNNER, "directory", str(mounted)).identity != before
+    assert look_at(RUNNER, "directory", str(mounted)).identity == before

@@ -106,6 +106,7 @@ def test_a_file_that_was_replaced_by_a_link_is_not_written_to(directory: Path, f
         file.symlink_to(directory / "bystander.raw")
         with pytest.raises(SafetyError, match="a command that writes was not started"):
             layouts.twin(RAW).writable.run(["true"], deadline=20)
+        file.unlink()
 
 
 def test_nothing_is_created_if_less_than_the_reserve_would_stay_free(
@@ -213,7 +214,27 @@ def with_another_token(own: Path) -> None:
     (own / ".voh").write_text("another")
 
 
-@pytest.mark.parametrize("change", [recreated, with_a_file_of_others, with_another_token])
+def with_a_replaced_file(own: Path) -> None:
+    (own / "raw.raw").unlink()
+    (own / "raw.raw").write_bytes(b"the data of its owner")
+
+
+@pytest.mark.parametrize("change", [with_a_file_of_others, with_another_token, with_a_replaced_file])
+def test_reap_leaves_a_directory_in_which_others_have_changed_something_and_its_record(
+    directory: Path, found: FoundStorage, change: Callable[[Path], None]
+) -> None:
+    own = abandoned(directory, found)
+    change(own)
+    before = {path: path.lstat().st_ino for path in directory.rglob("*")}
+    with pytest.raises(HostError, match="move what is not the run's out of it"):
+        left_log(directory)
+    assert {path: path.lstat().st_ino for path in directory.rglob("*")} == before
+    assert logged(directory) == ["stored-directory"]
+    shutil.rmtree(own)
+    assert left_log(directory) == []
+
+
+@pytest.mark.parametrize("change", [recreated])
 def test_reap_leaves_what_is_no_longer_what_the_run_created(
     directory: Path, found: FoundStorage, change: Callable[[Path], None]
 ) -> None:

@@ -22,14 +22,15 @@ _FREE_SECONDS = 300.0
 _OWN_LOCKS = ("create", "clone")
 """The locks of the tasks by which a run creates VMs. They stay if the node ends during the task."""
 
-# $1: a volume's path on the node. Prints its unique identity: an LV's UUID, a dataset's GUID, a file's inode.
+# $1: a volume's path on the node. Prints its unique identity: an LV's UUID, a dataset's GUID, a file's inode
+# and its birth time, because a new file gets the inode of a removed one.
 IDENTITY = r"""
 export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
 identity_of() {
     case $1 in
     /dev/zvol/*) zfs get -H -o value guid "${1#/dev/zvol/}";;
     /dev/*) lvs --noheadings -o lv_uuid "$1" | tr -d ' ' | grep .;;
-    *) stat -c 'inode %i, born %W' "$1";;
+    *) stat -c 'inode %i, born %.9W' "$1";;
     esac
 }
 """
@@ -47,7 +48,8 @@ users=$(grep -slwF -e "$1" "$3"/*/qemu-server/*.conf "$3"/*/lxc/*.conf)
 [ -z "$users" ] || { echo "it is still attached:" $users "on the node" >&2; exit 1; }
 if [ -n "$2" ]; then
     path=$(pvesm path "$1") && now=$(identity_of "$path") || exit
-    [ "$now" = "$2" ] || { echo "foreign: $path is ($now), but ($2) was created"; exit 0; }
+    # Earlier versions recorded the birth in whole seconds.
+    [ "$now" = "$2" ] || [ "${now%.*}" = "$2" ] || { echo "foreign: $path is ($now), but ($2) was created"; exit 0; }
 fi
 pvesm free "$1" >&2 && echo removed
 """
@@ -124,7 +126,8 @@ def remove_volume(client: Client, runner: Runner, volume: CreatedVolume) -> Remo
             return Removal("foreign", f"VM {volume.vmid} has {volume.volid}, but is not the VM of this run")
     if not keys:
         return _freed(runner, volume)
-    if volume.identity and (now := identity_of(runner, _path(client, volume))) != volume.identity:
+    now = identity_of(runner, _path(client, volume)) if volume.identity else ""
+    if volume.identity not in (now, now.rpartition(".")[0]):
         return Removal("foreign", f"{volume.volid} is ({now}), but ({volume.identity}) was created")
     _require_unlocked(machine, config)
     _unlocked(runner, machine, machine.end)
