@@ -7,7 +7,7 @@ import os
 import secrets
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -34,21 +34,27 @@ def write_atomically(target: Path, content: str | bytes) -> None:
 
 
 @contextmanager
-def replacing(target: Path, *, mode: int = 0o666) -> Iterator[IO[bytes]]:
+def replacing(target: Path, *, mode: int = 0o666, directory: int | None = None) -> Iterator[IO[bytes]]:
     """A file in the directory of `target` that replaces it at the end of the block. An error changes nothing.
 
-    `mode` is the mode of the new file, less the umask. Raises OSError.
+    `mode` is the mode of the new file, less the umask. `directory` is a descriptor of the directory, if there is one.
+    Raises OSError.
     """
-    part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+    part = f".{target.name}.{secrets.token_hex(4)}.part"
+    inside = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY) if directory is None else os.dup(directory)
     try:
-        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode, dir_fd=inside), "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        move(part, target)
+        os.replace(part, target.name, src_dir_fd=inside, dst_dir_fd=inside)
+        os.fsync(inside)
     except BaseException:
-        part.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            os.unlink(part, dir_fd=inside)
         raise
+    finally:
+        os.close(inside)
 
 
 def move(source: Path, target: Path) -> None:

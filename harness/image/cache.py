@@ -20,6 +20,7 @@ from harness.image import manifest as manifests
 from harness.image.manifest import DamagedError, Manifest
 from harness.image.recipe import Recipe
 from harness.image.room import remove_scratch
+from harness.owners import why_exchangeable
 
 IMAGES_PER_NAME = 2
 _LOCK_SECONDS = 3600.0
@@ -105,8 +106,12 @@ class Cache:
         return self.directory / f"{self.path(recipe).name}.log"
 
     def find(self, recipe: Recipe, bases: Mapping[str, Image], *, thorough: bool = False) -> Image | Missing:
-        """The image of `recipe` if it exists, is complete, and was built from these `bases` (images by name)."""
+        """The image of `recipe` if it exists, is complete, and was built from these `bases` (images by name).
+
+        Raises ConfigError if another user could exchange it.
+        """
         path = self.path(recipe)
+        self._require_own(path)
         if not path.exists():
             return Missing()
         try:
@@ -126,6 +131,14 @@ class Cache:
             os.utime(path)  # `prune` removes the least recently used image first
             path.chmod(_PRIVATE)  # images of earlier versions were readable by all
         return _KINDS.get(recipe.name, Image)(recipe.name, manifest.digest, path, manifest)
+
+    def _require_own(self, path: Path) -> None:
+        if why := why_exchangeable(path):
+            raise ConfigError(
+                f"images are not used from {self.directory}: another user could exchange them: {why}",
+                hint="set VIRT_OVERHEAD_CACHE to a directory that only you can change, with everything above it; or "
+                "correct the owner (chown) and the mode (chmod go-w)",
+            )
 
     @contextmanager
     def locked(self, events: Events) -> Iterator[None]:

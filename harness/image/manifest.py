@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import stat
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,9 +15,11 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from harness.config.names import path_name, spelt_otherwise
-from harness.files import sync
+from harness.files import replacing, sync
+from harness.owners import why_not_own
 
 NAME = "manifest.json"
+_CHECKED = ".checked.json"
 _CHUNK = 1 << 20
 _Count = Annotated[int, Field(ge=0, lt=1 << 62)]
 
@@ -65,6 +69,7 @@ class Manifest:
 
 
 _ADAPTER = TypeAdapter(Manifest)
+_STATES = TypeAdapter(dict[str, str])
 
 
 class DamagedError(Exception):
@@ -95,24 +100,44 @@ def parse(content: bytes) -> Manifest:
 
 
 def check(directory: Path, manifest: Manifest, *, thorough: bool = False) -> None:
-    """Compare the files with their records: sizes always, contents if the time has changed or with `thorough`.
+    """Compare the contents of the files with their digests. Raises DamagedError.
 
-    Raises DamagedError.
+    A file is read again only if it was changed since it was read last, or with `thorough`. The inode and the time of
+    its last change show that. Unlike the time of the last write, no program can set this time.
     """
+    known = {} if thorough else _checked(directory)
+    now: dict[str, str] = {}
     for name, record in manifest.files.items():
         path = directory / name
         try:
-            status = path.stat()
+            status = path.lstat()
+            if not stat.S_ISREG(status.st_mode):
+                raise DamagedError(f"{name} is not a regular file")
+            if why := why_not_own(status):
+                raise DamagedError(f"{name} {why}")
             if status.st_size != record.size_bytes:
                 raise DamagedError(f"{name} has {status.st_size} bytes instead of {record.size_bytes}")
-            if status.st_mtime_ns == record.mtime_ns and not thorough:
-                continue
-            if sha256_of(path) != record.sha256:
+            with suppress(OSError):  # in a copied cache, restore the time
+                if status.st_mtime_ns != record.mtime_ns:
+                    os.utime(path, ns=(record.mtime_ns, record.mtime_ns))
+                    status = path.lstat()
+            now[name] = f"{status.st_ino} {status.st_ctime_ns} {record.sha256}"
+            if known.get(name) != now[name] and sha256_of(path) != record.sha256:
                 raise DamagedError(f"the content of {name} has changed")
         except OSError as error:
             raise DamagedError(f"{name} cannot be read: {error.strerror}") from error
-        with suppress(OSError):  # in a copied cache: restore the time, then the next use need not read the file
-            os.utime(path, ns=(record.mtime_ns, record.mtime_ns))
+    if now != known:
+        # In a cache that cannot be written, files are read each time.
+        with suppress(OSError), replacing(directory / _CHECKED, mode=0o600) as file:
+            file.write(json.dumps(now).encode())
+
+
+def _checked(directory: Path) -> dict[str, str]:
+    """What `check` has read before, by file. The directory belongs to this user, so nobody else has written this."""
+    try:
+        return _STATES.validate_json((directory / _CHECKED).read_bytes())
+    except (OSError, ValidationError):
+        return {}
 
 
 def record_file(path: Path) -> FileRecord:

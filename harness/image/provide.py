@@ -36,8 +36,9 @@ class ImageSet:
 def ensure_images(events: Events, *, rebuild: bool = False, verify: bool = False) -> ImageSet:
     """The images of this checkout's recipes, from the cache or built now. `rebuild` builds with today's packages.
 
-    `verify` reads every file of the cache instead of comparing sizes and times. Raises ConfigError (key, recipes,
-    cache directory) and LabUnavailable (programs, permissions, network, space), both with the remedy.
+    `verify` reads every file of the cache, also those that were not changed since they were read last. Raises
+    ConfigError (key, recipes, cache directory) and LabUnavailable (programs, permissions, network, space), both with
+    the remedy.
     """
     key = ensure_key()
     images = provide(

@@ -12,6 +12,7 @@ from platformdirs import user_state_path
 from harness.errors import HostError, LabUnavailable, NotReached
 from harness.events import Events, Note
 from harness.image import ImageSet
+from harness.image.manifest import sha256_of
 from harness.lab.accel import Acceleration, probe, probes_file, stored_or_probed
 from harness.lab.cycles import NOT_PROBED, CycleCounting, cycle_counting
 from harness.lab.embedded.lab import embedded_lab, running_host_spec
@@ -28,7 +29,8 @@ CONNECT_SECONDS = 30.0
 COPY_SECONDS = 600.0
 
 # $1: a file. chmod is for copies of earlier versions, which all users could read. It fails on the embedded lab's CD.
-_FOUND = '[ -e "$1" ] || exit 1; chmod 0600 "$1" 2>/dev/null; exit 0'
+# $1: a file, $2: its digest. QEMU's user owns the file while a guest runs, so a name and a size say little.
+_FOUND = '[ -f "$1" ] && { chmod 0600 "$1" 2>/dev/null; [ "$(sha256sum <"$1")" = "$2  -" ]; }'
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +183,7 @@ def _guest_files(runner: Runner, images: ImageSet, events: Events) -> GuestFiles
 
 
 def copy_guest(runner: Runner, image: Path, directory: str, events: Events) -> None:
-    """Copy the guest's kernel and initramfs from `image` to `directory` on the host, if they are missing there.
+    """Copy the guest's kernel and initramfs from `image` to `directory` on the host, if the host lacks their content.
 
     Only root may read them, because the guest's private host key is in the initramfs. When libvirt starts a guest, it
     changes the owner of both files to QEMU's user (`dynamic_ownership`, as for disks). This user must be able to enter
@@ -189,9 +191,10 @@ def copy_guest(runner: Runner, image: Path, directory: str, events: Events) -> N
     """
     for name in ("vmlinuz", "initramfs"):
         target = f"{directory}/{name}"
-        if runner.run(["sh", "-c", _FOUND, "sh", target], deadline=20, check=False).status != 0:
+        found = ["sh", "-c", _FOUND, "sh", target, sha256_of(image / name)]
+        if runner.run(found, deadline=60, check=False).status != 0:
             events(Note(f"{runner.name}: copying the guest's {name}"))
-            runner.run(["sh", "-c", 'mkdir -p "$1" && chmod 0711 "$1"', "sh", directory], deadline=20)
+            runner.run(["sh", "-c", 'umask 022 && mkdir -p "$1" && chmod 0711 "$1"', "sh", directory], deadline=20)
             runner.put(image / name, target, deadline=COPY_SECONDS)
 
 

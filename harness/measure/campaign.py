@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from dataclasses import replace
 
-from harness.errors import MeasurementError, NotTried, Unsupported
+from harness.errors import MeasurementError, NotTried, ResultsError, Unsupported
 from harness.events import GroupMeasured, Note
 from harness.measure.measurer import LabFound, Measurer, Prepared
 from harness.measure.pace_history import add_pace
@@ -14,7 +14,7 @@ from harness.measure.phases import Phases
 from harness.measure.prepare import NothingToCompare, require_guest
 from harness.measure.provenance import fio_texts
 from harness.measure.recorder import Recorder
-from harness.measure.resume import Earlier, evaluation, requested
+from harness.measure.resume import Earlier, claimed, evaluation, requested
 from harness.measure.rounds import Rounds
 from harness.measure.series import GroupSeries
 from harness.measure.spec import CampaignSpec
@@ -45,7 +45,8 @@ class Campaign:
         self.store = store
         self._measurer = measurer
         self._events = phases.events
-        self._earlier = earlier or Earlier()
+        self._earlier = claimed(store, earlier or Earlier())
+        self._read_bytes = store.journal_bytes
         self._measured: set[str] = set()
         self._recorder = Recorder(spec, store, phases, self._earlier.journal)
         self._limit = WriteLimit(spec, measurer, self._recorder, self._events, self._measured, self._earlier)
@@ -120,7 +121,10 @@ class Campaign:
             self._measurer.close()
         finally:
             self._limit.record()
-            run = self._complete(self._finished) if self._finished else self._write(ended)
+            try:
+                run = self._complete(self._finished) if self._finished else self._write(ended)
+            finally:
+                self.store.release()
         if run.run.status == "complete" and self._earlier.run is None and not self._refused:
             seconds = self._phases.seconds
             add_pace(self.spec.host, self._timing.pace(seconds, self._series.again_seconds))
@@ -217,6 +221,12 @@ class Campaign:
 
     def _examined(self, found: LabFound) -> None:
         """Record the properties of the host. Refuses a resumed run on another lab before anything is built."""
+        if not self._reached and self.store.journal_bytes != self._read_bytes:
+            # On a file server without locks, another process may have measured until it released the host.
+            raise ResultsError(
+                f"{self.store.path} was changed by another process since it was read",
+                hint="nothing is lost: resume the run again",
+            )
         self._earlier.require_same(found.provenance)
         self._recorder.examined(found)
 

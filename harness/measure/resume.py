@@ -155,8 +155,10 @@ def evaluation(spec: CampaignSpec) -> dict[str, JsonValue]:
 def earlier_part(store: RunStore, host: str, profile: str) -> tuple[Earlier, RunId, int]:
     """The contents of the stored run, its id and its seed. The id does not depend on the name of the directory.
 
-    Raises ConfigError if the run has another host or profile, and ResultsError if its id is not valid.
+    Raises ConfigError if the run has another host or profile, and ResultsError if its id is not valid, or if another
+    user could change it.
     """
+    store.require_own()
     run = store.read_results()
     try:
         run_id = RunId(run.run.id)
@@ -172,6 +174,16 @@ def earlier_part(store: RunStore, host: str, profile: str) -> tuple[Earlier, Run
                 hint=f"use --{what}={then}, or start a new run, without --resume",
             )
     return Earlier(store.read_journal(), run), run_id, run.run.seed
+
+
+def claimed(store: RunStore, earlier: Earlier) -> Earlier:
+    """The earlier part of a run that this process has taken for itself: as it is now, if it was read before that.
+
+    Raises ResultsError if another process still measures it.
+    """
+    if store.claim() and earlier.run is not None:
+        return Earlier(store.read_journal(), store.read_results())
+    return earlier
 
 
 def resumed_limit(earlier: Earlier, requested: MaxWrites | None) -> MaxWrites | None:

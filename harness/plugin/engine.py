@@ -276,6 +276,8 @@ class Engine:
             store = RunStore.create(self.options.reports, spec.run_id)
         else:
             store = RunStore.open(self.options.resume)
+            store.require_own()
+            store.claim()
             earlier, run_id, seed = earlier_part(store, host.name, self.options.profile)
             spec = replace(spec, run_id=run_id, seed=seed)
         phases = Phases(self.events)

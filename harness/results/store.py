@@ -10,15 +10,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import Any, Self
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from harness.config.names import near
 from harness.errors import ResultsError
-from harness.files import move, sync, write_atomically
+from harness.files import move
 from harness.model.values import STORED
+from harness.results.directory import RunDirectory
 from harness.results.journal import Entry, Journal
 from harness.results.journal_records import Measurement, RoundEvent, WritesEvent
 from harness.results.records import SCHEMA_VERSION, Run
@@ -41,6 +42,7 @@ class RunStore:
         self.results_path = path / "results.json"
         self.journal_path = path / "journal.jsonl"
         self.report_path = path / "index.html"
+        self._directory = RunDirectory(path)
 
     @classmethod
     def create(cls, reports_dir: Path, run_id: RunId) -> Self:
@@ -49,14 +51,12 @@ class RunStore:
         with _explained(store.path, "created"):
             reports_dir.mkdir(parents=True, exist_ok=True)
             try:
-                store.path.mkdir()
+                store._directory.create()
             except FileExistsError:
                 raise ResultsError(
                     f"{store.path} exists already, and virt-overhead never overwrites a run",
                     hint="choose another run id, or move the directory away",
                 ) from None
-            (store.path / "raw").mkdir()
-            sync(store.path)
         _point_latest(reports_dir / _LATEST, run_id)
         return store
 
@@ -89,36 +89,50 @@ class RunStore:
         number = 1
         while True:
             relative = Path("raw", plain.name if number == 1 else f"{plain.stem}-{number}{plain.suffix}")
-            target = self.path / relative
-            with _explained(target, "written"), suppress(FileExistsError):
-                with target.open("x", encoding="utf-8", errors="surrogateescape") as file:
-                    file.write(text)
-                    _to_disk(file)
+            with _explained(self.path / relative, "written"), suppress(FileExistsError):
+                self._directory.add("raw", relative.name, text.encode(errors="surrogateescape"))
                 break
             number += 1
-        beside = self.path / f"{relative}.command"
-        with _explained(beside, "written"):
-            if command is not None:
-                with beside.open("x", encoding="utf-8") as file:
-                    file.write(command + "\n")
-                    _to_disk(file)
-            sync(target.parent)
+        beside = f"{relative.name}.command"
+        if command is not None:
+            with _explained(self.path / "raw" / beside, "written"):
+                self._directory.add("raw", beside, f"{command}\n".encode())
         return relative.as_posix()
 
     def append(self, entry: Entry) -> None:
         """Add one line to the journal; when this returns, the line is on the disk."""
         line = _dump(_entries(), entry, self.journal_path, indent=None).encode() + b"\n"
-        new = not self.journal_path.exists()
-        with _explained(self.journal_path, "written"), self.journal_path.open("ab+") as file:
-            # After a crash, the last line may be truncated. The new line must not continue it.
-            if file.seekable() and file.seek(0, os.SEEK_END):
-                file.seek(-1, os.SEEK_END)
-                if file.read(1) != b"\n":
-                    line = b"\n" + line
-            file.write(line)
-            _to_disk(file)
-            if new:
-                sync(self.path)
+        with _explained(self.journal_path, "written"):
+            self._directory.append(self.journal_path.name, line)
+
+    def claim(self) -> bool:
+        """Take the run for this process, so that no other one writes to it. False if this store has it already.
+
+        What was read of it before may be old: another process may have written to it until now.
+        """
+        with _explained(self.path, "opened"):
+            try:
+                return self._directory.claim()
+            except BlockingIOError:
+                raise ResultsError(
+                    f"{self.path} is being measured by another process",
+                    hint=f"wait for its end: virt-overhead watch {self.path}",
+                ) from None
+
+    def release(self) -> None:
+        """Let other processes write to the run again."""
+        self._directory.release()
+
+    def require_own(self) -> None:
+        """Raise ResultsError if another user could choose what a process that resumes the run writes to."""
+        with _explained(self.path, "opened"):
+            self._directory.require_own()
+
+    @property
+    def journal_bytes(self) -> int:
+        """The size of the journal. It only grows."""
+        with _explained(self.journal_path, "read"):
+            return self.journal_path.stat().st_size if self.journal_path.exists() else 0
 
     def read_journal(self) -> Journal:
         """The lines so far. A line that a crash truncated is left out, with a note. A missing journal has no lines."""
@@ -166,7 +180,7 @@ class RunStore:
 
     def _replace(self, target: Path, text: str | bytes) -> None:
         with _explained(target, "written"):
-            write_atomically(target, text)
+            self._directory.replace(target.name, text)
 
 
 class JournalTail:
@@ -260,11 +274,6 @@ def _dump(adapter: TypeAdapter[Any], value: object, path: Path, *, indent: int |
             f"{path} cannot hold this {type(value).__name__}: {error}",
             hint="every value must be finite and have the type that harness/results declares",
         ) from error
-
-
-def _to_disk(file: IO[Any]) -> None:
-    file.flush()
-    os.fsync(file.fileno())
 
 
 def _point_latest(link: Path, run_id: RunId) -> None:

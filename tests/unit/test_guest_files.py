@@ -79,11 +79,25 @@ def test_copies_of_earlier_versions_are_closed_and_not_copied_again(
     there = tmp_path / "0123"
     there.mkdir()
     for name in NAMES:
-        (there / name).write_text("as it was")
+        (there / name).write_bytes((image / name).read_bytes())
         (there / name).chmod(0o644)
+    before = (there / "initramfs").stat().st_ino
     copy_guest(runner, image, str(there), Events())
     assert modes(there) == {"initramfs": 0o600, "vmlinuz": 0o600}
-    assert (there / "initramfs").read_text() == "as it was"
+    assert (there / "initramfs").stat().st_ino == before
+
+
+def test_a_copy_with_another_content_of_the_same_size_and_time_is_replaced(
+    runner: Runner, image: Path, tmp_path: Path
+) -> None:
+    there = tmp_path / "0123"
+    copy_guest(runner, image, str(there), Events())
+    before = (there / "initramfs").stat()
+    (there / "initramfs").write_text("another one!!")
+    os.utime(there / "initramfs", ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert (there / "initramfs").stat().st_size == before.st_size
+    copy_guest(runner, image, str(there), Events())
+    assert (there / "initramfs").read_text() == "the initramfs"
 
 
 def test_files_on_a_read_only_file_system_are_used_as_they_are(runner: Runner, image: Path, tmp_path: Path) -> None:

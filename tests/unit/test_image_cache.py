@@ -11,7 +11,7 @@ import pytest
 
 from harness.errors import ConfigError, LabUnavailable
 from harness.events import Event, Events, Note, StepFinished, StepStarted
-from harness.image import Cache, Image
+from harness.image import Cache, Image, manifest
 from harness.image.provide import provide
 from harness.image.recipe import Recipe, load_recipes
 
@@ -130,16 +130,49 @@ def test_only_their_owner_reads_images_for_they_hold_private_host_keys(bench: Wo
     assert path.stat().st_mode & 0o777 == 0o700
 
 
-def test_verify_finds_damage_that_size_and_time_hide(bench: Workbench) -> None:
+def test_damage_that_size_and_time_hide_is_found(bench: Workbench) -> None:
     vmlinuz = bench.provide()["guest"].vmlinuz
     before = vmlinuz.stat()
     vmlinuz.chmod(0o644)
     vmlinuz.write_text("A KERNEL WITH fio-3.39")
     os.utime(vmlinuz, ns=(before.st_atime_ns, before.st_mtime_ns))
     bench.provide()
-    assert bench.built == []
-    bench.provide(verify=True)
     assert bench.built == ["guest"]
+
+
+def test_a_file_is_read_again_only_if_it_was_changed(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    vmlinuz = bench.provide()["guest"].vmlinuz
+    read: list[str] = []
+    digest = manifest.sha256_of
+
+    def noted(path: Path) -> str:
+        read.append(path.name)
+        return digest(path)
+
+    monkeypatch.setattr(manifest, "sha256_of", noted)
+    bench.provide()
+    assert read == []
+    os.utime(vmlinuz)
+    bench.provide()
+    assert (read, bench.built) == (["vmlinuz"], [])
+    bench.provide(verify=True)
+    assert {"vmlinuz", "fio.tar"} < set(read)
+
+
+def test_a_cache_that_another_user_could_exchange_is_refused(tmp_path: Path) -> None:
+    if os.getuid() != 0:
+        pytest.skip("only root can give directories to other users")
+    own = Workbench(Cache(tmp_path / "own" / "cache"))
+    path = own.provide()["guest"].path
+    for changed, why in ((tmp_path / "own", "belongs to user 65534"), (path, "belongs to user 65534")):
+        os.chown(changed, 65534, 65534)
+        with pytest.raises(ConfigError, match=f"another user could exchange them: {changed} {why}") as refused:
+            own.provide()
+        assert "VIRT_OVERHEAD_CACHE" in (refused.value.hint or "")
+        os.chown(changed, 0, 0)
+    (path / "vmlinuz").chmod(0o666)
+    own.provide()
+    assert own.built == ["guest"], "another user could have changed the file"
 
 
 def test_a_cache_whose_times_were_changed_by_copying_is_used(bench: Workbench) -> None:

@@ -241,13 +241,21 @@ def test_a_line_that_lost_only_its_end_of_line_is_whole(store: RunStore) -> None
     assert [measurement.round for measurement in store.read_journal().measurements] == [1, 2]
 
 
-# --- full disks: /dev/full takes the place of the file, so that the kernel says ENOSPC ---
+# --- full disks ---
 
 
-def test_a_full_disk_is_named_when_the_journal_grows(store: RunStore) -> None:
-    store.journal_path.symlink_to("/dev/full")
-    with pytest.raises(ResultsError, match="No space left on device") as caught:
+def test_a_full_disk_is_named_when_the_journal_grows(tmp_path: Path) -> None:
+    with small_filesystem(tmp_path):
+        store = RunStore.create(tmp_path, RUN_ID)
         store.append(measured("host", 1, 1000))
+        with pytest.raises(OSError, match="No space left on device"):
+            (store.path / "filler").write_bytes(bytes(4 << 20))
+        line = measured("host", 2, 1000)
+        free = 4096 - store.journal_path.stat().st_size % 4096
+        for _ in range(free // store.journal_path.stat().st_size):
+            store.append(line)
+        with pytest.raises(ResultsError, match="No space left on device") as caught:
+            store.append(line)
     assert str(store.journal_path) in caught.value.message
     assert "free space on the file system of" in str(caught.value.hint)
 

@@ -1,35 +1,81 @@
-"""The guest's ISO on a storage of the node: uploaded once per image, and checked by its checksum."""
+"""The guest's ISO on a storage of the node: uploaded once per image, and never booted if somebody else may have put it.
+
+The API shows name, size and time of a file, but not its content. Whoever may upload ISOs could put another one there.
+So this machine records the change time of what it has uploaded, which no upload can set. Anything else is left alone,
+and the ISO is uploaded under another name.
+"""
 
 from __future__ import annotations
 
+import json
+import secrets
 import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
 
 from harness.errors import LabUnavailable
 from harness.events import Events, Note
+from harness.files import write_atomically
 from harness.guest.proxmox.client import Client, Expected
 from harness.lab.hosts import GuestFiles
 from harness.lab.paths import TAG
+from harness.waiting import wait_until
 
 UPLOAD_SECONDS = 600.0
+CLOCK_SECONDS = 1.1
+"""PVE shows times in whole seconds. After this time, another upload has another time."""
 _DIGITS = 16
+_RECORD = "uploaded.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A file as PVE lists it: its size in bytes, and the time of its last change."""
+
+    size: int
+    changed: int
+
+
+_RECORDS: TypeAdapter[dict[str, Listed]] = TypeAdapter(dict[str, Listed])
 
 
 def ensure_iso(client: Client, storage: str, files: GuestFiles, events: Events) -> str:
-    """The volume of the ISO on `storage`. Raises LabUnavailable if it accepts no ISOs, PveError if the upload fails."""
-    name = f"{TAG}-{files.digest[:_DIGITS]}.iso"
+    """The volume of the ISO on `storage`, with the content that this machine has uploaded.
+
+    Raises LabUnavailable if the storage accepts no ISOs, PveError if the upload fails.
+    """
+    _require_isos(client, storage)
+    record = files.iso.with_name(_RECORD)
+    at = f"{client.spec.host}:{client.spec.port}/{client.spec.node}/{files.digest}"
+    known, present = _read(record), _isos(client, storage)
+    name = f"{TAG}-{files.digest[:_DIGITS]}"
+    prefix = f"{storage}:iso/{name}"
+    for volid, listed in present.items():
+        if volid.startswith(prefix) and known.get(f"{at}/{volid}") == listed:
+            return volid
+    file = f"{name}.iso" if f"{prefix}.iso" not in present else f"{name}-{secrets.token_hex(4)}.iso"
+    volid = f"{storage}:iso/{file}"
+    events(Note(f"host {client.host}: uploading the guest's ISO to storage {storage}"))
+    if (uploaded := _upload(client, storage, files, file)) is not None:
+        others = {key: value for key, value in _read(record).items() if not key.startswith(f"{at}/{prefix}")}
+        _write(record, {**others, f"{at}/{volid}": uploaded})
+    return volid
+
+
+def _upload(client: Client, storage: str, files: GuestFiles, name: str) -> Listed | None:
+    """Upload the ISO under a name that no file has. Returns how PVE lists it once another upload would show."""
     volid = f"{storage}:iso/{name}"
-    path = f"{client.node}/storage/{storage}"
     size = files.iso.stat().st_size
 
     def is_whole() -> bool:
-        listed = client.get(f"{path}/content", {"content": "iso"})
-        return any(each["volid"] == volid and int(each["size"]) == size for each in listed)
+        listed = _isos(client, storage).get(volid)
+        return listed is not None and listed.size == size
 
-    _require_isos(client, storage)
-    if is_whole():
-        return volid
-    events(Note(f"host {client.host}: uploading the guest's ISO to storage {storage}"))
     with tempfile.TemporaryDirectory(prefix="virt-overhead-") as directory:
         # PVE gives the volume the name of the file, which proxmoxer takes from the file object.
         link = Path(directory) / name
@@ -37,7 +83,7 @@ def ensure_iso(client: Client, storage: str, files: GuestFiles, events: Events) 
         with link.open("rb") as content:
             client.task(
                 "post",
-                f"{path}/upload",
+                f"{client.node}/storage/{storage}/upload",
                 # pveproxy accepts the fields only in this order: it refuses an algorithm after its checksum.
                 {
                     "content": "iso",
@@ -49,7 +95,28 @@ def ensure_iso(client: Client, storage: str, files: GuestFiles, events: Events) 
                 expected=Expected("imgcopy", ""),
                 deadline=UPLOAD_SECONDS,
             )
-    return volid
+    listed = _isos(client, storage).get(volid)
+    end = time.monotonic() + CLOCK_SECONDS
+    wait_until(lambda: time.monotonic() >= end, deadline=2 * CLOCK_SECONDS, every=CLOCK_SECONDS / 4)
+    return listed if listed == _isos(client, storage).get(volid) else None
+
+
+def _isos(client: Client, storage: str) -> dict[str, Listed]:
+    listed = client.get(f"{client.node}/storage/{storage}/content", {"content": "iso"})
+    return {str(each["volid"]): Listed(int(each["size"]), int(each.get("ctime", 0))) for each in listed}
+
+
+def _read(record: Path) -> Mapping[str, Listed]:
+    """What this machine has uploaded. A record that is missing or damaged only costs another upload."""
+    try:
+        return _RECORDS.validate_json(record.read_bytes())
+    except (OSError, ValidationError):
+        return {}
+
+
+def _write(record: Path, uploads: Mapping[str, Listed]) -> None:
+    with suppress(OSError):  # of a cache that cannot be written
+        write_atomically(record, json.dumps({key: asdict(listed) for key, listed in uploads.items()}, indent=1) + "\n")
 
 
 def _require_isos(client: Client, storage: str) -> None:
