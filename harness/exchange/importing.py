@@ -147,13 +147,15 @@ def _run(request: ImportRequest, store: RunStore, samples: _Samples, origin: dic
 
 
 def _jobs(samples: _Samples) -> tuple[Job, ...]:
-    """Each job once, with the longest time for which it ran."""
-    found: dict[str, Job] = {}
+    """Each job once, with the longest time for which it ran, and with pauses if they limited one of its arms."""
+    by_id: dict[str, list[Point]] = {}
     for of_arm in samples.values():
         for job_id, several in of_arm.items():
-            longest = max(several, key=lambda sample: sample.point.seconds).point
-            if job_id not in found or found[job_id].seconds < longest.seconds:
-                found[job_id] = longest.job(longest.seconds)
+            by_id.setdefault(job_id, []).extend(sample.point for sample in several)
+    found: dict[str, Job] = {}
+    for job_id, points in by_id.items():
+        limited = max(points, key=lambda point: (point.workload.bursts is not None, point.workload.poisson))
+        found[job_id] = limited.job(max(point.seconds for point in points))
     order = sorted(found.values(), key=lambda job: (job.pattern, job.bs, job.numjobs, job.iodepth))
     return tuple(order)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from harness.exchange.reader import Point, differences
+from harness.exchange.reader import Point, differences, varying
 from harness.model.cell import Arm, Place
 
 NOT_ALTERNATING = (
@@ -33,6 +33,10 @@ def cell_notes(by_arm: Mapping[Arm, Sequence[Point]]) -> Iterator[str]:
 def _arm_notes(arm: Arm, points: Sequence[Point]) -> Iterator[str]:
     if any(point.buffered for point in points):
         yield f"{arm.id}: fio did not use direct I/O (direct=1), so a page cache may have served it"
+    if vary := list(varying(points)):
+        yield f"{arm.id}: its results differ in {', '.join(vary)}"
+    if any(point.waits_for_each for point in points):
+        yield f"{arm.id}: fio's engine waits for each I/O, so each process had one in flight, not {points[0].iodepth}"
     if further := points[0].further:
         shown = ", ".join(f"{name}={value}" if value else name for name, value in further.items())
         yield f"{arm.id}: fio ran the job with further options: {shown}"
@@ -48,6 +52,8 @@ def _percentile_notes(arm: Arm, points: Sequence[Point]) -> Iterator[str]:
             f"{arm.id}: no percentiles of the completion latency: fio measured only those of the total latency "
             "(lat_percentiles)"
         )
+    elif any(point.percentiles_off for point in points):
+        yield f"{arm.id}: no percentiles: fio printed neither percentiles nor a histogram of the completion latency"
     elif len(points) == 1 and (own := points[0].own_percentiles):
         yield f"{arm.id}: {', '.join(own)} {'is' if len(own) == 1 else 'are'} as fio printed, without a histogram"
     else:

@@ -11,6 +11,7 @@ from harness.analysis.metrics import Completed, metrics_of
 from harness.errors import MeasurementError
 from harness.exchange.combined import together
 from harness.exchange.document import Document, ReportedDirection, ReportedJob, read_documents
+from harness.exchange.places import disk_of
 from harness.exchange.section import PLACE, Section, sections_of
 from harness.exchange.signs import check_section
 from harness.exchange.snapshots import last_of_each_call
@@ -59,6 +60,7 @@ _USUAL = frozenset(
     {"ioengine", "direct", "buffered", "size", "runtime", "ramp_time", "norandommap", "randrepeat", "invalidate"}
 )
 """Options that say how long, where and with which system calls a job works, but not what it does."""
+_WAITING_ENGINES = frozenset({"sync", "psync", "vsync", "pvsync", "pvsync2", "mmap"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +110,22 @@ class Point:
         return dict(self._syncs.bins) if self._syncs is not None else {}
 
     @property
+    def waits_for_each(self) -> bool:
+        """Whether its engine waits for each I/O although a depth was requested."""
+        engines = {part.partition(",")[0] for part in self.way.split("; ")}
+        return self.iodepth > 1 and engines <= _WAITING_ENGINES
+
+    @property
     def total_latencies_only(self) -> bool:
         """Whether fio printed percentiles of the total latency, but not of the completion latency."""
         return all(side.lat_ns.percentile or side.lat_ns.bins for side in self.sides) and not any(
             side.clat_ns.percentile or side.clat_ns.bins for side in self.sides
         )
+
+    @property
+    def percentiles_off(self) -> bool:
+        """Whether fio measured latencies, but neither printed percentiles nor a histogram of them."""
+        return not any(side.clat_ns.percentile or side.clat_ns.bins for side in self.sides)
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -234,7 +247,7 @@ def _point(document: Document, stage: Stage, last: float, source: str, signs: Se
             for name, value in section.options.items()
             if name not in _NEUTRAL | _OF_WORKLOAD and not (name == "rate" and workload.rate is not None)
         },
-        way=", ".join(dict.fromkeys(map(_way, stage.sections))) if document.options_known else "",
+        way="; ".join(dict.fromkeys(map(_way, stage.sections))) if document.options_known else "",
         place=_place(stage.sections, source),
         started=_started(document, stage, last),
         seconds=stage.seconds,
@@ -267,7 +280,7 @@ def _way(section: Section) -> str:
 def _place(sections: Sequence[Section], source: str) -> str:
     """The place that all sections use. Raises MeasurementError if they use different devices."""
     places = list(dict.fromkeys(section.place for section in sections if section.place))
-    if len(places) > 1 and any(place.startswith("/dev/") for place in places):
+    if len({disk_of(place) for place in places}) > 1:
         names = " and ".join(section.name for section in sections)
         raise MeasurementError(
             f"{source}: jobs {names} ran at the same time on several disks: {', '.join(places)}",
@@ -287,6 +300,9 @@ def _started(document: Document, stage: Stage, last: float) -> float:
 
 
 def _stage_notes(stage: Stage) -> Iterator[str]:
+    disks = [disk_of(section.place) for section in stage.sections if section.place]
+    if disks and len(several := disks[0].split(", ")) > 1:
+        yield f"it worked on several disks at the same time: {' and '.join(several)}"
     if len(stage.sections) > 1:
         names = " and ".join(section.name for section in stage.sections)
         yield f"sections {names} ran at the same time: one job, with the sum of their I/Os"
@@ -302,6 +318,15 @@ def _stage_notes(stage: Stage) -> Iterator[str]:
     for section in stage.sections:
         if any(entry.unified for entry in section.entries):
             yield "fio reported reads and writes together (unified_rw_reporting)"
+
+
+def varying(points: Sequence[Point]) -> Iterator[str]:
+    """In what the points of one arm and job differ: "size (1g or 8g)"."""
+    values = [{"fio version": each.version, **each.options} for each in points if each.options_known]
+    for name in dict.fromkeys(name for each in values for name in each):
+        shown = sorted({each.get(name, "not set") or "set" for each in values})
+        if len(shown) > 1:
+            yield f"{name} ({' or '.join(shown)})"
 
 
 def differences(several: Sequence[Point], others: Sequence[Point]) -> Iterator[str]:

@@ -84,6 +84,8 @@ class Section:
     @property
     def buffered(self) -> bool:
         """Whether the page cache of its system took part. fio's default is buffered I/O; the later option counts."""
+        if self.engine == "mmap":
+            return True
         for name, value in reversed(list(self.options.items())):
             if name == "direct":
                 return value == "0"

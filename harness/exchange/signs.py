@@ -30,11 +30,11 @@ def check_section(section: Section) -> Iterator[str]:
     for entry in section.entries:
         if entry.trim is not None and entry.trim.total_ios:
             _several(section, "it has trims")
+    _check_verification(section)
     if not section.sides:
         raise MeasurementError(
             f"{section.where} completed no I/O", hint="find out why in fio's messages, and measure again"
         )
-    _check_verification(section)
     _check_directions(section)
     yield from _check_sizes(section)
     yield from _check_processes(section)

@@ -80,13 +80,15 @@ def check_belonging(request: ImportRequest, points: Sequence[tuple[SourceFile, P
             places.setdefault(file.arm, {}).setdefault(disk_of(point.place), (point.place, file.path))
         first_file, first = jobs.setdefault((file.arm, point.job_id), (file, point))
         known = first.options_known and point.options_known
-        for one, other in ((first.way, point.way), (_shown(first.further), _shown(point.further))):
-            if known and one != other:
-                raise ConfigError(
-                    f"{first_file.path} and {file.path} have the same job {point.job_id} with different options of "
-                    f"fio: {one} and {other}",
-                    hint="import them one after the other, as two runs",
-                )
+        if known and (first.way, first.further) != (point.way, point.further):
+            one, other = (
+                (first.way, point.way) if first.way != point.way else map(_shown, (first.further, point.further))
+            )
+            raise ConfigError(
+                f"{first_file.path} and {file.path} have the same job {point.job_id} with different options of "
+                f"fio: {one} and {other}",
+                hint="import them one after the other, as two runs",
+            )
     for arm, of_arm in places.items():
         if len(of_arm) > 1:
             raise ConfigError(
