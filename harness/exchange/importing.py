@@ -33,6 +33,7 @@ from harness.results import (
     RunStore,
     assemble,
 )
+from harness.results.judging import with_better
 from harness.results.records import IMPORTED
 from harness.run_id import RunId
 
@@ -142,7 +143,7 @@ def _run(request: ImportRequest, store: RunStore, samples: _Samples, origin: dic
         ),
         {"harness": {"version": version("virt-overhead"), "python": platform.python_version()}, IMPORTED: origin},
         (_group(group, request.disk, rounds),),
-        tuple(assemble(cells, measurements, contexts)),
+        with_better(assemble(cells, measurements, contexts)),
     )
 
 

@@ -1,6 +1,9 @@
-"""Which attach modes are simple and safe, to choose among modes of equal speed. Declared here only. Pure."""
+"""Which attach modes are simple, safe and useful, to choose among modes of equal speed. Declared here only. Pure."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
 
 from harness.model.attach import Attach, Vfio
 from harness.model.base import Md
@@ -11,6 +14,33 @@ SIMPLEST_FIRST = ("device", "partition", "md", "lvm", "raw", "lvm-thin", "zvol",
 """Kinds of layout: fewer layers between guest and disk are simpler. Thin pools, copy on write and qcow2's tables need
 space to be watched and metadata to be repaired."""
 _DEFAULT = Attach()
+_WHOLE_DISK = ("device", "md")
+"""Kinds of layout that give all of the disk, or of the array, to one guest."""
+_SNAPSHOTS = ("lvm-thin", "zvol", "zfs", "qcow2")
+"""Kinds of layout whose snapshots do not slow every later write down, as those of thick LVM volumes do."""
+
+
+class Need(StrEnum):
+    """What the users of a disk may need besides speed."""
+
+    HOST_KEEPS_DISK = "the host keeps the disk, so the guest can be moved and its disk be copied"
+    SHARED = "it leaves the rest of the disk to other guests"
+    SNAPSHOTS = "it has efficient snapshots"
+
+    def met_by(self, mode: ModeDetail) -> bool:
+        if self is Need.HOST_KEEPS_DISK:
+            return not isinstance(mode.attach, Vfio)
+        if self is Need.SHARED:
+            return mode.layout.kind not in _WHOLE_DISK and not isinstance(mode.attach, Vfio)
+        return mode.layout.kind in _SNAPSHOTS
+
+
+_HOST_MEMORY = "It takes memory of the host, and live migration needs QEMU 4.0 or later, which empties that cache"
+_CAUTIONS = {
+    "writeback": "cache writeback honours the guest's flushes. A power failure loses only what the guest has not "
+    f"flushed, as on a disk with a volatile write cache. {_HOST_MEMORY}",
+    "writethrough": f"cache writethrough loses no completed write, but each one waits for the disk. {_HOST_MEMORY}",
+}
 
 
 def unfit(mode: ModeDetail) -> str | None:
@@ -22,11 +52,27 @@ def unfit(mode: ModeDetail) -> str | None:
         return None
     if attach.cache == "unsafe":
         return "cache unsafe ignores the guest's flushes: a power failure damages its file systems"
-    if attach.cache == "writeback":
-        return "cache writeback keeps completed writes in the host's memory: a power failure loses them"
     if attach.read_only:
         return "the guest cannot write"
     return None
+
+
+def caution(mode: ModeDetail) -> str | None:
+    """What to know about a mode before using it, in sentences without the last point; None if there is nothing."""
+    return _CAUTIONS.get(mode.attach.cache) if isinstance(mode.attach, Attach) else None
+
+
+def preference(mode: ModeDetail, needs: Sequence[Need]) -> tuple[int, ...]:
+    """Sorts modes of equal speed for a user with these needs, the most important first; then by `simplicity`."""
+    return (*(int(not need.met_by(mode)) for need in needs), *simplicity(mode))
+
+
+def why_preferred(mode: ModeDetail, other: ModeDetail, needs: Sequence[Need]) -> str:
+    """Why a user with these needs takes a mode and not another one of equal speed; empty if there is no reason."""
+    for need in needs:
+        if need.met_by(mode) != need.met_by(other):
+            return str(need) if need.met_by(mode) else ""
+    return why_simpler(mode, other)
 
 
 def simplicity(mode: ModeDetail) -> tuple[int, int, int]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from harness.model.job import Job
+from harness.model.simplicity import Need
 
 KIB = 1024
 _SMALL = 16 * KIB
@@ -34,6 +35,8 @@ class Use:
     judges: tuple[Judge, ...]
     to_measure: str
     """A workload that represents it, for a scenario without one."""
+    needs: tuple[Need, ...] = (Need.HOST_KEEPS_DISK, Need.SHARED)
+    """What decides between modes of equal speed, the most important first."""
 
     def judge_of(self, jobs: Sequence[Job]) -> tuple[Judge, tuple[Job, ...]] | None:
         """How to judge the use by these jobs, and which of them represent it; None if none does."""
@@ -79,6 +82,7 @@ USES = (
             Judge("random I/O of every depth, without a mix of reads and writes", ("iops",), _random),
         ),
         "iometer-fileserver",
+        (Need.HOST_KEEPS_DISK, Need.SHARED, Need.SNAPSHOTS),
     ),
     Use(
         "database",

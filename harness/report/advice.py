@@ -106,4 +106,4 @@ def verified_record(view: AdviceView, found: Verified) -> dict[str, Any]:
 
 
 def _results(cells: Sequence[CellView]) -> list[CellRecord]:
-    return [cell.record for cell in cells if cell.comparable and not cell.is_baseline]
+    return [cell.record for cell in cells if cell.usable and not cell.is_baseline]

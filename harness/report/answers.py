@@ -47,8 +47,8 @@ class AnswerView:
             return f"`{answer.mode}` is the only mode to choose from"
         if not answer.equals:
             return f"use `{answer.mode}`: {self.difference}"
-        why = f": {answer.why}" if answer.why else ", the first of them in the plan"
-        return f"{named((answer.mode, *(each.mode for each in answer.equals)))} {self._alike}; use `{answer.mode}`{why}"
+        equals = f"{named((answer.mode, *(each.mode for each in answer.equals)))} {self._alike}"
+        return f"{equals}; use `{answer.mode}`: {answer.why}" if answer.why else f"{equals}; use any of them"
 
     @property
     def _alike(self) -> str:
@@ -137,6 +137,11 @@ class AnswerView:
         return tuple(f"`{each.mode}` is never recommended: {each.unfit}" for each in self.answer.never)
 
     @property
+    def cautions(self) -> tuple[str, ...]:
+        """What to know before using the mode, or one of its equals."""
+        return tuple(f"`{mode}`: {words}" for mode, words in self.answer.cautions)
+
+    @property
     def sentence(self) -> str:
         """For a line of text."""
         parts = [f"{self.title}: {self.verdict}"]
@@ -149,7 +154,8 @@ class AnswerView:
     @property
     def details(self) -> tuple[str, ...]:
         """What else there is to say, each in a sentence."""
-        found = [f"change {self.change}"] if self.change else []
+        found = list(self.cautions)
+        found += [f"change {self.change}"] if self.change else []
         found += [f"undecided: {self.undecided}"] if self.undecided else []
         return (*found, f"judged by {self.basis}") if self.basis else tuple(found)
 

@@ -118,18 +118,13 @@ class CellView:
         return self.measured and self.record.verdict is not Verdict.VOID
 
     @property
-    def comparable(self) -> bool:
-        """True if the values may represent their mode: they are usable, and the guest is not faster than the host."""
-        return self.usable and not self.faster_than_host
-
-    @property
     def ranked(self) -> bool:
         """True if the cell counts for the throughput that a mode loses."""
-        return self.comparable and not self.rated
+        return self.usable and not self.rated
 
     @property
     def doubt(self) -> str:
-        """Why the shown figures are not a result: `void`, or `faster` than the host; else empty."""
+        """Why the shown figures are no result (`void`), or need an explanation (`faster` than the host); else empty."""
         if self.outcome is Outcome.VOID:
             return "void"
         return "faster" if self.faster_than_host else ""
@@ -167,11 +162,11 @@ class CellView:
 
     @property
     def faster_than_host(self) -> bool:
-        """True if the whole interval says that the guest is faster. A virtual machine cannot be faster by itself.
+        """True if the guest is shown to be faster, as one of all cells. A virtual machine cannot be faster by itself.
 
         On an array, the guest is compared with the array on the host, because a single disk is slower anyway.
         """
-        return self.headline is not None and self.headline.gained(self.record.mode_detail)
+        return self.record.better_than_host
 
     @property
     def proven_below(self) -> float | None:
@@ -179,7 +174,7 @@ class CellView:
 
         Also None from 100 % on, because no guest can lose more than everything.
         """
-        if not self.comparable or self.record.budget or self.overhead is None:
+        if not self.usable or self.record.budget or self.overhead is None:
             return None
         share = proven_below(self.overhead)
         return share if share is not None and share < 1 else None

@@ -111,7 +111,7 @@ def at_one_depth(section: Section, workload: WorkloadView, quantity: Quantity) -
 def split(section: Section, workload: WorkloadView, iodepth: int) -> go.Figure:
     """The cause of the overhead: the storage layer (twin against host) and virtualisation (guest against twin).
 
-    Figures that are not a result (void, or faster than the host) are grey, hatched and labelled.
+    Figures that are void or faster than the host are grey, hatched and labelled.
     """
     parts = workload.split(iodepth)
     modes = [_split_label(part) for part in parts]
@@ -228,7 +228,7 @@ def _split_label(part: Split) -> str:
     return safe(f"{part.mode} ({part.doubt})" if part.doubt else part.mode)
 
 
-_FASTER = "<br>faster than its host: not a result, find out why"
+_FASTER = "<br>faster than its host: find out why"
 
 
 def _reach(estimates: Sequence[Estimate]) -> tuple[float, float]:

@@ -114,6 +114,8 @@ class ComparisonView:
     differences: tuple[tuple[str, tuple[str, ...]], ...]
     """What else differs: a title for each effect, and a line for each difference."""
     left_out: tuple[str, ...]
+    doubtful: tuple[str, ...]
+    """Figures that are compared, but need an explanation."""
 
 
 def comparison_view(comparison: Comparison, metric: str | None = None) -> ComparisonView:
@@ -129,6 +131,7 @@ def comparison_view(comparison: Comparison, metric: str | None = None) -> Compar
         notes=tuple(_notes(comparison)),
         differences=tuple(_differences(comparison.differences)),
         left_out=tuple(_left_out(comparison.left_out)),
+        doubtful=tuple(_left_out(comparison.doubtful)),
     )
 
 

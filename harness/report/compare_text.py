@@ -84,6 +84,7 @@ def _lists(view: ComparisonView) -> Iterator[tuple[str, Sequence[str]]]:
     for title, sentences in (
         ("What to know", view.notes),
         *view.differences,
+        ("To be explained", view.doubtful),
         ("Left out", view.left_out),
     ):
         if sentences:

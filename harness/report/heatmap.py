@@ -23,6 +23,7 @@ _Row = Sequence[Estimate | None]
 
 MOST_COLUMNS = 90
 """Of one heat-map. plotly.js needs a minute for 2,000 columns, and nobody scrolls that far to the side."""
+_FASTER = "<br>faster than its host: find out why"
 
 
 def heat_maps(section: Section) -> tuple[HeatMap, ...]:
@@ -119,8 +120,8 @@ def _spread(fields: Sequence[int], values: Sequence[_T], empty: _T) -> list[_T]:
 def _hovers(view: HeatMap, row: int) -> list[str]:
     mode = safe(view.modes[row])
     return [
-        f"{mode}, {safe(workload)} qd{depth}<br>overhead {percent_with_interval(value)} %"
-        for (workload, depth), value in zip(view.columns, view.values[row], strict=True)
+        f"{mode}, {safe(workload)} qd{depth}<br>overhead {percent_with_interval(value)} %{_FASTER if word else ''}"
+        for (workload, depth), value, word in zip(view.columns, view.values[row], view.words[row], strict=True)
     ]
 
 

@@ -114,14 +114,12 @@ def _marks(arm: ArmOfCell, of: Calls) -> list[tuple[float, PooledPercentile]]:
 def load_curves(cells: Sequence[CellView]) -> tuple[LoadCurve, ...]:
     """The host and the guest of each mode, for the cells of one workload that were measured at several depths.
 
-    Arms with one depth have no curve. A guest that is faster than its host is left out, because that is not a result.
-    Jobs at a fixed rate have no such curves: the load is the same at all depths.
+    Arms with one depth have no curve. Jobs at a fixed rate have no such curves: the load is the same at all depths.
     """
     points: dict[tuple[str, str | None], list[tuple[ArmOfCell, LoadPoint]]] = {}
     for depth in sorted({cell.iodepth for cell in cells}):
         for arm in arms_of(cell for cell in cells if cell.iodepth == depth and not cell.rated):
-            doubtful = arm.place == "guest" and arm.cell.faster_than_host
-            if arm.place != "twin" and not doubtful and (point := _load_point(arm)) is not None:
+            if arm.place != "twin" and (point := _load_point(arm)) is not None:
                 points.setdefault((arm.place, arm.mode), []).append((arm, point))
     return tuple(
         LoadCurve(several[0][0], tuple(point for _, point in several))

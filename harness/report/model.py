@@ -114,7 +114,7 @@ def _section(
     existing = existing_array_sentences(scalings) if scalings and not built else ()
     states = array_state_views(run.array_states, own)
     # The answer about arrays that a run builds is how they scale, not which mode to use.
-    results = [] if built else [cell.record for cell in alone if cell.comparable and not cell.is_baseline]
+    results = [] if built else [cell.record for cell in alone if cell.usable and not cell.is_baseline]
     matrix = option_matrix(results)
     found_answers = answers(results, slice_seconds) if results else ()
     blames = _blames(results, found_answers)

@@ -47,7 +47,7 @@ class Comparison:
     """Jobs that the plan has for the modes, measured or not."""
     left_out: tuple[str, ...]
     faster: tuple[tuple[str, int], ...]
-    """Modes with cells whose guest is faster than its host beyond the interval, and how many. They are left out."""
+    """Modes with cells whose guest is shown to be faster than its host, and how many. They need an explanation."""
     void: tuple[tuple[str, int], ...]
     """Modes with void cells, and how many. They are left out."""
     confidence: str
@@ -65,14 +65,14 @@ class Headline:
 def compare_modes(cells: Sequence[CellView]) -> Comparison:
     """The modes of one disk over the jobs that all of them have. A mode may be left out if that leaves more jobs.
 
-    Void cells, and cells whose guest is faster than its host, are left out, because they are not results. Jobs at a
-    fixed rate are left out, because their throughput is the same on every arm.
+    Void cells are left out, because they are not results. Jobs at a fixed rate are left out, because their throughput
+    is the same on every arm.
     """
     guests = [cell for cell in cells if not cell.is_baseline and not cell.rated]
     by_mode: dict[str, dict[str, CellView]] = {}
     for cell in guests:
         by_mode.setdefault(cell.mode, {})
-        if cell.comparable:
+        if cell.usable:
             by_mode[cell.mode][cell.record.job.id] = cell
     chosen, jobs = most_comparable({mode: set(of_job) for mode, of_job in by_mode.items()})
     cells_of = {mode: [by_mode[mode][job] for job in sorted(jobs)] for mode in by_mode if mode in chosen}
@@ -119,7 +119,7 @@ def headline(disk: str, comparison: Comparison) -> Headline:
     modes = comparison.modes
     if not modes:
         sentence = "no attach mode was measured"
-        if comparison.faster or comparison.void:
+        if comparison.void:
             sentence = "no attach mode has a figure that can be trusted"
         return Headline(f"{disk}: {sentence}", _left_out(comparison))
     if len(modes) == 1:
@@ -169,17 +169,17 @@ def _details(comparison: Comparison) -> tuple[str, ...]:
 
 
 def _left_out(comparison: Comparison) -> tuple[str, ...]:
-    """What the comparison leaves out, and why."""
+    """What the comparison leaves out, and why; and what in it needs an explanation."""
     details = [
         f"`{mode}` is void in {count(cells, 'job')}: a check failed, so these figures are left out."
         for mode, cells in comparison.void
     ]
     details += [
-        f"`{mode}` is faster than its host beyond the interval in {count(cells, 'job')}: this is not a result and is "
-        "left out."
+        f"`{mode}` is faster than its host by more than 5 % in {count(cells, 'job')}: this needs an explanation "
+        "and is no gain."
         for mode, cells in comparison.faster
     ]
-    explained = {mode for mode, _ in (*comparison.void, *comparison.faster)}
+    explained = {mode for mode, _ in comparison.void}
     if others := [mode for mode in comparison.left_out if mode not in explained]:
         names = ", ".join(f"`{mode}`" for mode in others)
         details.append(f"Not in this comparison, because there are no usable values of the same jobs: {names}.")

@@ -169,7 +169,7 @@ class PublishedRow:
 
     def _own_of(self, cell: CellView) -> Own | None:
         metric = cell.record.metrics.get(self.metric)
-        if not cell.comparable or metric is None:
+        if not cell.usable or metric is None:
             return None
         value = cell.mean(metric, self.counterpart.place.value)
         return Own(cell.iodepth, value.point if value else None, *self._ratio(cell, metric))

@@ -120,7 +120,7 @@ class Section:
         return HeatMap(
             modes=self.modes,
             columns=columns,
-            values=tuple(tuple(cell.overhead if cell and cell.comparable else None for cell in row) for row in rows),
+            values=tuple(tuple(cell.overhead if cell and cell.usable else None for cell in row) for row in rows),
             words=tuple(tuple(_word(cell) if cell else "" for cell in row) for row in rows),
         )
 

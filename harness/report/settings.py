@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -9,6 +10,8 @@ from harness.results import CellRecord
 
 _OF_THE_RUN = ("serial", "size", "backup", "file")
 """Options of a drive that belong to the run's own guest."""
+_BY_ID = "/dev/disk/by-id/"
+"""A whole disk is no volume of a storage of Proxmox VE, and its /dev/sdX may be another disk after a boot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,15 @@ def setting_of(cells: Iterable[CellRecord], mode: str) -> Setting | None:
 def _qm_set(drive: str) -> str:
     """For example "qm set VMID --scsihw virtio-scsi-single --scsi0 STORAGE:VOLUME,cache=none,iothread=1"."""
     key, _, value = drive.partition(": ")
-    options = [each for each in value.split(",")[1:] if each.partition("=")[0] not in _OF_THE_RUN]
+    volume, *options = value.split(",")
+    options = [each for each in options if each.partition("=")[0] not in _OF_THE_RUN]
     controller = "--scsihw virtio-scsi-single " if key.startswith("scsi") else ""
-    return f"qm set VMID {controller}--{key} {','.join(('STORAGE:VOLUME', *options))}"
+    return f"qm set VMID {controller}--{key} {','.join((_volume(volume), *options))}"
+
+
+def _volume(volume: str) -> str:
+    """What to give to the VM: a disk by its stable path, as it was in the run, or a volume of the user's own."""
+    if not volume.startswith("/"):
+        return "STORAGE:VOLUME"
+    is_disk = volume.startswith(_BY_ID) and not re.search(r"-part[0-9]+$", volume)
+    return volume if is_disk else f"{_BY_ID}DISK"

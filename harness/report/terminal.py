@@ -152,7 +152,7 @@ def finding_lists(verdicts: Verdicts) -> list[tuple[str, list[str]]]:
     first sentences."""
     lists = (
         ("exceeds", tuple(judged.sentence for judged in verdicts.exceeds)),
-        ("faster than the host beyond the interval, which is not a result", verdicts.faster_sentences),
+        ("faster than the host by more than 5 %, which needs an explanation", verdicts.faster_sentences),
     )
     found = [(f"{title} ({len(sentences)})", _first(sentences)) for title, sentences in lists if sentences]
     if verdicts.void:
@@ -229,7 +229,7 @@ def _table(
 
 
 def outcome_words(cell: CellView) -> str:
-    """The verdict, or why there is none. A guest faster than its host is not a result, whatever its budget."""
+    """The verdict, or why there is none. A guest faster than its host has a question mark."""
     words = compact_verdict(cell.record) if cell.usable and not cell.is_baseline else cell.outcome.value
     return f"{words}?" if cell.usable and cell.faster_than_host else words
 

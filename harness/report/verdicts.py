@@ -59,7 +59,7 @@ class Verdicts:
     within: tuple[Judged, ...]
     void: tuple[CellView, ...]
     faster: tuple[CellView, ...]
-    """Cells that are not void and whose guest is faster than its host beyond the interval."""
+    """Cells that are not void and whose guest is shown to be faster than its host."""
     not_measured: tuple[CellView, ...]
 
     @property

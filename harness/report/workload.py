@@ -27,7 +27,7 @@ class Series:
     points: tuple[tuple[int, Estimate], ...]
     """iodepth and the mean over blocks."""
     doubtful: frozenset[int] = frozenset()
-    """Depths at which the guest is faster than its host, which is not a result."""
+    """Depths at which the guest is faster than its host, which needs an explanation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Split:
     layer: Estimate | None
     virtualisation: Estimate
     doubt: str
-    """Why this is not a result: `void`, or `faster` than the host; else empty."""
+    """`void`, or `faster` than the host, which needs an explanation; else empty."""
 
 
 @dataclass(frozen=True)

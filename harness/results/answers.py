@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
@@ -11,7 +11,7 @@ from harness.analysis import METRICS, Estimate, Relation, estimate_mean
 from harness.model.factors import Factor, factors
 from harness.model.job import Job
 from harness.model.mode import ModeDetail
-from harness.model.simplicity import simplicity, unfit, why_simpler
+from harness.model.simplicity import caution, preference, unfit, why_preferred
 from harness.model.uses import USES, Judge, Use
 from harness.results.cells import CellRecord
 from harness.results.io_costs import TOTAL
@@ -59,6 +59,8 @@ class Answer:
     """What the mode loses against the host in the metric."""
     cpu: Estimate | None = None
     """CPU time of the host for an I/O of its guest, in seconds."""
+    cautions: tuple[tuple[str, str], ...] = ()
+    """What to know about the mode and its equals before using them: mode and words."""
 
     @property
     def higher_is_better(self) -> bool:
@@ -80,7 +82,7 @@ def answers(cells: Cells, slice_seconds: float) -> tuple[Answer, ...]:
 
     A mode is worse if its interval against the best mean is beyond it. The intervals of all modes hold together
     (Bonferroni), so the truly best mode is among the others with the confidence of the run (subset selection: Gupta
-    1965). Among those, the simplest is recommended.
+    1965). Among those, the one that meets the needs of the use best is recommended, and then the simplest.
     """
     return tuple(_answer(use, cells, slice_seconds) for use in USES)
 
@@ -132,7 +134,7 @@ def _answer(use: Use, cells: Cells, slice_seconds: float) -> Answer:
     order = [mode for mode in by_mode if mode in modes]
     ids = [job.id for job in jobs if job.id in common]
     candidates = {mode: [by_mode[mode][job] for job in ids] for mode in order}
-    found = _Decision(candidates, metric, slice_seconds)
+    found = _Decision(use, candidates, metric, slice_seconds)
     return found.answer(Answer(use, judge, tuple(job for job in jobs if job.id in common), metric))
 
 
@@ -152,7 +154,8 @@ def _metric(judge: Judge, cells: Cells) -> str | None:
 class _Decision:
     """The choice between modes that have these cells of the same jobs."""
 
-    def __init__(self, cells: Mapping[str, Cells], metric: str, slice_seconds: float) -> None:
+    def __init__(self, use: Use, cells: Mapping[str, Cells], metric: str, slice_seconds: float) -> None:
+        self._needs = use.needs
         self._cells = cells
         self._metric = metric
         self._slice_seconds = slice_seconds
@@ -171,7 +174,7 @@ class _Decision:
         best = min(self._fit, key=lambda mode: losses[mode].point)
         than_best = self._than(best)
         equal = [mode for mode in self._fit if mode == best or not self._worse(than_best[mode])]
-        chosen = min(equal, key=lambda mode: (*simplicity(self._details[mode]), equal.index(mode)))
+        chosen = min(equal, key=lambda mode: (*self._preference(mode), equal.index(mode)))
         than_chosen = than_best if chosen == best else self._than(chosen)
         rivals = {mode: self._rival(mode, chosen, found) for mode, found in than_chosen.items()}
         rest = sorted(set(self._fit) - set(equal), key=lambda mode: losses[mode].point)
@@ -184,7 +187,18 @@ class _Decision:
             never=tuple(rivals[mode] for mode in self._cells if mode not in self._fit),
             loss=losses[chosen],
             cpu=_cpu(self._cells[chosen]),
+            cautions=tuple((mode, words) for mode in equal for words in self._cautions(mode)),
         )
+
+    def _cautions(self, mode: str) -> Iterator[str]:
+        if (words := caution(self._details[mode])) is not None:
+            yield words
+        cells = self._cells[mode]
+        if jobs := [cell.job.id for cell in cells if cell.better_than_host]:
+            yield f"better than its host in {', '.join(jobs[:3])}{' and others' * (len(jobs) > 3)}: find out why"
+
+    def _preference(self, mode: str) -> tuple[int, ...]:
+        return preference(self._details[mode], self._needs)
 
     def _than(self, other: str) -> dict[str, ModeChange]:
         """Every other mode as a multiple of `other`."""
@@ -205,11 +219,11 @@ class _Decision:
         return Rival(mode, found, shown, seconds, unfit(self._details[mode]), change)
 
     def _why(self, chosen: str, others: Sequence[str]) -> str:
-        """What makes the chosen one simpler than the equal mode that is the next simplest."""
+        """Why the chosen one and not the equal mode that comes next."""
         if not others:
             return ""
-        following = min(others, key=lambda mode: simplicity(self._details[mode]))
-        return why_simpler(self._details[chosen], self._details[following])
+        following = min(others, key=self._preference)
+        return why_preferred(self._details[chosen], self._details[following], self._needs)
 
 
 def _cpu(cells: Cells) -> Estimate | None:

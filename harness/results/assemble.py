@@ -28,12 +28,11 @@ from harness.results.backups import backup_checks, backup_notes, backup_record
 from harness.results.by_arm import ByArm, boots_of, by_arm_of, slices_of, times_of
 from harness.results.byte_accounting import byte_checks
 from harness.results.carried import carry_over_notes, split_by_length
-from harness.results.cells import BlockKey, CellRecord, LongerSlices, MetricRecord, ValidityCheck
+from harness.results.cells import BlockKey, CellRecord, LongerSlices, ValidityCheck
 from harness.results.configuration import configuration_checks, differences
 from harness.results.dependence import CellBlocks, caveat_note, job_correlation, samples_of
-from harness.results.disk_requests import why_faster
 from harness.results.journal_records import Measurement
-from harness.results.judging import gravest, judged
+from harness.results.judging import better_p_value, gravest, judged
 from harness.results.metric_records import has_metric, metric_records, values_of
 from harness.results.others import others_notes
 from harness.results.percentiles import (
@@ -237,7 +236,6 @@ def _cell_record(
             *late_counter_notes(own),
             *saturation_notes(own, depth=job.depth if job.is_saturating else None),
             *(() if impossible else too_few_ios(_judged_metrics(context), metrics, counts)),
-            *_faster_than_host(metrics, validity, cell, why_faster(costs, on_array=cell.mode.detail.on_array)),
         ),
         skipped=context.skipped,
         accounting=costs,
@@ -249,7 +247,13 @@ def _cell_record(
         several=several_guests(cell, by_arm, blocks, samples, confidence) if not impossible else None,
         neighbour=neighbour_record(cell, by_arm, blocks),
         backup=backup_record(cell, by_arm, blocks),
+        better_p=better_p_value(headline, cell.mode.detail, look, samples) if _can_be_better(cell) else None,
     )
+
+
+def _can_be_better(cell: Cell) -> bool:
+    """At a fixed rate, only latencies can be better."""
+    return cell.job.rate is None or METRICS[cell.job.headline].is_latency
 
 
 def _moved(cell: Cell) -> tuple[int, Amplification]:
@@ -279,25 +283,6 @@ def _look(context: CellContext, rounds: int) -> Look | None:
         return None
     plan = (context.sequential or Sequential(rounds, rounds, CONFIDENCE)).reaching(rounds)
     return plan.look(rounds, final=context.final) or plan.look(rounds, final=True)
-
-
-def _faster_than_host(
-    metrics: Mapping[str, MetricRecord], validity: Sequence[ValidityCheck], cell: Cell, why: str
-) -> list[str]:
-    """A guest that is better than its host needs an explanation and is never a gain. At a fixed rate, only latencies
-    can be better."""
-    faster = [
-        name
-        for name, metric in metrics.items()
-        if metric.gained(cell.mode.detail)
-        if cell.job.rate is None or METRICS[name].is_latency
-    ]
-    if not faster:
-        return []
-    failed = [check.check for check in validity if not check.ok]
-    if failed:
-        why = f"the failed check {', '.join(failed)} explains it"
-    return [f"the guest is better than its host beyond the interval in {', '.join(faster)}; {why}"]
 
 
 def _complete_blocks(cell: Cell, by_arm: ByArm) -> tuple[BlockKey, ...]:

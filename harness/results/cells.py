@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from harness.analysis import Better, Calls, Estimate, LatencyHistogram, Limit, Unit, Verdict
+from harness.analysis import MARGIN, Better, Calls, Estimate, LatencyHistogram, Limit, Unit, Verdict
 from harness.analysis.verdict import Both
 from harness.model.effective import Effective
 from harness.model.job import Job
@@ -61,9 +61,9 @@ class MetricRecord:
         return self.virtualisation if mode.on_array else self.overhead
 
     def gained(self, mode: ModeDetail) -> bool:
-        """Whether the guest is better beyond the interval than the host on the same disks."""
+        """Whether the guest is better than the host on the same disks by more than `MARGIN`, by this interval alone."""
         loss = self.on_same_disks(mode)
-        return loss is not None and loss.high is not None and loss.high < 0
+        return loss is not None and loss.high is not None and loss.high < -MARGIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,6 +300,20 @@ class CellRecord:
     histograms: dict[Calls, dict[str, LatencyHistogram]] = field(default_factory=dict)
     """The latencies of all blocks that count, together: of the reads and writes (`ios`) and of fdatasync (`syncs`), by
     arm (`host`, `twin`, `guest`). Empty without fio's histograms, and in older versions."""
+
+    better_p: float | None = None
+    """The p value of "the guest is better than the host on the same disks by more than 5 %" in the main metric of the
+    job, corrected for the looks but not for the other cells; null without an interval, and in older versions."""
+    better: bool | None = None
+    """Whether that is shown, corrected for all cells of the run (Holm); null in older versions."""
+
+    @property
+    def better_than_host(self) -> bool:
+        """Whether the guest is better than its host, which needs an explanation. Older versions have no p value."""
+        if self.better is not None:
+            return self.better
+        headline = self.metrics.get(self.job.headline)
+        return headline is not None and headline.gained(self.mode_detail)
 
     @property
     def samples(self) -> tuple[BlockKey, ...]:

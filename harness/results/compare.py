@@ -14,7 +14,7 @@ from harness.results.cells import CellRecord
 from harness.results.compare_arms import ArmPair, arm_changes, overall_changes
 from harness.results.compare_differences import differences
 from harness.results.compare_findings import arms_of, outcome, with_findings
-from harness.results.compare_matching import NO_SCENARIO, Matched, is_faster, match, same_or_last
+from harness.results.compare_matching import NO_SCENARIO, Matched, match, same_or_last
 from harness.results.compare_records import (
     COMPARISON_SCHEMA,
     ComparedRun,
@@ -45,10 +45,10 @@ def compare(
     """The change of each arm from `before` to each run of `after`, what else differs, and what was left out.
 
     Scenarios of the same name belong together, and if one scenario is left in each run, these two. Void and skipped
-    cells are left out, and guests that are better than their host. The outcome is that of `metric`, or of the main
-    metric of each job. With `same_machine`, another CPU or disk rules the comparison out. ConfigError if both are the
-    same scenario of the same run, or if no cell can be compared or has the metric; ResultsError for values that no
-    measurement has.
+    cells are left out; guests that are better than their host are compared and named. The outcome is that of `metric`,
+    or of the main metric of each job. With `same_machine`, another CPU or disk rules the comparison out. ConfigError if
+    both are the same scenario of the same run, or if no cell can be compared or has the metric; ResultsError for values
+    that no measurement has.
     """
     compared = [_compared(before, other, margin, same_machine=same_machine) for other in after]
     first, *others = (replace(each, outcome=outcome(each, metric)) for each in with_findings(compared, margin))
@@ -91,6 +91,7 @@ def _compared(before: Run, after: Run, margin: float, *, same_machine: bool) -> 
         scenarios=tuple(compared),
         differences=differences(before, after, scenarios, pairs, same_machine=same_machine),
         left_out=left_out,
+        doubtful=tuple(chain.from_iterable(found.doubtful for found in matched)),
         margin=margin,
         outcome=Outcome.UNDECIDED,
     )
@@ -141,5 +142,4 @@ def _scenario_change(
 
 
 def _is_compared(arm: ArmPair) -> bool:
-    faster = arm.place is Place.GUEST and (is_faster(arm.before) or is_faster(arm.after))
-    return not faster and arm.has(arm.before.job.headline)
+    return arm.has(arm.before.job.headline)

@@ -23,7 +23,7 @@ NO_MODE = "no counterpart: the other run has no mode with this layout and attach
 NO_JOB = "no counterpart: the other run does not have this job in this mode"
 NO_HOST_JOB = "no counterpart: the other run has no usable values of its host in this job"
 SEVERAL_MODES = "no counterpart: several modes have this layout and attachment, but no two of them the same name"
-FASTER = "its guest is better than its host beyond the interval, which is not a result"
+BETTER = "its guest is better than its host by more than 5 %, which needs an explanation"
 _NO_VALUES = "no block in which every arm was measured"
 
 
@@ -36,6 +36,8 @@ class Matched:
     cells: tuple[CellPair, ...]
     """Cells with a twin or a guest."""
     left_out: tuple[LeftOut, ...]
+    doubtful: tuple[LeftOut, ...]
+    """Cells of `cells` with a figure that needs an explanation."""
 
 
 def same_or_last(before: Iterable[str], after: Iterable[str]) -> list[tuple[str, str]]:
@@ -58,18 +60,15 @@ def match(before: Sequence[CellRecord], after: Sequence[CellRecord]) -> Matched:
         *_unmatched("before", before, after, {one.id for one, _ in pairs}, compared),
         *_unmatched("after", after, before, {other.id for _, other in pairs}, compared),
     ]
-    usable = []
+    usable: list[CellPair] = []
+    doubtful: list[LeftOut] = []
     for pair in pairs:
         doubts = [LeftOut(side, cell.id, why) for side, cell in _sides(pair) if (why := why_unusable(cell))]
-        left_out += doubts or [LeftOut(side, cell.id, FASTER) for side, cell in _sides(pair) if is_faster(cell)]
+        left_out += doubts
         if not doubts:
             usable.append(pair)
-    return Matched(tuple(hosts), tuple(usable), tuple(left_out))
-
-
-def is_faster(cell: CellRecord) -> bool:
-    """Whether the guest of a usable cell is better than its host beyond the interval."""
-    return cell.metrics[cell.job.headline].gained(cell.mode_detail)
+            doubtful += [LeftOut(side, cell.id, BETTER) for side, cell in _sides(pair) if cell.better_than_host]
+    return Matched(tuple(hosts), tuple(usable), tuple(left_out), tuple(doubtful))
 
 
 def why_unusable(cell: CellRecord) -> str | None:

@@ -186,7 +186,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A cell that is not part of the comparison."""
+    """A cell that is not part of the comparison, or whose figure needs an explanation."""
 
     __pydantic_config__ = _STRICT
 
@@ -220,6 +220,8 @@ class Comparison:
     """The share within which figures count as equal: 0.05 is a factor of 1 / 1.05 to 1.05."""
     outcome: Outcome
     """What the findings show together, in the main metric of each job or in the chosen one."""
+    doubtful: tuple[LeftOut, ...] = ()
+    """Compared cells whose guest is better than its host, which needs an explanation."""
     further: tuple[Comparison, ...] = ()
     """The comparisons of the first run with the third and later ones, in their order."""
 

@@ -6,13 +6,29 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from harness.analysis import IN_ORDER, METRICS, Look, Samples, Verdict, judge_look, survivors
+from harness.analysis import (
+    IN_ORDER,
+    MARGIN,
+    METRICS,
+    Limit,
+    Look,
+    Samples,
+    Verdict,
+    exceeds_p_value,
+    holm,
+    judge_look,
+    survivors,
+)
 from harness.model.budget import Budget
+from harness.model.mode import ModeDetail
 from harness.results.cells import BudgetRecord, CellRecord, MetricRecord
 from harness.results.dependence import of_difference
+from harness.results.disk_requests import why_faster
 from harness.results.records import JudgedRecord
 
 SKIPPED = "skipped"
+ERROR_RATE = 0.025
+"""The probability of any false claim of one kind in a run: one side of a confidence of 95 %."""
 _GRAVEST_FIRST = (Verdict.EXCEEDS, Verdict.INCONCLUSIVE, Verdict.WITHIN)
 
 
@@ -40,7 +56,7 @@ def corrected(
     Every budget of every cell counts, see `survivors`. The budgets of a void cell count as without evidence. `family`
     and `error_rate` as in `survivors`. With `only`, ids of cells, the other cells count but are not returned.
     """
-    records = tuple(records)
+    records = with_better(records, error_rate=error_rate)
     tested = [
         replace(budget, p_value=None) if record.verdict is Verdict.VOID else budget
         for record in records
@@ -49,6 +65,46 @@ def corrected(
     verdicts = iter(survivors(tested, family=family, error_rate=error_rate))
     found = ((record, [next(verdicts) for _ in record.budget]) for record in records)
     return [_corrected(record, own) for record, own in found if only is None or record.id in only]
+
+
+def better_p_value(
+    metric: MetricRecord | None, detail: ModeDetail, look: Look | None, samples: Samples
+) -> float | None:
+    """The p value of "the guest is better than the host on the same disks by more than `MARGIN`"; None if unknown."""
+    if metric is None or look is None or not metric.guest:
+        return None
+    host = metric.twin if detail.on_array else metric.host
+    own = samples.in_batches(metric.batches)
+    if not host or own.count(len(host)) != look.rounds:
+        return None
+    # The host is worse than the guest by more than the margin: the same test as that of a budget, with places changed.
+    p_value = exceeds_p_value(
+        metric.guest, host, Limit(MARGIN), higher_is_better=metric.better == "higher", samples=own
+    )
+    return None if p_value is None else look.adjusted(p_value)
+
+
+def with_better(records: Iterable[CellRecord], *, error_rate: float = ERROR_RATE) -> tuple[CellRecord, ...]:
+    """The records with `better`, and a note where it is true. All cells with a guest are one family (Holm)."""
+    records = tuple(records)
+    guests = [record for record in records if record.mode_detail.attach is not None]
+    rejected = holm([record.better_p for record in guests], error_rate)
+    shown = {record.id: better for record, better in zip(guests, rejected, strict=True)}
+    return tuple(_with_better(record, shown.get(record.id)) for record in records)
+
+
+def _with_better(record: CellRecord, better: bool | None) -> CellRecord:
+    notes = (*record.notes, _better_note(record)) if better else record.notes
+    return replace(record, better=better, notes=notes)
+
+
+def _better_note(record: CellRecord) -> str:
+    """A guest that is better than its host needs an explanation and is never a gain."""
+    failed = [check.check for check in record.validity if not check.ok]
+    why = why_faster(record.accounting, on_array=record.mode_detail.on_array)
+    if failed:
+        why = f"the failed check {', '.join(failed)} explains it"
+    return f"the guest is better than its host by more than {MARGIN * 100:g} % in {record.job.headline}; {why}"
 
 
 def judged_record(cells: Iterable[CellRecord], lab_kind: str | None, *, planned: int) -> JudgedRecord:

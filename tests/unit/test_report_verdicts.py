@@ -104,15 +104,16 @@ def test_a_cached_mode_is_void_by_its_bytes_and_never_loses_least(cached: Run) -
     assert any("`raw-cached` is void in 8 jobs" in detail for detail in section.headline.details)
 
 
-def test_a_guest_faster_than_its_host_is_not_a_result_even_if_no_check_failed(faster: Run) -> None:
+def test_a_guest_faster_than_its_host_is_shown_with_a_mark_and_not_dropped(faster: Run) -> None:
     assert Verdict.VOID not in {cell.verdict for cell in faster.cells}
     (section,) = report_view(faster).sections
-    assert "raw" not in [mode.mode for mode in section.comparison.modes]
+    assert "raw" in [mode.mode for mode in section.comparison.modes]
     assert any(
-        "`raw` is faster than its host beyond the interval in 8 jobs" in text for text in section.headline.details
+        "`raw` is faster than its host by more than 5 % in 8 jobs: this needs an explanation" in text
+        for text in section.headline.details
     )
     lines = summary_lines(faster)
-    assert "faster than the host beyond the interval, which is not a result (8):" in lines
+    assert "faster than the host by more than 5 %, which needs an explanation (8):" in lines
     rows = {line.split()[0]: line for line in overhead_text(faster, width=120).splitlines()}
     assert rows["optane-raw-randread-4k-qd32"].endswith("within?")
 
@@ -133,11 +134,13 @@ def test_a_run_whose_every_guest_is_void_has_no_headline_figure() -> None:
     assert report_view(run).sections[0].headline.sentence == "optane: no attach mode has a figure that can be trusted"
 
 
-def test_doubtful_figures_have_a_word_and_no_colour_in_the_heat_map(cached: Run, faster: Run) -> None:
-    for run, mode, word in ((cached, "raw-cached", "void"), (faster, "raw", "faster")):
+def test_void_figures_have_a_word_and_no_colour_in_the_heat_map_and_faster_ones_have_both(
+    cached: Run, faster: Run
+) -> None:
+    for run, mode, word, has_value in ((cached, "raw-cached", "void", False), (faster, "raw", "faster", True)):
         heat_map = report_view(run).sections[0].heat_map
         row = heat_map.modes.index(mode)
-        assert set(heat_map.values[row]) == {None}
+        assert {value is not None for value in heat_map.values[row]} == {has_value}
         assert set(heat_map.words[row]) == {word}
 
 
@@ -153,7 +156,7 @@ def test_points_faster_than_the_host_are_drawn_open(faster_page: Page) -> None:
     traces = faster_page.json("figures")["disk1-w3-throughput"]["data"]
     (raw,) = (trace for trace in traces if trace.get("meta") == "guest:raw" and "markers" in trace["mode"])
     assert all(symbol.endswith("-open") for symbol in raw["marker"]["symbol"])
-    assert "not a result, find out why" in raw["customdata"][0]
+    assert "faster than its host: find out why" in raw["customdata"][0]
 
 
 # --- the page ---
