@@ -47,6 +47,7 @@ class AdviceView:
             "sentence": self.answer.sentence,
             "change": self.answer.change or None,
             "undecided": self.answer.undecided or None,
+            "cautions": list(self.answer.cautions),
             "against": self.advice.rival.mode if self.advice else None,
             "metric": self.answer.answer.metric or None,
             "ratio": {"point": change.ratio, "low": change.low, "high": change.high} if change else None,

@@ -42,7 +42,7 @@ class BlameView:
     def _throughput(self) -> str:
         record = self.record
         if record.layer is Layer.NOTHING:
-            return f"`{record.mode}`: less than 5 % is lost, so the disk itself is the limit."
+            return f"`{record.mode}`: less than 5 % is lost, so another attachment cannot gain more."
         if record.layer is Layer.UNDECIDED:
             return f"`{record.mode}`: which layer is responsible is undecided ({self._parts})."
         thread = record.thread
