@@ -40,7 +40,7 @@ def test_the_command_draws_a_picture_beside_the_results_and_prints_the_post(
     lines = printed.out.splitlines()
     assert lines[0].endswith("](card.png)")
     assert lines[4].startswith("> Relative only: ")
-    assert "- low latency: `passthrough` (not told apart from `raw`)" in lines
+    assert "- low latency: `raw` (not told apart from `passthrough`)" in lines
     assert "| `passthrough` | 55.6 [55.4, 55.8] | 3 |" in lines
 
 
