@@ -52,7 +52,9 @@ def entry(
         "direct": "1",
         "filename": "/dev/sdz",
     }
-    own = {key: more.pop(key) for key in ("read", "write", "mixed", "trim", "sync", "job_start") if key in more}
+    own: dict[str, Any] = {
+        key: more.pop(key) for key in ("read", "write", "mixed", "trim", "sync", "job_start") if key in more
+    }
     options |= {key: str(value) for key, value in more.items()}
     sides = {} if "mixed" in own and "read" not in own else {"read": side(), "write": side()}
     return {
@@ -103,8 +105,8 @@ def test_processes_that_ended_at_different_times_count_by_the_time_of_the_longes
 def test_processes_that_started_at_different_times_count_from_the_first_start_to_the_last_end() -> None:
     starts = [(WRITTEN - 60) * 1000, (WRITTEN - 40) * 1000]
     (point,) = points_of(*(entry(numjobs=2, read=side(10_000, 10), job_start=start) for start in starts))
-    assert (point.metrics["iops"], point.seconds) == (pytest.approx(20_000 / 30), 30)
-    assert point.started == WRITTEN - 60
+    assert point.metrics["iops"] == pytest.approx(20_000 / 30)
+    assert (point.started, point.seconds) == (WRITTEN - 60, 30)
 
 
 def test_starts_that_the_output_does_not_have_are_refused() -> None:
@@ -188,12 +190,12 @@ def test_the_start_of_processes_that_fio_reports_together_is_that_of_the_longest
 
 
 def test_reads_that_verify_are_not_counted() -> None:
-    options = {"rw": "randwrite", "verify": "crc32c"}
+    options: dict[str, Any] = {"rw": "randwrite", "verify": "crc32c"}
     (point,) = points_of(entry(read=side(10_000, 2.5), write=side(10_000, 10), job_runtime=12.5, **options))
     assert (point.metrics["iops"], point.seconds) == (1000, 10)
     assert point.transferred.read == 0
     assert point.notes == ("fio read what it wrote to verify it; these reads are not counted",)
-    blended = {"read": side(10_000), "write": side(10_000), "verify": "crc32c"}
+    blended: dict[str, Any] = {"read": side(10_000), "write": side(10_000), "verify": "crc32c"}
     assert "verify = 'crc32c' cannot be imported" in refusal(entry(rw="randrw", **blended))
     assert "verify_backlog = '64'" in refusal(entry(rw="randwrite", verify_backlog=64, **blended))
     assert "verify = 'crc32c'" in refusal(entry(mixed=side(10_000), **options))
@@ -215,7 +217,7 @@ def test_a_limit_of_bandwidth_or_pauses_make_the_latency_the_figure_of_a_job() -
 
 
 @pytest.mark.parametrize("limit", [{"rate": "4m"}, {"thinktime": "1000"}, {"rate_iops": "1024"}])
-def test_no_headline_says_what_a_limited_job_loses(limit: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_headline_says_what_a_limited_job_loses(limit: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     host = file("host.json", entry(read=side(10_240, latency_us=100), **limit))
     guest = file("guest.json", entry(read=side(10_240, latency_us=200), **limit), written=WRITTEN + 60)
     assert import_here("--host", host, "--guest", f"vm={guest}") == 0
@@ -240,7 +242,7 @@ def test_percentiles_of_fdatasync_are_those_that_fio_printed() -> None:
 
 def test_bytes_in_flight_at_the_end_of_the_ramp_are_a_note_or_an_error_that_says_so() -> None:
     bs = 1 << 20
-    more = {"bs": "1m", "rw": "read", "ramp_time": 10, "iodepth": 64}
+    more: dict[str, Any] = {"bs": "1m", "rw": "read", "ramp_time": 10, "iodepth": 64}
     (point,) = points_of(entry(read=side(580, bs=bs, io_bytes=660 * bs), **more))
     assert "in flight at the end of ramp_time" in point.notes[0]
     assert "at the end of ramp_time" in refusal(entry(read=side(580, bs=bs, io_bytes=900 * bs), **more))
@@ -274,7 +276,7 @@ def test_the_later_of_two_options_for_a_mix_counts() -> None:
     ],
 )
 def test_different_ways_to_do_io_do_not_belong_in_one_arm(
-    other: dict[str, str], named: str, capsys: pytest.CaptureFixture[str]
+    other: dict[str, Any], named: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     one, two = (
         file("1.json", entry(read=side(90_000))),
