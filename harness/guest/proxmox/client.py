@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from harness.cleanup import Cleanup
 from harness.errors import HarnessError, HostError, LabUnavailable
+from harness.guest.proxmox.answers import checked
 from harness.guest.proxmox.connection import log_in, unreachable
 from harness.guest.proxmox.failures import LoginRefused, Refused, Unanswered
 from harness.guest.proxmox.refusals import is_lock_timeout, remedy
@@ -260,7 +261,9 @@ class Client:
         """One request. Renews a ticket once if it is no longer valid: PVE has done nothing in that case."""
         for attempt in (1, 2):
             try:
-                return self._login.ask(max(end.left, _LEAST_SECONDS), method, path, params)
+                answer = self._login.ask(max(end.left, _LEAST_SECONDS), method, path, params)
+                source = f"host {self.host}: the answer of Proxmox VE to {method.upper()} {path}"
+                return checked(source, path, answer) if method == "get" else answer
             except LoginRefused as error:
                 # proxmoxer renews an old ticket on its way into a request.
                 raise LabUnavailable(f"host {self.host}: the login was not renewed: {error}") from None

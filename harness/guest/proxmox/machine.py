@@ -170,7 +170,9 @@ class VirtualMachine:
             if error.status == 0 or _SILENT in error.reason:
                 return False
             raise
-        status = wait_until(lambda: self._ended(started["pid"]), deadline=deadline, every=_POLL_SECONDS)
+        with reading(f"host {self.client.host}: VM {self.vmid}: the start of `{script}` by its agent", GuestError):
+            pid = count(int(started["pid"]))
+        status = wait_until(lambda: self._ended(pid), deadline=deadline, every=_POLL_SECONDS)
         if status is None:
             raise GuestError(f"host {self.client.host}: VM {self.vmid}: `{script}` did not end in the guest")
         if status.get("forgotten"):
