@@ -90,7 +90,7 @@ def _origin(file: SourceFile) -> dict[str, JsonValue]:
 
 
 def _version(points: Sequence[Point]) -> dict[str, JsonValue]:
-    return {"fio": points[0].version}
+    return {"fio": points[0].version, "options": {point.job_id: dict(point.options) for point in points}}
 
 
 def _copy(store: RunStore, file: SourceFile, bad: Mapping[Path, str]) -> str:

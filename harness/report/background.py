@@ -108,7 +108,8 @@ def about_run(run: Run) -> Table:
         ("represents real hardware", f"{'not known' if unknown else 'yes' if lab.representative else 'no'}: {lab.why}"),
         *guests_of(run.cells),
     )
-    return Table(("", ""), rows)
+    unknown_of_imports = ("fio per slice", "span of each arm", "seed", "host", "lab") if lab.imported else ()
+    return Table(("", ""), tuple(row for row in rows if row[0] not in unknown_of_imports))
 
 
 def guests_of(cells: Iterable[CellRecord]) -> Iterator[tuple[str, str]]:
@@ -127,7 +128,7 @@ def _from_to(numbers: Sequence[int]) -> str:
 
 
 def provenance(run: Run) -> tuple[Table, Table]:
-    """Every recorded version and setting, and apart from them the checksums of images. Dots join nested keys.
+    """Every recorded version and setting, and apart from them the checksums of images and files. Dots join nested keys.
 
     It leaves out the requested settings and the fio files, which the page shows above, and the settings of the
     evaluation.
@@ -136,7 +137,7 @@ def provenance(run: Run) -> tuple[Table, Table]:
     found = {key: value for key, value in run.provenance.items() if key not in internal}
     apart: dict[bool, list[tuple[str, str]]] = {True: [], False: []}
     for name, value in _flat(found):
-        apart[".sha256." in name].append((name, value))
+        apart[".sha256." in name or name.endswith(".sha256")].append((name, value))
     header = ("what", "value")
     return Table(header, tuple(apart[False])), Table(header, tuple(apart[True]))
 

@@ -87,11 +87,12 @@ def _imported(run: Run) -> str:
 def _blocks(run: Run) -> Iterator[Banner]:
     blocks = [len(record.rounds) for record in run.cells if CellView(record).measured]
     if blocks and max(blocks) == 1:
+        more = "Import" if run.lab.imported else "Measure"
         yield Banner(
             "blocks",
             "One block",
             "A block is a sample, and the spread of one sample is unknown: no value has an interval, and no "
-            "budget can be judged. Measure at least ten blocks.",
+            f"budget can be judged. {more} at least ten {'results of each arm' if run.lab.imported else 'blocks'}.",
         )
 
 

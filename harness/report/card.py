@@ -46,6 +46,8 @@ class Card:
     others: tuple[str, ...]
     """What the run has and the card does not show."""
     method: str
+    source: str
+    """Which tool measured it, and the run."""
 
 
 def write_card(store: RunStore, run: Run) -> tuple[Path, str]:
@@ -69,7 +71,9 @@ def card(run: Run) -> Card:
     answers = section.answers if section else ()
     return Card(
         run=run.run.id,
-        measured=f"{run.lab.host}, {moment(run.run.started)}",
+        measured=f"results of fio from {moment(run.run.started)}"
+        if run.lab.imported
+        else f"{run.lab.host}, {moment(run.run.started)}",
         headline=section.headline.sentence if section else "This run has no cells",
         warnings=tuple(
             f"{banner.title}: {banner.text}" for banner in sorted(view.banners, key=lambda banner: banner.kind != "lab")
@@ -80,6 +84,9 @@ def card(run: Run) -> Card:
         confidence=comparison.confidence if comparison else "",
         others=tuple(_others(view, section)),
         method=_method(run),
+        source=f"Imported by virt-overhead, run {run.run.id}"
+        if run.lab.imported
+        else f"Measured with virt-overhead, run {run.run.id}",
     )
 
 
@@ -106,9 +113,7 @@ def markdown(found: Card, picture: str) -> str:
         ]
         lines.append("")
     lines += [f"{plain(other)}.\n" for other in found.others]
-    lines.append(
-        f"{plain(found.measured)}. {plain(found.method)}. Measured with virt-overhead, run {plain(found.run)}."
-    )
+    lines.append(f"{plain(found.measured)}. {plain(found.method)}. {plain(found.source)}.")
     return "\n".join(lines) + "\n"
 
 
@@ -130,6 +135,8 @@ def _others(view: ReportView, section: Section | None) -> list[str]:
 
 def _method(run: Run) -> str:
     """How it was measured, and with what: "profile smoke, QEMU 10.0.2, ..."."""
+    if run.lab.imported:
+        return "Results of fio from elsewhere: who measured them, and how, is not known"
     host = run.provenance.get("host")
     tools = [str(host[name]) for name in ("qemu", "kernel", "fio") if name in host] if isinstance(host, dict) else []
     return ", ".join((f"Each guest against its host in short alternating slices, profile {run.run.profile}", *tools))

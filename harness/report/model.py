@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from harness.model.attach import Unknown
 from harness.report.answers import AnswerView, MatrixView
 from harness.report.array_states import array_state_views, state_sentences
 from harness.report.arrays import array_headline, existing_array_sentences
@@ -168,8 +169,8 @@ def _blames(cells: Sequence[CellRecord], found: Sequence[Answer]) -> tuple[Blame
     """For throughput and for flushes: the layer that is responsible in the mode that is recommended for them."""
     by_use = {answer.use.name: answer.mode for answer in found if answer.mode is not None}
     mode = next(iter(by_use.values()), None)
-    if mode is None:
-        return ()
+    if mode is None or any(isinstance(cell.mode_detail.attach, Unknown) for cell in cells):
+        return ()  # nothing is known of the layers of an imported result
     confidence = max(cell.confidence for cell in cells)
     flushing = by_use.get("database", mode)
     blames = (

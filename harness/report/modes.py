@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from statistics import fmean
 
 from harness.analysis import IN_ORDER, Estimate, Samples, estimate_overhead
@@ -15,8 +16,30 @@ from harness.results.answers import most_comparable
 from harness.results.dependence import paired_blocks
 from harness.results.mode_changes import mode_changes
 
+NO_LOSS = 0.02
+"""A mode loses nothing if its interval ends below this share of the host's throughput. docs/report.md has it too."""
 MOST_NAMED = 4
 """Modes that a headline names. Of more, it gives the number."""
+
+
+class Loss(StrEnum):
+    """What an interval of an overhead says about a loss."""
+
+    SHOWN = "shown"
+    NOTHING = "nothing"
+    """A loss of more than NO_LOSS is ruled out, and none is shown."""
+    UNDECIDED = "undecided"
+    UNKNOWN = "unknown"
+    """One sample has no interval."""
+
+
+def loss_of(overhead: Estimate) -> Loss:
+    """Whether the guest loses something, as far as the interval shows it."""
+    if overhead.low is None or overhead.high is None:
+        return Loss.UNKNOWN
+    if overhead.low > 0:
+        return Loss.SHOWN
+    return Loss.NOTHING if overhead.high <= NO_LOSS else Loss.UNDECIDED
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +54,10 @@ class ModeSummary:
     """Twin against host; None if the layout is the bare device."""
     virtualisation: Estimate
     """Guest against twin, or against host if there is no twin."""
+
+    @property
+    def loss(self) -> Loss:
+        return loss_of(self.overhead)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +154,12 @@ def headline(disk: str, comparison: Comparison) -> Headline:
     elif all(each.overhead.low is None for each in modes):
         sentence = f"{len(modes)} modes were measured without an interval, so none of them is ranked"
     elif len(comparison.least) == len(modes):
-        sentence = f"{_named(comparison, comparison.least)} cannot be told apart: they lose {_span(modes)}"
+        sentence = f"{_named(comparison, comparison.least)} cannot be told apart: {_together(modes)}"
     else:
         least = _group(comparison, comparison.least, "least")
         most = _group(comparison, comparison.most, "most")
         sentence = f"{least}, {most} of the host's throughput"
-        if max(each.overhead.point for each in modes) <= 0:
+        if all(each.loss is Loss.NOTHING for each in modes):
             sentence = f"no mode loses throughput: {least}, {most}"
     return Headline(f"{disk}: {sentence}", _details(comparison))
 
@@ -191,9 +218,27 @@ def _counted(cells: Iterable[CellView]) -> tuple[tuple[str, int], ...]:
 
 
 def _alone(mode: ModeSummary) -> str:
-    if mode.overhead.point <= 0:
-        return f"`{mode.mode}` loses nothing ({_figure(mode.overhead)}) of the host's throughput"
-    return f"`{mode.mode}` loses {_figure(mode.overhead)} of the host's throughput"
+    figure = _figure(mode.overhead)
+    return {
+        Loss.SHOWN: f"`{mode.mode}` loses {figure} of the host's throughput",
+        Loss.NOTHING: f"`{mode.mode}` loses nothing ({figure}) of the host's throughput",
+        Loss.UNDECIDED: f"it is undecided whether `{mode.mode}` loses throughput ({figure} of the host's)",
+        Loss.UNKNOWN: f"`{mode.mode}` has one sample, which shows no loss and rules out none ({figure} of the host's "
+        "throughput)",
+    }[mode.loss]
+
+
+def _together(modes: Sequence[ModeSummary]) -> str:
+    """What modes lose that cannot be told apart, as far as their intervals show it."""
+    losses = {mode.loss for mode in modes}
+    if losses == {Loss.SHOWN}:
+        return f"they lose {_span(modes)}"
+    if losses == {Loss.NOTHING}:
+        return f"they lose nothing ({_span(modes)})"
+    shown = [f"`{mode.mode}`" for mode in modes if mode.loss is Loss.SHOWN]
+    if shown:
+        return f"they lose {_span(modes)}, and a loss is shown for {' and '.join(shown)} only"
+    return f"it is undecided whether they lose throughput ({_span(modes)})"
 
 
 def _figure(overhead: Estimate) -> str:

@@ -168,8 +168,10 @@ def _first(sentences: Sequence[str], most: int = MOST_LISTED) -> list[str]:
 
 
 def efficiency_line(run: Run) -> str:
-    """For example `fio ran 192 s of 214 s: 0.90`."""
+    """For example `fio ran 192 s of 214 s: 0.90`. Of imported results, only the time of fio is known."""
     spent = run.run.efficiency
+    if run.lab.imported:
+        return f"fio ran {_seconds(spent.fio_s)} for the imported results"
     return f"fio ran {_seconds(spent.fio_s)} of {_seconds(spent.wall_s)}: {spent.ratio:.2f}"
 
 

@@ -13,13 +13,13 @@ from harness.results.compare_effects import effect_of
 from harness.results.compare_matching import CellPair
 from harness.results.compare_records import Difference, Effect
 from harness.results.facts import comparable_fact
-from harness.results.records import FIO_FILES, PLAN, Run
+from harness.results.records import FIO_FILES, IMPORTED, PLAN, Run
 
 _CHANGES_EACH_TIME = frozenset({"acceleration.why", "cycles.why", "guest.boot_seconds"})
 """Facts that differ between any two runs, or that only explain another fact."""
-_NO_SETTINGS = frozenset({"calibration", "evaluation", "asked", FIO_FILES, PLAN})
+_NO_SETTINGS = frozenset({"calibration", "evaluation", "asked", FIO_FILES, PLAN, IMPORTED})
 """Subjects of the provenance that do not affect the values. Of `asked`, see `_requested`. It has the digests of fio
-files."""
+files. Of `imported`, see `_of_imported`: its files are other ones in each run."""
 
 
 def differences(
@@ -93,7 +93,22 @@ def _of_run(run: Run) -> dict[str, JsonValue]:
         "lab.why": lab.why,
     }
     subjects = {name: value for name, value in run.provenance.items() if name not in _NO_SETTINGS}
-    return facts | {key: comparable_fact(key, value) for key, value in _flat(subjects) if not _is_left_out(key)}
+    facts |= {key: comparable_fact(key, value) for key, value in _flat(subjects) if not _is_left_out(key)}
+    return facts | _of_imported(run)
+
+
+def _of_imported(run: Run) -> dict[str, JsonValue]:
+    """By arm, the versions of fio of the imported files, and by job the values of each option."""
+    origin = run.provenance.get(IMPORTED)
+    values: dict[str, set[str]] = {}
+    for file in (origin if isinstance(origin, dict) else {}).values():
+        if not isinstance(file, dict) or "left out" in file:
+            continue
+        values.setdefault(f"{IMPORTED}.{file.get('arm')}.fio", set()).add(str(file.get("fio")))
+        options = file.get("options")
+        for name, value in _flat(options if isinstance(options, dict) else {}, f"{IMPORTED}.{file.get('arm')}."):
+            values.setdefault(name, set()).add(str(value) or "set")
+    return {name: " or ".join(sorted(found)) for name, found in values.items()}
 
 
 def _is_left_out(key: str) -> bool:

@@ -17,6 +17,7 @@ _MEASURED = (
     "acceleration.accel",
     "host.fio",
     "images.guest.fio",
+    "imported.*.fio",
     "span_bytes",
     "*.span",
     "*.conditioning",
