@@ -170,7 +170,8 @@ def session(
             mode.name: stack.enter_context(backup_file(log, host.spec, mode.name, layouts.guest(mode)))
             for mode in backed_up
         }
-        guests = _guests(host, layouts, by_guest(usable), partial(hypervisor.guest, log), phases)
+        with phases.timed("attach"):
+            guests = _guests(host, layouts, by_guest(usable), partial(hypervisor.guest, log), phases)
         if guests is not None:
             stack.callback(guests.close)
         effective = _effective(guests.effective, usable) if guests is not None else {}

@@ -39,7 +39,7 @@ FILL_SECONDS = 1.0
 SIMULATED_FILL_RATE = 200 * 1024**2
 """Bytes per second that a simulated host writes at most, whatever its disks could do."""
 BOOT_SECONDS = 9.0
-ATTACH_SECONDS = 0.8
+ATTACH_SECONDS = 1.3
 """For each mode with a guest: attaching its disk, and reading back how it is attached."""
 PAUSE_SECONDS = 0.04
 """Between two slices, of which fio's I/Os in flight need a part."""
