@@ -11,13 +11,13 @@ USUAL_BOOT_SECONDS = 20.0
 """The boot of the embedded lab on an idle machine with two CPUs, without hardware virtualisation."""
 GENEROUS = 4.0
 """How many times longer than on an idle machine anything may take, on any machine."""
-_SLOWNESS = "VIRT_OVERHEAD_TEST_SLOWNESS"
+SLOWNESS = "VIRT_OVERHEAD_TEST_SLOWNESS"
 """How many times longer than usual the lab's boot took; for the processes that tests start as well."""
 
 
 def patience(seconds: float) -> float:
     """A limit in seconds for what takes so long at most on an idle machine: longer where the lab's boot took longer."""
-    return seconds * GENEROUS * max(float(os.environ.get(_SLOWNESS, "1")), 1.0)
+    return seconds * GENEROUS * max(float(os.environ.get(SLOWNESS, "1")), 1.0)
 
 
 @contextmanager
@@ -26,4 +26,4 @@ def booting() -> Iterator[None]:
     started = time.monotonic()
     yield
     took = (time.monotonic() - started) / USUAL_BOOT_SECONDS
-    os.environ[_SLOWNESS] = str(max(took, float(os.environ.get(_SLOWNESS, "1"))))
+    os.environ[SLOWNESS] = str(max(took, float(os.environ.get(SLOWNESS, "1"))))
