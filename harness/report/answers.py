@@ -48,7 +48,9 @@ class AnswerView:
         if not answer.equals:
             return f"use `{answer.mode}`: {self.difference}"
         equals = f"{named((answer.mode, *(each.mode for each in answer.equals)))} {self._alike}"
-        return f"{equals}; use `{answer.mode}`: {answer.why}" if answer.why else f"{equals}; use any of them"
+        if not answer.why:
+            return f"{equals}; use any of them"
+        return f"{equals}; use {named((answer.mode, *answer.alike), 'or')}: {answer.why}"
 
     @property
     def _alike(self) -> str:

@@ -49,6 +49,8 @@ class Answer:
     """The mode to use; None if none can be recommended."""
     why: str = ""
     """Why this one of several equal modes, or why none."""
+    alike: tuple[str, ...] = ()
+    """Equal modes for which there is no reason against them either."""
     equals: tuple[Rival, ...] = ()
     """Modes that no interval shows to be worse than the best. In the order of the plan, which is no ranking."""
     worse: tuple[Rival, ...] = ()
@@ -182,6 +184,7 @@ class _Decision:
             empty,
             mode=chosen,
             why=self._why(chosen, [mode for mode in equal if mode != chosen]),
+            alike=tuple(mode for mode in equal if mode != chosen and not self._why(chosen, [mode])),
             equals=tuple(rivals[mode] for mode in equal if mode != chosen),
             worse=tuple(rivals[mode] for mode in rest),
             never=tuple(rivals[mode] for mode in self._cells if mode not in self._fit),
@@ -219,11 +222,10 @@ class _Decision:
         return Rival(mode, found, shown, seconds, unfit(self._details[mode]), change)
 
     def _why(self, chosen: str, others: Sequence[str]) -> str:
-        """Why the chosen one and not the equal mode that comes next."""
-        if not others:
-            return ""
-        following = min(others, key=self._preference)
-        return why_preferred(self._details[chosen], self._details[following], self._needs)
+        """Why the chosen one and not the others, each reason once; empty if there is no reason."""
+        ranked = sorted(others, key=self._preference, reverse=True)
+        reasons = [why_preferred(self._details[chosen], self._details[mode], self._needs) for mode in ranked]
+        return " and ".join(dict.fromkeys(filter(None, reasons)))
 
 
 def _cpu(cells: Cells) -> Estimate | None:
