@@ -143,6 +143,7 @@ class Cache:
     @contextmanager
     def locked(self, events: Events) -> Iterator[None]:
         """Lock the cache against other processes, and remove what killed processes left in it."""
+        self._require_own(self.directory)
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             lock = FileLock(self.directory / ".lock")

@@ -12,7 +12,7 @@ from harness.lab.paths import BACKUP_DIRECTORY, TAG
 from harness.lab.safe_path import why_unsafe
 from harness.lab.transport.base import Runner
 from harness.layout.device import own_file
-from harness.layout.free_space import no_space, places_for
+from harness.layout.free_space import no_space
 from harness.layout.source import BlockSource
 from harness.untrusted import count, reading
 
@@ -60,7 +60,7 @@ def backup_file(log: CreationLog, spec: HostSpec, name: str, source: BlockSource
         runner.run(["mkdir", "-p", directory], deadline=20)
     path = f"{directory}/{TAG}-{log.run_id}-{name}.raw"
     refused = f"{runner.name}: the backup of {name} will not be made: "
-    with places_for(log, {path: size}, refused), own_file(log, path, size, (), refused) as (_, entry):
+    with own_file(log, path, size, (), refused) as (_, entry):
         (writable,) = created(runner, entry, [path])
         writable.run(["fallocate", "-l", str(size), path], deadline=_ALLOCATE_SECONDS)
         yield path

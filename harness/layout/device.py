@@ -219,18 +219,17 @@ def own_file(
     """
     runner = log.runner
     with places_for(log, {path: size}, refused):
-        pass
-    directory, _, name = path.rpartition("/")
-    draft = f"{directory}/.{name}.{uuid.uuid4()}"
-    filesystem = runner.run(["sh", "-c", _FILESYSTEM, "sh", path], deadline=30).stdout.strip()
-    known = [BackingFile(disks=disks, path=path, draft=draft, filesystem=filesystem, size=size)]
-    with log.making(known[0], lambda: known[-1].remove(runner)) as entry:
-        make = fenced(entry, ["sh", "-c", _MAKE, "sh", path, draft, str(size)])
-        known.append(known[0].model_copy(update={"inode": runner.run(make, deadline=20).stdout.strip()}))
-        log.amend(entry, known[-1])
-        # `ln` fails if the file exists by now.
-        runner.run(fenced(entry, ["sh", "-c", _NAME, "sh", path, draft, known[-1].inode]), deadline=20)
-        yield known[-1], entry
+        directory, _, name = path.rpartition("/")
+        draft = f"{directory}/.{name}.{uuid.uuid4()}"
+        filesystem = runner.run(["sh", "-c", _FILESYSTEM, "sh", path], deadline=30).stdout.strip()
+        known = [BackingFile(disks=disks, path=path, draft=draft, filesystem=filesystem, size=size)]
+        with log.making(known[0], lambda: known[-1].remove(runner)) as entry:
+            make = fenced(entry, ["sh", "-c", _MAKE, "sh", path, draft, str(size)])
+            known.append(known[0].model_copy(update={"inode": runner.run(make, deadline=20).stdout.strip()}))
+            log.amend(entry, known[-1])
+            # `ln` fails if the file exists by now.
+            runner.run(fenced(entry, ["sh", "-c", _NAME, "sh", path, draft, known[-1].inode]), deadline=20)
+            yield known[-1], entry
 
 
 def loop_devices(runner: Runner, file: str) -> list[str]:

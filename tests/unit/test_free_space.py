@@ -16,6 +16,7 @@ from harness.lab.inventory import DiskByFile
 from harness.lab.promises import Promise
 from harness.lab.storage_look import look_at
 from harness.lab.storage_space import read_space
+from harness.layout.device import block_device
 from harness.layout.disks import partitioned_disks
 from harness.layout.free_space import no_space, places_for
 from harness.layout.regions import Need
@@ -63,6 +64,16 @@ def test_two_disks_in_files_of_one_file_system_count_together(tmp_path: Path) ->
             disks.__enter__()
         assert [path.name for path in point.iterdir()] == ["lost+found"]
         assert log.promises == []
+
+
+def test_a_second_file_counts_with_what_the_first_one_will_take(tmp_path: Path) -> None:
+    with file_system(tmp_path, 6 * GIB, "-m", "0") as point:
+        size = int(available(point) * 0.75) // MIB * MIB
+        one, two = (DiskByFile(name, point / f"{name}.img", size, destroy=True) for name in ("a", "b"))
+        log = creation_log(tmp_path)
+        with block_device(log, one), pytest.raises(SafetyError, match="too little space"):
+            block_device(log, two).__enter__()
+        assert [path.name for path in point.iterdir()] == ["lost+found"]
 
 
 def test_a_file_and_a_storage_on_one_file_system_count_together_until_they_are_written(tmp_path: Path) -> None:
