@@ -46,7 +46,8 @@ class Campaign:
         self._measurer = measurer
         self._events = phases.events
         self._earlier = claimed(store, earlier or Earlier())
-        self._read_bytes = store.journal_bytes
+        self._read_bytes = store.journal_bytes if self._earlier.run is not None else None
+        """The size of the journal of a run that is resumed, until the host is this run's alone; then None."""
         self._measured: set[str] = set()
         self._recorder = Recorder(spec, store, phases, self._earlier.journal)
         self._limit = WriteLimit(spec, measurer, self._recorder, self._events, self._measured, self._earlier)
@@ -221,7 +222,8 @@ class Campaign:
 
     def _examined(self, found: LabFound) -> None:
         """Record the properties of the host. Refuses a resumed run on another lab before anything is built."""
-        if not self._reached and self.store.journal_bytes != self._read_bytes:
+        read_bytes, self._read_bytes = self._read_bytes, None
+        if read_bytes not in (None, self.store.journal_bytes):
             # On a file server without locks, another process may have measured until it released the host.
             raise ResultsError(
                 f"{self.store.path} was changed by another process since it was read",
