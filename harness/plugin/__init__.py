@@ -37,7 +37,7 @@ from harness.plugin.session import (
 )
 from harness.plugin.summary import cell_properties, explain, write_summary
 from harness.plugin.together import add_to_history, write_hosts
-from harness.plugin.workers import OUTCOME, XdistHooks
+from harness.plugin.workers import OUTCOME, XdistHooks, interrupt_once
 from harness.results import CellRecord
 from harness.signals import cleaning_up, ended_like_ctrl_c, was_interrupted
 from harness.terminal import write_error
@@ -110,6 +110,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         stack = ExitStack()
         stack.enter_context(ended_like_ctrl_c())
         session.config.add_cleanup(stack.close)
+        if hasattr(session.config, "workerinput"):
+            interrupt_once(session.config)
 
 
 def pytest_report_collectionfinish(config: pytest.Config, items: Sequence[pytest.Item]) -> list[str]:

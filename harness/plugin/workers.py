@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +18,36 @@ from harness.plugin.relay import Relay
 from harness.plugin.scheduling import scheduler
 from harness.plugin.screen import PytestScreen
 from harness.plugin.session import engine_of, options_of, scenarios_of
+from harness.signals import ended_like_ctrl_c
 
 OUTCOME = "overhead"
 """The key of a worker's output with the outcome of its engine."""
+
+
+_END_SECONDS = 900.0
+"""How long the controller waits for workers that remove what they created. Each removal has a deadline."""
+_FINISH_SECONDS = 5.0
+"""As in execnet: the time in which a worker that has finished ends by itself."""
+
+
+def interrupt_once(config: pytest.Config) -> None:
+    """When the controller ends, interrupt this worker like Ctrl-C, and wait until it has removed what it created.
+
+    execnet itself kills a worker 10 s after that.
+    """
+    found = (each for each in config.pluginmanager.get_plugins() if hasattr(each, "channel") and hasattr(each, "torun"))
+    if (worker := next(found, None)) is None:
+        return
+    gateway = worker.channel.gateway
+
+    def end() -> None:
+        gateway._execpool.trigger_shutdown()
+        if not gateway._execpool.waitall(_FINISH_SECONDS):
+            os.kill(os.getpid(), signal.SIGINT)
+            gateway._execpool.waitall(_END_SECONDS)
+            os._exit(1)
+
+    gateway._terminate_execution = end
 
 
 class XdistHooks:
@@ -26,6 +56,7 @@ class XdistHooks:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._relay: Relay | None = None
+        self._handles_signals = False
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> LoadScopeScheduling:
@@ -33,6 +64,13 @@ class XdistHooks:
 
     @pytest.hookimpl
     def pytest_configure_node(self, node: Any) -> None:
+        if not self._handles_signals:
+            self._handles_signals = True
+            stack = ExitStack()
+            stack.enter_context(ended_like_ctrl_c())
+            self._config.add_cleanup(stack.close)
+            # After this time, xdist kills a worker; by default after 10 s.
+            node.nodemanager.EXIT_TIMEOUT = _END_SECONDS
         if self._relay is None and (reporter := self._config.pluginmanager.get_plugin("terminalreporter")):
             # The controller runs no test, so its output is not captured.
             self._relay = Relay(PytestScreen(reporter, None))

@@ -250,3 +250,18 @@ def test_a_first_signal_while_things_are_removed_anyway_ends_the_run_after_that(
     assert process.returncode == 130
     assert output == "removed\n"
     assert said.count("virt-overhead reap") == 1
+
+
+@NOT_IGNORED
+def test_a_worker_of_xdist_removes_what_it_created_after_several_signals_to_its_controller(waiting: Path) -> None:
+    with (waiting / "conftest.py").open("a") as conftest:
+        conftest.write(WAITING.replace("sleep 0.3;", "sleep 12;").replace("deadline=20", "deadline=60"))
+    argv = command("-n", "1")
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        wait_for((waiting / "measuring").exists, "it does not measure")
+        for _ in range(3):
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.3)
+        output, _ = process.communicate(timeout=120)
+    assert process.returncode == pytest.ExitCode.INTERRUPTED, output
+    assert taken_down(waiting)
