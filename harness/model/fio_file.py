@@ -121,7 +121,7 @@ class _Section:
         for name, value in self.options.items():
             shown = "".join(char if char.isprintable() else " " for char in value or "")
             if name == "ioengine" and value in EQUIVALENT_ENGINES:
-                yield Overridden(name, shown, f"{self.engine}, and {value} in a guest with Windows")
+                yield Overridden(name, shown, f"{self.engine}, and windowsaio in a guest with Windows")
             elif (instead := what_replaces(name, self.engine)) is not None:
                 yield Overridden(name, shown, instead)
 

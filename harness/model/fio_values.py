@@ -13,8 +13,8 @@ QUEUEING_ENGINES = ("libaio", "io_uring", "posixaio")
 """Engines that keep `iodepth` I/Os in flight. The others wait for each I/O."""
 ENGINES = (*QUEUEING_ENGINES, "psync", "sync", "pvsync", "pvsync2")
 """Engines that read and write the target itself, and that fio has on host and guest."""
-EQUIVALENT_ENGINES: Mapping[str, str] = {"windowsaio": "libaio"}
-"""Engines of other systems, and what they are on Linux. A guest with Windows gets windowsaio for libaio."""
+EQUIVALENT_ENGINES: Mapping[str, str] = {"windowsaio": "libaio", "linuxaio": "libaio", "aio": "libaio"}
+"""Other names of engines, and that of another system, with what they are on Linux."""
 
 _DEFAULT_BS = 4096
 _LARGEST_BS = 16 * 1024**2

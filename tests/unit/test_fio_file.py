@@ -308,11 +308,12 @@ def test_an_option_of_another_engine_is_listed(tmp_path: Path) -> None:
     assert [each.name for each in of_file(other).sections[0].overridden] == ["fixedbufs"]
 
 
-def test_the_engine_of_windows_is_that_of_linux_for_the_same_io(tmp_path: Path) -> None:
-    (workload,) = read(tmp_path, "[a]\nioengine=windowsaio\niodepth=8\n")
+@pytest.mark.parametrize("engine", ["windowsaio", "linuxaio"])
+def test_another_name_of_an_engine_is_that_of_linux_for_the_same_io(tmp_path: Path, engine: str) -> None:
+    (workload,) = read(tmp_path, f"[a]\nioengine={engine}\niodepth=8\n")
     (section,) = of_file(workload).sections
     assert (told(workload)[0]["ioengine"], section.iodepth) == ("libaio", 8)
-    assert [(each.name, each.value) for each in section.overridden] == [("ioengine", "windowsaio")]
+    assert [(each.name, each.value) for each in section.overridden] == [("ioengine", engine)]
 
 
 def test_every_option_of_the_installed_fio_is_decided() -> None:
