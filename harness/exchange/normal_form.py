@@ -52,6 +52,7 @@ _LACKS = (
 _SECONDS_TO_NS = {"n": 1, "u": 1000, "m": 1_000_000}
 _PREFIXES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
+_MIXED = ("rw", "randrw")
 _SIDES = {"read": "reads", "write": "writes"}
 _USUAL_SHARE = 1.5
 _AGREE = 0.01
@@ -114,6 +115,8 @@ def read_normal_form(text: str, source: str) -> tuple[Printed, ...]:
     lines = [line.strip() for line in text.splitlines()]
     _check_version(lines, source)
     outputs = [output for output in _outputs(lines, source) if output.jobs]
+    for output in outputs:
+        _require_whole(output, source)
     if not outputs:
         raise MeasurementError(
             f"{source} is fio's text output, but has no result of a job",
@@ -155,12 +158,19 @@ def _outputs(lines: Sequence[str], source: str) -> Iterator[_Output]:
             output.said.append(line)
         elif output.jobs and not output.finished:
             of_job.read(line)
-    if output.jobs and not output.finished:
-        raise MeasurementError(
-            f"{source} is fio's text output, and ends before the line `Run status group`",
-            hint="copy the whole output, or measure again",
-        )
     yield output
+
+
+def _require_whole(output: _Output, source: str) -> None:
+    """A copy may begin and end anywhere. After the line `issued rwts`, nothing follows that is needed."""
+    for job in output.jobs:
+        mixed = any(section.name == job.name and section.options["rw"] in _MIXED for section in output.sections)
+        whole = output.finished or job.issued or job.error
+        if not whole or (mixed and not job.error and set(job.sides) != set(_SIDES)):
+            raise MeasurementError(
+                f"{source} is fio's text output, and the result of job {job.name[:60]} is not whole",
+                hint="copy the whole output, from the lines with (g=0) to the end, or measure again",
+            )
 
 
 class _JobLines:
@@ -221,7 +231,7 @@ class _JobLines:
 def _section(match: re.Match[str], source: str) -> _Section:
     sizes = {found["side"]: (found["low"], found["high"]) for found in _SIZES.finditer(match["bs"])}
     rw = match["rw"]
-    both = rw in ("rw", "randrw") or "bs_is_seq_rand" in match["bs"]
+    both = rw in _MIXED or "bs_is_seq_rand" in match["bs"]
     used = [pair for side, pair in sizes.items() if both or ("write" in rw) == (side == "W")]
     distinct = {_bytes(size) for pair in used for size in pair}
     where = f"{source}: job {match['name'][:60]}"
@@ -283,7 +293,7 @@ def _options(output: _Output, job: _Job, processes: int, where: str) -> dict[str
         options["numjobs"] = str(processes)
     if job.members > 1:
         options["group_reporting"] = ""
-    if options["rw"] in ("rw", "randrw"):
+    if options["rw"] in _MIXED:
         alike = [other for other in output.jobs if (other.name, other.group) == (job.name, job.group)]
         reads, writes = (sum(_ios(other, side) for other in alike) for side in _SIDES)
         options["rwmixread"] = str(read_share(reads, writes))

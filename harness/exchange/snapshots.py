@@ -53,6 +53,8 @@ def _continues(earlier: Document, later: Document, source: str) -> bool:
         return False
     if not earlier.timed and earlier.jobs != later.jobs:
         return _continues_without_time(earlier, later, source)
+    if earlier == replace(later, notes=earlier.notes):
+        return True
     # After the ramp time, fio counts anew.
     return (_all_grew(earlier, later) and _began_together(earlier, later)) or _in_ramp(earlier, later)
 
@@ -79,8 +81,7 @@ def _began_together(earlier: Document, later: Document) -> bool:
     if known:
         return all(one == two for one, two in known)
     # A further call begins after the earlier result was printed. Half of its time allows for clocks and rounding.
-    return later.written - _ran(later) < earlier.written - _ran(earlier) / 2 or earlier.jobs == later.jobs
-
+    return later.written - _ran(later) < earlier.written - _ran(earlier) / 2
 
 def _continues_without_time(earlier: Document, later: Document, source: str) -> bool:
     """Equal run times are those of several calls. Raises MeasurementError if it could be either."""

@@ -249,7 +249,8 @@ def test_digits_of_iops_are_used_only_without_the_number_of_ios() -> None:
     ("change", "reason"),
     [
         (("randread: (g=0)", "other: (g=0)"), "its line with rw=, bs= and iodepth= is missing"),
-        (("Run status group", "Run"), "ends before the line `Run status group`"),
+        (("  write: IOPS", "  IOPS"), "the result of job mix is not whole"),
+        (("ioengine=libaio, iodepth=8", "ioengine=libaio"), "its line with rw=, bs= and iodepth= is missing"),
         (("err= 0", "err= 5 (file:io_u.c:1803, error=Input/output error)"), "failed with error 5"),
         (("  read: IOPS", "  mixed: IOPS"), "unified_rw_reporting"),
         (("bs=(R) 4096B-4096B", "bs=(R) 4096B-64.0KiB"), "only jobs with one block size"),
@@ -278,3 +279,34 @@ def test_damaged_text_is_an_error_and_never_a_traceback(text: str) -> None:
                 data = data or bytearray(b"x")
         with suppress(MeasurementError):
             points_of(bytes(data))
+
+
+def test_text_may_end_after_the_number_of_ios_but_not_before() -> None:
+    begin, number, end = _NORMAL.rpartition("     issued rwts")
+    assert len(points_of(begin + number + end.partition("\n")[0])) == 4
+    for text in (begin, begin[: begin.index("     issued rwts")]):
+        with pytest.raises(MeasurementError, match=r"the result of job \w+ is not whole"):
+            points_of(text)
+
+
+@pytest.mark.parametrize("version", ["fio-3.1", "fio-3.41-12-gabcdef"])
+def test_early_versions_print_three_numbers_of_ios(version: str) -> None:
+    issued = re.compile(r"issued rwts: total=([0-9]+,[0-9]+,[0-9]+),.*")
+    text = issued.sub(r"issued rwt: total=\1, short=0,0,0, dropped=0,0,0", _NORMAL).replace("fio-3.33", version)
+    text = text.replace("  read: IOPS", "   read: IOPS").replace("; 0 zone resets", "")
+    assert [point.metrics for point in points_of(text)] == [point.metrics for point in points_of(_NORMAL)]
+    assert points_of(text)[0].version == version
+
+
+def test_several_outputs_in_one_log_are_several_results() -> None:
+    second = _NORMAL.replace(" 2026\n", " 2027\n")
+    log = f"# fio small.fio\n{_NORMAL}\n# fio small.fio\n{second}"
+    assert [point.job_id for point in points_of(log)] == [point.job_id for point in points_of(_NORMAL)] * 2
+
+
+def test_reads_of_a_job_that_writes_are_not_added_to_its_writes() -> None:
+    reads = re.search(r"^  read: IOPS.*$", _NORMAL, re.MULTILINE)
+    assert reads is not None
+    at = _NORMAL.index("  write: IOPS", _NORMAL.index("sync: (groupid=2"))
+    with pytest.raises(MeasurementError, match="job sync"):
+        points_of(f"{_NORMAL[:at]}{reads[0]}\n{_NORMAL[at:]}")
