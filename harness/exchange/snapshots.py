@@ -83,6 +83,7 @@ def _began_together(earlier: Document, later: Document) -> bool:
     # A further call begins after the earlier result was printed. Half of its time allows for clocks and rounding.
     return later.written - _ran(later) < earlier.written - _ran(earlier) / 2
 
+
 def _continues_without_time(earlier: Document, later: Document, source: str) -> bool:
     """Equal run times are those of several calls. Raises MeasurementError if it could be either."""
     if _all_grew(earlier, later) and _ran(later) > _ran(earlier) * _SAME_TIME:
