@@ -96,6 +96,22 @@ class Breakdowns:
         return next((reason for reason, holds in reasons.items() if holds), None)
 
 
+def breakdown_seconds(plan: Plan) -> float:
+    """For how long fio runs for the breakdowns of the plan at most, with the pauses."""
+    pause = Pauses()
+    return sum(
+        TracingRequest(
+            cell.id,
+            cell.by_role.get(Place.TWIN, cell.by_role[Place.HOST]),
+            cell.by_role[Place.GUEST],
+            cell.job,
+            pause.after(cell.job, in_guest=True, rotational=False),
+        ).seconds
+        for group in plan.groups
+        for cell in _cells(group)
+    )
+
+
 def _cells(group: Group) -> list[Cell]:
     """A cell with one I/O in flight for each mode with a guest and each workload that may have one."""
     found: dict[str, Cell] = {}

@@ -17,6 +17,7 @@ from harness.image import ImageSet, ensure_images
 from harness.lab.inventory import DiskById, HostSpec
 from harness.lab.storage import DiskByStorage
 from harness.lab.withdrawn import withdraw_secrets
+from harness.measure.breakdowns import breakdown_seconds
 from harness.measure.calibration import of_host
 from harness.measure.campaign import Campaign
 from harness.measure.detectable import Detectable, detectable
@@ -233,7 +234,8 @@ class Engine:
                 plan = self.plans[name]
                 disks = [disk for disk in host.disks if disk.name in plan.disks and isinstance(disk, DiskById)]
                 iops = [disk.iops for disk in disks if disk.iops is not None]
-                self.plans[name] = plan.on(known, min(iops, default=None), _offered(host, plan))
+                traced = breakdown_seconds(plan) if self.options.breakdown else 0.0
+                self.plans[name] = plan.on(known, min(iops, default=None), _offered(host, plan), traced)
 
     def _limit_writes(self, most: MaxWrites) -> None:
         """Fit the plans of each host into the limit. Raises ConfigError for a share of an unknown endurance."""

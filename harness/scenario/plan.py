@@ -236,6 +236,8 @@ class Plan:
     """How long the kinds of work take on its host."""
     offered: tuple[str, ...] | None = None
     """The kinds of layouts that its storage in use offers; None if that is not known, or on a disk."""
+    traced_seconds: float = 0.0
+    """For how long breakdowns are measured."""
 
     def __post_init__(self) -> None:
         if self.most_rounds < self.rounds:
@@ -243,15 +245,22 @@ class Plan:
         if not self.disks:
             object.__setattr__(self, "disks", (self.disk,))
 
-    def on(self, known: Paces, disk_iops: float | None, offered: tuple[str, ...] | None = None) -> Plan:
+    def on(
+        self,
+        known: Paces,
+        disk_iops: float | None,
+        offered: tuple[str, ...] | None = None,
+        traced_seconds: float = 0.0,
+    ) -> Plan:
         """The same plan, with times as on this host. `disk_iops`: of its slowest disk, if that is known.
 
         `offered` are the kinds of layouts that its storage offers. The run skips the other modes, which take no time.
+        `traced_seconds`: for how long breakdowns are measured.
         """
         groups = self.groups
         if disk_iops is not None:
             groups = tuple(replace(each, disk_iops=disk_iops) for each in groups)
-        return replace(self, groups=groups, paces=known, offered=offered)
+        return replace(self, groups=groups, paces=known, offered=offered, traced_seconds=traced_seconds)
 
     @cached_property
     def _expected(self) -> Plan:
@@ -336,6 +345,7 @@ class Plan:
         for setup in self._expected.setups:
             for kind, seconds in self.setup_work(setup, steady_rounds).items():
                 found[kind] += seconds
+        found["fio"] += self.traced_seconds
         if self.groups:
             found |= {"program": paces.PROGRAM_SECONDS, "lab": paces.LAB_SECONDS}
         return found

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.lab.inventory import HostSpec
+from harness.measure.breakdowns import breakdown_seconds
 from harness.measure.pace_history import MOST_RUNS, add_pace, host_key, pace_file, read_paces
 from harness.measure.timing import Timing
 from harness.scenario import paces
@@ -16,6 +17,7 @@ from harness.scenario.paces import Kind, Pace, Paces, pace_of
 from harness.scenario.plan import Plan
 from harness.scenario.planning import plan_for
 from harness.scenario.timetable import Timetable, Turn, timetables
+from tests.unit import killed_campaign
 from tests.unit.runs import optane
 
 EMBEDDED = HostSpec("lab", "embedded", None, (), simulated="everything")
@@ -109,3 +111,20 @@ def test_a_run_that_was_slow_makes_the_next_announcement_longer() -> None:
     assert "fio" not in found.ratios
     known: dict[Kind, float] = {**Paces.of([found], ["optane"], simulated=True).ratios}
     assert plan.on(Paces(known), None).minutes > plan.minutes
+
+
+def test_breakdowns_are_part_of_the_announcement() -> None:
+    plan = a_plan()
+    traced = breakdown_seconds(plan)
+    assert traced > 0
+    longer = plan.on(plan.paces, None, traced_seconds=traced)
+    assert (longer.minutes - plan.minutes) * 60 == pytest.approx(traced)
+
+
+def test_the_remaining_time_counts_everything_that_follows_the_group() -> None:
+    plan = plan_for(killed_campaign.scenario(), "smoke").on(Paces({}), None)
+    timing = Timing([plan])
+    first, *others = plan.groups
+    alone = timing.after(first, {each.id for each in others})
+    assert alone == pytest.approx(plan.setup_of(first).end_seconds)
+    assert timing.after(first, ()) >= alone
