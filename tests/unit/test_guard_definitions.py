@@ -194,6 +194,14 @@ def test_definitions_of_other_disks_and_comments_are_no_reason(place: Place) -> 
     assert place.refused == []
 
 
+def test_another_loop_device_on_the_same_file_uses_the_disk(place: Place) -> None:
+    (place.directory / "again").symlink_to(place.file)
+    with loop(place.directory / "again") as other:
+        (reason,) = place.refused
+    name = place.device.rpartition("/")[2]
+    assert reason == f"{name} by /sys/block/{other.rpartition('/')[2]}/loop is in use"
+
+
 def test_a_file_that_its_owner_writes_in_another_way_is_the_same_file(place: Place) -> None:
     if os.getuid() != 0:
         pytest.skip("the guard looks at disks as root")

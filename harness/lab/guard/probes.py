@@ -214,8 +214,11 @@ probe('holders', sub {
     for my $file (glob("/sys/block/loop*/loop/backing_file $configured/nvmet/subsystems/*/namespaces/*/device_path " .
         "$configured/target/core/*/*/udev_path")) {
         my $used = word($file);
-        my $node = $used =~ m{^/dev/} ? node_of($used) : undef;
-        push @found, "$node by " . $file =~ s{/[^/]+$}{}r if defined $node;
+        next unless $used =~ m{^/};
+        my @status = stat $used;
+        my $node = node_of($used) // (@status ? $files{"@status[0, 1]"} : undef);
+        next if !defined $node || $file eq "/sys/block/$node/loop/backing_file";
+        push @found, "$node by " . $file =~ s{/[^/]+$}{}r;
     }
     return @found;
 });
