@@ -10,7 +10,7 @@ from harness.doctor.findings import Finding, Setting
 from harness.doctor.record import RECORD_NAME, Record
 from harness.errors import HostError
 from harness.lab.paths import LEASE_DIRECTORY
-from harness.lab.transport.base import Runner
+from harness.lab.transport.base import Runner, whole
 from harness.signals import cleaning_up
 from harness.untrusted import reading
 
@@ -85,7 +85,10 @@ def tuned(runner: Runner, findings: Sequence[Finding], *, directory: str = LEASE
     file = f"{directory}/{RECORD_NAME}"
     try:
         claimed = runner.run(
-            ["sh", "-c", _CLAIM, "sh", directory, file], stdin=record.text(), deadline=DEADLINE_SECONDS, check=False
+            whole(["sh", "-c", _CLAIM, "sh", directory, file], record.text()),
+            stdin=record.text(),
+            deadline=DEADLINE_SECONDS,
+            check=False,
         )
         if claimed.status != 0:
             raise _not_claimed(runner, file, claimed.stderr)
@@ -138,7 +141,8 @@ def _restore(runner: Runner, file: str, record: Record) -> None:
         left = [setting for setting in record.before if now.get(setting.path, (setting.value, ""))[0] != setting.value]
         if left:
             rest = replace(record, before=tuple(left)).text()
-            runner.run(["sh", "-c", _REPLACE, "sh", file], stdin=rest, deadline=DEADLINE_SECONDS)
+            replacing = whole(["sh", "-c", _REPLACE, "sh", file], rest)
+            runner.run(replacing, stdin=rest, deadline=DEADLINE_SECONDS)
         else:
             runner.run(["rm", "-f", file], deadline=DEADLINE_SECONDS)
     except HostError as error:
@@ -157,7 +161,7 @@ def _read(runner: Runner, paths: Sequence[str]) -> dict[str, str]:
 def _write(runner: Runner, settings: Sequence[Setting]) -> dict[str, tuple[str, str]]:
     """For each file that exists: its value afterwards, and the kernel's error if it refused."""
     lines = _lines([f"{setting.path}\t{setting.value}" for setting in settings])
-    printed = runner.run(["sh", "-c", _WRITE], stdin=lines, deadline=DEADLINE_SECONDS).stdout
+    printed = runner.run(whole(["sh", "-c", _WRITE], lines), stdin=lines, deadline=DEADLINE_SECONDS).stdout
     with reading(f"{runner.name}: its settings"):
         return {path: (value, why) for path, value, why in (line.split("\t", 2) for line in printed.splitlines())}
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 from harness.errors import HostError, SafetyError
-from harness.lab.transport.base import Completed, Runner, failed
+from harness.lab.transport.base import Completed, Runner, failed, whole
 from harness.untrusted import reading
 
 SECTOR = 512
@@ -207,7 +207,8 @@ def run_pinned(
     Raises SafetyError naming the device that has changed, and the errors of `Runner.run`.
     """
     fence = runner.fence if isinstance(runner, Fenced) else "true"
-    done = runner.run(pinned(pins, argv, fence=fence), deadline=deadline, stdin=stdin, check=False)
+    command = argv if stdin is None else whole(argv, stdin)
+    done = runner.run(pinned(pins, command, fence=fence), deadline=deadline, stdin=stdin, check=False)
     require_unchanged(runner, done)
     done = replace(done, argv=tuple(argv))
     if check and done.status != 0:

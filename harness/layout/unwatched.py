@@ -12,9 +12,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import ClassVar, Literal
 
-from harness.lab.created import CreationLog, HostThing
+from harness.lab.created import CreationLog, HostThing, fenced
 from harness.lab.guard import Writable
 from harness.lab.paths import TAG
+from harness.lab.transport.base import whole
 from harness.run_id import RunId
 
 RULES = "/run/udev/rules.d"
@@ -32,8 +33,9 @@ udevadm control --reload || exit
 # $1: the rule's file, $2: its first line, $3: the kernel's name of the disk, which gets its watch back, or empty.
 _REMOVE = r"""
 [ -e "$1" ] || { echo absent; exit; }
-read -r first <"$1" || exit
-[ "$first" = "$2" ] || { echo "foreign: $1 is another file"; exit; }
+# The host may have stopped while the file was written.
+read -r first <"$1" || case $2 in "$first"*) first=$2;; esac
+[ "$first" = "$2" ] || { echo "replaced: $1 is another file"; exit; }
 rm -f "$1" && udevadm control --reload || exit
 [ -z "$3" ] || [ ! -e "/sys/class/block/$3" ] || udevadm trigger --action=change --settle "/sys/class/block/$3" || exit
 echo removed
@@ -98,7 +100,8 @@ def _rule(log: CreationLog, disks: tuple[str, ...], disk: str = "") -> Iterator[
         return
     path = f"{RULES}/99-{TAG}-{log.run_id}-{disk or 'volumes'}.rules"
     first = f"# virt-overhead {uuid.uuid4()}: no probes of what run {log.run_id} measures"
-    with log.making_here(UdevRule(path=path, first=first, disk=disk, disks=disks)):
+    with log.making_here(UdevRule(path=path, first=first, disk=disk, disks=disks)) as entry:
         content = f"{first}\n{rules(log.run_id, disk)}"
-        runner.run(["sh", "-c", _MAKE, "sh", path, disk], stdin=content, deadline=60, check=False)
+        make = fenced(entry, whole(["sh", "-c", _MAKE, "sh", path, disk], content))
+        runner.run(make, stdin=content, deadline=60, check=False)
         yield

@@ -21,6 +21,7 @@ from harness.lab.created import CreationLog, Entry, read_log
 from harness.lab.guard import probes
 from harness.lab.guard.evidence import PROBES
 from harness.lab.inventory import DiskById
+from harness.lab.transport import base
 from harness.lab.transport.base import Completed, failed
 from harness.lab.transport.held import Held
 from harness.run_id import RunId
@@ -132,6 +133,8 @@ class NodeShell(PlayedShell):
         if script == pin._PINNED:
             after = 6 + 2 * int(argv[5])
             return self._changed(argv[6:after]) or self._answered(argv[after:], said, stdin, deadline)
+        if script == base._WHOLE:
+            return self._answered(argv[6:], said, stdin, deadline)
         if (failing := self._failing(argv)) is not None:
             return failing
         if script in _SCRIPTS:

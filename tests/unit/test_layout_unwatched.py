@@ -67,7 +67,7 @@ def test_nothing_is_triggered_for_a_rule_without_a_disk(tmp_path: Path, udevadm:
 def test_the_rule_of_somebody_else_stays(tmp_path: Path, udevadm: Path) -> None:
     rule = tmp_path / "99.rules"
     rule.write_text("# mine\n")
-    assert UdevRule(path=str(rule), first=FIRST, disk=NO_DISK).remove(RUNNER).outcome == "foreign"
+    assert UdevRule(path=str(rule), first=FIRST, disk=NO_DISK).remove(RUNNER).outcome == "replaced"
     assert rule.read_text() == "# mine\n"
     assert not udevadm.exists()
 

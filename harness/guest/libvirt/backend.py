@@ -32,7 +32,8 @@ from harness.guest.places import file_missing, no_memory, no_room
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor, Remover
 from harness.guest.qemu_process import qemu_threads
 from harness.guest.storage_daemon import storage_daemon
-from harness.lab.created import CreationLog, Entry, Removal, Thing
+from harness.lab.created import CreationLog, Entry, Removal, Thing, fenced
+from harness.lab.file_identity import FILE_IDENTITY
 from harness.lab.guard import serial_of
 from harness.lab.hosts import Host, ReachedHost
 from harness.lab.hypervisor import LibvirtSpec
@@ -57,13 +58,34 @@ _IMAGE_BOOT_TRIES = 2
 _EXPECTED_IMAGE_BOOT_SECONDS = 30.0
 
 
+# $1: the file. libvirt's daemon and QEMU write into the file that is there.
+_MAKE_CONSOLE = (
+    FILE_IDENTITY
+    + r"""
+umask 077
+mkdir -p "${1%/*}" && set -C && : >"$1" && file_of "$1"
+"""
+)
+# $1: the file, $2: its inode and birth time, empty if they were not recorded yet: then nothing was written to it.
+_REMOVE_CONSOLE = (
+    FILE_IDENTITY
+    + r"""
+[ -f "$1" ] && [ ! -L "$1" ] || exit 0
+if [ -n "$2" ]; then [ "$(file_of "$1")" = "$2" ]; else [ ! -s "$1" ]; fi || exit 0
+rm -f "$1"
+"""
+)
+
+
 class Domain(Thing):
-    """A transient domain, identified by its UUID, and the file with the output of its console."""
+    """A transient domain, identified by its UUID, and the file with the output of its console, with the file's inode
+    and birth time once it exists."""
 
     kind: Literal["domain"] = "domain"
     name: str
     uuid: str
     console: str
+    console_inode: str = ""
 
     @property
     def words(self) -> str:
@@ -89,7 +111,8 @@ class LibvirtRemover:
     def _removed(self, made: Domain) -> Removal:
         """End this guest if it still runs."""
         self._connection.require_settled()
-        self._runner.run(["rm", "-f", made.console], deadline=20)
+        words = [made.console, made.console_inode]
+        self._runner.run(["sh", "-c", _REMOVE_CONSOLE, "sh", *words], deadline=20)
         look = partial(self._connection.handle.lookupByUUIDString, made.uuid)
         try:
             domain = self._connection.call(f"look for the guest {made.name}", look)
@@ -124,7 +147,6 @@ class LibvirtHypervisor(LibvirtRemover):
         name = "-".join(filter(None, (TAG, log.run_id, variant)))
         console = f"{CONSOLE_DIRECTORY}/{name}.log"
         attached = resolved(self._host.runner, self._host.name, disks)
-        self._host.runner.run(["mkdir", "-p", CONSOLE_DIRECTORY], deadline=20)
         made = Domain(disks=_on(disks), name=name, uuid=str(uuid.uuid4()), console=console)
         vcpus = vcpus_for(self._host.facts, [disk.attach for disk in disks], options)
         with ExitStack() as stack:
@@ -133,7 +155,12 @@ class LibvirtHypervisor(LibvirtRemover):
                 for disk in disks
                 if served_by_daemon(disk.attach)
             }
-            stack.enter_context(log.making(made, lambda: self._removed(made)))
+            known = [made]
+            entry = stack.enter_context(log.making(made, lambda: self._removed(known[-1])))
+            make = fenced(entry, ["sh", "-c", _MAKE_CONSOLE, "sh", console])
+            inode = self._host.runner.run(make, deadline=20).stdout.strip()
+            known.append(made.model_copy(update={"console_inode": inode}))
+            log.amend(entry, known[-1])
             spec = self._spec(made, log.run_id, disks, options, {disk: each.socket for disk, each in daemons.items()})
             start = partial(started, self._host, self._connection, spec)
             tries, expected = BOOT_TRIES, _EXPECTED_BOOT_SECONDS

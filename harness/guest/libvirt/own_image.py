@@ -11,10 +11,10 @@ from typing import ClassVar, Literal
 from harness.errors import GuestError, HostError, Unsupported
 from harness.guest.cloud_init import HostKey, user_data
 from harness.guest.libvirt.system_disk import SystemFiles
-from harness.lab.created import CreationLog, HostThing
+from harness.lab.created import CreationLog, HostThing, fenced
 from harness.lab.paths import STATE_DIRECTORY
 from harness.lab.safe_path import why_unsafe
-from harness.lab.transport.base import Runner
+from harness.lab.transport.base import Runner, whole
 from harness.model.guest import GuestOptions
 from harness.untrusted import parse_json
 
@@ -106,7 +106,8 @@ def system_files(
     files = SystemFiles(f"{_GUESTS}/{uuid.uuid4()}", options.firmware or "bios")
     # QEMU shows a directory as a FAT disk. cloud-init looks for this label.
     seed = {"driver": "vvfat", "dir": _SEED, "floppy": True, "label": "cidata"}
-    with log.making_here(GuestSystemFiles(directory=files.directory)):
+    with log.making_here(GuestSystemFiles(directory=files.directory)) as entry:
         make = ["sh", "-c", _MAKE, "sh", files.directory, options.image, found, f"json:{json.dumps(seed)}"]
-        log.runner.run(make, stdin=user_data(authorized_key, host_key), deadline=120)
+        given = user_data(authorized_key, host_key)
+        log.runner.run(fenced(entry, whole(make, given)), stdin=given, deadline=120)
         yield files

@@ -24,6 +24,26 @@ _LONGEST_WORD = 60
 _MOST_WORDS = 12
 
 
+# $1: the number of bytes on standard input, $2: WRAPPED; then the command. No program is started for the check.
+_WHOLE = r"""
+export LC_ALL=C
+size=$1; shift 2
+content=$(cat; echo .)
+content=${content%.}
+[ "${#content}" -eq "$size" ] ||
+    { echo "not started: only ${#content} of $size bytes of its input arrived" >&2; exit 1; }
+printf %s "$content" | "$@"
+"""
+
+
+def whole(argv: Sequence[str], stdin: str | bytes) -> list[str]:
+    """The command that runs `argv` only if all of its standard input, which is text, has arrived.
+
+    Without it, the end of a connection is the end of the input: a part of a job file or a record is taken for all.
+    """
+    return ["sh", "-c", _WHOLE, "sh", str(len(stdin_bytes(stdin))), WRAPPED, *argv]
+
+
 class TooMuchOutput(Exception):
     """A command printed more than the limit. It has the stream and its limit in bytes."""
 
