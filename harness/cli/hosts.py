@@ -132,10 +132,12 @@ def _reap(options: argparse.Namespace) -> int:
     inventory = chosen_inventory(options)
     events = terminal_events(options)
     found: list[dict[str, object]] = []
+    damaged = False
     for spec in _reachable(inventory):
         # Only this harness creates things on the disposable lab host.
         remove = options.yes or spec.kind == "embedded"
-        lines = _reap_host(spec, events, remove=remove, force=options.force)
+        lines, is_damaged = _reap_host(spec, events, remove=remove, force=options.force)
+        damaged = damaged or is_damaged
         found += [{"host": spec.name, "left": line, "removed": remove} for line in lines]
         if not options.json:
             sys.stdout.writelines(f"host {spec.name}: {line}\n" for line in lines)
@@ -145,7 +147,7 @@ def _reap(options: argparse.Namespace) -> int:
         print("nothing was left")
     elif not all(each["removed"] for each in found):
         print("nothing was removed; `virt-overhead reap --yes` removes only what is listed here")
-    return 0
+    return FAILED if damaged else 0
 
 
 def _reachable(inventory: Inventory) -> list[HostSpec]:
@@ -153,8 +155,11 @@ def _reachable(inventory: Inventory) -> list[HostSpec]:
     return [host for host in inventory.hosts if host.kind != "embedded" or embedded.state().running()]
 
 
-def _reap_host(spec: HostSpec, events: Events, *, remove: bool, force: bool) -> list[str]:
-    """One line for each thing that killed runs left on the host; with `remove`, the line says what was done with it."""
+def _reap_host(spec: HostSpec, events: Events, *, remove: bool, force: bool) -> tuple[list[str], bool]:
+    """One line for each thing that killed runs left on the host; with `remove`, the line says what was done with it.
+
+    And whether a record of the creation log is damaged, which only a person can deal with.
+    """
     with reach_host(spec) as host:
         if force and (holder := end_holder(host.runner, host.name)):
             events(Note(f"host {host.name}: stopped the run that held it: {holder}"))
@@ -162,4 +167,6 @@ def _reap_host(spec: HostSpec, events: Events, *, remove: bool, force: bool) -> 
             leased = replace(host, runner=held.runner)
             with remover_of(leased) as remover:
                 entries = read_log(leased.runner)
-                return reap(leased.runner, remover, entries) if remove else [described(entry) for entry in entries]
+                if remove:
+                    return reap(leased.runner, remover, entries), False
+                return [described(entry) for entry in entries], not all(entry.kind for entry in entries)

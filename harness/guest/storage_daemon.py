@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 from harness.errors import GuestError
 from harness.guest.protocol import GuestDisk
 from harness.guest.qemu_process import Inspected, look_at_process, parse_inspected
-from harness.lab.created import CreationLog
+from harness.lab.created import CreationLog, fenced
 from harness.lab.guard import require_leading_to
 from harness.lab.processes import END, Processes
 from harness.lab.transport.base import Runner
@@ -78,13 +78,15 @@ def storage_daemon(log: CreationLog, disk: GuestDisk, *, queues: int) -> Iterato
     name = uuid.uuid4()
     daemon = Daemon(f"/run/voh-{name}")
     mark = f"VIRT_OVERHEAD_DISK={name}"
-    with log.making_here(DaemonProcess(disks=disk.source.writable.disks, mark=mark, directory=daemon.directory)):
+    with log.making_here(
+        DaemonProcess(disks=disk.source.writable.disks, mark=mark, directory=daemon.directory)
+    ) as entry:
         command = [PROGRAM, "--daemonize", "--pidfile", daemon.pid_file]
         options = daemon_options(disk, disk.attach, daemon.socket, queues)
         words = [word for option, value in options for word in (f"--{option}", json.dumps(value))]
         start = ["sh", "-c", _START, "sh", daemon.directory, mark, *command, *words]
         require_leading_to({disk.source.path: disk.source.writable})
-        disk.source.writable.run(start, deadline=_STARTS_SECONDS)
+        disk.source.writable.run(fenced(entry, start), deadline=_STARTS_SECONDS)
         yield daemon
 
 

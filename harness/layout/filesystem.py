@@ -53,7 +53,8 @@ if mountpoint -q "$1"; then
     umount "$1" || exit
     done=removed
 fi
-[ ! -d "$1" ] || rmdir "$1" || exit
+# What is in it now is not of the run, whose files were on the file system.
+[ ! -d "$1" ] || rmdir --ignore-fail-on-non-empty "$1" || exit
 device=$(partition_of "$3")
 if [ -n "$device" ]; then
     exec 9<"$device" || exit

@@ -35,7 +35,11 @@ ours() {
 }
 set -- $(ours)
 [ $# -gt 0 ] || { echo absent; exit; }
-[ "$1" != foreign ] || { echo "foreign: $name is another volume, without the tag of the run"; exit; }
+if [ "$1" = foreign ]; then
+    word=foreign
+    [ -z "$uuid" ] || printf '%s\n' "$listed" | tr -d ' ' | cut -d '|' -f 2 | grep -qxF -- "$uuid" || word=replaced
+    echo "$word: $name is another volume, without the tag of the run"; exit
+fi
 [ $# -eq 2 ] || { echo "foreign: several volumes have the tag $tag"; exit; }
 [ -z "$uuid" ] || [ "$1" = "$uuid" ] || { echo "foreign: $2 has the UUID $1"; exit; }
 ! printf '%s\n' "$listed" | tr -d ' ' | cut -d '|' -f 4 | grep -qxF -- "$1" || {

@@ -75,7 +75,7 @@ def split_by_disks(entries: Sequence[Entry], disks: Collection[str]) -> tuple[li
 def described(entry: Entry) -> str:
     """An entry of the log in words, for a list."""
     if not entry.kind:
-        return f"a record that cannot be read, of run {entry.run_id}"
+        return f"a record that cannot be read ({entry.path}), of run {entry.run_id}"
     try:
         thing = entry.parsed((*HOST_THINGS, *BORROWED_THINGS, *PROXMOX_THINGS))
     except HostError:

@@ -93,7 +93,7 @@ def test_a_damaged_byte_makes_its_record_unreadable_and_no_other(tmp_path: Path)
         reaped(tmp_path)
     assert good not in entries(tmp_path), "the others are removed"
     assert unreadable[0].path in (error.value.hint or "")
-    assert described(unreadable[0]) == f"a record that cannot be read, of run {RUN}"
+    assert described(unreadable[0]) == f"a record that cannot be read ({unreadable[0].path}), of run {RUN}"
 
 
 @pytest.mark.parametrize("name", ["a\nb.json", "\n\n", "x y.json", "\\x.json", "\udcff.json", "a\tb"])
