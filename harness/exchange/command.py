@@ -19,7 +19,7 @@ def add_import(commands: Any) -> argparse.ArgumentParser:
     """Add the verb `import` to the subparsers."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "import",
-        help="read fio's JSON output from elsewhere into a run that can be reported and compared",
+        help="read fio's output from elsewhere (JSON or text) into a run that can be reported and compared",
         example="virt-overhead import --host results/host --guest lvm=results/guest",
     )
     parser.add_argument(
@@ -29,7 +29,7 @@ def add_import(commands: Any) -> argparse.ArgumentParser:
         type=Path,
         required=True,
         metavar="PATH",
-        help="fio's JSON output on the host: files, or directories with .json files",
+        help="fio's output on the host: files, or directories with .json files",
     )
     parser.add_argument(
         "--guest",
@@ -37,7 +37,7 @@ def add_import(commands: Any) -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar=("NAME=PATH", "PATH"),
-        help="fio's JSON output in a guest, and the name of its attach mode; repeat it for further modes",
+        help="fio's output in a guest, and the name of its attach mode; repeat it for further modes",
     )
     parser.add_argument("--disk", default="disk", metavar="NAME", help="a name for the disk (%(default)s)")
     parser.add_argument(

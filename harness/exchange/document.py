@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -18,6 +19,8 @@ from harness.measure.fio_output import Count, Direction, JobEntry, Latency, Numb
 from harness.untrusted import reading
 
 _YEAR_9999_MS = 253_370_764_800_000
+_NEWER = "measure with fio 3.16 or later (the output of 3.0 to 3.15 can also be read)"
+_EARLY = re.compile(r"fio-3\.([0-9]|1[0-5])(?![0-9])")
 _TIME_OF_NO_FILE = 86400.0
 
 
@@ -143,11 +146,12 @@ def _document(printed: Printed, source: str) -> Document:
         if not isinstance(version, str) or not version.startswith("fio-3."):
             raise MeasurementError(
                 f"{source} is of {str(version)[:40]!r}, which cannot be read",
-                hint="measure with fio 3.16 or later (the output of 3.0 to 3.15 can also be read)",
+                hint=_NEWER,
             )
         document = _DOCUMENT.validate_python(printed.values)
     jobs = tuple(
-        _job(_completed(each, document), f"{source}: jobs.{number}") for number, each in enumerate(document.jobs)
+        _job(_completed(each, document), f"{source}: jobs.{number}", document.version)
+        for number, each in enumerate(document.jobs)
     )
     return Document(
         document.version,
@@ -161,14 +165,15 @@ def _document(printed: Printed, source: str) -> Document:
     )
 
 
-def _job(found: object, source: str) -> ReportedJob:
+def _job(found: object, source: str, version: str) -> ReportedJob:
     # Checked first, because fio may omit everything else for a job that failed.
     if isinstance(found, dict) and (failed := found.get("error")):
         raise MeasurementError(
             f"{source}: fio's job {str(found.get('jobname'))[:60]} failed with error {str(failed)[:40]}",
             hint="find out why in fio's messages, and measure again",
         )
-    with reading(source, MeasurementError, hint=REMEDY):
+    hint = _NEWER if _EARLY.match(version) else REMEDY
+    with reading(f"{source} (of {version[:40]})", MeasurementError, hint=hint):
         return _JOB.validate_python(found)
 
 

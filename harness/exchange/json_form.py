@@ -27,7 +27,9 @@ def read_json_form(text: str, source: str) -> tuple[Printed, ...]:
     A document that is not whole, or something after it that looks like a further result, is an error: no result may be
     missing unnoticed.
     """
-    first = _BEGIN.search(text) or _ANY_OBJECT.search(text)
+    # Other programs sort the keys.
+    pattern = _BEGIN if _BEGIN.search(text) else _ANY_OBJECT
+    first = pattern.search(text)
     if first is None:
         return ()
     documents: list[Any] = []
@@ -37,7 +39,7 @@ def read_json_form(text: str, source: str) -> tuple[Printed, ...]:
         where = source if not documents else f"{source}: result {len(documents) + 1}"
         document, end = parse_first_json(text, begin.start(), where, MeasurementError, hint=REMEDY)
         documents.append(document)
-        begin = _BEGIN.search(text, end)
+        begin = pattern.search(text, end)
         gaps.append(text[end : begin.start() if begin else len(text)])
     remarks = tuple(dict.fromkeys(_remarks(gaps, documents, source)))
     return tuple(

@@ -62,7 +62,7 @@ def _expanded(given: Path) -> list[Path]:
     if given.is_file():
         return [given]
     if not given.is_dir():
-        raise ConfigError(f"{given} does not exist", hint="give files of fio's JSON output, or directories with them")
+        raise ConfigError(f"{given} does not exist", hint="give files of fio's output, or directories with its JSON")
     found = sorted(each for each in given.rglob("*.json") if each.is_file())
     if not found:
         raise ConfigError(

@@ -310,3 +310,18 @@ def test_reads_of_a_job_that_writes_are_not_added_to_its_writes() -> None:
     at = _NORMAL.index("  write: IOPS", _NORMAL.index("sync: (groupid=2"))
     with pytest.raises(MeasurementError, match="job sync"):
         points_of(f"{_NORMAL[:at]}{reads[0]}\n{_NORMAL[at:]}")
+
+
+def test_documents_whose_keys_another_program_sorted_are_read() -> None:
+    found = document(fio_file("3.33"))
+    more = json.loads(later(json.dumps(found), 3_600_000))
+    text = "\n".join(json.dumps(each, sort_keys=True, indent=2) for each in (found, more))
+    assert [point.metrics for point in points_of(text)] == [points_of(_ONE)[0].metrics] * 2
+
+
+def test_a_field_that_an_early_version_lacks_is_named_with_the_version() -> None:
+    found = document(fio_file("3.16")) | {"fio version": "fio-3.1"}
+    del found["jobs"][0]["read"]["clat_ns"]
+    with pytest.raises(MeasurementError, match=r"fio-3\.1\) cannot be read: read\.clat_ns") as raised:
+        points_of(json.dumps(found))
+    assert raised.value.hint == "measure with fio 3.16 or later (the output of 3.0 to 3.15 can also be read)"
