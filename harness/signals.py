@@ -43,6 +43,8 @@ class _State:
     ending: bool = False
     """Whether a signal has interrupted something. Then all further ones are ignored."""
     reported: bool = False
+    interruptions: int = 0
+    """How often a signal has interrupted something."""
 
     def signalled(self) -> None:
         """Take a signal. Raises KeyboardInterrupt if it interrupts."""
@@ -56,6 +58,7 @@ class _State:
         """Raise KeyboardInterrupt if a signal is pending, and nothing is cleaned up."""
         if self.pending and not self.cleaning:
             self.pending, self.ending = False, True
+            self.interruptions += 1
             raise KeyboardInterrupt
 
     def _report(self) -> None:
@@ -106,6 +109,16 @@ def _handled(handlers: Mapping[signal.Signals, Handler]) -> Iterator[None]:
 
 def _take(_number: int, _frame: FrameType | None) -> None:
     _STATE.signalled()
+
+
+def interruptions() -> int:
+    """How often a signal has interrupted the main thread. A command of another thread that began before must end."""
+    return _STATE.interruptions
+
+
+def in_main_thread() -> bool:
+    """Whether signals interrupt this thread."""
+    return _is_main()
 
 
 def was_interrupted() -> bool:

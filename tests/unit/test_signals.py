@@ -265,3 +265,41 @@ def test_a_worker_of_xdist_removes_what_it_created_after_several_signals_to_its_
         output, _ = process.communicate(timeout=120)
     assert process.returncode == pytest.ExitCode.INTERRUPTED, output
     assert taken_down(waiting)
+
+
+IN_A_THREAD = """
+import sys, threading, time
+from harness.errors import HostError
+from harness.lab.transport.local import LocalRunner
+from harness.signals import ended_like_ctrl_c
+
+def work():
+    try:
+        LocalRunner().run(["sleep", "297.375"], deadline=300)
+    except HostError as error:
+        sys.stderr.write(str(error))
+
+try:
+    with ended_like_ctrl_c():
+        threading.Thread(target=work).start()
+        time.sleep(0.5)
+        sys.stdout.write("ready\\n")
+        sys.stdout.flush()
+        time.sleep(300)
+except KeyboardInterrupt:
+    LocalRunner().run(["sleep", "1.5"], deadline=20)
+    sys.exit(130)
+"""
+
+
+def test_a_command_of_another_thread_ends_as_well_and_clean_up_goes_on() -> None:
+    root = Path(__file__).parents[2]
+    argv = [sys.executable, "-c", IN_A_THREAD]
+    with subprocess.Popen(argv, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert said == "this machine: `sleep 297.375` was ended, because the run was interrupted"
+    assert "297.375" not in "".join(_command_lines())

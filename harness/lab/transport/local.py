@@ -26,7 +26,7 @@ from harness.lab.transport.base import (
     too_much,
 )
 from harness.lab.transport.held import Held, holding
-from harness.lab.transport.pipes import converse
+from harness.lab.transport.pipes import Interrupted, converse
 from harness.lab.transport.streams import PipeStream
 from harness.signals import held_back
 from harness.waiting import Deadline
@@ -58,6 +58,9 @@ class LocalRunner:
                 raise overdue(self.name, in_words(argv), deadline, outcome=_ended(process)) from None
             except TooMuchOutput as excess:
                 raise too_much(self.name, in_words(argv), excess, outcome=_ended(process)) from None
+            except Interrupted:
+                _end_group(process)
+                raise HostError(f"{self.name}: `{in_words(argv)}` was ended, because the run was interrupted") from None
             except BaseException:
                 # Ctrl-C in the terminal does not reach the command, because it has a separate process group.
                 _end_group(process)

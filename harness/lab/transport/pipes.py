@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import selectors
 import subprocess
@@ -9,18 +10,25 @@ from contextlib import suppress
 from typing import IO
 
 from harness.lab.transport.base import Output, outputs
-from harness.signals import interruptible
+from harness.signals import in_main_thread, interruptible, interruptions
 from harness.waiting import Deadline
 
 _CHUNK_BYTES = 64 << 10
 # PIPE_BUF: a pipe that is ready accepts this many bytes without blocking (pipe(7)).
 _WRITE_BYTES = 4096
+_LOOK_SECONDS = 0.5
+"""How often another thread than the main one, which no signal interrupts, looks whether that one was interrupted."""
+
+
+class Interrupted(Exception):
+    """The main thread was interrupted while this thread waited. The process still runs."""
 
 
 def converse(process: subprocess.Popen[bytes], stdin: bytes, deadline: float) -> tuple[Output, Output]:
     """Send `stdin` to the process, wait until it has ended and closed both outputs, and return both.
 
-    Raises subprocess.TimeoutExpired after `deadline` seconds, and TooMuchOutput. In both cases the process still runs.
+    Raises subprocess.TimeoutExpired after `deadline` seconds, TooMuchOutput, and in another thread than the main one
+    Interrupted. In all these cases the process still runs.
     """
     assert process.stdin is not None
     assert process.stdout is not None
@@ -28,6 +36,8 @@ def converse(process: subprocess.Popen[bytes], stdin: bytes, deadline: float) ->
     end = Deadline.after(deadline)
     stdout, stderr = outputs()
     unsent = memoryview(stdin)
+    before = interruptions()
+    most = math.inf if in_main_thread() else _LOOK_SECONDS
     with selectors.DefaultSelector() as pipes:
         pipes.register(process.stdout, selectors.EVENT_READ, stdout)
         pipes.register(process.stderr, selectors.EVENT_READ, stderr)
@@ -37,7 +47,8 @@ def converse(process: subprocess.Popen[bytes], stdin: bytes, deadline: float) ->
             _close(process.stdin)
         while pipes.get_map():
             with interruptible():
-                ready = pipes.select(_remaining(process, deadline, end))
+                ready = pipes.select(min(_remaining(process, deadline, end), most))
+            _require_uninterrupted(before)
             for key, _ in ready:
                 if key.data is None:
                     unsent = _feed(process.stdin, unsent)
@@ -47,9 +58,17 @@ def converse(process: subprocess.Popen[bytes], stdin: bytes, deadline: float) ->
                 if at_end:
                     pipes.unregister(key.fileobj)
                     _close(key.fileobj)  # type: ignore[arg-type] # the three pipes registered above
-    with interruptible():
-        process.wait(_remaining(process, deadline, end))
+    while process.poll() is None:
+        left = min(_remaining(process, deadline, end), most)
+        with interruptible(), suppress(subprocess.TimeoutExpired):
+            process.wait(left)
+        _require_uninterrupted(before)
     return stdout, stderr
+
+
+def _require_uninterrupted(before: int) -> None:
+    if not in_main_thread() and interruptions() != before:
+        raise Interrupted
 
 
 def _remaining(process: subprocess.Popen[bytes], deadline: float, end: Deadline) -> float:
