@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from harness.cli import main
 from harness.errors import MeasurementError
 from harness.exchange.reader import Point, read_points
 from tests.unit.exchanged import import_here, imported
@@ -308,3 +309,12 @@ def test_claims_that_contradict_ios_and_time_are_refused() -> None:
     claims = side(10_000)
     assert "iops = 100000, but its I/Os and its time make 1000" in refusal(entry(read=claims | {"iops": 100_000.0}))
     assert "bw_bytes = 1, but" in refusal(entry(read=claims | {"bw_bytes": 1}))
+
+
+def test_figures_that_differ_from_fios_own_are_found_again_by_the_export_for_fio_plot() -> None:
+    verified = entry(read=side(5000, 2.5), write=side(10_000), rw="randwrite", verify="crc32c", job_runtime=12.5)
+    starts = [(WRITTEN - 60) * 1000, (WRITTEN - 40) * 1000]
+    apart = [entry(numjobs=2, read=side(10_000, 10), job_start=start) for start in starts]
+    assert import_here("--host", file("1.json", verified), file("2.json", *apart)) == 0
+    assert main(["export", "--fio-plot", "tree"]) == 0
+    assert len(list(Path("tree").rglob("*.json"))) == 2
