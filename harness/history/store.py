@@ -58,13 +58,13 @@ class HistoryStore:
         Raises ConfigError for a run that is not complete, or another run with the same id; ResultsError if a file
         cannot be read or written.
         """
-        run = store.read_results()
+        run, content = store.read_results_and_content()
         if run.run.status != "complete":
             raise ConfigError(
                 f"run {run.run.id} is not complete ({run.run.status}), so it is not added to the history",
                 hint=f"complete it with: pytest --resume={store.path}",
             )
-        digest = hashlib.sha256(store.results_path.read_bytes()).hexdigest()
+        digest = hashlib.sha256(content).hexdigest()
         rows = list(history_rows(run, digest, labels))
         if not rows:
             raise ConfigError(f"run {run.run.id} has no measured cell, so it is not added to the history")

@@ -35,7 +35,7 @@ def set_baseline(reports: Path, name: str, store: RunStore) -> Baseline:
         plain_name(name)
     except ValueError as error:
         raise ConfigError(f"baseline {name}: {error}", hint="choose another name, for example main") from None
-    run = store.read_results()
+    run, content = store.read_results_and_content()
     if run.run.status != "complete":
         raise ConfigError(
             f"run {run.run.id} is not complete ({run.run.status}), so it cannot be a baseline",
@@ -46,7 +46,7 @@ def set_baseline(reports: Path, name: str, store: RunStore) -> Baseline:
     _require_distinct(path.parent, f"host {run.lab.host}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, store.results_path.read_bytes())
+        write_atomically(path, content)
     except OSError as error:
         raise ResultsError(
             f"{path} cannot be written: {error.strerror or error}",

@@ -155,6 +155,10 @@ class RunStore:
 
     def read_results(self) -> Run:
         """The run of results.json."""
+        return self.read_results_and_content()[0]
+
+    def read_results_and_content(self) -> tuple[Run, bytes]:
+        """The run of results.json, and the content of exactly this file: a run replaces it while it measures."""
         with _explained(self.results_path, "read"):
             try:
                 text = self.results_path.read_bytes()
@@ -174,7 +178,7 @@ class RunStore:
                 hint="read it with the virt-overhead that wrote it, or a newer one",
             )
         try:
-            return _runs().validate_json(text, context=STORED)
+            return _runs().validate_json(text, context=STORED), text
         except ValidationError as error:
             raise _unreadable(self.results_path, first_problem(error)) from None
 
