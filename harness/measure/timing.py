@@ -98,8 +98,10 @@ class Timing:
         took |= {"again": again_s, **self._took}
         usual |= {"lab": paces.LAB_SECONDS, **self._usual}
         usual["again"] = paces.AGAIN_SHARE * (usual["fio"] + measuring)
-        # The share of early and further rounds says nothing about the pace.
+        # The share of early and further rounds says nothing about the pace; a lab that ran already, nothing of boots.
         del usual["fio"]
+        if self._plans[0].paces.fill_rate is not None and took["lab"] < 2 * paces.RUNNING * usual["lab"]:
+            del usual["lab"]
         return pace_of(sorted({plan.groups[0].scenario for plan in self._plans if plan.groups}), usual, took)
 
     def _add(self, kind: Kind, usual: float, took: float) -> None:

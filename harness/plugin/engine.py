@@ -14,6 +14,7 @@ from harness.analysis import Verdict
 from harness.errors import ConfigError, LabUnavailable, NotTried, Unsupported
 from harness.events import Events
 from harness.image import ImageSet, ensure_images
+from harness.lab.embedded import lab as embedded
 from harness.lab.inventory import DiskById, HostSpec
 from harness.lab.storage import DiskByStorage
 from harness.lab.withdrawn import withdraw_secrets
@@ -229,7 +230,9 @@ class Engine:
         """Estimate the time of the plans by what the last runs on their hosts took."""
         for host in {host.name: host for host in self._hosts.values()}.values():
             mine = [name for name in self.plans if self._hosts[name] == host]
-            known = Paces.of(read_paces(host), sorted(mine), simulated=host.simulated is not None)
+            simulated = host.simulated is not None
+            running = host.kind == "embedded" and embedded.state().running() is not None
+            known = Paces.of(read_paces(host), sorted(mine), simulated=simulated, running=running)
             for name in mine:
                 plan = self.plans[name]
                 disks = [disk for disk in host.disks if disk.name in plan.disks and isinstance(disk, DiskById)]

@@ -59,6 +59,8 @@ REMOVE_ARRAY_SECONDS = 1.0
 REAL_HOST: Mapping[Kind, float] = {"lab": 0.1}
 """What a real host takes of the times above, which were measured in the embedded lab: it need not boot. A real host is
 faster in other ways, too, but most of a run is fio's slices, and its first run shows the rest."""
+RUNNING = 0.1
+"""What opening a simulated host takes that runs already, of the time that its boot takes."""
 LAST_RUNS = 5
 """Runs of which the median counts."""
 LEAST_SECONDS = 1.0
@@ -85,11 +87,11 @@ class Paces:
     fill_rate: float | None = None
 
     @classmethod
-    def of(cls, runs: Sequence[Pace], scenarios: Sequence[str], *, simulated: bool) -> Paces:
+    def of(cls, runs: Sequence[Pace], scenarios: Sequence[str], *, simulated: bool, running: bool = False) -> Paces:
         """The paces for these scenarios from the last runs on the host, the newest first.
 
         The median of the last runs of the same scenarios, else of others, because a single run may have met other load.
-        `simulated`: as in the embedded lab.
+        `simulated`: as in the embedded lab, which need not boot if it is `running`.
         """
         usual = cls({}, SIMULATED_FILL_RATE) if simulated else cls()
         found: dict[Kind, float] = dict(usual.ratios)
@@ -98,6 +100,8 @@ class Paces:
             same = [ratio for own, ratio in known if own == tuple(scenarios)]
             if ratios := (same or [ratio for _, ratio in known])[:LAST_RUNS]:
                 found[kind] = median(ratios)
+        if running:
+            found["lab"] = RUNNING
         return replace(usual, ratios=found)
 
     def of_kind(self, kind: Kind) -> float:

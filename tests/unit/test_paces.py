@@ -128,3 +128,12 @@ def test_the_remaining_time_counts_everything_that_follows_the_group() -> None:
     alone = timing.after(first, {each.id for each in others})
     assert alone == pytest.approx(plan.setup_of(first).end_seconds)
     assert timing.after(first, ()) >= alone
+
+
+def test_a_lab_that_runs_already_is_not_booted_and_says_nothing_about_its_boots() -> None:
+    runs = [Pace(("optane",), {"lab": 2.0})]
+    assert Paces.of(runs, ("optane",), simulated=True).of_kind("lab") == 2.0
+    assert Paces.of(runs, ("optane",), simulated=True, running=True).of_kind("lab") < 0.5
+    plan = plan_for(optane(), "smoke").on(Paces.of((), (), simulated=True), None)
+    assert "lab" not in Timing([plan]).pace({"lab": 2.0}, 0.0).ratios
+    assert Timing([plan]).pace({"lab": 2 * paces.LAB_SECONDS}, 0.0).ratios["lab"] == pytest.approx(2)
