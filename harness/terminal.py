@@ -69,14 +69,15 @@ def _json_escapes(character: str) -> str:
 class CleanStream:
     """A text stream that cleans what is written to it. It has everything else of the stream below.
 
-    With `styles`, the sequences for colours pass, and a carriage return at the beginning of a text, with which a line
-    is written again.
+    With `styles`, the sequences for colours pass. With `rewrites`, a carriage return at the beginning of a text passes,
+    with which a line is written again.
     """
 
-    def __init__(self, stream: TextIO, *, styles: bool = False) -> None:
+    def __init__(self, stream: TextIO, *, styles: bool = False, rewrites: bool = False) -> None:
         self.unfiltered = stream
         self.rich_proxied_file = stream  # the name that rich looks for: CleanConsole cleans, and then adds colours
         self._styles = styles
+        self._rewrites = rewrites
         self._line = ""
 
     def write(self, text: str) -> int:
@@ -91,7 +92,7 @@ class CleanStream:
         return getattr(self.unfiltered, name)
 
     def _cleaned(self, text: str) -> str:
-        start = "\r" if self._styles and text.startswith("\r") else ""
+        start = "\r" if self._rewrites and text.startswith("\r") else ""
         if start:
             self._line = ""
         parts = _STYLE.split(text[len(start) :]) if self._styles else [text[len(start) :]]

@@ -16,7 +16,7 @@ def clean_output(reporter: pytest.TerminalReporter) -> None:
     """Clean all that pytest prints, for example the messages of failed tests. pytest's own colours stay."""
     writer = reporter._tw
     if not isinstance(writer._file, CleanStream):
-        writer._file = cast("TextIO", CleanStream(writer._file, styles=writer.hasmarkup))
+        writer._file = cast("TextIO", CleanStream(writer._file, styles=writer.hasmarkup, rewrites=reporter.isatty()))
 
 
 class PytestScreen:

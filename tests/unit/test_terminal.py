@@ -83,6 +83,13 @@ def test_pytests_colours_pass_and_nothing_else() -> None:
     assert out.getvalue() == "\x1b[31mE   bad \\x1b]52;c;x\\x07\\x1b[2J\x1b[0m\n"
 
 
+def test_a_line_can_be_written_again_only_where_that_is_wanted() -> None:
+    for rewrites, shown in ((True, "\r  done"), (False, "\\x0d  done")):
+        out = io.StringIO()
+        CleanStream(out, rewrites=rewrites).write("\r  done")
+        assert out.getvalue() == shown
+
+
 def test_a_json_document_stays_the_same_value() -> None:
     value = {HOSTILE + "##[error]": [HOSTILE, "##[x", "section_end:1:x", "\U000e0041", "::error::"]}
     document = clean_json(json.dumps(value, ensure_ascii=False, indent=1))
