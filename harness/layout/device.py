@@ -78,8 +78,9 @@ case $inode in *:*)
     exit 1;;
 esac
 gone_with_boot "$filesystem" && { echo absent; exit; }
-empty() { # FILE: whether it is a draft that nobody has written to
-    [ -f "$1" ] && [ ! -L "$1" ] && facts=$(stat -c '%b %s %u %h' "$1") || return
+empty_draft() { # FILE: whether it is the draft, before its identity was recorded, and nobody has written to it
+    [ "$1" = "$draft" ] && [ -z "$inode" ] && [ -f "$1" ] && [ ! -L "$1" ] || return
+    facts=$(stat -c '%b %s %u %h' "$1") || return
     case $facts in "0 0 $(id -u) 1"|"0 $size $(id -u) 1") ;; *) return 1;; esac
 }
 for file in "$path" "$draft"; do
@@ -87,10 +88,13 @@ for file in "$path" "$draft"; do
     devices=$(losetup --list --noheadings --output NAME --associated "$file") || exit
     [ -z "$devices" ] || { echo "it is in use by" $devices >&2; exit 1; }
 done
+unchanged() { # FILE: whether it has the size that the run gave it; after a power failure, it may have none
+    case $(stat -c '%s %b' "$1") in "$size "*|"0 0") ;; *) return 1;; esac
+}
 done=absent others=
 # The draft is the last one, because it may be the proof for the other one.
 for file in "$path" "$draft"; do
-    if ours_at "$file" || { [ "$file" = "$draft" ] && [ -z "$inode" ] && empty "$draft"; }; then
+    if { ours_at "$file" && unchanged "$file"; } || empty_draft "$file"; then
         rm -f "$file" && done=removed || exit
     elif [ -e "$file" ] || [ -L "$file" ]; then others="$others $file"; fi
 done

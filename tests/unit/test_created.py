@@ -235,6 +235,16 @@ def test_a_new_file_of_its_owner_stays_although_it_has_the_inode_of_the_runs_fil
     assert sorted(path.name for path in mounted.iterdir()) == ["disk.img", "lost+found"]
 
 
+def test_a_file_that_somebody_has_written_over_stays(tmp_path: Path) -> None:
+    file = tmp_path / "disk.img"
+    killed(tmp_path, file)
+    file.write_text("the data of its owner")
+    (sentence,) = reaped(tmp_path)
+    assert "is not the run's file, and stays" in sentence
+    assert file.read_text() == "the data of its owner"
+    assert entries(tmp_path) == []
+
+
 def test_a_loop_device_of_the_owner_on_his_new_file_is_not_detached(tmp_path: Path, mounted: Path) -> None:
     file = mounted / "disk.img"
     killed(tmp_path, file, behind_loop=True)
