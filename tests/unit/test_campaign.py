@@ -24,6 +24,7 @@ from harness.errors import (
 from harness.events import Event, Events, Note
 from harness.measure.campaign import Campaign
 from harness.measure.measurer import LabFound, Piece, Prepared
+from harness.measure.pace_history import read_paces
 from harness.measure.phases import Phases
 from harness.measure.resume import Earlier
 from harness.measure.spec import CampaignSpec
@@ -537,3 +538,30 @@ def test_the_proposed_rounds_give_the_percentile_its_verdict(store: RunStore) ->
         if cell.mode_detail.attach is not None:
             assert cell.verdict == Verdict.WITHIN
     assert "2 samples of 2 blocks each" in render_html(run)
+
+
+# --- paces ---
+
+
+def test_a_complete_run_leaves_its_pace_and_one_that_was_interrupted_does_not(
+    store: RunStore, blocks: Scenario, own_paces: Path
+) -> None:
+    own_paces.unlink(missing_ok=True)
+    first = campaign(store, resume=False, of=blocks, measurer=Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        measured(first)
+    first.close(interrupted=True)
+    assert not own_paces.exists()
+    measured(campaign(store, resume=True, of=blocks))
+    assert not own_paces.exists(), "a part of a run says little about its pace"
+
+
+def test_the_pace_of_a_run_has_its_scenario_and_its_timetables(
+    store: RunStore, blocks: Scenario, own_paces: Path
+) -> None:
+    own_paces.unlink(missing_ok=True)
+    this = campaign(store, resume=False, of=blocks)
+    measured(this)
+    (pace,) = read_paces(this.spec.host)
+    assert pace.scenarios == (blocks.name,)
+    assert "start" in pace.ratios
