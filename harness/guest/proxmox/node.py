@@ -62,6 +62,8 @@ def require_same_node(client: Client, runner: Runner) -> None:
     found = node_of(runner)
     if found == client.spec.node:
         return
+    # An API that does not answer is the first problem to solve.
+    client.get("version")
     where = f"host {client.host}: the API is on node {client.spec.node}, but"
     if found:
         raise SafetyError(
