@@ -10,11 +10,12 @@ from urllib.parse import unquote, urlsplit
 HIDDEN = "***"
 
 _SECRET = (
-    r"(?:[\w-]*(?:passw(?:or)?d|passphrase|secret|token|credential|signature|(?:api|access|account)[_-]?key)|pwd|sig)"
+    r"(?:[\w-]*(?:passw(?:or)?d|passphrase|secret|token|credential|signature|(?:api|access|account)[_-]?key)"
+    r"|pass|pwd|pw|sig|auth|authorization|bearer|jwt)"
 )
 # SCHEME://USER:PASSWORD@HOST. A password that is not encoded may contain any character.
 _LOGIN = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<user>[^\s/:@?#]*)(?P<password>:\S*)?@")
-_PARAMETER = re.compile(rf"(?i)(?P<name>[?&;](?:{_SECRET}|key)=)[^&;#\s'\"]+")
+_PARAMETER = re.compile(rf"(?i)(?P<name>[?&;#](?:{_SECRET}|key)=)[^&;#\s'\"]+")
 _OPTION = re.compile(rf"(?i)--?{_SECRET}")
 _ASSIGNED = re.compile(rf"(?i)^(?P<name>(?:--?)?{_SECRET}=).+", re.DOTALL)
 

@@ -15,14 +15,15 @@ from typing import Any, TextIO, cast
 # Control characters except tab and line feed; characters that reorder, hide or end lines; halves of surrogate pairs,
 # which cannot be encoded (file names that are not UTF-8 have them).
 _CONTROL = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\ud800-\udfff\U000e0000-\U000e007f]"
 )
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 # GitHub ignores blanks before a command, and finds `##[` anywhere in a line, as other systems do with their marks.
 # GitLab folds lines between marks that begin with `section_start:` and `section_end:`.
 _COMMANDS = (
-    (re.compile(r"^([^\S\n]*):(?=:[A-Za-z])", re.MULTILINE), r"\1: "),
+    # A line may end in `::` because its rest is written later.
+    (re.compile(r"^([^\S\n]*):(?=:(?:[A-Za-z\\]|\Z))", re.MULTILINE), r"\1: "),
     (re.compile(r"#(?=#(?:\[|vso\[|teamcity\[))", re.IGNORECASE), "# "),
     (re.compile(r"(section_(?:start|end))(?=:\d)"), r"\1 "),
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from harness.report.model import report_view
 from harness.results import Run
-from harness.terminal import visible
+from harness.terminal import clean
 
 
 def annotation_lines(run: Run) -> Iterator[str]:
@@ -32,4 +32,4 @@ def _command(kind: str, title: str, text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    return visible(text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A"))
+    return clean(text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A"))

@@ -101,7 +101,7 @@ class BlameView:
             (not attach.threads, "an iothread for the disk", "iothread = true"),
             (not attach.direct, "cache none", 'cache = "none"'),
             (
-                busy and not attach.iothread_vq_mapping,
+                busy and not attach.iothread_vq_mapping and not self.record.on_proxmox,
                 "several iothreads for its queues",
                 "queues = 4, iothread = false, iothread_vq_mapping = 2",
             ),
@@ -109,6 +109,11 @@ class BlameView:
         for applies, what, options in levers:
             if applies:
                 return _measure(what, options)
+        if busy and self.record.on_proxmox:
+            return (
+                "give the guest several disks, each with an iothread, and stripe over them inside it: Proxmox VE "
+                "serves a disk with one iothread"
+            )
         return "measure the options of the attachment one at a time: `pytest scenarios -k attach_matrix`"
 
 

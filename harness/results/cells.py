@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from harness.analysis import MARGIN, Better, Calls, Estimate, LatencyHistogram, Limit, Unit, Verdict
 from harness.analysis.verdict import Both
+from harness.model.budget import MetricName
 from harness.model.effective import Effective
 from harness.model.job import Job
 from harness.model.mode import ModeDetail
@@ -90,7 +91,7 @@ class BudgetRecord:
 
     __pydantic_config__ = _STRICT
 
-    metric: str
+    metric: MetricName
     """The metric whose overhead is judged, for example `iops`."""
     share: float | None
     """The largest overhead allowed, as a share of the host: 0.1 is 10 %; null for no such limit."""
@@ -193,7 +194,7 @@ class SeveralGuests:
 
     __pydantic_config__ = _STRICT
 
-    metric: str
+    metric: MetricName
     """The throughput that is shared: `iops` or `bw`. The cell's own metrics are those of all guests together."""
     guests: tuple[GuestShare, ...]
     """One entry per guest."""
@@ -249,7 +250,7 @@ class CellRecord:
     """The measurement point: workload, block size, iodepth, numjobs."""
     rounds: tuple[int, ...]
     """The round of each block that counts; the metrics' values are in this order."""
-    metrics: dict[str, MetricRecord]
+    metrics: dict[MetricName, MetricRecord]
     """Metrics by name, for example `iops` or `clat_p99`; without the percentiles for which all blocks together have
     too few I/Os."""
     confidence: float

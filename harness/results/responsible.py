@@ -66,6 +66,11 @@ class Blame:
     def guest(self) -> float:
         return self._mean("guest")
 
+    @property
+    def on_proxmox(self) -> bool:
+        """Whether a guest of Proxmox VE was measured, whose API does not offer every option of QEMU."""
+        return any(cell.effective.pve_drive is not None for cell in self.cells)
+
     def _mean(self, place: str) -> float:
         return fmean(fmean(getattr(cell.metrics[self.metric], place)) for cell in self.cells)
 

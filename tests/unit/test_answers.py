@@ -356,6 +356,15 @@ def test_a_forum_lab_with_half_of_the_hosts_iops_names_the_layer_and_the_next_ac
     )
 
 
+def test_a_busy_iothread_gets_an_action_that_its_hypervisor_offers() -> None:
+    """Proxmox VE has no mapping of queues to iothreads (QEMU 9.0, libvirt 10.0)."""
+    run = a_run((mode("thread"),), {"thread": 105_000})
+    assert "several iothreads for its queues" in section_of(run).headline.details[1]
+    pve = section_of(with_drive(run, "scsi0: local-lvm:vm-100-disk-0,iothread=1")).headline.details[1]
+    assert "iothread_vq_mapping" not in pve
+    assert pve.startswith("Next: give the guest several disks, each with an iothread")
+
+
 def test_a_slow_layout_is_named_instead_of_the_attachment() -> None:
     run = a_run((mode("thin", LvmThin()),), {"thin": 95_000}, twin=100_000)
     details = section_of(run).headline.details

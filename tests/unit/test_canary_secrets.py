@@ -38,6 +38,11 @@ _SHELL = """#!/bin/sh
 { tr '\\0' '\\n' </proc/$$/environ; tr '\\0' '\\n' </proc/$$/cmdline; } >>"%s/$$"
 exec /bin/sh "$@"
 """
+# Commands run on this machine, which has to be the API's node.
+_READLINK = """#!/bin/sh
+[ "$1" != /etc/pve/local ] || { echo nodes/pve; exit 0; }
+exec %s "$@"
+"""
 
 
 @dataclass
@@ -57,8 +62,9 @@ def run(project: Project, *arguments: str, interrupt_at: threading.Event | None 
     children.mkdir()
     programs = project.path / "programs"
     programs.mkdir()
-    (programs / "sh").write_text(_SHELL % children)
-    (programs / "sh").chmod(0o755)
+    for name, text in (("sh", _SHELL % children), ("readlink", _READLINK % shutil.which("readlink"))):
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
     with (project.path / "output.txt").open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "pytest", *LOUD, *arguments],

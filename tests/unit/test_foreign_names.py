@@ -100,6 +100,20 @@ def test_a_name_of_a_results_json_that_is_no_name_is_refused(
     assert [path.name for path in (tmp_path / "reports").iterdir()] == ["foreign"]
 
 
+def _budgeted(document: dict[str, Any]) -> dict[str, Any]:
+    return next(cell for cell in document["cells"] if cell["budget"])
+
+
+def test_a_metric_that_no_version_knows_is_refused(tmp_path: Path) -> None:
+    changes: list[Callable[[dict[str, Any]], object]] = [
+        lambda document: _budgeted(document)["budget"][0].update(metric="odd"),
+        lambda document: _budgeted(document)["metrics"].update(odd=_budgeted(document)["metrics"]["iops"]),
+    ]
+    for number, change in enumerate(changes):
+        with pytest.raises(ResultsError, match="no such metric"):
+            RunStore.open(_copy(tmp_path / str(number), change)).read_results()
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [

@@ -29,6 +29,9 @@ CANARY = "canary-3f9a"
         f"postgresql+x://me:{CANARY}@[::1]:5432/db",
         f"abfs://c@a.example/x?sas_token={CANARY}&y=1",
         f"https://h/x?X-Amz-Signature={CANARY}",
+        f"https://h/x?y=1&auth={CANARY}",
+        f"https://h/x?pass={CANARY}",
+        f"https://h/x#access_token={CANARY}",
         f"the store ftp://me:{CANARY}@h cannot be reached",
     ],
 )

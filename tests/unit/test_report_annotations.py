@@ -28,9 +28,9 @@ def test_a_run_that_judged_nothing_is_a_warning_and_no_error() -> None:
 
 def test_no_text_of_a_run_becomes_a_command_or_a_property() -> None:
     run = synthetic_run(void=[PASSTHROUGH])
-    hostile = "x\r\n::stop-commands::y"
+    hostile = "x\r\n::stop-commands::y##[error]"
     cells = tuple(replace(cell, id=f"a,file=b:{hostile}") if cell.id == PASSTHROUGH else cell for cell in run.cells)
     lines = list(annotation_lines(replace(run, cells=cells)))
     (found,) = (line for line in lines if "is void" in line)
-    assert found.startswith("::error title=a%2Cfile=b%3Ax%0D%0A%3A%3Astop-commands%3A%3Ay is void::")
+    assert found.startswith("::error title=a%2Cfile=b%3Ax%0D%0A%3A%3Astop-commands%3A%3Ay# #[error] is void::")
     assert not any("\n" in line or "\r" in line for line in lines)

@@ -24,7 +24,10 @@ from harness.terminal import CleanStream, clean, clean_json, cleaned_output, one
 HOSTILE = "\x1b]0;title\x07 \x9b2J \x7f a\rb \u202etxt.exe\u2066 \u2028 \u200b \ud800 \x00"
 
 
-@pytest.mark.parametrize("code", [*range(9), *range(11, 32), *range(127, 160), 0x202E, 0x2066, 0x2028, 0xFEFF, 0xDCFF])
+@pytest.mark.parametrize(
+    "code",
+    [*range(9), *range(11, 32), *range(127, 160), *range(0x200B, 0x2010), 0x202E, 0x2066, 0x2028, 0xFEFF, 0xDCFF],
+)
 def test_no_control_character_is_printed(code: int) -> None:
     shown = clean(f"a{chr(code)}b")
     assert chr(code) not in shown
@@ -49,6 +52,7 @@ def test_text_of_all_languages_tabs_and_lines_stay() -> None:
         "a\r\n ::notice::n",
         "\u2028::error::e",
         "\ufeff::error::e",
+        "::\x1b[0merror::e",
     ],
 )
 def test_no_line_is_a_command_of_github(command: str) -> None:
@@ -70,7 +74,7 @@ def test_lines_of_gitlab_are_not_folded() -> None:
 def test_a_command_in_pieces_is_found() -> None:
     out = io.StringIO()
     stream = CleanStream(out)
-    for piece in ("  ", ":", ":error::", "x\n", "#", "#", "[error]\n", "a", "::b\n"):
+    for piece in ("  ", ":", ":error::", "x\n", "::", "error::", "x\n", "#", "#", "[error]\n", "a", "::b\n"):
         stream.write(piece)
     assert not any(line.strip().startswith("::") for line in out.getvalue().splitlines())
     assert "##[" not in out.getvalue()
