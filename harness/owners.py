@@ -9,10 +9,10 @@ import stat
 from pathlib import Path
 
 
-def why_not_own(status: os.stat_result) -> str | None:
+def why_not_own(status: os.stat_result, path: Path | None = None) -> str | None:
     """Why another user could change this file or directory, as text; None if nobody could.
 
-    Root is no other user, and neither is the one who called `sudo`.
+    Root is no other user, and neither is the one who called `sudo`. At `path`, its access control list is read.
     """
     trusted = {0, os.geteuid()}
     if os.geteuid() == 0 and os.environ.get("SUDO_UID", "").isdecimal():
@@ -25,7 +25,13 @@ def why_not_own(status: os.stat_result) -> str | None:
         return "has several names"
     if status.st_mode & stat.S_IWOTH:
         return "can be changed by all users"
-    if status.st_mode & stat.S_IWGRP and (others := _members(status.st_gid) - trusted):
+    return _why_of_group(status, path, trusted) if status.st_mode & stat.S_IWGRP else None
+
+
+def _why_of_group(status: os.stat_result, path: Path | None, trusted: set[int]) -> str | None:
+    if path is not None and _has_list(path):
+        return "has an access control list that lets others change it"
+    if others := _members(status.st_gid) - trusted:
         return f"can be changed by user {min(others)}, as a member of group {status.st_gid}"
     return None
 
@@ -43,11 +49,19 @@ def why_exchangeable(path: Path) -> str | None:
                 break  # it does not exist, or cannot be used either
             if stat.S_ISLNK(status.st_mode):
                 status = os.stat_result((stat.S_IFDIR | 0o755, *status[1:]))  # a link has no mode, but an owner
-            why = why_not_own(status)
+            why = why_not_own(status, part)
             sticky = status.st_mode & stat.S_ISVTX and status.st_uid in (0, os.geteuid())
             if why is not None and not sticky:
                 return f"{part} {why}"
     return None
+
+
+def _has_list(path: Path) -> bool:
+    """Whether it has an access control list. The bits of its group are then the most that an entry allows."""
+    try:
+        return bool(os.getxattr(path, "system.posix_acl_access", follow_symlinks=False))
+    except OSError:
+        return False  # none, or a file system without such lists
 
 
 def _members(group: int) -> set[int]:

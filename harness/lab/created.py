@@ -24,10 +24,11 @@ from typing import Any, ClassVar, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from harness.cleanup import Cleanup
-from harness.errors import HostError
+from harness.errors import HostError, SafetyError
 from harness.lab.paths import CREATED_DIRECTORY
 from harness.lab.promises import Promise
-from harness.lab.transport.base import WRAPPED, Runner
+from harness.lab.safe_path import UNSAFE
+from harness.lab.transport.base import WRAPPED, Runner, failed
 from harness.run_id import RunId
 from harness.untrusted import parse_json, reading
 
@@ -39,13 +40,17 @@ _CHECK = "check"
 """The key of a record that has the digest of the others."""
 _MOST_BYTES = 1 << 20
 _LOCK_SECONDS = 30
+_ALL_SECONDS = 180.0
+"""For all records of a run or a host: thousands of them are no reason to leave them."""
 _OVER = ".over.json"
 """The end of the name of a record whose thing may only be removed, no longer created."""
+
+_WRITTEN_BY_OTHERS = 3
 
 # $1: the log, $2: the run, $3: the file, $4: the digest of its content, which is on standard input. The input may end
 # early, because the run or the connection ended: then the file stays as it was.
 _WRITE = r"""
-mkdir -p "${1%/*}" && umask 077 && mkdir -p "$1/$2" && cd "$1/$2" || exit
+umask 022 && mkdir -p "${1%/*}" && umask 077 && mkdir -p "$1/$2" && cd "$1/$2" || exit
 draft=.$3.$$
 if cat >"$draft" && [ "$(sha256sum <"$draft")" = "$4  -" ]; then
     sync "$draft" && mv -f "$draft" "$3" && sync . .. "$1"
@@ -82,9 +87,14 @@ rm -f "$1/$2/$3" "$1/$2/$4" && [ -d "$1/$2" ] || exit 0
 rmdir --ignore-fail-on-non-empty "$1/$2" && sync "$1"
 """
 # $1: the log, $2: the most bytes of a record. A line for each file: its name below the log, and its content as base64.
-# The name of a file that is not ours may have any characters: then it is `=` and base64.
-_READ = r"""
+# The name of a file that is not ours may have any characters: then it is `=` and base64. Root does what the log says,
+# so nobody else may have written it.
+_READ = (
+    UNSAFE
+    + r"""
 [ -d "$1" ] || exit 0
+why=$(unsafe "$1") || exit
+[ -z "$why" ] || { echo "$why" >&2; exit WRITTEN; }
 cd "$1" && command -v base64 >/dev/null || exit
 for file in */*; do
     [ -f "$file" ] || continue
@@ -92,9 +102,12 @@ for file in */*; do
     *[!A-Za-z0-9._/-]*) name="=$(printf %s "$file" | base64 -w 0)";;
     *) name=$file;;
     esac
-    echo "$name $(head -c "$2" -- "$file" 2>/dev/null | base64 -w 0)"
+    printf '%s ' "$name"
+    head -c "$2" -- "$file" 2>/dev/null | base64 -w 0
+    echo
 done
-"""
+""".replace("WRITTEN", str(_WRITTEN_BY_OTHERS))
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +303,7 @@ def close(runner: Runner, entries: Sequence[Entry]) -> list[Entry]:
         return []
     directory, run_id = entries[0].directory, entries[0].run_id
     words = [directory, run_id, str(_LOCK_SECONDS), _OVER, *(entry.file for entry in entries)]
-    done = runner.run(["sh", "-c", _CLOSE, "sh", *words], deadline=_LOCK_SECONDS + 30.0, check=False)
+    done = runner.run(["sh", "-c", _CLOSE, "sh", *words], deadline=_LOCK_SECONDS + _ALL_SECONDS, check=False)
     if done.status != 0:
         why = done.stderr.strip() or "no reason given"
         raise HostError(f"{runner.name}: the clean-up of run {run_id} cannot begin: {why}", hint=REMEDY)
@@ -300,11 +313,21 @@ def close(runner: Runner, entries: Sequence[Entry]) -> list[Entry]:
 def read_log(runner: Runner, directory: str = CREATED_DIRECTORY) -> list[Entry]:
     """The things that runs created on the host and did not remove, in the order of creation. Raises HostError.
 
-    A file that is damaged, or that no run wrote, becomes an entry with an empty record.
+    Raises SafetyError if another user may have written records. A file that is damaged, or that no run wrote, becomes
+    an entry with an empty record.
     """
-    printed = runner.run(["sh", "-c", _READ, "sh", directory, str(_MOST_BYTES)], deadline=60).stdout
-    with reading(f"{runner.name}: the creation log {directory}"):
-        entries = [_read_entry(directory, line) for line in printed.splitlines()]
+    source = f"{runner.name}: the creation log {directory}"
+    done = runner.run(["sh", "-c", _READ, "sh", directory, str(_MOST_BYTES)], deadline=_ALL_SECONDS, check=False)
+    if done.status == _WRITTEN_BY_OTHERS:
+        raise SafetyError(
+            f"{source} is not used, because another user may have written records to it: {done.stderr.strip()}",
+            hint=f"look through {directory}/*/*, remove what no run wrote, and then: chown -R root {directory}; "
+            f"chmod go-w {directory} (and the directories above it)",
+        )
+    if done.status != 0:
+        raise failed(runner.name, done)
+    with reading(source):
+        entries = [_read_entry(directory, line) for line in done.stdout.splitlines()]
     return sorted(entries, key=lambda entry: entry.file)
 
 

@@ -28,6 +28,10 @@ filesystem_of() (
     [ -n "$1" ] || exit 1
     case $1 in
     tmpfs|ramfs) read -r boot </proc/sys/kernel/random/boot_id && echo "memory:$boot:$(stat -f -c %i "$at")"; exit;;
+    overlay)
+        # All of them have the same source. What is written to one is below its upper directory.
+        upper=$(findmnt --noheadings --raw --output FS-OPTIONS --target "$at" | tail -n 1 | tr , '\n' | grep ^upperdir=)
+        echo "overlay:$upper:$2"; exit;;
     zfs) guid=$(zfs get -Hp -o value guid "$3" 2>/dev/null) && echo "zfs:$guid" && exit;;
     esac
     uuid=

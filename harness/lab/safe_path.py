@@ -58,6 +58,8 @@ unsafe() ( # PATH
         case $4 in [1357]???) [ ! -d "$1" ] || return 0;; esac
         case $4 in *[2367]) echo "all users may write to $1"; exit;; esac
         case $4 in *[2367]?)
+            # With an access control list, these bits are the most that any entry of the list allows.
+            case $(ls -ld "$1") in ??????????+*) echo "the access control list of $1 lets others write"; exit;; esac
             [ "$3" = 0 ] || {
                 other=$(others_of "$3" | head -n 1)
                 [ -z "$other" ] || { echo "$other may write to $1, as a member of group $3"; exit; }

@@ -28,13 +28,17 @@ def places_for(log: CreationLog, sizes: Mapping[str, int], refused: str) -> Iter
         require_safe(log.runner, directory, refused)
     known = {promise.path for promise in log.promises}
     promises = [Promise(path, _TYPE, path, size, path) for path, size in sizes.items() if path not in known]
-    if promises and (why := _why_short(log.runner, [*outstanding(log.runner, log.promises), *promises])):
-        raise SafetyError(
-            f"{refused}too little space: {why}",
-            hint="free space there, or name a smaller size or a path on another file system",
-        )
+    if promises:
+        _require(log.runner, [*outstanding(log.runner, log.promises), *promises], refused)
     with promising(log.promises, promises):
         yield
+
+
+def require_space(runner: Runner, path: str, size_bytes: int, refused: str) -> None:
+    """Raise SafetyError, which begins with `refused`, if `size_bytes` more at `path` would leave less than the reserve
+    free. Raises HostError if the free space is unknown.
+    """
+    _require(runner, [Promise(path, _TYPE, path, size_bytes, path)], refused)
 
 
 def no_space(runner: Runner, path: str, size_bytes: int) -> str | None:
@@ -43,6 +47,14 @@ def no_space(runner: Runner, path: str, size_bytes: int) -> str | None:
     Raises HostError if the free space is unknown.
     """
     return _why_short(runner, [Promise(path, _TYPE, path, size_bytes, path)])
+
+
+def _require(runner: Runner, promises: list[Promise], refused: str) -> None:
+    if why := _why_short(runner, promises):
+        raise SafetyError(
+            f"{refused}too little space: {why}",
+            hint="free space there, or name a smaller size or a path on another file system",
+        )
 
 
 def _why_short(runner: Runner, promises: list[Promise]) -> str | None:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import ClassVar, Literal
 
 from harness.errors import Unsupported
-from harness.lab.created import CreationLog, HostThing
+from harness.lab.created import CreationLog, HostThing, fenced
 from harness.lab.guard import created
 from harness.lab.paths import TAG
 from harness.layout.source import BlockSource
@@ -93,7 +93,7 @@ def memory_disk(log: CreationLog, name: str, *, size: int, answer_ns: int) -> It
     with log.making_here(MemoryDisk(directory=directory, boot=boot)) as entry:
         words = [f"{key}={value}" for key, value in settings.items()]
         # `mkdir` fails if the disk already exists.
-        runner.run(["sh", "-c", _CREATE, "sh", directory, *words], deadline=60)
+        runner.run(fenced(entry, ["sh", "-c", _CREATE, "sh", directory, *words]), deadline=60)
         if runner.run(["test", "-b", device], deadline=20, check=False).status != 0:
             raise Unsupported(f"{runner.name}: null_blk did not create {device}", hint="use Linux 5.19 or newer")
         (grant,) = created(runner, entry, [device])

@@ -97,7 +97,7 @@ class RunDirectory:
                     status = os.stat(name, dir_fd=directory, follow_symlinks=False)
                 except FileNotFoundError:
                     continue
-                if why := why_not_own(status):
+                if why := why_not_own(status, Path(f"/proc/self/fd/{directory}", name)):
                     raise ResultsError(
                         f"{self.path} is not resumed: {self.path / name} {why}",
                         hint="only its owner may resume a run, in a directory that only he can change: "

@@ -14,6 +14,7 @@ import pytest
 from harness.errors import HostError
 from harness.lab import created
 from harness.lab.created import CreationLog, Entry, close, fenced, read_log
+from harness.lab.file_identity import FILE_IDENTITY
 from harness.lab.inventory import DiskByFile
 from harness.lab.processes import Processes
 from harness.lab.storage_look import look_at
@@ -311,3 +312,40 @@ def test_another_disk_that_is_mounted_at_the_same_place_is_another_storage(mount
     with another_disk(mounted):
         assert look_at(RUNNER, "directory", str(mounted)).identity != before
     assert look_at(RUNNER, "directory", str(mounted)).identity == before
+
+
+def test_another_overlay_at_the_same_place_is_another_file_system(tmp_path: Path) -> None:
+    require("mount")
+    base, place = tmp_path / "base", tmp_path / "place"
+    place.mkdir()
+    base.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64M", "none", str(base)], check=False).returncode != 0:
+        pytest.skip("this machine does not mount a tmpfs")
+    with ExitStack() as stack:
+        stack.callback(run, "umount", str(base))
+        for name in ("lower", "upper1", "upper2", "work1", "work2"):
+            (base / name).mkdir()
+
+        @contextmanager
+        def overlay(number: int) -> Iterator[None]:
+            options = f"lowerdir={base}/lower,upperdir={base}/upper{number},workdir={base}/work{number}"
+            command = ["mount", "-t", "overlay", "overlay", "-o", options, str(place)]
+            if subprocess.run(command, check=False).returncode != 0:
+                pytest.skip("this machine does not mount an overlay")
+            try:
+                yield
+            finally:
+                run("umount", str(place))
+
+        def identity() -> str:
+            return RUNNER.run(
+                ["sh", "-c", FILE_IDENTITY + 'filesystem_of "$1"', "sh", f"{place}/not/there"], deadline=20
+            ).stdout
+
+        with overlay(1):
+            first = identity()
+            assert first.startswith("overlay:upperdir=")
+        with overlay(2):
+            assert identity() not in ("", first)
+        with overlay(1):
+            assert identity() == first

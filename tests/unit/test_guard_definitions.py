@@ -61,9 +61,12 @@ class Place:
         return path
 
     def write(self, name: str, text: str) -> None:
+        self.write_bytes(name, text.encode())
+
+    def write_bytes(self, name: str, content: bytes) -> None:
         path = self.etc / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        path.write_bytes(content)
 
     def domain(self, disk: str, name: str = "db") -> None:
         self.write(f"libvirt/qemu/{name}.xml", f"<domain><name>{name}</name><devices>{disk}</devices></domain>")
@@ -159,6 +162,15 @@ DEFINITIONS: dict[str, Callable[[Place], None]] = {
     ),
     "a base in JSON": json_backing,
     "a volume of a pool of directories": volume_of_a_pool,
+    "a section of characters in XML": lambda place: place.write(
+        "libvirt/storage/vms.xml", f"<pool><source><device><![CDATA[{place.device}]]></device></source></pool>"
+    ),
+    "XML in UTF-16": lambda place: place.write_bytes(
+        "libvirt/qemu/db.xml", f"<domain>{block(place.device)}</domain>".encode("utf-16")
+    ),
+    "elements and attributes in a namespace": lambda place: place.domain(
+        f'<v:disk xmlns:v="urn:v"><v:source v:dev = "{place.device}"/></v:disk>'
+    ),
     "an argument of QEMU": lambda place: place.domain(
         f"<qemu:arg value='driver=host_device,filename=/dev/block/{place.number},node-name=x'/>"
     ),

@@ -58,6 +58,7 @@ ODD = [
 PACKAGES = ("lab", "layout", "guest", "doctor", "init", "measure", "calibrate")
 ID = RunId("20260101-000000-abcd")
 OTHER_ARGUMENTS = (
+    "harness.lab.hosts.copy_guest",
     "harness.lab.hosts._guest_files",
     "harness.guest.libvirt.storages._found",
     "harness.guest.libvirt.storages.storage_finding",

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+import struct
 from pathlib import Path
 
 import pytest
 
 from harness.errors import SafetyError, Unsupported
+from harness.lab.created import CreationLog, read_log
 from harness.lab.inventory import DiskByFile, HostSpec
+from harness.lab.processes import Processes
 from harness.lab.safe_path import why_unsafe
 from harness.lab.storage_look import look_at
 from harness.layout.backup_file import backup_file, why_no_backup
 from harness.layout.device import block_device
 from harness.layout.source import BlockSource
+from harness.owners import why_exchangeable
+from harness.run_id import RunId
 from tests.unit.loop_disks import RUNNER, creation_log
 
 OTHER = 65534
@@ -74,6 +79,54 @@ def test_what_another_user_can_change_is_not_safe(mine: Path) -> None:
     }
     for path, why in expected.items():
         assert why in (why_unsafe(RUNNER, str(path)) or "nothing"), path
+
+
+def let_write(path: Path, user: int) -> None:
+    """Give the file or directory an access control list that lets this user write, as `setfacl -m u:USER:rwx` does."""
+    everybody = 0xFFFFFFFF
+    # Tags of acl(5), as in the kernel's posix_acl_xattr.h: the owner, a user, the group, the mask, and others.
+    entries = ((1, 7, everybody), (2, 7, user), (4, 5, everybody), (16, 7, everybody), (32, 5, everybody))
+    value = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+    try:
+        os.setxattr(path, "system.posix_acl_access", value)
+    except OSError:
+        pytest.skip("the file system for temporary files has no access control lists")
+
+
+def test_what_an_access_control_list_lets_others_write_to_is_not_safe(mine: Path) -> None:
+    let_write(mine, OTHER)
+    why = f"the access control list of {mine} lets others write"
+    assert why_unsafe(RUNNER, str(mine / "inner")) == why
+    local = why_exchangeable(mine / "inner")
+    assert local == f"{mine} has an access control list that lets others change it"
+    with pytest.raises(SafetyError, match="the access control list of"):
+        block_device(creation_log(mine), DiskByFile("d", mine / "d.img", MIB, destroy=True)).__enter__()
+
+
+def test_records_that_another_user_may_have_written_are_not_used(mine: Path) -> None:
+    log = creation_log(mine)
+    log.record(Processes(mark="VIRT_OVERHEAD=none"))
+    directory = mine / "created"
+    assert len(read_log(RUNNER, str(directory))) == 1
+    os.chown(directory, OTHER, OTHER)
+    (mine / "link").symlink_to(directory)
+    for path in (directory, mine / "link"):
+        with pytest.raises(SafetyError, match=f"another user may have written records to it: {directory} belongs to"):
+            read_log(RUNNER, str(path))
+    os.chown(directory, 0, 0)
+    mine.chmod(0o777)
+    with pytest.raises(SafetyError, match="all users may write to"):
+        read_log(RUNNER, str(directory))
+
+
+def test_nobody_else_may_write_beside_the_log_whatever_the_umask_is(mine: Path) -> None:
+    before = os.umask(0)
+    try:
+        CreationLog(RUNNER, RunId("20260101-000000-abcd"), f"{mine}/state/created").record(Processes(mark="none"))
+    finally:
+        os.umask(before)
+    assert (mine / "state").stat().st_mode & 0o022 == 0
+    assert (mine / "state" / "created").stat().st_mode & 0o077 == 0
 
 
 def test_no_file_is_made_in_a_directory_of_another_user(mine: Path) -> None:

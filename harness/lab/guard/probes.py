@@ -249,6 +249,7 @@ sub paths_in { # TEXT: everything in it that may be a path
 }
 sub values_in { # XML: its attributes and texts
     my ($text) = @_;
+    $text =~ s/<!\[CDATA\[(.*?)\]\]>/$1 =~ s{&}{&amp;}gr =~ s{<}{&lt;}gr/gse;
     my %entity = (amp => '&', lt => '<', gt => '>', quot => '"', apos => "'");
     return map {
         s/&(?:#x([0-9a-f]+)|#([0-9]+)|(\w+));/defined $1 ? chr hex $1 : defined $2 ? chr $2 : $entity{$3} \/\/ ''/gier
@@ -328,6 +329,7 @@ probe('domains', sub {
     for my $file (files(qr/\.xml$/, @directories)) {
         next if $file =~ m{/(capabilities|nwfilter|networks)/};
         my $text = text_of($file) // next;
+        $text =~ tr/\0//d if $text =~ /^(?:\xff\xfe|\xfe\xff)/; # UTF-16
         $texts{$file} = $text;
         my ($target) = $text =~ m{<pool\b.*<target>.*?<path>\s*([^<]*?)\s*</path>}s or next;
         $pools{$1} = $target if $text =~ m{<name>\s*([^<]*?)\s*</name>};
