@@ -22,28 +22,26 @@ from harness.untrusted import reading
 
 _MARK = ".voh"
 
-# $1: the new directory, $2: its token, $3: the file that holds the token. `mkdir` fails if something has this name.
-# QEMU's user must be able to enter the directory. Prints its inode and birth time, and whether its file system can
-# preallocate.
+# $1: the new directory, $2: its token, $3: the file that holds the token; then the names of its files. `mkdir` fails if
+# something has this name. QEMU's user must be able to enter the directory. The files are empty: what fills them keeps
+# their inodes. Prints the directory's inode and birth time, whether its file system can preallocate, and for each file
+# its name, inode and birth time.
 _MAKE = (
     FILE_IDENTITY
     + r"""
 umask 077
-mkdir -m 0711 "$1" && printf %s "$2" >"$1/$3" && file_of "$1" || exit
-fallocate -l 1 "$1/$3" 2>/dev/null && echo yes || echo no
-"""
-)
-# $1: the directory; then the names of its files. A line for each that exists: its name, inode and birth time.
-_FILES_MADE = (
-    FILE_IDENTITY
-    + r"""
-cd "$1" && shift || exit
-for file; do [ ! -f "$file" ] || echo "$file $(file_of "$file")"; done
+at=$1 token=$2 mark=$3; shift 3
+mkdir -m 0711 "$at" && printf %s "$token" >"$at/$mark" && file_of "$at" || exit
+fallocate -l 1 "$at/$mark" 2>/dev/null && echo yes || echo no
+umask 022
+set -C
+for file; do : >"$at/$file" && echo "$file $(file_of "$at/$file")" || exit; done
 """
 )
 # $1: the directory, $2: what identifies the directory that it is in, $3: its token, $4: the file that holds it, $5: its
-# inode and birth time, empty if they were not recorded yet, $6: those of its files, as `:NAME INODE BIRTH:...:`, if
-# they were recorded; then the names of its files. If the storage is not mounted, the directory there is another one.
+# inode and birth time, empty if they were not recorded yet, $6: those of its files, as `:NAME INODE BIRTH:...:`; then
+# the names of its files. A file that was not recorded yet is empty. If the storage is not mounted, the directory there
+# is another one.
 _REMOVE = (
     IDENTITY
     + r"""
@@ -61,7 +59,8 @@ for file in $listed; do
     case " $* $mark " in *" $file "*) ;; *) of_others "somebody has put $file into $at";; esac
     case $made in
     *":$file $(file_of "$at/$file"):"*) ;;
-    *":$file "*) of_others "somebody has replaced $at/$file";;
+    *) [ "$file" = "$mark" ] || { [ -z "$inode" ] && [ ! -s "$at/$file" ]; } ||
+        of_others "somebody has replaced $at/$file";;
     esac
 done
 if [ -e "$at/$mark" ]; then
@@ -79,7 +78,7 @@ class StoredDirectory(HostThing):
     """A directory in an existing one, with the `files` of a run and a file that holds the random `token`.
 
     `storage` identifies the directory that it is in. `inode`, with its birth time, is known once it exists, and `made`,
-    those of its files, once all of them exist.
+    those of its files.
     """
 
     kind: Literal["stored-directory"] = "stored-directory"
@@ -127,19 +126,17 @@ def files(
     size = sum(file_bytes(found, layout, span) for layout in wanted.values())
     promise = replace(promise_of(found, size), path=thing.path)
     with promising(log.promises, [promise]), log.making(thing, lambda: known[-1].remove(runner)) as entry:
-        printed = room.run(fenced(entry, ["sh", "-c", _MAKE, "sh", thing.path, token, _MARK]), deadline=60).stdout
+        make = ["sh", "-c", _MAKE, "sh", thing.path, token, _MARK, *thing.files]
+        printed = room.run(fenced(entry, make), deadline=60).stdout
         with reading(f"{runner.name}: the new directory {thing.path}"):
-            inode, preallocates = printed.splitlines()
-        known.append(thing.model_copy(update={"inode": inode}))
+            inode, preallocates, *made = printed.splitlines()
+        known.append(thing.model_copy(update={"inode": inode, "made": tuple(made)}))
         log.amend(entry, known[-1])
         directory = created_directory(runner, entry, thing.path)
         sources = {
             name: made_in(directory, f"{directory.path}/{name}", layout, span, preallocates=preallocates == "yes")
             for name, layout in wanted.items()
         }
-        made = runner.run(["sh", "-c", _FILES_MADE, "sh", thing.path, *thing.files], deadline=60).stdout.splitlines()
-        known.append(known[-1].model_copy(update={"made": tuple(made)}))
-        log.amend(entry, known[-1])
         yield sources
 
 

@@ -190,14 +190,33 @@ def killed_before_the_inode_was_recorded(directory: Path, own: Path) -> None:
     (file,) = (directory.parent / "created").glob("*/*.json")
     record = json.loads(file.read_text())
     assert record["inode"]
-    file.write_text(json.dumps({key: value for key, value in record.items() if key != "check"} | {"inode": ""}))
-    for path in own.iterdir():
-        path.unlink()
+    unknown = {"inode": "", "made": []}
+    file.write_text(json.dumps({key: value for key, value in record.items() if key != "check"} | unknown))
+    (own / ".voh").unlink()
+    os.truncate(own / "raw.raw", 0)
+    (own / "host.raw").unlink()
 
 
 def test_reap_removes_a_directory_whose_creation_was_killed(directory: Path, found: FoundStorage) -> None:
-    killed_before_the_inode_was_recorded(directory, abandoned(directory, found))
+    own = abandoned(directory, found)
+    killed_before_the_inode_was_recorded(directory, own)
+    (own / ".voh").write_text("only a part of the tok")
     assert len(left_log(directory)) == 1
+    assert not own.exists()
+
+
+def test_reap_leaves_a_file_of_others_in_a_directory_whose_creation_was_killed(
+    directory: Path, found: FoundStorage
+) -> None:
+    own = abandoned(directory, found)
+    killed_before_the_inode_was_recorded(directory, own)
+    with_a_replaced_file(own)
+    with pytest.raises(HostError, match="somebody has replaced"):
+        left_log(directory)
+    assert (own / "raw.raw").read_bytes() == b"the data of its owner"
+    (own / "raw.raw").unlink()
+    assert len(left_log(directory)) == 1
+    assert not own.exists()
 
 
 def recreated(own: Path) -> None:
