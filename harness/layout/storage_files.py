@@ -126,8 +126,8 @@ def files(
     size = sum(file_bytes(found, layout, span) for layout in wanted.values())
     promise = replace(promise_of(found, size), path=thing.path)
     with promising(log.promises, [promise]), log.making(thing, lambda: known[-1].remove(runner)) as entry:
-        make = ["sh", "-c", _MAKE, "sh", thing.path, token, _MARK, *thing.files]
-        printed = room.run(fenced(entry, make), deadline=60).stdout
+        words = [thing.path, token, _MARK, *thing.files]
+        printed = room.run(fenced(entry, ["sh", "-c", _MAKE, "sh", *words]), deadline=60).stdout
         with reading(f"{runner.name}: the new directory {thing.path}"):
             inode, preallocates, *made = printed.splitlines()
         known.append(thing.model_copy(update={"inode": inode, "made": tuple(made)}))
