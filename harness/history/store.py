@@ -43,7 +43,7 @@ class HistoryStore:
         except ModuleNotFoundError:
             raise _missing("fsspec") from None
         try:
-            with _reaching(url):
+            with _reaching(url, except_for=(ImportError, ValueError)):
                 filesystem, directory = fsspec.core.url_to_fs(url)
         except (ImportError, ValueError) as error:
             raise ConfigError(
@@ -143,17 +143,23 @@ class HistoryStore:
     def _digest(self, path: str) -> str | None:
         from pyarrow import parquet  # noqa: PLC0415
 
-        with self._filesystem.open(path, "rb") as file:
-            found: list[str] = parquet.read_table(file, columns=["digest"]).column("digest").to_pylist()
+        try:
+            with self._filesystem.open(path, "rb") as file:
+                found: list[str] = parquet.read_table(file, columns=["digest"]).column("digest").to_pylist()
+        except ValueError as error:
+            raise ResultsError(
+                f"{without_passwords(path)} cannot be read: {error}",
+                hint="delete that file if a run was written there only in part, and add the run again",
+            ) from None
         return found[0] if found else None
 
 
 @contextmanager
-def _reaching(url: str) -> Iterator[None]:
+def _reaching(url: str, *, except_for: tuple[type[Exception], ...] = ()) -> Iterator[None]:
     """Raise ResultsError for every failure of the store in this block: each kind of store has errors of its own."""
     try:
         yield
-    except (HarnessError, FileExistsError, ImportError, ValueError):
+    except (HarnessError, FileExistsError, *except_for):
         raise
     except Exception as error:
         text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)

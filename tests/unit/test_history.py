@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.cli import main
-from harness.errors import ConfigError
+from harness.errors import ConfigError, HarnessError, ResultsError
 from harness.history.rows import HISTORY_COLUMNS
 from harness.history.store import HistoryStore
 from harness.history.trends import trends
@@ -47,6 +47,26 @@ def kernel(run: Run, version: str, number: int) -> Run:
 def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     assert main(["history", *arguments]) == 0
     return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"x" * 100, b"PAR1" + bytes(20) + b"\xff\xff\xff\x7fPAR1"])
+def test_a_damaged_file_of_a_run_is_named_when_the_run_is_added_again(content: bytes) -> None:
+    store = stored(replayed(1))
+    history = HistoryStore.at("history")
+    history.add(store, {})
+    (file,) = Path("history").iterdir()
+    file.write_bytes(content)
+    with pytest.raises(ResultsError, match=rf"{file.name} cannot be read"):
+        history.add(store, {})
+    assert file.read_bytes() == content
+
+
+@pytest.mark.parametrize("url", ["a\0b", "data:x", "http://[::1/x"])
+def test_a_url_that_no_store_has_is_an_error_of_ours(url: str) -> None:
+    with pytest.raises(HarnessError, match="history|--store"):
+        HistoryStore.at(url).add(stored(replayed(1)), {})
+    with pytest.raises(HarnessError, match="history|--store"):
+        HistoryStore.at(url).query("SELECT 1 FROM history", {})
 
 
 def test_runs_are_added_once_and_can_be_queried_by_the_user() -> None:
