@@ -159,7 +159,9 @@ def _reaching(url: str, *, except_for: tuple[type[Exception], ...] = ()) -> Iter
     """Raise ResultsError for every failure of the store in this block: each kind of store has errors of its own."""
     try:
         yield
-    except (HarnessError, FileExistsError, *except_for):
+    except (HarnessError, FileExistsError):
+        raise
+    except except_for:
         raise
     except Exception as error:
         text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)

@@ -63,9 +63,9 @@ def test_a_damaged_file_of_a_run_is_named_when_the_run_is_added_again(content: b
 
 @pytest.mark.parametrize("url", ["a\0b", "data:x", "http://[::1/x"])
 def test_a_url_that_no_store_has_is_an_error_of_ours(url: str) -> None:
-    with pytest.raises(HarnessError, match="history|--store"):
+    with pytest.raises(HarnessError, match=r"history|--store"):
         HistoryStore.at(url).add(stored(replayed(1)), {})
-    with pytest.raises(HarnessError, match="history|--store"):
+    with pytest.raises(HarnessError, match=r"history|--store"):
         HistoryStore.at(url).query("SELECT 1 FROM history", {})
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import gzip
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from traceback import walk_tb
@@ -16,10 +18,12 @@ from harness.errors import LabUnavailable
 from harness.guest.proxmox.client import Client, PveError
 from harness.guest.proxmox.secrets import Secret
 from harness.lab.proxmox import ApiSpec
+from harness.signals import ended_like_ctrl_c, held_back
 from pve_double.server import Serving, serve
 from pve_double.testing import PASSWORD, memory_node
 from tests.unit.hostile_servers import (
     LOOPBACK,
+    SILENCE,
     TICKET,
     Listener,
     fingerprint,
@@ -286,3 +290,20 @@ def test_an_error_contains_no_part_of_the_request(serving: Serving) -> None:
                 frames += 1
                 assert "not-the-one" not in repr(frame.f_locals)
     assert frames
+
+
+@LOGINS
+def test_ctrl_c_interrupts_a_question_to_a_node_that_does_not_answer_also_in_a_run(
+    tmp_path: Path, token: str | None
+) -> None:
+    """While a run holds a lease, a signal interrupts waiting only. To wait for an answer is waiting."""
+    node = make_certificates(tmp_path, "node")
+
+    def interrupt(_request: bytes) -> bytes:
+        os.kill(os.getpid(), signal.SIGINT)
+        return SILENCE
+
+    with server(interrupt, node) as listener:
+        spec = api_spec(listener.port, node.authority, token=token)
+        with pytest.raises(KeyboardInterrupt), ended_like_ctrl_c(), held_back():
+            version(spec)

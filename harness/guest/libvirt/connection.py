@@ -20,6 +20,7 @@ from harness.lab.transport.handshake import in_brackets
 from harness.lab.transport.hostkeys import recall
 from harness.lab.transport.ssh import SshTarget
 from harness.packages import install_command, os_ids
+from harness.signals import interruptible
 from harness.units import format_duration
 from harness.waiting import wait_until
 
@@ -106,7 +107,7 @@ def connect(host: ReachedHost) -> Iterator[Connection]:
     with tempfile.TemporaryDirectory(prefix="virt-overhead-") as directory:
         uri = "qemu:///system" if host.target is None else _ssh_uri(host.target, Path(directory))
         try:
-            handle = within(CONNECT_SECONDS, lambda: libvirt.open(uri))
+            handle = within(CONNECT_SECONDS, lambda: libvirt.open(uri), waiting=interruptible())
         except Overdue:
             raise _unavailable(host.name, f"no answer within {format_duration(CONNECT_SECONDS)}") from None
         except libvirt.libvirtError as error:

@@ -24,6 +24,7 @@ from harness.guest.proxmox.secrets import MASK, Secret
 from harness.lab.proxmox import ApiSpec
 from harness.lab.transport.bounded import Overdue, within
 from harness.lab.transport.handshake import in_brackets
+from harness.signals import interruptible
 
 TIMEOUT_SECONDS = 90.0
 """For one request. PVE's own proxy gives up after 30 s, but an upload may take longer."""
@@ -136,8 +137,12 @@ class Login:
     secret: Secret
 
     def ask(self, seconds: float, method: str, path: str, params: Mapping[str, object]) -> Any:
-        """PVE's answer. Raises Refused, Unanswered (also after `seconds`) or, for a new ticket, LoginRefused."""
-        return _safely(seconds, self.secret, partial(_send, self.api, method, path, params))
+        """PVE's answer. Raises Refused, Unanswered (also after `seconds`) or, for a new ticket, LoginRefused.
+
+        A signal interrupts a request that only reads. What another one does has to be known before it is removed.
+        """
+        action = partial(_send, self.api, method, path, params)
+        return _safely(seconds, self.secret, action, reads=method == "get")
 
     def close(self) -> None:
         for session in self.sessions:
@@ -158,7 +163,9 @@ def log_in(spec: ApiSpec, secret: Secret, host: str) -> Login:
         session.auth = (
             _Token(spec.who, secret, verify)
             if spec.token
-            else _safely(TIMEOUT_SECONDS, secret, partial(_Ticket, http, base_url, spec.user, secret, verify))
+            else _safely(
+                TIMEOUT_SECONDS, secret, partial(_Ticket, http, base_url, spec.user, secret, verify), reads=True
+            )
         )
     except LoginRefused as error:
         http.close()
@@ -173,7 +180,7 @@ def log_in(spec: ApiSpec, secret: Secret, host: str) -> Login:
     return Login(ProxmoxResource(base_url=base_url, session=session, serializer=_Json()), (http, session), secret)
 
 
-def _safely(seconds: float, secret: Secret, action: Callable[[], T]) -> T:
+def _safely(seconds: float, secret: Secret, action: Callable[[], T], *, reads: bool) -> T:
     """What `action()` returns. Replaces each of its exceptions by one that does not contain the secret.
 
     The frames of the original exception have the secret in their variables, and its request contains the secret. So the
@@ -182,7 +189,7 @@ def _safely(seconds: float, secret: Secret, action: Callable[[], T]) -> T:
     """
     failure: Exception
     try:
-        return within(seconds, action)
+        return within(seconds, action, waiting=interruptible() if reads else None)
     except Overdue:
         failure = Unanswered(Trouble.LOST, f"no answer within {seconds:.0f} s")
     except Exception as error:
