@@ -138,8 +138,10 @@ class NodeShell(PlayedShell):
         if (failing := self._failing(argv)) is not None:
             return failing
         if script in _SCRIPTS:
+            # The log is on this machine, not on the double.
+            env = None if script == created._READ else self._environment
             done = subprocess.run(
-                argv, input=stdin, capture_output=True, text=True, timeout=deadline, check=False, env=self._environment
+                argv, input=stdin, capture_output=True, text=True, timeout=deadline, check=False, env=env
             )
             return Completed(tuple(argv), done.returncode, done.stdout, done.stderr)
         if argv[0] in ("qm", "pvesm", "stat"):
