@@ -11,15 +11,16 @@ from harness.events import Events
 from harness.lab.created import CreationLog
 from harness.lab.facts import HostFacts
 from harness.lab.guard import Writable
-from harness.lab.inventory import DiskSpec
+from harness.lab.inventory import DiskByFile, DiskSpec
 from harness.lab.paths import TAG
 from harness.lab.transport.base import Runner
 from harness.layout import md
 from harness.layout.disks import partitioned_disks
+from harness.layout.free_space import FileReserve
 from harness.layout.layers import BARE, BasePlan, base_plans
 from harness.layout.rebuild import Rebuild
 from harness.layout.regions import Need, PartitionedDisk, Region, array_partitioned
-from harness.layout.shared import SharedStorage
+from harness.layout.shared import Reserve, SharedStorage
 from harness.layout.source import BlockSource, Sources
 from harness.layout.unwatched import unwatched
 from harness.model.base import Md
@@ -51,6 +52,13 @@ class Layouts:
     """How the spare of each mode on an array that is to be rebuilding is rebuilt."""
     shared: SharedStorage | None = None
     """The storage in use that all of them are on; None on disks that only this run uses."""
+    files: FileReserve | None = None
+    """Of the file systems that the files behind the disks are on; None if all disks are real ones."""
+
+    @property
+    def reserve(self) -> Reserve | None:
+        """What is asked before a part of them is filled, because others use the same space."""
+        return self.shared.room if self.shared else self.files
 
     def narrowed(self, span: int) -> Layouts:
         """The same bare device, of which only the first `span` bytes are used. It must have no modes."""
@@ -129,6 +137,7 @@ def built(
         ready = dict(zip(places, partitioned, strict=True))
         builder = Builder(log, span, events or Events())
         first = ready[0]
+        files = tuple((str(disk.file), disk.size) for disk in used if isinstance(disk, DiskByFile))
         stack.enter_context(unwatched(log, first.device))
         bare = BlockSource(first.link, "block", first.regions[BARE].offset, span, grant=first.device)
         sources = {mode: Sources.same(bare) for mode in on_disk.bare}
@@ -154,6 +163,7 @@ def built(
             names={each.device.name: disk.name for disk, each in zip(used, partitioned, strict=True)},
             arrays=names,
             rebuilds=rebuilds,
+            files=FileReserve(runner, files) if files else None,
         )
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 from harness.errors import SafetyError
 from harness.lab.created import CreationLog
+from harness.lab.guard.room import filling_up
 from harness.lab.promises import Promise, outstanding, promising
 from harness.lab.safe_path import require_safe
 from harness.lab.storage_space import Allocation, read_space, shortages
@@ -32,6 +34,34 @@ def places_for(log: CreationLog, sizes: Mapping[str, int], refused: str) -> Iter
         _require(log.runner, [*outstanding(log.runner, log.promises), *promises], refused)
     with promising(log.promises, promises):
         yield
+
+
+@dataclass(frozen=True, slots=True)
+class FileReserve:
+    """Keeps the reserve free on the file systems of the files that disks are made of, with their sizes in bytes.
+
+    A `Reserve`. Which part of a disk is in which file is unknown, so a part counts for each of them.
+    """
+
+    runner: Runner
+    files: tuple[tuple[str, int], ...]
+
+    def require(self, size_bytes: int) -> None:
+        """Raise SafetyError if `size_bytes` more of each file would leave too little free now."""
+        whole = [Promise(path, _TYPE, path, size, path) for path, size in self.files]
+        wanted = [
+            replace(each, size_bytes=min(each.size_bytes, size_bytes)) for each in outstanding(self.runner, whole)
+        ]
+        if wanted and (why := _why_short(self.runner, wanted)):
+            raise filling_up(f"{self.runner.name}: nothing more is written to {', '.join(self._paths)}", why)
+
+    def require_for(self, path: str, size_bytes: int, part_bytes: int) -> None:  # noqa: ARG002 - of the volume
+        """The same before `part_bytes` of the volume at `path` are written, which is on these files."""
+        self.require(part_bytes)
+
+    @property
+    def _paths(self) -> list[str]:
+        return [path for path, _ in self.files]
 
 
 def require_space(runner: Runner, path: str, size_bytes: int, refused: str) -> None:

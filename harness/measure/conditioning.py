@@ -51,13 +51,13 @@ def condition(
     `steady` also runs one of `jobs` on each region in rounds (5 to 25) until all regions are steady. A region that does
     not become steady is in the record and is not an error. fio cannot write into a qcow2 file on the host. So the file
     is filled with the data of its twin, and the job does not run on it. The job writes at most `write_limits` bytes per
-    second, by the region's name. `fio` is the program on the host. On a storage in use, the space is checked before
-    each part is filled. SafetyError is raised if too little would stay free.
+    second, by the region's name. `fio` is the program on the host. On a storage in use, and on disks that are
+    files, the space is checked before each part is filled. SafetyError is raised if too little would stay free.
     """
     regions = layouts.regions
     steady = method == "steady"
     block, times = (STEADY_BLOCK, STEADY_FILLS) if steady else (FILL_BLOCK, 1)
-    room = layouts.shared.room if layouts.shared else None
+    room = layouts.reserve
     if room is None:
         _fill([_Span.whole(each) for each in regions.values()], fio, block=block, times=times)
     else:

@@ -11,16 +11,20 @@ from pathlib import Path
 import pytest
 
 from harness.errors import SafetyError, Unsupported
+from harness.events import Events
+from harness.lab.facts import read_facts
 from harness.lab.guard import require_room
 from harness.lab.inventory import DiskByFile
 from harness.lab.promises import Promise
 from harness.lab.storage_look import look_at
 from harness.lab.storage_space import read_space
+from harness.layout.build import built
 from harness.layout.device import block_device
 from harness.layout.disks import partitioned_disks
 from harness.layout.free_space import no_space, places_for, require_space
 from harness.layout.regions import Need
 from harness.layout.storage_files import files
+from harness.measure.conditioning import condition
 from harness.model.layout import RawFile
 from tests.unit.loop_disks import RUNNER, creation_log
 
@@ -93,6 +97,30 @@ def test_a_file_and_a_storage_on_one_file_system_count_together_until_they_are_w
         subprocess.run(["fallocate", "--length", str(size), str(disk)], check=True)
         stack.enter_context(places_for(log, {str(point / "backup.raw"): 512 * MIB}, "refused: "))
         assert no_space(RUNNER, str(point), 3 * GIB) is not None
+
+
+def test_a_disk_in_a_file_is_not_filled_any_more_when_others_have_used_the_space(tmp_path: Path) -> None:
+    with file_system(tmp_path, 6 * GIB, "-m", "0") as point, ExitStack() as stack:
+        log = creation_log(tmp_path)
+        file = point / "disk.img"
+        disk = DiskByFile("disk", file, 3 * GIB, destroy=True)
+        layouts = stack.enter_context(built(log, read_facts(RUNNER), [disk], [], span=3 * GIB))
+        reserve = layouts.reserve
+        assert reserve is not None
+        reserve.require_for(layouts.device.path, layouts.device.size, GIB)
+        subprocess.run(
+            ["fallocate", "--length", str(available(point) - GIB - 512 * MIB), str(point / "theirs")], check=True
+        )
+        reserve.require_for(layouts.device.path, layouts.device.size, 256 * MIB)
+        before = file.stat().st_blocks
+        with pytest.raises(SafetyError, match=f"nothing more is written to {file}, which is filling up"):
+            condition(RUNNER, layouts, "fill", [], seed=1, events=Events())
+        assert file.stat().st_blocks == before
+        (point / "theirs").unlink()
+        # What the file has already been allocated is not needed again.
+        subprocess.run(["fallocate", "--length", str(3 * GIB), str(file)], check=True)
+        subprocess.run(["fallocate", "--length", str(available(point) - MIB), str(point / "theirs")], check=True)
+        reserve.require_for(layouts.device.path, layouts.device.size, GIB)
 
 
 def test_blocks_that_are_reserved_for_root_are_not_free_for_others(tmp_path: Path) -> None:
