@@ -131,11 +131,12 @@ class Point:
     def metrics(self) -> dict[str, float]:
         """Its values by metric name. Percentiles are from the histogram; without one, there are none.
 
-        The rates are those of fio if all processes ran at the same time; else all I/Os and bytes by the whole time.
-        Latencies that fio did not measure (`gtod_reduce`) are left out: it prints 0 for them.
+        The rates of several processes are all their I/Os and bytes by the time in which they ran: the sum of their own
+        rates is more, because they neither start nor end at exactly the same time. Latencies that fio did not measure
+        (`gtod_reduce`) are left out: it prints 0 for them.
         """
         found = metrics_of(Completed(self.sides, self._syncs))
-        if self.unequal:
+        if self.unequal or len(self.processes) > 1:
             found["iops"] = sum(side.total_ios for side in self.sides) / self.seconds
             found["bw"] = sum(side.io_bytes for side in self.sides) / self.seconds
         return {name: value for name, value in found.items() if value > 0 or not METRICS[name].is_latency}
@@ -245,7 +246,7 @@ def _point(document: Document, stage: Stage, last: float, source: str, signs: Se
             f"{section.name}.{name}" if several else name: value
             for section in stage.sections
             for name, value in section.options.items()
-            if name not in _NEUTRAL | _OF_WORKLOAD and not (name == "rate" and workload.rate is not None)
+            if _is_shown(name, value, workload)
         },
         way="; ".join(dict.fromkeys(map(_way, stage.sections))) if document.options_known else "",
         place=_place(stage.sections, source),
@@ -264,6 +265,13 @@ def _point(document: Document, stage: Stage, last: float, source: str, signs: Se
         what = ", ".join(impossible) or ("its start" if timed else "its time")
         raise MeasurementError(f"{first.where}: {what} is impossible", hint="restore the file, or measure again")
     return point
+
+
+def _is_shown(name: str, value: str, workload: Workload) -> bool:
+    """Whether the option can change the work, and the workload does not show it. `rw=randread:8` has a part that is."""
+    if name == "rw":
+        return ":" in value
+    return name not in _NEUTRAL | _OF_WORKLOAD and not (name == "rate" and workload.rate is not None)
 
 
 def _alone(section: Section) -> Workload:

@@ -10,7 +10,7 @@ from typing import NoReturn, cast, get_args
 from harness.errors import MeasurementError
 from harness.exchange.document import Document, ReportedDirection, ReportedJob
 from harness.exchange.places import place_of
-from harness.model.fio_values import DEFAULT_ENGINE, KB_BASE, size_of
+from harness.model.fio_values import DEFAULT_BS, DEFAULT_ENGINE, KB_BASE, rates_of, size_of
 from harness.model.job import Bursts, Rw, Workload
 
 MIXED = ("rw", "randrw")
@@ -53,7 +53,7 @@ class Section:
 
     @property
     def rw(self) -> str:
-        rw = self.options.get("rw", "read")
+        rw = self.options.get("rw", "read").partition(":")[0]
         rw = _ALIASES.get(rw, rw)
         if rw not in get_args(Rw):
             self.refuse("rw", rw, f"virt-overhead knows {', '.join(get_args(Rw))}")
@@ -154,34 +154,26 @@ class Section:
         return self.numjobs * min(limits) if limits else None
 
     def _rate_iops(self) -> int | None:
-        text = self.options.get("rate_iops")
-        if text is None:
-            return None
-        parts = text.split(",")
-        if len(parts) > 2 or not all(part.isdecimal() for part in parts):
-            self.refuse("rate_iops", text, "it must be a whole number, or two with a comma for reads and writes")
-        return self._limited(int(parts[0]), int(parts[-1]))
+        return self._limited("rate_iops")
 
     def _rate(self) -> int | None:
-        text = self.options.get("rate")
-        if text is None:
-            return None
-        parts = [part.strip() for part in text.split(",")]
-        try:
-            limits = [size_of(part, self.kb_base) if part else 0 for part in parts]
-        except ValueError as error:
-            self.refuse("rate", text, str(error))
-        limited = self._limited(limits[0], limits[1] if len(limits) > 1 else limits[0])
+        limited = self._limited("rate")
         if limited is None:
             return None
         ios = round(limited / self.bs)
         if abs(ios * self.bs - limited) > 0.01 * limited:
-            self.refuse("rate", text, f"it must be a whole number of I/Os of {self.bs} bytes per second")
+            why = f"it must be a whole number of I/Os of {self.bs} bytes per second"
+            self.refuse("rate", self.options["rate"], why)
         return ios
 
-    def _limited(self, reads: int, writes: int) -> int | None:
-        """The sum of the limits of its directions; None if one of them has none. 0 is no limit."""
-        limits = [reads] * self.reads + [writes] * self.writes
+    def _limited(self, name: str) -> int | None:
+        """The sum of the limits of its directions in this option; None if one of them has none. 0 is no limit."""
+        text = self.options.get(name, "0")
+        try:
+            read, write = rates_of(text, self.kb_base)
+        except ValueError as error:
+            self.refuse(name, text, str(error))
+        limits = [read] * self.reads + [write] * self.writes
         return sum(limits) if all(limits) else None
 
     @property
@@ -216,17 +208,20 @@ class Section:
     @property
     def bs(self) -> int:
         """Block size in bytes."""
-        text = self.options.get("bs", "4k")
-        try:
-            sizes = {size_of(size, self.kb_base) for size in text.split(",") if size}
-        except ValueError:
-            sizes = set()
         for name in ("bsrange", "bssplit"):
             if name in self.options:
                 self.refuse(name, self.options[name], "only jobs with one block size can be imported")
-        if len(sizes) != 1 or not min(sizes):
+        text = self.options.get("bs", "4k")
+        try:
+            sizes = [size_of(size, self.kb_base) if size else DEFAULT_BS for size in text.split(",")]
+        except ValueError as error:
+            self.refuse("bs", text, str(error))
+        # The sizes of reads, writes and trims. The last one is for those that follow as well.
+        used = {sizes[0]} if self.reads else set()
+        used |= {sizes[min(1, len(sizes) - 1)]} if self.writes else set()
+        if len(used) != 1 or not min(used):
             self.refuse("bs", text, "only jobs with one block size can be imported, for example bs=4k")
-        return sizes.pop()
+        return used.pop()
 
     def workload(self) -> Workload:
         """Its workload, without depth. Raises MeasurementError if it is not one that virt-overhead knows."""

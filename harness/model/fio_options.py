@@ -282,7 +282,7 @@ def check_option(name: str, value: str | None) -> None:
             raise ValueError("needs the name of a section")
     elif option is None:
         known = [*OPTIONS, *ALIASES, *STRUCTURAL]
-        raise ValueError(f"is not an option of fio; remove the line{near(name, known)}")
+        raise ValueError(f"is not an option of fio for files and disks; remove the line{near(name, known)}")
     elif isinstance(option, Refused):
         if value is None or value not in option.off:
             raise ValueError(option.why)

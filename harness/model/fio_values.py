@@ -16,7 +16,8 @@ ENGINES = (*QUEUEING_ENGINES, "psync", "sync", "pvsync", "pvsync2")
 EQUIVALENT_ENGINES: Mapping[str, str] = {"windowsaio": "libaio", "linuxaio": "libaio", "aio": "libaio"}
 """Other names of engines, and that of another system, with what they are on Linux."""
 
-_DEFAULT_BS = 4096
+DEFAULT_BS = 4096
+"""fio's own default, in bytes."""
 _LARGEST_BS = 16 * 1024**2
 _SIZE = re.compile(
     r"(?:(?P<hex>0x[0-9a-f]{1,12})|(?P<number>[0-9]{1,15}))(?P<unit>[kmgtp]?)(?P<ending>b|i|ib)?", re.I | re.A
@@ -83,8 +84,8 @@ def block_sizes(values: Mapping[str, str]) -> tuple[int, ...]:
             value = values[option]
             sizes = tuple(size_of(found["size"], base_of(values)) for found in _SIZES[option].finditer(value))
             # In `,8k`, the size of reads is fio's default.
-            return (_DEFAULT_BS, *sizes) if value.startswith(",") or value.endswith(",") else sizes
-    return (_DEFAULT_BS,)
+            return (DEFAULT_BS, *sizes) if value.startswith(",") or value.endswith(",") else sizes
+    return (DEFAULT_BS,)
 
 
 def base_of(values: Mapping[str, str]) -> int:

@@ -103,6 +103,15 @@ def test_processes_that_ended_at_different_times_count_by_the_time_of_the_longes
     assert any("did not run for the same time: 10.0 to 40.0 s" in note for note in point.notes)
 
 
+def test_processes_that_ran_for_almost_the_same_time_count_by_the_same_time() -> None:
+    """fio's own rates of the processes, each by its time, would add up to 0.6 % more."""
+    seconds = [10, 9.95, 9.9, 9.9]
+    (point,) = points_of(*(entry(numjobs=4, read=side(10_000, run), job_runtime=run) for run in seconds))
+    assert point.metrics["iops"] == pytest.approx(40_000 / 10)
+    assert point.metrics["bw"] == pytest.approx(40_000 * 4096 / 10)
+    assert point.notes == ()
+
+
 def test_processes_that_started_at_different_times_count_from_the_first_start_to_the_last_end() -> None:
     starts = [(WRITTEN - 60) * 1000, (WRITTEN - 40) * 1000]
     (point,) = points_of(*(entry(numjobs=2, read=side(10_000, 10), job_start=start) for start in starts))
@@ -318,3 +327,39 @@ def test_figures_that_differ_from_fios_own_are_found_again_by_the_export_for_fio
     assert import_here("--host", file("1.json", verified), file("2.json", *apart)) == 0
     assert main(["export", "--fio-plot", "tree"]) == 0
     assert len(list(Path("tree").rglob("*.json"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "job_id"),
+    [
+        ({"rate_iops": "1k"}, "randread-4k-qd32-i1024"),
+        ({"rate_iops": "500,"}, "randread-4k-qd32-i500"),
+        ({"rate_iops": "500,200,100"}, "randread-4k-qd32-i500"),
+        ({"rate_iops": ",200"}, "randread-4k-qd32"),
+        ({"rate_iops": "1000", "rate": "2m,1m,1m"}, "randread-4k-qd32-i512"),
+        ({"bs": "4k,64k"}, "randread-4k-qd32"),
+        ({"bs": ",64k"}, "randread-4k-qd32"),
+        ({"bs": "4k,,1m"}, "randread-4k-qd32"),
+        ({"rw": "randread:8"}, "randread-4k-qd32"),
+        ({"rw": "read:64k"}, "seqread-4k-qd32"),
+    ],
+)
+def test_values_of_options_are_read_as_fio_reads_them(options: dict[str, Any], job_id: str) -> None:
+    (point,) = points_of(entry(read=side(10_240), **options))
+    assert point.job_id == job_id
+
+
+def test_a_limit_and_a_block_size_are_those_of_the_direction() -> None:
+    (writes,) = points_of(entry(write=side(2000, bs=8192), rw="randwrite", bs="4k,8k", rate_iops="500,200"))
+    assert writes.job_id == "randwrite-8k-qd32-i200"
+    assert "only jobs with one block size" in refusal(
+        entry(read=side(10), write=side(10, bs=8192), rw="randrw", bs="4k,8k")
+    )
+
+
+def test_a_pattern_with_a_part_that_the_id_does_not_show_belongs_to_no_other_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    plain, runs = (entry(read=side(10_240), rw=rw) for rw in ("randread", "randread:8"))
+    assert import_here("--host", file("a.json", plain), file("b.json", runs, written=WRITTEN + 60)) == 2
+    assert "with different options of fio: none and rw=randread:8" in capsys.readouterr().err

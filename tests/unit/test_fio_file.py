@@ -429,7 +429,10 @@ def test_variables_of_the_environment_are_replaced_and_stored(tmp_path: Path, mo
         ("ioengine=libiao", '(did you mean "libaio"?)'),
         ("rw=randtrim", "rw = randtrim: no such pattern; trims are not measured; allowed: read, "),
         ("rw=random", "rw = random: no such pattern; allowed: read, "),
-        ("iodpeth=4", 'iodpeth = 4: is not an option of fio; remove the line (did you mean "iodepth"?)'),
+        (
+            "iodpeth=4",
+            'iodpeth = 4: is not an option of fio for files and disks; remove the line (did you mean "iodepth"?)',
+        ),
         ("verify=crc32c", "verify = crc32c: the reads that verify would be measured as reads of the workload; remove"),
         ("verify_only", "verify_only: the section only verifies what an earlier run wrote; remove the section"),
         ("create_only=1", "create_only = 1: the section only creates files, so there is nothing to measure"),
