@@ -97,7 +97,10 @@ class RunDirectory:
                     status = os.stat(name, dir_fd=directory, follow_symlinks=False)
                 except FileNotFoundError:
                     continue
-                if why := why_not_own(status, Path(f"/proc/self/fd/{directory}", name)):
+                why = why_not_own(status, Path(f"/proc/self/fd/{directory}", name))
+                if not why and not (stat.S_ISDIR if name in (".", "raw") else stat.S_ISREG)(status.st_mode):
+                    why = "is a pipe, a device or something else that no run has written"
+                if why:
                     raise ResultsError(
                         f"{self.path} is not resumed: {self.path / name} {why}",
                         hint="only its owner may resume a run, in a directory that only he can change: "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import struct
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
@@ -24,12 +25,15 @@ class OtherEtc:
     """This machine with the files of `etc` in place of /etc, in a mount namespace of its own."""
 
     etc: Path
+    block: Path | None = None
+    """In place of /sys/class/block, if there is one."""
     name: str = "host here"
 
     def run(
         self, argv: Sequence[str], *, deadline: float, stdin: str | bytes | None = None, check: bool = True
     ) -> Completed:
-        bind = ["unshare", "--mount", "sh", "-c", 'mount --bind "$1" /etc && shift && exec "$@"', "sh", str(self.etc)]
+        script = 'mount --bind "$1" /etc && { [ -z "$2" ] || mount --bind "$2" /sys/class/block; } && shift 2 && "$@"'
+        bind = ["unshare", "--mount", "sh", "-c", script, "sh", str(self.etc), str(self.block or "")]
         return RUNNER.run([*bind, *argv], deadline=deadline, stdin=stdin, check=check)
 
     def put(self, source: Path, target: str, *, deadline: float) -> None:
@@ -46,6 +50,7 @@ class Place:
     directory: Path
     device: str
     etc: Path
+    block: Path | None = None
 
     @property
     def file(self) -> Path:
@@ -74,7 +79,7 @@ class Place:
     @property
     def refused(self) -> list[str]:
         spec = DiskByFile("loop", self.file, SIZE, destroy=True)
-        return refusals(spec, inspect(OtherEtc(self.etc), self.device))
+        return refusals(spec, inspect(OtherEtc(self.etc, self.block), self.device))
 
 
 @pytest.fixture
@@ -220,3 +225,44 @@ def test_a_file_that_its_owner_writes_in_another_way_is_the_same_file(place: Pla
     (place.directory / "link").symlink_to(place.directory)
     spec = DiskByFile("loop", place.directory / "link" / "disk.img", SIZE, destroy=True)
     assert require_writable(OtherEtc(place.etc), spec, place.device).path == place.device
+
+
+@pytest.fixture
+def scsi(place: Place) -> Place:
+    """The same disk as device 2:0:3:1 of SCSI, with a character device, as sysfs shows one."""
+    block = place.directory / "block"
+    name = place.device.rpartition("/")[2]
+    (block / name).mkdir(parents=True)
+    real = Path("/sys/class/block") / name
+    for path in real.iterdir():
+        (block / name / path.name).symlink_to(real.resolve() / path.name)
+    generic = place.directory / "2:0:3:1" / "scsi_generic" / "sg9"
+    generic.mkdir(parents=True)
+    (generic / "dev").write_text("21:9\n")
+    (block / name / "device").symlink_to(place.directory / "2:0:3:1")
+    place.block = block
+    return place
+
+
+def hostdev(host: int, target: int, unit: int) -> str:
+    address = f'<address bus="0" target="{target}" unit="{unit}"/>'
+    source = f"<source><adapter name='scsi_host{host}'/>{address}</source>"
+    return f"<hostdev mode='subsystem' type='scsi'>{source}</hostdev>"
+
+
+def test_a_scsi_device_that_a_guest_gets_is_recognised_by_its_place(scsi: Place) -> None:
+    scsi.domain(hostdev(2, 3, 0) + hostdev(1, 3, 1) + hostdev(2, 0, 1))
+    assert scsi.refused == []
+    scsi.domain(hostdev(2, 3, 1))
+    (reason,) = scsi.refused
+    assert reason.endswith("db.xml names SCSI device 2:0:3:1")
+
+
+def test_the_character_device_of_a_disk_is_the_disk(scsi: Place) -> None:
+    for minor in (8, 9):
+        os.mknod(scsi.directory / f"sg{minor}", 0o600 | stat.S_IFCHR, os.makedev(21, minor))
+    scsi.domain(block(scsi.directory / "sg8"))
+    assert scsi.refused == []
+    scsi.domain(block(scsi.directory / "sg9"))
+    (reason,) = scsi.refused
+    assert reason.endswith(f"db.xml names {scsi.directory}/sg9")

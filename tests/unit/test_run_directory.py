@@ -112,6 +112,16 @@ def second_name_of_the_journal(store: RunStore, victim: Path) -> None:
     store.journal_path.hardlink_to(victim)
 
 
+def pipe_as_the_journal(store: RunStore, _: Path) -> None:
+    store.journal_path.unlink()
+    os.mkfifo(store.journal_path)
+
+
+def file_as_the_raw_files(store: RunStore, _: Path) -> None:
+    shutil.rmtree(store.path / "raw")
+    (store.path / "raw").touch()
+
+
 def link_of_the_raw_files(store: RunStore, victim: Path) -> None:
     shutil.copytree(store.path / "raw", victim)
     shutil.rmtree(store.path / "raw")
@@ -141,6 +151,8 @@ def directory_for_all(store: RunStore, _: Path) -> None:
     [
         (link_of_the_journal, "journal.jsonl is a link"),
         (second_name_of_the_journal, "journal.jsonl has several names"),
+        (pipe_as_the_journal, "journal.jsonl is a pipe, a device or something else"),
+        (file_as_the_raw_files, "raw is a pipe, a device or something else"),
         (link_of_the_raw_files, "raw is a link"),
         (link_of_the_results, "results.json is a link"),
         (directory_of_another_user, f"belongs to user {OTHER}"),
