@@ -13,8 +13,9 @@ _SECRET = (
     r"(?:[\w-]*(?:passw(?:or)?d|passphrase|secret|token|credential|signature|(?:api|access|account)[_-]?key)"
     r"|pass|pwd|pw|sig|auth|authorization|bearer|jwt)"
 )
-# SCHEME://USER:PASSWORD@HOST. A password that is not encoded may contain any character.
-_LOGIN = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<user>[^\s/:@?#]*)(?P<password>:\S*)?@")
+# The beginning of SCHEME://USER:PASSWORD@HOST. A password that is not encoded may contain any character but blanks.
+_LOGIN = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{0,30})://(?P<user>[^\s/:@?#]*)(?P<end>[:@])")
+_WORD = re.compile(r"\S+")
 _PARAMETER = re.compile(rf"(?i)(?P<name>[?&;#](?:{_SECRET}|key)=)[^&;#\s'\"]+")
 _OPTION = re.compile(rf"(?i)--?{_SECRET}")
 _ASSIGNED = re.compile(rf"(?i)^(?P<name>(?:--?)?{_SECRET}=).+", re.DOTALL)
@@ -22,14 +23,22 @@ _ASSIGNED = re.compile(rf"(?i)^(?P<name>(?:--?)?{_SECRET}=).+", re.DOTALL)
 
 def without_passwords(text: str) -> str:
     """The text, in which the passwords of URLs are hidden: before the host, and in parameters such as `token=`."""
-    return _PARAMETER.sub(lambda found: found["name"] + HIDDEN, _LOGIN.sub(_login, text))
+    shown = _WORD.sub(_without_login, text) if "://" in text else text
+    return _PARAMETER.sub(lambda found: found["name"] + HIDDEN, shown)
 
 
-def _login(found: re.Match[str]) -> str:
-    # Web servers take a token without a password as the user.
-    if found["password"] is None:
-        return f"{found['scheme']}://{HIDDEN if found['scheme'].lower().startswith('http') else found['user']}@"
-    return f"{found['scheme']}://{found['user']}:{HIDDEN}@"
+def _without_login(word: re.Match[str]) -> str:
+    # A text of somebody else may be long, so each part of it is looked at once.
+    text, shown, start = word[0], "", 0
+    last = text.rfind("@")
+    for found in _LOGIN.finditer(text):
+        if found["end"] == ":" and found.end() <= last:
+            return f"{shown}{text[start : found.end()]}{HIDDEN}{text[last:]}"
+        # Web servers take a token without a password as the user.
+        if found["end"] == "@" and found["scheme"].lower().startswith("http"):
+            shown += f"{text[start : found.start('user')]}{HIDDEN}"
+            start = found.end("user")
+    return shown + text[start:]
 
 
 def command_line(words: Iterable[str]) -> str:
