@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, model_validator
 
 from harness.errors import MeasurementError
-from harness.exchange.json_form import read_json_form
+from harness.exchange.json_form import JOB_IN_TEXT, read_json_form
 from harness.exchange.normal_form import is_normal_form, read_normal_form
 from harness.exchange.printed import REMEDY, Printed
 from harness.exchange.terse_form import is_terse_form, read_terse_form
@@ -22,6 +22,7 @@ _YEAR_9999_MS = 253_370_764_800_000
 _NEWER = "measure with fio 3.16 or later (the output of 3.0 to 3.15 can also be read)"
 _EARLY = re.compile(r"fio-3\.([0-9]|1[0-5])(?![0-9])")
 _TIME_OF_NO_FILE = 86400.0
+_ALSO_TERSE = "the file also has fio's terse output of the same jobs (--output-format), which is not used"
 
 
 class Spread(Latency):
@@ -123,16 +124,32 @@ def read_documents(data: bytes, source: str, written: float | None = None) -> tu
     with reading(source, MeasurementError, hint=REMEDY):
         text = printed_text(data, source)
         printed = read_json_form(text, source)
-        if not printed and is_terse_form(text):
-            printed = read_terse_form(text, source, written or _TIME_OF_NO_FILE)
-        if not printed and is_normal_form(text):
-            printed = read_normal_form(text, source)
+        if not printed:
+            printed = _read_text_forms(text, source, written or _TIME_OF_NO_FILE)
     if not printed:
         said = text.strip()[:200]
         raise MeasurementError(f"{source} has no result of fio: {said or 'it is empty'}", hint=REMEDY)
     if len(printed) == 1:
         return (_document(printed[0], source),)
     return tuple(_document(one, f"{source}: result {number}") for number, one in enumerate(printed, start=1))
+
+
+def _read_text_forms(text: str, source: str, written: float) -> tuple[Printed, ...]:
+    """The outputs in normal text or terse lines. Of both, the normal text, which has more options. Else none."""
+    jobs = list(JOB_IN_TEXT.finditer(text))
+    normal, terse = ({match[form] for match in jobs if match[form]} for form in ("normal", "terse"))
+    if normal and terse:
+        if others := sorted(normal ^ terse):
+            raise MeasurementError(
+                f"{source} has fio's normal text and terse lines, but not of the same jobs: {others[0][:60]}",
+                hint="save the output of each call of fio in its own file",
+            )
+        return tuple(
+            replace(printed, remarks=(*printed.remarks, _ALSO_TERSE)) for printed in read_normal_form(text, source)
+        )
+    if is_terse_form(text):
+        return read_terse_form(text, source, written)
+    return read_normal_form(text, source) if is_normal_form(text) else ()
 
 
 def _document(printed: Printed, source: str) -> Document:

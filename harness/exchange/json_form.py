@@ -13,7 +13,7 @@ from harness.untrusted import parse_first_json
 
 _BEGIN = re.compile(r'\{\s*"fio version"\s*:')
 _ANY_OBJECT = re.compile(r"^[ \t]*\{", re.MULTILINE)
-_JOB_IN_TEXT = re.compile(
+JOB_IN_TEXT = re.compile(
     r"^[ \t]*(?:(?P<normal>\S.{0,200}): \(groupid=|[345];fio-[^;\n]{1,80};(?P<terse>[^;\n]{1,200});)", re.MULTILINE
 )
 _AROUND_LIST = " \t\n["
@@ -52,7 +52,7 @@ def _remarks(gaps: list[str], documents: list[Any], source: str) -> Iterator[str
     """What the reader must know of the text around the documents. Raises MeasurementError if it may be a result."""
     names = {str(job.get("jobname")) for document in documents for job in _jobs(document)}
     for number, gap in enumerate(gaps):
-        texts = {match["normal"] or match["terse"] for match in _JOB_IN_TEXT.finditer(gap)}
+        texts = {match["normal"] or match["terse"] for match in JOB_IN_TEXT.finditer(gap)}
         if others := sorted(texts - names):
             raise MeasurementError(
                 f"{source} has results in JSON, and fio's text output of another job: {others[0][:60]}",

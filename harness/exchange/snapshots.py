@@ -11,6 +11,8 @@ from harness.exchange.document import Document, ReportedJob
 
 _SAME_TIME = 1.02
 """How much longer a further call of the same job takes at most."""
+_TIME_ROUNDING = 1.0
+"""Seconds: fio's text has the time in whole seconds."""
 _ELAPSED_ROUNDING = 1.5
 """Seconds: fio states `elapsed` in whole seconds."""
 
@@ -81,7 +83,10 @@ def _began_together(earlier: Document, later: Document) -> bool:
     if known:
         return all(one == two for one, two in known)
     # A further call begins after the earlier result was printed. Half of its time allows for clocks and rounding.
-    return later.written - _ran(later) < earlier.written - _ran(earlier) / 2
+    ended = earlier.written - _ran(earlier) / 2
+    if later.written % 1 == earlier.written % 1 == 0 and _ran(later) > _ran(earlier) * _SAME_TIME:
+        ended += _TIME_ROUNDING
+    return later.written - _ran(later) < ended
 
 
 def _continues_without_time(earlier: Document, later: Document, source: str) -> bool:

@@ -85,6 +85,29 @@ def test_text_of_another_job_beside_the_json_is_an_error() -> None:
         points_of(_ONE + "\n" + _NORMAL.replace("small:", "randread:").replace("mix:", "randread:"))
 
 
+@pytest.mark.parametrize("formats", ["terse,normal", "normal,terse"])
+def test_of_normal_text_and_terse_lines_the_normal_text_is_used(formats: str) -> None:
+    arguments = ["--name=x", "--ioengine=null", "--size=4m", "--rw=randread", "--iodepth=2"]
+    printed = subprocess.run(
+        ["fio", f"--output-format={formats}", *arguments], check=True, capture_output=True, text=True
+    ).stdout
+    (point,) = points_of(printed)
+    assert (point.workload.rw, point.transferred.read) == ("randread", 4 << 20)
+    assert any("terse output of the same jobs" in note for note in point.notes)
+    with pytest.raises(MeasurementError, match="normal text and terse lines, but not of the same jobs: mix"):
+        points_of(_NORMAL + "\n" + printed[printed.index("3;fio-") :].partition("\n")[0])
+
+
+def test_a_status_interval_of_less_than_a_second_has_one_result_also_in_text() -> None:
+    job = ["--name=x", "--ioengine=null", "--size=1g", "--rw=randread", "--time_based", "--rate_iops=1000"]
+    printed = subprocess.run(
+        ["fio", "--status-interval=500ms", "--runtime=2", *job], check=True, capture_output=True, text=True
+    ).stdout
+    (point,) = points_of(printed)
+    assert point.seconds == pytest.approx(2, abs=0.1)
+    assert any("results that fio printed during one call (--status-interval)" in note for note in point.notes)
+
+
 def test_of_a_status_interval_the_last_result_counts_once() -> None:
     job = ["--name=x", "--ioengine=null", "--size=1g", "--rw=randread", "--time_based", "--rate_iops=1000"]
     printed = subprocess.run(
