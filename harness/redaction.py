@@ -13,17 +13,21 @@ _SECRET = (
     r"(?:[\w-]*(?:passw(?:or)?d|passphrase|secret|token|credential|signature|(?:api|access|account)[_-]?key)"
     r"|pass|pwd|pw|sig|auth|authorization|bearer|jwt)"
 )
-# The beginning of SCHEME://USER:PASSWORD@HOST. A password that is not encoded may contain any character but blanks.
+# The beginning of SCHEME://USER:PASSWORD@HOST. A password that is not encoded may contain any character.
 _LOGIN = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{0,30})://(?P<user>[^\s/:@?#]*)(?P<end>[:@])")
 _WORD = re.compile(r"\S+")
+_ALL = re.compile(r".+", re.DOTALL)
 _PARAMETER = re.compile(rf"(?i)(?P<name>[?&;#](?:{_SECRET}|key)=)[^&;#\s'\"]+")
 _OPTION = re.compile(rf"(?i)--?{_SECRET}")
 _ASSIGNED = re.compile(rf"(?i)^(?P<name>(?:--?)?{_SECRET}=).+", re.DOTALL)
 
 
-def without_passwords(text: str) -> str:
-    """The text, in which the passwords of URLs are hidden: before the host, and in parameters such as `token=`."""
-    shown = _WORD.sub(_without_login, text) if "://" in text else text
+def without_passwords(text: str, *, is_url: bool = False) -> str:
+    """The text, in which the passwords of URLs are hidden: before the host, and in parameters such as `token=`.
+
+    `is_url` says that it is one URL or one word of a command line. Then a password may contain blanks.
+    """
+    shown = (_ALL if is_url else _WORD).sub(_without_login, text) if "://" in text else text
     return _PARAMETER.sub(lambda found: found["name"] + HIDDEN, shown)
 
 
@@ -47,7 +51,7 @@ def command_line(words: Iterable[str]) -> str:
     is_secret = False
     for word in words:
         hidden = _ASSIGNED.sub(lambda found: found["name"] + HIDDEN, word)
-        shown.append(HIDDEN if is_secret else without_passwords(hidden))
+        shown.append(HIDDEN if is_secret else without_passwords(hidden, is_url=True))
         is_secret = not is_secret and _OPTION.fullmatch(word) is not None
     return shlex.join(shown)
 

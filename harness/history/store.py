@@ -29,7 +29,7 @@ class HistoryStore:
     def __init__(self, filesystem: Any, directory: str, url: str) -> None:
         self._filesystem = filesystem
         self._directory = directory
-        self.url = without_passwords(url)
+        self.url = without_passwords(url, is_url=True)
         self._whole_url = url
 
     @classmethod
@@ -47,7 +47,7 @@ class HistoryStore:
                 filesystem, directory = fsspec.core.url_to_fs(url)
         except (ImportError, ValueError) as error:
             raise ConfigError(
-                f"--store {without_passwords(url)}: {hide_password_of(url, str(error))}",
+                f"--store {without_passwords(url, is_url=True)}: {hide_password_of(url, str(error))}",
                 hint="give a directory, or a URL of fsspec whose package is installed, for example s3fs for s3://",
             ) from error
         return cls(filesystem, directory.rstrip("/"), url)
@@ -167,7 +167,7 @@ def _reaching(url: str, *, except_for: tuple[type[Exception], ...] = ()) -> Iter
         text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         why = hide_password_of(url, text) or type(error).__name__
         raise ResultsError(
-            f"the history in {without_passwords(url)} cannot be used: {why}",
+            f"the history in {without_passwords(url, is_url=True)} cannot be used: {why}",
             hint="check the URL, whether it can be reached, whether this user may write there, and the free space",
         ) from None
 

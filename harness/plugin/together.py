@@ -44,4 +44,4 @@ def add_to_history(reporter: pytest.TerminalReporter, runs: Sequence[Path], url:
             reporter.write_line(f"not added to the history: {error}", red=True)
             remedy = f"virt-overhead history add {path} --store=URL"
             reporter.write_line(f"  the run itself is stored; to add it later: {remedy}")
-    reporter.write_line(f"history {without_passwords(url)}: {added} of {count(len(runs), 'run')} added")
+    reporter.write_line(f"history {without_passwords(url, is_url=True)}: {added} of {count(len(runs), 'run')} added")

@@ -59,6 +59,13 @@ def test_what_has_no_password_stays(text: str) -> None:
     assert shlex.split(command_line(["pytest", text, "-k", "token and lvm"])) == ["pytest", text, "-k", "token and lvm"]
 
 
+def test_a_password_with_blanks_is_hidden_where_the_url_is_known_to_be_one() -> None:
+    url = f"sftp://me:my own {CANARY}@host/x"
+    assert CANARY not in without_passwords(url, is_url=True)
+    assert CANARY not in command_line(["pytest", f"--history={url}"])
+    assert CANARY not in HistoryStore.at(f"memory://me:my own {CANARY}@host/x").url
+
+
 def test_a_long_text_of_somebody_else_is_read_once() -> None:
     """With a pattern that goes back for each of these parts, this takes hours."""
     for part in ("a://", "a://u:", "http://u@", "?token=", "x-", "://@:"):
