@@ -34,8 +34,11 @@ from harness.model.guest import ANY_GUEST, GuestOptions
 from harness.model.layout import LvmThin
 from harness.model.mode import Mode
 from harness.run_id import RunId
+from pve_double.executor.memory import MemoryExecutor
 from pve_double.faults import Fault
-from pve_double.state import Node
+from pve_double.permissions import ROOT
+from pve_double.state import Node, Settings, make_node
+from pve_double.testing import FAST, PASSWORD
 from tests.unit.granted import pretended
 from tests.unit.proxmox_fixtures import client, node, serving, shell
 from tests.unit.proxmox_shell import DISK, LINK, NodeShell, PlayedShell
@@ -210,6 +213,24 @@ def test_after_a_kill_reap_unplugs_a_drive_before_it_removes_its_volume(
     borrowing.node.faults.clear()
     configuration.unlink()
     assert "the drive scsi1" in borrowing.reap()[0]
+    assert borrowing.everything() == before
+    assert borrowing.shell.logged == []
+    killed.pop_all()
+
+
+def test_a_vm_that_was_migrated_has_its_drive_still_and_so_it_stays_recorded(borrowing: Borrowing) -> None:
+    before = borrowing.everything()
+    killed = borrowing.begun()
+    settings = Settings(cpus=4, pace=FAST)
+    other = make_node(ROOT, PASSWORD, MemoryExecutor(FAST.factor), settings, name="pve2", beside=borrowing.node)
+    other.machines[100] = borrowing.node.machines.pop(100)
+    recorded = borrowing.shell.logged
+    with pytest.raises(HostError, match="VM 100 was migrated to node pve2, and still has this drive") as error:
+        borrowing.reap()
+    assert "migrate it back to pve" in (error.value.hint or "")
+    assert [entry.record for entry in borrowing.shell.logged] == [entry.record for entry in recorded]
+    borrowing.node.machines[100] = other.machines.pop(100)
+    borrowing.reap()
     assert borrowing.everything() == before
     assert borrowing.shell.logged == []
     killed.pop_all()

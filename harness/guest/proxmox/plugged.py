@@ -20,6 +20,7 @@ from harness.guest.proxmox.things import PluggedDrive, smbios_uuid
 from harness.lab.created import CreationLog, Removal
 from harness.model.attach import Attach
 from harness.units import format_duration
+from harness.untrusted import reading
 from harness.waiting import Deadline, attempts, growing
 
 RELEASE_SECONDS = 120.0
@@ -73,6 +74,7 @@ def unplug(client: Client, made: PluggedDrive) -> Removal:
     """Unplug the drive if the VM has it. Its volume stays. Raises HostError if the VM does not release it in time."""
     require_node(client, made.node)
     if not exists(client, made.vmid):
+        _require_on_no_other_node(client, made)
         return Removal("absent")
     machine = VirtualMachine(client, made.vmid)
     # A killed run may have left it so.
@@ -102,6 +104,22 @@ def unplug(client: Client, made: PluggedDrive) -> Removal:
         hint="end what uses it in the VM (lsblk, fuser), or the task that locks it, and run: "
         f"virt-overhead reap --host {client.host}",
     )
+
+
+def _require_on_no_other_node(client: Client, made: PluggedDrive) -> None:
+    """Raise HostError if the VM was migrated, and has the drive there."""
+    listed = client.get("cluster/resources", {"type": "vm"})
+    with reading(f"host {client.host}: the list of VMs of its cluster"):
+        nodes = [str(each["node"]) for each in listed if each["type"] == "qemu" and int(each["vmid"]) == made.vmid]
+    for node in nodes:
+        config = client.get(f"nodes/{node}/qemu/{made.vmid}/config", {"current": 1})
+        # A migration may give its volume another name.
+        if made.serial in str(config) and smbios_uuid(config) == made.uuid:
+            raise HostError(
+                f"host {client.host}: VM {made.vmid} was migrated to node {node}, and still has this drive",
+                hint=f"migrate it back to {made.node}, or detach {made.key} there, and run: "
+                f"virt-overhead reap --host {client.host}",
+            )
 
 
 def _plug(machine: VirtualMachine, made: PluggedDrive, value: str, digest: str) -> None:
