@@ -131,12 +131,12 @@ class Point:
     def metrics(self) -> dict[str, float]:
         """Its values by metric name. Percentiles are from the histogram; without one, there are none.
 
-        The rates of several processes are all their I/Os and bytes by the time in which they ran: the sum of their own
-        rates is more, because they neither start nor end at exactly the same time. Latencies that fio did not measure
-        (`gtod_reduce`) are left out: it prints 0 for them.
+        The rates of several processes or directions are all I/Os and bytes by the time in which they ran: the sum of
+        their own rates is more, because they neither start nor end at exactly the same time. Latencies that fio
+        did not measure (`gtod_reduce`) are left out: it prints 0 for them.
         """
         found = metrics_of(Completed(self.sides, self._syncs))
-        if self.unequal or len(self.processes) > 1:
+        if self.unequal or len(self.sides) > 1:
             found["iops"] = sum(side.total_ios for side in self.sides) / self.seconds
             found["bw"] = sum(side.io_bytes for side in self.sides) / self.seconds
         return {name: value for name, value in found.items() if value > 0 or not METRICS[name].is_latency}

@@ -110,6 +110,8 @@ def test_processes_that_ran_for_almost_the_same_time_count_by_the_same_time() ->
     assert point.metrics["iops"] == pytest.approx(40_000 / 10)
     assert point.metrics["bw"] == pytest.approx(40_000 * 4096 / 10)
     assert point.notes == ()
+    (mixed,) = points_of(entry(rw="randrw", read=side(5000, 10), write=side(5000, 9.85)))
+    assert mixed.metrics["iops"] == pytest.approx(10_000 / 10)
 
 
 def test_processes_that_started_at_different_times_count_from_the_first_start_to_the_last_end() -> None:
