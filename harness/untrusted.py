@@ -19,6 +19,8 @@ from harness.units import format_size
 
 JSON_BYTES = 16 << 20
 """More than any machine needs: fio's JSON+ has at most 2 MiB for the jobs of one process."""
+LARGEST = 1e30
+"""More than any figure of a machine: a disk's bytes, nanoseconds, or a ratio of them."""
 JSON_DEPTH = 64
 """fio's output has 6 levels, QEMU's and Proxmox VE's about 10."""
 

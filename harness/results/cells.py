@@ -13,6 +13,7 @@ from harness.model.mode import ModeDetail
 from harness.model.values import STRICT as _STRICT
 from harness.model.values import Name, RawPath
 from harness.results.io_costs import CostUnit
+from harness.untrusted import LARGEST
 
 BlockKey = tuple[int, int]
 """Round, and number of the block within it."""
@@ -56,6 +57,12 @@ class MetricRecord:
     same guest without its neighbour. Empty for the reference, and without variants and neighbours."""
     difference: Estimate | None = None
     """How much worse the guest is than that one, as a share of it: 0.02 loses 2 % more. Null if there is none."""
+
+    def __post_init__(self) -> None:
+        """ValueError for a record that no run writes: the overhead is a ratio of its values."""
+        values = (*self.host, *self.twin, *self.guest)
+        if self.overhead is not None and not all(0 < value <= LARGEST for value in values):
+            raise ValueError(f"a value is {min(values):.6g} or {max(values):.6g}, of which there is no overhead")
 
     def on_same_disks(self, mode: ModeDetail) -> Estimate | None:
         """How much worse the guest is than the host on the same disks: on an array, than the twin."""

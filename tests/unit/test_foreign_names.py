@@ -114,6 +114,16 @@ def test_a_metric_that_no_version_knows_is_refused(tmp_path: Path) -> None:
             RunStore.open(_copy(tmp_path / str(number), change)).read_results()
 
 
+@pytest.mark.parametrize("place", ["host", "guest"])
+@pytest.mark.parametrize("value", [0, -1, 1e308])
+def test_a_value_without_a_ratio_to_the_hosts_is_refused(tmp_path: Path, place: str, value: float) -> None:
+    def change(document: dict[str, Any]) -> None:
+        _budgeted(document)["metrics"]["iops"][place][0] = value
+
+    with pytest.raises(ResultsError, match="of which there is no overhead"):
+        RunStore.open(_copy(tmp_path, change)).read_results()
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [
