@@ -59,7 +59,7 @@ def at_full_speed(job: Job, arm: str, number: int, iops: float, counters: Counte
         seconds=job.seconds,
         wall=job.wall,
         metrics={"iops": iops, "bw": iops * job.bs, "lat_mean": job.depth / iops},
-        raw=f"raw/{number}-{arm}-{job.id}.json",
+        raw=f"raw/{number}-{arm.replace(':', '-')}-{job.id}.json",
         counters=counters,
     )
 

@@ -95,10 +95,10 @@ def test_a_host_of_ones_own_is_reaped_also_where_it_is_called_as_the_embedded_la
     (tmp_path / "lab.toml").write_text('[host.lab]\nkind = "local"\n')
     reaped: list[bool] = []
 
-    def reap_host(spec: HostSpec, *_: object, remove: bool, force: bool) -> list[str]:
+    def reap_host(spec: HostSpec, *_: object, remove: bool, force: bool) -> tuple[list[str], bool]:
         assert (spec.name, force) == ("lab", False)
         reaped.append(remove)
-        return ["a guest"]
+        return ["a guest"], False
 
     monkeypatch.setattr(hosts, "_reap_host", reap_host)
     assert main(["reap", "--lab", "lab.toml"]) == 0

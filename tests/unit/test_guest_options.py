@@ -100,7 +100,13 @@ def test_a_run_measures_with_the_guest_of_the_lab_file_of_its_host(tmp_path: Pat
     (tmp_path / "lab.toml").write_text(f'{LAB}[host.kvm1.guest]\nvcpus = 8\npin_emulator = "1"\n')
     found = scenario(tmp_path, "[mode.pinned.guest]\nvcpus = 2\n")
     options: Any = SimpleNamespace(
-        inventory=load_lab(tmp_path / "lab.toml"), profile="smoke", rounds=None, time=None, resume=None, max_writes=None
+        inventory=load_lab(tmp_path / "lab.toml"),
+        profile="smoke",
+        rounds=None,
+        time=None,
+        resume=None,
+        max_writes=None,
+        breakdown=None,
     )
     engine = Engine(options, {"sized": found}, Events())
     engine.select(expand(found, "smoke"))

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -157,16 +157,19 @@ def test_a_file_without_a_lock_is_ignored(room: Room, text: str) -> None:
 
 
 def test_a_run_that_waits_reports_it_once_and_continues_when_the_host_is_free(room: Room) -> None:
-    with ExitStack() as first:
-        first.enter_context(room.lease("run1"))
+    held = threading.Event()
 
-        def end_once_it_is_waited_for() -> None:
+    def hold_until_it_is_waited_for() -> None:
+        with room.lease("run1"):
+            held.set()
             wait_until("a note", lambda: bool(room.notes))
-            first.close()
 
-        threading.Thread(target=end_once_it_is_waited_for).start()
-        with room.lease("run2", wait=SOON):
-            assert room.file.read_text().startswith("run2 ")
+    first = threading.Thread(target=hold_until_it_is_waited_for)
+    first.start()
+    assert held.wait(SOON)
+    with room.lease("run2", wait=SOON):
+        assert room.file.read_text().startswith("run2 ")
+    first.join()
     (note,) = room.notes
     assert note.startswith("host node1: waiting for the end of the run that holds it: run1 of ")
 

@@ -900,8 +900,9 @@ def test_a_stored_run_whose_id_was_changed_is_refused_before_anything_is_named_a
     document["run"]["id"] = changed
     results.write_text(json.dumps(document))
     said = usage_error(play(FINE)(f"--resume={results.parent}"))
-    assert f"{results}: run.id = {changed!r}: " in said
-    assert "allowed: YYYYmmdd-HHMMSS-xxxx" in said
+    assert f"{results} is not a valid results.json" in said
+    assert f"run.id = {json.dumps(changed)}: " in said
+    assert "not a valid name" in said
 
 
 KILLED = """
