@@ -145,9 +145,11 @@ class LibvirtHypervisor(LibvirtRemover):
     ) -> Iterator[Guest]:
         """A guest with these disks that answers over SSH. It is destroyed at the end, also after a failure."""
         name = "-".join(filter(None, (TAG, log.run_id, variant)))
-        console = f"{CONSOLE_DIRECTORY}/{name}.log"
+        identity = str(uuid.uuid4())
+        # The guests of a run have the same name, and the file of one may still be there.
+        console = f"{CONSOLE_DIRECTORY}/{name}-{identity[:8]}.log"
         attached = resolved(self._host.runner, self._host.name, disks)
-        made = Domain(disks=_on(disks), name=name, uuid=str(uuid.uuid4()), console=console)
+        made = Domain(disks=_on(disks), name=name, uuid=identity, console=console)
         vcpus = vcpus_for(self._host.facts, [disk.attach for disk in disks], options)
         with ExitStack() as stack:
             daemons = {

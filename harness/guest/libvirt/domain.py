@@ -100,7 +100,8 @@ def domain_xml(spec: GuestSpec) -> str:
     for element in (thread_ids, tune):
         if not len(element):
             domain.remove(element)
-    ET.SubElement(ET.SubElement(devices, "serial", type="file"), "source", path=spec.console)
+    # Without `append`, virtlogd replaces the file by a new one, so that it is no longer the file that the run has made.
+    ET.SubElement(ET.SubElement(devices, "serial", type="file"), "source", path=spec.console, append="on")
     channel = ET.SubElement(devices, "channel", type="unix")
     ET.SubElement(channel, "target", type="virtio", name="org.qemu.guest_agent.0")
     ET.SubElement(devices, "memballoon", model="none")
