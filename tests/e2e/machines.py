@@ -36,7 +36,7 @@ grep '^md' /proc/mdstat
 losetup -a
 virsh list --name
 findmnt -n -t ext4,xfs
-find /var/lib/virt-overhead/mnt /var/lib/virt-overhead/created /var/lib/virt-overhead/console /run/virt-overhead -mindepth 1
+cd /var/lib/virt-overhead && find mnt created console /run/virt-overhead -mindepth 1; cd /
 find /sys/kernel/tracing/instances -mindepth 1 -maxdepth 1
 find /etc/lvm/archive /etc/lvm/backup /dev/md -mindepth 1
 ls -d /sys/bus/pci/drivers/*/0000:*
