@@ -32,7 +32,7 @@ BUILD_SECONDS = 2.0
 """For a setup: the partition tables, and what is read of the disks."""
 LAYER_SECONDS = 0.8
 """For each region with a layout."""
-ARRAY_SECONDS = 1.5
+ARRAY_SECONDS = 2.5
 """For each disk of an array."""
 FILL_SECONDS = 1.0
 """For the fio that fills."""
@@ -53,9 +53,11 @@ END_SECONDS = 5.0
 """For each setup: shutting down its guests, and removing its layouts."""
 REMOVE_SECONDS = 0.8
 """For each mode of it."""
-REMOVE_ARRAY_SECONDS = 1.0
+REMOVE_ARRAY_SECONDS = 1.5
 """For each disk of an array: udev looks at each of them, and may assemble the array again."""
 
+OF_THE_HOST: frozenset[Kind] = frozenset({"program", "lab", "boot", "start"})
+"""What a run of other scenarios says something about. The rest depends on what is built and measured."""
 REAL_HOST: Mapping[Kind, float] = {"lab": 0.1}
 """What a real host takes of the times above, which were measured in the embedded lab: it need not boot. A real host is
 faster in other ways, too, but most of a run is fio's slices, and its first run shows the rest."""
@@ -90,7 +92,8 @@ class Paces:
     def of(cls, runs: Sequence[Pace], scenarios: Sequence[str], *, simulated: bool, running: bool = False) -> Paces:
         """The paces for these scenarios from the last runs on the host, the newest first.
 
-        The median of the last runs of the same scenarios, else of others, because a single run may have met other load.
+        The median of the last runs of the same scenarios, because a single run may have met other load. Without one,
+        runs of others count for what depends on the host only.
         `simulated`: as in the embedded lab, which need not boot if it is `running`.
         """
         usual = cls({}, SIMULATED_FILL_RATE) if simulated else cls()
@@ -98,7 +101,8 @@ class Paces:
         for kind in KINDS:
             known = [(each.scenarios, each.ratios[kind]) for each in runs if kind in each.ratios]
             same = [ratio for own, ratio in known if own == tuple(scenarios)]
-            if ratios := (same or [ratio for _, ratio in known])[:LAST_RUNS]:
+            others = [ratio for _, ratio in known] if kind in OF_THE_HOST else []
+            if ratios := (same or others)[:LAST_RUNS]:
                 found[kind] = median(ratios)
         if running:
             found["lab"] = RUNNING

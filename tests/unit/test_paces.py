@@ -47,6 +47,9 @@ def test_runs_of_the_same_scenarios_count_more_than_others() -> None:
     runs = [ratios(5.0, "arrays"), ratios(5.0, "arrays"), ratios(2.0, "optane")]
     assert Paces.of(runs, ("optane",), simulated=True).of_kind("boot") == 2.0
     assert Paces.of(runs, ("raid0",), simulated=True).of_kind("boot") == 5.0
+    building = [Pace(("optane",), {"build": 4.0}), Pace(("hdd",), {"build": 3.0})]
+    assert Paces.of(building, ("optane",), simulated=True).of_kind("build") == 4.0
+    assert Paces.of(building, ("raid0",), simulated=True).of_kind("build") == 1.0, "other layouts"
 
 
 def test_what_took_no_time_says_nothing_about_the_pace() -> None:
