@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 from pydantic import TypeAdapter
 
-from harness.errors import ConfigError, ResultsError
+from harness.errors import ConfigError
 from harness.model.attach import Attach
 from harness.model.cell import Place
 from harness.results import CellRecord, Run
@@ -218,10 +218,10 @@ def test_a_single_job_has_no_overall_figure() -> None:
     assert compare(one, later(one)).scenarios[0].overall == ()
 
 
-def test_values_that_no_disk_has_are_an_error_that_names_the_cell() -> None:
+def test_values_that_no_disk_has_are_an_error_before_runs_are_compared() -> None:
     before = run()
-    with pytest.raises(ResultsError, match=r"optane-host-randread-4k-qd1 .*cannot be compared"):
-        compare(before, later(before, times(0)))
+    with pytest.raises(ValueError, match="of which there is no overhead"):
+        later(before, times(0))
 
 
 # --- directions, confidence, differences, JSON ---
