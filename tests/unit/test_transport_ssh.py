@@ -13,7 +13,7 @@ import pytest
 
 from harness.errors import HostError
 from harness.lab.transport import ssh as ssh_module
-from harness.lab.transport.ssh import SshRunner
+from harness.lab.transport.ssh import SshRunner, runs_commands_concurrently
 from tests.unit.processes import ends
 from tests.unit.transport_servers import Server, dropbear, sshd
 
@@ -139,6 +139,40 @@ def test_two_threads_share_a_connection(far: SshRunner) -> None:
     sampler.join()
     assert len(long.stdout) == 1_000_000
     assert sampled == [f"{number}\n" for number in range(5)]
+
+
+def test_commands_that_start_while_others_end_do_not_break_the_connection(server: Server) -> None:
+    """As dropbear 2022.82 to 2024.86 do, in one of ten rounds."""
+    outputs: list[str] = []
+
+    def echo(runner: SshRunner) -> None:
+        outputs.extend(runner.run(["echo", str(number)], deadline=120).stdout for number in range(5))
+
+    for _ in range(8):
+        runner = SshRunner.connect(server.target(), name="host lab", deadline=60)
+        threads = [threading.Thread(target=echo, args=(runner,)) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        runner.close()
+    assert sorted(outputs) == sorted(f"{number}\n" for _ in range(24) for number in range(5))
+
+
+@pytest.mark.parametrize(
+    ("banner", "concurrent"),
+    [
+        ("SSH-2.0-dropbear_2020.81", True),
+        ("SSH-2.0-dropbear_2022.82", False),
+        ("SSH-2.0-dropbear_2022.83", False),
+        ("SSH-2.0-dropbear_2024.86", False),
+        ("SSH-2.0-dropbear_2025.87", True),
+        ("SSH-2.0-dropbear", True),
+        ("SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u7", True),
+    ],
+)
+def test_a_server_that_drops_connections_is_recognised(banner: str, concurrent: bool) -> None:
+    assert runs_commands_concurrently(banner) is concurrent
 
 
 def test_a_connection_cut_in_the_middle_is_named_with_the_command(

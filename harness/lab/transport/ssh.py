@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from itertools import repeat
 from pathlib import Path
 from typing import IO
@@ -51,6 +53,10 @@ PID_SECONDS = 3.0
 _UNKNOWN = "the machine does not answer, so the command may still run there"
 CHUNK_BYTES = 256 << 10
 
+_DROPBEAR = re.compile(r"SSH-2\.0-dropbear_(\d{4}\.\d{1,3})$")
+# Of dropbear, the first and the last. https://github.com/mkj/dropbear/issues/321
+_ONE_AT_A_TIME = (2022.82, 2024.86)
+
 # $1 target, $2 partial file, $3 bytes. The count detects a file that is incomplete because the connection was lost. The
 # file is on the disk before it gets its name, and the name is on the disk before this ends. An old `sync` accepts no
 # file names, and syncs all.
@@ -72,6 +78,8 @@ class SshRunner:
         self._transport = transport
         self._label = label
         self._shell: RemoteShell = POWERSHELL if self.windows else POSIX
+        concurrent = runs_commands_concurrently(transport.remote_version)
+        self._turn: AbstractContextManager[object] = nullcontext() if concurrent else threading.Lock()
 
     @classmethod
     def connect(
@@ -160,7 +168,7 @@ class SshRunner:
         with held_back():
             line = self._shell.held(argv)
             try:
-                stream = within(deadline, lambda: ChannelStream.start(self._transport, line, deadline))
+                stream = within(deadline, lambda: self._start_stream(line, deadline))
             except Overdue:
                 raise overdue(self.name, what, deadline, outcome=_UNKNOWN) from None
             except ChannelException as error:
@@ -177,7 +185,7 @@ class SshRunner:
         with held_back():
             exchange = Exchange(self._transport, self._shell.command(argv))
             try:
-                status = within(deadline, lambda: exchange.converse(deadline, stdin), waiting=interruptible())
+                status = within(deadline, lambda: self._converse(exchange, deadline, stdin), waiting=interruptible())
             except Overdue:
                 raise overdue(self.name, what, deadline, outcome=self._end(exchange)) from None
             except TooMuchOutput as excess:
@@ -193,6 +201,14 @@ class SshRunner:
         if is_missing_program(exchange, status):
             raise missing_program(self.name, argv[0])
         return Completed(tuple(argv), status, exchange.stdout, exchange.stderr)
+
+    def _converse(self, exchange: Exchange, deadline: float, stdin: Iterable[bytes] | None) -> int:
+        with self._turn:
+            return exchange.converse(deadline, stdin)
+
+    def _start_stream(self, line: str, deadline: float) -> ChannelStream:
+        with self._turn:
+            return ChannelStream.start(self._transport, line, deadline)
 
     def _no_session(self, what: str, error: ChannelException) -> HostError:
         return HostError(
@@ -223,6 +239,16 @@ class SshRunner:
         with suppress(Overdue, SSHException, EOFError, OSError):
             within(2.0, exchange.abandon)
         return outcome
+
+
+def runs_commands_concurrently(banner: str) -> bool:
+    """Whether the SSH server with this identification can start a command while another one of the connection ends.
+
+    dropbear 2022.82 to 2024.86 sometimes cannot: it takes the new channel for one whose command has ended, and drops
+    the connection.
+    """
+    dropbear = _DROPBEAR.match(banner)
+    return dropbear is None or not _ONE_AT_A_TIME[0] <= float(dropbear[1]) <= _ONE_AT_A_TIME[1]
 
 
 def _banner_seconds(attempt: int) -> float:
