@@ -13,6 +13,7 @@ from harness.cli import advising, following, history, hosts, labs, measuring, ru
 from harness.cli.common import FAILED, USAGE, add_json
 from harness.cli.parser import Command
 from harness.errors import ConfigError, HarnessError
+from harness.feature import load_verbs
 from harness.signals import ended_like_ctrl_c
 from harness.terminal import cleaned_output, write_error
 
@@ -101,6 +102,7 @@ def make_parser() -> Command:
         runs.add_export,
         hosts.add_calibrate,
         hosts.add_reap,
+        *load_verbs(),
         shell.add_completion,
         shell.add_man,
     ):

@@ -46,8 +46,8 @@ def add_advise(commands: Any) -> None:
 
 
 def _advise(options: argparse.Namespace) -> int:
-    from harness.report.advice import advice_views, setting_lines  # noqa: PLC0415 - the report takes time to load
-    from harness.results import RunStore  # noqa: PLC0415
+    from harness.report.advice import advice_views, setting_lines
+    from harness.results import RunStore
 
     store = RunStore.named(options.path, REPORTS)
     run = store.read_results()
@@ -71,8 +71,8 @@ def _advise(options: argparse.Namespace) -> int:
 
 
 def _verify(options: argparse.Namespace, store: Any, run: Any, views: list[Any]) -> int:
-    from harness.report.advice import fresh_results, verified_lines, verified_record  # noqa: PLC0415
-    from harness.results.verifying import Held, verify  # noqa: PLC0415
+    from harness.report.advice import fresh_results, verified_lines, verified_record
+    from harness.results.verifying import Held, verify
 
     if not views:
         raise ConfigError(
@@ -93,7 +93,7 @@ def _verify(options: argparse.Namespace, store: Any, run: Any, views: list[Any])
 
 def _measured(options: argparse.Namespace, store: Any, run: Any, cells: list[str]) -> Any:
     """The run that measures these cells again. Raises HarnessError if it has no results."""
-    from harness.results import RunStore  # noqa: PLC0415
+    from harness.results import RunStore
 
     reports = store.path.parent
     rounds = options.rounds or max(len(set(cell.rounds)) for cell in run.cells if cell.id in cells)

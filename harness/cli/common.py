@@ -6,15 +6,13 @@ import argparse
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from harness.events import Events
-from harness.lab.embedded import lab as embedded
-from harness.lab.inventory import Inventory
-from harness.lab.lab_file import load_lab
-from harness.lab.withdrawn import withdraw_secrets
-from harness.progress import Progress, StandardOutput
 from harness.terminal import clean_json
+
+if TYPE_CHECKING:
+    from harness.lab.inventory import Inventory
 
 REPORTS = Path("reports")
 """The directory of runs, unless an option names another."""
@@ -25,6 +23,8 @@ USAGE = 2
 
 def terminal_events(options: argparse.Namespace) -> Events:
     """Progress as lines on standard output, or on standard error if that one is for JSON."""
+    from harness.progress import Progress, StandardOutput
+
     return Events(Progress(StandardOutput(errors=wants_json(options))))
 
 
@@ -63,6 +63,10 @@ def add_json(parser: _TakesOptions, what: str) -> None:
 
 def chosen_inventory(options: argparse.Namespace) -> Inventory:
     """The hosts of `--lab` (else of the embedded lab), or only the one of `--host`."""
+    from harness.lab.embedded import lab as embedded
+    from harness.lab.lab_file import load_lab
+    from harness.lab.withdrawn import withdraw_secrets
+
     inventory = load_lab(options.lab) if options.lab else embedded.inventory()
     withdraw_secrets(inventory.hosts)
     return inventory.only(options.host) if options.host else inventory

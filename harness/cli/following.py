@@ -51,8 +51,8 @@ def look_around(directory: Path, environment: Mapping[str, str]) -> Situation:
 
 
 def _lab(directory: Path, environment: Mapping[str, str]) -> tuple[str, tuple[Step, ...]]:
-    from harness.lab.lab_file import load_lab  # noqa: PLC0415 - its schema takes time to load
-    from harness.plugin.options import EMBEDDED_LAB, LAB_FILE, LAB_VARIABLE  # noqa: PLC0415 - pytest, too
+    from harness.lab.lab_file import load_lab
+    from harness.plugin.options import EMBEDDED_LAB, LAB_FILE, LAB_VARIABLE
 
     of_environment = environment.get(LAB_VARIABLE)
     path = Path(of_environment) if of_environment else directory / LAB_FILE
@@ -93,7 +93,7 @@ def _word(path: Path, directory: Path) -> Path:
 
 
 def _newest_run(directory: Path) -> tuple[str, tuple[Step, ...]]:
-    from harness.results import RunStore  # noqa: PLC0415 - as above
+    from harness.results import RunStore
 
     reports = directory / REPORTS
     if not (reports / "latest").exists():

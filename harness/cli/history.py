@@ -60,7 +60,7 @@ def add_history(commands: Any) -> None:
 
 
 def _history(options: argparse.Namespace) -> int:
-    from harness.history.store import HistoryStore  # noqa: PLC0415 - only this command needs it
+    from harness.history.store import HistoryStore
 
     store = HistoryStore.at(options.store)
     if options.what[:1] == [_ADD]:
@@ -74,7 +74,7 @@ def _history(options: argparse.Namespace) -> int:
 
 
 def _add(options: argparse.Namespace, store: Any) -> int:
-    from harness.report.compare_command import chosen_store  # noqa: PLC0415
+    from harness.report.compare_command import chosen_store
 
     labels = dict(map(_label, options.label))
     if len(options.what) == 1:
@@ -100,9 +100,9 @@ def _add(options: argparse.Namespace, store: Any) -> int:
 
 
 def _show(options: argparse.Namespace, store: Any, cell: str) -> int:
-    from harness.history.screen import trend_lines  # noqa: PLC0415
-    from harness.history.trends import trends  # noqa: PLC0415
-    from harness.report.files import write_page  # noqa: PLC0415
+    from harness.history.screen import trend_lines
+    from harness.history.trends import trends
+    from harness.report.files import write_page
 
     found = trends(
         store,
@@ -116,7 +116,7 @@ def _show(options: argparse.Namespace, store: Any, cell: str) -> int:
     else:
         sys.stdout.writelines(f"{line}\n" for line in trend_lines(found))
     if options.html is not None:
-        from harness.history.page import history_page  # noqa: PLC0415 - plotly takes a second to load
+        from harness.history.page import history_page
 
         write_page(options.html, history_page(found, store.url))
         sys.stderr.write(f"page: {options.html}\n") if options.json else print(f"page: {options.html}")

@@ -119,12 +119,12 @@ def add_export(commands: Any) -> None:
 
 
 def _report(options: argparse.Namespace) -> int:
-    from harness.report import write_report  # noqa: PLC0415 - plotly takes a second to load
-    from harness.report.annotations import annotation_lines  # noqa: PLC0415
-    from harness.report.card import write_card  # noqa: PLC0415
-    from harness.report.markdown import markdown_table  # noqa: PLC0415
-    from harness.report.short import answers_json, print_run  # noqa: PLC0415
-    from harness.results import RunStore  # noqa: PLC0415
+    from harness.report import write_report
+    from harness.report.annotations import annotation_lines
+    from harness.report.card import write_card
+    from harness.report.markdown import markdown_table
+    from harness.report.short import answers_json, print_run
+    from harness.results import RunStore
 
     store = RunStore.named(options.path, REPORTS)
     run = store.read_results()
@@ -148,7 +148,7 @@ def _report(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from harness.report.compare_command import CompareRequest, Form, compare_runs  # noqa: PLC0415 - as for the report
+    from harness.report.compare_command import CompareRequest, Form, compare_runs
 
     return compare_runs(
         CompareRequest(
@@ -167,8 +167,8 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def _baseline_set(options: argparse.Namespace) -> int:
-    from harness.report.compare_command import chosen_store  # noqa: PLC0415
-    from harness.results.baselines import set_baseline  # noqa: PLC0415
+    from harness.report.compare_command import chosen_store
+    from harness.results.baselines import set_baseline
 
     baseline = set_baseline(options.reports, options.name, chosen_store(options.path, options.reports))
     if options.json:
@@ -179,9 +179,9 @@ def _baseline_set(options: argparse.Namespace) -> int:
 
 
 def _baseline_list(options: argparse.Namespace) -> int:
-    from harness.report.background import moment  # noqa: PLC0415
-    from harness.results import RunStore  # noqa: PLC0415
-    from harness.results.baselines import baselines  # noqa: PLC0415
+    from harness.report.background import moment
+    from harness.results import RunStore
+    from harness.results.baselines import baselines
 
     found = baselines(options.reports)
     named = [(name, RunStore.open(path).read_results()) for name, paths in found.items() for path in paths]

@@ -31,7 +31,7 @@ def add_man(commands: Any) -> None:
 
 def _completion(options: argparse.Namespace) -> int:
     try:
-        import shtab  # noqa: PLC0415 - only this command needs it
+        import shtab
     except ImportError as error:
         raise ConfigError("this command needs the Python package shtab", hint="pip install shtab") from error
 

@@ -30,8 +30,8 @@ def add_watch(commands: Any) -> None:
 
 
 def _watch(options: argparse.Namespace) -> int:
-    from harness.report.watched import watch_lines  # noqa: PLC0415 - the report takes time to load
-    from harness.results import RunStore  # noqa: PLC0415 - as above
+    from harness.report.watched import watch_lines
+    from harness.results import RunStore
 
     states = looks(RunStore.named(options.path, REPORTS))
     if options.json:
@@ -47,8 +47,8 @@ def _watch(options: argparse.Namespace) -> int:
 
 def looks(store: Any, pause: Callable[[float], object] = time.sleep) -> Iterator[Any]:
     """The state of the run again and again; the last one is of the run that has ended."""
-    from harness.report.watched import watched  # noqa: PLC0415
-    from harness.results.store import JournalTail  # noqa: PLC0415
+    from harness.report.watched import watched
+    from harness.results.store import JournalTail
 
     tail = JournalTail(store)
     seen, run = None, None
@@ -64,7 +64,7 @@ def looks(store: Any, pause: Callable[[float], object] = time.sleep) -> Iterator
 
 def log_lines(states: Iterator[Any]) -> Iterator[str]:
     """Few lines for a log: one for each finished round, and the state at the end."""
-    from harness.report.watched import watch_lines  # noqa: PLC0415
+    from harness.report.watched import watch_lines
 
     rounds = None
     for state in states:
@@ -77,11 +77,11 @@ def log_lines(states: Iterator[Any]) -> Iterator[str]:
 
 def _live(states: Iterator[Any]) -> None:
     """Lines that are replaced in place."""
-    from rich.live import Live  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+    from rich.live import Live
+    from rich.text import Text
 
-    from harness.console import CleanConsole  # noqa: PLC0415
-    from harness.report.watched import watch_lines  # noqa: PLC0415
+    from harness.console import CleanConsole
+    from harness.report.watched import watch_lines
 
     with Live(console=CleanConsole(), auto_refresh=False) as live:
         for state in states:

@@ -1,0 +1,10 @@
+"""The features beside the main job, a package for each. Remove a package and its name here, and the feature is gone.
+
+A package has its explanation in its docstring, `feature.py` with `FEATURE`, what it adds to the kernel (`Feature`), and
+`commands.py` with `add_commands`, its verbs of the command line. Either of the two modules may be missing.
+"""
+
+from __future__ import annotations
+
+NAMES: tuple[str, ...] = ()
+"""The order in which the kernel asks the features, and in which the command line shows their verbs."""
