@@ -21,7 +21,7 @@ def batches(ios: Ios, fewest: int, boots: Sequence[int] = ()) -> list[range]:
     same blocks, without an arm, or for `fewest` below 1.
     """
     blocks = len(ios[0]) if ios else 0
-    if not ios or any(len(each) != blocks for each in (*ios, *([boots] if boots else []))):
+    if not ios or any(len(io) != blocks for io in (*ios, *([boots] if boots else []))):
         raise ValueError(
             "batches need the I/Os of at least one arm, and as many numbers of each arm as there are boots"
         )

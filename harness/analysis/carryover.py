@@ -77,7 +77,7 @@ def carry_over(observations: Sequence[Observation]) -> CarryOver:
     is no p value if fewer than two previous arms or fewer than eight degrees of freedom are left. ValueError for
     logarithms that are not finite.
     """
-    if not all(math.isfinite(each.log_value) for each in observations):
+    if not all(math.isfinite(observation.log_value) for observation in observations):
         raise ValueError("carry-over needs the finite logarithms of values")
     used = _usable(observations)
     causes = sorted({each.previous for each in used if each.previous is not None})
@@ -88,7 +88,7 @@ def carry_over(observations: Sequence[Observation]) -> CarryOver:
 
 def _usable(observations: Sequence[Observation]) -> list[Observation]:
     """A block that lacks an arm still shows something; an arm or a block with a single slice does not."""
-    used = [each for each in observations if each.previous is not None]
+    used = [observation for observation in observations if observation.previous is not None]
     while True:
         after = Counter(each.previous for each in used)
         arms, blocks = Counter(each.arm for each in used), Counter(each.block for each in used)

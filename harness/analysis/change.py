@@ -145,7 +145,7 @@ def changes_shown(changes: Sequence[Change], *, error_rate: float = 0.05) -> lis
     Of the changes that are shown, at most the share `error_rate` is expected to be chance (`benjamini_hochberg`). A
     change without an interval counts as one without evidence.
     """
-    rejected = benjamini_hochberg([each.p_value for each in changes], error_rate)
+    rejected = benjamini_hochberg([change.p_value for change in changes], error_rate)
     return [shown and each.excludes_one for shown, each in zip(rejected, changes, strict=True)]
 
 
@@ -155,7 +155,7 @@ def equal_shown(changes: Sequence[Change], margin: float, *, error_rate: float =
     Of the values that are shown to be equal, at most the share `error_rate` is expected to have changed by the margin
     or more. `margin` must be that of `estimate_change`.
     """
-    rejected = benjamini_hochberg([each.equal_p_value for each in changes], error_rate)
+    rejected = benjamini_hochberg([change.equal_p_value for change in changes], error_rate)
     return [shown and each.is_within(margin) for shown, each in zip(rejected, changes, strict=True)]
 
 

@@ -111,7 +111,7 @@ def pooled_correlation(series: Iterable[Mapping[Block, float]]) -> Correlation:
     repeated = math.fsum(2 * _repeated_freedom(one, other) for one, other in combinations(several, 2))
     freedom = max(total**2 / (total + repeated), longest - 2)
     likelihoods = (math.fsum(each.log_likelihood(rho) for each in sums) for rho in correlations())
-    return Correlation(tuple(freedom / total * each for each in likelihoods), freedom, longest)
+    return Correlation(tuple(freedom / total * likelihood for likelihood in likelihoods), freedom, longest)
 
 
 def _shows_something(samples: Sequence[float]) -> bool:
@@ -184,7 +184,7 @@ class Sums:
 def _deviations(samples: Sequence[float]) -> list[float]:
     """From the mean. Samples that differ only by rounding have no spread."""
     mean = fmean(samples)
-    off = [each - mean for each in samples]
+    off = [sample - mean for sample in samples]
     scale = max(map(abs, samples), default=0.0)
     return [0.0] * len(off) if all(abs(each) <= 1e-14 * scale for each in off) else off
 

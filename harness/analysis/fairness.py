@@ -21,10 +21,10 @@ def jain_index(amounts: Sequence[float]) -> float:
     Computer Systems", DEC Research Report TR-301, 1984. ValueError for no user, or amounts that are negative, not
     finite or all 0.
     """
-    if not amounts or any(not math.isfinite(each) or each < 0 for each in amounts) or not any(amounts):
+    if not amounts or any(not math.isfinite(amount) or amount < 0 for amount in amounts) or not any(amounts):
         raise ValueError(f"amounts must be finite, not negative and not all 0, not {list(amounts)}")
     # Divided by the largest, the squares can neither overflow nor vanish.
-    shares = [each / max(amounts) for each in amounts]
+    shares = [amount / max(amounts) for amount in amounts]
     index = math.fsum(shares) ** 2 / (len(shares) * math.fsum(share * share for share in shares))
     return min(max(index, 1 / len(shares)), 1.0)
 

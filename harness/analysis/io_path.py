@@ -63,7 +63,7 @@ def follow(passed: Iterable[Passed]) -> list[Io]:
         Point.KICK: _usual([chain.kick for chain in rough]),
         Point.INTERRUPT: _usual([chain.interrupt for chain in rough]),
     }
-    chains = _chains([each for each in events if each.point not in own or each.key in own[each.point]])
+    chains = _chains([event for event in events if event.point not in own or event.key in own[event.point]])
     return [chain.io for chain in chains if chain.io is not None]
 
 

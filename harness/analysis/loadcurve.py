@@ -97,13 +97,13 @@ def load_curve(loads: Sequence[Load], bound: float, *, confidence: float = 0.95)
     if not known:
         return ()
     logs = [[math.log(latency) for latency in load.latencies] for load in known]
-    fitted = _isotonic([fmean(each) for each in logs], [len(each) for each in logs])
+    fitted = _isotonic([fmean(log) for log in logs], [len(log) for log in logs])
     crossing = bisect_left(fitted, math.log(bound))
     near = logs[max(crossing - _NEAR, 0) : crossing + _NEAR]
     freedom = sum(len(each) - 1 for each in near)
     scatter = math.sqrt(sum((len(each) - 1) * variance(each) for each in near) / freedom)
     reach = t_quantile((1 + confidence) / 2, freedom) * scatter
-    halves = [reach / math.sqrt(len(each)) for each in logs]
+    halves = [reach / math.sqrt(len(log)) for log in logs]
     return tuple(
         CurvePoint(load.rate, load.achieved, math.exp(log), math.exp(log - half), math.exp(log + half))
         for load, log, half in zip(known, fitted, halves, strict=True)

@@ -40,7 +40,7 @@ class Command(argparse.ArgumentParser):
 
     def unknown(self, words: Sequence[str]) -> NoReturn:
         """Refuse words that no command takes."""
-        known = [option for each in commands(self) for option in each._option_string_actions]
+        known = [option for command in commands(self) for option in command._option_string_actions]
         told = (word + near(word.partition("=")[0], known) if word.startswith("-") else word for word in words)
         self.error(gettext("unrecognized arguments: %s") % " ".join(told))
 

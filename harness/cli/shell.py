@@ -63,7 +63,7 @@ def _commands(parser: argparse.ArgumentParser) -> Iterator[str]:
     for action in parser._actions:
         if not isinstance(action, argparse._SubParsersAction):
             continue
-        words = {each.dest: each.help or "" for each in action._choices_actions}
+        words = {choices_action.dest: choices_action.help or "" for choices_action in action._choices_actions}
         for name, command in action.choices.items():
             yield from (f".SS {_text(command.prog)}", _text(words.get(name, "")))
             for each in command._actions:

@@ -175,7 +175,7 @@ def _fields(table: Any) -> Mapping[str, Any]:
         return {field.alias or name: field.annotation for name, field in table.model_fields.items()}
     if isinstance(table, type) and is_dataclass(table):
         hints = get_type_hints(table, include_extras=True)
-        return {each.name: hints[each.name] for each in fields(table)}
+        return {field.name: hints[field.name] for field in fields(table)}
     return {}
 
 
@@ -190,7 +190,7 @@ def _tags(annotation: Any) -> list[str]:
 
 def _required(annotation: Any) -> Any:
     """X for `X | None`. Any other type unchanged."""
-    arguments = [each for each in get_args(annotation) if each is not type(None)]
+    arguments = [arg for arg in get_args(annotation) if arg is not type(None)]
     return _bare(arguments[0]) if get_origin(annotation) in (Union, UnionType) and len(arguments) == 1 else annotation
 
 

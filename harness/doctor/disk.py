@@ -73,7 +73,7 @@ def _scheduler(state: HostState, disk: DiskState) -> Finding:
     resets = [
         path for name in ("nr_requests", "wbt_lat_usec", "iosched/*") for path in state.matching(f"{queue}/{name}")
     ]
-    setting = Setting(f"{state.root}{path}", "none", tuple(f"{state.root}{each}" for each in resets))
+    setting = Setting(f"{state.root}{path}", "none", tuple(f"{state.root}{reset}" for reset in resets))
     # The disk that holds the file is not under test itself: give advice, but do not change it.
     return Finding(check, value, Level.ADVICE, why, f"echo none > {path}", (setting,) if disk.owned else ())
 

@@ -57,11 +57,11 @@ def not_available(check: str, why: str) -> Finding:
 def as_records(findings: Iterable[Finding]) -> list[dict[str, str]]:
     """The findings as plain JSON values, for `--json` and for the stored run: check, value, level, advice."""
     return [
-        {"check": each.check, "value": each.value, "level": each.level.value, "advice": each.advice}
-        for each in findings
+        {"check": finding.check, "value": finding.value, "level": finding.level.value, "advice": finding.advice}
+        for finding in findings
     ]
 
 
 def has_problem(findings: Sequence[Finding]) -> bool:
     """Whether measurements on this host would give wrong figures, or none."""
-    return any(each.level is Level.PROBLEM for each in findings)
+    return any(finding.level is Level.PROBLEM for finding in findings)

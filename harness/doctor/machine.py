@@ -184,7 +184,7 @@ def _guest_name(argv: Sequence[str]) -> str:
     first = argv[0].rpartition("/")[2] if argv else ""
     loaded = first.startswith("ld-linux")  # QEMU that is started by its own loader, as in the embedded lab
     programs = [word.rpartition("/")[2] for word in (argv if loaded else argv[:1])]
-    if not any(each in ("kvm", "qemu-kvm") or each.startswith("qemu-system-") for each in programs):
+    if not any(program in ("kvm", "qemu-kvm") or program.startswith("qemu-system-") for program in programs):
         return ""
     name = argv[argv.index("-name") + 1] if "-name" in argv[:-1] else "unnamed"
     return name.removeprefix("guest=").partition(",")[0]

@@ -22,13 +22,13 @@ def finding_lines(host: str, findings: Sequence[Finding], *, width: int) -> Iter
     Commands are not wrapped, because users copy them.
     """
     yield Text(f"host {host}", style="bold")
-    for each in findings:
-        label = Text(f"{_LABELS[each.level]:<{len(_INDENT)}}", style=_STYLES[each.level])
-        yield label.append(Text.assemble((each.check, "bold"), f": {each.value}", style="default"))
-        for line in textwrap.wrap(each.why, max(width - len(_INDENT), 40)):
+    for finding in findings:
+        label = Text(f"{_LABELS[finding.level]:<{len(_INDENT)}}", style=_STYLES[finding.level])
+        yield label.append(Text.assemble((finding.check, "bold"), f": {finding.value}", style="default"))
+        for line in textwrap.wrap(finding.why, max(width - len(_INDENT), 40)):
             yield Text(f"{_INDENT}{line}", style="dim")
-        if each.advice:
-            yield Text(f"{_INDENT}-> {each.advice}")
+        if finding.advice:
+            yield Text(f"{_INDENT}-> {finding.advice}")
     yield Text(_summary(host, findings))
 
 
@@ -45,8 +45,8 @@ def tuning_lines(host: str, tuning: Tuning) -> Iterable[str]:
 
 
 def _summary(host: str, findings: Sequence[Finding]) -> str:
-    count = Counter(each.level for each in findings)
-    problems = [each.check for each in findings if each.level is Level.PROBLEM]
+    count = Counter(finding.level for finding in findings)
+    problems = [finding.check for finding in findings if finding.level is Level.PROBLEM]
     if problems:
         return f"host {host}: figures measured now would be wrong or cannot be measured: {', '.join(problems)}"
     if count[Level.ADVICE]:

@@ -117,13 +117,13 @@ def _run(request: ImportRequest, store: RunStore, samples: _Samples, origin: dic
     measurements = [measurement for several in rounds for measurement in several]
     cells = [Cell(request.scenario, request.disk, mode, job) for job in jobs for mode in request.modes]
     contexts = {cell.id: _context(cell, group, samples) for cell in cells}
-    seconds = sum(each.seconds for each in measurements)
+    seconds = sum(measurement.seconds for measurement in measurements)
     return Run(
         SCHEMA_VERSION,
         RunInfo(
             id=store.path.name,
-            started=min(each.started for each in measurements),
-            finished=max(each.started + each.wall for each in measurements),
+            started=min(measurement.started for measurement in measurements),
+            finished=max(measurement.started + measurement.wall for measurement in measurements),
             command=request.command,
             profile=IMPORTED,
             seed=0,
@@ -203,7 +203,7 @@ def _measurement(group: str, number: int, sample: _Sample, *, alone: bool) -> Me
 
 
 def _context(cell: Cell, group: str, samples: _Samples) -> CellContext:
-    by_arm = {arm: [each.point for each in samples.get(arm, {}).get(cell.job.id, [])] for arm in cell.arms}
+    by_arm = {arm: [sample.point for sample in samples.get(arm, {}).get(cell.job.id, [])] for arm in cell.arms}
     missing = [arm.id for arm, points in by_arm.items() if not points]
     return CellContext(
         host=IMPORTED,

@@ -25,7 +25,7 @@ _Weighted = Sequence[tuple[Mapping[str, float], int]]
 
 def merged_document(job: Job, slices: Sequence[RanSlice], version: str) -> dict[str, Any]:
     """The document with one job, for the slices of one arm and job."""
-    every = [entry for each in slices for entry in each]
+    every = [entry for slice_ in slices for entry in slice_]
     sides: dict[str, _Side] = {"read": lambda entry: entry.read, "write": lambda entry: entry.write}
     ios = [entry.read.total_ios + entry.write.total_ios for entry in every]
     times = [entry.job_runtime for entry in every]
@@ -36,7 +36,7 @@ def merged_document(job: Job, slices: Sequence[RanSlice], version: str) -> dict[
         "error": 0,
         "job options": _options(job),
         **{name: _direction(slices, side) for name, side in sides.items()},
-        "job_runtime": sum(max(entry.job_runtime for entry in each) for each in slices),
+        "job_runtime": sum(max(entry.job_runtime for entry in slice_) for slice_ in slices),
         "usr_cpu": _mean([entry.usr_cpu for entry in every], times),
         "sys_cpu": _mean([entry.sys_cpu for entry in every], times),
         "ctx": sum(entry.ctx for entry in every),
@@ -55,7 +55,7 @@ def _options(job: Job) -> dict[str, str]:
 
 
 def _direction(slices: Sequence[RanSlice], side: _Side) -> dict[str, Any]:
-    by_slice = [[side(entry) for entry in each] for each in slices]
+    by_slice = [[side(entry) for entry in slice_] for slice_ in slices]
     every = [each for several in by_slice for each in several]
     runtime = sum(max(each.runtime for each in several) for several in by_slice)
     io_bytes, ios = sum(each.io_bytes for each in every), sum(each.total_ios for each in every)

@@ -330,20 +330,20 @@ def _stage_notes(stage: Stage) -> Iterator[str]:
 
 def varying(points: Sequence[Point]) -> Iterator[str]:
     """In what the points of one arm and job differ: "size (1g or 8g)"."""
-    values = [{"fio version": each.version, **each.options} for each in points if each.options_known]
-    for name in dict.fromkeys(name for each in values for name in each):
-        shown = sorted({each.get(name, "not set") or "set" for each in values})
+    values = [{"fio version": point.version, **point.options} for point in points if point.options_known]
+    for name in dict.fromkeys(name for value in values for name in value):
+        shown = sorted({value.get(name, "not set") or "set" for value in values})
         if len(shown) > 1:
             yield f"{name} ({' or '.join(shown)})"
 
 
 def differences(several: Sequence[Point], others: Sequence[Point]) -> Iterator[str]:
     """In what two sets of points of one job differ: "fio version (fio-3.28 / fio-3.36)"."""
-    values = [[{"fio version": each.version, **each.options} for each in points] for points in (several, others)]
+    values = [[{"fio version": point.version, **point.options} for point in points] for points in (several, others)]
     known = all(each.options_known for each in (*several, *others))
-    for name in dict.fromkeys(name for points in values for each in points for name in each):
-        if not known and not all(name in each for points in values for each in points):
+    for name in dict.fromkeys(name for points in values for point in points for name in point):
+        if not known and not all(name in point for points in values for point in points):
             continue
-        shown = [" or ".join(sorted({each.get(name, "not set") or "set" for each in points})) for points in values]
+        shown = [" or ".join(sorted({point.get(name, "not set") or "set" for point in points})) for points in values]
         if shown[0] != shown[1]:
             yield f"{name} ({shown[0]} / {shown[1]})"

@@ -42,22 +42,26 @@ def rows_of(run: Run, journal: Journal) -> list[Row]:
     cells = {(raw, cell.mode, cell.job.id): cell for cell in run.cells for raw in cell.raw}
     jobs = {cell.job.id: cell.job for cell in run.cells}
     disks = {group.id: group.disk for group in run.groups}
-    abandoned = {group: journal.abandoned(group) for group in {each.group for each in journal.measurements}}
-    whole = [each for each in journal.measurements if each.round not in abandoned[each.group]]
+    abandoned = {
+        group: journal.abandoned(group) for group in {measurement.group for measurement in journal.measurements}
+    }
+    whole = [
+        measurement for measurement in journal.measurements if measurement.round not in abandoned[measurement.group]
+    ]
     used = {id(each) for each in split_by_length(whole)[0]}
     rows = []
-    for each in journal.measurements:
-        mode = each.arm.partition(":")[2] or each.arm
+    for measurement in journal.measurements:
+        mode = measurement.arm.partition(":")[2] or measurement.arm
         rows.append(
             Row(
                 run=run.run.id,
                 host=run.lab.host,
-                disk=disks.get(each.group, ""),
+                disk=disks.get(measurement.group, ""),
                 mode=mode,
-                job=jobs.get(each.job),
-                cell=cells.get((each.raw, mode, each.job)),
-                measurement=each,
-                counts=id(each) in used and each.overlap is None,
+                job=jobs.get(measurement.job),
+                cell=cells.get((measurement.raw, mode, measurement.job)),
+                measurement=measurement,
+                counts=id(measurement) in used and measurement.overlap is None,
             )
         )
     return rows

@@ -34,7 +34,7 @@ def printed_text(data: bytes, source: str) -> str:
 
 
 def _decoded(data: bytes, source: str) -> str:
-    mark, encoding = next((each for each in _MARKS if data.startswith(each[0])), (b"", _without_mark(data)))
+    mark, encoding = next((mark for mark in _MARKS if data.startswith(mark[0])), (b"", _without_mark(data)))
     if encoding is not None:
         try:
             return data[len(mark) :].decode(encoding)

@@ -88,7 +88,7 @@ def errors_of(printed: str, guest: str) -> list[str]:
     found = parse_json(printed, f"{guest}: {_RESULT}", GuestError)
     result = found.get("v1", {}) if isinstance(found, dict) else {}
     errors = result.get("errors", []) if isinstance(result, dict) else []
-    return [str(each) for each in errors] if isinstance(errors, list) else []
+    return [str(error) for error in errors] if isinstance(errors, list) else []
 
 
 def install_fio(runner: Runner, archive: Path) -> None:

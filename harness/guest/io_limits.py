@@ -64,5 +64,5 @@ def parse_io_limit(printed: str) -> str | None:
         if word == "limit":
             device, *settings = rest
             if not below or device in below:
-                found[device] |= dict.fromkeys(each for each in settings if not each.endswith("=max"))
+                found[device] |= dict.fromkeys(setting for setting in settings if not setting.endswith("=max"))
     return "; ".join(f"{device} {' '.join(settings)}" for device, settings in found.items() if settings) or NO_LIMIT

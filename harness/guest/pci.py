@@ -147,9 +147,11 @@ def _refusals(disk: PciDisk) -> Iterator[str]:
             f"{disk.address} is in no IOMMU group: enable the IOMMU in the firmware (VT-d, AMD-Vi), and start the "
             "kernel with intel_iommu=on or amd_iommu=on"
         )
-    others = [each for each in disk.members if each.address != disk.address and not each.pci_class.startswith(_BRIDGE)]
+    others = [
+        member for member in disk.members if member.address != disk.address and not member.pci_class.startswith(_BRIDGE)
+    ]
     if others:
-        named = ", ".join(f"{each.address} ({each.driver or 'no driver'})" for each in others)
+        named = ", ".join(f"{other.address} ({other.driver or 'no driver'})" for other in others)
         yield (
             f"{disk.address} shares IOMMU group {disk.group} with {named}, which the guest would also get: put the "
             "disk into a separate slot behind a port with ACS"

@@ -26,7 +26,7 @@ def trend_lines(trends: Sequence[Trend]) -> Iterator[str]:
         yield f"{trend.cell} on {trend.host} ({trend.profile}): {quantity_words(trend)}, {latest(trend)}"
         for shift in trend.shifts:
             yield f"  {shift_words(trend, shift)}"
-            yield from (f"    {each}" for each in nearby_words(shift))
+            yield from (f"    {nearby_word}" for nearby_word in nearby_words(shift))
 
 
 def quantity_words(trend: Trend) -> str:

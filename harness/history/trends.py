@@ -153,7 +153,7 @@ def _near(runs: Sequence[str], at: int) -> Sequence[str]:
 
 
 def _with_nearby(trend: Trend, facts: Mapping[str, Mapping[str, JsonValue]]) -> Trend:
-    shifts = (replace(each, nearby=tuple(_changes(_near(trend.runs, each.at), facts))) for each in trend.shifts)
+    shifts = (replace(shift, nearby=tuple(_changes(_near(trend.runs, shift.at), facts))) for shift in trend.shifts)
     return replace(trend, shifts=tuple(shifts))
 
 

@@ -113,7 +113,10 @@ def _judged(runner: Runner, disk: _Listed, facts: DiskFacts | None, names: Names
     spec = DiskById(disk.name, link or disk.device, serial or "", destroy=True)
     reasons: list[str] = refusals(spec, evidence)
     if serial is None:
-        reasons = ["it reports no serial number", *(each for each in reasons if "its serial number is" not in each)]
+        reasons = [
+            "it reports no serial number",
+            *(reason for reason in reasons if "its serial number is" not in reason),
+        ]
     if link is None:
         reasons.append("no link in /dev/disk/by-id/ leads to it")
     if not reasons:
@@ -135,7 +138,7 @@ def _judged(runner: Runner, disk: _Listed, facts: DiskFacts | None, names: Names
 def _serial(disk: _Listed, evidence: Evidence | None) -> str | None:
     """A serial number that the guard finds as well; preferably the one that docs/lab.md names."""
     known = evidence.serials if evidence else ()
-    preferred = [each for each in disk.serials if each in known]
+    preferred = [serial for serial in disk.serials if serial in known]
     valid = [each for each in (*preferred, *sorted(known, key=len)) if _is_valid(_SERIAL, each)]
     return next(iter(valid), None)
 
@@ -154,7 +157,7 @@ def _link(disk: _Listed, serial: str | None) -> str | None:
         order = next((at for at, prefix in enumerate(_ORDER) if name.startswith(prefix)), len(_ORDER))
         return not has_serial, bool(_ANONYMOUS.match(name)), not numbered, order, len(name), name
 
-    return min((each for each in disk.links if _is_valid(_LINK, each)), key=rank, default=None)
+    return min((link for link in disk.links if _is_valid(_LINK, link)), key=rank, default=None)
 
 
 def _is_valid(kind: TypeAdapter[str], text: str) -> bool:

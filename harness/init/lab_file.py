@@ -37,7 +37,7 @@ _OTHERS = "# Storages that are not offered, with the reason:\n"
 
 def lab_text(name: str, host: Table, offers: Offers, file: str) -> str:
     """The text of a lab file with one host. `host` has the keys of its table, and `file` is its path in comments."""
-    steps = "".join(f"#   {shown(each)}\n" for each in next_steps(offers, file))
+    steps = "".join(f"#   {shown(next_step)}\n" for next_step in next_steps(offers, file))
     parts = [_HEAD + steps, *_notes(offers), "\n".join(_host(name, host)) + "\n"]
     if offers.ready:
         parts += [_STORAGES, *("\n".join(_storage(name, each)) + "\n" for each in offers.ready)]
@@ -48,7 +48,7 @@ def lab_text(name: str, host: Table, offers: Offers, file: str) -> str:
         parts.append(_NO_STORAGE.format(host=name, example=example))
     parts += _reasons(_OTHERS, offers.other_storages)
     if offers.disks:
-        parts += [_FREE, *("\n".join(_disk(name, each)) + "\n" for each in offers.disks)]
+        parts += [_FREE, *("\n".join(_disk(name, disk)) + "\n" for disk in offers.disks)]
     parts += _reasons(_USED, offers.other_disks)
     return "\n".join(parts)
 
@@ -66,11 +66,11 @@ def next_steps(offers: Offers, file: str) -> Iterator[str]:
 
 
 def _notes(offers: Offers) -> list[str]:
-    return ["".join(f"# Note: {shown(each)}\n" for each in offers.notes)] if offers.notes else []
+    return ["".join(f"# Note: {shown(note)}\n" for note in offers.notes)] if offers.notes else []
 
 
 def _reasons(title: str, others: tuple[NotOffered, ...]) -> list[str]:
-    return [title + "".join(f"# - {shown(f'{each.what}: {each.why}', 400)}\n" for each in others)] if others else []
+    return [title + "".join(f"# - {shown(f'{other.what}: {other.why}', 400)}\n" for other in others)] if others else []
 
 
 def _host(name: str, host: Table) -> Iterator[str]:

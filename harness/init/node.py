@@ -98,7 +98,7 @@ def _why_not(entry: Mapping[str, Any], name: str, layouts: Sequence[str]) -> str
 def _forbidden(client: Client, storage: str) -> str | None:
     """Why the login may not create volumes on it, with the remedy; None if it may."""
     path = f"/storage/{storage}"
-    lacking = [each for each in TO_CREATE_VOLUMES if each not in client.privileges(path)]
+    lacking = [volume for volume in TO_CREATE_VOLUMES if volume not in client.privileges(path)]
     if not lacking:
         return None
     return (

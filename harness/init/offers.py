@@ -65,12 +65,12 @@ class Offers:
     @property
     def ready(self) -> tuple[StorageOffer, ...]:
         """The storages that are measured without a change of the lab file."""
-        return tuple(each for each in self.storages if each.for_vms)
+        return tuple(storage for storage in self.storages if storage.for_vms)
 
     @property
     def suggested(self) -> tuple[StorageOffer, ...]:
         """The other storages, which are comments in the lab file."""
-        return tuple(each for each in self.storages if not each.for_vms)
+        return tuple(storage for storage in self.storages if not storage.for_vms)
 
 
 @dataclass(slots=True)

@@ -78,10 +78,10 @@ def find_storages(runner: Runner, names: Names) -> tuple[list[StorageOffer], lis
     candidates += _directories(runner, candidates, refused)
     offers: list[StorageOffer] = []
     merged: dict[tuple[str, str], _Candidate] = {}
-    for each in candidates:
-        first = merged.setdefault((each.place, each.at), each)
-        if each.note and not first.note:
-            merged[each.place, each.at] = replace(first, note=each.note, called=each.called)
+    for candidate in candidates:
+        first = merged.setdefault((candidate.place, candidate.at), candidate)
+        if candidate.note and not first.note:
+            merged[candidate.place, candidate.at] = replace(first, note=candidate.note, called=candidate.called)
     for each in merged.values():
         offer = _offer(runner, each, names)
         (refused if isinstance(offer, NotOffered) else offers).append(offer)  # type: ignore[arg-type] # its own list
@@ -158,7 +158,7 @@ def _of_zfs(runner: Runner, refused: list[NotOffered]) -> Iterator[_Candidate]:
     rows = [line.partition("\t")[::2] for line in listed]
     parents = [name.rpartition("/")[0] for name, kind in rows if kind == "volume"]
     pools = [name for name, kind in rows if kind == "filesystem" and "/" not in name]
-    empty = [pool for pool in pools if not any(each.partition("/")[0] == pool for each in parents)]
+    empty = [pool for pool in pools if not any(parent.partition("/")[0] == pool for parent in parents)]
     for name in dict.fromkeys([*parents, *empty]):
         yield _Candidate("dataset", name, "has volumes already" if name in parents else "")
 
@@ -192,8 +192,8 @@ def _directories(runner: Runner, known: Sequence[_Candidate], refused: list[NotO
     if IMAGES not in directories and runner.run(["test", "-d", IMAGES], deadline=60, check=False).status == 0:
         directories.append(IMAGES)
         yield _Candidate("directory", IMAGES)
-    sources = {mounts[at] for each in directories if (at := _mount_of(each, mounts)) is not None}
-    own = [each for each in mounts if not _SYSTEM.fullmatch(each) and not _OF_OTHERS.fullmatch(each)]
+    sources = {mounts[at] for directory in directories if (at := _mount_of(directory, mounts)) is not None}
+    own = [mount for mount in mounts if not _SYSTEM.fullmatch(mount) and not _OF_OTHERS.fullmatch(mount)]
     for target in _first(own, "mounted file systems", refused):
         if (source := mounts[target]) not in sources:
             sources.add(source)
@@ -205,7 +205,7 @@ def _mounts(runner: Runner, refused: list[NotOffered]) -> dict[str, str]:
     """What is mounted where, of the file systems for files of virtual machines."""
     what = "mounted file systems"
     # ZFS has its datasets. A btrfs subvolume or a bind mount has its path in brackets behind the source.
-    kinds = [each for each in FILESYSTEMS if each != "zfs"]
+    kinds = [filesystem for filesystem in FILESYSTEMS if filesystem != "zfs"]
     done = _run(runner, "findmnt", "--json", "--list", "--real", "--output", "TARGET,SOURCE,FSTYPE")
     try:
         with reading(f"{runner.name}: its mounts"):
@@ -218,5 +218,5 @@ def _mounts(runner: Runner, refused: list[NotOffered]) -> dict[str, str]:
 
 
 def _mount_of(directory: str, mounts: dict[str, str]) -> str | None:
-    parents = [each for each in mounts if PurePosixPath(directory).is_relative_to(each)]
+    parents = [mount for mount in mounts if PurePosixPath(directory).is_relative_to(mount)]
     return max(parents, key=len, default=None)

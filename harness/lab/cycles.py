@@ -92,7 +92,7 @@ class CycleSeries:
 
     def between(self, begun: float, ended: float) -> Cycles:
         """The cycles between two moments of the host's uptime, scaled up from the intervals that lie inside."""
-        inside = [each for each in self.intervals if begun <= each.begun and each.ended <= ended]
+        inside = [interval for interval in self.intervals if begun <= interval.begun and interval.ended <= ended]
         if not inside:
             return Cycles(note=self.note)
         scale = (ended - begun) / sum(each.ended - each.begun for each in inside)

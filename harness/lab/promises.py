@@ -54,5 +54,5 @@ def outstanding(runner: Runner, promises: Sequence[Promise]) -> list[Promise]:
     printed = runner.run(["sh", "-c", _ALLOCATED, "sh", *(promise.path for promise in files)], deadline=60).stdout
     with reading(f"{runner.name}: what its file systems have allocated"):
         taken = {promise.path: int(line) for promise, line in zip(files, printed.split(), strict=True)}
-    left = [replace(each, size_bytes=each.size_bytes - taken.get(each.path, 0)) for each in promises]
+    left = [replace(promise, size_bytes=promise.size_bytes - taken.get(promise.path, 0)) for promise in promises]
     return [promise for promise in left if promise.size_bytes > 0]

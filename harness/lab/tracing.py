@@ -174,7 +174,7 @@ def tracer(
     """
     if not isinstance(runner, HoldingRunner):
         raise Unsupported(f"{runner.name}: tracing needs a login that stays open", hint="give the VM a login by SSH")
-    if not all(each.startswith("/") for each in paths):
+    if not all(path.startswith("/") for path in paths):
         raise Unsupported(f"{runner.name}: only Linux has the kernel's trace events", hint="trace a guest with Linux")
     name = f"{TAG}-{uuid.uuid4()}"
     path = f"{directory}/instances/{name}"

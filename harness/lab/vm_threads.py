@@ -17,7 +17,7 @@ Role = Literal["vcpu", "iothread", "main"]
 TICK = 0.01
 """The length of a tick in /proc in seconds: 1 / USER_HZ, which is 100 on every architecture with KVM."""
 
-EXITS = tuple(each.name for each in fields(KvmCounts))
+EXITS = tuple(field.name for field in fields(KvmCounts))
 """The KVM counters of a vCPU that are recorded, by KVM's names."""
 
 _DEBUGFS = "/sys/kernel/debug/kvm"

@@ -204,9 +204,9 @@ def _partition_devices(device: Writable) -> list[tuple[str, tuple[int, int]]]:
     with reading(source):
         children = parse_json(printed, source)["blockdevices"][0].get("children", ())
         parts = [
-            (str(each["path"]), (int(each["start"]) * SECTOR, int(each["size"])))
-            for each in children
-            if each["type"] == "part"
+            (str(child["path"]), (int(child["start"]) * SECTOR, int(child["size"])))
+            for child in children
+            if child["type"] == "part"
         ]
     return sorted(parts, key=lambda part: part[1])
 

@@ -35,21 +35,21 @@ class Copies:
 
     def share(self, begun: float, ended: float) -> float:
         """The share of this time in which one was seen running, 0 to 1."""
-        covered = sum(max(min(each.last, ended) - max(each.first, begun), 0.0) for each in self.copies)
+        covered = sum(max(min(copy.last, ended) - max(copy.first, begun), 0.0) for copy in self.copies)
         return covered / max(ended - begun, 1e-9)
 
     def rate(self, begun: float, ended: float) -> float:
         """Bytes per second of those that ran in this time, over their own time."""
-        near = [each for each in self.copies if each.first < ended and each.last > begun]
+        near = [copy for copy in self.copies if copy.first < ended and copy.last > begun]
         return sum(each.copied for each in near) / max(sum(each.last - each.first for each in near), 1e-9)
 
     def after(self, begun: float, ended: float) -> float:
         """Seconds after this time until those had ended that ran in it."""
-        return max([0.0, *(each.ended - ended for each in self.copies if each.first < ended and each.last > begun)])
+        return max([0.0, *(copy.ended - ended for copy in self.copies if copy.first < ended and copy.last > begun)])
 
     def disturb(self, begun: float, ended: float) -> bool:
         """Whether one may have run in this time."""
-        return any(each.first < ended and each.ended > begun for each in self.copies)
+        return any(copy.first < ended and copy.ended > begun for copy in self.copies)
 
 
 @dataclass

@@ -55,7 +55,7 @@ def measure_timetable(
     Raises MeasurementError, HostError, GuestError and SafetyError.
     """
     table = piece.table
-    arms = list(dict.fromkeys(each.arm for each in table.slices))
+    arms = list(dict.fromkeys(slice_.arm for slice_ in table.slices))
     name = f"{group.id}-round{piece.number}" + (f"-{piece.index}" if piece.index > 1 else "")
     fio_seed = random.Random(f"fio {seed} {name}").getrandbits(31)
     with session.holding(arms[0]), session.rebuilding(arms[0], table.seconds):
@@ -64,7 +64,7 @@ def measure_timetable(
         ran = run_timetable(at, session, store, table, name=name, seed=fio_seed, began=began)
         by_qemu = {arm: since(moved, before[arm]) for arm, moved in session.transferred(arms).items()}
         for arm in arms:
-            if any(stays_in_cache(arm, each.job) for each in table.slices if each.arm == arm):
+            if any(stays_in_cache(arm, slice_.job) for slice_ in table.slices if slice_.arm == arm):
                 session.settle(arm)
     by_arm = {arm: _bytes(arm, ran, by_qemu) for arm in arms}
     may_move = [
@@ -251,7 +251,7 @@ def _together(found: Sequence[ArrayStatus | None]) -> ArrayStatus | None:
 def _busiest(before: Sample, after: Sample, devices: Sequence[MdDevice]) -> float | None:
     """The CPU seconds of the busiest of the arrays' threads between two samples; None without one."""
     then, now = before.counters.tasks, after.counters.tasks
-    tasks = [each.thread for each in devices if each.thread in then and each.thread in now]
+    tasks = [device.thread for device in devices if device.thread in then and device.thread in now]
     return max((now[task] - then[task] for task in tasks if task is not None), default=None)
 
 
@@ -263,12 +263,12 @@ def _state(array: ArrayStatus) -> ArrayState:
 
 def _moved(counts: Collection[MemberCounts]) -> Transferred | None:
     """The bytes of several disks together; None without disks."""
-    return sum((Transferred(each.read, each.written) for each in counts), Transferred()) if counts else None
+    return sum((Transferred(count.read, count.written) for count in counts), Transferred()) if counts else None
 
 
 def _requests(counts: Collection[MemberCounts]) -> int | None:
     """The requests of several disks together; None without disks, or if one of them does not count them."""
-    numbers = [each.ios for each in counts if each.ios is not None]
+    numbers = [count.ios for count in counts if count.ios is not None]
     return sum(numbers) if counts and len(numbers) == len(counts) else None
 
 

@@ -59,7 +59,7 @@ def condition(
     block, times = (STEADY_BLOCK, STEADY_FILLS) if steady else (FILL_BLOCK, 1)
     room = layouts.reserve
     if room is None:
-        _fill([_Span.whole(each) for each in regions.values()], fio, block=block, times=times)
+        _fill([_Span.whole(region) for region in regions.values()], fio, block=block, times=times)
     else:
         for source in regions.values():
             for part in _parts(source):
@@ -79,7 +79,7 @@ def condition(
     for number in range(1, most + 1):
         for name, source in regions.items():
             values[name].append(_work(source, job, seed + number, write_limits.get(name), fio))
-        if number >= fewest and all(steady_state(each).is_steady for each in values.values()):
+        if number >= fewest and all(steady_state(value).is_steady for value in values.values()):
             break
         left = (most - number) * (time.monotonic() - started) / number
         events(StepAdvanced(f"condition {runner.name}'s disk", f"round {number} of at most {most}", left))
@@ -120,9 +120,9 @@ def _parts(source: BlockSource) -> Iterator[_Span]:
 
 
 def _fill(parts: Sequence[_Span], fio: str, *, block: int, times: int) -> None:
-    writable = [each.writable for each in parts]
+    writable = [part.writable for part in parts]
     runner = writable[0].runner
-    spans = [(each.writable.path, each.offset, each.size) for each in parts]
+    spans = [(part.writable.path, part.offset, part.size) for part in parts]
     deadline = 120 + times * sum(size for _, _, size in spans) / SLOWEST_FILL
     fill = fill_file(spans, block=block, times=times)
     done = run_all(writable, marked(fio), stdin=fill, deadline=deadline, check=False)

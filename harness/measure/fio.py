@@ -167,7 +167,7 @@ def _patterns(job: Job, block: int) -> Iterator[list[str]]:
         yield _pattern(job, block)
     else:
         for own in job.from_file.sections:
-            yield [f"{each.name}={each.value}" for each in own.options_for(block)]
+            yield [f"{option.name}={option.value}" for option in own.options_for(block)]
 
 
 def _pattern(job: Job, block: int) -> list[str]:
@@ -201,7 +201,7 @@ def _behaviour(job: Job) -> Iterator[str]:
 
 
 def _sizes(sizes: Iterable[BlockShare]) -> str:
-    return ":".join(f"{each.bs}/{each.percent}" for each in sizes)
+    return ":".join(f"{size.bs}/{size.percent}" for size in sizes)
 
 
 def _rates(rate: int, read_share: float | None) -> str:

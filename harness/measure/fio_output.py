@@ -138,9 +138,7 @@ def read_entries(output: str, names: list[str], where: str) -> dict[str, JobEntr
     jobs = document.get("jobs", [])
     entries: dict[Any, Any] = {}
     if isinstance(jobs, list):
-        entries = {
-            each["jobname"]: each for each in jobs if isinstance(each, dict) and type(each.get("jobname")) is str
-        }
+        entries = {job["jobname"]: job for job in jobs if isinstance(job, dict) and type(job.get("jobname")) is str}
     missing = [name for name in names if name not in entries]
     if missing:
         raise MeasurementError(f"{source} lacks {', '.join(missing)}", hint=_HINT)

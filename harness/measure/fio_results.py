@@ -49,19 +49,19 @@ def together(results: Sequence[JobResult]) -> JobResult:
     first, *others = results
     if not others:
         return first
-    syncs = [each.completed.syncs for each in results if each.completed.syncs is not None]
-    completed = Completed([side for each in results for side in each.completed.sides], all_syncs(syncs))
+    syncs = [result.completed.syncs for result in results if result.completed.syncs is not None]
+    completed = Completed([side for result in results for side in result.completed.sides], all_syncs(syncs))
     return replace(
         first,
-        io_bytes=sum(each.io_bytes for each in results),
+        io_bytes=sum(result.io_bytes for result in results),
         metrics=metrics_of(completed),
-        histogram=merged(each.histogram for each in results),
-        sync_histogram=merged(each.sync_histogram for each in results),
-        transferred=sum((each.transferred for each in results), Transferred()),
-        ios=sum(each.ios for each in results),
-        user_seconds=sum(each.user_seconds for each in results),
-        system_seconds=sum(each.system_seconds for each in results),
-        switches=sum(each.switches for each in results),
+        histogram=merged(result.histogram for result in results),
+        sync_histogram=merged(result.sync_histogram for result in results),
+        transferred=sum((result.transferred for result in results), Transferred()),
+        ios=sum(result.ios for result in results),
+        user_seconds=sum(result.user_seconds for result in results),
+        system_seconds=sum(result.system_seconds for result in results),
+        switches=sum(result.switches for result in results),
         completed=completed,
     )
 
@@ -121,13 +121,13 @@ def _result(section: Section, entries: Sequence[JobEntry], where: str) -> JobRes
         histogram=merged(side.clat_ns.bins for side in sides),
         sync_histogram=entry.syncs.bins if entry.syncs is not None else {},
         transferred=Transferred(
-            read=sum(each.read.io_bytes for each in entries),
-            written=sum(each.write.io_bytes for each in entries),
+            read=sum(entry.read.io_bytes for entry in entries),
+            written=sum(entry.write.io_bytes for entry in entries),
         ),
-        ios=sum(side.total_ios for each in entries for side in each.directions),
-        user_seconds=sum(each.usr_cpu * each.job_runtime for each in entries) / 100_000,
-        system_seconds=sum(each.sys_cpu * each.job_runtime for each in entries) / 100_000,
-        switches=sum(each.ctx for each in entries),
+        ios=sum(side.total_ios for entry in entries for side in entry.directions),
+        user_seconds=sum(entry.usr_cpu * entry.job_runtime for entry in entries) / 100_000,
+        system_seconds=sum(entry.sys_cpu * entry.job_runtime for entry in entries) / 100_000,
+        switches=sum(entry.ctx for entry in entries),
         completed=completed,
     )
 

@@ -87,7 +87,7 @@ class GroupProgress:
     def has(self, measurements: Sequence[Measurement]) -> bool:
         """Whether a stored round is one of this series: whether it discards the same time."""
         discarded = {job.id: seconds for job, seconds in self.discarded.items()}
-        return all(each.discarded_s == discarded.get(each.job, 0.0) for each in measurements)
+        return all(measurement.discarded_s == discarded.get(measurement.job, 0.0) for measurement in measurements)
 
     @property
     def elapsed(self) -> float:

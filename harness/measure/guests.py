@@ -165,7 +165,7 @@ def holding_settings(
     The record in `directory` there has the old values, so `virt-overhead doctor --restore` restores them if this
     process is killed. Raises HostError if the host refuses one.
     """
-    wanted = tuple(Setting(each.path, each.value) for each in settings)
+    wanted = tuple(Setting(setting.path, setting.value) for setting in settings)
     finding = Finding("variant", "requested", Level.ADVICE, "the variant requests it", settings=wanted)
     with tuned(host.runner, [finding], directory=directory) as tuning:
         if tuning.refused:

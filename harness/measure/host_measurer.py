@@ -78,11 +78,11 @@ class HostMeasurer(SessionMeasurer):
 
     def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
         measurements = super().measure(group, piece, began)
-        hidden = {each.arm.id for each in piece.table.slices if not self._at(each.turn).counted_disks(each.arm)}
-        for each in measurements:
-            if each.arm in hidden and each.counters.fio.written:
-                reference = next((cell.reference for cell in group.cells if each.arm == Place.REFERENCE), None)
-                self._meter.add(reference or group.disk, each.counters.fio.written)
+        hidden = {slice_.arm.id for slice_ in piece.table.slices if not self._at(slice_.turn).counted_disks(slice_.arm)}
+        for measurement in measurements:
+            if measurement.arm in hidden and measurement.counters.fio.written:
+                reference = next((cell.reference for cell in group.cells if measurement.arm == Place.REFERENCE), None)
+                self._meter.add(reference or group.disk, measurement.counters.fio.written)
         return measurements
 
     def close(self) -> None:

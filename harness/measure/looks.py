@@ -110,7 +110,7 @@ class Looks:
             validity=tuple(drift_checks(group.drift, cell, modes)),
             effective=at.effective.get(cell.mode.name, NOTHING),
             against=at.effective.get(reference.name, NOTHING) if reference is not None else NOTHING,
-            others=tuple(at.effective.get(each.name, NOTHING) for each in cell.mode.volumes[1:]),
+            others=tuple(at.effective.get(volume.name, NOTHING) for volume in cell.mode.volumes[1:]),
             carried=tuple(each for each in group.carry_over if each.job == cell.job.id),
             notes=(
                 *self._measurer.restarts,
@@ -135,6 +135,6 @@ def _rounded_up(job: Job, block: int) -> Iterator[str]:
 def _orders(measurements: Sequence[Measurement]) -> dict[int, tuple[str, ...]]:
     """The arms in the order of their first slices, by number of the round."""
     rounds: dict[int, dict[str, None]] = {}
-    for each in measurements:
-        rounds.setdefault(each.round, {})[each.arm] = None
+    for measurement in measurements:
+        rounds.setdefault(measurement.round, {})[measurement.arm] = None
     return {number: tuple(rounds[number]) for number in sorted(rounds)}

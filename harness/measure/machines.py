@@ -105,8 +105,8 @@ class Fio:
 def guests_of(session: Session, table: Timetable) -> dict[str, Guest | None]:
     """The guest on each machine of the timetable; None on the host, which is the first, also if no slice runs there."""
     found: dict[str, Guest | None] = {"host": None}
-    for each in table.slices:
-        for part in each.parts:
+    for slice_ in table.slices:
+        for part in slice_.parts:
             if part.machine not in found:
                 found[part.machine] = session.guest(part.arm)
     return found
@@ -133,9 +133,9 @@ def machines_of(
 ) -> list[Machine]:
     """Each machine has its own fio, and so has each of the jobs that run on the host at the same time."""
     jobs: dict[str, list[SliceJob]] = {name: [] for name in guests}
-    for each in table.slices:
-        for part in each.parts:
-            jobs[part.machine].append((each, part))
+    for slice_ in table.slices:
+        for part in slice_.parts:
+            jobs[part.machine].append((slice_, part))
     host = session.host
     return [
         Machine(

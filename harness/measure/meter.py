@@ -77,9 +77,9 @@ class Meter:
         self._disks = disks
         self._names: dict[str, str] = {}
         self._counts = {name: _Count() for name in disks}
-        for each in store.read_journal().writes if disks else ():
-            if each.disk in self._counts:
-                self._counts[each.disk] = _count_of(each)
+        for write in store.read_journal().writes if disks else ():
+            if write.disk in self._counts:
+                self._counts[write.disk] = _count_of(write)
 
     @property
     def written(self) -> dict[str, int]:

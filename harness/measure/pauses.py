@@ -74,7 +74,7 @@ class Pauses:
             self._of_arm.setdefault((each.job, each.arm), []).append(longest)
         if timetable[0].round != self._round:
             self._round, self._closer = timetable[0].round, []
-        self._closer += [-each for each in _deviations(timetable)]
+        self._closer += [-deviation for deviation in _deviations(timetable)]
         self.jitter = _jitter(self._closer)
 
     def after(self, job: Job, *, in_guest: bool, rotational: bool, arm: Arm | None = None) -> float:
@@ -124,7 +124,7 @@ def _deviations(timetable: Sequence[Measurement]) -> list[float]:
     found: list[float] = []
     for deviations in between.values():
         usual = median(deviations) if len(deviations) >= _USUAL else 0.0
-        found += [each - usual for each in deviations]
+        found += [deviation - usual for deviation in deviations]
     return found
 
 

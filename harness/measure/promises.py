@@ -32,8 +32,8 @@ def written(measurements: Iterable[Measurement], span: int) -> float:
     region.
     """
     total = 0
-    for each in measurements:
-        fio, disk = each.counters.fio.written, each.counters.disk
+    for measurement in measurements:
+        fio, disk = measurement.counters.fio.written, measurement.counters.disk
         total += fio if disk is None else max(disk.written, min(fio, disk.written + span))
     return total
 

@@ -159,14 +159,14 @@ class Recorder:
     def add(self, measurements: Sequence[Measurement], *, fio_seconds: float) -> None:
         """Record new measurements. fio ran for `fio_seconds` in them, including ramps."""
         self.take_over(measurements)
-        for each in measurements:
-            self._ran.setdefault(each.group, []).append(each)
+        for measurement in measurements:
+            self._ran.setdefault(measurement.group, []).append(measurement)
         self._fio_seconds += fio_seconds
 
     def take_over(self, measurements: Sequence[Measurement]) -> None:
         """Count a whole round of an earlier part of the run."""
-        for each in measurements:
-            self._measurements.setdefault(each.group, []).append(each)
+        for measurement in measurements:
+            self._measurements.setdefault(measurement.group, []).append(measurement)
 
     def ran(self, group: str, before: float = math.inf) -> list[Measurement]:
         """Everything that ran of a group in rounds below `before`, also in rounds that do not count (yet)."""
@@ -192,7 +192,9 @@ class Recorder:
 
     def abandon(self, group: str, number: int, why: str) -> None:
         """Drop a round that was not finished. The journal has its measurements, and records that it is abandoned."""
-        self._measurements[group] = [each for each in self._measurements.get(group, ()) if each.round != number]
+        self._measurements[group] = [
+            measurement for measurement in self._measurements.get(group, ()) if measurement.round != number
+        ]
         self.abandoned(group).add(number)
         self._store.append(RoundEvent("abandoned", group, number, None, why))
 
@@ -211,7 +213,7 @@ class Recorder:
         self._groups |= {group.id: group for group in stored.groups}
         self._records |= {cell.id: cell for cell in stored.cells if cell.id in self._every_cell}
         self._searches |= {search.id: search for search in stored.searches}
-        self._breakdowns |= {each.id: each for each in stored.breakdowns}
+        self._breakdowns |= {breakdown.id: breakdown for breakdown in stored.breakdowns}
         self._writes = self._writes or stored.writes
         for begun in self._earlier.unfinished:
             self.abandon(begun.group, begun.round, "the run ended before the end of the round")
@@ -228,12 +230,12 @@ class Recorder:
 
     def of_group(self, group: str) -> list[Measurement]:
         """The measurements of a group so far, in order of time."""
-        return sorted(self._measurements.get(group, ()), key=lambda each: each.started)
+        return sorted(self._measurements.get(group, ()), key=lambda measurement: measurement.started)
 
     def assemble(self, cells: Iterable[Cell], contexts: Mapping[str, CellContext]) -> dict[str, CellRecord]:
         """Make the records of `cells` from all measurements so far. Returns them by id, without the correction."""
         groups = dict.fromkeys(context.group for context in contexts.values())
-        measurements = [each for group in groups for each in self._measurements.get(group, ())]
+        measurements = [measurement for group in groups for measurement in self._measurements.get(group, ())]
         made = {record.id: record for record in assemble(tuple(cells), measurements, contexts)}
         self._records |= made
         return made
@@ -279,7 +281,10 @@ class Recorder:
             decompositions(spec.scenarios.values(), planned, records),
             scalings(cells, records, measured, self._disks.values()),
             tuple(
-                self._searches[each.id] for plan in spec.plans for each in plan.searches if each.id in self._searches
+                self._searches[search.id]
+                for plan in spec.plans
+                for search in plan.searches
+                if search.id in self._searches
             ),
             self._writes,
             judged_record(records.values(), self._lab_kind, planned=guests),

@@ -170,7 +170,7 @@ class Rounds:
                 return at
 
     def _measure(self, plan: Plan, group: Group, this: Round, boot: int) -> None:
-        blocks = len({each.of_block for table in this.tables for each in table.slices})
+        blocks = len({slice_.of_block for table in this.tables for slice_ in table.slices})
         begun: dict[tuple[int, Job], None] = {}
         rounds = max(plan.rounds, this.nth + this.further) if this.further is not None else plan.rounds
         table_ends = 0.0
@@ -204,4 +204,4 @@ class Rounds:
 def fio_seconds(group: Group, measurements: Sequence[Measurement]) -> float:
     """Seconds in which fio ran, including ramps."""
     ramps = {job.id: job.ramp for job in group.jobs}
-    return sum(ramps[each.job] + each.discarded_s + each.seconds for each in measurements)
+    return sum(ramps[measurement.job] + measurement.discarded_s + measurement.seconds for measurement in measurements)

@@ -199,7 +199,10 @@ class GroupSeries:
 def _begun(again: Again, stored: Iterable[Sequence[Measurement]]) -> list[Measurement]:
     """What an earlier part of the run measured of these jobs in the first round of their series; empty without one."""
     jobs = {(job.id, discarded) for job, discarded in again.discarded.items()}
-    own = ([each for each in measurements if (each.job, each.discarded_s) in jobs] for measurements in stored)
+    own = (
+        [measurement for measurement in measurements if (measurement.job, measurement.discarded_s) in jobs]
+        for measurements in stored
+    )
     return next(filter(None, own), [])
 
 

@@ -81,10 +81,10 @@ def run_timetable(
     Raises MeasurementError if fio fails, HostError or GuestError if a machine is lost, and SafetyError if a device is
     no longer the same one. An error of `beside` is raised too.
     """
-    slower = max(session.platform(part.arm).startup for each in table.slices for part in each.parts)
+    slower = max(session.platform(part.arm).startup for slice_ in table.slices for part in slice_.parts)
     startup = session.clocks.startup
     prepare = startup.seconds(len(table.slices)) + slower
-    several = {part.machine for each in table.slices for part in each.parts}
+    several = {part.machine for slice_ in table.slices for part in slice_.parts}
     with held_back(), ThreadPoolExecutor(len(several) + _OTHER_THREADS) as pool:
         guests = guests_of(session, table)
         clocks = read_clocks(guests.values(), session, pool)
@@ -144,11 +144,11 @@ def reading_times(table: Timetable) -> Iterator[float]:
     slices. No slice has what they move before and after.
     """
     ended = -_FIRST_PAUSE_SECONDS
-    for each in table.slices:
-        begins = each.start - each.lead
+    for slice_ in table.slices:
+        begins = slice_.start - slice_.lead
         pause = begins - ended
         yield begins - _BEFORE_SLICE * (pause if table.quiet is None else min(table.quiet, pause))
-        ended = each.end + each.tail
+        ended = slice_.end + slice_.tail
     yield table.seconds
 
 
@@ -165,19 +165,19 @@ def _counter_files(at: At, session: Session, table: Timetable) -> CounterFiles:
 
 
 def _disks(at: At, table: Timetable) -> tuple[str, ...]:
-    sessions = [(at(each.turn), each.arm) for each in table.slices]
+    sessions = [(at(slice_.turn), slice_.arm) for slice_ in table.slices]
     own = (disk for session, arm in sessions for disk in session.counted_disks(arm))
     return tuple(dict.fromkeys([*own, *(disk for session, _ in sessions for disk in session.shared_disks)]))
 
 
 def _arrays(at: At, table: Timetable) -> tuple[MdDevice, ...]:
-    return tuple(dict.fromkeys(device for each in table.slices for device in at(each.turn).arrays(each.arm)))
+    return tuple(dict.fromkeys(device for slice_ in table.slices for device in at(slice_.turn).arrays(slice_.arm)))
 
 
 def _backed_up(session: Session, table: Timetable) -> list[tuple[Slice, Backup]]:
     """The slices during which a backup runs, in the order of time."""
-    backups = {arm: session.backup(arm) for arm in dict.fromkeys(each.arm for each in table.slices)}
-    return [(each, backup) for each in table.slices if (backup := backups[each.arm]) is not None]
+    backups = {arm: session.backup(arm) for arm in dict.fromkeys(slice_.arm for slice_ in table.slices)}
+    return [(slice_, backup) for slice_ in table.slices if (backup := backups[slice_.arm]) is not None]
 
 
 def _count_cycles(session: Session, seconds: float) -> CycleSeries:
@@ -220,11 +220,11 @@ def reported_slices(slices: Iterable[Slice]) -> Iterator[Slice]:
     """The slices whose start is reported: the first one of each block, and others if a block takes longer."""
     begun: set[tuple[int, Job]] = set()
     last = 0.0
-    for each in slices:
-        if each.of_block not in begun or each.start - last >= _REPORTED_SECONDS:
-            begun.add(each.of_block)
-            last = each.start
-            yield each
+    for slice_ in slices:
+        if slice_.of_block not in begun or slice_.start - last >= _REPORTED_SECONDS:
+            begun.add(slice_.of_block)
+            last = slice_.start
+            yield slice_
 
 
 def _ran(
@@ -233,7 +233,9 @@ def _ran(
     read: _Readings,
 ) -> list[RanSlice]:
     """The slices in their order, with the counters that were read between them."""
-    parts = [tuple(_ran_part(each, part, found[each, part], read) for part in each.parts) for each in table.slices]
+    parts = [
+        tuple(_ran_part(slice_, part, found[slice_, part], read) for part in slice_.parts) for slice_ in table.slices
+    ]
     times = [Times(min(part.first for part in own), max(part.ended for part in own)) for own in parts]
     readings = [Times(read.host.moment(each.begun), read.host.moment(each.ended)) for each in read.samples]
     alone = [alone_between(times, number, *readings[number : number + 2]) for number in range(len(times))]

@@ -57,7 +57,7 @@ class CampaignSpec:
             for group in plan.groups
         ]
         fio_seconds = sum(plan.fio_seconds for plan in self.plans)
-        return Planned(tuple(groups), fio_seconds, sum(each.seconds for each in groups))
+        return Planned(tuple(groups), fio_seconds, sum(group.seconds for group in groups))
 
     def budgets(self, cell: Cell, lab_kind: LabKind) -> dict[str, Budget]:
         """The budgets of the cell in such a lab, by their keys."""

@@ -41,7 +41,7 @@ def _of_version_1(text: str) -> dict[str, Any]:
 def _plain(code: ast.expr) -> Any:
     match code:
         case ast.Call(keywords=options):
-            return {str(each.arg): _plain(each.value) for each in options}
+            return {str(option.arg): _plain(option.value) for option in options}
         case ast.Constant(value=value):
             return value
     raise ValueError("neither a call nor a constant")

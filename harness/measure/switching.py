@@ -35,12 +35,12 @@ class Switching(Generic[State]):
     def run(self, table: Timetable, start: float, stopped: Event) -> None:
         """Switch beside a timetable, which begins at the moment `start`. Raises what `switch` raises."""
         ended = -_BEFORE_FIRST
-        for each in table.slices:
-            moment = start + ended + _AFTER_SLICE * (each.start - ended)
+        for slice_ in table.slices:
+            moment = start + ended + _AFTER_SLICE * (slice_.start - ended)
             if stopped.wait(max(moment - time.monotonic(), 0.0)):
                 break
-            self._set(self.wanted(each))
-            ended = each.end
+            self._set(self.wanted(slice_))
+            ended = slice_.end
 
     def end(self) -> None:
         self._set(self.off)

@@ -42,12 +42,14 @@ class Timing:
 
     def ran(self, group: Group, table: Timetable, seconds: float) -> None:
         """Note that a timetable took so many seconds, with all that precedes and follows its slices."""
-        jobs = {(group.id, each.job.id) for each in table.slices}
+        jobs = {(group.id, slice_.job.id) for slice_ in table.slices}
         if jobs <= self._known:
             # In the first timetable of a job, pauses are only guessed.
-            pauses = sum(group.usual_pause(each.job, each.arm) for each in table.slices)
+            pauses = sum(group.usual_pause(slice_.job, slice_.arm) for slice_ in table.slices)
             self._add(
-                "pause", pauses, table.seconds - sum(each.job.wall + each.lead + each.tail for each in table.slices)
+                "pause",
+                pauses,
+                table.seconds - sum(slice_.job.wall + slice_.lead + slice_.tail for slice_ in table.slices),
             )
         self._known |= jobs
         beside = max(seconds - table.seconds, 0.0)

@@ -193,8 +193,8 @@ class _Ran:
 
     def blocks(self) -> Iterator[TracedBlock]:
         """The blocks of which all slices count. A slice is void if another one, or a switch, ran at the same time."""
-        for _, slices in groupby(filter(self._counts, self.slices), key=lambda each: each.planned.block):
-            by_turn = {(each.planned.arm.in_guest, each.planned.turn.again): each for each in slices}
+        for _, slices in groupby(filter(self._counts, self.slices), key=lambda slice_: slice_.planned.block):
+            by_turn = {(slice_.planned.arm.in_guest, slice_.planned.turn.again): slice_ for slice_ in slices}
             block = self._block(by_turn) if len(by_turn) == _IN_BLOCK else None
             if block is not None:
                 yield block

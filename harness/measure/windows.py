@@ -200,7 +200,7 @@ class Windows:
                 "a workload with fdatasync, for example wal, can be measured"
             )
         for own in job.from_file.sections if job.from_file else ():
-            options = {each.name: each.value for each in own.options_for(1)}
+            options = {option.name: option.value for option in own.options_for(1)}
             if (engine := options.get("ioengine", ENGINE)) != ENGINE:
                 return f"fio for Windows has no ioengine={engine} with direct I/O: use {ENGINE}, there windowsaio"
             if (sync := options.get("sync", "0")) not in _NO_SYNC:

@@ -101,7 +101,7 @@ class WriteLimit:
     def require_round(self, plan: Plan, group: Group, tables: Sequence[Timetable]) -> None:
         """Require that a round with these timetables can be measured. Raises WritesSpent."""
         if self.spec.limits:
-            slices = [(each.arm, each.job) for table in tables for each in table.slices]
+            slices = [(slice_.arm, slice_.job) for table in tables for slice_ in table.slices]
             self._require(f"the next round of {group.id}", self._cost(plan, group, slices).by_disk, self._room(group))
 
     def lacking(self, plan: Plan, group: Group, turns: Mapping[Job, Sequence[Turn]]) -> WritesSpent | None:
@@ -122,7 +122,7 @@ class WriteLimit:
         """
         if not self.spec.limits:
             return table
-        cost = self._cost(plan, group, [(each.arm, each.job) for each in table.slices])
+        cost = self._cost(plan, group, [(slice_.arm, slice_.job) for slice_ in table.slices])
         room = self._room(group)
         step = f"{len(table.slices)} slices of {group.id}"
         self._require(step, cost.by_disk, room)
@@ -200,10 +200,10 @@ class WriteLimit:
         for plan in self.spec.plans:
             groups = [each.id for each in plan.groups if each.id not in self.done]
             others = [each for each in groups if reserved_groups or not _belongs(group, each)]
-            setups = [_key(each) for each in plan.setups if not all(own.id in self.done for own in each.groups)]
+            setups = [_key(setup) for setup in plan.setups if not all(own.id in self.done for own in setup.groups)]
             for place, disk in enumerate(plan.disks):
                 if disk in room:
-                    room[disk] -= sum(self._of_groups[each, place] for each in others)
+                    room[disk] -= sum(self._of_groups[other, place] for other in others)
                     room[disk] -= sum(
                         self._of_setups[scenario, number, place]
                         for scenario, number in setups

@@ -283,7 +283,7 @@ def _option(section: _Section, line: Line, environment: Mapping[str, str]) -> It
 
 def _workload(file: str, sections: Sequence[_Section], label: str) -> Workload:
     """The sections that run at the same time, as one workload."""
-    own = tuple(each.to_model() for each in sections)
+    own = tuple(section.to_model() for section in sections)
     processes = sum(each.processes for each in own)
     if processes > _MOST_PROCESSES:
         first = sections[0]
@@ -294,12 +294,12 @@ def _workload(file: str, sections: Sequence[_Section], label: str) -> Workload:
     from_file = FromFile(
         file,
         own,
-        saturating=not any(each.is_paced or each.flushes for each in sections),
-        paced=all(each.is_paced for each in sections),
-        flushes=any(each.flushes for each in sections),
+        saturating=not any(section.is_paced or section.flushes for section in sections),
+        paced=all(section.is_paced for section in sections),
+        flushes=any(section.flushes for section in sections),
     )
-    rates = [each.rate for each in sections]
-    rate = sum(each for each in rates if each is not None) if None not in rates else None
+    rates = [section.rate for section in sections]
+    rate = sum(rate for rate in rates if rate is not None) if None not in rates else None
     return Workload(
         _rw(sections),
         max(from_file.block_sizes),
@@ -308,16 +308,16 @@ def _workload(file: str, sections: Sequence[_Section], label: str) -> Workload:
         rate,
         label=label,
         iodepths=(max(each.iodepth for each in own),),
-        syncs=all(each.syncs_each_write for each in sections),
-        poisson=rate is not None and any(each.values.get("rate_process") == "poisson" for each in sections),
+        syncs=all(section.syncs_each_write for section in sections),
+        poisson=rate is not None and any(section.values.get("rate_process") == "poisson" for section in sections),
         from_file=from_file,
     )
 
 
 def _rw(sections: Sequence[_Section]) -> Rw:
     """What the sections do together. It is random if one of them is."""
-    patterns = {each.rw.removeprefix("rand") for each in sections}
-    random = any(each.rw.startswith("rand") for each in sections)
+    patterns = {section.rw.removeprefix("rand") for section in sections}
+    random = any(section.rw.startswith("rand") for section in sections)
     if patterns == {"read"}:
         return "randread" if random else "read"
     if patterns == {"write"}:

@@ -52,18 +52,20 @@ class FioSection:
     @property
     def block_sizes(self) -> tuple[int, ...]:
         """Every block size in bytes, the limits of ranges, and fio's default if there is none."""
-        values = {each.name: each.value for each in self.options}
+        values = {option.name: option.value for option in self.options}
         return block_sizes(values)
 
     @property
     def text(self) -> str:
         """The options in one line."""
-        return " ".join(f"{each.name}={each.value}" for each in self.options)
+        return " ".join(f"{option.name}={option.value}" for option in self.options)
 
     def options_for(self, block: int) -> tuple[FioOption, ...]:
         """The options for a disk whose logical blocks have `block` bytes: other block sizes are rounded up."""
         base = base_of({option.name: option.value for option in self.options})
-        rounded = (FioOption(each.name, rounded_up(each.name, each.value, block, base)) for each in self.options)
+        rounded = (
+            FioOption(option.name, rounded_up(option.name, option.value, block, base)) for option in self.options
+        )
         return tuple(rounded)
 
 
@@ -86,9 +88,9 @@ class FromFile:
     @property
     def depth(self) -> int:
         """I/Os in flight of all processes together."""
-        return sum(each.iodepth * each.processes for each in self.sections)
+        return sum(section.iodepth * section.processes for section in self.sections)
 
     @property
     def block_sizes(self) -> tuple[int, ...]:
         """Every block size in bytes, each once, the smallest first."""
-        return tuple(sorted({size for each in self.sections for size in each.block_sizes}))
+        return tuple(sorted({size for section in self.sections for size in section.block_sizes}))

@@ -178,7 +178,7 @@ class Workload:
         """Every block size in bytes. With a file, also the limits of ranges."""
         if self.from_file is not None:
             return self.from_file.block_sizes
-        return tuple(each.bs for each in self.sizes) or (self.bs,)
+        return tuple(size.bs for size in self.sizes) or (self.bs,)
 
     @property
     def io(self) -> Workload:
@@ -253,7 +253,7 @@ class Job(Workload):
 
 def _values(workload: Workload) -> tuple[Any, ...]:
     """The values of a workload, or of a job without its depth and times, in the order of the fields."""
-    return tuple(getattr(workload, each.name) for each in fields(Workload))
+    return tuple(getattr(workload, field.name) for field in fields(Workload))
 
 
 def parse_workload(text: str) -> Workload:

@@ -75,7 +75,7 @@ _WITHOUT_EFFECT: dict[str, Any] = {"bracket": (Flag | None, None)}
 def _profile_table() -> type[Table]:
     """A table whose keys are the fields of Profile. A scenario changes only the keys that it sets."""
     hints = get_type_hints(Profile, include_extras=True)
-    names = [each.name for each in fields(Profile) if each.name != "name"]
+    names = [field.name for field in fields(Profile) if field.name != "name"]
     keys: dict[str, Any] = {name: (hints[name] | None, None) for name in names} | _WITHOUT_EFFECT
     return create_model("ProfileTable", __base__=Table, __doc__="What a scenario changes in a profile.", **keys)
 

@@ -78,7 +78,7 @@ def shown_field(value: object, name: str) -> str:
 
 def names_of(value: Any) -> list[str]:
     """The names of a dataclass's fields, in order."""
-    return [each.name for each in fields(value)]
+    return [field.name for field in fields(value)]
 
 
 def _is_marked(hint: Any, marker: type) -> bool:

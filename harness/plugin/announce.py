@@ -40,11 +40,11 @@ def smallest_lines(scenario: str, cells: Sequence[Detectable], *, verbose: bool)
             shares += f" to {percent(worst)} % ({last.cell.id}), median {percent(middle)} %"
         lines.append(f"{scenario}: the smallest overhead that a cell can show is {shares}; noise from: {sources}")
         lines += [
-            f"  {each.cell.id}: {percent(each.share)} % with {blocks_of_boots(each.blocks, each.boots)} ({each.source})"
-            for each in cells
-            if verbose and each.share is not None
+            f"  {cell.cell.id}: {percent(cell.share)} % with {blocks_of_boots(cell.blocks, cell.boots)} ({cell.source})"
+            for cell in cells
+            if verbose and cell.share is not None
         ]
-    if alone := [each for each in cells if each.share is None and each.source]:
+    if alone := [cell for cell in cells if cell.share is None and cell.source]:
         lines.append(f"{scenario}: {count(len(alone), 'cell')} with one block cannot show any overhead; use --rounds=3")
     warnings = list(_warnings(cells))
     named = warnings if verbose else warnings[:MOST_NAMED]
@@ -91,7 +91,7 @@ def missing_line(host: HostSpec, cells: Sequence[Detectable], lab: str | None) -
 
     `lab` is the path of the lab file, None for the embedded lab.
     """
-    unknown = sum(not each.source for each in cells)
+    unknown = sum(not cell.source for cell in cells)
     if not unknown:
         return []
     command = "virt-overhead calibrate" + (f" --lab={lab} --host={host.name}" if lab is not None else "")
@@ -100,12 +100,12 @@ def missing_line(host: HostSpec, cells: Sequence[Detectable], lab: str | None) -
 
 
 def _warnings(cells: Sequence[Detectable]) -> Iterator[str]:
-    for each in cells:
-        for small in each.small_budgets:
+    for cell in cells:
+        for small in cell.small_budgets:
             limit = f"{percent(small.budget.share)} % in {small.budget.metric}"
             yield (
-                f"  {each.cell.id}: the budget of {limit} is smaller than {percent(small.share)} %, "
-                f"the smallest overhead that {blocks_of_boots(each.blocks, each.boots)} can show; {_remedy(small)}"
+                f"  {cell.cell.id}: the budget of {limit} is smaller than {percent(small.share)} %, "
+                f"the smallest overhead that {blocks_of_boots(cell.blocks, cell.boots)} can show; {_remedy(small)}"
             )
 
 

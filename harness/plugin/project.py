@@ -76,4 +76,4 @@ def _of_table(directory: Path) -> list[Path]:
     except ValidationError as error:
         problems = "\n".join(f"{path}: [tool.{_TABLE}] {problem}" for problem in describe(error, data, _Table))
         raise ConfigError(problems, hint=_HINT) from None
-    return [directory / each for each in table.scenarios]
+    return [directory / scenario for scenario in table.scenarios]

@@ -20,7 +20,7 @@ KEY = "virt_overhead_progress"
 """The key of `workerinput` with the path of the controller's socket."""
 
 _MOST_BYTES = 65536
-_EVENTS = {each.__name__: each for each in get_args(Event)}
+_EVENTS = {arg.__name__: arg for arg in get_args(Event)}
 
 
 class Sender:

@@ -27,8 +27,8 @@ def write_hosts(reporter: pytest.TerminalReporter, runs: Sequence[Path]) -> None
         reporter.write_line(f"the page of all hosts cannot be written: {error}", red=True)
         return
     reporter.section(view.headline)
-    for each in view.hosts:
-        reporter.write_line(each.sentence)
+    for host in view.hosts:
+        reporter.write_line(host.sentence)
     reporter.write_line(f"report of all hosts: {page}")
 
 

@@ -35,7 +35,11 @@ def interrupt_once(config: pytest.Config) -> None:
 
     execnet itself kills a worker 10 s after that.
     """
-    found = (each for each in config.pluginmanager.get_plugins() if hasattr(each, "channel") and hasattr(each, "torun"))
+    found = (
+        plugin
+        for plugin in config.pluginmanager.get_plugins()
+        if hasattr(plugin, "channel") and hasattr(plugin, "torun")
+    )
     if (worker := next(found, None)) is None:
         return
     gateway = worker.channel.gateway

@@ -34,7 +34,7 @@ class AdviceView:
     def lines(self) -> Iterator[str]:
         """For the terminal, without the setting."""
         yield f"{self.section.name}, {self.answer.sentence}"
-        yield from (f"  {each}" for each in self.answer.details)
+        yield from (f"  {detail}" for detail in self.answer.details)
 
     @property
     def record(self) -> dict[str, Any]:

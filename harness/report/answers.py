@@ -47,7 +47,7 @@ class AnswerView:
             return f"`{answer.mode}` is the only mode to choose from"
         if not answer.equals:
             return f"use `{answer.mode}`: {self.difference}"
-        equals = f"{named((answer.mode, *(each.mode for each in answer.equals)))} {self._alike}"
+        equals = f"{named((answer.mode, *(equal.mode for equal in answer.equals)))} {self._alike}"
         if not answer.why:
             return f"{equals}; use any of them"
         return f"{equals}; use {named((answer.mode, *answer.alike), 'or')}: {answer.why}"
@@ -63,7 +63,7 @@ class AnswerView:
             return f"{self.title}: {self.verdict}"
         parts = [f"use `{self.take}`"]
         if self.answer.equals:
-            parts.append(f"{named((self.take, *(each.mode for each in self.answer.equals)))} {self._alike}")
+            parts.append(f"{named((self.take, *(equal.mode for equal in self.answer.equals)))} {self._alike}")
         elif self.answer.worse:
             parts.append(self.difference)
         else:
@@ -76,7 +76,7 @@ class AnswerView:
         """The mode against the runner-up: the best of the modes that are worse, or else the equal ones."""
         if self.answer.mode is None:
             return ""
-        return "; ".join(self._against(each) for each in (self.answer.equals or self.answer.worse[:1])[:MOST_NAMED])
+        return "; ".join(self._against(equal) for equal in (self.answer.equals or self.answer.worse[:1])[:MOST_NAMED])
 
     @property
     def against_host(self) -> str:
@@ -103,7 +103,7 @@ class AnswerView:
     @property
     def open(self) -> tuple[Rival, ...]:
         """The equal modes of which it is not proven that they are equal."""
-        return tuple(each for each in self.answer.equals if each.shown is not Relation.EQUAL)
+        return tuple(equal for equal in self.answer.equals if equal.shown is not Relation.EQUAL)
 
     @property
     def undecided(self) -> str:
@@ -236,5 +236,5 @@ class MatrixView:
     @property
     def sentences(self) -> tuple[str, ...]:
         """First what is shown, then what is not, each in the order of the plan."""
-        ordered = sorted(self.effects, key=lambda each: each.record.relation is not Relation.SHOWN)
+        ordered = sorted(self.effects, key=lambda effect: effect.record.relation is not Relation.SHOWN)
         return tuple(each.sentence for each in ordered)

@@ -52,14 +52,14 @@ def _judged(run: Run) -> Iterator[Banner]:
 
 
 def _writes(run: Run) -> Iterator[Banner]:
-    for each in run.writes:
-        share = f", {percent(each.written / each.endurance)} % of its endurance" if each.endurance else ""
-        left_out = f" Left out: {'; '.join(each.left_out)}." if each.left_out else " Nothing was left out."
+    for write in run.writes:
+        share = f", {percent(write.written / write.endurance)} % of its endurance" if write.endurance else ""
+        left_out = f" Left out: {'; '.join(write.left_out)}." if write.left_out else " Nothing was left out."
         yield Banner(
             "writes",
             "Limited writes",
-            f"{each.disk}: {format_size(each.written)} written by the disk's own counter{share}; --max-writes="
-            f"{run.run.max_writes} allows {format_size(each.limit)}.{left_out}",
+            f"{write.disk}: {format_size(write.written)} written by the disk's own counter{share}; --max-writes="
+            f"{run.run.max_writes} allows {format_size(write.limit)}.{left_out}",
         )
 
 
@@ -79,7 +79,7 @@ def _imported(run: Run) -> str:
     """Where the figures of an imported run are from, and which files were left out."""
     origin = run.provenance.get(IMPORTED)
     files = [each for each in origin.values() if isinstance(each, dict)] if isinstance(origin, dict) else []
-    left_out = [str(each.get("from")) for each in files if "left out" in each]
+    left_out = [str(file.get("from")) for file in files if "left out" in file]
     words = f"The figures are from {count(len(files) - len(left_out), 'file')} of another tool ({run.lab.why})."
     return f"{words} Left out, because they cannot be read: {', '.join(left_out)}." if left_out else words
 

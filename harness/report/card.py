@@ -66,7 +66,7 @@ def write_card(store: RunStore, run: Run) -> tuple[Path, str]:
 def card(run: Run) -> Card:
     """The card of a run."""
     view = report_view(run)
-    section = next((each for each in view.sections if each.comparison.modes), next(iter(view.sections), None))
+    section = next((section for section in view.sections if section.comparison.modes), next(iter(view.sections), None))
     comparison = section.comparison if section else None
     answers = section.answers if section else ()
     return Card(
@@ -78,7 +78,7 @@ def card(run: Run) -> Card:
         warnings=tuple(
             f"{banner.title}: {banner.text}" for banner in sorted(view.banners, key=lambda banner: banner.kind != "lab")
         ),
-        answers=tuple(map(_answer, (each for each in answers if each.take))),
+        answers=tuple(map(_answer, (answer for answer in answers if answer.take))),
         modes=comparison.modes[:MOST_MODES] if comparison else (),
         jobs=comparison.jobs if comparison else 0,
         confidence=comparison.confidence if comparison else "",
@@ -100,9 +100,9 @@ def markdown(found: Card, picture: str) -> str:
     ]
     lines += [line for warning in found.warnings for line in (f"> {plain(warning)}", "")]
     lines += [
-        f"- {plain(each.use)}: `{code(each.mode)}`"
-        + (f" (not told apart from {marked(each.alike)})" if each.alike else "")
-        for each in found.answers
+        f"- {plain(answer.use)}: `{code(answer.mode)}`"
+        + (f" (not told apart from {marked(answer.alike)})" if answer.alike else "")
+        for answer in found.answers
     ]
     lines += [""] * bool(found.answers)
     if found.modes:
@@ -119,7 +119,7 @@ def markdown(found: Card, picture: str) -> str:
 
 def _answer(view: AnswerView) -> CardAnswer:
     equals = view.answer.equals
-    return CardAnswer(view.title, view.take, named([each.mode for each in equals], "or") if equals else "")
+    return CardAnswer(view.title, view.take, named([equal.mode for equal in equals], "or") if equals else "")
 
 
 def _others(view: ReportView, section: Section | None) -> list[str]:

@@ -159,8 +159,8 @@ class _Page:
 
 def _limits(modes: Sequence[ModeSummary]) -> tuple[float, float]:
     """From zero to the largest loss, in percent, with room for the dots; an interval of more than 100 % is cut off."""
-    ends = [0.0, *(each.overhead.point for each in modes)]
-    ends += [end for each in modes for end in (each.overhead.low, each.overhead.high) if end is not None]
+    ends = [0.0, *(mode.overhead.point for mode in modes)]
+    ends += [end for mode in modes for end in (mode.overhead.low, mode.overhead.high) if end is not None]
     low, high = max(-1.0, min(ends)) * 100, min(1.0, max(ends)) * 100
     room = max(0.06 * (high - low), 0.5)
     return low - room, high + room

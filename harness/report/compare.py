@@ -120,7 +120,7 @@ class ComparisonView:
 
 def comparison_view(comparison: Comparison, metric: str | None = None) -> ComparisonView:
     """One comparison in words, by `metric`, or by each job's headline metric. It has nothing of `further`."""
-    scenarios = tuple(_scenario(each, metric) for each in comparison.scenarios)
+    scenarios = tuple(_scenario(scenario, metric) for scenario in comparison.scenarios)
     return ComparisonView(
         title=f"{comparison.before.id} -> {comparison.after.id}",
         outcome=comparison.outcome,
@@ -232,9 +232,9 @@ def _notes(comparison: Comparison) -> Iterator[str]:
         yield "The runs are of different hosts: the changes are not those of the disk alone."
     if comparison.outcome is Outcome.NOT_COMPARABLE:
         yield "The findings of the figures stand for themselves: nothing follows from them about what was measured."
-    if any(each.effect is Effect.CAUSE for each in comparison.differences):
+    if any(difference.effect is Effect.CAUSE for difference in comparison.differences):
         yield "Everything that differs between the runs, see below, can be the cause of a change."
-    arms = [arm for each in comparison.scenarios for arm in each.arms]
+    arms = [arm for scenario in comparison.scenarios for arm in scenario.arms]
     yield (
         f"Intervals: {_confidence(arms)}, from the blocks of each run. They do not cover what changes from run to run "
         "of the same disk, for example with a new boot or new data. To see how much that is, measure one side twice "
@@ -245,7 +245,7 @@ def _notes(comparison: Comparison) -> Iterator[str]:
             "better, worse and equal are corrected for the number of figures, so the interval of an undecided figure "
             "can exclude 1, or lie within the margin."
         )
-    for caveat in dict.fromkeys(each for arm in arms for each in arm.metrics[arm.headline].change.caveats):
+    for caveat in dict.fromkeys(caveat for arm in arms for caveat in arm.metrics[arm.headline].change.caveats):
         yield _CAVEATS[caveat]
     if any(arm.place is Place.TWIN for arm in arms):
         yield "twin:MODE is fio on the host, on the volume or file that the guest gets in this mode."
@@ -258,7 +258,7 @@ def _confidence(arms: Sequence[ArmChange]) -> str:
 
 def _differences(differences: Sequence[Difference]) -> Iterator[tuple[str, tuple[str, ...]]]:
     for effect, title in _EFFECTS.items():
-        if own := tuple(_difference(each) for each in differences if each.effect is effect):
+        if own := tuple(_difference(difference) for difference in differences if difference.effect is effect):
             yield f"{title} ({len(own)})", own
 
 

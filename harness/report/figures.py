@@ -42,7 +42,11 @@ def figures(view: ReportView) -> Figures:
                 found[group.key] = _by_depth({each.iodepth: each for each in group.drawn}, waterfall_chart)
         if section.published is not None and (drawn := section.published.drawn):
             found[f"{section.key}-published"] = plain_figure(published_chart(drawn, section.modes))
-        found |= {each.key: plain_figure(breakdown_chart(each)) for each in section.breakdowns if each.drawn}
+        found |= {
+            breakdown.key: plain_figure(breakdown_chart(breakdown))
+            for breakdown in section.breakdowns
+            if breakdown.drawn
+        }
         for search in section.searches:
             found[search.key] = plain_figure(search_chart(search, section.modes))
     for conditioning in view.conditionings:

@@ -41,7 +41,7 @@ def fio_file_views(run: Run, scenario: str, cells: Sequence[CellView]) -> tuple[
     rows: dict[str, dict[SectionRow, None]] = {}
     for job in dict.fromkeys(cell.record.job for cell in cells):
         if job.from_file is not None:
-            own = (SectionRow(job.id, each) for each in job.from_file.sections)
+            own = (SectionRow(job.id, section) for section in job.from_file.sections)
             rows.setdefault(job.from_file.file, {}).update(dict.fromkeys(own))
     return tuple(FioFileView(file, tuple(own), dict(_texts(run, scenario, file))) for file, own in rows.items())
 

@@ -47,14 +47,14 @@ def _times(one: ScalingView, other: ScalingView) -> Estimate | None:
     """The ratio of their throughput on the host, in the blocks that both have; None without such blocks."""
     arrays = one.cell.record, other.cell.record
     name = one.cell.throughput_name
-    values = [dict(zip(each.samples, each.metrics[name].twin, strict=True)) for each in arrays]
+    values = [dict(zip(array.samples, array.metrics[name].twin, strict=True)) for array in arrays]
     common = [block for block in arrays[0].samples if block in values[1]]
     if not common:
         return None
     boots = dict(zip(arrays[0].samples, arrays[0].boots, strict=False))
     samples = Samples(tuple(boots[block] for block in common)) if boots else Samples()
     ours, theirs = ([own[block] for block in common] for own in values)
-    confidence = max(each.confidence for each in arrays)
+    confidence = max(array.confidence for array in arrays)
     return scaling(theirs, ours, disks=1, ideal=1.0, confidence=confidence, samples=samples).speedup
 
 

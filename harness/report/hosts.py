@@ -64,8 +64,8 @@ class HostsView:
     @property
     def headline(self) -> str:
         """For example "15 of 16 hosts are complete: 180 cells"."""
-        complete = sum(each.run.run.status == "complete" for each in self.hosts)
-        cells = sum(len(each.run.cells) for each in self.hosts)
+        complete = sum(host.run.run.status == "complete" for host in self.hosts)
+        cells = sum(len(host.run.cells) for host in self.hosts)
         return f"{complete} of {count(len(self.hosts), 'host')} complete: {count(cells, 'cell')}"
 
 
@@ -73,7 +73,7 @@ def write_hosts_page(view: HostsView, path: Path) -> None:
     """Write the page, which loads no other file, with links to the pages of the runs. Raises OSError."""
     from harness.report.html import environment  # noqa: PLC0415 - plotly takes a second to import
 
-    links = {each.run.run.id: os.path.relpath(each.page, path.parent) for each in view.hosts}
+    links = {host.run.run.id: os.path.relpath(host.page, path.parent) for host in view.hosts}
     page = environment().get_template("hosts.html.j2")
     rendered = page.render(view=view, links=links, row_values=row_values, words=outcome_words, classes=_CLASSES)
     write_atomically(path, rendered)

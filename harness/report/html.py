@@ -181,7 +181,7 @@ def _pooled_percentiles(cell: CellView) -> dict[str, MetricRecord]:
 
 def _quantiles_of(of: Calls) -> tuple[float, ...]:
     """The percentiles of these calls in the tables."""
-    return tuple(each.quantile for each in METRICS.values() if each.of == of and each.quantile is not None)
+    return tuple(metric.quantile for metric in METRICS.values() if metric.of == of and metric.quantile is not None)
 
 
 def _pooled(percentile: PooledPercentile | None) -> str:

@@ -134,7 +134,7 @@ def load_chart(curves: Sequence[LoadCurve], modes: Sequence[str], shown: Shown) 
             style = {"color": look.colour, "thickness": 1, "width": 2}
             figure.add_trace(
                 go.Scatter(
-                    x=[each.point / scale for each in throughputs],
+                    x=[throughput.point / scale for throughput in throughputs],
                     y=[latency.point * _US for _, latency in latencies],
                     error_x=whiskers(throughputs, 1 / scale, **style),
                     error_y=whiskers([latency for _, latency in latencies], _US, **style),

@@ -188,7 +188,7 @@ def _best(section: Section) -> list[str]:
 
 
 def _fio_files(section: Section) -> list[str]:
-    return [line for each in section.fio_files for line in (f"{plain(each.sentence)}.", "")]
+    return [line for fio_file in section.fio_files for line in (f"{plain(fio_file.sentence)}.", "")]
 
 
 def _published(section: Section) -> list[str]:

@@ -55,7 +55,9 @@ class ReportView:
     @property
     def unsteady(self) -> frozenset[str]:
         """The disks that did not reach a steady state before they were measured."""
-        return frozenset(each.disk for each in self.conditionings if each.record.steady is False)
+        return frozenset(
+            conditioning.disk for conditioning in self.conditionings if conditioning.record.steady is False
+        )
 
     @property
     def cells(self) -> tuple[CellView, ...]:
@@ -127,7 +129,7 @@ def _section(
         headline=replace(
             answer,
             details=(
-                *(sentence for each in blames for sentence in each.sentences),
+                *(sentence for blame in blames for sentence in blame.sentences),
                 *answer.details,
                 *existing,
                 *gain_sentences(run.run.published.get(scenario), built),
@@ -156,7 +158,7 @@ def _section(
 
 def _of(key: _Key, records: Iterable[_RecordT]) -> list[_RecordT]:
     """The records of one section."""
-    return [each for each in records if (each.host, each.disk, each.scenario) == key]
+    return [record for record in records if (record.host, record.disk, record.scenario) == key]
 
 
 def _alone(cells: tuple[CellView, ...]) -> tuple[CellView, ...]:

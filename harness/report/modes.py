@@ -124,7 +124,7 @@ def _extreme(modes: Sequence[ModeSummary], cells: dict[str, list[CellView]], sig
     """
     if not modes:
         return ()
-    extreme = min(modes, key=lambda each: sign * each.overhead.point).mode
+    extreme = min(modes, key=lambda mode: sign * mode.overhead.point).mode
     confidence = max(cell.record.confidence for own in cells.values() for cell in own)
     confidence = 1 - (1 - confidence) / max(1, len(modes) - 1)
 
@@ -135,7 +135,7 @@ def _extreme(modes: Sequence[ModeSummary], cells: dict[str, list[CellView]], sig
     }
     changes = {mode: found.change for mode, found in mode_changes(pairs, "iops", confidence).items()}
     beyond = {mode for mode, each in changes.items() if each.excludes_one and (each.ratio < 1) == (sign > 0)}
-    return tuple(each.mode for each in modes if each.mode not in beyond)
+    return tuple(mode.mode for mode in modes if mode.mode not in beyond)
 
 
 def headline(disk: str, comparison: Comparison) -> Headline:
@@ -151,7 +151,7 @@ def headline(disk: str, comparison: Comparison) -> Headline:
         return Headline(f"{disk}: {sentence}", _left_out(comparison))
     if len(modes) == 1:
         sentence = f"{_alone(modes[0])}"
-    elif all(each.overhead.low is None for each in modes):
+    elif all(mode.overhead.low is None for mode in modes):
         sentence = f"{len(modes)} modes were measured without an interval, so none of them is ranked"
     elif len(comparison.least) == len(modes):
         sentence = f"{_named(comparison, comparison.least)} cannot be told apart: {_together(modes)}"
@@ -159,14 +159,14 @@ def headline(disk: str, comparison: Comparison) -> Headline:
         least = _group(comparison, comparison.least, "least")
         most = _group(comparison, comparison.most, "most")
         sentence = f"{least}, {most} of the host's throughput"
-        if all(each.loss is Loss.NOTHING for each in modes):
+        if all(mode.loss is Loss.NOTHING for mode in modes):
             sentence = f"no mode loses throughput: {least}, {most}"
     return Headline(f"{disk}: {sentence}", _details(comparison))
 
 
 def _group(comparison: Comparison, names: Sequence[str], what: str) -> str:
     """For example "`raw` loses least (38.1 % [36.0, 40.2])", or "`raw` and `lvm` lose least (38.1 % to 39.2 %)"."""
-    own = [each for each in comparison.modes if each.mode in names]
+    own = [mode for mode in comparison.modes if mode.mode in names]
     if len(own) == 1:
         return f"`{own[0].mode}` loses {what} ({_figure(own[0].overhead)})"
     return f"{_named(comparison, names)} lose {what} and cannot be told apart ({_span(own)})"
@@ -179,7 +179,7 @@ def _named(comparison: Comparison, names: Sequence[str]) -> str:
 
 
 def _span(modes: Sequence[ModeSummary]) -> str:
-    points = [each.overhead.point for each in modes]
+    points = [mode.overhead.point for mode in modes]
     return f"{percent(min(points))} % to {percent(max(points))} %"
 
 

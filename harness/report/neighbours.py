@@ -49,7 +49,7 @@ class SharedView:
     @property
     def rows(self) -> tuple[tuple[str, ...], ...]:
         """For each guest, and fio on the host on the same volume: throughput, share and p99, side by side as text."""
-        return tuple(self._row(each) for each in self.several.guests)
+        return tuple(self._row(guest) for guest in self.several.guests)
 
     @property
     def total(self) -> tuple[str, ...]:
@@ -68,7 +68,7 @@ class SharedView:
         several = self.several
         if not self.cell.usable:
             return f"{self.name}: {self.cell.outcome}"
-        shares = [each.share.point for each in several.guests]
+        shares = [guest.share.point for guest in several.guests]
         words = (
             f"{self.name}: {len(shares)} guests got {self._shown(self._total('guest'))} {self.unit} together (fio on "
             f"the host {self._shown(self._total('host'))}), fairness {_index(several.fairness)} (host "
@@ -76,7 +76,7 @@ class SharedView:
         )
         guests, hosts = (
             [each.value for each in own if each is not None]
-            for own in ([each.p99 for each in several.guests], [each.host_p99 for each in several.guests])
+            for own in ([guest.p99 for guest in several.guests], [guest.host_p99 for guest in several.guests])
         )
         if len(guests) == len(hosts) == len(shares):
             words += f", p99 {_range(guests)} us (host {_range(hosts)})"
@@ -92,7 +92,7 @@ class SharedView:
         return (f"guest {each.number}", *values, *map(_share, (each.share, each.host_share)), p99, host_p99)
 
     def _total(self, arm: str) -> float:
-        return sum(fmean(getattr(each, arm)) for each in self.several.guests)
+        return sum(fmean(getattr(guest, arm)) for guest in self.several.guests)
 
     def _shown(self, value: float) -> str:
         return significant(value / METRICS[self.several.metric].shown.scale)

@@ -120,7 +120,7 @@ def rounds_of(found: Sequence[ArmBlocks]) -> tuple[tuple[float, float], ...]:
 
 def order_sentence(by_depth: Mapping[int, Sequence[ArmBlocks]]) -> str:
     """How many blocks the arm with the most has: "20 blocks in 4 rounds and 2 boots"."""
-    most = max((each for arms in by_depth.values() for each in arms), key=lambda each: len(each.blocks))
+    most = max((arm for arms in by_depth.values() for arm in arms), key=lambda arm: len(arm.blocks))
     rounds, boots = ({getattr(block, what) for block in most.blocks} for what in ("round", "boot"))
     words = f"{count(len(most.blocks), 'block')} in {count(len(rounds), 'round')}"
     return words + (f" and {count(len(boots), 'boot')}" if len(boots) > 1 else "")

@@ -128,18 +128,20 @@ class PublishedRow:
         if not found:
             return None
         choose = max if self.counterpart.figure.iodepth else min
-        return choose(found, key=lambda own: max((each.factor for each in self._differences(own)), default=1.0))
+        return choose(
+            found, key=lambda own: max((difference.factor for difference in self._differences(own)), default=1.0)
+        )
 
     @property
     def differences(self) -> tuple[Difference, ...]:
         """The differences that are far."""
-        return tuple(each for each in self._differences(self.own) if each.far) if self.own else ()
+        return tuple(difference for difference in self._differences(self.own) if difference.far) if self.own else ()
 
     @property
     def remarks(self) -> tuple[str, ...]:
         """What differs a lot, which depth is compared, or why there is no comparison, one clause each."""
         figure = self.counterpart.figure
-        found = [each.sentence for each in self.differences]
+        found = [difference.sentence for difference in self.differences]
         if self.own is None:
             found.append(f"ours is not a result ({', '.join(dict.fromkeys(cell.doubt for cell in self.cells))})")
         elif self.compared and figure.iodepth is None and len(self.cells) > 1:
@@ -272,9 +274,9 @@ def _rows(
         if not cell.measured:
             continue
         existing = arrays.get(cell.record.disk)
-        for each in counterparts(link, cell.record.mode_detail, cell.record.job, existing):
-            key = (id(each.figure), each.arm, cell.mode)
-            by_figure.setdefault(key, (each, []))[1].append(cell)
+        for counterpart in counterparts(link, cell.record.mode_detail, cell.record.job, existing):
+            key = (id(counterpart.figure), counterpart.arm, cell.mode)
+            by_figure.setdefault(key, (counterpart, []))[1].append(cell)
     return [PublishedRow(each, tuple(own), absolute) for each, own in by_figure.values()]
 
 

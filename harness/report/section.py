@@ -144,7 +144,7 @@ class Section:
     def guests(self) -> tuple[str, ...]:
         """Size and placement of the guests, as read back: a sentence for all modes with the same."""
         return tuple(
-            f"{what[0].upper()}{what[1:]}: {words}." for what, words in guests_of([each.record for each in self.cells])
+            f"{what[0].upper()}{what[1:]}: {words}." for what, words in guests_of([cell.record for cell in self.cells])
         )
 
     @property

@@ -36,7 +36,7 @@ def _qm_set(drive: str) -> str:
     """For example "qm set VMID --scsihw virtio-scsi-single --scsi0 STORAGE:VOLUME,cache=none,iothread=1"."""
     key, _, value = drive.partition(": ")
     volume, *options = value.split(",")
-    options = [each for each in options if each.partition("=")[0] not in _OF_THE_RUN]
+    options = [option for option in options if option.partition("=")[0] not in _OF_THE_RUN]
     controller = "--scsihw virtio-scsi-single " if key.startswith("scsi") else ""
     return f"qm set VMID {controller}--{key} {','.join((_volume(volume), *options))}"
 

@@ -63,10 +63,10 @@ def _answers(view: ReportView) -> Iterator[str]:
         yield f"{title}: {sentences[0].partition(', for example ')[0]}"
     for section in view.sections:
         yield from _uses(section, f"{section.name}, " if len(view.sections) > 1 else "")
-    yield from (each.sentence for section in view.sections for each in section.breakdowns if each.drawn)
+    yield from (breakdown.sentence for section in view.sections for breakdown in section.breakdowns if breakdown.drawn)
     yield from (" ".join(blame.sentences) for section in view.sections for blame in section.blames)
     blamed = {sentence for section in view.sections for blame in section.blames for sentence in blame.sentences}
-    yield from (each for section in view.sections for each in section.headline.details if each not in blamed)
+    yield from (detail for section in view.sections for detail in section.headline.details if detail not in blamed)
 
 
 def _uses(section: Section, of: str) -> Iterator[str]:
@@ -97,7 +97,7 @@ def answers_json(run: Run, page: Path) -> dict[str, Any]:
                     {
                         "use": answer.title,
                         "mode": answer.take or None,
-                        "equal": [each.mode for each in answer.answer.equals],
+                        "equal": [equal.mode for equal in answer.answer.equals],
                         "undecided": [each.mode for each in answer.open],
                         "sentence": answer.sentence,
                     }

@@ -70,7 +70,7 @@ def difference_lines(run: Run) -> list[str]:
     lines = []
     for section in report_view(run).sections:
         lines += variant_lines(section.variants, most=MOST_DIFFERENCES)
-        lines += _first([each.sentence for each in section.neighbours], MOST_DIFFERENCES)
+        lines += _first([neighbour.sentence for neighbour in section.neighbours], MOST_DIFFERENCES)
         lines += _first([each.sentence for each in section.shared], MOST_DIFFERENCES)
     return lines
 
@@ -94,7 +94,7 @@ def summary_lines(run: Run, path: Path | None = None) -> list[str]:
         lines += _first([view.sentence for view in section.array_states])
         lines += _first([sentence for search in section.searches for sentence in search.sentences])
         lines += best_lines(section)
-        lines += [f"{each.sentence}." for each in section.fio_files]
+        lines += [f"{fio_file.sentence}." for fio_file in section.fio_files]
         lines += published_lines(section)
     counts = ", ".join(f"{number} {outcome}" for outcome, number in view.counts.items())
     if counts:
@@ -116,7 +116,7 @@ def answer_lines(section: Section) -> list[str]:
     if section.matrix is not None:
         lines += [
             "one option at a time, guest against guest:",
-            *_first([f"  {each}" for each in section.matrix.sentences]),
+            *_first([f"  {sentence}" for sentence in section.matrix.sentences]),
         ]
     return lines
 

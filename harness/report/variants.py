@@ -122,7 +122,7 @@ class VariantGroup:
     def short(self) -> str:
         """For one of ten lines: "new against old: 2 exceeds 1 %, 4 within 1 %; new loses 2.1 % [1.6, 2.6] more ..."."""
         verdicts = [view.verdict for view in self.views]
-        counts = ", ".join(f"{verdicts.count(each)} {each}" for each in dict.fromkeys(verdicts))
+        counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in dict.fromkeys(verdicts))
         worst = max(self.views, key=lambda view: view.difference.point if view.difference else -math.inf)
         return f"{self.title}: {counts}; the worst: {worst.sentence}"
 

@@ -129,7 +129,7 @@ def verdicts(cells: Sequence[CellView]) -> Verdicts:
         ]
 
     exceeds = those(Verdict.EXCEEDS)
-    exceeds.sort(key=lambda each: each.budget.p_value if each.budget.p_value is not None else 1.0)
+    exceeds.sort(key=lambda exceed: exceed.budget.p_value if exceed.budget.p_value is not None else 1.0)
     return Verdicts(
         exceeds=tuple(exceeds),
         inconclusive=tuple(those(Verdict.INCONCLUSIVE)),

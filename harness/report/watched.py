@@ -50,7 +50,7 @@ def watched(run: Run, journal: Journal, now: float) -> Watched:
     whole = {group: journal.whole(group) for group in dict.fromkeys(each.group for each in journal.rounds)}
     guests = [cell for cell in map(CellView, run.cells) if not cell.is_baseline]
     outcomes = [cell.outcome for cell in guests]
-    last = max((each.started + each.wall for each in journal.measurements), default=None)
+    last = max((measurement.started + measurement.wall for measurement in journal.measurements), default=None)
     return Watched(
         run=run.run.id,
         status=run.run.status,
@@ -97,7 +97,7 @@ def _current(journal: Journal, plan: Planned | None, whole: dict[str, set[int]])
         return ""
     begun = journal.unfinished[-1]
     slices = [each for each in journal.of_group(begun.group) if each.round == begun.round]
-    planned = next((each for each in plan.groups if each.id == begun.group), None) if plan else None
+    planned = next((group for group in plan.groups if group.id == begun.group), None) if plan else None
     number = len(whole[begun.group]) + 1
     of = ""
     if planned is not None and number <= planned.most_rounds:
@@ -111,8 +111,8 @@ def _left(run: Run, journal: Journal, plan: Planned | None) -> float | None:
     if plan is None or plan.fio_s <= 0:
         return None
     spent: dict[str, float] = {}
-    for each in journal.measurements:
-        spent[each.group] = spent.get(each.group, 0.0) + each.wall
+    for measurement in journal.measurements:
+        spent[measurement.group] = spent.get(measurement.group, 0.0) + measurement.wall
     return plan.seconds_left(spent, [group.id for group in run.groups if group.stopped is not None])
 
 

@@ -103,11 +103,11 @@ def _hover(row: StepRow) -> str:
 
 def _errors(estimates: list[Estimate]) -> dict[str, object] | None:
     """The whiskers of each step; None if a value has no interval."""
-    if any(each.low is None or each.high is None for each in estimates):
+    if any(estimate.low is None or estimate.high is None for estimate in estimates):
         return None
     return {
         "type": "data",
         "symmetric": False,
-        "array": [((each.high or 0.0) - each.point) * _US for each in estimates],
-        "arrayminus": [(each.point - (each.low or 0.0)) * _US for each in estimates],
+        "array": [((estimate.high or 0.0) - estimate.point) * _US for estimate in estimates],
+        "arrayminus": [(estimate.point - (estimate.low or 0.0)) * _US for estimate in estimates],
     }

@@ -35,9 +35,9 @@ def accounting(by_arm: ByArm, blocks: Sequence[tuple[int, int]], *, confidence: 
 
     def values(place: Place, name: str) -> tuple[float, ...]:
         by_block = costs.get(place, [])
-        if not all(name in each for repeats in by_block for each in repeats):
+        if not all(name in repeat for repeats in by_block for repeat in repeats):
             return ()
-        return tuple(fmean(each[name] for each in repeats) for repeats in by_block)
+        return tuple(fmean(repeat[name] for repeat in repeats) for repeats in by_block)
 
     found = {}
     for cost in IO_COSTS.values():

@@ -26,8 +26,8 @@ def array_costs(
     timetable of the same round, so its pairs are up to a round apart.
     """
     by_arm: dict[tuple[str, str], list[Measurement]] = {}
-    for each in measurements:
-        by_arm.setdefault((each.arm, each.job), []).append(each)
+    for measurement in measurements:
+        by_arm.setdefault((measurement.arm, measurement.job), []).append(measurement)
     optimal = {_key(cell, records): cell for cell in cells if _is_measured(cell, records)}
     found = []
     for cell in cells:
@@ -74,7 +74,7 @@ def _record(
         for each in by_arm.get((arm.id, cell.job.id), ())
         if each.raw in raw and each.counters.array is not None
     ]
-    right = [each for each in slices if not in_other_state(each, base)]
+    right = [slice_ for slice_ in slices if not in_other_state(slice_, base)]
     rebuilding = base.state == "rebuilding"
     return ArrayStateRecord(
         cell=cell.id,

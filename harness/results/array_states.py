@@ -40,7 +40,11 @@ def state_checks(measurements: Sequence[Measurement], cell: Cell) -> list[Validi
     slices do not count, and the check says how many, but it must have run in at least half of them.
     """
     md = cell.mode.layout.base
-    known = [each for each in measurements if each.counters.array is not None and each.arm != Place.HOST]
+    known = [
+        measurement
+        for measurement in measurements
+        if measurement.counters.array is not None and measurement.arm != Place.HOST
+    ]
     if not isinstance(md, Md) or not known:
         return []
     other = [each for each in known if in_other_state(each, md)]
@@ -63,14 +67,14 @@ def state_notes(measurements: Sequence[Measurement], cell: Cell) -> list[str]:
         return _of_existing(measurements)
     if not md.spares:
         return []
-    lost = {(each.round, each.block) for each in measurements if in_other_state(each, md)}
-    of = len({(each.round, each.block) for each in measurements})
+    lost = {(measurement.round, measurement.block) for measurement in measurements if in_other_state(measurement, md)}
+    of = len({(measurement.round, measurement.block) for measurement in measurements})
     return [f"{len(lost)} of {of} blocks do not count, because the array was not rebuilding"] if lost else []
 
 
 def _of_existing(measurements: Sequence[Measurement]) -> list[str]:
     """An array of md below the disk or the storage that was not optimal. The run neither requested nor changed that."""
-    known = [each for each in measurements if each.counters.array is not None]
+    known = [measurement for measurement in measurements if measurement.counters.array is not None]
     other = [each for each in known if (array := each.counters.array) and array.state != "optimal"]
     if not other:
         return []
@@ -79,7 +83,7 @@ def _of_existing(measurements: Sequence[Measurement]) -> list[str]:
 
 def rebuild_rate(slices: Sequence[Measurement]) -> float | None:
     """Bytes per second of each member that a recovery completed in these slices and the pauses around them."""
-    counted = [array for each in slices if (array := each.counters.array) and array.state == "rebuilding"]
+    counted = [array for slice_ in slices if (array := slice_.counters.array) and array.state == "rebuilding"]
     seconds = sum(array.seconds for array in counted)
     return sum(array.rebuilt for array in counted) / seconds if seconds else None
 
@@ -87,7 +91,7 @@ def rebuild_rate(slices: Sequence[Measurement]) -> float | None:
 def _rate(slices: Sequence[Measurement]) -> str:
     """For example ", 0.8 MiB/s of each disk (sync_speed_max 1.0 MiB/s)"."""
     rate = rebuild_rate(slices)
-    limits = {array.limit for each in slices if (array := each.counters.array) and array.limit is not None}
+    limits = {array.limit for slice_ in slices if (array := slice_.counters.array) and array.limit is not None}
     if rate is None:
         return ""
     limit = f" (sync_speed_max {max(limits) / _MIB:.3g} MiB/s)" if limits else ""

@@ -171,7 +171,7 @@ def _cell_blocks(cell: Cell, by_arm: ByArm) -> CellBlocks | None:
 def _cell_record(
     cell: Cell, context: CellContext, by_arm: ByArm, correlation: Correlation | None, longer: LongerSlices | None
 ) -> CellRecord:
-    every = sorted(slices_of(by_arm), key=lambda each: each.started)
+    every = sorted(slices_of(by_arm), key=lambda slice_: slice_.started)
     own = [each for each in every if each.overlap is None]
     counting = [each for each in every if not does_not_count(each, cell)]
     blocks = _complete_blocks(cell, by_arm)
@@ -288,17 +288,17 @@ def _look(context: CellContext, rounds: int) -> Look | None:
 def _complete_blocks(cell: Cell, by_arm: ByArm) -> tuple[BlockKey, ...]:
     """The blocks in which each arm has a slice and every slice counts, in the order of their numbers."""
     whole = (
-        {block for block, slices in blocks.items() if not any(does_not_count(each, cell) for each in slices)}
+        {block for block, slices in blocks.items() if not any(does_not_count(slice_, cell) for slice_ in slices)}
         for blocks in by_arm.values()
     )
     return tuple(sorted(set.intersection(*whole)))
 
 
 def _overlapping(measurements: Sequence[Measurement]) -> list[str]:
-    void = {(each.round, each.block) for each in measurements if each.overlap is not None}
+    void = {(measurement.round, measurement.block) for measurement in measurements if measurement.overlap is not None}
     if not void:
         return []
-    of = len({(each.round, each.block) for each in measurements})
+    of = len({(measurement.round, measurement.block) for measurement in measurements})
     return [f"{len(void)} of {of} blocks do not count, because slices of two arms overlapped"]
 
 

@@ -24,7 +24,7 @@ def without_backup(slice_: Measurement) -> bool:
 
 def backup_checks(measurements: Sequence[Measurement], cell: Cell) -> list[ValidityCheck]:
     """The check that a backup ran; empty for a cell without one. A slice without it does not count."""
-    asked = [each for each in measurements if each.backup is not None]
+    asked = [measurement for measurement in measurements if measurement.backup is not None]
     if not cell.mode.backup or not asked:
         return []
     ran = sum(not without_backup(each) for each in asked)
@@ -37,8 +37,8 @@ def backup_checks(measurements: Sequence[Measurement], cell: Cell) -> list[Valid
 
 def backup_notes(measurements: Sequence[Measurement]) -> list[str]:
     """How many blocks do not count because no backup ran in them all the time."""
-    asked = {(each.round, each.block) for each in measurements if each.backup is not None}
-    lost = {(each.round, each.block) for each in measurements if without_backup(each)}
+    asked = {(measurement.round, measurement.block) for measurement in measurements if measurement.backup is not None}
+    lost = {(measurement.round, measurement.block) for measurement in measurements if without_backup(measurement)}
     return [f"{len(lost)} of {len(asked)} blocks do not count, because the backup ended in them"] if lost else []
 
 

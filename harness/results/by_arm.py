@@ -21,8 +21,10 @@ def by_arm_of(
     `groups` has the group of each cell by its id.
     """
     index: dict[tuple[str, str, str], dict[BlockKey, list[Measurement]]] = defaultdict(lambda: defaultdict(list))
-    for each in sorted(measurements, key=lambda each: each.started):
-        index[each.group, each.job, each.arm][each.round, each.block].append(each)
+    for measurement in sorted(measurements, key=lambda measurement: measurement.started):
+        index[measurement.group, measurement.job, measurement.arm][measurement.round, measurement.block].append(
+            measurement
+        )
     return {
         cell.id: {role: index.get((groups[cell.id], cell.job.id, arm.id), {}) for role, arm in cell.by_role.items()}
         for cell in cells

@@ -110,7 +110,7 @@ def byte_checks(
     # What polls may read is large beside the bytes of one round of a slow job, but not beside those of many.
     for arm, counts in by_arm.items():
         if any(count.polled for count in counts):
-            every = [each for (other, _), slices in by_round.items() if other == arm for each in slices]
+            every = [slice_ for (other, _), slices in by_round.items() if other == arm for slice_ in slices]
             by_arm[arm] = [*counts, *_counts(every, in_flight, NONE if arm in _BARE else layout, None)]
     return tuple(_checked(arm, counts) for arm, counts in by_arm.items() if counts)
 
@@ -121,7 +121,7 @@ def _polled(slices: Iterable[Measurement]) -> float:
     The number of polls in the slices varies like that of a Poisson process: its standard deviation is the root of what
     is expected. A poll counts as a whole.
     """
-    found = [each.counters.background for each in slices if each.counters.background is not None]
+    found = [slice_.counters.background for slice_ in slices if slice_.counters.background is not None]
     expected, burst = sum(each.expected for each in found), max((each.burst for each in found), default=0)
     return expected + _DEVIATIONS * math.sqrt(expected * burst) + burst
 
@@ -140,14 +140,14 @@ def _earlier(measurement: Measurement) -> Transferred:
 
 def _counts(slices: Sequence[Measurement], in_flight: int, of_disk: Amplification, number: int | None) -> list[_Count]:
     """The counts of these slices of one arm together. Single slices may be short: a small write counts much."""
-    whole = [each for each in slices if each.counters.disk is not None]
-    shared = [each for each in slices if each.counters.disk is None and each.counters.storage is not None]
-    pieces = {each.raw: each.counters.arm for each in slices if each.counters.arm is not None}
-    qemu = [each for each in slices if each.counters.qemu is not None]
+    whole = [slice_ for slice_ in slices if slice_.counters.disk is not None]
+    shared = [slice_ for slice_ in slices if slice_.counters.disk is None and slice_.counters.storage is not None]
+    pieces = {slice_.raw: slice_.counters.arm for slice_ in slices if slice_.counters.arm is not None}
+    qemu = [slice_ for slice_ in slices if slice_.counters.qemu is not None]
     sources: list[tuple[str, Sequence[FioCounts | Transferred], Sequence[Transferred | None]]] = [
         ("disk", [each.counters.fio for each in whole], [each.counters.disk for each in whole]),
         ("storage", [each.counters.fio for each in shared], [each.counters.storage for each in shared]),
-        ("qemu", [each.fio for each in pieces.values()], [each.qemu for each in pieces.values()]),
+        ("qemu", [piece.fio for piece in pieces.values()], [piece.qemu for piece in pieces.values()]),
         ("qemu", [each.counters.fio for each in qemu], [each.counters.qemu for each in qemu]),
     ]
     found = []
@@ -193,7 +193,7 @@ def _counts(slices: Sequence[Measurement], in_flight: int, of_disk: Amplificatio
 def _of_rebuild(slices: Sequence[Measurement], direction: str, needs: Amplification) -> float:
     """Bytes that the recovery of an array may have moved in these slices, by md's own count of what it rebuilt."""
     per_byte = needs.rebuild_read if direction == "read" else needs.rebuild_written
-    arrays = [each.counters.array for each in slices if per_byte and each.counters.array is not None]
+    arrays = [slice_.counters.array for slice_ in slices if per_byte and slice_.counters.array is not None]
     rebuilt = [array.rebuilt for array in arrays if array.state == "rebuilding"]
     return sum(size * per_byte + REBUILD_IN_FLIGHT * (per_byte + 1) for size in rebuilt)
 

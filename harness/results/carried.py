@@ -44,7 +44,7 @@ def carry_overs(
     least = MATTERS * (_TARGET if target is None else target)
     found = []
     for job in jobs:
-        series = sorted({each.discarded_s for each in measurements if each.job == job.id})
+        series = sorted({measurement.discarded_s for measurement in measurements if measurement.job == job.id})
         found += [(job, seconds, carry_over(_observations(measurements, job, seconds))) for seconds in series]
     enough = len({job for job, _, tested in found if tested.enough})
     return tuple(
@@ -72,8 +72,8 @@ def longer_slices(
     """
     last = {each.job: each for each in found}
     reached: dict[str, float] = {}
-    for each in measurements:
-        reached[each.job] = max(each.discarded_s, reached.get(each.job, 0.0))
+    for measurement in measurements:
+        reached[measurement.job] = max(measurement.discarded_s, reached.get(measurement.job, 0.0))
     needed = {}
     for job in jobs:
         tested = last.get(job.id)
@@ -143,8 +143,8 @@ def _observations(measurements: Sequence[Measurement], job: Job, discarded_s: fl
         block = blocks.setdefault((each.round, each.block), len(blocks))
         other = before.job != job.id
         observations.append(Observation(block, each.arm, before.arm, math.log(value), after_other_job=other))
-    alternating = {each.arm for each in observations if each.previous != each.arm}
-    return [each for each in observations if each.arm in alternating]
+    alternating = {observation.arm for observation in observations if observation.previous != observation.arm}
+    return [observation for observation in observations if observation.arm in alternating]
 
 
 def _apart(before: Measurement, each: Measurement) -> float:

@@ -51,7 +51,9 @@ def compare(
     that no measurement has.
     """
     compared = [_compared(before, other, margin, same_machine=same_machine) for other in after]
-    first, *others = (replace(each, outcome=outcome(each, metric)) for each in with_findings(compared, margin))
+    first, *others = (
+        replace(with_finding, outcome=outcome(with_finding, metric)) for with_finding in with_findings(compared, margin)
+    )
     if metric is not None and not any(metric in arm.metrics for each in compared for arm in arms_of(each)):
         raise ConfigError(
             f'metric "{metric}": no compared cell has it in both runs',
@@ -74,7 +76,7 @@ def _compared(before: Run, after: Run, margin: float, *, same_machine: bool) -> 
         _scenario_change(own[one], others[other], found, margin)
         for (one, other), found in zip(names, matched, strict=True)
     ]
-    compared = [each for each in changes if each.arms]
+    compared = [change for change in changes if change.arms]
     left_out = (
         *_unmatched("before", before, [one for one, _ in names]),
         *_unmatched("after", after, [other for _, other in names]),

@@ -11,7 +11,7 @@ from harness.results.compare_records import ArmChange, Comparison, Finding, Outc
 
 def with_findings(comparisons: Sequence[Comparison], margin: float) -> list[Comparison]:
     """The comparisons with what is shown of each change, among all changes of its metric in all comparisons."""
-    arms = [arm for each in comparisons for arm in arms_of(each)]
+    arms = [arm for comparison in comparisons for arm in arms_of(comparison)]
     found = {
         name: iter(_findings([arm.metrics[name].change for arm in arms if name in arm.metrics], metric.better, margin))
         for name, metric in METRICS.items()
@@ -26,7 +26,7 @@ def with_findings(comparisons: Sequence[Comparison], margin: float) -> list[Comp
             overall=tuple(replace(each, finding=next(found_overall)) for each in scenario.overall),
         )
 
-    return [replace(each, scenarios=tuple(map(with_own, each.scenarios))) for each in comparisons]
+    return [replace(comparison, scenarios=tuple(map(with_own, comparison.scenarios))) for comparison in comparisons]
 
 
 def outcome(comparison: Comparison, metric: str | None) -> Outcome:

@@ -233,7 +233,7 @@ class Comparison:
     @property
     def ruled_out_by(self) -> tuple[Difference, ...]:
         """The differences because of which the runs cannot be compared."""
-        return tuple(each for each in self.differences if each.effect is Effect.RULES_OUT)
+        return tuple(difference for difference in self.differences if difference.effect is Effect.RULES_OUT)
 
 
 def comparison_json(comparison: Comparison) -> str:

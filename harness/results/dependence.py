@@ -41,7 +41,7 @@ def job_correlation(cells: Iterable[CellBlocks]) -> Correlation | None:
     Cells of other jobs do not: what a write leaves in a cache, for example, says nothing about reads. None if the
     blocks are of several boots, whose means are the samples then, or if no cell has a guest.
     """
-    several = [each for each in cells if each.host and each.guest]
+    several = [cell for cell in cells if cell.host and cell.guest]
     if not several or any(len(set(each.boots)) > 1 for each in several):
         return None
     return pooled_correlation(dict(zip(each.keys, log_ratios(each.host, each.guest), strict=True)) for each in several)

@@ -25,9 +25,9 @@ are void, because their arms were measured up to a round apart.
 def host_drift(measurements: Iterable[Measurement]) -> tuple[DriftRecord, ...]:
     """The drift of each job of one group on the bare host, in I/Os per second, in the order of the jobs."""
     by_job: dict[str, list[Measurement]] = {}
-    for each in measurements:
-        if each.arm == Place.HOST and each.metrics.get("iops", 0.0) > 0:
-            by_job.setdefault(each.job, []).append(each)
+    for measurement in measurements:
+        if measurement.arm == Place.HOST and measurement.metrics.get("iops", 0.0) > 0:
+            by_job.setdefault(measurement.job, []).append(measurement)
     found = []
     for job, several in by_job.items():
         if len({each.started for each in several}) < 2:
@@ -62,7 +62,7 @@ def _alternates(cell: Cell, modes: Sequence[Mode]) -> bool:
 
 
 def _of(drifts: Iterable[DriftRecord], cell: Cell) -> list[DriftRecord]:
-    return [each for each in drifts if each.job == cell.job.id and each.too_much]
+    return [drift for drift in drifts if drift.job == cell.job.id and drift.too_much]
 
 
 def _words(drift: DriftRecord) -> str:

@@ -47,7 +47,7 @@ class Journal:
     @property
     def unfinished(self) -> tuple[RoundEvent, ...]:
         """The rounds that were begun, but neither finished nor abandoned: the process ended during them."""
-        measured = Counter((each.group, each.round) for each in self.measurements)
+        measured = Counter((measurement.group, measurement.round) for measurement in self.measurements)
         return tuple(
             each
             for each in self.rounds
@@ -68,6 +68,6 @@ class Journal:
 
 def _by_group(entries: Iterable[E]) -> dict[str, list[E]]:
     found: dict[str, list[E]] = {}
-    for each in entries:
-        found.setdefault(each.group, []).append(each)
+    for entry in entries:
+        found.setdefault(entry.group, []).append(entry)
     return found

@@ -17,11 +17,11 @@ def others_notes(measurements: Iterable[Measurement]) -> tuple[str, ...]:
     whose reads come from a cache move fewer bytes than fio counts. They do not reduce the bytes of others.
     """
     by_arm: dict[str, list[tuple[Transferred, Transferred]]] = {}
-    for each in measurements:
-        counters = each.counters
+    for measurement in measurements:
+        counters = measurement.counters
         if counters.storage is not None:
             own = counters.disk or Transferred(counters.fio.read, counters.fio.written)
-            by_arm.setdefault(each.arm, []).append((counters.storage, own))
+            by_arm.setdefault(measurement.arm, []).append((counters.storage, own))
     total, others = Transferred(), Transferred()
     for counted in by_arm.values():
         moved, own = (sum(several, Transferred()) for several in zip(*counted, strict=True))

@@ -54,7 +54,7 @@ class MeasuredArray:
     @property
     def disks_by_path(self) -> dict[str, int]:
         """The number of its disks on each path. Empty if the path of a disk is not known."""
-        paths = [each.path for each in self.counted[0].counters.members.values()] if self.counted else []
+        paths = [member.path for member in self.counted[0].counters.members.values()] if self.counted else []
         known = [path for path in paths if path is not None]
         return {path: known.count(path) for path in known} if len(known) == len(paths) == self.shape.disks else {}
 
@@ -69,9 +69,9 @@ def values_at(place: Place, record: CellRecord, metric: str) -> tuple[float, ...
 def limits_of(arrays: Sequence[MeasuredArray]) -> dict[str, PathLimitRecord]:
     """The limit of a path that an array reaches, by cell id. Arrays that reach none are left out."""
     alike: dict[tuple[object, ...], list[MeasuredArray]] = {}
-    for each in arrays:
-        if each.disks_by_path:
-            alike.setdefault(each.of, []).append(each)
+    for array in arrays:
+        if array.disks_by_path:
+            alike.setdefault(array.of, []).append(array)
     found: dict[str, PathLimitRecord] = {}
     for group in alike.values():
         found |= _limits(group)
@@ -80,8 +80,8 @@ def limits_of(arrays: Sequence[MeasuredArray]) -> dict[str, PathLimitRecord]:
 
 def _limits(arrays: Sequence[MeasuredArray]) -> dict[str, PathLimitRecord]:
     """Compares bytes: the same job has requests of another size on the disks of another array, but not more bytes."""
-    common = set.intersection(*(set(each.record.samples) for each in arrays))
-    found = {each.cell.id: _load(each, "bw", common) for each in arrays}
+    common = set.intersection(*(set(array.record.samples) for array in arrays))
+    found = {array.cell.id: _load(array, "bw", common) for array in arrays}
     loads = {name: load for name, load in found.items() if load is not None}
     if not common or not loads:
         return {}
@@ -90,15 +90,15 @@ def _limits(arrays: Sequence[MeasuredArray]) -> dict[str, PathLimitRecord]:
     samples, confidence = Samples(boots), first.confidence
     limits = path_limits(list(loads.values()), confidence=confidence, samples=samples)
     records = {}
-    for each in arrays:
-        load = loads.get(each.cell.id)
+    for array in arrays:
+        load = loads.get(array.cell.id)
         reached = [limit for limit in limits.values() if load is not None and _reaches(load, limit)]
         if reached and load is not None:
             limit = reached[0]
             largest = _load(next(one for one in arrays if one.cell.id == limit.array), "iops", common)
             over = largest.over(limit.path) if largest is not None else []
             iops = mean_interval(over, confidence=confidence, samples=samples) if over else None
-            records[each.cell.id] = _record(limit, load.disks[limit.path], iops)
+            records[array.cell.id] = _record(limit, load.disks[limit.path], iops)
     return records
 
 

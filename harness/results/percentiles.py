@@ -129,7 +129,7 @@ def rounds_needed(record: CellRecord, name: str, *, reboot: bool) -> int | None:
     """
     if not record.rounds or not record.ios:
         return None
-    slowest = min(fmean(each) for each in record.ios.values())
+    slowest = min(fmean(io) for io in record.ios.values())
     if METRICS[name].of == "syncs":
         share_of_reads = record.job.share_of_reads
         if share_of_reads is None:

@@ -58,10 +58,10 @@ class Planned:
         `spent`: seconds of fio so far, by the id of the group or search. `ended`: the ids of those that need no more.
         A group that has more than its fewest rounds does not shorten the time of the others.
         """
-        if all(each.seconds for each in self.groups):
-            groups = [each for each in self.groups if each.id not in ended and each.fio_s]
-            return sum(each.seconds * max(1 - spent.get(each.id, 0.0) / each.fio_s, 0.0) for each in groups)
-        known = {each.id: each.fio_s for each in self.groups if each.fio_s}
+        if all(group.seconds for group in self.groups):
+            groups = [group for group in self.groups if group.id not in ended and group.fio_s]
+            return sum(group.seconds * max(1 - spent.get(group.id, 0.0) / group.fio_s, 0.0) for group in groups)
+        known = {group.id: group.fio_s for group in self.groups if group.fio_s}
         left = sum(max(fio_s - spent.get(name, 0.0), 0.0) for name, fio_s in known.items() if name not in ended)
         others = self.fio_s - sum(known.values()) - sum(fio_s for name, fio_s in spent.items() if name not in known)
         return self.seconds * (left + max(others, 0.0)) / self.fio_s if self.fio_s > 0 else 0.0

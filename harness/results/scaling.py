@@ -55,8 +55,8 @@ def scalings(
     with a missing member (`array_costs`).
     """
     of_arm: dict[tuple[str, str], list[Measurement]] = {}
-    for each in measurements:
-        of_arm.setdefault((each.arm, each.job), []).append(each)
+    for measurement in measurements:
+        of_arm.setdefault((measurement.arm, measurement.job), []).append(measurement)
     facts = {disk.name: disk.facts for disk in disks}
     arrays = []
     for cell in cells:
@@ -69,9 +69,9 @@ def scalings(
             arrays.append(
                 MeasuredArray(cell, array.shape, array.chunk, record, array.place, array.single, on_host, guests, link)
             )
-    limits = limits_of([each for each in arrays if not _doubt(each)])
+    limits = limits_of([array for array in arrays if not _doubt(array)])
     curves = _curves(arrays)
-    return tuple(_record(each, curves[_curve_of(each.cell)], limits.get(each.cell.id)) for each in arrays)
+    return tuple(_record(array, curves[_curve_of(array.cell)], limits.get(array.cell.id)) for array in arrays)
 
 
 def _is_compared(job: Job) -> bool:
@@ -144,7 +144,9 @@ def _record(measured: MeasuredArray, curve: _Curve, limit: PathLimitRecord | Non
         ideal=ideal,
         why_ideal=_why(shape, read_share, full_stripe=full_stripe),
         metrics=metrics,
-        members=tuple(MemberRecord(each.name, each.moved, each.busy, each.in_flight, each.path) for each in members),
+        members=tuple(
+            MemberRecord(member.name, member.moved, member.busy, member.in_flight, member.path) for member in members
+        ),
         bottleneck=finding.bottleneck,
         evidence=finding.words,
         doubt=_doubt(measured),
@@ -194,11 +196,11 @@ def _curves(arrays: Sequence[MeasuredArray]) -> dict[_CurveKey, _Curve]:
     In the order of `arrays`.
     """
     curves: dict[_CurveKey, list[tuple[float, float]]] = {}
-    for each in arrays:
-        points = curves.setdefault(_curve_of(each.cell), [])
-        in_flight = _in_flight(each.record, each.single)
+    for array in arrays:
+        points = curves.setdefault(_curve_of(array.cell), [])
+        in_flight = _in_flight(array.record, array.single)
         if in_flight is not None:
-            points.append((in_flight, fmean(values_at(each.single, each.record, "iops"))))
+            points.append((in_flight, fmean(values_at(array.single, array.record, "iops"))))
     return dict(curves)
 
 

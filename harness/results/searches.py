@@ -47,7 +47,7 @@ def search_record(
         bound=search.bound,
         highest=search.highest,
         confidence=CONFIDENCE,
-        rounds=len({each.round for each in measurements}),
+        rounds=len({measurement.round for measurement in measurements}),
         stopped=stopped,
         arms=tuple(_arm(planned, measurements, arm, records) for arm in planned.arms),
     )
@@ -92,10 +92,10 @@ def _by_rate(
 ) -> dict[int | None, list[Measurement]]:
     """The arm's slices of this search by rate. Those of another workload, from before a resumed run, are left out."""
     found: dict[int | None, list[Measurement]] = {}
-    for each in measurements:
-        own = each.arm == arm.id and each.job == replace(planned.job, rate=each.rate).id
-        if own and each.overlap is None and each.metrics.get("iops", 0.0) > 0:
-            found.setdefault(each.rate, []).append(each)
+    for measurement in measurements:
+        own = measurement.arm == arm.id and measurement.job == replace(planned.job, rate=measurement.rate).id
+        if own and measurement.overlap is None and measurement.metrics.get("iops", 0.0) > 0:
+            found.setdefault(measurement.rate, []).append(measurement)
     return found
 
 

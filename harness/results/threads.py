@@ -36,7 +36,7 @@ def guest_threads(measurements: Sequence[Measurement], cell: Cell) -> tuple[Thre
     `measurements` are of the guest. The host counts the vCPUs together, so one of several may hide among idle ones.
     """
     attach, job = cell.mode.attach, cell.job
-    vcpus = [each.counters.cpu_busy for each in measurements]
+    vcpus = [measurement.counters.cpu_busy for measurement in measurements]
     known = [busy for busy in vcpus if busy is not None]
     found = list(fio_threads(measurements, job))
     if known and len(known) == len(vcpus):
@@ -65,9 +65,9 @@ def _thread(
 ) -> tuple[Thread, ...]:
     """The thread with the share of the time, of ramp and job, for which it had a CPU. Empty if it was not counted."""
     shares = []
-    for each in measurements:
-        seconds = spent(each.counters)
+    for measurement in measurements:
+        seconds = spent(measurement.counters)
         if seconds is None:
             return ()
-        shares.append(seconds / (job.ramp + each.seconds))
+        shares.append(seconds / (job.ramp + measurement.seconds))
     return (Thread(name, fmean(shares)),) if shares else ()

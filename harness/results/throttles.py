@@ -40,7 +40,7 @@ def throttle_checks(measurements: Iterable[Measurement], cell: Cell) -> list[Val
     attach = cell.mode.attach
     limits = attach.limits if isinstance(attach, Attach) else {}
     guest = Arm(Place.GUEST, cell.mode).id
-    own = [each for each in measurements if each.arm == guest]
+    own = [measurement for measurement in measurements if measurement.arm == guest]
     return [
         _check(kind, limit, own, cell.mode.guests)
         for kind, limit in limits.items()

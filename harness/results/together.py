@@ -29,9 +29,9 @@ _ByGuest = Mapping[int, Sequence[PartRecord]]
 def together_checks(measurements: Iterable[Measurement]) -> list[ValidityCheck]:
     """One check per arm with several jobs: whether they ran at the same time, by fio's clocks."""
     by_arm: dict[str, list[float]] = {}
-    for each in measurements:
-        if each.together is not None:
-            by_arm.setdefault(each.arm, []).append(each.together)
+    for measurement in measurements:
+        if measurement.together is not None:
+            by_arm.setdefault(measurement.arm, []).append(measurement.together)
     return [
         ValidityCheck(
             f"together {arm}",

@@ -22,9 +22,9 @@ BUSY = 0.95
 def rate_checks(measurements: Iterable[Measurement], job: Job) -> tuple[ValidityCheck, ...]:
     """One check per arm of a job at a fixed rate: arms are only compared at the same IOPS."""
     by_arm: dict[str, list[Measurement]] = {}
-    for each in measurements:
-        if job.rate is not None and "iops" in each.metrics:
-            by_arm.setdefault(each.arm, []).append(each)
+    for measurement in measurements:
+        if job.rate is not None and "iops" in measurement.metrics:
+            by_arm.setdefault(measurement.arm, []).append(measurement)
     check = _random_rate_check if job.poisson else _rate_check
     return tuple(check(arm, own, job.rate or 0) for arm, own in by_arm.items())
 
@@ -35,10 +35,12 @@ def write_limit_checks(measurements: Iterable[Measurement]) -> tuple[ValidityChe
     A slice that reached fio's limit shows the limit and not the arm.
     """
     by_arm: dict[str, list[float]] = {}
-    for each in measurements:
-        if each.write_limit:
-            share = each.counters.fio.written / max(each.wall, each.seconds) / each.write_limit
-            by_arm.setdefault(each.arm, []).append(share)
+    for measurement in measurements:
+        if measurement.write_limit:
+            share = (
+                measurement.counters.fio.written / max(measurement.wall, measurement.seconds) / measurement.write_limit
+            )
+            by_arm.setdefault(measurement.arm, []).append(share)
     return tuple(
         ValidityCheck(
             f"write limit {arm}",
@@ -57,7 +59,7 @@ def clock_checks(measurements: Iterable[Measurement]) -> tuple[ValidityCheck, ..
     The kernel and fio read the clock for each I/O. With `tsc` that takes some ns. With `hpet` or `acpi_pm` the kernel
     reads a device, and fio needs a system call for it. So the values before and after are of two different machines.
     """
-    known = [each for each in measurements if each.counters.clock]
+    known = [measurement for measurement in measurements if measurement.counters.clock]
     if not known:
         return ()
     first = known[0].counters.clock
@@ -102,10 +104,12 @@ def _why_not(iops: float, rate: int) -> str:
 def late_counter_notes(measurements: Iterable[Measurement]) -> tuple[str, ...]:
     """The arms whose bytes on the disk were never checked, because a slice always began before the host's reading."""
     counted: dict[str, bool] = {}
-    for each in measurements:
-        own = each.counters
+    for measurement in measurements:
+        own = measurement.counters
         if own.fio.ios is not None:
-            counted[each.arm] = counted.get(each.arm, False) or own.host is not None or own.disk is not None
+            counted[measurement.arm] = (
+                counted.get(measurement.arm, False) or own.host is not None or own.disk is not None
+            )
     return tuple(
         f"{arm}: the host's counters were read too late in every slice, so its bytes were not checked"
         for arm, known in counted.items()
@@ -120,21 +124,24 @@ def saturation_notes(measurements: Iterable[Measurement], depth: int | None) -> 
     rate needs. The achieved number follows from Little's law: IOPS x mean latency.
     """
     worst: dict[tuple[str, str], float] = {}
-    for each in measurements:
-        place = "the guest's" if each.in_guest else "the host's"
+    for measurement in measurements:
+        place = "the guest's" if measurement.in_guest else "the host's"
         # On a host arm, both shares are about the host: while fio ran, and also with the login before and after.
-        for whose, share in ((place, each.counters.cpu_busy), ("the host's", each.counters.host_cpu_busy)):
-            worst[each.arm, whose] = max(worst.get((each.arm, whose), 0.0), share or 0.0)
+        for whose, share in (
+            (place, measurement.counters.cpu_busy),
+            ("the host's", measurement.counters.host_cpu_busy),
+        ):
+            worst[measurement.arm, whose] = max(worst.get((measurement.arm, whose), 0.0), share or 0.0)
     notes = [
         f"{arm}: {whose} CPUs were {share:.0%} busy, so they limit the figure rather than the disk"
         for (arm, whose), share in worst.items()
         if share > BUSY
     ]
     achieved: dict[str, float] = {}
-    for each in measurements:
-        if {"iops", "lat_mean"} <= each.metrics.keys():
-            reached = each.metrics["iops"] * each.metrics["lat_mean"]
-            achieved[each.arm] = min(achieved.get(each.arm, reached), reached)
+    for measurement in measurements:
+        if {"iops", "lat_mean"} <= measurement.metrics.keys():
+            reached = measurement.metrics["iops"] * measurement.metrics["lat_mean"]
+            achieved[measurement.arm] = min(achieved.get(measurement.arm, reached), reached)
     notes += [
         f"{arm}: {reached:.3g} I/Os in flight on average, {depth} requested"
         for arm, reached in achieved.items()

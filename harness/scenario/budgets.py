@@ -76,7 +76,7 @@ def _budgets_of_syncs_without_any(scenario: Scenario) -> Iterator[str]:
     """Budgets for fdatasync where no job calls it."""
     for index, rule in enumerate(scenario.budgets):
         if METRICS[rule.metric].of == "syncs" and not any(
-            each.flushes for each in rule.workloads or scenario.workloads
+            workload.flushes for workload in rule.workloads or scenario.workloads
         ):
             yield (
                 f'budget[{index}].metric = "{rule.metric}": none of its workloads calls fdatasync; '

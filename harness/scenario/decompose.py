@@ -182,7 +182,7 @@ def _other_guest_changes(before: Mode, after: Mode) -> Iterator[Change]:
 
 def setting_changes(before: Mode, after: Mode) -> Iterator[Change]:
     """The settings of the host in which two variants differ."""
-    one, other = ({each.path: each.value for each in mode.settings} for mode in (before, after))
+    one, other = ({setting.path: setting.value for setting in mode.settings} for mode in (before, after))
     for path in dict.fromkeys([*one, *other]):
         if one.get(path) != other.get(path):
             values = " -> ".join(values.get(path, "unchanged") for values in (one, other))

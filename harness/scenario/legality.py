@@ -65,7 +65,7 @@ def _spans_for(mode: Mode, scenario: Scenario) -> Iterator[str]:
     md = mode.layout.base
     if not isinstance(md, Md) or (md.level == 1 and md.legs == 1):
         return
-    profile = min(scenario.profiles, key=lambda each: each.span)
+    profile = min(scenario.profiles, key=lambda profile: profile.span)
     if md.chunk * md.disks > profile.span:
         key = "layout.chunk" if mode.layout is md else "layout.on.chunk"
         size, span = format_size(md.chunk), format_size(profile.span)

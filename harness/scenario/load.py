@@ -220,7 +220,8 @@ def _scenario(name: str, table: ScenarioTable) -> Scenario:
         published=table.published,
         budgets=tuple(table.budget),
         expect_void=tuple(table.expect_void or ()),
-        disk_class=table.disk_class or next((each for each in REQUESTED_CLASSES if each == table.disk), None),
+        disk_class=table.disk_class
+        or next((requested_class_ for requested_class_ in REQUESTED_CLASSES if requested_class_ == table.disk), None),
         decompositions=tuple(
             Decomposition(key, tuple(own.steps), tuple(own.workloads) if own.workloads is not None else None)
             for key, own in table.decompose.items()

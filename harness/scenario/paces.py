@@ -99,7 +99,7 @@ class Paces:
         usual = cls({}, SIMULATED_FILL_RATE) if simulated else cls()
         found: dict[Kind, float] = dict(usual.ratios)
         for kind in KINDS:
-            known = [(each.scenarios, each.ratios[kind]) for each in runs if kind in each.ratios]
+            known = [(run.scenarios, run.ratios[kind]) for run in runs if kind in run.ratios]
             same = [ratio for own, ratio in known if own == tuple(scenarios)]
             others = [ratio for _, ratio in known] if kind in OF_THE_HOST else []
             if ratios := (same or others)[:LAST_RUNS]:

@@ -259,7 +259,7 @@ class Plan:
         """
         groups = self.groups
         if disk_iops is not None:
-            groups = tuple(replace(each, disk_iops=disk_iops) for each in groups)
+            groups = tuple(replace(group, disk_iops=disk_iops) for group in groups)
         return replace(self, groups=groups, paces=known, offered=offered, traced_seconds=traced_seconds)
 
     @cached_property
@@ -274,7 +274,7 @@ class Plan:
         # Nothing is measured just for the host.
         guests = [group for group in left.groups if any(cell.mode.attach is not None for cell in group.cells)]
         whole = {group.id for group in self.groups if all(cell.mode.attach is None for cell in group.cells)}
-        return replace(left, groups=tuple(each for each in left.groups if each in guests or each.id in whole))
+        return replace(left, groups=tuple(group for group in left.groups if group in guests or group.id in whole))
 
     def with_rounds(self, number: int) -> Plan:
         """The same plan with a fixed number of rounds."""
@@ -287,12 +287,12 @@ class Plan:
     def without(self, cells: Iterable[Cell]) -> Plan:
         """The same plan without these cells. The groups and setups keep their names."""
         gone = {cell.id for cell in cells}
-        groups = (replace(each, cells=_others(each.cells, gone)) for each in self.groups)
-        searches = (replace(each, cells=_others(each.cells, gone)) for each in self.searches)
+        groups = (replace(group, cells=_others(group.cells, gone)) for group in self.groups)
+        searches = (replace(search, cells=_others(search.cells, gone)) for search in self.searches)
         return replace(
             self,
-            groups=tuple(each for each in groups if each.cells),
-            searches=tuple(each for each in searches if each.cells),
+            groups=tuple(group for group in groups if group.cells),
+            searches=tuple(search for search in searches if search.cells),
         )
 
     @cached_property
@@ -319,7 +319,7 @@ class Plan:
     @cached_property
     def fio_seconds(self) -> float:
         """fio seconds of the fewest rounds of all groups and of usual searches, without conditioning."""
-        searching = sum(each.usual_seconds for each in self.searches)
+        searching = sum(search.usual_seconds for search in self.searches)
         return self.rounds * self._round_seconds + searching
 
     def seconds_of(self, rounds: int) -> float:
@@ -365,9 +365,9 @@ class Plan:
         found = own.work(rounds)
         found["again"] = paces.AGAIN_SHARE * sum(found.values())
         found["fio"] += sum(
-            each.search.time_limit if most else each.usual_seconds / FIO_SHARE
-            for each in self.searches
-            if each.group == group.id
+            search.search.time_limit if most else search.usual_seconds / FIO_SHARE
+            for search in self.searches
+            if search.group == group.id
         )
         # The first boot belongs to the setup. Guests that take turns are booted for each of their timetables.
         boots = rounds - 1 if self.reboots(group) else 0
@@ -421,7 +421,7 @@ class Plan:
         Jobs that are measured again, because of carry-over or overlapping slices, keep to what the others leave of it.
         """
         steady = self._steady_seconds(self._steady_rounds[1]) * self.write_rate
-        searching = sum(each.bytes_written(self.write_rate) for each in self.searches)
+        searching = sum(search.bytes_written(self.write_rate) for search in self.searches)
         return self.fill_bytes(self.span) + steady + sum(map(self.bytes_of, self.groups)) + searching
 
     def bytes_of(self, group: Group) -> float:

@@ -126,7 +126,7 @@ def search_problems(scenario: Scenario) -> Iterator[str]:
 def _workload_problems(key: str, search: Search, scenario: Scenario) -> Iterator[str]:
     workload = search.workload
     at = f"{key} = {shown(workload.name)}"
-    measured = [each.name for each in scenario.workloads]
+    measured = [workload.name for workload in scenario.workloads]
     if workload.label is not None:
         yield f"{at}: has times and rates of its own; allowed: a pattern with a block size, for example randread-4k"
     elif workload.rate is not None:

@@ -108,11 +108,11 @@ class Timetable:
     @property
     def blocks(self) -> int:
         """The number of blocks that have a slice in it, of all jobs together."""
-        return len({each.of_block for each in self.slices})
+        return len({slice_.of_block for slice_ in self.slices})
 
     def paused(self, pause: Pause, backup_tail: float = BACKUP_TAIL, quiet: float | None = None) -> Timetable:
         """The same slices in the same order, with these pauses."""
-        slices = [(each.block, each.job, each.turn) for each in self.slices]
+        slices = [(slice_.block, slice_.job, slice_.turn) for slice_ in self.slices]
         return replace(_timetable(slices, pause, backup_tail), quiet=quiet)
 
     def spread(self, seconds: float) -> Timetable:
@@ -123,7 +123,7 @@ class Timetable:
 
     def limited(self, limit: Callable[[Slice], int | None]) -> Timetable:
         """The same slices at the same times, with these limits for the bytes that each writes per second."""
-        return replace(self, slices=tuple(replace(each, write_limit=limit(each)) for each in self.slices))
+        return replace(self, slices=tuple(replace(slice_, write_limit=limit(slice_)) for slice_ in self.slices))
 
 
 def timetables(
@@ -307,7 +307,7 @@ def _pieces(slices: Sequence[_Planned], pause: Pause) -> Iterator[list[_Planned]
     most = MOST_SECONDS
     if slices and rebuilds(slices[0][2].arm.mode):
         most, pause = RECOVERY_SECONDS, _short(pause)
-    for _, block in groupby(slices, key=lambda each: each[:2]):
+    for _, block in groupby(slices, key=lambda slice_: slice_[:2]):
         together = list(block)
         takes = _timetable(together, pause).seconds
         if piece and (len(piece) + len(together) > MOST_SLICES or seconds + takes > most):

@@ -27,7 +27,8 @@ def in_variants(scenario: Scenario, variants: Sequence[Variant]) -> Scenario:
     modes = tuple(made for mode in scenario.modes for made in _made(mode, variants))
     renamed = {f"guest:{mode.name}": f"guest:{mode.name}-{variants[0].name}" for mode in scenario.modes}
     decompositions = tuple(
-        replace(each, steps=tuple(renamed.get(step, step) for step in each.steps)) for each in scenario.decompositions
+        replace(decomposition, steps=tuple(renamed.get(step, step) for step in decomposition.steps))
+        for decomposition in scenario.decompositions
     )
     return replace(scenario, modes=modes, variants=tuple(variants), decompositions=decompositions)
 
@@ -73,7 +74,10 @@ def _of_mode(mode: Mode, variant: Variant, scenario: Scenario, key: str) -> Iter
         if isinstance(changed.attach, Attach):
             yield from workload_problems(changed.name, changed.attach, scenario)
     if changed.guest not in (mode.guest, variant.guest):
-        yield from (f'{key}.guest, in the mode "{mode.name}": {each}' for each in guest_problems(changed.guest))
+        yield from (
+            f'{key}.guest, in the mode "{mode.name}": {guest_problem}'
+            for guest_problem in guest_problems(changed.guest)
+        )
 
 
 def _made(mode: Mode, variants: Sequence[Variant]) -> Iterator[Mode]:

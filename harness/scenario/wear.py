@@ -50,7 +50,7 @@ def group_bytes(plan: Plan, group: Group, place: int, *, rounds: int | None = No
     round_bytes = sum(
         slice_rate(plan, arm, job) * job.wall for arm in group.arms if place in arm.places for job in group.jobs_of(arm)
     )
-    searching = (each.bytes_written(plan.write_rate, place) for each in plan.searches if each.group == group.id)
+    searching = (search.bytes_written(plan.write_rate, place) for search in plan.searches if search.group == group.id)
     return (plan.rounds if rounds is None else rounds) * group.blocks * round_bytes + sum(searching)
 
 
@@ -88,14 +88,14 @@ def fitted(plan: Plan, limits: Mapping[str, int]) -> Plan:
     own = {disk: limits[disk] for disk in plan.disks if disk in limits}
     if not own:
         return plan
-    found = next(each for each in _reductions(plan) if _fits(each, own))
+    found = next(reduction for reduction in _reductions(plan) if _fits(reduction, own))
     return replace(found, limits=own)
 
 
 def fitted_together(plans: Mapping[str, Plan], limits: Mapping[str, int]) -> dict[str, Plan]:
     """The plans of one run, `fitted`. Plans on the same disk share its limit by what each of them writes."""
     writes = {name: planned_writes(plan) for name, plan in plans.items()}
-    total = {disk: sum(each.get(disk, 0.0) for each in writes.values()) for disk in limits}
+    total = {disk: sum(write.get(disk, 0.0) for write in writes.values()) for disk in limits}
 
     def part(name: str, disk: str) -> int:
         return int(limits[disk] * writes[name][disk] / total[disk])
@@ -125,10 +125,10 @@ class _Reduction:
         """The plan without it."""
         left_out = []
         if self.searches:
-            writing = [each for each in plan.searches if each.job.writes]
+            writing = [search for search in plan.searches if search.job.writes]
             names = ", ".join(dict.fromkeys(each.search.name for each in writing))
             left_out.append(LeftOut(f"the search for the highest load ({names})"))
-            plan = replace(plan, searches=tuple(each for each in plan.searches if each not in writing))
+            plan = replace(plan, searches=tuple(search for search in plan.searches if search not in writing))
         if self.depths:
             gone = _left_out_by_depth(plan, self.depths)
             cells = tuple(cell for cell in plan.cells if cell.writes and (cell.job.name, cell.job.iodepth) in gone)
@@ -152,7 +152,7 @@ def _reductions(plan: Plan) -> Iterator[Plan]:
     """The plan, then plans that leave out more and more of it."""
     reduction = _Reduction()
     yield plan
-    if any(each.job.writes for each in plan.searches):
+    if any(search.job.writes for search in plan.searches):
         reduction = replace(reduction, searches=True)
         yield reduction.of(plan)
     writing = [cell for cell in plan.cells if cell.writes]

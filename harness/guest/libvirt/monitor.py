@@ -52,7 +52,7 @@ def of_device(alias: str, entries: list[dict[str, Any]]) -> dict[str, Any] | Non
 
     QEMU names it by its path in the object tree. For virtio-blk, the path has one more part below the device.
     """
-    return next((each for each in entries if f"/{alias}/" in f"/{each.get('qdev', '')}/"), None)
+    return next((entry for entry in entries if f"/{alias}/" in f"/{entry.get('qdev', '')}/"), None)
 
 
 def transferred(connection: Connection, domain: Any, aliases: Iterable[str]) -> dict[str, Transferred]:

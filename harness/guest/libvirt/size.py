@@ -65,7 +65,7 @@ def read_size(connection: Connection, domain: Any, host: Runner, live: ET.Elemen
         )
         return GuestSize(
             whole.merged(placement.effective(int(each["thread-id"]) for each in vcpus)),
-            {str(each["id"]): _iothread(each) for each in threads},
+            {str(thread["id"]): _iothread(thread) for thread in threads},
             placement,
         )
 
@@ -90,7 +90,7 @@ def _numa(live: ET.Element, backends: list[dict[str, Any]], placement: Placement
     QEMU reports them for its backends. If libvirt only restricts the process (by its cgroup), the kernel does.
     """
     tune = live.find("numatune/memory")
-    bound = [each for each in backends if each.get("policy", "default") != "default"]
+    bound = [backend for backend in backends if backend.get("policy", "default") != "default"]
     if bound:
         nodes = as_list(int(node) for each in bound for node in each["host-nodes"])
         policy = str(bound[0]["policy"])

@@ -63,15 +63,15 @@ def _of_storages(names: Collection[str], node: NodeConfig) -> Iterator[str]:
     bare = {name.rpartition("/")[2] for name in names}
     for group, devices in node.groups.items():
         if set(devices) & set(names):
-            users = [f"storage {each['storage']}" for each in node.storages if _is_on_group(each, group)]
+            users = [f"storage {storage['storage']}" for storage in node.storages if _is_on_group(storage, group)]
             yield f"volume group {group} is on it" + _used_by(users)
     for pool, devices in node.pools.items():
         if {device.rpartition("/")[2] for device in devices} & bare:
-            users = [f"storage {each['storage']}" for each in node.storages if _is_on_pool(each, pool)]
+            users = [f"storage {storage['storage']}" for storage in node.storages if _is_on_pool(storage, pool)]
             yield f"ZFS pool {pool} is on it" + _used_by(users)
     for path, device in node.directories.items():
         if device in names:
-            users = [f"storage {each['storage']}" for each in node.storages if each.get("path") == path]
+            users = [f"storage {storage['storage']}" for storage in node.storages if storage.get("path") == path]
             yield f"{path} is on it" + _used_by(users)
     for storage in node.storages:
         if (target := storage.get("target")) and any(f"-iscsi-{target}-lun-" in name for name in names):

@@ -218,7 +218,7 @@ class Client:
         if expected is None:
             return frozenset()
         tasks = self.get(f"{self.node}/tasks", {"source": "all", "typefilter": expected.kind, "limit": 50})
-        return frozenset(each["upid"] for each in tasks if str(each.get("id") or "") == expected.of)
+        return frozenset(task["upid"] for task in tasks if str(task.get("id") or "") == expected.of)
 
     def _ended(self, upid: str, end: Deadline) -> TaskEnd:
         path = f"nodes/{task_node(upid)}/tasks/{upid}"

@@ -74,8 +74,8 @@ def needed(host: HostSpec, spec: ProxmoxSpec) -> list[Needed]:
         found += [
             Needed("/storage", each, "layouts on a disk") for each in ("Datastore.Allocate", "Datastore.AllocateSpace")
         ]
-    for storage in dict.fromkeys(each for disk in host.stored for each in disk.names):
-        found += [Needed(f"/storage/{storage}", each, f"volumes on {storage}") for each in TO_CREATE_VOLUMES]
+    for storage in dict.fromkeys(name for disk in host.stored for name in disk.names):
+        found += [Needed(f"/storage/{storage}", volume, f"volumes on {storage}") for volume in TO_CREATE_VOLUMES]
     return found
 
 
@@ -188,10 +188,12 @@ def _media(rules: GuestRules, state: NodeState) -> Iterator[Finding]:
     if rules.template is not None:
         return
     why = "guests boot from an ISO, which is uploaded to this storage"
-    found = {str(each["storage"]): each for each in state.storages}.get(rules.iso_storage)
+    found = {str(storage["storage"]): storage for storage in state.storages}.get(rules.iso_storage)
     if found is None or "iso" not in str(found.get("content", "")).split(","):
         value = f"{rules.iso_storage} {'does not accept ISOs' if found else 'does not exist'}"
-        suitable = [str(each["storage"]) for each in state.storages if "iso" in str(each.get("content", "")).split(",")]
+        suitable = [
+            str(storage["storage"]) for storage in state.storages if "iso" in str(storage.get("content", "")).split(",")
+        ]
         yield Finding(
             "ISO storage", value, Level.PROBLEM, why, f"iso_storage = one of: {', '.join(suitable) or 'none'}"
         )
@@ -233,7 +235,7 @@ def _claimed(disk: DiskById, state: NodeState) -> Finding:
 
 
 def _stored(disk: DiskByStorage, state: NodeState) -> Iterator[Finding]:
-    known = {str(each["storage"]): each for each in state.storages}
+    known = {str(storage["storage"]): storage for storage in state.storages}
     why = "the type of a storage determines the layout of its volumes"
     every = tuple(dict.fromkeys(kind for kinds in STORAGE_TYPES.values() for kind in kinds))
     # A storage that is named without a layout can have any supported type.

@@ -285,7 +285,7 @@ class VirtualMachine:
         """The kinds of the running tasks, except for open consoles, which end with the VM."""
         tasks = self.client.get(f"{self.client.node}/tasks", {"source": "active", "vmid": self.vmid})
         with self._reading("list of tasks"):
-            return [str(each["type"]) for each in tasks if each["type"] not in _CONSOLES]
+            return [str(task["type"]) for task in tasks if task["type"] not in _CONSOLES]
 
 
 def require_all(machine: VirtualMachine, end: TaskEnd, what: str) -> None:

@@ -64,7 +64,7 @@ def with_layouts(client: Client, disk: DiskByStorage) -> DiskByStorage:
         raise Unsupported(f"{where}: the node has no storage with this name", hint=f"it has: {', '.join(known)}")
     layouts = offered(known[disk.at])
     if not layouts:
-        types = dict.fromkeys(each for types in STORAGE_TYPES.values() for each in types)
+        types = dict.fromkeys(type_ for types in STORAGE_TYPES.values() for type_ in types)
         why = f"{where} is of type {known[disk.at]}{_NOT_YET.get(known[disk.at], '')}"
         raise Unsupported(why, hint=f"allowed: a storage of type {', '.join(types)}")
     return replace(disk, storages=dict.fromkeys(layouts, disk.at))

@@ -169,8 +169,8 @@ def _require_sight(client: Client, path: str, privileges: frozenset[str], of: st
 def _guests(client: Client, *, without: int | None = None) -> Iterator[tuple[str, Mapping[str, Any]]]:
     _require_sight(client, "/vms", frozenset({"VM.Audit"}), "VMs")
     for kind, called in (("qemu", "VM"), ("lxc", "container")):
-        for each in _listed_guests(client, kind):
-            vmid = int(each["vmid"])
+        for listed_guest in _listed_guests(client, kind):
+            vmid = int(listed_guest["vmid"])
             if vmid != without:
                 yield f"{called} {vmid}", _config(client, f"{client.node}/{kind}/{vmid}")
 

@@ -169,4 +169,4 @@ def _take_back(machine: VirtualMachine, made: PluggedDrive) -> bool:
 
 
 def _is(error: PveError, words: tuple[str, ...]) -> bool:
-    return any(each in error.reason for each in words)
+    return any(word in error.reason for word in words)

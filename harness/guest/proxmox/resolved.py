@@ -50,10 +50,10 @@ def resolved(arguments: Sequence[str], key: str) -> Resolved | None:
     """
     options = [(first.lstrip("-"), second) for first, second in pairwise(arguments) if first.startswith("-")]
     devices = [_device(text) for option, text in options if option == "device"]
-    device = next((each for each in devices if each.get("id") == key), None)
+    device = next((device for device in devices if device.get("id") == key), None)
     if device is None:
         return None
-    buses = {each["id"]: each for each in devices if "id" in each}
+    buses = {device["id"]: device for device in devices if "id" in device}
     controller = buses.get(device.get("bus", "").partition(".")[0], {})
     owner = controller if controller.get("driver", "").startswith("virtio-scsi") else device
     queues = owner.get("num_queues") or owner.get("num-queues")
@@ -91,7 +91,7 @@ def _blockdev(options: Sequence[tuple[str, str]], key: str) -> dict[str, Any] | 
         cache = bottom.get("cache", {})
         return {
             "filename": bottom.get("filename", ""),
-            "format": next(each["driver"] for each in layers if each["driver"] != "throttle"),
+            "format": next(layer["driver"] for layer in layers if layer["driver"] != "throttle"),
             "aio": bottom.get("aio", "threads"),
             "direct": bool(cache.get("direct")),
             "no_flush": bool(cache.get("no-flush")),

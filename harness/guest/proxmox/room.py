@@ -45,7 +45,7 @@ class StoresReserve:
     volumes: Mapping[str, Filled]
 
     def require(self, size_bytes: int) -> None:
-        for storage in dict.fromkeys(each.storage for each in self.volumes.values()):
+        for storage in dict.fromkeys(volume.storage for volume in self.volumes.values()):
             self._require(Allocation(storage, size_bytes))
 
     def require_for(self, path: str, size_bytes: int, part_bytes: int) -> None:
@@ -86,7 +86,7 @@ def _places(client: Client, runner: Runner, names: Sequence[str]) -> list[Storag
             f"host {client.host}: the free space on {', '.join(names)} is unknown: {error.message}",
             hint="see pvesm status, vgs, lvs and df on the node",
         ) from error
-    if unknown := [name for name in names if name not in {each.storage for each in places}]:
+    if unknown := [name for name in names if name not in {place.storage for place in places}]:
         raise SafetyError(f"host {client.host}: the node does not report the free space on {', '.join(unknown)}")
     return places
 

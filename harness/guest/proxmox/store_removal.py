@@ -105,7 +105,7 @@ def remove_store(client: Client, runner: Runner, store: CreatedStore) -> Removal
     """
     require_node(client, store.node)
     entries = [dict(each) for each in client.get("storage")]
-    entry = next((each for each in entries if each["storage"] == store.name), None)
+    entry = next((entry for entry in entries if entry["storage"] == store.name), None)
     if entry is not None and (why := store.differs(entry)):
         return Removal("foreign", why)
     verdict = _look(client, runner, store)
@@ -152,7 +152,7 @@ def children(tree: Any) -> list[Mapping[str, Any]]:
 def makers_of(client: Client, name: str) -> list[Maker]:
     """The kinds of things that PVE created under this name. There is more than one if a creation was interrupted."""
     thin = [str(each["vg"]) for each in _listed(client, "lvmthin")]
-    groups = [str(each["name"]) for each in children(_listed(client, "lvm"))]
+    groups = [str(child["name"]) for child in children(_listed(client, "lvm"))]
     pools = [str(each["name"]) for each in _listed(client, "zfs")]
     found: list[tuple[Maker, bool]] = [
         ("lvmthin", name in thin),

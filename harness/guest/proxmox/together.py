@@ -28,7 +28,9 @@ class Together:
     def following(self) -> GuestRules:
         """The rules for the next VM: with the first address that no VM of the run has."""
         taken = {rules.address for rules in self._of.values()}
-        return replace(self._rules, address=next((each for each in self._rules.addresses if each not in taken), None))
+        return replace(
+            self._rules, address=next((address for address in self._rules.addresses if address not in taken), None)
+        )
 
     @contextmanager
     def having(self, vmid: int, rules: GuestRules) -> Iterator[None]:

@@ -93,7 +93,7 @@ class Disks(_Part):
 
     def _device(self, disk: Disk) -> BlockDevice:
         physical = next((each for each in self.Physical if each.DeviceId == str(disk.Number)), None)
-        service = next((each.Service for each in self.Drives if each.Index == disk.Number), "")
+        service = next((drive.Service for drive in self.Drives if drive.Index == disk.Number), "")
         cached = physical.IsDeviceCacheEnabled if physical else None
         return BlockDevice(
             disk.path,
@@ -121,8 +121,8 @@ class Numbers(_Part):
 
 def _distinct(disks: Sequence[_Disk]) -> Iterator[_Disk]:
     """The disks with a serial number. Several with the same number are not told apart, so they are left out."""
-    serials = [each.serial for each in disks]
-    return (each for each in disks if each.serial and serials.count(each.serial) == 1)
+    serials = [disk.serial for disk in disks]
+    return (disk for disk in disks if disk.serial and serials.count(disk.serial) == 1)
 
 
 class Taken(_Part):
@@ -189,10 +189,10 @@ class Facts(_Part):
     def versions(self) -> dict[str, str]:
         """The versions of the virtio drivers for disks whose devices the VM has, by name."""
         found = {}
-        for each in self.Drivers:
-            match = _VIRTIO.match(each.DeviceID)
+        for driver in self.Drivers:
+            match = _VIRTIO.match(driver.DeviceID)
             if (name := _DRIVER_OF.get(match[1].upper()) if match else None) is not None:
-                found[name] = each.DriverVersion or "unknown"
+                found[name] = driver.DriverVersion or "unknown"
         return found
 
     @property

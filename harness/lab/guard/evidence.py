@@ -128,8 +128,8 @@ def _evidence(answers: _Answers, source: str) -> Evidence:
         users=answers.lines("users"),
         claims=answers.lines("claim"),
         definitions=answers.lines("domains") + answers.lines("proxmox"),
-        partitions=tuple(each["kname"] for each in parts),
-        signatures=tuple(dict.fromkeys(f"{each['device']}: {each['type']}" for each in signatures)),
+        partitions=tuple(part["kname"] for part in parts),
+        signatures=tuple(dict.fromkeys(f"{signature['device']}: {signature['type']}" for signature in signatures)),
         contents=_contents(found.get("contents"), found.get("left")),
         unknown=unknown,
     )

@@ -131,7 +131,7 @@ def free_bytes(runner: Runner, found: FoundStorage) -> tuple[int, int]:
 
     Raises SafetyError if they are unknown.
     """
-    return min((each.available_bytes, each.total_bytes) for each in _places(runner, found))
+    return min((place.available_bytes, place.total_bytes) for place in _places(runner, found))
 
 
 def _why_short(

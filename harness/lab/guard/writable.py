@@ -174,7 +174,7 @@ def built_on(bases: Sequence[Writable], paths: Sequence[str], partuuids: Sequenc
     if elsewhere:
         wrong = ", ".join(path for path, name in zip(paths, names, strict=True) if name in elsewhere)
         raise SafetyError(
-            f"{runner.name}: {wrong} will not be written to: not on {', '.join(each.path for each in bases)} only",
+            f"{runner.name}: {wrong} will not be written to: not on {', '.join(base.path for base in bases)} only",
             hint="another device there has the same name: find it with lsblk, and remove or rename it",
         )
     uuids = partuuids or [""] * len(pins)

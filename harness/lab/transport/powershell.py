@@ -78,7 +78,7 @@ class PowerShell:
 
     def stdin(self, argv: Sequence[str], data: bytes) -> bytes:
         texts = (_script(argv).encode(), data, *(each.encode() for each in argv[2:]))
-        return b"".join(base64.b64encode(each) + b"\n" for each in texts)
+        return b"".join(base64.b64encode(text) + b"\n" for text in texts)
 
     def ender(self, pid: int) -> str:
         return _encoded(_END.format(pid=pid))
