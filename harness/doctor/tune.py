@@ -11,19 +11,13 @@ from harness.doctor.record import RECORD_NAME, Record
 from harness.errors import HostError
 from harness.lab.paths import LEASE_DIRECTORY
 from harness.lab.transport.base import Runner, whole
+from harness.shipped import read_script
 from harness.signals import cleaning_up
 from harness.untrusted import reading
 
 DEADLINE_SECONDS = 30.0
 
-# In a file that lists the allowed values, the current one is in brackets.
-_CURRENT = r"""
-tab=$(printf '\t')
-current() {
-    value=$(cat "$1" 2>/dev/null)
-    case $value in *\[*\]*) value=${value#*\[} value=${value%%\]*} ;; esac
-}
-"""
+_CURRENT = read_script("harness.doctor", "current_setting.sh")
 # Reads one path per line on stdin; prints path and value of each file that exists.
 _READ = (
     _CURRENT
@@ -31,21 +25,7 @@ _READ = (
 while read -r path; do [ ! -e "$path" ] || { current "$path"; printf '%s\t%s\n' "$path" "$value"; }; done
 """
 )
-# Reads path and value per line on stdin. Prints path, the value of the file after writing, and the kernel's error.
-# A file that no longer exists (a disk was pulled, a CPU switched off) has no setting to restore, and is skipped.
-_WRITE = (
-    _CURRENT
-    + r"""
-while IFS=$tab read -r path wanted; do
-    [ -e "$path" ] || continue
-    error=''
-    current "$path"
-    [ "$value" = "$wanted" ] || error=$( { printf '%s\n' "$wanted" >"$path"; } 2>&1)
-    current "$path"
-    printf '%s\t%s\t%s\n' "$path" "$value" "$(printf %s "$error" | tr '\n\t' '  ')"
-done
-"""
-)
+_WRITE = _CURRENT + read_script("harness.doctor", "write_settings.sh")
 # Creating a link is atomic and fails if it exists, so two processes cannot both get it.
 _CLAIM = 'mkdir -p "$1" && cat >"$2.$$" && ln "$2.$$" "$2"; status=$?; rm -f "$2.$$"; exit $status'
 _REPLACE = 'cat >"$1.new" && mv -f "$1.new" "$1"'

@@ -10,30 +10,15 @@ from harness.errors import GuestError, HostError
 from harness.events import Events, Note
 from harness.lab.transport.base import Runner
 from harness.model.guest import FIO_DIRECTORY
+from harness.shipped import read_script
 from harness.untrusted import parse_json
 
 READY_SECONDS = 300.0
 _COPY_SECONDS = 300.0
 _RESULT = "/run/cloud-init/result.json"
 
-# $1: seconds. cloud-init writes the file when everything is done. `cloud-init status --wait` would start Python.
-# Timers of the image start updates, which would disturb a measurement. The guest does not live long enough to need any.
-_WAIT = rf"""
-export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
-i=0
-until [ -e {_RESULT} ]; do i=$((i+1)); [ $i -gt $(($1 * 5)) ] && exit 1; sleep 0.2; done
-systemctl stop '*.timer' >/dev/null 2>&1
-[ -e /run/hypervisor ] || lscpu | sed -n 's/^Hypervisor vendor: *//p' >/run/hypervisor
-: >/run/ready
-cat {_RESULT}
-"""
-# $1: the directory, with fio.tar. fio comes with its own loader and libraries, so it runs on every distribution.
-_INSTALL = r"""
-cd "$1" && tar -xf fio.tar && rm fio.tar && cat >fio/run <<RUN && chmod +x fio/run
-#!/bin/sh
-exec $1/fio/lib/ld-linux-x86-64.so.2 --library-path $1/fio/lib --argv0 fio $1/fio/fio "\$@"
-RUN
-"""
+_WAIT = read_script("harness.guest", "wait_for_cloud_init.sh", RESULT=_RESULT)
+_INSTALL = read_script("harness.guest", "install_fio.sh")
 
 
 @dataclass(frozen=True, slots=True)

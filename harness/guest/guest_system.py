@@ -12,6 +12,7 @@ from harness.errors import GuestError, HostError
 from harness.guest.system import BlockDevice
 from harness.lab.transport.base import Runner
 from harness.model.effective import Effective
+from harness.shipped import read_script
 from harness.untrusted import reading
 
 READY_SECONDS = 60
@@ -23,70 +24,8 @@ _FIRST_LINE = r"""
 first() { value=; { read -r value <"$1"; } 2>/dev/null; }
 """
 
-# One line per disk: name, serial (virtio-blk has an attribute, SCSI and ATA the vital product data page), attributes.
-# The first two drivers above the disk: its own (sd, virtio_blk, nvme), and the driver of its controller or bus.
-_DISKS = (
-    _FIRST_LINE
-    + r"""
-for dir in /sys/block/*; do
-    [ -e "$dir/device" ] || continue
-    first "$dir/serial"
-    [ -n "$value" ] || value=$(tail -c +5 "$dir/device/vpd_pg80" 2>/dev/null | tr -d '\000')
-    [ -n "$value" ] || first "$dir/device/serial"
-    case $value in *' '*) value=$(echo "$value" | tr -d ' ');; esac
-    printf '%s\t%s' "${dir##*/}" "$value"
-    for key in scheduler rotational write_cache logical_block_size physical_block_size nr_requests discard_max_bytes; do
-        first "$dir/queue/$key"
-        printf '\t%s' "$value"
-    done
-    first "$dir/ro"
-    printf '\t%s' "$value"
-    set -- "$dir"/mq/*
-    [ -e "$1" ] || shift
-    first "$dir/mq/0/nr_tags"
-    printf '\t%s\t%s' "$#" "$value"
-    drivers= features=
-    # With native multipath, the namespace of an NVMe disk is not below a device, but its controllers are.
-    for at in "$dir"/device/nvme[0-9]*/device "$dir/device"; do [ -e "$at" ] && break; done
-    at=$(readlink -f "$at")
-    while [ "${at#/sys/devices/}" != "$at" ]; do
-        if [ -e "$at/driver" ]; then
-            driver=$(readlink "$at/driver")
-            drivers="$drivers ${driver##*/}"
-        fi
-        first "$at/features"
-        features=${features:-$value}
-        at=${at%/*}
-    done
-    set -- $drivers
-    printf '\t%s\t%s\t%s\n' "$1" "${2:-$1}" "$features"
-done
-"""
-)
-# $1: the program fio. The guest image reports no distribution.
-_EVIDENCE = (
-    _FIRST_LINE
-    + r"""
-os=$(. /etc/os-release 2>/dev/null; echo "$PRETTY_NAME")
-[ -z "$os" ] || echo "os=$os"
-first /proc/sys/kernel/osrelease
-echo "kernel=$value"
-first /run/hypervisor
-echo "hypervisor=${value:-$(LC_ALL=C lscpu 2>/dev/null | sed -n 's/^Hypervisor vendor: *//p')}"
-echo "cpu=$(sed -n '/^model name/{s/^[^:]*: //p;q}' /proc/cpuinfo)"
-echo "cpus=$(grep -c ^processor /proc/cpuinfo)"
-ranges=$(sed -n 's/^\([0-9a-f]*\)-\([0-9a-f]*\) : System RAM$/0x\2-0x\1+1/p' /proc/iomem | tr '\n' '+')
-echo "memory_bytes=$((${ranges}0))"
-first /sys/devices/system/clocksource/clocksource0/current_clocksource
-echo "clocksource=$value"
-first /sys/class/dmi/id/sys_vendor
-vendor=$value
-first /sys/class/dmi/id/product_name
-echo "dmi=$vendor $value"
-echo "fio=$("$1" --version)"
-echo "fio_program=$(command -v "$1")"
-"""
-)
+_DISKS = _FIRST_LINE + read_script("harness.guest", "list_guest_disks.sh")
+_EVIDENCE = _FIRST_LINE + read_script("harness.guest", "describe_guest.sh")
 
 
 _EVENT_IDX, _PACKED = 29, 34

@@ -9,6 +9,7 @@ from harness.lab.transport.base import Runner
 from harness.model.attach import Attach, Attachment
 from harness.model.bus import Bus
 from harness.packages import install_command
+from harness.shipped import read_script
 
 _DRIVERS: Mapping[Bus, str] = {
     "virtio-blk": "virtio_blk",
@@ -19,17 +20,7 @@ _DRIVERS: Mapping[Bus, str] = {
 }
 """The driver of each bus in Linux."""
 
-# $1: the program fio, $2: drivers. Prints what measuring needs of the system. `modprobe -n` loads nothing.
-_CHECK = r"""
-export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
-echo "user=$(id -u)"
-echo "fio=$("$1" --version 2>/dev/null)"
-echo "os=$(. /etc/os-release 2>/dev/null; echo "$ID $ID_LIKE")"
-for driver in $2; do
-    ls -d /sys/bus/*/drivers/"$driver" >/dev/null 2>&1 || modprobe -n -q "$driver" 2>/dev/null || continue
-    echo "$driver=yes"
-done
-"""
+_CHECK = read_script("harness.guest", "check_guest_os.sh")
 
 
 @dataclass(frozen=True, slots=True)

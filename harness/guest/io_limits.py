@@ -7,36 +7,10 @@ from collections import defaultdict
 from harness.lab.transport.base import Runner
 from harness.model.effective import Effective
 from harness.model.throttle import NO_LIMIT
+from harness.shipped import read_script
 from harness.untrusted import reading
 
-# $1: the file with the process's id, $2: the disk's device or file. Prints the numbers of the devices below the disk,
-# and each limit of the process's control groups, of version 2 (io.max) and of version 1 (blkio).
-_LOOK = r"""
-export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
-pid=$(cat "$1") || exit 1
-from=$2
-[ -b "$from" ] || from=$(findmnt -n -o SOURCE -T "$from")
-lsblk -s -n -o MAJ:MIN "$from" 2>/dev/null | sed 's/^ */device /'
-while IFS=: read -r _ controllers path; do
-    at=
-    case ",$controllers," in
-    ,,) at=/sys/fs/cgroup ;;
-    *,blkio,*) at=/sys/fs/cgroup/blkio ;;
-    esac
-    [ -n "$at" ] && [ -d "$at$path" ] || continue
-    echo known
-    while :; do
-        sed 's/^/limit /' "$at$path/io.max" 2>/dev/null
-        for name in read_iops read_bps write_iops write_bps; do
-            file=$at$path/blkio.throttle.${name}_device
-            sed "s/ / ${name%${name#?}}${name#*_}=/; s/^/limit /" "$file" 2>/dev/null
-        done
-        [ -n "${path#/}" ] || break
-        path=${path%/*}
-    done
-done <"/proc/$pid/cgroup"
-exit 0
-"""
+_LOOK = read_script("harness.guest", "read_io_limits.sh")
 
 
 def read_io_limit(runner: Runner, pid_file: str, path: str) -> Effective:

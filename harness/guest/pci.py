@@ -9,70 +9,14 @@ from typing import ClassVar, Literal
 from harness.errors import HostError
 from harness.lab.created import HostThing, Removal
 from harness.lab.transport.base import Runner
+from harness.shipped import read_script
 from harness.untrusted import reading
 
 BACK_SECONDS = 60
 
-# $1: the disk's link or device. Prints a line per fact: a word, a tab and a text. The namespace of an NVMe disk may be
-# below its subsystem instead of its controller (native multipath), so the script follows the controller's link.
-_LOOK = r"""
-export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
-name=$(readlink -f "$1"); name=${name##*/}
-[ -e "/sys/block/$name" ] || exit 0
-above() { # the addresses of the PCI devices above a device, the nearest last
-    readlink -f "$1" | tr / '\n' | grep -E '^[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$'
-}
-controllers=$(ls -d "/sys/block/$name"/device/nvme[0-9]*/device 2>/dev/null)
-addresses=$(for each in ${controllers:-/sys/block/$name/device}; do above "$each" | tail -n 1; done | sort -u)
-for address in $addresses; do
-    pci=/sys/bus/pci/devices/$address
-    driver=$(readlink "$pci/driver")
-    printf 'device\t%s %s\n' "$address" "${driver##*/}"
-    group=$(readlink "$pci/iommu_group")
-    printf 'group\t%s\n' "${group##*/}"
-    for member in "$pci"/iommu_group/devices/*; do
-        [ -e "$member" ] || continue
-        driver=$(readlink "$member/driver")
-        printf 'member\t%s %s %s\n' "${member##*/}" "$(cat "$member/class")" "${driver##*/}"
-    done
-    for disk in /sys/block/*; do
-        for each in "$disk"/device "$disk"/device/nvme[0-9]*/device; do
-            [ -e "$each" ] && above "$each"
-        done | grep -qxF "$address" && printf 'disk\t%s\n' "${disk##*/}"
-    done
-done
-printf 'serial\t%s\n' "$(cat "/sys/block/$name/device/serial" 2>/dev/null | tr -d ' ')"
-[ -d /sys/bus/pci/drivers/vfio-pci ] || modprobe vfio-pci 2>/dev/null
-[ -d /sys/bus/pci/drivers/vfio-pci ] && printf 'vfio\tyes\n'
-exit 0
-"""
+_LOOK = read_script("harness.guest", "read_pci_device.sh")
 
-# $1: address, $2: its driver on the host, $3: the disk's link, $4: seconds. Unbinds the device from VFIO's driver, and
-# lets the kernel probe it again, so that its own driver gets it. If it is bound to another driver, another program has
-# changed that since, and the device stays as it is.
-_RETURN = r"""
-pci=/sys/bus/pci/devices/$1
-bound() { driver=$(readlink "$pci/driver"); echo "${driver##*/}"; }
-tries=$(($4 * 10)) done=absent
-case $(bound) in
-"" | vfio-pci | "$2") ;;
-*) echo "foreign: $1 now has the driver $(bound)"; exit;;
-esac
-while [ "$(bound)" != "$2" ] || [ ! -b "$3" ]; do
-    if [ "$(bound)" != "$2" ]; then
-        done=removed
-        echo >"$pci/driver_override"
-        [ -e "$pci/driver" ] && echo "$1" >"$pci/driver/unbind"
-        modprobe "$2" 2>/dev/null
-        echo "$1" >/sys/bus/pci/drivers_probe
-    fi 2>/dev/null
-    tries=$((tries - 1))
-    [ "$tries" -gt 0 ] || { now=$(bound); echo "its driver is ${now:-none}" >&2; exit 1; }
-    sleep 0.1
-done
-! command -v udevadm >/dev/null || udevadm settle --timeout=20
-echo "$done"
-"""
+_RETURN = read_script("harness.guest", "return_pci_device.sh")
 
 _BRIDGE = "0x06"
 """PCI's class of bridges. The kernel's VFIO accepts a group whose other devices are bridges (PCIe ports)."""

@@ -10,28 +10,14 @@ from harness.lab.transport.base import Runner
 from harness.model.cpus import kernels_form
 from harness.model.effective import Effective
 from harness.model.guest import compressed
+from harness.shipped import read_script
 from harness.untrusted import reading
 
 MOST_RESERVED = 16 << 20
 """The most bytes of a guest's memory that its firmware keeps from its kernel. SeaBIOS keeps less than 1 MiB."""
 _LEAST = 1 << 20
 
-# $1: the file with the process's id, $2: the guest's memory in KiB.
-# The guest's memory is the smallest mapping that is large enough for it (QEMU has larger ones under emulation).
-_LOOK = r"""
-export LC_ALL=C
-pid=$(cat "$1") || exit 1
-for task in "/proc/$pid/task"/*; do
-    echo "thread ${task##*/} $(sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' "$task/status")"
-done
-echo "process $pid $(sed -n 's/^Mems_allowed_list:[[:space:]]*//p' "/proc/$pid/status")"
-awk -v least="$2" '
-    $1 == "Size:" { size = $2 }
-    $1 == "KernelPageSize:" && size >= least && (!best || size < best) { best = size; page = $2 }
-    END { if (best) print "page", page }
-' "/proc/$pid/smaps"
-exit 0
-"""
+_LOOK = read_script("harness.guest", "read_placement.sh")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,20 +10,11 @@ from harness.lab.hosts import Host
 from harness.lab.transport.base import Runner
 from harness.model.cpus import as_list, cpus_in
 from harness.model.guest import ANY_GUEST, GUEST_MEMORY, GuestOptions, cpu_type, guest_problems
+from harness.shipped import read_script
 from harness.units import format_size
 from harness.untrusted import reading
 
-# Online CPUs, NUMA nodes, and the free huge pages of each node by their size in KiB.
-_LOOK = r"""
-echo "cpus $(cat /sys/devices/system/cpu/online)"
-echo "nodes $(cat /sys/devices/system/node/online 2>/dev/null || echo 0)"
-for pages in /sys/devices/system/node/node*/hugepages/hugepages-*kB; do
-    [ -e "$pages/free_hugepages" ] || continue
-    node=${pages#*/node/node} size=${pages##*-}
-    echo "pages ${node%%/*} ${size%kB} $(cat "$pages/free_hugepages")"
-done
-exit 0
-"""
+_LOOK = read_script("harness.guest", "read_capacity.sh")
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,22 +14,9 @@ from harness.errors import HostError
 from harness.events import Events, Note
 from harness.lab.transport.base import Completed, Runner
 from harness.lab.vm_threads import VmThreads, find_threads
+from harness.shipped import read_script
 
-# $1: the file with the process's id, $2: its log, or empty; then the command that prints how it would be started, which
-# is used if the process cannot be read.
-# A ring of Linux AIO is a mapping of the process; a ring of io_uring is a file that it has open.
-_LOOK = r"""
-export PATH="$PATH:/usr/sbin:/sbin"
-log=$2
-if pid=$(cat "$1" 2>/dev/null) && [ -r "/proc/$pid/cmdline" ]; then
-    printf 'native\t%s\n' "$(grep -c '/\[aio\]' "/proc/$pid/maps")"
-    printf 'io_uring\t%s\n' "$(ls -l "/proc/$pid/fd" | grep -c 'anon_inode:\[io_uring\]')"
-    [ -z "$log" ] || grep 'falling back to thread pool' "$log" | sed 's/^/log\t/'
-    tr '\000' '\n' <"/proc/$pid/cmdline" | sed 's/^/argument\t/'
-elif shift 2 && [ $# -gt 0 ]; then
-    printf 'command\t%s\n' "$("$@")"
-fi
-"""
+_LOOK = read_script("harness.guest", "read_qemu_process.sh")
 _ENGINES = {"native": "Linux AIO", "io_uring": "linux io_uring"}
 """QEMU's option, and its name in QEMU's log."""
 

@@ -30,6 +30,7 @@ from harness.lab.promises import Promise
 from harness.lab.safe_path import UNSAFE
 from harness.lab.transport.base import WRAPPED, Runner, failed
 from harness.run_id import RunId
+from harness.shipped import read_script
 from harness.untrusted import parse_json, reading
 
 T = TypeVar("T", bound="Thing")
@@ -46,68 +47,17 @@ _OVER = ".over.json"
 """The end of the name of a record whose thing may only be removed, no longer created."""
 
 _WRITTEN_BY_OTHERS = 3
+"""The exit status of read_records.sh in this case."""
 
-# $1: the log, $2: the run, $3: the file, $4: the digest of its content, which is on standard input. The input may end
-# early, because the run or the connection ended: then the file stays as it was.
-_WRITE = r"""
-umask 022 && mkdir -p "${1%/*}" && umask 077 && mkdir -p "$1/$2" && cd "$1/$2" || exit
-draft=.$3.$$
-if cat >"$draft" && [ "$(sha256sum <"$draft")" = "$4  -" ]; then
-    sync "$draft" && mv -f "$draft" "$3" && sync . .. "$1"
-else
-    rm -f "$draft"
-    rmdir --ignore-fail-on-non-empty "../$2"
-    echo "the record did not arrive as a whole" >&2
-    exit 1
-fi
-"""
-# $1: the log, $2: the run, $3: the file, $4: WRAPPED; then a command. It does not get the lock: a daemon would hold it.
-_FENCED = r"""
-exec 8<"$1/$2" && flock -s 8 || exit
-[ -f "$1/$2/$3" ] || { echo "nothing is created, because its clean-up has begun" >&2; exit 1; }
-shift 4
-"$@" 8<&-
-"""
-# $1: the log, $2: the run, $3: how long to wait for commands that create, $4: the end of the name of a file whose thing
-# may no longer be created; then the files.
-_CLOSE = r"""
-cd "$1/$2" && exec 8<. || exit
-flock -x -w "$3" 8 || { echo "a command of the run that creates something has not ended yet" >&2; exit 1; }
-over=$4; shift 4
-for file; do
-    closed=${file%%.*}$over
-    [ ! -f "$file" ] || [ "$file" = "$closed" ] || mv -f "$file" "$closed" || exit
-done
-rm -f .*.json.*
-sync .
-"""
+_WRITE = read_script("harness.lab", "write_record.sh")
+_FENCED = read_script("harness.lab", "run_fenced.sh")
+_CLOSE = read_script("harness.lab", "close_records.sh")
 # $1: the log, $2: the run, $3: the file, $4: its name when nothing may be created any more.
 _FORGET = r"""
 rm -f "$1/$2/$3" "$1/$2/$4" && [ -d "$1/$2" ] || exit 0
 rmdir --ignore-fail-on-non-empty "$1/$2" && sync "$1"
 """
-# $1: the log, $2: the most bytes of a record. A line for each file: its name below the log, and its content as base64.
-# The name of a file that is not ours may have any characters: then it is `=` and base64. Root does what the log says,
-# so nobody else may have written it.
-_READ = (
-    UNSAFE
-    + r"""
-[ -d "$1" ] || exit 0
-why=$(unsafe "$1") || exit
-[ -z "$why" ] || { echo "$why" >&2; exit WRITTEN; }
-cd "$1" && command -v base64 >/dev/null || exit
-for file in */*; do
-    [ -f "$file" ] || continue
-    case $file in
-    *[!A-Za-z0-9._/-]*) name="=$(printf %s "$file" | base64 -w 0)";;
-    *) name=$file;;
-    esac
-    printf '%s ' "$name"
-    head -c "$2" -- "$file" 2>/dev/null | base64 -w 0
-    echo
-done
-""".replace("WRITTEN", str(_WRITTEN_BY_OTHERS))
-)
+_READ = UNSAFE + read_script("harness.lab", "read_records.sh")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 
 from harness.errors import HostError, SafetyError
 from harness.lab.transport.base import Completed, Runner, failed, whole
+from harness.shipped import read_script
 from harness.untrusted import reading
 
 SECTOR = 512
@@ -16,109 +17,13 @@ SECTOR = 512
 CHANGED = 90
 """The exit status of a pinned command that did not start because a pin no longer holds."""
 
-# Shell functions. `facts_of NAME` sets number, diskseq, sectors and identity of the block device with that kernel name.
-# It starts almost no processes, because on an emulated host each costs more than the reading. The identity is a serial
-# number, the UUID of a device-mapper or md device, or the backing file of a loop device. The identity of a partition is
-# the identity of its disk, and its first sector.
-FACTS = r"""
-word() { # FILE: sets text to its first line, without blanks at the ends
-    text=
-    [ ! -r "$1" ] || { read -r text || :; } 2>/dev/null <"$1"
-}
-serial_of() { # NAME MAJOR:MINOR, of a whole device
-    for file in dm/uuid md/uuid loop/backing_file serial device/serial; do
-        word "/sys/class/block/$1/$file"
-        [ -z "$text" ] || { identity=$text; return; }
-    done
-    identity=
-    [ -r "/run/udev/data/b$2" ] || return 0
-    while IFS= read -r line; do
-        case $line in E:ID_SERIAL_SHORT=*) identity=${line#*=}; return;; esac
-    done <"/run/udev/data/b$2"
-}
-facts_of() { # NAME
-    at=/sys/class/block/$1
-    [ -e "$at/dev" ] || return 1
-    word "$at/size"; sectors=$text
-    word "$at/dev"; number=$text
-    if [ -e "$at/partition" ]; then
-        disk=$(readlink -f "$at/..") || return 1
-        disk=${disk##*/}
-        word "/sys/class/block/$disk/dev"; serial_of "$disk" "$text"
-        word "$at/start"; identity="$identity@$text"
-        word "/sys/class/block/$disk/diskseq"; diskseq=$text
-    else
-        serial_of "$1" "$number"
-        word "$at/diskseq"; diskseq=$text
-    fi
-}
-"""
+FACTS = read_script("harness.lab", "device_facts.sh")
 
-# $1: a condition that must be true, $2: the number of pins that follow, each a path and its expected facts; then the
-# command. Every device stays open while the command runs: meanwhile the kernel gives its name and number to no other
-# device.
-_PINNED = (
-    FACTS
-    + r"""
-changed() { echo "$1" >&2; exit 90; }
-eval "$1" || changed "this run has lost its lease of the host"
-shift
-check() { # PATH EXPECTED DESCRIPTOR
-    case $2 in
-    file:*) now=$(stat -L -c file:%d:%i "/proc/self/fd/$3") || changed "$1 is gone";;
-    *)
-        node=$(stat -L -c '%t %T' "/proc/self/fd/$3") && facts_of "${1##*/}" || changed "$1 is gone"
-        [ "$number" = "$((0x${node% *})):$((0x${node#* }))" ] || changed "$1 is another device node"
-        now="$number $diskseq $sectors $identity";;
-    esac
-    [ "$now" = "$2" ] || changed "$1 was ($2) and is ($now) now"
-}
-pins=$1 descriptor=3; shift
-while [ "$pins" -gt 0 ]; do
-    # Descriptors above 9 cannot be written as one digit; the last ones are checked as well, but not held open.
-    [ "$descriptor" -le 9 ] || descriptor=9
-    [ -e "$1" ] || changed "$1 is gone"
-    case $descriptor in # without `command`, a failure would end the shell
-    3) command exec 3<"$1";; 4) command exec 4<"$1";; 5) command exec 5<"$1";; 6) command exec 6<"$1";;
-    7) command exec 7<"$1";; 8) command exec 8<"$1";; 9) command exec 9<"$1";;
-    esac 2>/dev/null || changed "$1 cannot be opened"
-    check "$1" "$2" "$descriptor"
-    shift 2
-    descriptor=$((descriptor + 1)) pins=$((pins - 1))
-done
-"$@" 3<&- 4<&- 5<&- 6<&- 7<&- 8<&- 9<&-
-"""
-)
+_PINNED = FACTS + read_script("harness.lab", "run_pinned.sh")
 
-# Paths. For each, a line: the path, its real path, and `block` with the facts or `file` with device and inode.
-_PINS = (
-    FACTS
-    + r"""
-export PATH="$PATH:/usr/sbin:/sbin"
-for path; do
-    real=$(readlink -e "$path") || { echo "there is no $path" >&2; exit 1; }
-    if [ -b "$real" ]; then
-        facts_of "${real##*/}" || { echo "the kernel does not know $real" >&2; exit 1; }
-        printf '%s\tblock\t%s\t%s\t%s\t%s\n' "$real" "$number" "$diskseq" "$sectors" "$identity"
-    elif [ -f "$real" ]; then
-        printf '%s\tfile\t%s\n' "$real" "$(stat -c '%d:%i' "$real")"
-    else echo "$path is neither a block device nor a file" >&2; exit 1; fi
-done
-"""
-)
+_PINS = FACTS + read_script("harness.lab", "read_pins.sh")
 
-# $1: a partition. Prints its facts, and the UUID that the partition table has for it now. It stays open in between, so
-# that both are about the same partition.
-_PARTITION = (
-    FACTS
-    + r"""
-export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
-exec 3<"$1" && facts_of "${1##*/}" && node=$(stat -L -c '%t %T' /proc/self/fd/3) || exit
-[ "$number" = "$((0x${node% *})):$((0x${node#* }))" ] || { echo "$1 is another device node" >&2; exit 1; }
-partuuid=$(blkid --probe --match-tag PART_ENTRY_UUID --output value "$1") || [ $? -eq 2 ] || exit
-printf '%s\tblock\t%s\t%s\t%s\t%s\n%s\n' "$1" "$number" "$diskseq" "$sectors" "$identity" "$partuuid"
-"""
-)
+_PARTITION = FACTS + read_script("harness.lab", "pin_partition.sh")
 
 
 @runtime_checkable

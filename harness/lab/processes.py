@@ -6,20 +6,9 @@ from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 from harness.lab.created import HostThing
+from harness.shipped import read_script
 
-END = r"""
-marked() { grep -qzxF "$mark" "/proc/$1/environ" 2>/dev/null; }
-mark=$1 done=absent
-for process in /proc/[0-9]*; do
-    pid=${process#/proc/}
-    marked "$pid" || continue
-    kill -KILL "$pid" 2>/dev/null
-    done=removed
-    for try in $(seq 100); do marked "$pid" || break; sleep 0.1; done
-    ! marked "$pid" || { echo "process $pid does not end: it waits for a device" >&2; exit 1; }
-done
-echo "$done"
-"""
+END = read_script("harness.lab", "end_marked_processes.sh")
 """Ends all processes that have the variable $1 in their environment."""
 
 

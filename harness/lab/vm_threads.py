@@ -10,6 +10,7 @@ from typing import Literal
 from harness.errors import HostError
 from harness.lab.transport.base import Runner
 from harness.model.counters import KvmCounts, QemuCounts
+from harness.shipped import read_script
 from harness.untrusted import finite, reading
 
 Role = Literal["vcpu", "iothread", "main"]
@@ -22,14 +23,7 @@ EXITS = tuple(field.name for field in fields(KvmCounts))
 
 _DEBUGFS = "/sys/kernel/debug/kvm"
 
-# $1: the file with the process id, often without a line break at its end.
-_FIND = rf"""
-pid=$(cat "$1") || exit 1
-echo "$pid"
-for task in "/proc/$pid/task"/*; do read -r name <"$task/comm" && echo "${{task##*/}} $name"; done
-for vm in {_DEBUGFS}/"$pid"-*; do [ -d "$vm" ] && echo "kvm $vm"; done
-exit 0
-"""
+_FIND = read_script("harness.lab", "list_vm_threads.sh", DEBUGFS=_DEBUGFS)
 
 
 @dataclass(frozen=True, slots=True)

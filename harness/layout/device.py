@@ -14,102 +14,12 @@ from harness.lab.guard import serial_of
 from harness.lab.inventory import DiskByFile, DiskSpec
 from harness.lab.transport.base import Runner
 from harness.layout.free_space import places_for
+from harness.shipped import read_script
 from harness.untrusted import parse_json, reading
 
-# Shell function: `ours_at PATH` is true for the file of the run. $inode is `INODE BIRTH` as it was recorded. On a
-# file system without birth times, its draft stays beside it as a second link: then the inode cannot be used again.
-_OURS = (
-    FILE_IDENTITY
-    + r"""
-ours_at() {
-    [ -f "$1" ] && [ ! -L "$1" ] && [ -n "$inode" ] && [ "$(file_of "$1")" = "$inode" ] || return
-    case $inode in *" 0") [ "$draft" -ef "$path" ] || [ "$1" = "$draft" ];; esac
-}
-"""
-)
-# $1: the file, $2: its draft, $3: its inode and birth time, $4: the kernel's name of the loop device, its sequence
-# number and the id of the boot, empty before they were recorded. The loop devices on our file, and the one that we
-# attached, are detached. If another process has the loop device open (udev or lsblk, for a moment), the kernel detaches
-# it when that process closes it, and `losetup -d` does not wait for that.
-_DETACH = (
-    _OURS
-    + r"""
-path=$1 draft=$2 inode=$3
-read -r boot </proc/sys/kernel/random/boot_id || exit
-devices() {
-    listed=$(losetup --list --noheadings --output NAME,BACK-MAJ:MIN,BACK-INO) || return
-    for file in "$path" "$draft"; do
-        ours_at "$file" || continue
-        number=$(stat -c %d "$file")
-        key="$((number >> 8 & 0xfff | number >> 32 & ~0xfff)):$((number & 0xff | number >> 12 & ~0xff)) ${inode%% *}"
-        echo "$listed" | sed 's/  */ /g' | sed -n "s/ $key\$//p"
-    done
-    name=${4%% *}
-    [ -e "/sys/block/$name/loop/backing_file" ] || return 0
-    read -r diskseq 2>/dev/null <"/sys/block/$name/diskseq" || return 0
-    [ "$name $diskseq $boot" != "$4" ] || echo "/dev/$name"
-}
-case $inode in *:*)
-    # An earlier version recorded numbers that may be those of another file by now.
-    [ -n "$(losetup --list --noheadings --output NAME --associated "$path")" ] || { echo absent; exit; }
-    echo "an earlier version recorded it without a birth time, so it is unknown whose it is" >&2
-    exit 1;;
-esac
-found=$(devices "$@") || exit
-[ -n "$found" ] || { echo absent; exit; }
-for device in $(echo "$found" | sort -u); do losetup -d "$device" || exit; done
-for try in 1 2 3 4 5 6 7 8 9 10; do
-    found=$(devices "$@") || exit
-    [ -n "$found" ] || { echo removed; exit; }
-    sleep 0.5
-done
-echo "another process has" $found open >&2
-exit 1
-"""
-)
-# $1: the file, $2: its draft, $3: its inode and birth time, empty if they were not recorded yet, $4: its file system,
-# $5: its size.
-_REMOVE = (
-    _OURS
-    + r"""
-path=$1 draft=$2 inode=$3 filesystem=$4 size=$5
-case $inode in *:*)
-    echo "an earlier version recorded it without a birth time: remove the file if it is the run's" >&2
-    exit 1;;
-esac
-gone_with_boot "$filesystem" && { echo absent; exit; }
-empty_draft() { # FILE: whether it is the draft, before its identity was recorded, and nobody has written to it
-    [ "$1" = "$draft" ] && [ -z "$inode" ] && [ -f "$1" ] && [ ! -L "$1" ] || return
-    facts=$(stat -c '%b %s %u %h' "$1") || return
-    case $facts in "0 0 $(id -u) 1"|"0 $size $(id -u) 1") ;; *) return 1;; esac
-}
-for file in "$path" "$draft"; do
-    ours_at "$file" || continue
-    devices=$(losetup --list --noheadings --output NAME --associated "$file") || exit
-    [ -z "$devices" ] || { echo "it is in use by" $devices >&2; exit 1; }
-done
-unchanged() { # FILE: whether it has the size that the run gave it; after a power failure, it may have none
-    case $(stat -c '%s %b' "$1") in "$size "*|"0 0") ;; *) return 1;; esac
-}
-done=absent others=
-# The draft is the last one, because it may be the proof for the other one.
-for file in "$path" "$draft"; do
-    if { ours_at "$file" && unchanged "$file"; } || empty_draft "$file"; then
-        rm -f "$file" && done=removed || exit
-    elif [ -e "$file" ] || [ -L "$file" ]; then others="$others $file"; fi
-done
-if [ "$done" = absent ]; then
-    now=$(filesystem_of "$path") || { echo "the file system of $path cannot be identified" >&2; exit 1; }
-    [ "$now" = "$filesystem" ] || {
-        echo "${path%/*} is not on the file system on which the run made the file: mount that one again" >&2
-        exit 1
-    }
-fi
-[ -n "$others" ] || { echo "$done"; exit; }
-[ "$done" = removed ] || done=replaced
-echo "$done:$others is not the run's file, and stays"
-"""
-)
+_OURS = FILE_IDENTITY + read_script("harness.layout", "our_file.sh")
+_DETACH = _OURS + read_script("harness.layout", "detach_loop.sh")
+_REMOVE = _OURS + read_script("harness.layout", "remove_file.sh")
 # $1: the file, $2: a unique name in the same directory, $3: its size. The file gets its final name only after it is in
 # the log with its identity, and never replaces another file. Prints its inode and birth time.
 _MAKE = (

@@ -16,6 +16,7 @@ from harness.layout.identity import FIND
 from harness.layout.regions import Need, Region
 from harness.layout.source import Sources
 from harness.model.layout import Filesystem, Qcow2, RawFile
+from harness.shipped import read_script
 
 MIB = 1024**2
 FIXED_OVERHEAD: Mapping[Filesystem, int] = {"ext4": 64 * MIB, "xfs": 300 * MIB}
@@ -40,32 +41,7 @@ _MAKE: Mapping[Filesystem, tuple[str, ...]] = {
     # Not discarded, because the whole disk has just been discarded.
     "xfs": ("mkfs.xfs", "-q", "-f", "-K", "-m"),
 }
-# $1: the mount point, $2: the UUID of the file system, $3: the UUID of its partition. Checks what is mounted, then
-# what is on the partition: the file system may have been created but not mounted yet.
-_REMOVE = (
-    FIND
-    + r"""
-done=absent
-if mountpoint -q "$1"; then
-    device=$(findmnt --noheadings --nofsroot --output SOURCE --mountpoint "$1" | tail -n 1)
-    now=$(blkid -p -s UUID -o value "$device") || { echo "$device cannot be identified" >&2; exit 1; }
-    [ "$now" = "$2" ] || { echo "foreign: the file system $now is mounted at $1"; exit; }
-    umount "$1" || exit
-    done=removed
-fi
-# What is in it now is not of the run, whose files were on the file system.
-[ ! -d "$1" ] || rmdir --ignore-fail-on-non-empty "$1" || exit
-device=$(partition_of "$3")
-if [ -n "$device" ]; then
-    exec 9<"$device" || exit
-    if [ "$(blkid -p -s UUID -o value "$device")" = "$2" ]; then
-        require_free "$device" && wipefs --all --quiet "$device" || exit
-        done=removed
-    fi
-fi
-echo "$done"
-"""
-)
+_REMOVE = FIND + read_script("harness.layout", "remove_filesystem.sh")
 
 
 class FilesystemMount(HostThing):

@@ -17,59 +17,16 @@ from harness.lab.transport.base import Runner
 from harness.layout.identity import FIND
 from harness.layout.regions import Need
 from harness.model.effective import Effective
+from harness.shipped import read_script
 from harness.untrusted import reading
 
 MIB = 1024**2
 NEED = Need(16 * MIB, 0)
 """The header: the offset of the data that cryptsetup(8) chooses for LUKS2."""
 
-# $1: the device, $2: the UUID of the header, $3: the name of the new device. The key is only in this shell and in
-# pipes: `printf` is a part of the shell, so no process has it in its arguments. A random key needs no slow derivation.
-_MAKE = r"""
-export PATH="$PATH:/usr/sbin:/sbin"
-key=$(od -An -v -tx1 -N64 /dev/urandom | tr -d ' \n') && [ "${#key}" -eq 128 ] || exit
-printf %s "$key" | cryptsetup luksFormat --type luks2 --batch-mode --key-file - --uuid "$2" \
-    --pbkdf pbkdf2 --pbkdf-force-iterations 1000 "$1" &&
-    printf %s "$key" | cryptsetup open --type luks2 --key-file - "$1" "$3" || exit
-! command -v udevadm >/dev/null || udevadm settle --timeout=20
-"""
-# $1: the name, $2: the UUID of its header, $3: the UUID of its partition, or empty for a volume, which is removed next.
-# The kernel's own identity of the device has UUID and name. Retries, because udev may have the device open.
-_REMOVE = (
-    FIND
-    + r"""
-done=absent
-for at in /sys/block/dm-*/dm; do
-    [ -r "$at/name" ] && [ "$(cat "$at/name")" = "$1" ] || continue
-    now=$(cat "$at/uuid")
-    [ "$now" = "CRYPT-LUKS2-$(echo "$2" | tr -d -)-$1" ] || { echo "foreign: $1 has the identity $now"; exit; }
-    for try in 1 2 3 4 5; do
-        errors=$(cryptsetup close "$1" 2>&1) && { done=removed; break; }
-        sleep 0.5
-    done
-    [ "$done" = removed ] || { echo "$errors" >&2; exit 1; }
-done
-device=
-[ -z "$3" ] || device=$(partition_of "$3")
-if [ -n "$device" ]; then
-    exec 9<"$device" || exit
-    if [ "$(blkid -p -s UUID -o value "$device")" = "$2" ]; then
-        require_free "$device" && wipefs --all --quiet "$device" || exit
-        done=removed
-    fi
-fi
-echo "$done"
-"""
-)
-# $1: a device or a file. Prints cryptsetup's status of each encrypted device that it is or that it is on.
-_LOOK = r"""
-export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
-from=$1
-[ -b "$from" ] || from=$(findmnt -n -o SOURCE -T "$from") || exit
-lsblk -s -n -r -o NAME,TYPE "$from" | while read -r name type; do
-    [ "$type" != crypt ] || cryptsetup status "$name" || exit
-done
-"""
+_MAKE = read_script("harness.layout", "create_luks.sh")
+_REMOVE = FIND + read_script("harness.layout", "remove_luks.sh")
+_LOOK = read_script("harness.layout", "read_luks.sh")
 
 
 class CryptDevice(HostThing):

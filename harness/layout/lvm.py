@@ -13,6 +13,7 @@ from harness.layout import luks
 from harness.layout.identity import FIND, lvm_uuid
 from harness.layout.regions import Need, Region
 from harness.layout.source import BlockSource, Sources
+from harness.shipped import read_script
 
 MIB = 1024**2
 EXTENT = 4 * MIB
@@ -31,43 +32,7 @@ _QUIET = ["--yes", "--quiet", "--config", TRACELESS]
 _OURS_TO_ACTIVATE = ["--setautoactivation", "n"]
 # Neither zeroed nor wiped, because volumes are filled before anything is read.
 _UNWIPED = ["--zero", "n", "--wipesignatures", "n"]
-# $1: the volume group, $2: the UUID of its physical volume, $3: its volumes, $4: the UUID of its partition, $5: LVM's
-# settings. Retries the removal, because udev may have a volume open.
-_REMOVE = (
-    FIND
-    + r"""
-group=$1 uuid=$2 wanted=$3 config=$5
-lvm_() { command=$1; shift; "$command" --config "$config" "$@"; }
-device=$(partition_of "$4")
-[ -n "$device" ] || { echo absent; exit; }
-exec 9<"$device" || exit
-type=$(blkid -p -s TYPE -o value "$device")
-[ -n "$type" ] || { echo absent; exit; }
-now=$(blkid -p -s UUID -o value "$device")
-[ "$type $now" = "LVM2_member $uuid" ] || { echo "foreign: $device holds $type $now"; exit; }
-found=$(lvm_ pvs --noheadings --separator '|' -o vg_name,vg_uuid "$device" 9<&- | tr -d ' ') || exit
-if [ -n "${found#|}" ]; then
-    [ "${found%|*}" = "$group" ] || { echo "foreign: the volume group is now called ${found%|*}"; exit; }
-    select="vg_uuid=${found#*|}"
-    members=$(lvm_ vgs --noheadings -o pv_uuid --select "$select" 9<&- | tr -d ' ') || exit
-    [ "$members" = "$uuid" ] || { echo "foreign: volume group $group also has other physical volumes"; exit; }
-    for volume in $(lvm_ lvs --noheadings -o lv_name --select "$select" 9<&-); do
-        case " $wanted " in *" $volume "*) ;; *) echo "foreign: volume group $group has a volume $volume"; exit;; esac
-    done
-    for try in 1 2 3 4 5; do
-        errors=$(lvm_ vgremove --yes --quiet --force --select "$select" 2>&1 9<&-) && break
-        sleep 0.3
-    done
-    [ -z "$(lvm_ vgs --noheadings -o vg_name --select "$select" 9<&-)" ] || { echo "$errors" >&2; exit 1; }
-fi
-for try in 1 2 3 4 5; do
-    errors=$(lvm_ pvremove --yes --quiet --force "$device" 2>&1 9<&-) && { echo removed; exit; }
-    sleep 0.3
-done
-echo "$errors" >&2
-exit 1
-"""
-)
+_REMOVE = FIND + read_script("harness.layout", "remove_lvm.sh")
 
 
 class VolumeGroup(HostThing):

@@ -16,6 +16,7 @@ from harness.layout.identity import FIND
 from harness.layout.rebuild import take_out
 from harness.layout.regions import ALIGNMENT, TABLE_BYTES, Need, Region, together
 from harness.model.base import Md, RaidLevel
+from harness.shipped import read_script
 from harness.units import format_duration, format_size
 from harness.waiting import Deadline, wait_until
 
@@ -32,69 +33,9 @@ _SYNC_LIMIT_KIB = 100_000_000
 """KiB per second: in effect no limit. The usual limit protects other work, and there is none yet."""
 
 
-# $1: the array, $2: KiB per second. Waits for its device node, sets the limits of its resync, and prints the kernel's
-# path of it.
-_READY = r"""
-export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
-! command -v udevadm >/dev/null || udevadm settle --timeout=20
-device=$(readlink -e "$1") || { echo "there is no $1" >&2; exit 1; }
-md=/sys/block/${device##*/}/md
-for limit in sync_speed_max sync_speed_min; do
-    [ ! -e "$md/sync_action" ] || echo "$2" >"$md/$limit" || exit
-done
-echo "$device"
-"""
-# $1: the kernel's name of the array. Waits at most 2 s until it is in sync; prints "synced", or the progress.
-_SYNC = r"""
-cd "/sys/block/$1/md" || exit
-for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
-    # For a moment between creation and the start of the resync, sync_action is idle.
-    if [ "$(cat sync_action) $(cat degraded) $(cat resync_start)" = "idle 0 none" ]; then echo synced; exit; fi
-    sleep 0.1
-done
-cat sync_completed
-"""
-# $1: the UUID of the array as mdadm writes it, $2: "legs" or "partitions"; then the paths of the legs or the UUIDs of
-# the partitions. An array is stopped only if it has this UUID, and only members with this UUID lose their superblock.
-# udev may hold an array for a moment, or assemble it again from members that still have their superblock.
-_REMOVE = (
-    FIND
-    + r"""
-uuid=$1 legs=$2; shift 2
-settle() { ! command -v udevadm >/dev/null || udevadm settle --timeout=20; }
-uuid_of() { mdadm --examine --export "$1" 2>/dev/null | sed -n 's/^MD_UUID=//p'; }
-done=absent
-arrays() {
-    for at in /sys/block/md*/md; do
-        [ -d "$at" ] || continue
-        at=${at%/md}
-        # An array is identified by any of its members.
-        for member in "$at"/md/dev-*; do
-            [ "$(uuid_of "/dev/${member##*/dev-}")" != "$uuid" ] || { echo "${at##*/}"; break; }
-        done
-    done
-}
-settle
-for try in $(seq 20); do
-    found=$(arrays)
-    [ -n "$found" ] || break
-    done=removed
-    for array in $found; do errors=$(mdadm --quiet --stop "/dev/$array" 2>&1) || sleep 0.2; done
-    settle
-done
-[ -z "$(arrays)" ] || { echo "$errors" >&2; exit 1; }
-if [ "$legs" = legs ]; then members=$(for leg; do readlink -e "$leg"; done)
-else members=$(for partition; do partition_of "$partition"; done); fi
-for member in $members; do
-    [ "$(uuid_of "$member")" = "$uuid" ] || continue
-    require_free "$member" && mdadm --quiet --zero-superblock "$member" || exit
-    done=removed
-done
-settle
-[ -z "$(arrays)" ] || { echo "udev assembled it again: $(arrays)" >&2; exit 1; }
-echo "$done"
-"""
-)
+_READY = read_script("harness.layout", "prepare_md.sh")
+_SYNC = read_script("harness.layout", "wait_for_sync.sh")
+_REMOVE = FIND + read_script("harness.layout", "remove_md.sh")
 
 
 class Array(HostThing):

@@ -11,6 +11,7 @@ from harness.lab.created import CreationLog, HostThing, fenced
 from harness.lab.guard import created
 from harness.lab.paths import TAG
 from harness.layout.source import BlockSource
+from harness.shipped import read_script
 
 NULL_BLK = "/sys/kernel/config/nullb"
 MIB = 1024**2
@@ -23,20 +24,8 @@ export PATH="$PATH:/usr/sbin:/sbin"
 [ -d "$1" ] || modprobe null_blk nr_devices=0 2>/dev/null
 [ -d "$1" ] || exit 3
 """
-# $1: the directory of the new disk, then KEY=VALUE in the order in which to write them.
-_CREATE = """
-export PATH="$PATH:/usr/sbin:/sbin"
-mkdir "$1" && cd "$1" && shift || exit 1
-for setting; do echo "${setting#*=}" >"${setting%%=*}" || exit 1; done
-! command -v udevadm >/dev/null || udevadm settle --timeout=20
-"""
-# $1: the directory of the disk, $2: the id of the boot in which it was created. The disk does not survive a reboot.
-_REMOVE = r"""
-[ -d "$1" ] || { echo absent; exit; }
-read -r boot </proc/sys/kernel/random/boot_id
-[ "$boot" = "$2" ] || { echo "foreign: $1 was created after the host was rebooted"; exit; }
-echo 0 >"$1/power" && rmdir "$1" && echo removed
-"""
+_CREATE = read_script("harness.layout", "create_memory_disk.sh")
+_REMOVE = read_script("harness.layout", "remove_memory_disk.sh")
 
 
 class MemoryDisk(HostThing):

@@ -15,6 +15,7 @@ from harness.lab.inventory import DiskByFile, DiskSpec
 from harness.lab.paths import TAG
 from harness.lab.pin import SECTOR, BlockPin
 from harness.layout.partition_table import PartitionTable, sample_positions
+from harness.shipped import read_script
 from harness.units import format_size
 from harness.untrusted import parse_json, reading
 
@@ -28,13 +29,7 @@ TABLE_BYTES = 2 * MIB
 
 _WRITE_SECONDS = 300.0
 
-# $1: the device. Discards everything except both ends, if the disk supports it.
-_DISCARD = r"""
-export PATH="$PATH:/usr/sbin:/sbin"
-size=$(blockdev --getsize64 "$1") || exit
-blkdiscard -f -o 1048576 -l $((size - 2097152)) "$1" 2>/dev/null || :
-! command -v udevadm >/dev/null || udevadm settle --timeout=20
-"""
+_DISCARD = read_script("harness.layout", "discard_disk.sh")
 _PARTITIONS = r"""
 export PATH="$PATH:/usr/sbin:/sbin"
 ! command -v udevadm >/dev/null || udevadm settle --timeout=20

@@ -18,60 +18,13 @@ from harness.lab.storage_look import IDENTITY, FoundStorage
 from harness.layout import qcow2, raw_file
 from harness.layout.source import Sources
 from harness.model.layout import Layout, Qcow2, RawFile
+from harness.shipped import read_script
 from harness.untrusted import reading
 
 _MARK = ".voh"
 
-# $1: the new directory, $2: its token, $3: the file that holds the token; then the names of its files. `mkdir` fails if
-# something has this name. QEMU's user must be able to enter the directory. The files are empty: what fills them keeps
-# their inodes. Prints the directory's inode and birth time, whether its file system can preallocate, and for each file
-# its name, inode and birth time.
-_MAKE = (
-    FILE_IDENTITY
-    + r"""
-umask 077
-at=$1 token=$2 mark=$3; shift 3
-mkdir -m 0711 "$at" && printf %s "$token" >"$at/$mark" && file_of "$at" || exit
-fallocate -l 1 "$at/$mark" 2>/dev/null && echo yes || echo no
-umask 022
-set -C
-for file; do : >"$at/$file" && echo "$file $(file_of "$at/$file")" || exit; done
-"""
-)
-# $1: the directory, $2: what identifies the directory that it is in, $3: its token, $4: the file that holds it, $5: its
-# inode and birth time, empty if they were not recorded yet, $6: those of its files, as `:NAME INODE BIRTH:...:`; then
-# the names of its files. A file that was not recorded yet is empty. If the storage is not mounted, the directory there
-# is another one.
-_REMOVE = (
-    IDENTITY
-    + r"""
-set -f
-at=$1 storage=$2 token=$3 mark=$4 inode=$5 made=$6; shift 6
-of_others() { echo "$1: move what is not the run's out of it" >&2; exit 1; }
-now=$(identity_of directory "${at%/*}") || { echo "the storage ${at%/*} cannot be reached" >&2; exit 1; }
-[ "$now" = "$storage" ] || { echo "${at%/*} is not the storage, which may not be mounted" >&2; exit 1; }
-[ -e "$at" ] || [ -L "$at" ] || { echo absent; exit; }
-[ -d "$at" ] && [ ! -L "$at" ] || { echo "replaced: $at is not a directory"; exit; }
-found=$(file_of "$at") || exit
-[ -z "$inode" ] || [ "$found" = "$inode" ] || { echo "replaced: $at was created later"; exit; }
-listed=$(ls -A "$at") || exit
-for file in $listed; do
-    case " $* $mark " in *" $file "*) ;; *) of_others "somebody has put $file into $at";; esac
-    case $made in
-    *":$file $(file_of "$at/$file"):"*) ;;
-    *) [ "$file" = "$mark" ] || { [ -z "$inode" ] && [ ! -s "$at/$file" ]; } ||
-        of_others "somebody has replaced $at/$file";;
-    esac
-done
-if [ -e "$at/$mark" ]; then
-    # It may have been written in part only, before the inode was recorded.
-    content=$(cat "$at/$mark") || exit
-    [ "$content" = "$token" ] || [ -z "$inode" ] || of_others "$at/$mark has another content"
-elif [ -n "$listed" ]; then of_others "$at has no $mark"
-fi
-cd "$at" && rm -f -- "$@" && rm -f -- "$mark" && cd / && rmdir "$at" && echo removed
-"""
-)
+_MAKE = FILE_IDENTITY + read_script("harness.layout", "create_storage_directory.sh")
+_REMOVE = IDENTITY + read_script("harness.layout", "remove_storage_directory.sh")
 
 
 class StoredDirectory(HostThing):

@@ -17,29 +17,14 @@ from harness.lab.guard import Writable
 from harness.lab.paths import TAG
 from harness.lab.transport.base import whole
 from harness.run_id import RunId
+from harness.shipped import read_script
 
 RULES = "/run/udev/rules.d"
 """Rules that end with the next boot."""
 
 _HAS_UDEV = 'PATH="$PATH:/usr/sbin:/sbin" command -v udevadm && [ -S /run/udev/control ]'
-# $1: the rule's file, $2: the kernel's name of the disk, or empty. The rules are on standard input. The file never
-# replaces another one. The disk is triggered, because its watch has begun already.
-_MAKE = r"""
-export PATH="$PATH:/usr/sbin:/sbin"
-mkdir -p "${1%/*}" && set -C && cat >"$1" || exit
-udevadm control --reload || exit
-[ -z "$2" ] || udevadm trigger --action=change --settle "/sys/class/block/$2"
-"""
-# $1: the rule's file, $2: its first line, $3: the kernel's name of the disk, which gets its watch back, or empty.
-_REMOVE = r"""
-[ -e "$1" ] || { echo absent; exit; }
-# The host may have stopped while the file was written.
-read -r first <"$1" || case $2 in "$first"*) first=$2;; esac
-[ "$first" = "$2" ] || { echo "replaced: $1 is another file"; exit; }
-rm -f "$1" && udevadm control --reload || exit
-[ -z "$3" ] || [ ! -e "/sys/class/block/$3" ] || udevadm trigger --action=change --settle "/sys/class/block/$3" || exit
-echo removed
-"""
+_MAKE = read_script("harness.layout", "inhibit_udev.sh")
+_REMOVE = read_script("harness.layout", "restore_udev.sh")
 
 
 class UdevRule(HostThing):

@@ -13,57 +13,15 @@ from dataclasses import dataclass
 
 from harness.lab.paths import LEASE_DIRECTORY, MARK
 from harness.lab.transport.base import Completed, Runner
+from harness.shipped import read_script
 
 _DEADLINE = 20.0
 
-# $1: a new directory. Then fio's command. Standard input: fio's job file. The script uses only what busybox has.
-# A shell handles a signal only while it waits for a program in the background. First it removes what killed runs left.
-# fio ends only when no job of it waits any more, so a signal also ends the commands in which they wait: its children.
-#
-# wait_until is the command of each job. $1 is its start, in hundredths of a second of /proc/uptime. When the time has
-# come, only one program must wake up and end: each takes 20 ms in an emulated guest. The first job notes when it waits.
-# After fio has succeeded, the script prints that on standard error.
-_PACE = r"""
-directory=$1 fio=; shift
-stop() {
-    [ -n "$fio" ] && kill $fio || return
-    for stat in /proc/[0-9]*/stat; do
-        read -r line <"$stat" || continue
-        set -- ${line##*) }
-        [ "$2" != $fio ] || kill "${line%% *}"
-    done
-}
-trap 'stop 2>/dev/null; exit 143' TERM INT HUP
-for old in "${directory%/*}"/pacing-*; do
-    if read -r pid 2>/dev/null <"$old/pid" && ! kill -0 "$pid" 2>/dev/null; then rm -rf "$old"; fi
-done
-mkdir -p "${directory%/*}" && mkdir "$directory" || exit 1
-trap 'cd /; rm -rf "$directory"' EXIT
-cd "$directory" && echo $$ >pid || exit 1
-cat >wait_until <<'END' || exit 1
-read -r now _ </proc/uptime
-[ -e ready ] || echo "$now" >ready
-left=$(($1 - ${now%.*}${now#*.}))
-[ $left -gt 0 ] || exit 0
-part=00$((left % 100))
-exec sleep "$((left / 100)).${part#"${part%??}"}"
-END
-exec 9<&0
-"$@" <&9 9<&- &
-fio=$!
-wait $fio || exit
-if read -r ready <ready; then echo "fio was ready at $ready" >&2; fi
-"""
+_PACE = read_script("harness.measure", "pace_fio.sh")
 
 _READY = re.compile(r"^fio was ready at (\d+\.\d+)$", re.MULTILINE)
 
-# It may not have started yet.
-_STOP = r"""
-for try in 1 2 3 4 5 6 7 8 9 10; do
-    if read -r pid 2>/dev/null <"$1/pid"; then kill "$pid"; break; fi
-    sleep 0.2
-done
-"""
+_STOP = read_script("harness.measure", "stop_fio.sh")
 
 
 @dataclass(frozen=True, slots=True)

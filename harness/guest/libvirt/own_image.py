@@ -16,6 +16,7 @@ from harness.lab.paths import STATE_DIRECTORY
 from harness.lab.safe_path import why_unsafe
 from harness.lab.transport.base import Runner, whole
 from harness.model.guest import GuestOptions
+from harness.shipped import read_script
 from harness.untrusted import parse_json
 
 _GUESTS = f"{STATE_DIRECTORY}/guests"
@@ -29,15 +30,7 @@ qemu-img --help | grep -qw vvfat || exit {_NO_FAT}
 exec qemu-img info --force-share --output=json "$1"
 """
 
-# $1: a new directory, $2: the image, $3: its format, $4: how qemu-img reads the directory `seed` as a disk. Standard
-# input: the user data. The guest's host key is in it, so only root may read it, and QEMU's user, to whom libvirt gives
-# the files. This user must be able to enter the directory.
-_MAKE = r"""
-mkdir -p "${1%/*}" && mkdir -m 0711 "$1" && umask 077 && mkdir "$1/seed" && cd "$1" || exit
-cat >seed/user-data && printf 'instance-id: %s\n' "${1##*/}" >seed/meta-data &&
-    qemu-img convert -O raw "$4" seed.img && rm -r seed &&
-    qemu-img create -q -f qcow2 -b "$2" -F "$3" system.qcow2
-"""
+_MAKE = read_script("harness.guest.libvirt", "create_own_image.sh")
 
 
 class GuestSystemFiles(HostThing):

@@ -11,39 +11,16 @@ from harness.guest.proxmox.client import Client, PveError
 from harness.guest.proxmox.store_removal import children
 from harness.lab.inventory import DiskById
 from harness.lab.transport.base import Runner
+from harness.shipped import read_script
 from harness.untrusted import reading
 
 _NOT_IMPLEMENTED = 501
 _SEES_STORAGES = frozenset({"Datastore.Audit", "Datastore.AllocateSpace"})
 """PVE lists a storage only to a login with one of these privileges on it."""
 
-# $1: the disk's link or device. Prints every path that leads to it or to a partition of it.
-_ALIASES = r"""
-export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
-devices=$(lsblk -nlpo PATH "$(readlink -f "$1")" 2>/dev/null) || exit 0
-echo "$devices"
-for link in /dev/disk/*/* /dev/mapper/*; do
-    target=$(readlink -f "$link")
-    for device in $devices; do [ "$target" != "$device" ] || echo "$link"; done
-done
-"""
+_ALIASES = read_script("harness.guest.proxmox", "list_disk_paths.sh")
 
-# $1: the disk's link or device. Prints the PCI addresses of the controllers of the whole disks below it. The namespace
-# of an NVMe disk may be below its subsystem instead of its controllers (native multipath), but it has links to them.
-_CONTROLLERS = r"""
-export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
-device=$(readlink -f "$1")
-[ -b "$device" ] || exit 0
-disks=$(lsblk --noheadings --inverse --list --output KNAME,TYPE "$device") || exit 1
-printf '%s\n' "$disks" | while read -r name type; do
-    [ "$type" = disk ] || continue
-    at=/sys/block/$name/device
-    controllers=$(ls -d "$at"/nvme[0-9]*/device 2>/dev/null)
-    for each in ${controllers:-$at}; do
-        readlink -f "$each" | tr / '\n' | grep -E '^[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]$' | tail -n 1
-    done
-done | sort -u
-"""
+_CONTROLLERS = read_script("harness.guest.proxmox", "list_controllers.sh")
 
 # Only a node of PVE has this link, which leads to the directory of its own configuration.
 _OWN_NAME = ["sh", "-c", "readlink /etc/pve/local || true"]

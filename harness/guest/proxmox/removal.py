@@ -15,6 +15,7 @@ from harness.guest.proxmox.things import CreatedStore, CreatedVm, CreatedVolume,
 from harness.guest.proxmox.vmids import require_sight
 from harness.lab.created import Entry, Removal
 from harness.lab.transport.base import Runner
+from harness.shipped import read_script
 from harness.untrusted import reading
 from harness.waiting import Deadline, attempts, growing
 
@@ -22,38 +23,13 @@ _FREE_SECONDS = 300.0
 _OWN_LOCKS = ("create", "clone")
 """The locks of the tasks by which a run creates VMs. They stay if the node ends during the task."""
 
-# $1: a volume's path on the node. Prints its unique identity: an LV's UUID, a dataset's GUID, a file's inode
-# and its birth time, because a new file gets the inode of a removed one.
-IDENTITY = r"""
-export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
-identity_of() {
-    case $1 in
-    /dev/zvol/*) zfs get -H -o value guid "${1#/dev/zvol/}";;
-    /dev/*) lvs --noheadings -o lv_uuid "$1" | tr -d ' ' | grep .;;
-    *) stat -c 'inode %i, born %.9W' "$1";;
-    esac
-}
-"""
+IDENTITY = read_script("harness.guest.proxmox", "volume_identity.sh")
 _IDENTITY = IDENTITY + '\nidentity_of "$1"\n'
 
 # Of all nodes of the cluster: a shared storage may have volumes of their guests.
 CONFIGURATIONS = "/etc/pve/nodes"
 
-# $1: the volume, $2: its identity, empty if the run was killed before it recorded it, $3: where guests are configured.
-_FREE = (
-    IDENTITY
-    + r"""
-# Without containers, grep does not find their files, and its status says nothing.
-users=$(grep -slwF -e "$1" "$3"/*/qemu-server/*.conf "$3"/*/lxc/*.conf)
-[ -z "$users" ] || { echo "it is still attached:" $users "on the node" >&2; exit 1; }
-if [ -n "$2" ]; then
-    path=$(pvesm path "$1") && now=$(identity_of "$path") || exit
-    # Earlier versions recorded the birth in whole seconds.
-    [ "$now" = "$2" ] || [ "${now%.*}" = "$2" ] || { echo "foreign: $path is ($now), but ($2) was created"; exit 0; }
-fi
-pvesm free "$1" >&2 && echo removed
-"""
-)
+_FREE = IDENTITY + read_script("harness.guest.proxmox", "free_volume.sh")
 
 
 def remove(client: Client, runner: Runner, entry: Entry) -> Removal | None:

@@ -6,27 +6,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from harness.errors import HostError, SafetyError, Unsupported
-from harness.lab.pin import CHANGED, Fenced, require_unchanged
+from harness.lab.pin import Fenced, require_unchanged
 from harness.lab.promises import Promise, outstanding
 from harness.lab.storage_look import IDENTITY, FoundStorage
 from harness.lab.storage_space import Allocation, StorageSpace, read_space, shortages
 from harness.lab.transport.base import Completed, Runner, failed
+from harness.shipped import read_script
 from harness.untrusted import reading
 
 _TYPES = {"volume_group": "lvm", "thin_pool": "lvmthin", "directory": "dir", "dataset": "zfspool"}
 
-# $1: a condition that must be true, $2: the place, $3: where it is, $4: its identity; then the command.
-_ON = (
-    IDENTITY
-    + rf"""
-export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
-eval "$1" || {{ echo "this run has lost its lease of the host" >&2; exit {CHANGED}; }}
-now=$(identity_of "$2" "$3")
-[ "$now" = "$4" ] || {{ echo "$3 was ($4) and is ($now) now" >&2; exit {CHANGED}; }}
-shift 4
-"$@"
-"""
-)
+_ON = IDENTITY + read_script("harness.lab.guard", "run_on_storage.sh")
 _ISSUER = object()
 
 

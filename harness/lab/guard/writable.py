@@ -9,37 +9,11 @@ from harness.errors import HostError, SafetyError
 from harness.lab.created import Entry
 from harness.lab.pin import FACTS, BlockPin, FilePin, Pin, directory_pin, read_partition, read_pins, run_pinned
 from harness.lab.transport.base import Completed, Runner
+from harness.shipped import read_script
 
 _ISSUER = object()
 
-# $1: the number of bases, then their kernel names; then kernel names of devices. Prints each device that is not only on
-# the bases. A device is on its slaves (device-mapper, md); a partition is on its disk.
-_NOT_ON = (
-    FACTS
-    + r"""
-bases=" "; count=$1; shift
-while [ "$count" -gt 0 ]; do bases="$bases$1 "; shift; count=$((count - 1)); done
-is_on() { # NAME
-    case $bases in *" $1 "*) return 0;; esac
-    if [ -e "/sys/class/block/$1/partition" ]; then
-        set -- "$(readlink -f "/sys/class/block/$1/..")"
-        is_on "${1##*/}"
-        return
-    fi
-    ls "/sys/class/block/$1/slaves" 2>/dev/null | {
-        none=yes
-        while read -r below; do none=; is_on "$below" || exit 1; done
-        [ -z "$none" ]
-    }
-}
-for name; do
-    case $name in
-    [0-9]*) device=$(readlink -e "/sys/dev/block/$name") && is_on "${device##*/}" || echo "$name";;
-    *) is_on "$name" || echo "$name";;
-    esac
-done
-"""
-)
+_NOT_ON = FACTS + read_script("harness.lab.guard", "list_foreign_devices.sh")
 
 
 class Writable:

@@ -11,6 +11,7 @@ from typing import IO, Protocol, runtime_checkable
 
 from harness.errors import HostError
 from harness.lab.transport.held import Held
+from harness.shipped import read_script
 from harness.units import format_duration, format_size
 
 NO_SPACE = "No space left on device"
@@ -24,16 +25,7 @@ _LONGEST_WORD = 60
 _MOST_WORDS = 12
 
 
-# $1: the number of bytes on standard input, $2: WRAPPED; then the command. No program is started for the check.
-_WHOLE = r"""
-export LC_ALL=C
-size=$1; shift 2
-content=$(cat; echo .)
-content=${content%.}
-[ "${#content}" -eq "$size" ] ||
-    { echo "not started: only ${#content} of $size bytes of its input arrived" >&2; exit 1; }
-printf %s "$content" | "$@"
-"""
+_WHOLE = read_script("harness.lab.transport", "feed_whole_input.sh")
 
 
 def whole(argv: Sequence[str], stdin: str | bytes) -> list[str]:

@@ -1,0 +1,10 @@
+# $1: the volume, $2: its identity, empty if the run was killed before it recorded it, $3: where guests are configured.
+# Without containers, grep does not find their files, and its status says nothing.
+users=$(grep -slwF -e "$1" "$3"/*/qemu-server/*.conf "$3"/*/lxc/*.conf)
+[ -z "$users" ] || { echo "it is still attached:" $users "on the node" >&2; exit 1; }
+if [ -n "$2" ]; then
+    path=$(pvesm path "$1") && now=$(identity_of "$path") || exit
+    # Earlier versions recorded the birth in whole seconds.
+    [ "$now" = "$2" ] || [ "${now%.*}" = "$2" ] || { echo "foreign: $path is ($now), but ($2) was created"; exit 0; }
+fi
+pvesm free "$1" >&2 && echo removed
