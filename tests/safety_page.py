@@ -14,6 +14,7 @@ from harness.guest.libvirt.borrowed_things import KINDS as BORROWED_THINGS
 from harness.guest.proxmox.things import KINDS as PROXMOX_THINGS
 from harness.lab.created import Thing
 from harness.measure.reap import HOST_THINGS
+from harness.shipped import read_script
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "safety.md"
@@ -97,10 +98,20 @@ def _words(argv: ast.expr, constants: dict[str, ast.expr], scope: ast.FunctionDe
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             found.append(node.value)
         elif isinstance(node, ast.Name) and (value := local.get(node.id, constants.get(node.id))) is not None:
-            found += [
-                each.value for each in ast.walk(value) if isinstance(each, ast.Constant) and isinstance(each.value, str)
-            ]
+            found += _texts(value)
     return " ".join(found)
+
+
+def _texts(value: ast.expr) -> Iterator[str]:
+    """The constant texts in a value, and the scripts that it reads."""
+    for node in ast.walk(value):
+        match node:
+            case ast.Constant(value=str(text)):
+                yield text
+            case ast.Call(
+                func=ast.Name(id="read_script"), args=[ast.Constant(value=str(package)), ast.Constant(value=str(name))]
+            ):
+                yield read_script(package, name)
 
 
 def programs(words: str) -> list[str]:
