@@ -80,7 +80,7 @@ def inspect_host(runner: Runner, names: Names) -> Offers:
 
 def _inspected_node(request: InitRequest, node: ProxmoxSpec, runner: Runner) -> tuple[dict[str, Any], Offers]:
     """The node's table, with its own name, and what it has to measure."""
-    from harness.guest.proxmox.look import logged_in  # noqa: PLC0415 - other hosts need no HTTP client
+    from harness.guest.proxmox.node_state import logged_in  # noqa: PLC0415 - other hosts need no HTTP client
     from harness.init.node import node_name, offers_of_node  # noqa: PLC0415
 
     host = request.host

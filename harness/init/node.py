@@ -10,9 +10,9 @@ from pydantic import ValidationError
 
 from harness.errors import ConfigError, HostError
 from harness.guest.proxmox.client import Client, PveError
-from harness.guest.proxmox.fitness import TO_CREATE_VOLUMES
-from harness.guest.proxmox.named_storage import offered
-from harness.guest.proxmox.node import claims_on, node_of
+from harness.guest.proxmox.disk_users import claims_on, node_of
+from harness.guest.proxmox.layouts import offered
+from harness.guest.proxmox.node_state import TO_CREATE_VOLUMES
 from harness.init.disks import find_disks
 from harness.init.offers import Names, NotOffered, Offers, StorageOffer
 from harness.init.storages import LEAST_BYTES, OF_A_RUN, too_little

@@ -10,7 +10,7 @@ from harness.guest.libvirt.borrowed_things import KINDS as BORROWED_THINGS
 from harness.guest.libvirt.own_image import GuestSystemFiles
 from harness.guest.pci import PassedThrough
 from harness.guest.protocol import Remover
-from harness.guest.proxmox.things import KINDS as PROXMOX_THINGS
+from harness.guest.proxmox.created_objects import KINDS as PROXMOX_THINGS
 from harness.guest.storage_daemon import DaemonProcess
 from harness.lab.created import REMEDY, Entry, HostThing, Removal, close, forget
 from harness.lab.paths import TAG

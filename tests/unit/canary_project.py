@@ -72,7 +72,7 @@ import pytest
 
 from harness.doctor.command import DoctorRequest, doctor
 from harness.guest.hypervisors import findings_of
-from harness.guest.proxmox.look import logged_in
+from harness.guest.proxmox.node_state import logged_in
 from harness.lab.hosts import connect
 from harness.lab.lab_file import load_lab
 

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.guest.proxmox import removal, store_removal
+from harness.guest.proxmox import removal
 from harness.lab import created, pin, storage_space
 from harness.lab.created import CreationLog, Entry, read_log
 from harness.lab.guard import probes
@@ -41,9 +41,9 @@ _SCRIPTS = (
     created._READ,
     removal._IDENTITY,
     removal._FREE,
-    store_removal.LOOK,
-    store_removal.MOUNT_POINT,
-    store_removal.REMOVE_MOUNT_POINT,
+    removal.LOOK,
+    removal.MOUNT_POINT,
+    removal.REMOVE_MOUNT_POINT,
     storage_space._LOOK,
 )
 """They run for real: nothing in them is a command that this machine has and that changes a disk."""

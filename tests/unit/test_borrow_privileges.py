@@ -17,8 +17,7 @@ from harness.guest.protocol import GuestDisk
 from harness.guest.proxmox import borrowing, removal
 from harness.guest.proxmox.borrowing import BorrowingProxmox
 from harness.guest.proxmox.client import Client
-from harness.guest.proxmox.fitness import examine_node, needed
-from harness.guest.proxmox.look import read_state
+from harness.guest.proxmox.node_state import examine_node, needed, read_state
 from harness.lab.hypervisor import BorrowedVm
 from harness.lab.proxmox import GuestRules
 from harness.lab.storage import DiskByStorage

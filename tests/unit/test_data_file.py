@@ -9,7 +9,7 @@ import pytest
 from harness.guest.libvirt.requirements import Versions, missing_for, mode_missing
 from harness.guest.libvirt.unoffered import unoffered
 from harness.guest.proxmox.drive import not_offered
-from harness.guest.proxmox.layers import not_made
+from harness.guest.proxmox.layouts import not_made
 from harness.layout import qcow2
 from harness.model.attach import Attach, Server
 from harness.model.effective import Effective

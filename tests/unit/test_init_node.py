@@ -16,7 +16,7 @@ import pytest
 from harness.cli import main
 from harness.errors import ConfigError
 from harness.guest.proxmox.client import Client
-from harness.guest.proxmox.fitness import TO_CREATE_VOLUMES
+from harness.guest.proxmox.node_state import TO_CREATE_VOLUMES
 from harness.guest.proxmox.secrets import Secret
 from harness.init import command, disks
 from harness.init.lab_file import lab_text

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from harness.guest.proxmox.layers import not_made
+from harness.guest.proxmox.layouts import not_made
 from harness.layout.filesystem import Files
 from harness.layout.layer import Layer
 from harness.layout.layers import Alone, base_plans

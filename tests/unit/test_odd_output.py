@@ -20,7 +20,7 @@ import pytest
 from harness.cleanup import Cleanup
 from harness.errors import HarnessError, HostError
 from harness.events import Events
-from harness.guest.proxmox.answers import checked
+from harness.guest.proxmox.connection import checked
 from harness.lab.created import CreationLog
 from harness.lab.inventory import HostSpec
 from harness.lab.lease import lease

@@ -20,7 +20,7 @@ from harness.guest.proxmox.client import Client
 from harness.guest.proxmox.drive import drive_string
 from harness.guest.proxmox.guest import ProxmoxGuest
 from harness.guest.proxmox.machine import VirtualMachine
-from harness.guest.proxmox.new_machine import created
+from harness.guest.proxmox.new_vm import created
 from harness.guest.proxmox.secrets import Secret
 from harness.guest.proxmox.size import sized
 from harness.guest.proxmox.stores import PveVolume

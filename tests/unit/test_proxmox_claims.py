@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.guest.proxmox.claims import DiskNames, NodeConfig, claims, shared
+from harness.guest.proxmox.disk_users import DiskNames, NodeConfig, claims, shared
 
 DISK = "/dev/nvme1n1"
 LINK = "/dev/disk/by-id/nvme-INTEL_900P_PHM1"

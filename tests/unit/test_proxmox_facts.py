@@ -10,11 +10,10 @@ import pytest
 
 from harness.calibrate.command import disk_of
 from harness.errors import ConfigError, SafetyError
-from harness.guest.proxmox.client import Client
+from harness.guest.proxmox.client import Client, is_lock_timeout, remedy
+from harness.guest.proxmox.disk_users import require_same_node, require_unclaimed, stable_path
 from harness.guest.proxmox.drive import drive_keys
 from harness.guest.proxmox.machine import VirtualMachine
-from harness.guest.proxmox.node import require_same_node, require_unclaimed, stable_path
-from harness.guest.proxmox.refusals import is_lock_timeout, remedy
 from harness.guest.proxmox.secrets import Secret
 from harness.lab.inventory import DiskById, HostSpec
 from harness.lab.members import disks_below

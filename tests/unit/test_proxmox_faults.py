@@ -15,7 +15,7 @@ import pytest
 from harness.errors import GuestError, LabUnavailable
 from harness.guest.proxmox.client import Client, PveError
 from harness.guest.proxmox.machine import VirtualMachine
-from harness.guest.proxmox.new_machine import created
+from harness.guest.proxmox.new_vm import created
 from harness.guest.proxmox.secrets import Secret
 from harness.guest.proxmox.stores import Store, Stores
 from harness.guest.proxmox.vm import shell_parameters

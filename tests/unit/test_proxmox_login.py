@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from harness.errors import GuestError
-from harness.guest.proxmox.address import address_script
 from harness.guest.proxmox.client import Client
-from harness.guest.proxmox.login import KEY_FILE, log_in
+from harness.guest.proxmox.login import KEY_FILE, address_script, log_in
 from harness.guest.proxmox.machine import VirtualMachine
 from harness.guest.proxmox.secrets import Secret
 from harness.guest.proxmox.vm import shell_parameters

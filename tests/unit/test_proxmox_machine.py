@@ -8,10 +8,16 @@ from pathlib import Path
 import pytest
 
 from harness.errors import GuestError, SafetyError
-from harness.guest.proxmox.claims import DiskNames, NodeConfig, claims
 from harness.guest.proxmox.client import Client, PveError
+from harness.guest.proxmox.disk_users import (
+    DiskNames,
+    NodeConfig,
+    claims,
+    names_of,
+    require_unclaimed,
+    require_unshared,
+)
 from harness.guest.proxmox.machine import VirtualMachine
-from harness.guest.proxmox.node import names_of, require_unclaimed, require_unshared
 from harness.guest.proxmox.vm import shell_parameters
 from harness.lab.proxmox import GuestRules
 from harness.lab.transport.local import LocalRunner

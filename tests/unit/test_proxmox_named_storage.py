@@ -9,7 +9,7 @@ import pytest
 from harness.errors import Unsupported
 from harness.guest.proxmox.backend import ProxmoxHypervisor
 from harness.guest.proxmox.client import Client
-from harness.guest.proxmox.named_storage import offered, with_layouts
+from harness.guest.proxmox.layouts import offered, with_layouts
 from harness.lab.storage import DiskByStorage
 from harness.model.attach import Attach
 from harness.model.base import Device

@@ -14,7 +14,7 @@ import pytest
 
 from harness.errors import HarnessError, LabUnavailable
 from harness.guest.proxmox.client import Client
-from harness.guest.proxmox.new_machine import created
+from harness.guest.proxmox.new_vm import created
 from harness.guest.proxmox.secrets import Secret
 from harness.guest.proxmox.stores import Store, Stores
 from harness.guest.proxmox.vm import shell_parameters

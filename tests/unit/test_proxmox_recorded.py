@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from harness.errors import GuestError
-from harness.guest.proxmox.address import first_address
-from harness.guest.proxmox.client import Client, PveError
+from harness.guest.proxmox.client import Client, PveError, is_lock_timeout
+from harness.guest.proxmox.login import first_address
 from harness.guest.proxmox.machine import VirtualMachine
-from harness.guest.proxmox.refusals import is_lock_timeout
 from tests.unit.proxmox_nodes import Recorded, played_back
 
 RECORDS = [

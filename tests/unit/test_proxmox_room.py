@@ -10,7 +10,7 @@ import pytest
 from harness.errors import SafetyError, Unsupported
 from harness.guest.proxmox.backend import ProxmoxHypervisor
 from harness.guest.proxmox.client import Client
-from harness.guest.proxmox.room import allocated, require_room
+from harness.guest.proxmox.stores import allocated, require_room
 from harness.lab.storage import DiskByStorage
 from harness.lab.storage_space import Allocation, StorageSpace, shortages
 from harness.model.attach import Attach

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import HostError
-from harness.guest.proxmox.store_removal import LOOK
+from harness.guest.proxmox.removal import LOOK
 from tests.unit.loop_disks import RUNNER, loop, require, run, sparse
 
 MIB = 1024**2

@@ -11,11 +11,11 @@ import pytest
 from harness.errors import HostError, SafetyError, Unsupported
 from harness.events import Events
 from harness.guest.proxmox.client import Client, PveError
+from harness.guest.proxmox.created_objects import CreatedVm, Maker
 from harness.guest.proxmox.iso import ensure_iso
-from harness.guest.proxmox.layers import not_made, store_layers, volumes, volumes_need
-from harness.guest.proxmox.store_removal import storage_ids
+from harness.guest.proxmox.layouts import not_made, store_layers, volumes, volumes_need
+from harness.guest.proxmox.removal import storage_ids
 from harness.guest.proxmox.stores import Store, Stores
-from harness.guest.proxmox.things import CreatedVm, Maker
 from harness.lab.created import CreationLog, Entry
 from harness.lab.guard.writable import built_on, created
 from harness.lab.hosts import GuestFiles

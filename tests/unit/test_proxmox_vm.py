@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from harness.guest.proxmox.address import address_script, first_address
+from harness.guest.proxmox.login import address_script, first_address
 from harness.guest.proxmox.vm import (
     clone_parameters,
     free_ids,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.guest.proxmox.layers import not_made
+from harness.guest.proxmox.layouts import not_made
 from harness.layout import qcow2
 from harness.model.attach import Attach
 from harness.model.effective import Effective

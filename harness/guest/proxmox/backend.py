@@ -16,22 +16,27 @@ from harness.guest.own_system import OwnSystems
 from harness.guest.places import no_memory, no_room
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor, Remover
 from harness.guest.proxmox.client import Client
+from harness.guest.proxmox.created_objects import CreatedVm
+from harness.guest.proxmox.disk_users import require_same_node, require_unclaimed, require_unshared
 from harness.guest.proxmox.drive import drive_keys, drive_string, not_offered
 from harness.guest.proxmox.guest import ProxmoxGuest
 from harness.guest.proxmox.iso import ensure_iso
-from harness.guest.proxmox.layers import Stored
-from harness.guest.proxmox.layouts import missing, on_disk, on_storages, require_storages
+from harness.guest.proxmox.layouts import (
+    Stored,
+    missing,
+    on_disk,
+    on_storages,
+    other_block_size,
+    require_storages,
+    with_layouts,
+)
 from harness.guest.proxmox.login import log_in
-from harness.guest.proxmox.look import logged_in, node_findings
 from harness.guest.proxmox.machine import VirtualMachine
-from harness.guest.proxmox.named_storage import other_block_size, with_layouts
-from harness.guest.proxmox.new_machine import cloned, created
-from harness.guest.proxmox.node import require_same_node, require_unclaimed, require_unshared
+from harness.guest.proxmox.new_vm import Together, cloned, created, no_places
+from harness.guest.proxmox.node_state import logged_in, node_findings
 from harness.guest.proxmox.process import PID_FILE
 from harness.guest.proxmox.removal import remove
 from harness.guest.proxmox.stores import PveVolume, Stores
-from harness.guest.proxmox.things import CreatedVm
-from harness.guest.proxmox.together import Together, no_places
 from harness.guest.proxmox.vm import (
     clone_parameters,
     marks,

@@ -33,15 +33,15 @@ from harness.guest.protocol import Guest, GuestDisk
 from harness.guest.proxmox.agent import ProxmoxAgent
 from harness.guest.proxmox.backend import ProxmoxHypervisor, source_of
 from harness.guest.proxmox.client import Client
-from harness.guest.proxmox.fitness import needed_to_borrow
+from harness.guest.proxmox.created_objects import CreatedVm
+from harness.guest.proxmox.disk_users import require_unshared
 from harness.guest.proxmox.guest import ProxmoxGuest
 from harness.guest.proxmox.machine import VirtualMachine, exists
-from harness.guest.proxmox.new_machine import created
-from harness.guest.proxmox.node import require_unshared
+from harness.guest.proxmox.new_vm import created
+from harness.guest.proxmox.node_state import needed_to_borrow
 from harness.guest.proxmox.plugged import drive_plugged
 from harness.guest.proxmox.process import PID_FILE, with_plugged
 from harness.guest.proxmox.stores import PveVolume
-from harness.guest.proxmox.things import CreatedVm
 from harness.guest.qemu_process import Inspected, qemu_threads
 from harness.guest.system import Inside
 from harness.lab.created import CreationLog

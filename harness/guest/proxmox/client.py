@@ -7,15 +7,95 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from harness.cleanup import Cleanup
-from harness.errors import HarnessError, HostError, LabUnavailable
-from harness.guest.proxmox.answers import checked
-from harness.guest.proxmox.connection import log_in, unreachable
-from harness.guest.proxmox.failures import LoginRefused, Refused, Unanswered
-from harness.guest.proxmox.refusals import is_lock_timeout, remedy
+from harness.errors import HarnessError, HostError, LabUnavailable, SafetyError
+from harness.guest.proxmox.connection import LoginRefused, Refused, Unanswered, checked, log_in, unreachable
 from harness.guest.proxmox.secrets import Secret
-from harness.guest.proxmox.tasks import TaskEnd, TaskFailed, TaskLog, is_upid, task_node
-from harness.lab.proxmox import ApiSpec
+from harness.lab.proxmox import ROOT, ApiSpec
 from harness.waiting import Deadline, attempts, growing, wait_until
+
+_TAIL_LINES = 6
+_WARNING = "WARN: "
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEnd:
+    """A task that succeeded. `warnings` list what PVE ignored or omitted, so the result is not as requested."""
+
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskLog:
+    """The log of a task."""
+
+    lines: tuple[str, ...]
+
+    @property
+    def tail(self) -> str:
+        """The last lines, for a message."""
+        return "\n     ".join(self.lines[-_TAIL_LINES:]) or "(it is empty)"
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return tuple(line.removeprefix(_WARNING) for line in self.lines if line.startswith(_WARNING))
+
+
+class TaskFailed(Exception):
+    """A task that failed. `status` is PVE's text for its exit status."""
+
+    def __init__(self, upid: str, status: str, log: TaskLog) -> None:
+        super().__init__(status)
+        self.upid = upid
+        self.kind = upid.split(":")[5]
+        self.status = status
+        self.log = log
+
+
+def is_upid(answer: object) -> bool:
+    """Whether an answer names a task: `UPID:NODE:PID:PSTART:START:KIND:OF:USER:`."""
+    return isinstance(answer, str) and answer.startswith("UPID:") and answer.count(":") >= 8
+
+
+def task_node(upid: str) -> str:
+    """The node that a task runs on."""
+    return upid.split(":")[1]
+
+
+_REMEDIES: Mapping[tuple[str, ...], str] = {
+    ("only root",): f"PVE allows this only to {ROOT} with a password, not to {{who}}: see docs/proxmox.md",
+    (
+        "permission check failed",
+    ): "give {who} the privilege in this message; docs/proxmox.md has a role with all that runs need",
+    ("bridge", "does not exist"): "name a bridge of the node as host.NAME.guest.bridge",
+    ("storage", "does not exist"): "name a storage of the node; `pvesm status` lists them",
+    ("vm is locked",): "wait for the task that holds the lock; if it has ended: qm unlock VMID on the node, "
+    "then, if a run left the VM: virt-overhead reap",
+    ("kvm virtualisation configured",): "enable virtualisation in the node's firmware, or set kvm = false under "
+    "host.NAME.guest",
+    ("hostname lookup",): "set host.NAME.api.node to the output of `hostname` on the node",
+    ("no such cluster node",): "set host.NAME.api.node to the output of `hostname` on the node",
+    ("cfs-lock",): "check whether the cluster has its quorum: pvecm status on the node",
+    ("no quorum",): "check whether the cluster has its quorum: pvecm status on the node",
+}
+"""By words that must all be in PVE's text, in any case. The first match counts."""
+
+
+def is_lock_timeout(reason: str) -> bool:
+    """Whether PVE did not get a lock of a configuration, a storage or the cluster in time.
+
+    A request has done nothing then, nor has a task, except for one that needs a further lock in the middle of its work.
+
+    `got lock timeout - aborting command` does not count: PVE had that lock, and the work was interrupted.
+    """
+    return "got lock request timeout" in reason or ("got timeout" in reason and "lock" in reason)
+
+
+def remedy(reason: str, spec: ApiSpec) -> str | None:
+    """What to do about an error of PVE, if its text is known."""
+    reason = reason.lower()
+    found = (text for words, text in _REMEDIES.items() if all(word in reason for word in words))
+    return next((text.format(who=spec.who) for text in found), None)
+
 
 READ_SECONDS = 60.0
 WRITE_SECONDS = 120.0
@@ -116,6 +196,27 @@ class Client:
     def privileges(self, path: str) -> frozenset[str]:
         """The privileges of the login at this path of Proxmox VE's access control, for example `/vms/100`."""
         return frozenset(self.get("access/permissions", {"path": path}).get(path, {}))
+
+    def require_node(self, node: str) -> None:
+        """Raises HostError if the creation log is from another node than the API."""
+        if node != self.spec.node:
+            raise HostError(
+                f"host {self.host}: the creation log is from node {node}, but the API is on node {self.spec.node}",
+                hint=f"correct host.{self.host}.api.node, or host.{self.host}.address",
+            )
+
+    def require_volumes_visible(self, storage: str) -> None:
+        """Raises SafetyError if PVE hides volumes of the storage from this login, which it does without a warning."""
+        path = f"/storage/{storage}"
+        granted = self.privileges(path)
+        if "Datastore.Allocate" in granted:
+            return
+        if "Datastore.Audit" not in granted or "VM.Config.Disk" not in self.privileges("/vms"):
+            raise SafetyError(
+                f"host {self.host}: {self.spec.who} may not see all volumes on storage {storage}, so their "
+                "owners are unknown",
+                hint=f"give it Datastore.Audit on {path} and VM.Config.Disk on /vms: docs/proxmox.md has roles",
+            )
 
     def write(
         self, method: Method, path: str, params: Params, *, is_done: IsDone, deadline: float = WRITE_SECONDS

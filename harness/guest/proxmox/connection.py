@@ -1,4 +1,7 @@
-"""proxmoxer's session with one node: the login, and the proof that it is the node in the lab file."""
+"""proxmoxer's session with one node: the login, the proof that it is the node in the lab file, limits for its answers.
+
+Failures are reported without the request, because its headers and its body contain the secret.
+"""
 
 from __future__ import annotations
 
@@ -7,24 +10,245 @@ import ssl
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum, auto
 from functools import partial
 from io import IOBase
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import requests
 from proxmoxer.backends.https import JsonSerializer, ProxmoxHTTPAuth, ProxmoxHTTPAuthBase, ProxmoxHttpSession
-from proxmoxer.core import ProxmoxResource
+from proxmoxer.core import ProxmoxResource, ResourceException
 from requests.adapters import HTTPAdapter
 from requests.utils import get_environ_proxies, select_proxy
+from urllib3.exceptions import NewConnectionError, ProxyError
 
-from harness.errors import LabUnavailable
-from harness.guest.proxmox.answers import limit_answers
-from harness.guest.proxmox.failures import LoginRefused, NotProxmox, Redirected, Trouble, Unanswered, without_secret
+from harness.errors import HostError, LabUnavailable
 from harness.guest.proxmox.secrets import MASK, Secret
 from harness.lab.proxmox import ApiSpec
 from harness.lab.transport.bounded import Overdue, within
 from harness.lab.transport.handshake import in_brackets
 from harness.signals import interruptible
+from harness.units import format_size
+from harness.untrusted import parse_json, reading
+
+
+class Trouble(Enum):
+    """Why there was no answer from PVE."""
+
+    CANNOT_SEND = auto()
+    OTHER_CERTIFICATE = auto()
+    NOT_TRUSTED = auto()
+    NOT_PROXMOX = auto()
+    NEVER_SENT = auto()
+    LOST = auto()
+
+
+class Unanswered(Exception):
+    """A request without an answer from PVE."""
+
+    def __init__(self, trouble: Trouble, why: str) -> None:
+        super().__init__(why)
+        self.trouble = trouble
+
+    @property
+    def never_sent(self) -> bool:
+        """Whether the request was not sent, so PVE cannot have done anything."""
+        return self.trouble not in (Trouble.NOT_PROXMOX, Trouble.LOST)
+
+    @property
+    def final(self) -> bool:
+        """Whether another attempt cannot help, because the request is not valid or the server is not the right one."""
+        return self.trouble not in (Trouble.NEVER_SENT, Trouble.LOST)
+
+
+class Refused(Exception):
+    """PVE answered with an error. `reason` is its own text."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(f"{status}: {reason}")
+        self.status = status
+        self.reason = reason
+
+
+class LoginRefused(Exception):
+    """PVE gives no ticket. The text names the user."""
+
+
+class NotProxmox(Exception):
+    """An answer that does not come from PVE's API."""
+
+
+class Redirected(NotProxmox):
+    """An answer that redirects to another address."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__(f"it redirects to {where}, and virt-overhead does not follow redirects")
+
+
+_MALFORMED = (
+    requests.exceptions.InvalidURL,
+    requests.exceptions.InvalidSchema,
+    requests.exceptions.InvalidHeader,
+    UnicodeError,
+)
+"""Raised before anything is sent: the URL of the node or a proxy, or the value of a header, is not valid."""
+_DISTRUST = ("CERTIFICATE_VERIFY_FAILED", "doesn't match", "WRONG_VERSION")
+
+
+def without_secret(error: Exception, secret: Secret) -> Exception:
+    """The exception to raise instead of this one. The answer may quote the request, so its text is masked as well."""
+    if isinstance(error, LoginRefused):
+        return LoginRefused(str(error))
+    if isinstance(error, HostError):
+        return Unanswered(Trouble.NOT_PROXMOX, _shown(secret.hidden_in(error.message)))
+    if isinstance(error, ResourceException):
+        return Refused(error.status_code, secret.hidden_in(_reason(error)))
+    return Unanswered(_trouble(error), _shown(secret.hidden_in(_words(error))))
+
+
+def _trouble(error: Exception) -> Trouble:
+    if isinstance(error, NotProxmox):
+        return Trouble.NOT_PROXMOX
+    if isinstance(error, _MALFORMED):
+        return Trouble.CANNOT_SEND
+    if isinstance(error, requests.exceptions.SSLError):
+        return _trouble_of_tls(str(error))
+    if isinstance(error, requests.RequestException):
+        return Trouble.NEVER_SENT if _was_never_sent(error) else Trouble.LOST
+    # OSError: requests reads the CA file before it connects.
+    return Trouble.CANNOT_SEND if isinstance(error, OSError) else Trouble.LOST
+
+
+def _trouble_of_tls(reason: str) -> Trouble:
+    if "ingerprint" in reason:
+        return Trouble.OTHER_CERTIFICATE
+    if any(words in reason for words in _DISTRUST):
+        return Trouble.NOT_TRUSTED
+    # "X509": the CA file contains no CA. Otherwise, the connection was lost.
+    return Trouble.CANNOT_SEND if "X509" in reason else Trouble.LOST
+
+
+def _was_never_sent(error: requests.RequestException) -> bool:
+    """Whether there was no connection to the node, or no tunnel to it through a proxy."""
+    if isinstance(error, requests.ConnectTimeout) or "Tunnel connection failed" in str(error):
+        return True
+    reason = getattr(error.args[0] if error.args else None, "reason", None)
+    return isinstance(reason, NewConnectionError | ProxyError)
+
+
+def _reason(error: ResourceException) -> str:
+    """PVE's own text: about the whole request, and about single parameters."""
+    words = [str(error.content).strip()]
+    if isinstance(error.errors, Mapping):
+        words += [f"{key}: {str(text).strip()}" for key, text in error.errors.items() if key != "errors"]
+    return " ".join(word for word in words if word) or str(error.status_message)
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, NotProxmox):
+        return str(error)
+    if isinstance(error, requests.exceptions.InvalidHeader | UnicodeError):
+        # They quote the header in a form in which the secret may not be recognised.
+        return type(error).__name__
+    if isinstance(error, requests.RequestException | OSError):
+        return _cause(error)
+    return f"{type(error).__name__}: {error}"
+
+
+def _cause(error: BaseException) -> str:
+    """The innermost message of a chain: requests and urllib3 wrap the cause in messages of their own."""
+    for inner in error.args:
+        reason = getattr(inner, "reason", inner)
+        if isinstance(reason, BaseException):
+            return _cause(reason)
+    return str(error) or type(error).__name__
+
+
+def _shown(text: str) -> str:
+    """The text without the login in a proxy's URL."""
+    return re.sub(r"//[^/\s]*@", f"//{MASK}@", text)
+
+
+ANSWER_BYTES = 16 << 20
+"""The longest answer is the log of a task, with at most 100,000 lines."""
+_CHUNK_BYTES = 64 << 10
+_HINT = "check host.NAME.api.url: it must lead to Proxmox VE itself"
+
+
+def limit_answers(session: requests.Session) -> None:
+    """Make the session raise HostError for an answer that is too large, or successful but not a JSON object."""
+
+    def check(response: requests.Response, *_args: object, **_options: object) -> None:
+        # Called before requests reads the body, which it does without a limit.
+        source = f"the answer to {response.request.method} {response.request.path_url.partition('?')[0]}"
+        body = bytearray()
+        # A compressed answer of a few KB can have GiB, which older versions of urllib3 unpack at once.
+        if (encoding := response.headers.get("content-encoding", "identity").strip().lower()) not in ("", "identity"):
+            response.close()
+            raise HostError(f"{source} is compressed ({encoding[:40]}), which was not requested", hint=_HINT)
+        for chunk in response.iter_content(_CHUNK_BYTES):
+            body += chunk
+            if len(body) > ANSWER_BYTES:
+                response.close()
+                raise HostError(f"{source} has more than {format_size(ANSWER_BYTES)}", hint=_HINT)
+        response._content = bytes(body)
+        if response.ok:
+            with reading(source, hint="check that host.NAME.api.url leads to Proxmox VE"):
+                parse_json(response.content, source)["data"]
+
+    session.headers["accept-encoding"] = "identity"
+    session.hooks["response"].append(check)
+
+
+_LISTS = re.compile(
+    r"(.*/)?(storage|network|content|snapshot|pending|tasks|log|qemu|lxc|cluster/resources|cluster/mapping/pci"
+    r"|disks/(list|lvmthin|zfs|directory))"
+)
+_TABLES = re.compile(r"(.*/)?(config|status|status/current|version|access/permissions|disks/lvm|disks/zfs/[^/]+)")
+_NUMBERS = ("vmid", "size", "avail", "total")
+_NUMBER = re.compile(r"-?[0-9]{1,20}(\.[0-9]+)?")
+
+
+class Table(dict[str, Any]):
+    """A table of an answer. A key that is missing is an error of the node, and not one of the harness."""
+
+    def __init__(self, source: str, values: dict[str, Any]) -> None:
+        super().__init__(values)
+        self._source = source
+
+    def __missing__(self, key: str) -> NoReturn:
+        raise _unusable(self._source, f"there is no {key!r}")
+
+
+def checked(source: str, path: str, data: Any) -> Any:
+    """The data of an answer for this path of the API. HostError, which names `source`, if it has another shape.
+
+    What a guest's agent reports is not checked here.
+    """
+    if "/agent/" in path:
+        return data
+    if _LISTS.fullmatch(path) and not (isinstance(data, list) and all(isinstance(each, dict) for each in data)):
+        raise _unusable(source, "it is not a list of tables")
+    if _TABLES.fullmatch(path) and not isinstance(data, dict):
+        raise _unusable(source, "it is not a table")
+    return _with_errors(source, data)
+
+
+def _with_errors(source: str, data: Any) -> Any:
+    if isinstance(data, list):
+        return [_with_errors(source, each) for each in data]
+    if not isinstance(data, dict):
+        return data
+    for key in _NUMBERS:
+        value = data.get(key)
+        if value is not None and (isinstance(value, bool) or not _NUMBER.fullmatch(str(value))):
+            raise _unusable(source, f"{key} = {str(value)[:40]!r} is not a number")
+    return Table(source, {key: _with_errors(source, value) for key, value in data.items()})
+
+
+def _unusable(source: str, why: str) -> HostError:
+    return HostError(f"{source} cannot be read: {why}", hint="check that host.NAME.api.url leads to Proxmox VE")
+
 
 TIMEOUT_SECONDS = 90.0
 """For one request. PVE's own proxy gives up after 30 s, but an upload may take longer."""

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from harness.errors import SafetyError, Unsupported
 from harness.guest.proxmox.client import Client
+from harness.guest.proxmox.created_objects import MOUNTS, Maker
+from harness.guest.proxmox.disk_users import require_unclaimed, stable_path
 from harness.guest.proxmox.drive import not_offered
-from harness.guest.proxmox.fitness import STORAGE_TYPES
-from harness.guest.proxmox.layers import Stored, not_made, store_layers, stored_bytes, volumes
-from harness.guest.proxmox.node import require_unclaimed, stable_path
-from harness.guest.proxmox.room import Filled, StoresReserve, allocated, require_room
-from harness.guest.proxmox.stores import PveVolume, Store, Stores
+from harness.guest.proxmox.node_state import STORAGE_TYPES
+from harness.guest.proxmox.stores import Filled, PveVolume, Store, Stores, StoresReserve, allocated, require_room
+from harness.lab.created import CreationLog
 from harness.lab.inventory import AnyDisk, DiskById
 from harness.lab.members import disks_below
 from harness.lab.paths import TAG
@@ -26,13 +27,183 @@ from harness.layout.build import Layouts
 from harness.layout.disks import partitioned_disks
 from harness.layout.layer import Layer
 from harness.layout.layers import BARE, Alone
-from harness.layout.regions import Need
+from harness.layout.regions import Need, Region
 from harness.layout.shared import SharedStorage
 from harness.layout.source import BlockSource, Sources
 from harness.model.base import Device
-from harness.model.layout import Lvm, LvmThin, Partition, RawFile, Zvol
+from harness.model.layout import Filesystem, Layout, Lvm, LvmThin, Partition, Qcow2, RawFile, Zvol
 from harness.model.mode import Mode
 from harness.units import format_size
+
+MIB, GIB = 1024**2, 1024**3
+_FILESYSTEMS: tuple[Filesystem, ...] = ("ext4", "xfs")
+
+# In addition to the volumes. PVE gives a thin pool 1 % of metadata, at least 1 GiB, twice: PVE::API2::Disks::LVMThin.
+_LVM = Need(2 * 4 * MIB, 0)
+_THIN = Need(2 * GIB + 160 * MIB, 0.03)
+_ZFS = Need(256 * MIB, 0.15)
+# mkfs with its defaults: a journal, and 5 % that are reserved for root, who can use them here.
+_FILES: Mapping[Filesystem, Need] = {"ext4": Need(160 * MIB, 0.05), "xfs": Need(300 * MIB, 0.05)}
+_QCOW2 = Need(8 * MIB, 0.01)
+
+Stored = Lvm | LvmThin | RawFile | Qcow2 | Zvol
+
+
+def not_made(layout: Layout) -> str | None:
+    """Why PVE cannot create a layout; None if it can."""
+    chunk = isinstance(layout, LvmThin) and layout.chunk != LvmThin().chunk
+    clusters = isinstance(layout, Qcow2) and layout.cluster_size != Qcow2().cluster_size
+    refcounts = isinstance(layout, Qcow2) and layout.lazy_refcounts
+    chain = isinstance(layout, Qcow2) and layout.snapshots > 0
+    refused = {
+        "Proxmox VE has no option for LUKS below its storages: use a host with libvirt": layout.encrypted,
+        "Proxmox VE does not support md arrays": not isinstance(layout.base, Device),
+        "Proxmox VE stores volumes of VMs on ZFS as zvols, not as files: use the layout zvol": layout.kind == "zfs",
+        "Proxmox VE has no option for the chunk of a thin pool: LVM chooses it": chunk,
+        "Proxmox VE creates qcow2 files with clusters of 64 KiB and without lazy_refcounts": clusters or refcounts,
+        "virt-overhead makes chains of snapshots only on a host with libvirt": chain,
+        "Proxmox VE has no option for a data file of qcow2": isinstance(layout, Qcow2) and layout.data_file,
+        f"Proxmox VE has no storage for the layout {layout.kind}": not isinstance(layout, Device | Partition | Stored),
+    }
+    return next((why for why, applies in refused.items() if applies), None)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLayer:
+    """The modes whose volumes share one storage that PVE creates on a region: a `Layer`."""
+
+    stores: Stores
+    maker: Maker
+    region: str
+    overhead: Need
+    """The space in addition to the volumes. Its shares are relative to the size of the volumes."""
+    modes: tuple[tuple[str, Stored], ...]
+    options: Mapping[str, str]
+
+    @property
+    def need(self) -> Need:
+        each = [volumes_need(layout) for _, layout in self.modes]
+        shares = sum(need.shares for need in each)
+        return Need(self.overhead.fixed + sum(need.fixed for need in each), shares * (1 + self.overhead.shares))
+
+    @contextmanager
+    def built(self, log: CreationLog, region: Region, name: str, span: int) -> Iterator[Mapping[str, Sources]]:
+        with ExitStack() as stack:
+            store = stack.enter_context(self.stores.made(self.maker, f"{name}-{self.region}", region, self.options))
+            if self.options.get("filesystem") == "ext4":
+                # PVE lets the kernel write the inode tables in the background, which would disturb the measurement.
+                remount = ["mount", "-o", "remount,noinit_itable", f"{MOUNTS}/{store.name}"]
+                log.runner.run(remount, deadline=60)
+            yield {
+                mode: stack.enter_context(volumes(self.stores, store, 2 * number, layout, span))
+                for number, (mode, layout) in enumerate(self.modes)
+            }
+
+
+def volumes_need(layout: Stored) -> Need:
+    """The space for a mode's volumes: a qcow2 file has a RAW twin. A sparse file counts with its full size."""
+    return Need(_QCOW2.fixed, 2 + _QCOW2.shares) if isinstance(layout, Qcow2) else Need(0, 1)
+
+
+def stored_bytes(layout: Stored, span: int) -> int:
+    """The size of a mode's volumes on an existing storage, when every block is written."""
+    need = volumes_need(layout)
+    return Need(need.fixed, need.shares * (1 + _ZFS.shares) if isinstance(layout, Zvol) else need.shares).bytes(span)
+
+
+@contextmanager
+def volumes(stores: Stores, store: Store, number: int, layout: Stored, span: int) -> Iterator[Sources]:
+    """The volume for the guest of a mode, and its twin for fio on the host. Uses `number` and the next number."""
+    with ExitStack() as stack:
+        if isinstance(layout, Qcow2):
+            stores.preallocate(store, layout.preallocation)
+            image = stack.enter_context(stores.volume(store, number, span, "qcow2", file=True))
+            stores.preallocate(store, layout.twin.preallocation)
+            yield Sources(image, stack.enter_context(stores.volume(store, number + 1, span, "raw", file=True)))
+            return
+        if isinstance(layout, RawFile):
+            stores.preallocate(store, layout.preallocation)
+        if isinstance(layout, Zvol):
+            stores.block_size(store, layout.volblocksize)
+        file = isinstance(layout, RawFile)
+        yield Sources.same(stack.enter_context(stores.volume(store, number, span, "raw", file=file)))
+
+
+def store_layers(stores: Stores, modes: Sequence[Mode]) -> list[Layer]:
+    """A storage for each kind of layout in `modes`, in the order of their regions."""
+    on_disk = [(mode.name, mode.layout) for mode in modes if not isinstance(mode.layout, Device | Partition)]
+    layers: list[Layer] = []
+
+    def add(maker: Maker, region: str, overhead: Need, kinds: Sequence[tuple[str, Layout]], **options: str) -> None:
+        stored = tuple((name, layout) for name, layout in kinds if isinstance(layout, Stored))
+        if stored:
+            layers.append(StoreLayer(stores, maker, region, overhead, stored, options))
+
+    add("lvm", "lvm", _LVM, [each for each in on_disk if isinstance(each[1], Lvm)])
+    add("lvmthin", "thin", _THIN, [each for each in on_disk if isinstance(each[1], LvmThin)])
+    for filesystem in _FILESYSTEMS:
+        files = [each for each in on_disk if isinstance(each[1], RawFile | Qcow2) and each[1].filesystem == filesystem]
+        add("directory", filesystem, _FILES[filesystem], files, filesystem=filesystem)
+    add("zfs", "zfs", _ZFS, [each for each in on_disk if isinstance(each[1], Zvol)], raidlevel="single")
+    return layers
+
+
+KIB = 1024
+_LAYOUTS: tuple[StoredLayout, ...] = ("lvm", "lvm-thin", "raw", "qcow2", "zvol")
+
+_NOT_YET = {"rbd": ": the host would have to map its images to measure the baseline, which virt-overhead does not do"}
+"""Why a type that has disk images is not supported."""
+
+
+def offered(kind: str) -> tuple[StoredLayout, ...]:
+    """The layouts of volumes on a storage of this type; empty if the type is not supported. Pure."""
+    return tuple(layout for layout in _LAYOUTS if kind in STORAGE_TYPES[layout])
+
+
+def other_block_size(client: Client, disk: DiskByStorage, layout: Layout) -> str | None:
+    """Why zvols on this storage do not have the block size that the layout requests, with the remedy; None if they do.
+
+    PVE sets it for a storage and not for a volume, and a run does not change the settings of a storage in use.
+    """
+    storage = disk.storages.get("zvol")
+    if not isinstance(layout, Zvol) or layout.volblocksize == Zvol().volblocksize or storage is None:
+        return None
+    entries = {str(each["storage"]): each for each in client.get("storage")}
+    found = _bytes(str(entries.get(storage, {}).get("blocksize", "")))
+    if found == layout.volblocksize:
+        return None
+    wanted = f"{layout.volblocksize // KIB}k" if layout.volblocksize % KIB == 0 else str(layout.volblocksize)
+    has = f"a block size of {format_size(found)}" if found else "no block size set"
+    return (
+        f"storage {storage} has {has}, and virt-overhead does not change the settings of a storage in use: "
+        f"pvesm set {storage} --blocksize {wanted} for a volblocksize of {format_size(layout.volblocksize)}"
+    )
+
+
+def _bytes(text: str) -> int:
+    """A block size as PVE writes it, in bytes; 0 if it is not one."""
+    found = re.fullmatch(r"([0-9]{1,8})([kmKM]?)", text)
+    return int(found[1]) * {"": 1, "k": KIB, "m": KIB**2}[found[2].lower()] if found else 0
+
+
+def with_layouts(client: Client, disk: DiskByStorage) -> DiskByStorage:
+    """The same storage, with the layouts that its volumes can have.
+
+    Raises Unsupported if the node has no storage with this name, or if its type is not supported.
+    """
+    if disk.storages:
+        return disk
+    known = {str(each["storage"]): str(each["type"]) for each in client.get(f"{client.node}/storage")}
+    where = f"host {client.host}: {disk.identity}"
+    if disk.at not in known:
+        raise Unsupported(f"{where}: the node has no storage with this name", hint=f"it has: {', '.join(known)}")
+    layouts = offered(known[disk.at])
+    if not layouts:
+        types = dict.fromkeys(type_ for types in STORAGE_TYPES.values() for type_ in types)
+        why = f"{where} is of type {known[disk.at]}{_NOT_YET.get(known[disk.at], '')}"
+        raise Unsupported(why, hint=f"allowed: a storage of type {', '.join(types)}")
+    return replace(disk, storages=dict.fromkeys(layouts, disk.at))
+
 
 _BASELINE: Mapping[StoredLayout, Stored] = {
     "lvm": Lvm(),

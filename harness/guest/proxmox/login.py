@@ -1,25 +1,128 @@
-"""The login to a started VM over SSH: its address, and the host key that it must show."""
+"""The login to a started VM over SSH: its address, the host key that it must show, and why it did not boot."""
 
 from __future__ import annotations
 
-from harness.errors import GuestError
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from ipaddress import IPv4Address, IPv4Interface
+from typing import Any
+
+from harness.errors import GuestError, HarnessError, HostError
 from harness.guest.booting import logging_in
-from harness.guest.proxmox.address import address_of, set_address
 from harness.guest.proxmox.client import PveError
-from harness.guest.proxmox.ended import Ended, explained, require_running
 from harness.guest.proxmox.machine import VirtualMachine
 from harness.lab.hosts import Host
 from harness.lab.proxmox import GuestRules
+from harness.lab.transport.base import Runner
 from harness.lab.transport.hostkeys import WrongHostKey
 from harness.lab.transport.ssh import SshRunner, SshTarget
+from harness.untrusted import reading
 from harness.waiting import Deadline, wait_until
+
+# QEMU writes to the node's journal under this name. The lines may include those of other VMs.
+_JOURNAL = ("journalctl", "--quiet", "--no-pager", "--output=cat", "--identifier=QEMU", "--since=-15min", "--lines=4")
+
+
+class Ended(GuestError):
+    """The VM no longer runs."""
+
+
+def require_running(machine: VirtualMachine) -> None:
+    """Raise Ended if the VM has ended."""
+    if not machine.running:
+        raise Ended(
+            f"host {machine.client.host}: VM {machine.vmid} ended while it was booting",
+            hint=f"see the task log of VM {machine.vmid} and `journalctl -t QEMU` on {machine.client.spec.node}",
+        )
+
+
+def explained(error: Ended, machine: VirtualMachine, node: Runner) -> GuestError:
+    """The error with the VM's state and what QEMU wrote to the journal of its node."""
+    known = ""
+    with suppress(HarnessError):
+        status = machine.status()
+        known = f"; Proxmox VE reports that it is {status.get('qmpstatus', status.get('status'))}"
+    with suppress(HostError):
+        journal = node.run(list(_JOURNAL), deadline=20, check=False).stdout.strip()
+        wrote = "\n     ".join(journal.splitlines()[-4:])
+        known += f"; QEMU's journal on the node ends with:\n     {wrote}" if wrote else "; QEMU wrote nothing"
+    return GuestError(f"{error.message}{known}", hint=error.hint)
+
+
+_POLL_SECONDS = 1.0
+
+
+def address_of(machine: VirtualMachine, rules: GuestRules, end: Deadline) -> str:
+    """The guest's IPv4 address. Waits for it until `end`. Raises GuestError if there is none."""
+    if rules.address is not None:
+        return str(IPv4Interface(rules.address).ip)
+    agent_answered = False
+
+    def reported() -> str | None:
+        nonlocal agent_answered
+        interfaces = machine.interfaces()
+        agent_answered = agent_answered or interfaces is not None
+        with reading(f"host {machine.client.host}: VM {machine.vmid}: its list of network interfaces", GuestError):
+            address = first_address(interfaces or ())
+        if address is None:
+            require_running(machine)
+        return address
+
+    if address := wait_until(reported, deadline=end, every=_POLL_SECONDS):
+        return address
+    why, remedy = "its agent does not answer", f"its console: qm terminal {machine.vmid} on {machine.client.host}"
+    if agent_answered:
+        why = "its agent reports no address"
+        remedy = f'check DHCP on bridge {rules.bridge}, or set network = "static" and an address in the lab file'
+    raise GuestError(f"host {machine.client.host}: VM {machine.vmid} booted, but {why}", hint=remedy)
+
+
+def set_address(machine: VirtualMachine, rules: GuestRules, end: Deadline) -> None:
+    """Set the lab's address through the guest's agent, as soon as it answers. Raises GuestError if it does not."""
+
+    def is_set() -> bool:
+        done = machine.run_by_agent(address_script(rules), deadline=max(end.left, 1.0))
+        if not done:
+            require_running(machine)
+        return done
+
+    if not wait_until(is_set, deadline=end, every=_POLL_SECONDS):
+        raise GuestError(
+            f"host {machine.client.host}: VM {machine.vmid} booted, but its agent does not answer",
+            hint=f"its console: qm terminal {machine.vmid} on {machine.client.host}",
+        )
+
+
+def address_script(rules: GuestRules) -> str:
+    """A script that sets the address of the guest's only network card and ends its DHCP client."""
+    lines = [
+        "{ killall udhcpc 2>/dev/null; true; }",
+        "nic=$(ls /sys/class/net | grep -v '^lo$' | head -n 1)",
+        'ip link set "$nic" up',
+        f'ip address replace {rules.address} dev "$nic"',
+    ]
+    if rules.gateway:
+        lines.append(f"ip route replace default via {rules.gateway}")
+    return " && ".join(lines)
+
+
+def first_address(interfaces: Iterable[Mapping[str, Any]]) -> str | None:
+    """The first IPv4 address in the agent's list that other machines can reach."""
+    for interface in interfaces:
+        for each in interface.get("ip-addresses", ()):
+            if each.get("ip-address-type") != "ipv4":
+                continue
+            address = IPv4Address(each["ip-address"])
+            if not address.is_loopback and not address.is_link_local:
+                return str(address)
+    return None
+
 
 BOOT_SECONDS = {"kvm": 180.0, "tcg": 420.0}
 """The firmware reads the ISO, which takes seconds on hardware, and more than a minute if the node is emulated."""
 KEY_FILE = "/etc/ssh/ssh_host_ed25519_key.pub"
 """OpenSSH's public host key. A clone of a template creates it at its first boot."""
 _SSH_PORT = 22
-_POLL_SECONDS = 1.0
 _FORBIDDEN = 403
 _CLONE_REMEDY = 'install qemu-guest-agent and openssh-server in the template, or set reach = "node" in the lab file'
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.errors import GuestError, HarnessError
-from harness.guest.proxmox.client import Client, Expected, PveError
-from harness.guest.proxmox.tasks import TaskEnd
+from harness.guest.proxmox.client import Client, Expected, PveError, TaskEnd
 from harness.model.counters import Transferred
 from harness.untrusted import count, reading
 from harness.waiting import wait_until

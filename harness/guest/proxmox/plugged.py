@@ -13,10 +13,9 @@ from typing import Literal
 from harness.errors import GuestError, HarnessError, HostError, Unsupported
 from harness.guest.protocol import GuestDisk
 from harness.guest.proxmox.client import Client, Expected, PveError
+from harness.guest.proxmox.created_objects import PluggedDrive, smbios_uuid
 from harness.guest.proxmox.drive import drive_keys, drive_string
 from harness.guest.proxmox.machine import CONFIG_SECONDS, VirtualMachine, exists, require_all
-from harness.guest.proxmox.store_removal import require_node
-from harness.guest.proxmox.things import PluggedDrive, smbios_uuid
 from harness.lab.created import CreationLog, Removal
 from harness.model.attach import Attach
 from harness.units import format_duration
@@ -72,7 +71,7 @@ def drive_plugged(machine: VirtualMachine, log: CreationLog, disk: GuestDisk, so
 
 def unplug(client: Client, made: PluggedDrive) -> Removal:
     """Unplug the drive if the VM has it. Its volume stays. Raises HostError if the VM does not release it in time."""
-    require_node(client, made.node)
+    client.require_node(made.node)
     if not exists(client, made.vmid):
         _require_on_no_other_node(client, made)
         return Removal("absent")

@@ -2,22 +2,186 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from harness.errors import HostError
-from harness.guest.proxmox.client import Client, PveError
+from harness.errors import HostError, SafetyError
+from harness.guest.proxmox.client import Client, Expected, PveError, is_lock_timeout
+from harness.guest.proxmox.created_objects import (
+    MOUNTS,
+    CreatedStore,
+    CreatedVm,
+    CreatedVolume,
+    Maker,
+    PluggedDrive,
+    volumes_of,
+)
+from harness.guest.proxmox.disk_users import children, require_same_node
 from harness.guest.proxmox.machine import VirtualMachine, exists
-from harness.guest.proxmox.node import require_same_node
 from harness.guest.proxmox.plugged import unplug
-from harness.guest.proxmox.refusals import is_lock_timeout
-from harness.guest.proxmox.store_removal import remove_store, require_node
-from harness.guest.proxmox.things import CreatedStore, CreatedVm, CreatedVolume, PluggedDrive, volumes_of
-from harness.guest.proxmox.vmids import require_sight
 from harness.lab.created import Entry, Removal
 from harness.lab.transport.base import Runner
 from harness.shipped import read_script
 from harness.untrusted import reading
 from harness.waiting import Deadline, attempts, growing
+
+STORE_SECONDS = 300.0
+
+REMOVES: Mapping[Maker, str] = {
+    "lvm": "lvmremove",
+    "lvmthin": "lvmthinremove",
+    "directory": "dirremove",
+    "zfs": "zfsremove",
+}
+"""Kinds of tasks; see PVE::API2::Disks."""
+
+LOOK = read_script("harness.guest.proxmox", "inspect_store.sh")
+
+# $1: a mount point. Prints it if it exists.
+MOUNT_POINT = 'ls -d "$1" 2>/dev/null || true'
+# Removes neither a directory with contents nor one on which something is mounted.
+REMOVE_MOUNT_POINT = r"""
+ls -d "$1" >/dev/null 2>&1 || exit 0
+find "$1" -maxdepth 0 -type d -delete
+"""
+
+
+def require_no_mount_point(runner: Runner, name: str) -> None:
+    """Raises SafetyError if PVE's mount point for this storage already exists: the run must not remove it later."""
+    printed = runner.run(["sh", "-c", MOUNT_POINT, "sh", f"{MOUNTS}/{name}"], deadline=30).stdout.strip()
+    if printed:
+        raise SafetyError(
+            f"{runner.name}: {printed} already exists, and this run did not create it",
+            hint=f"if it is empty and nothing is mounted there: rmdir {printed} on the node",
+        )
+
+
+@reading("Proxmox VE's answer about a storage")
+def remove_store(client: Client, runner: Runner, store: CreatedStore) -> Removal:
+    """Remove what PVE created under this name on the run's partition, and its entry in the storage configuration.
+
+    It removes what exists, which may differ from the request: a failed creation of a thin pool leaves its volume group.
+    Raises HostError if the storage holds something that the run did not create, or its owner is unknown, and PveError.
+    """
+    client.require_node(store.node)
+    entries = [dict(each) for each in client.get("storage")]
+    entry = next((entry for entry in entries if entry["storage"] == store.name), None)
+    if entry is not None and (why := store.differs(entry)):
+        return Removal("foreign", why)
+    verdict = _look(client, runner, store)
+    outcome, _, why = verdict.partition(": ")
+    if outcome == "foreign":
+        return Removal("foreign", why)
+    if outcome == "absent" and entry is None:
+        _remove_mount_point(runner, store)
+        return Removal("absent")
+    if outcome != "absent":
+        _require_empty(client, store, why, entry, store.others(entries))
+        _unmake(client, store)
+    if store.name in storage_ids(client):
+        client.write("delete", f"storage/{store.name}", {}, is_done=partial(_is_gone, client, store.name))
+    _remove_mount_point(runner, store)
+    return Removal("removed")
+
+
+def _remove_mount_point(runner: Runner, store: CreatedStore) -> None:
+    """Remove the empty directory that PVE leaves. It did not exist before the run, see `require_no_mount_point`."""
+    if store.maker == "directory":
+        runner.run(["sh", "-c", REMOVE_MOUNT_POINT, "sh", f"{MOUNTS}/{store.name}"], deadline=30)
+
+
+def storage_ids(client: Client) -> set[str]:
+    return {str(each["storage"]) for each in client.get("storage")}
+
+
+def makers_of(client: Client, name: str) -> list[Maker]:
+    """The kinds of things that PVE created under this name. There is more than one if a creation was interrupted."""
+    thin = [str(each["vg"]) for each in _listed(client, "lvmthin")]
+    groups = [str(child["name"]) for child in children(_listed(client, "lvm"))]
+    pools = [str(each["name"]) for each in _listed(client, "zfs")]
+    found: list[tuple[Maker, bool]] = [
+        ("lvmthin", name in thin),
+        ("lvm", name in groups and name not in thin),
+        ("directory", _mounted(client, name) != ""),
+        ("zfs", name in pools),
+    ]
+    return [maker for maker, is_there in found if is_there]
+
+
+def _mounted(client: Client, name: str) -> str:
+    """The device that PVE mounts under this name; empty if it mounts none."""
+    path = f"{MOUNTS}/{name}"
+    return next((str(each["device"]) for each in _listed(client, "directory") if each["path"] == path), "")
+
+
+def _look(client: Client, runner: Runner, store: CreatedStore) -> str:
+    device = _mounted(client, store.name) if store.maker == "directory" else ""
+    arguments = [store.maker, store.name, store.partuuid, device]
+    printed = runner.run(["sh", "-c", LOOK, "sh", *arguments], deadline=60).stdout.strip()
+    if printed.partition(":")[0] not in ("absent", "ours", "foreign", "holds"):
+        raise HostError(f"{runner.name}: the check of storage {store.name} did not report its result: {printed!r}")
+    return printed
+
+
+def _require_empty(
+    client: Client, store: CreatedStore, holds: str, entry: Mapping[str, Any] | None, others: Sequence[str]
+) -> None:
+    """Raises HostError if the removal would also remove something on the storage that the run did not create."""
+    found = [*filter(None, [holds]), *(f"storage {other}" for other in others)]
+    if entry is not None:
+        found += [str(each["volid"]) for each in client.get(f"{client.node}/storage/{store.name}/content")]
+    if found:
+        raise HostError(
+            f"host {client.host}: storage {store.name} is not removed: this run did not create everything on it: "
+            + ", ".join(found),
+            hint=f"move these to another storage, then: virt-overhead reap --host {client.host}",
+        )
+
+
+def _unmake(client: Client, store: CreatedStore) -> None:
+    name = store.name
+    makers = makers_of(client, name)
+    if not makers:
+        raise HostError(
+            f"host {client.host}: {name} is on the partition of this run, but Proxmox VE does not list it",
+            hint=f"{client.spec.who} needs Sys.Audit on /; see also: pvesh get /nodes/{store.node}/disks/lvm",
+        )
+    for maker in makers:
+        group = {"volume-group": name} if maker == "lvmthin" else {}
+        client.task(
+            "delete",
+            f"{client.node}/disks/{maker}/{name}",
+            {"cleanup-config": 1, "cleanup-disks": 1, **group},
+            is_done=partial(_is_unmade, client, maker, name),
+            expected=Expected(REMOVES[maker], f"{name}-{name}" if maker == "lvmthin" else name),
+            deadline=STORE_SECONDS,
+            # PVE takes the storage from its configuration after it has removed what it is on.
+            undo=partial(_is_still_made, client, maker, name),
+        )
+
+
+def _is_still_made(client: Client, maker: Maker, name: str) -> bool:
+    return maker in makers_of(client, name)
+
+
+def _is_unmade(client: Client, maker: Maker, name: str) -> bool:
+    return maker not in makers_of(client, name) and _is_gone(client, name)
+
+
+def _listed(client: Client, maker: Maker) -> Any:
+    """What PVE lists; nothing if the login may not see it, because then it cannot have created anything either."""
+    try:
+        return client.get(f"{client.node}/disks/{maker}")
+    except PveError as error:
+        if error.lost:
+            raise
+        return []
+
+
+def _is_gone(client: Client, storage: str) -> bool:
+    return storage not in storage_ids(client)
+
 
 _FREE_SECONDS = 300.0
 _OWN_LOCKS = ("create", "clone")
@@ -63,7 +227,7 @@ def remove_vm(client: Client, runner: Runner, vm: CreatedVm) -> Removal:
 
     Raises HostError if it has volumes or snapshots that the run did not create, PveError, GuestError.
     """
-    require_node(client, vm.node)
+    client.require_node(vm.node)
     machine = VirtualMachine(client, vm.vmid)
     if not exists(client, vm.vmid):
         return _moved(client, vm) or Removal("absent")
@@ -77,9 +241,9 @@ def remove_vm(client: Client, runner: Runner, vm: CreatedVm) -> Removal:
             )
         return Removal("foreign", why)
     _require_unlocked(machine, config)
-    _require_nothing_else(machine, config)
+    _require_no_other_volumes(machine, config)
     _unlocked(runner, machine, machine.end)
-    _require_nothing_else(machine, machine.config())
+    _require_no_other_volumes(machine, machine.config())
     _unlocked(runner, machine, machine.destroy)
     return Removal("removed")
 
@@ -90,7 +254,7 @@ def remove_volume(client: Client, runner: Runner, volume: CreatedVolume) -> Remo
 
     Raises HostError, PveError, GuestError.
     """
-    require_node(client, volume.node)
+    client.require_node(volume.node)
     if not _is_listed(client, volume):
         return Removal("absent")
     machine = VirtualMachine(client, volume.vmid)
@@ -122,7 +286,7 @@ def _require_unlocked(machine: VirtualMachine, config: dict[str, Any]) -> None:
         )
 
 
-def _require_nothing_else(machine: VirtualMachine, config: dict[str, Any]) -> None:
+def _require_no_other_volumes(machine: VirtualMachine, config: dict[str, Any]) -> None:
     """Raises HostError if PVE would also remove something of the VM that the run did not create."""
     client, vmid = machine.client, machine.vmid
     later: dict[str, Any] = client.get(f"{machine.path}/config")
@@ -166,7 +330,7 @@ def _is_listed(client: Client, volume: CreatedVolume) -> bool:
             f"{volume.volid} still exists",
             hint="configure the storage again, or remove the volume and its file of the creation log by hand",
         )
-    require_sight(client, volume.storage)
+    client.require_volumes_visible(volume.storage)
     listed = client.get(f"{client.node}/storage/{volume.storage}/content", {"vmid": volume.vmid})
     return any(each["volid"] == volume.volid for each in listed)
 

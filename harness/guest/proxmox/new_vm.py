@@ -1,20 +1,114 @@
-"""A new VM on the node with a free id: an empty VM, or a clone of the lab's template."""
+"""A new VM on the node with an id and an address that no other VM has: an empty VM, or a clone of the template."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
-from harness.errors import LabUnavailable
+from harness.errors import LabUnavailable, SafetyError
 from harness.guest.proxmox.client import Client, Expected, PveError
+from harness.guest.proxmox.created_objects import CreatedVm, smbios_uuid, vmids_of
 from harness.guest.proxmox.machine import VirtualMachine, exists, require_all
 from harness.guest.proxmox.removal import remove_vm
-from harness.guest.proxmox.things import CreatedVm, smbios_uuid
 from harness.guest.proxmox.vm import free_ids, marks
-from harness.guest.proxmox.vmids import taken_ids
 from harness.lab.created import CreationLog, Entry, Removal
 from harness.lab.proxmox import GuestRules
+from harness.untrusted import reading
+
+_HOLDS_VOLUMES = frozenset({"images", "rootdir"})
+
+
+@reading("Proxmox VE's answer about its storages", SafetyError)
+def taken_ids(client: Client) -> set[int]:
+    """Ids of VMs and containers of the cluster, and of the owners of volumes on every active storage of the node.
+
+    A volume remains if its storage was not available when its VM was removed. Raises SafetyError if the login may not
+    see all volumes of a storage.
+    """
+    taken = {int(each["vmid"]) for each in client.get("cluster/resources", {"type": "vm"})}
+    for storage in client.get(f"{client.node}/storage"):
+        if storage.get("active") and _HOLDS_VOLUMES & set(str(storage.get("content", "")).split(",")):
+            taken |= vmids_of(_list_volumes(client, str(storage["storage"])))
+    return taken
+
+
+def _list_volumes(client: Client, storage: str) -> list[dict[str, Any]]:
+    client.require_volumes_visible(storage)
+    try:
+        found: list[dict[str, Any]] = client.get(f"{client.node}/storage/{storage}/content")
+    except PveError as error:
+        raise SafetyError(
+            f"host {client.host}: the volumes on storage {storage} cannot be listed, so their VM ids are unknown: "
+            f"{error.reason}",
+            hint=f"see `pvesm list {storage}` on the node; if it is not needed there: pvesm set {storage} --disable 1",
+        ) from error
+    return found
+
+
+class Together:
+    """The VMs of a run on one node. `rules` are those of the lab file."""
+
+    def __init__(self, rules: GuestRules) -> None:
+        self._rules = rules
+        self._of: dict[int, GuestRules] = {}
+        self._guests: set[int] = set()
+
+    def of(self, vmid: int) -> GuestRules:
+        """The rules of this VM, with the address that only this one has."""
+        return self._of.get(vmid, self._rules)
+
+    @property
+    def following(self) -> GuestRules:
+        """The rules for the next VM: with the first address that no VM of the run has."""
+        taken = {rules.address for rules in self._of.values()}
+        return replace(
+            self._rules, address=next((address for address in self._rules.addresses if address not in taken), None)
+        )
+
+    @contextmanager
+    def having(self, vmid: int, rules: GuestRules) -> Iterator[None]:
+        """This VM exists during the block and has these rules, so no other one gets its address."""
+        self._of[vmid] = rules
+        try:
+            yield
+        finally:
+            del self._of[vmid]
+
+    def is_guest(self, vmid: int) -> bool:
+        return vmid in self._guests
+
+    @contextmanager
+    def as_guest(self, vmid: int) -> Iterator[None]:
+        """This VM is a guest during the block, so another guest gets another VM."""
+        self._guests.add(vmid)
+        try:
+            yield
+        finally:
+            self._guests.discard(vmid)
+
+
+def no_places(number: int, client: Client, rules: GuestRules) -> str | None:
+    """Why so many guests cannot exist at the same time: ids or addresses are missing. With the remedy; else None.
+
+    Raises SafetyError as `taken_ids`.
+    """
+    first, last = rules.vmids
+    key = f"host.{client.host}.guest"
+    if (free := len(list(free_ids(rules.vmids, taken_ids(client))))) < number:
+        return (
+            f"{number} guests need {number} VM ids, but only {free} from {first} to {last} are free: widen "
+            f"{key}.vmids, or remove what killed runs left: virt-overhead reap --host {client.host}"
+        )
+    if rules.address and (given := len(rules.addresses)) < number:
+        return (
+            f"{number} guests need {number} addresses, but {key}.address has {given}: list {number} free ones there, "
+            'or use DHCP with network = "agent"'
+        )
+    return None
+
 
 CREATE_SECONDS = 180.0
 CLONE_SECONDS = 900.0
