@@ -1,3 +1,4 @@
+# shellcheck disable=SC2086 # lists of words
 # $1 root of the tree to read, $2 seconds to watch, $3 directory of the lease, then for each disk `id` or `file` and its
 # path. Prints sections "#NAME" of lines "PATH:LINE", as grep does: no path that is read contains a colon.
 export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"

@@ -1,3 +1,4 @@
+# shellcheck disable=SC2154 # set by current_setting.sh
 # Reads path and value per line on stdin. Prints path, the value of the file after writing, and the kernel's error.
 # A file that no longer exists (a disk was pulled, a CPU switched off) has no setting to restore, and is skipped.
 while IFS=$tab read -r path wanted; do

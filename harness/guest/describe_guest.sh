@@ -1,3 +1,4 @@
+# shellcheck disable=SC2154 # value is set by first(), of guest_system.py
 # $1: the program fio. The guest image reports no distribution.
 os=$(. /etc/os-release 2>/dev/null; echo "$PRETTY_NAME")
 [ -z "$os" ] || echo "os=$os"

@@ -1,3 +1,4 @@
+# shellcheck disable=SC2086 # lists of words
 # One line per disk: name, serial (virtio-blk has an attribute, SCSI and ATA the vital product data page), attributes.
 # The first two drivers above the disk: its own (sd, virtio_blk, nvme), and the driver of its controller or bus.
 for dir in /sys/block/*; do

@@ -1,3 +1,4 @@
+# shellcheck disable=SC2295 # a prefix without wildcards
 # $1: the file with the process's id, $2: the disk's device or file. Prints the numbers of the devices below the disk,
 # and each limit of the process's control groups, of version 2 (io.max) and of version 1 (blkio).
 export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"

@@ -1,3 +1,4 @@
+# shellcheck disable=SC2034 # read by the script that follows
 # Shell functions. `facts_of NAME` sets number, diskseq, sectors and identity of the block device with that kernel name.
 # It starts almost no processes, because on an emulated host each costs more than the reading. The identity is a serial
 # number, the UUID of a device-mapper or md device, or the backing file of a loop device. The identity of a partition is

@@ -1,3 +1,4 @@
+# shellcheck disable=SC2086 # lists of words
 # $1: the directory. Prints `free`, `ended HOLDER`, or the reason for a failure. It ends only a process that has the
 # locked directory open as its lock, because another process may have the same process id by now.
 export LC_ALL=C

@@ -1,3 +1,4 @@
+# shellcheck disable=SC2046 # lists of words
 # Shell functions.
 # `file_of PATH`: the inode and the birth time, as `INODE BIRTH`. A link is not followed. BIRTH is 0 if the file system
 # stores none.

@@ -1,3 +1,4 @@
+# shellcheck disable=SC2046 # lists of words
 # $1: the place, $2: where it is. Prints lines KEY=VALUE.
 export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
 refuse() { echo "$1" >&2; exit 1; }

@@ -1,3 +1,4 @@
+# shellcheck disable=SC2154 # set by device_facts.sh
 # $1: a partition. Prints its facts, and the UUID that the partition table has for it now. It stays open in between, so
 # that both are about the same partition.
 export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"

@@ -1,3 +1,4 @@
+# shellcheck disable=SC2086 # lists of words
 # One line "key=value" each; a command that is missing leaves its value empty.
 # $1: the programs to look for, $2: the kernel modules, $3: the program fio, $4: the file of the clock source.
 export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin:/opt/MegaRAID/storcli:/opt/MegaRAID/perccli"

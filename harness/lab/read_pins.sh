@@ -1,3 +1,4 @@
+# shellcheck disable=SC2154 # set by device_facts.sh
 # Paths. For each, a line: the path, its real path, and `block` with the facts or `file` with device and inode.
 export PATH="$PATH:/usr/sbin:/sbin"
 for path; do

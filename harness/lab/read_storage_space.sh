@@ -1,3 +1,4 @@
+# shellcheck disable=SC2046,SC2086 # lists of words
 # Arguments per storage: its name, its type, and its volume group, VG/POOL, dataset or path. Prints a line per place
 # from which its volumes take space: the storage; `own`, or `below` if the place is below a file system; what tells the
 # place from others; its name; total and available bytes; for a thin pool also its chunk, the bytes of its metadata and

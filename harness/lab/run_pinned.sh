@@ -1,3 +1,4 @@
+# shellcheck disable=SC2154 # set by device_facts.sh
 # $1: a condition that must be true, $2: the number of pins that follow, each a path and its expected facts; then the
 # command. Every device stays open while the command runs: meanwhile the kernel gives its name and number to no other
 # device.

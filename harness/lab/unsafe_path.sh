@@ -1,3 +1,4 @@
+# shellcheck disable=SC2046 # lists of words
 # Shell function `unsafe PATH`: prints why another user could exchange a part of this path, or change what is at its
 # end; nothing if nobody could. Links are followed, and each of them is checked as well. A sticky directory keeps the
 # entries of its users apart. The end of a path that does not exist yet is not checked.

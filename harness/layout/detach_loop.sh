@@ -1,3 +1,4 @@
+# shellcheck disable=SC2086 # lists of words
 # $1: the file, $2: its draft, $3: its inode and birth time, $4: the kernel's name of the loop device, its sequence
 # number and the id of the boot, empty before they were recorded. The loop devices on our file, and the one that we
 # attached, are detached. If another process has the loop device open (udev or lsblk, for a moment), the kernel detaches
@@ -26,7 +27,7 @@ esac
 found=$(devices "$@") || exit
 [ -n "$found" ] || { echo absent; exit; }
 for device in $(echo "$found" | sort -u); do losetup -d "$device" || exit; done
-for try in 1 2 3 4 5 6 7 8 9 10; do
+for _ in 1 2 3 4 5 6 7 8 9 10; do
     found=$(devices "$@") || exit
     [ -n "$found" ] || { echo removed; exit; }
     sleep 0.5

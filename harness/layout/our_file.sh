@@ -1,3 +1,4 @@
+# shellcheck disable=SC2154 # set by the script that follows
 # Shell function: `ours_at PATH` is true for the file of the run. $inode is `INODE BIRTH` as it was recorded. On a
 # file system without birth times, its draft stays beside it as a second link: then the inode cannot be used again.
 ours_at() {

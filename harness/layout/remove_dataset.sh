@@ -7,7 +7,7 @@ if zfs list "$1" >/dev/null 2>&1; then
     now=$(zfs get -Hp -o value guid "$1") || exit
     [ -z "$4" ] || [ "$now" = "$4" ] || { echo "replaced: $1 has the guid $now"; exit; }
     [ "$facts" = "$3	local" ] || { echo "foreign: $1 does not have the token of the run"; exit; }
-    for try in 1 2 3 4 5; do
+    for _ in 1 2 3 4 5; do
         errors=$(zfs destroy "$1" 2>&1) && { done=removed; break; }
         sleep 0.5
     done

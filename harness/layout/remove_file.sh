@@ -1,3 +1,4 @@
+# shellcheck disable=SC2086 # lists of words
 # $1: the file, $2: its draft, $3: its inode and birth time, empty if they were not recorded yet, $4: its file system,
 # $5: its size.
 path=$1 draft=$2 inode=$3 filesystem=$4 size=$5

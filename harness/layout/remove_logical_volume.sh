@@ -1,3 +1,5 @@
+# shellcheck disable=SC2046 # lists of words
+# shellcheck disable=SC2034 # a column that is not needed
 # $1: the volume, $2: the UUID of its group, $3: its tag, $4: its UUID, empty if that was not recorded yet. The settings
 # of LVM are those of the host: it must back up the metadata of its group as usual. Retries the removal, because udev
 # may have the volume open.
@@ -25,7 +27,7 @@ fi
 [ -z "$uuid" ] || [ "$1" = "$uuid" ] || { echo "foreign: $2 has the UUID $1"; exit; }
 ! printf '%s\n' "$listed" | tr -d ' ' | cut -d '|' -f 4 | grep -qxF -- "$1" || {
     echo "somebody has made a snapshot of it, which its removal would remove" >&2; exit 1; }
-for try in 1 2 3 4 5; do
+for _ in 1 2 3 4 5; do
     errors=$(lvremove --yes --quiet --select "lv_uuid=$1" 2>&1)
     left=$(lvs --noheadings -o lv_uuid --select "lv_uuid=$1") || exit
     [ -n "$left" ] || { echo removed; exit; }

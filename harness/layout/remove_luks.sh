@@ -5,7 +5,7 @@ for at in /sys/block/dm-*/dm; do
     [ -r "$at/name" ] && [ "$(cat "$at/name")" = "$1" ] || continue
     now=$(cat "$at/uuid")
     [ "$now" = "CRYPT-LUKS2-$(echo "$2" | tr -d -)-$1" ] || { echo "foreign: $1 has the identity $now"; exit; }
-    for try in 1 2 3 4 5; do
+    for _ in 1 2 3 4 5; do
         errors=$(cryptsetup close "$1" 2>&1) && { done=removed; break; }
         sleep 0.5
     done

@@ -18,13 +18,13 @@ if [ -n "${found#|}" ]; then
     for volume in $(lvm_ lvs --noheadings -o lv_name --select "$select" 9<&-); do
         case " $wanted " in *" $volume "*) ;; *) echo "foreign: volume group $group has a volume $volume"; exit;; esac
     done
-    for try in 1 2 3 4 5; do
+    for _ in 1 2 3 4 5; do
         errors=$(lvm_ vgremove --yes --quiet --force --select "$select" 2>&1 9<&-) && break
         sleep 0.3
     done
     [ -z "$(lvm_ vgs --noheadings -o vg_name --select "$select" 9<&-)" ] || { echo "$errors" >&2; exit 1; }
 fi
-for try in 1 2 3 4 5; do
+for _ in 1 2 3 4 5; do
     errors=$(lvm_ pvremove --yes --quiet --force "$device" 2>&1 9<&-) && { echo removed; exit; }
     sleep 0.3
 done

@@ -16,7 +16,7 @@ arrays() {
     done
 }
 settle
-for try in $(seq 20); do
+for _ in $(seq 20); do
     found=$(arrays)
     [ -n "$found" ] || break
     done=removed

@@ -1,3 +1,5 @@
+# shellcheck disable=SC2086 # lists of words
+# shellcheck disable=SC2154 # set by device_facts.sh
 # $1: the disk's link or empty, $2: the file behind its loop device or empty, $3: identity, $4: sectors, $5: UUID of
 # the table, $6: UUIDs of the partitions; then positions of samples. Only the ends of the disk are zeroed. If the disk
 # cannot discard, fio's data stay in between. Samples of them are recorded, by which the guard recognises them later.
@@ -17,7 +19,7 @@ facts_of "${dev##*/}" || exit
 settle() { ! command -v udevadm >/dev/null || udevadm settle --timeout=20; }
 readable() { dd if="$dev" of=/dev/null bs=1M "$@" status=none; }
 forget_partitions() { # udev may have one open for a moment
-    for try in 1 2 3 4 5 6 7 8 9 10; do
+    for _ in 1 2 3 4 5 6 7 8 9 10; do
         settle
         blockdev --rereadpt "$dev" 2>/dev/null && break
         sleep 0.3

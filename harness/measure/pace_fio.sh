@@ -1,3 +1,5 @@
+# shellcheck disable=SC2086 # lists of words
+# shellcheck disable=SC2094 # the variable has the name of the pipe
 # $1: a new directory. Then fio's command. Standard input: fio's job file. The script uses only what busybox has.
 # A shell handles a signal only while it waits for a program in the background. First it removes what killed runs left.
 # fio ends only when no job of it waits any more, so a signal also ends the commands in which they wait: its children.

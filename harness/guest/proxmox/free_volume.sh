@@ -1,3 +1,4 @@
+# shellcheck disable=SC2086 # lists of words
 # $1: the volume, $2: its identity, empty if the run was killed before it recorded it, $3: where guests are configured.
 # Without containers, grep does not find their files, and its status says nothing.
 users=$(grep -slwF -e "$1" "$3"/*/qemu-server/*.conf "$3"/*/lxc/*.conf)

@@ -1,3 +1,4 @@
+# shellcheck disable=SC2086,SC2116 # lists of words
 # $1: its kind, $2: its name, $3: the UUID of the run's partition, $4: the device that PVE mounts for a directory, empty
 # if PVE lists none. Prints `absent`, `ours`, `foreign: WHY`, or `holds: WHAT` if it has contents.
 # A thing is `ours` if the partition with this UUID is the only device below it.

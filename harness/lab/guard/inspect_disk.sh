@@ -1,3 +1,5 @@
+# shellcheck disable=SC2086 # lists of words
+# shellcheck disable=SC2154 # set by device_facts.sh and sample_disk.sh
 # $1: the disk's link or device, then the positions of samples: `ends` and bytes (negative: from the end), or `inside`
 # and a share of the disk. Every line is a probe's name, its status, and its text (a percent sign, a tab and a line
 # break as %25, %09, %0a). If the status is not 0, the probe could not tell, and the text says why.

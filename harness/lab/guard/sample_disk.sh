@@ -1,3 +1,5 @@
+# shellcheck disable=SC2154 # set by device_facts.sh
+# shellcheck disable=SC2034 # read by inspect_disk.sh
 # Shell functions. `digest_of DEVICE POSITION...` prints a digest of the samples at these positions, in bytes.
 # `left_file` prints the path of the file for samples of the device whose facts were just read.
 sample_bytes=SAMPLE_BYTES whole_bytes=WHOLE_BYTES
