@@ -20,18 +20,17 @@ from harness.lab.hosts import Host
 from harness.layout.memory_disk import memory_disk
 from harness.layout.source import BlockSource
 from harness.measure.environment import Environment
-from harness.measure.measurer import LabFound, Measurer, Prepared
 from harness.measure.phases import Phases
 from harness.measure.prepare import SetupRequest, session
 from harness.measure.provenance import examine
-from harness.measure.rounds import Round, Rounds
+from harness.measure.series import LabFound, Measurer, Policy, PreparedGroup, Round, SeriesEngine
 from harness.measure.session import Session
 from harness.measure.session_measurer import SessionMeasurer
 from harness.model.cell import Place
 from harness.model.mode import Mode
 from harness.results import Measurement, RunStore
 from harness.scenario.plan import Group, Plan
-from harness.scenario.timetable import Turn
+from harness.scenario.timetable import ScheduledArm
 
 DELAY_NS = 1_000_000
 PLAIN_ANSWER_NS = 8_000_000
@@ -68,12 +67,12 @@ class TrialMeasurer(SessionMeasurer):
         """Whether the host could create the two disks in memory, one of them with a delay. Prepares the guest."""
         return LATE.name in self._session().layouts.by_mode
 
-    def ready(self, plan: Plan, group: Group, examined: Callable[[LabFound], None]) -> Prepared:  # noqa: ARG002 - all trials share one guest
+    def prepare(self, plan: Plan, group: Group, examined: Callable[[LabFound], None]) -> PreparedGroup:  # noqa: ARG002 - all trials share one guest
         examined(examine(self._environment.opened(), self._images))
         at = self._session()
-        return Prepared(at.layouts.span, at.conditioning)
+        return PreparedGroup(at.layouts.span, at.conditioning)
 
-    def _at(self, turn: Turn) -> Session:
+    def _at(self, turn: ScheduledArm) -> Session:
         current = super()._at(turn)
         in_memory = turn.arm.place is Place.HOST and turn.name in (PLAIN.name, LATE.name)
         return _on_disk(current, turn.name) if in_memory else current
@@ -124,23 +123,14 @@ def measure_trials(trials: Sequence[Trial], measurer: Measurer, events: Events, 
 
     Raises what the measurer raises, and MeasurementError if too few blocks of a trial count.
     """
-    rounds = Rounds(measurer, events)
+    engine = SeriesEngine(measurer, events)
     pace = _Pace(left=sum(_seconds(trial) for trial in trials), started=time.monotonic())
     measured = []
     for trial in trials:
-        at = rounds.ready(trial.plan, trial.group)
-        for number in range(1, MOST_TRIES + 1):
-            this = _TrialRound(trial, number, pace, seed)
-            at = rounds.measure(trial.plan, trial.group, at, this.begin)
-            if len(this.blocks) >= trial.least:
-                break
-        else:
-            raise MeasurementError(
-                f"{trial.group.id}: slices overlapped, or completed no I/O, in {MOST_TRIES} rounds",
-                hint="the host is too busy to start fio on time; find out what else it does",
-            )
+        rounds = _TrialRounds(trial, pace, seed)
+        engine.run_series(rounds, engine.prepare(trial.plan, trial.group))
         pace.measured(trial)
-        measured.append(Measured(trial, this.blocks, this.gap))
+        measured.append(Measured(trial, rounds.blocks, rounds.gap))
     return measured
 
 
@@ -169,28 +159,45 @@ class _Pace:
 
 
 @dataclass(slots=True)
-class _TrialRound:
-    """The round of a trial. It begins again if the lab fails."""
+class _TrialRounds(Policy):
+    """Chooses rounds of a trial until enough of the blocks of one count."""
 
     trial: Trial
-    number: int
     pace: _Pace
     seed: int
-    found: list[Measurement] = field(default_factory=list)
+    number: int = 1
+    measured: list[Measurement] = field(default_factory=list)
+    """What the last round measured."""
 
-    def begin(self, _at: Prepared) -> Round:
-        self.found = []
-        tables = self.trial.tables(self.seed, self.number)
+    def next_step(self, prepared: PreparedGroup) -> Round | None:  # noqa: ARG002 - a Policy
+        trial = self.trial
+        if self.measured and len(self.blocks) >= trial.least:
+            return None
+        if self.number > MOST_TRIES:
+            raise MeasurementError(
+                f"{trial.group.id}: slices overlapped, or completed no I/O, in {MOST_TRIES} rounds",
+                hint="the host is too busy to start fio on time; find out what else it does",
+            )
+        self.measured = []
+        tables = trial.tables(self.seed, self.number)
+        return Round(
+            trial.plan,
+            trial.group,
+            self.number,
+            1,
+            tables,
+            trial.pause,
+            self.measured.extend,
+            lambda: self.pace.seconds_after(trial),
+        )
 
-        def seconds_left() -> float:
-            return self.pace.seconds_after(self.trial)
-
-        return Round(self.number, 1, tables, self.trial.pause, self.found.extend, seconds_left)
+    def count_step(self, prepared: PreparedGroup) -> None:  # noqa: ARG002 - a Policy
+        self.number += 1
 
     @property
     def gap(self) -> float:
         """Seconds that a slice takes besides its planned duration: the median over all but the last one."""
-        starts = pairwise(sorted(each.started for each in self.found))
+        starts = pairwise(sorted(each.started for each in self.measured))
         return max(median(after - before for before, after in starts) - self.trial.job.wall, 0.0)
 
     @property
@@ -201,7 +208,7 @@ class _TrialRound:
         """
         names = {(turn.arm.id, turn.again): turn.name for turn in self.trial.turns}
         found: dict[int, dict[str, Mapping[str, float]]] = {}
-        for each in self.found:
+        for each in self.measured:
             if each.overlap is None and each.metrics.get(self.trial.job.headline, 0.0) > 0:
                 found.setdefault(each.block, {})[names[each.arm, each.repeat]] = each.metrics
         return tuple(values for _, values in sorted(found.items()) if len(values) == len(names))

@@ -13,7 +13,7 @@ from harness.model.cell import Arm, Cell, Place
 from harness.model.job import Job
 from harness.model.mode import Mode
 from harness.scenario.plan import Group, Plan
-from harness.scenario.timetable import Timetable, Turn, timetables
+from harness.scenario.timetable import ScheduledArm, Timetable, timetables
 
 MIB = 1024**2
 SPAN = 64 * MIB
@@ -60,7 +60,7 @@ class Trial:
     """
 
     group: Group
-    turns: tuple[Turn, ...]
+    turns: tuple[ScheduledArm, ...]
     rounds: int
     reboot: bool = False
     least: int = 2
@@ -88,7 +88,7 @@ class Trial:
 def same_device_trials(spec: CalibrationSpec, disk: str) -> list[Trial]:
     """The guest's `disk` as two arms, `a` and `b`. All differences between them are noise."""
     arm = Arm(Place.GUEST, PASSTHROUGH)
-    turns = (Turn(arm, 1, "a"), Turn(arm, 2, "b"))
+    turns = (ScheduledArm(arm, 1, "a"), ScheduledArm(arm, 2, "b"))
     trials = []
     for number in range(spec.groups):
         job = _randread(DEPTHS[number % len(DEPTHS)], spec.seconds)
@@ -129,9 +129,9 @@ def boot_trials(spec: CalibrationSpec, disk: str) -> list[Trial]:
     ]
 
 
-def _turn(place: Place) -> Turn:
+def _turn(place: Place) -> ScheduledArm:
     """The arm of the disk under test at this place, which is also the turn's name."""
-    return Turn(Arm(place, PASSTHROUGH if place is Place.GUEST else None), name=str(place))
+    return ScheduledArm(Arm(place, PASSTHROUGH if place is Place.GUEST else None), name=str(place))
 
 
 def _delay_trial(name: str, place: Place, spec: CalibrationSpec) -> Trial:
@@ -139,7 +139,7 @@ def _delay_trial(name: str, place: Place, spec: CalibrationSpec) -> Trial:
     cells = tuple(Cell(SCENARIO, IN_MEMORY, mode, job) for mode in (PLAIN, LATE))
     # On the host there is only one arm. The name of the turn selects the disk.
     plain, late = (Arm(place, mode if place is Place.GUEST else None) for mode in (PLAIN, LATE))
-    turns = (Turn(plain, 1, PLAIN.name), Turn(late, 2, LATE.name))
+    turns = (ScheduledArm(plain, 1, PLAIN.name), ScheduledArm(late, 2, LATE.name))
     return Trial(Group(f"{name}-{job.id}", IN_MEMORY, SCENARIO, cells), turns, spec.delay_rounds)
 
 

@@ -11,9 +11,9 @@ from harness.guest.protocol import Guest
 from harness.lab.md_devices import MdDevice
 from harness.lab.md_status import ArrayStatus
 from harness.lab.sampling import Sample
-from harness.measure.machines import At
-from harness.measure.measurer import Piece
+from harness.measure.machines import SessionFor
 from harness.measure.ran_slices import RanPart, RanSlice
+from harness.measure.series import RoundSegment
 from harness.measure.session import Session
 from harness.measure.slices import run_timetable
 from harness.model.base import ArrayState
@@ -41,22 +41,22 @@ PROBE_SECONDS = 3.0
 
 
 def measure_timetable(
-    at: At,
+    at: SessionFor,
     session: Session,
     store: RunStore,
     group: Group,
-    piece: Piece,
+    segment: RoundSegment,
     *,
     seed: int,
     began: Callable[[Slice], None],
 ) -> list[Measurement]:
-    """Run a piece of a round, and append its measurements to the journal. `began` is called when a block begins.
+    """Run a segment of a round, and append its measurements to the journal. `began` is called when a block begins.
 
     Raises MeasurementError, HostError, GuestError and SafetyError.
     """
-    table = piece.table
+    table = segment.table
     arms = list(dict.fromkeys(slice_.arm for slice_ in table.slices))
-    name = f"{group.id}-round{piece.number}" + (f"-{piece.index}" if piece.index > 1 else "")
+    name = f"{group.id}-round{segment.number}" + (f"-{segment.index}" if segment.index > 1 else "")
     fio_seed = random.Random(f"fio {seed} {name}").getrandbits(31)
     with session.holding(arms[0]), session.rebuilding(arms[0], table.seconds):
         before = session.transferred(arms)
@@ -75,9 +75,9 @@ def measure_timetable(
     measurements = [
         Measurement(
             group=group.id,
-            round=piece.number,
+            round=segment.number,
             block=each.planned.block,
-            boot=piece.boot,
+            boot=segment.boot,
             arm=each.planned.arm.id,
             repeat=each.planned.turn.again,
             job=each.result.job,

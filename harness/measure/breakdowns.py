@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
-from harness.errors import GuestError, HostError, Unsupported
+from harness.errors import Unsupported
 from harness.events import Note
-from harness.measure.measurer import Measurer, Prepared
 from harness.measure.pauses import Pauses
-from harness.measure.phases import Phases
-from harness.measure.recorder import Recorder
-from harness.measure.rounds import Rounds
-from harness.measure.spec import CampaignSpec
+from harness.measure.rounds import FollowingSeries, SeriesContext
+from harness.measure.series import PreparedGroup, SpecialStep, Step
 from harness.measure.traced_slices import TracingRequest, require_blocks
+from harness.measure.write_limit import WritesSpent
 from harness.model.attach import Attach, Vfio
 from harness.model.cell import Cell, Place
-from harness.results import TracedJob
+from harness.results import BreakdownRecord, TracedJob
 from harness.scenario.plan import Group, Plan
 from harness.scenario.timetable import rebuilds
 from harness.units import format_duration
@@ -23,77 +22,63 @@ from harness.units import format_duration
 _PHASE = "breakdown"
 
 
-class Breakdowns:
-    """Measures breakdowns with one I/O in flight, whatever the depths of the group's own cells."""
+def breakdowns_of(context: SeriesContext, prepared: PreparedGroup) -> Iterator[FollowingSeries]:
+    """The breakdowns of a group that was measured, if the run requests them and has none of them yet."""
+    if not context.spec.breakdown:
+        return
+    group, recorder = context.group, context.recorder
+    cells = _cells(group)
+    if not cells:
+        context.phases.events(Note(f"{group.id}: no breakdown: no workload of a guest runs with one I/O in flight"))
+    for cell in cells:
+        if cell.id in recorder.breakdowns:
+            continue
+        baseline, guest = cell.by_role.get(Place.TWIN, cell.by_role[Place.HOST]), cell.by_role[Place.GUEST]
+        traced = TracedJob(
+            cell.id, cell.scenario, context.spec.host.name, cell.disk, cell.job.id, baseline=baseline, guest=guest
+        )
+        pause = Pauses().after(cell.job, in_guest=True, rotational=prepared.rotational)
+        request = TracingRequest(cell.id, baseline, guest, cell.job, pause)
+        why = prepared.skipped.get(cell.mode.name) or _why_not(cell, limited=bool(context.spec.limits))
+        if why is None:
+            yield Breakdown(context, traced, request)
+        else:
+            recorder.breakdown(traced.skipped(why))
+        recorder.write_if_due()
 
-    def __init__(
-        self, spec: CampaignSpec, recorder: Recorder, rounds: Rounds, measurer: Measurer, *, phases: Phases
-    ) -> None:
-        self._spec = spec
-        self._recorder = recorder
-        self._rounds = rounds
-        self._measurer = measurer
-        self._phases = phases
 
-    def measure(self, group: Group, plan: Plan, at: Prepared) -> None:
-        """Measure the breakdowns of a group that was measured, if the run requests them and has none of them yet.
+class Breakdown(FollowingSeries):
+    """The series of one breakdown: its only step has one I/O in flight, whatever the depths of the group's cells."""
 
-        The recorder gets everything. Raises what the measurer raises.
-        """
-        if not self._spec.breakdown:
-            return
-        cells = _cells(group)
-        if not cells:
-            self._phases.events(Note(f"{group.id}: no breakdown: no workload of a guest runs with one I/O in flight"))
-        for cell in cells:
-            if cell.id in self._recorder.breakdowns:
-                continue
-            baseline, guest = cell.by_role.get(Place.TWIN, cell.by_role[Place.HOST]), cell.by_role[Place.GUEST]
-            traced = TracedJob(
-                cell.id, cell.scenario, self._spec.host.name, cell.disk, cell.job.id, baseline=baseline, guest=guest
-            )
-            pause = Pauses().after(cell.job, in_guest=True, rotational=at.rotational)
-            request = TracingRequest(cell.id, baseline, guest, cell.job, pause)
-            why = at.skipped.get(cell.mode.name) or self._why_not(cell)
-            if why is None:
-                takes = format_duration(round(request.seconds))
-                with self._phases.step(_PHASE, f"trace {cell.id}, {takes} of I/O"):
-                    at = self._measure(traced, request, group, plan, at)
-            else:
-                self._recorder.breakdown(traced.skipped(why))
-            self._recorder.write_if_due()
+    def __init__(self, context: SeriesContext, traced: TracedJob, request: TracingRequest) -> None:
+        self.phase = _PHASE
+        self.title = f"trace {request.id}, {format_duration(round(request.seconds))} of I/O"
+        self._context = context
+        self._traced = traced
+        self._request = request
+        self._ended = False
 
-    def _measure(self, traced: TracedJob, request: TracingRequest, group: Group, plan: Plan, at: Prepared) -> Prepared:
-        """Measure one breakdown. If a simulated lab fails meanwhile, it is prepared again and measured anew."""
-        while True:
-            try:
-                blocks = self._measurer.trace(group, request)
-                require_blocks(blocks)
-            except Unsupported as error:
-                why = f"{error.message}; {error.hint}" if error.hint else error.message
-                self._phases.events(Note(f"{request.id}: no breakdown: {why}"))
-                self._recorder.breakdown(traced.skipped(why))
-                return at
-            except (HostError, GuestError) as error:
-                self._measurer.start_again(error, f"the lab failed while {request.id} was traced")
-                at = self._rounds.ready(plan, group)
-            else:
-                self._recorder.breakdown(traced.record(blocks))
-                return at
+    def next_step(self, prepared: PreparedGroup) -> Step | None:  # noqa: ARG002 - a Policy
+        if self._ended:
+            return None
+        failure = f"the lab failed while {self._request.id} was traced"
+        return SpecialStep(self._context.plan, self._context.group, failure, self._trace)
 
-    def _why_not(self, cell: Cell) -> str | None:
-        """Why the I/Os of this cell cannot be followed; None if they can."""
-        mode, attach = cell.mode, cell.mode.attach
-        cached = isinstance(attach, Attach) and not attach.direct
-        reasons = {
-            "the guest has the disk itself (VFIO), so its I/Os do not pass the host": isinstance(attach, Vfio),
-            "the host's page cache is between QEMU and the disk": cached,
-            "the guests of these variants do not run at the same time; measure one variant": mode.alternating,
-            "the recovery of the array also does I/O": rebuilds(mode),
-            "flushes are requests too, which the traces do not tell from writes": cell.job.flushes,
-            "what it writes is not in the plan of a run with a limit": bool(self._spec.limits) and cell.writes,
-        }
-        return next((reason for reason, holds in reasons.items() if holds), None)
+    def handle_refusal(self, refusal: Unsupported) -> None:
+        if isinstance(refusal, WritesSpent):
+            raise refusal
+        why = f"{refusal.message}; {refusal.hint}" if refusal.hint else refusal.message
+        self._context.phases.events(Note(f"{self._request.id}: no breakdown: {why}"))
+        self._record(self._traced.skipped(why))
+
+    def _trace(self) -> None:
+        blocks = self._context.measurer.trace(self._context.group, self._request)
+        require_blocks(blocks)
+        self._record(self._traced.record(blocks))
+
+    def _record(self, record: BreakdownRecord) -> None:
+        self._context.recorder.breakdown(record)
+        self._ended = True
 
 
 def breakdown_seconds(plan: Plan) -> float:
@@ -124,3 +109,18 @@ def _cells(group: Group) -> list[Cell]:
             alone = replace(cell, job=job.workload.job(1, ramp=job.ramp, seconds=job.seconds))
             found.setdefault(alone.id, alone)
     return list(found.values())
+
+
+def _why_not(cell: Cell, *, limited: bool) -> str | None:
+    """Why the I/Os of this cell cannot be followed; None if they can."""
+    mode, attach = cell.mode, cell.mode.attach
+    cached = isinstance(attach, Attach) and not attach.direct
+    reasons = {
+        "the guest has the disk itself (VFIO), so its I/Os do not pass the host": isinstance(attach, Vfio),
+        "the host's page cache is between QEMU and the disk": cached,
+        "the guests of these variants do not run at the same time; measure one variant": mode.alternating,
+        "the recovery of the array also does I/O": rebuilds(mode),
+        "flushes are requests too, which the traces do not tell from writes": cell.job.flushes,
+        "what it writes is not in the plan of a run with a limit": limited and cell.writes,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 
 from harness.errors import MeasurementError, NotTried, ResultsError, Unsupported
 from harness.events import GroupMeasured, Note
-from harness.measure.measurer import LabFound, Measurer, Prepared
+from harness.measure.breakdowns import breakdowns_of
 from harness.measure.pace_history import add_pace
-from harness.measure.phases import Phases
+from harness.measure.phases import MEASURE, Phases
 from harness.measure.prepare import NothingToCompare, require_guest
 from harness.measure.provenance import fio_texts
 from harness.measure.recorder import Recorder
 from harness.measure.resume import Earlier, claimed, evaluation, requested
-from harness.measure.rounds import Rounds
-from harness.measure.series import GroupSeries
+from harness.measure.rounds import FollowingSeries, GroupRounds, SeriesContext
+from harness.measure.searching import searches_of
+from harness.measure.series import LabFound, Measurer, PreparedGroup, SeriesEngine
 from harness.measure.spec import CampaignSpec
 from harness.measure.timing import Timing
 from harness.measure.write_limit import WriteLimit, WritesSpent
@@ -53,17 +55,9 @@ class Campaign:
         self._limit = WriteLimit(spec, measurer, self._recorder, self._events, self._measured, self._earlier)
         self._phases = phases
         self._timing = Timing(spec.plans)
-        self._rounds = Rounds(measurer, self._events, self._examined, self._limit, self._timing)
-        self._series = GroupSeries(
-            spec,
-            self._recorder,
-            self._rounds,
-            measurer,
-            phases=phases,
-            earlier=self._earlier,
-            limit=self._limit,
-            timing=self._timing,
-        )
+        self._engine = SeriesEngine(measurer, self._events, self._examined, self._limit, self._timing)
+        self._again_seconds = 0.0
+        """The time for which jobs were measured again."""
         self._recorder.describe({"asked": requested(spec), "evaluation": evaluation(spec), **fio_texts(spec)})
         self._recorder.describe(spec.planned.as_provenance())
         self._broken: Exception | None = None
@@ -128,7 +122,7 @@ class Campaign:
                 self.store.release()
         if run.run.status == "complete" and self._earlier.run is None and not self._refused:
             seconds = self._phases.seconds
-            add_pace(self.spec.host, self._timing.pace(seconds, self._series.again_seconds))
+            add_pace(self.spec.host, self._timing.pace(seconds, self._again_seconds))
         return run
 
     def _complete(self, finished: Run) -> Run:
@@ -151,32 +145,47 @@ class Campaign:
         self._earlier.require_same(self._recorder.provenance)
         self._write_if_due()  # --resume needs this from the moment when something is built.
         try:
-            self._measure_rounds(group, plan, self._ready(group, plan))
+            self._measure_group(group, plan, self._prepare(group, plan))
         except Unsupported as refused:
             self._resume()
             self._skip(group, plan, refused)
 
-    def _ready(self, group: Group, plan: Plan) -> Prepared:
+    def _prepare(self, group: Group, plan: Plan) -> PreparedGroup:
         """Prepare the group. Raises Unsupported, also if the host refused a group of the same setup before."""
         setup = group.scenario, group.setup
         if refused := self._refused.get(setup):
             raise refused
         try:
-            at = self._rounds.ready(plan, group)
+            prepared = self._engine.prepare(plan, group)
         except Unsupported as error:
             self._refused[setup] = error
             raise
-        why = {cell.mode.name: at.why_skipped(cell) for cell in group.cells}
-        require_guest([cell.mode for cell in group.cells], {name: each for name, each in why.items() if each})
-        return at
+        reasons = {cell.mode.name: prepared.why_skipped(cell) for cell in group.cells}
+        require_guest([cell.mode for cell in group.cells], {name: why for name, why in reasons.items() if why})
+        return prepared
 
-    def _measure_rounds(self, group: Group, plan: Plan, at: Prepared) -> None:
+    def _measure_group(self, group: Group, plan: Plan, prepared: PreparedGroup) -> None:
+        """Measure the rounds of the group, then the series that follow them. The recorder gets everything."""
         self._resume()
-        self._recorder.describe(at.provenance)
-        self._recorder.disks(at.disks)
+        self._recorder.describe(prepared.provenance)
+        self._recorder.disks(prepared.disks)
         self._write_if_due()  # New provenance and disks are stored before anything is measured.
-        self._series.measure(group, plan, at, ended=self._measured)
-        self._recorder.disks(at.disks_afterwards())
+        context = SeriesContext(
+            self.spec, self._recorder, self._phases, self._earlier, self._measurer, plan=plan, group=group
+        )
+        rounds = GroupRounds(
+            context,
+            limit=self._limit,
+            ended=self._measured,
+            seconds_after=lambda: self._timing.after(group, self._measured),
+        )
+        with self._phases.step(MEASURE, f"measure {group.id}"):
+            latest = self._engine.run_series(rounds, prepared)
+        self._again_seconds += rounds.again_seconds
+        for series in _following_series(context, latest):
+            with self._phases.step(series.phase, series.title):
+                latest = self._engine.run_series(series, latest)
+        self._recorder.disks(prepared.disks_afterwards())
         self._measured.add(group.id)
         self._events(self._progress(group))
 
@@ -239,6 +248,12 @@ class Campaign:
                 self._events(Note(note))
             self._recorder.resume(self._earlier.run)
         self._reached = True
+
+
+def _following_series(context: SeriesContext, prepared: PreparedGroup) -> Iterator[FollowingSeries]:
+    """What is measured in a group after its rounds."""
+    yield from searches_of(context)
+    yield from breakdowns_of(context, prepared)
 
 
 def _why_skipped(cell: Cell, refused: Unsupported) -> str:

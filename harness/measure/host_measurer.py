@@ -14,13 +14,13 @@ from harness.lab.hosts import Host
 from harness.measure.disks import DiskRecords
 from harness.measure.environment import Environment
 from harness.measure.fio import reports_start
-from harness.measure.measurer import LabFound, Piece, Prepared
 from harness.measure.meter import Meter
 from harness.measure.phases import Phases
 from harness.measure.platform import LINUX
 from harness.measure.prepare import SetupRequest
 from harness.measure.provenance import disk_provenance, examine, guest_provenance
 from harness.measure.reference import session_with_reference
+from harness.measure.series import LabFound, PreparedGroup, RoundSegment
 from harness.measure.session import Session
 from harness.measure.session_measurer import SessionMeasurer
 from harness.measure.spec import CampaignSpec
@@ -41,7 +41,7 @@ class HostMeasurer(SessionMeasurer):
         self._meter = Meter(store, {name: spec.host.target(name) for name in spec.limits})
         self._disks = DiskRecords(phases.events)
 
-    def ready(self, plan: Plan, group: Group, examined: Callable[[LabFound], None]) -> Prepared:
+    def prepare(self, plan: Plan, group: Group, examined: Callable[[LabFound], None]) -> PreparedGroup:
         host = self._environment.opened()
         self._meter.read(host.runner)
         request = SetupRequest.of(plan, group)
@@ -54,7 +54,7 @@ class HostMeasurer(SessionMeasurer):
                     # Others may have filled it since the last group. The end of the run frees the space of its volumes.
                     each.layouts.shared.room.require(0)
         disks = self._disks.of(at)
-        return Prepared(
+        return PreparedGroup(
             span=at.layouts.span,
             conditioning=at.conditioning,
             skipped=at.skipped,
@@ -76,9 +76,11 @@ class HostMeasurer(SessionMeasurer):
     def may_write(self, step: str, at_most: Mapping[str, float]) -> None:
         self._meter.may_write(step, at_most)
 
-    def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
-        measurements = super().measure(group, piece, began)
-        hidden = {slice_.arm.id for slice_ in piece.table.slices if not self._at(slice_.turn).counted_disks(slice_.arm)}
+    def measure(self, group: Group, segment: RoundSegment, began: Callable[[Slice], None]) -> list[Measurement]:
+        measurements = super().measure(group, segment, began)
+        hidden = {
+            slice_.arm.id for slice_ in segment.table.slices if not self._at(slice_.turn).counted_disks(slice_.arm)
+        }
         for measurement in measurements:
             if measurement.arm in hidden and measurement.counters.fio.written:
                 reference = next((cell.reference for cell in group.cells if measurement.arm == Place.REFERENCE), None)

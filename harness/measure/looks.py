@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from harness.analysis import Reason
 from harness.measure.group_progress import GroupProgress
-from harness.measure.measurer import Measurer, Prepared
 from harness.measure.recorder import Recorder
+from harness.measure.series import Measurer, PreparedGroup
 from harness.measure.spec import CampaignSpec
 from harness.measure.stopping import Looking, reason_to_stop, reasons_to_stop, settled_cells
 from harness.model.cell import Cell
@@ -26,7 +26,7 @@ class Looks:
         self._recorder = recorder
         self._measurer = measurer
 
-    def reason_to_stop(self, progress: GroupProgress, at: Prepared) -> str | None:
+    def reason_to_stop(self, progress: GroupProgress, at: PreparedGroup) -> str | None:
         """Look at the rounds so far. Returns why no further round follows, in words; None to continue.
 
         Cells that need no further round are settled in `progress`.
@@ -69,7 +69,7 @@ class Looks:
         group = progress.group
         return longer_slices(self._recorder.carry_over(group.id), self._recorder.of_group(group.id), group.jobs)
 
-    def assemble(self, progress: GroupProgress, at: Prepared, *, final: bool) -> dict[str, CellRecord]:
+    def assemble(self, progress: GroupProgress, at: PreparedGroup, *, final: bool) -> dict[str, CellRecord]:
         """Record the group and its cells as measured so far. Returns the cells by id, without the correction.
 
         `final` means that no round follows for a reason that is not in the data.
@@ -97,7 +97,7 @@ class Looks:
         return self._recorder.assemble(group.cells, contexts)
 
     def _context(
-        self, cell: Cell, progress: GroupProgress, at: Prepared, group: GroupRecord, *, final: bool
+        self, cell: Cell, progress: GroupProgress, at: PreparedGroup, group: GroupRecord, *, final: bool
     ) -> CellContext:
         modes, reference = [each.mode for each in progress.group.cells], cell.mode.against
         return CellContext(

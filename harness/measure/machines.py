@@ -17,7 +17,7 @@ from harness.measure.platform import Paced, Platform, platform_of
 from harness.measure.session import Session
 from harness.model.cell import Part
 from harness.results import RunStore
-from harness.scenario.timetable import Slice, Timetable, Turn
+from harness.scenario.timetable import ScheduledArm, Slice, Timetable
 
 AHEAD_SECONDS = 1.0
 """How much earlier fio creates a job than it would need to if it were ready in time."""
@@ -25,7 +25,7 @@ JOBS_AHEAD = 4
 """A job is not created so early that this many before it on the machine still wait for their starts."""
 SliceJob = tuple[Slice, Part]
 """A job and the slice in which it runs."""
-At = Callable[[Turn], Session]
+SessionFor = Callable[[ScheduledArm], Session]
 """The session of a turn. In a calibration on the host, the turns have different disks."""
 
 
@@ -123,7 +123,7 @@ def read_clocks(guests: Iterable[Guest | None], session: Session, pool: ThreadPo
 
 
 def machines_of(
-    at: At,
+    at: SessionFor,
     session: Session,
     table: Timetable,
     guests: Mapping[str, Guest | None],
@@ -162,7 +162,7 @@ def _runner(session: Session, guest: Guest | None) -> Runner:
     return guest.runner if guest is not None else session.host.runner
 
 
-def _on_host(at: At, jobs: Sequence[SliceJob]) -> Callable[..., Completed]:
+def _on_host(at: SessionFor, jobs: Sequence[SliceJob]) -> Callable[..., Completed]:
     """Runs fio on the host, if all devices of these jobs are still the same."""
     devices = list(dict.fromkeys(at(each.turn).layouts.twin(part.arm.mode).writable for each, part in jobs))
 
@@ -172,7 +172,7 @@ def _on_host(at: At, jobs: Sequence[SliceJob]) -> Callable[..., Completed]:
     return on_host
 
 
-def _sections(at: At, jobs: Sequence[SliceJob], prepare: float) -> Iterator[Section]:
+def _sections(at: SessionFor, jobs: Sequence[SliceJob], prepare: float) -> Iterator[Section]:
     """The sections of fio on one machine, which starts at most `prepare` seconds after its command.
 
     So fio creates each job up to `prepare` seconds before its start, and up to AHEAD_SECONDS earlier: if fio is ready

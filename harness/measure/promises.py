@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from harness.measure.again import Again
-from harness.measure.rounds import fio_seconds
 from harness.model.job import Job
 from harness.results import Measurement
 from harness.results.carried import split_by_length
@@ -104,3 +103,9 @@ def _too_much(again: Again, plan: Plan, job: Job, cost: Cost, left: Cost) -> str
             f"{format_duration(max(left.seconds, 0))} are left; use a longer --time, or time_limit in the profile"
         )
     return None
+
+
+def fio_seconds(group: Group, measurements: Sequence[Measurement]) -> float:
+    """Seconds in which fio ran, including ramps."""
+    ramps = {job.id: job.ramp for job in group.jobs}
+    return sum(ramps[measurement.job] + measurement.discarded_s + measurement.seconds for measurement in measurements)

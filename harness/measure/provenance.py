@@ -12,7 +12,7 @@ from harness.image import Image, ImageSet
 from harness.lab.hosts import Host
 from harness.measure.calibration import quoted
 from harness.measure.guests import Guests
-from harness.measure.measurer import LabFound
+from harness.measure.series import LabFound
 from harness.measure.session import Session
 from harness.measure.spec import CampaignSpec
 from harness.model.disk import DiskRecord

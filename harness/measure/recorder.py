@@ -16,8 +16,8 @@ from itertools import chain
 from pydantic import JsonValue
 
 from harness.errors import NotReached, ResultsError
-from harness.measure.measurer import LabFound
 from harness.measure.phases import MEASURE, Phases
+from harness.measure.series import LabFound
 from harness.measure.spec import CampaignSpec
 from harness.model.budget import Budget, LabKind
 from harness.model.cell import Cell

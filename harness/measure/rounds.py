@@ -1,66 +1,71 @@
-"""Measures rounds, and repeats a round that fails in a simulated lab. For campaigns and calibrations."""
+"""The ordinary policy: rounds of a group until all of its jobs are decided, then those of jobs to measure again."""
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
-from harness.errors import GuestError, HostError
-from harness.events import BlockStarted, Events
-from harness.measure.measurer import LabFound, Measurer, Piece, Prepared
+from harness.analysis import Reason
+from harness.errors import Unsupported
+from harness.events import Note
+from harness.measure.again import Again, jobs_again
+from harness.measure.group_progress import GroupProgress
+from harness.measure.looks import Looks
 from harness.measure.pauses import Pauses
+from harness.measure.phases import Phases
+from harness.measure.promises import Cost, bytes_left, fio_seconds, within_promises, written
+from harness.measure.reach import out_of_reach
 from harness.measure.recorder import Recorder
-from harness.measure.timing import Timing
+from harness.measure.resume import Earlier
+from harness.measure.series import Measurer, Policy, PreparedGroup, Round
+from harness.measure.spec import CampaignSpec
+from harness.measure.write_limit import WriteLimit, WritesSpent
 from harness.model.cell import Arm
 from harness.model.job import Job
 from harness.results import Measurement
 from harness.scenario.plan import Group, Plan
-from harness.scenario.timetable import BACKUP_TAIL, Pause, Slice, Timetable, Turn, timetables
+from harness.scenario.timetable import ScheduledArm, timetables
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
-    """A round to measure. `number` is its number in the journal, and `nth` its number among the rounds that count.
+class SeriesContext:
+    """What the policies of a group work with. `earlier` has the rounds of an earlier part of the run that count."""
 
-    `pause` is the time after a slice, `backup_tail` in addition that after one with a backup. `quiet` is how much of a
-    pause is left when the last I/Os have usually completed; None if that is not known. All three are asked before each
-    timetable, and may learn from the one before. `record` is called with the measurements of each of them.
-    `recorded` is entered before the first one, and gets the error if one fails. `seconds_left` estimates the time of
-    everything after this round and the rounds that surely follow it: `further`, None if their number is not known.
-    """
+    spec: CampaignSpec
+    recorder: Recorder
+    phases: Phases
+    earlier: Earlier
+    measurer: Measurer
+    plan: Plan
+    group: Group
 
-    number: int
-    nth: int
-    tables: Sequence[Timetable]
-    pause: Pause
-    record: Callable[[Sequence[Measurement]], None]
-    seconds_left: Callable[[], float]
-    further: int | None = None
-    recorded: AbstractContextManager[None] = field(default_factory=nullcontext)
-    backup_tail: Callable[[], float] = lambda: BACKUP_TAIL
-    quiet: Callable[[], float | None] = lambda: None
+
+class FollowingSeries(Policy, Protocol):
+    """A series that follows the rounds of a group. `title` describes it to the user, its time counts for `phase`."""
+
+    phase: str
+    title: str
 
 
 def planned_round(
-    recorder: Recorder,
-    group: Group,
-    turns: Mapping[Job, Sequence[Turn]],
+    context: SeriesContext,
+    arms: Mapping[Job, Sequence[ScheduledArm]],
     pauses: Pauses,
     *,
-    seed: int,
     rotational: bool,
     measured: Callable[[Sequence[Measurement]], None] = lambda _measurements: None,
     further: int | None = None,
     seconds_left: Callable[[], float] = lambda: 0.0,
 ) -> Round:
-    """The next round of the group with these turns. It is in the journal from its beginning to its end.
+    """The next round of the group with these arms of each job. It is in the journal from its beginning to its end.
 
     The recorder gets the measurements of each timetable, `pauses` learns from them, and `measured` is called with them.
     """
+    recorder, group = context.recorder, context.group
     number = recorder.next_round(group.id)
     before = recorder.of_group(group.id)
 
@@ -72,13 +77,15 @@ def planned_round(
         pauses.learn(measurements)
         measured(measurements)
 
-    chance = random.Random(f"round {seed} {group.id} {number}")
+    chance = random.Random(f"round {context.spec.seed} {group.id} {number}")
     tables = timetables(
-        turns, group.blocks, chance=chance, pause=pause, backup_tail=pauses.after_backup, short_first=not before
+        arms, group.blocks, chance=chance, pause=pause, backup_tail=pauses.after_backup, short_first=not before
     )
     return Round(
+        context.plan,
+        group,
         number=number,
-        nth=len({each.round for each in before}) + 1,
+        nth=len({measurement.round for measurement in before}) + 1,
         tables=tables,
         pause=pause,
         record=record,
@@ -90,118 +97,196 @@ def planned_round(
     )
 
 
-class Limit(Protocol):
-    """Decides before a step whether it may be measured. Each method raises Unsupported if it may not."""
+class GroupRounds(Policy):
+    """Chooses the rounds of a group: one series until all its jobs are decided, then others for jobs to measure again.
 
-    def require_setup(self, plan: Plan, group: Group) -> None:
-        """Before the layouts of the group are built and filled."""
-
-    def require_round(self, plan: Plan, group: Group, tables: Sequence[Timetable]) -> None:
-        """Before a round with these timetables begins."""
-
-    def limited(self, plan: Plan, group: Group, table: Timetable) -> Timetable:
-        """Before each timetable: the timetable to measure."""
-
-
-class Rounds:
-    """Measures the rounds of a host's groups. `examined` gets the properties of the host before a group is prepared.
-
-    `limit` is asked before everything that writes.
+    Whole rounds of an earlier part of the run count first. `ended` are the ids of the groups that are not measured
+    further: what they left of the bytes that the plan promised may be used to measure jobs again. `seconds_after`
+    estimates the time of everything after the group.
     """
 
     def __init__(
         self,
-        measurer: Measurer,
-        events: Events,
-        examined: Callable[[LabFound], None] = lambda _found: None,
-        limit: Limit | None = None,
-        timing: Timing | None = None,
+        context: SeriesContext,
+        *,
+        limit: WriteLimit,
+        ended: Iterable[str],
+        seconds_after: Callable[[], float],
     ) -> None:
-        self._measurer = measurer
-        self._events = events
-        self._examined = examined
+        self._context = context
+        self._recorder = context.recorder
+        self._looks = Looks(context.spec, context.recorder, context.measurer)
         self._limit = limit
-        self._timing = timing or Timing(())
-        self._boots: dict[str, int] = {}
-        """The number of the current boot, by group: that of the first round in it."""
+        self._ended = frozenset(ended)
+        self._seconds_after = seconds_after
+        self._stored = deque(context.earlier.rounds(context.group.id))
+        self._progress = GroupProgress(context.group, context.plan, started=time.monotonic())
+        self._first_ended: float | None = None
+        """When the first series ended, on the monotonic clock."""
+        self._complete = False
+        self._warn_of_few_ios()
 
-    def ready(self, plan: Plan, group: Group) -> Prepared:
-        """Prepare the group. If a simulated lab fails meanwhile, it is prepared again."""
+    @property
+    def again_seconds(self) -> float:
+        """The time since the first series, in which jobs were measured again."""
+        return time.monotonic() - self._first_ended if self._first_ended is not None else 0.0
 
-        def examined(found: LabFound) -> None:
-            self._examined(found)
-            if self._limit is not None and found.builds:
-                self._limit.require_setup(plan, group)
-
+    def next_step(self, prepared: PreparedGroup) -> Round | None:
         while True:
-            try:
-                at = self._measurer.ready(plan, group, examined)
-            except (HostError, GuestError) as error:
-                self._boots.clear()
-                self._measurer.start_again(error, f"the lab failed before {group.id} was measured")
-            else:
-                self._timing.prepared(plan, group)
-                return at
+            self._take_over_rounds(prepared)
+            if self._progress.stopped is None:
+                return self._plan_round(prepared)
+            self._looks.assemble(self._progress, prepared, final=self._progress.last_look)
+            self._first_ended = self._first_ended or time.monotonic()
+            following = self._next_series()
+            if following is None:
+                break
+            self._progress = following
+            while self._stored and not following.has(self._stored[0]):
+                self._stored.popleft()  # The series before needs fewer rounds than when the run was interrupted.
+        if self._progress.left_out:
+            self._looks.assemble(self._progress, prepared, final=self._progress.last_look)
+        self._complete = True
+        return None
 
-    def measure(self, plan: Plan, group: Group, at: Prepared, begin: Callable[[Prepared], Round]) -> Prepared:
-        """Measure one round, which `begin` returns. If a simulated lab fails, measure another round instead.
+    def count_step(self, prepared: PreparedGroup) -> None:
+        self._count_round(prepared)
+        self._limit.record()
+        self._recorder.write_if_due()
 
-        Returns the group as it is prepared at the end. Raises what the measurer raises.
-        """
-        while True:
-            this = begin(at)
-            if plan.reboots(group):
-                self._boots.clear()
-            boot = self._boots.setdefault(group.id, this.number)
-            try:
-                if self._limit is not None:
-                    self._limit.require_round(plan, group, this.tables)
-                with this.recorded:
-                    if plan.reboots(group):
-                        self._measurer.boot_again()
-                    self._measure(plan, group, this, boot)
-            except (HostError, GuestError) as error:
-                self._boots.clear()
-                what = f"the lab failed in round {this.number} of {group.id}, which does not count"
-                self._measurer.start_again(error, what)
-                at = self.ready(plan, group)
-            else:
-                self._measurer.round_measured()
-                return at
+    def handle_refusal(self, refusal: Unsupported) -> None:
+        progress = self._progress
+        if not isinstance(refusal, WritesSpent) or not self._recorder.of_group(progress.group.id):
+            raise refusal
+        progress.stopped, progress.last_look = Reason.WRITES, True
+        progress.left_out |= {cell.job: refusal.message for cell in progress.open_cells if cell.writes}
 
-    def _measure(self, plan: Plan, group: Group, this: Round, boot: int) -> None:
-        blocks = len({slice_.of_block for table in this.tables for slice_ in table.slices})
-        begun: dict[tuple[int, Job], None] = {}
-        rounds = max(plan.rounds, this.nth + this.further) if this.further is not None else plan.rounds
-        table_ends = 0.0
+    def end_series(self, prepared: PreparedGroup) -> None:
+        progress = self._progress
+        if not self._complete:
+            self._looks.assemble(progress, prepared, final=progress.stopped is None or progress.last_look)
 
-        def began(planned: Slice) -> None:
-            begun[planned.of_block] = None
-            what = f"block {len(begun)} of {blocks}: {planned.job.id}"
-            left = table_ends - time.monotonic() + following
-            self._events(BlockStarted(group.id, this.nth, rounds, what, max(left, 0.0)))
+    def _take_over_rounds(self, prepared: PreparedGroup) -> None:
+        """Count the stored rounds of this series, until they decide it."""
+        progress, group = self._progress, self._progress.group
+        while self._stored and progress.stopped is None:
+            if not progress.has(self._stored[0]):
+                # Its time was spent, which the values do not show.
+                progress.stopped = Reason.TIME
+                return
+            earlier = self._stored.popleft()
+            self._recorder.take_over(earlier)
+            progress.written += written(earlier, progress.plan.span)
+            progress.pauses.learn(earlier)
+            until = earlier[0].round if self._stored else None
+            progress.earlier = max(self._context.earlier.seconds(group.id, until) - progress.before, 0.0)
+            self._count_round(prepared)
 
-        for index, table in enumerate(this.tables, start=1):
-            paused = table.paused(this.pause, this.backup_tail(), this.quiet())
-            limited = self._limit.limited(plan, group, paused) if self._limit is not None else paused
-            piece = Piece(this.number, index, boot, limited)
-            following = self._left_after(plan, group, this, this.tables[index:])
-            started = time.monotonic()
-            table_ends = started + self._timing.seconds_of([limited])
-            measurements = self._measurer.measure(group, piece, began)
-            self._timing.ran(group, limited, time.monotonic() - started)
-            this.record(measurements)
+    def _count_round(self, prepared: PreparedGroup) -> None:
+        """Count a round, and decide whether another one follows."""
+        progress, plan, group = self._progress, self._progress.plan, self._progress.group
+        progress.rounds += 1
+        lacking = None if self._stored else self._limit.lacking(plan, group, _open_arms(progress, prepared))
+        if lacking is not None and self._continue_with_reads(lacking):
+            lacking = None
+        progress.no_room = lacking is not None
+        if progress.rounds == 1:
+            self._warn_of_few_ios()
+        progress.stopped = self._looks.reason_to_stop(progress, prepared)
+        if lacking is not None and Reason.WRITES in (progress.stopped or ""):
+            self._limit.ended(lacking)
 
-    def _left_after(self, plan: Plan, group: Group, this: Round, later: Sequence[Timetable]) -> float:
-        """The time of the later timetables of the round, of the rounds that surely follow, and of everything else."""
-        paused = [table.paused(this.pause, this.backup_tail()) for table in (this.tables if this.further else later)]
-        found = self._timing.seconds_of(paused[len(paused) - len(later) :]) + this.seconds_left()
-        if this.further:
-            found += this.further * (self._timing.boot_seconds(plan, group) + self._timing.seconds_of(paused))
-        return found
+    def _continue_with_reads(self, lacking: WritesSpent) -> bool:
+        """End the jobs that write, and continue with those that only read. False if none can continue."""
+        progress = self._progress
+        writing = [cell for cell in progress.open_cells if cell.writes]
+        last = progress.rounds >= progress.plan.most_rounds_of(progress.group)
+        if last or len(writing) == len(progress.open_cells):
+            return False
+        self._limit.ended(lacking)
+        progress.left_out.update({cell.job: lacking.message for cell in writing})
+        progress.end(cell.id for cell in writing)
+        return True
+
+    def _next_series(self) -> GroupProgress | None:
+        """The series for the jobs that must be measured again and keep the plan's promises. Other jobs are left out."""
+        progress = self._progress
+        group, plan = progress.group, progress.plan
+        measured = self._recorder.of_group(group.id)
+        records = self._recorder.records_of(group.cells)
+        carry_over = self._recorder.carry_over(group.id)
+        while wanted := jobs_again(plan, group, carry_over, records, measured, without=progress.left_out):
+            begun = _begun(wanted, self._stored)
+            left = Cost(self._bytes_left(begun), progress.seconds_left)
+            again, left_out = within_promises(
+                wanted, plan, group, measured, left=left, begun={measurement.job for measurement in begun}
+            )
+            for job, why in left_out.items():
+                self._context.phases.events(Note(f"{group.id}: {job.id}: {why}"))
+            progress.left_out.update(left_out)
+            if again.discarded:
+                self._context.phases.events(Note(again.what))
+                return progress.followed_by(again.discarded, left.bytes, cells=again.cells, rounds=again.rounds)
+        return None
+
+    def _bytes_left(self, begun: Sequence[Measurement]) -> float:
+        """The bytes that the next series may write. If it was begun earlier, this round is its first one."""
+        plan, group = self._context.plan, self._context.group
+        ran = {other.id: self._recorder.ran(other.id) for other in plan.groups}
+        if begun:
+            ran[group.id] = self._recorder.ran(group.id, before=begun[0].round)
+        return bytes_left(plan, group, ran, self._ended)
+
+    def _warn_of_few_ios(self) -> None:
+        """Name the percentiles with a budget that too few I/Os keep from being judged: at fixed rates before the first
+        round, at full speed after it."""
+        group = self._context.group
+        measured = self._recorder.of_group(group.id)
+        budgets = {
+            cell.id: tuple(self._recorder.budgets(cell).values())
+            for cell in group.cells
+            if (cell.job.rate is None) == bool(measured)
+        }
+        for warning in out_of_reach(self._context.plan, group, budgets, measured):
+            self._context.phases.events(Note(warning))
+
+    def _plan_round(self, prepared: PreparedGroup) -> Round:
+        """The next round of the group. It is in the journal from its beginning to its end."""
+        progress = self._progress
+
+        def count_bytes(measurements: Sequence[Measurement]) -> None:
+            progress.written += written(measurements, progress.plan.span)
+
+        return planned_round(
+            self._context,
+            _open_arms(progress, prepared),
+            progress.pauses,
+            rotational=prepared.rotational,
+            measured=count_bytes,
+            further=progress.further,
+            seconds_left=self._seconds_after,
+        )
 
 
-def fio_seconds(group: Group, measurements: Sequence[Measurement]) -> float:
-    """Seconds in which fio ran, including ramps."""
-    ramps = {job.id: job.ramp for job in group.jobs}
-    return sum(ramps[measurement.job] + measurement.discarded_s + measurement.seconds for measurement in measurements)
+def _begun(again: Again, stored: Iterable[Sequence[Measurement]]) -> list[Measurement]:
+    """What an earlier part of the run measured of these jobs in the first round of their series; empty without one."""
+    jobs = {(job.id, discarded) for job, discarded in again.discarded.items()}
+    of_jobs = (
+        [measurement for measurement in measurements if (measurement.job, measurement.discarded_s) in jobs]
+        for measurements in stored
+    )
+    return next(filter(None, of_jobs), [])
+
+
+def _open_arms(progress: GroupProgress, prepared: PreparedGroup) -> dict[Job, list[ScheduledArm]]:
+    """The arms of each job that a further round needs: those of cells that are not settled.
+
+    Modes that this host does not support have no arms, and so have cells whose job their guest cannot run.
+    """
+    arms: dict[Job, list[ScheduledArm]] = {}
+    for cell in progress.open_cells:
+        for arm in cell.arms if cell.id not in prepared.unable else ():
+            scheduled = ScheduledArm(arm)
+            if prepared.supports(arm) and scheduled not in (of_job := arms.setdefault(progress.as_run(cell.job), [])):
+                of_job.append(scheduled)
+    return arms

@@ -1,220 +1,341 @@
-"""Measures a group in series of rounds: all its jobs until they are decided, those to measure again, and searches."""
+"""The series engine: measures what a policy chooses, step after step, until it chooses no more.
+
+All measuring runs through `SeriesEngine.run_series`: the rounds of a group, those that are measured again, searches,
+the trials of a calibration. They differ in their policies.
+"""
 
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Protocol
 
-from harness.analysis import Reason
-from harness.events import Note
-from harness.measure.again import Again, jobs_again
-from harness.measure.breakdowns import Breakdowns
-from harness.measure.group_progress import GroupProgress
-from harness.measure.looks import Looks
-from harness.measure.measurer import Measurer, Prepared
-from harness.measure.phases import MEASURE, Phases
-from harness.measure.promises import Cost, bytes_left, within_promises, written
-from harness.measure.reach import out_of_reach
-from harness.measure.recorder import Recorder
-from harness.measure.resume import Earlier
-from harness.measure.rounds import Round, Rounds, planned_round
-from harness.measure.searching import Searches
-from harness.measure.spec import CampaignSpec
+from pydantic import JsonValue
+
+from harness.errors import GuestError, HostError, Unsupported
+from harness.events import BlockStarted, Events
 from harness.measure.timing import Timing
-from harness.measure.write_limit import WriteLimit, WritesSpent
+from harness.measure.traced_slices import TracingRequest
+from harness.model.budget import LabKind
+from harness.model.cell import Arm, Cell
+from harness.model.disk import DiskRecord
+from harness.model.effective import Effective
 from harness.model.job import Job
-from harness.results import Measurement
+from harness.results import ConditioningRecord, LabInfo, Measurement, TracedBlock
 from harness.scenario.plan import Group, Plan
-from harness.scenario.timetable import Turn
+from harness.scenario.timetable import BACKUP_TAIL, Pause, Slice, Timetable
 
 
-class GroupSeries:
-    """Measures the groups of one host, each in one series of rounds or several. `earlier` has the rounds that count."""
+@dataclass(frozen=True, slots=True)
+class LabFound:
+    """The properties of the host. `provenance` has its versions and settings, as plain JSON values."""
+
+    info: LabInfo
+    kind: LabKind
+    provenance: Mapping[str, JsonValue] = field(default_factory=dict)
+    builds: bool = False
+    """Whether the layouts of the requested group must be built and filled first."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedGroup:
+    """A group that is ready to be measured. Each arm uses `span` bytes.
+
+    `skipped` has the reason for each mode that the host does not support, and `unable` for each cell, by its id, whose
+    job its guest cannot run. `effective` has the effective attachment of each mode. `notes` has other differences
+    between the arms, by the arm's id. `provenance` is of guest and disks.
+    """
+
+    span: int
+    conditioning: ConditioningRecord
+    skipped: Mapping[str, str] = field(default_factory=dict)
+    unable: Mapping[str, str] = field(default_factory=dict)
+    effective: Mapping[str, Effective] = field(default_factory=dict)
+    notes: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    provenance: Mapping[str, JsonValue] = field(default_factory=dict)
+    rotational: bool = False
+    """Whether the disk is a hard disk, which needs a longer pause between slices."""
+    block: int = 512
+    """The smallest I/O in bytes that every arm can do."""
+    disks: tuple[DiskRecord, ...] = ()
+    """The disks, with their health before the first measurement."""
+    disks_afterwards: Callable[[], tuple[DiskRecord, ...]] = tuple
+    """Reads the health of the disks again, for the time after the last measurement."""
+
+    def supports(self, arm: Arm) -> bool:
+        """Whether the host supports the arm's mode."""
+        return arm.mode is None or arm.mode.name not in self.skipped
+
+    def why_skipped(self, cell: Cell) -> str | None:
+        """Why the cell is not measured; None if it is."""
+        return self.skipped.get(cell.mode.name) or self.unable.get(cell.id)
+
+
+@dataclass(frozen=True, slots=True)
+class RoundSegment:
+    """A part of round `number`, which is measured without a break. `index` is its number in the round, from 1.
+
+    `boot` is the number of the guest's boot.
+    """
+
+    number: int
+    index: int
+    boot: int
+    table: Timetable
+
+
+class Measurer(Protocol):
+    """Prepares groups on one host, and measures the segments of their rounds."""
+
+    @property
+    def restarts(self) -> Sequence[str]:
+        """One sentence for each failure of a simulated lab after which it was prepared again."""
+
+    def prepare(self, plan: Plan, group: Group, examined: Callable[[LabFound], None]) -> PreparedGroup:
+        """Prepare the group. A session that already serves the group stays open.
+
+        `examined` is called with the properties of the host before anything is built, and may raise. Raises
+        NothingToCompare, Unsupported, HostError, GuestError, LabUnavailable, SafetyError.
+        """
+
+    def boot_again(self) -> None:
+        """Boot the guest of the prepared group anew, if it has measured something. Raises HostError, GuestError."""
+
+    def measure(self, group: Group, segment: RoundSegment, began: Callable[[Slice], None]) -> list[Measurement]:
+        """Measure a segment of a round of the group that was prepared last, and write it to the journal.
+
+        `began` is called when a block begins, and every few seconds of a long one. Raises MeasurementError, HostError,
+        GuestError, SafetyError.
+        """
+
+    def trace(self, group: Group, request: TracingRequest) -> Sequence[TracedBlock]:
+        """Measure one I/O at a time, with and without tracing, in the group that was prepared last.
+
+        Raises Unsupported, with the remedy, if host or guest cannot trace, and what `measure` raises.
+        """
+
+    def start_again(self, error: HostError | GuestError, what: str) -> None:
+        """Take down a simulated lab that failed. `prepare` prepares it again. `what` describes the failure.
+
+        Raises `error` on a real host, and if the lab fails repeatedly.
+        """
+
+    def written(self) -> Mapping[str, int]:
+        """The bytes that the run has written to each disk, by the disks' own counters. Only of a run with a limit.
+
+        Raises HostError.
+        """
+
+    def may_write(self, step: str, at_most: Mapping[str, float]) -> None:
+        """Note in the journal what the next step writes to each disk at most, in bytes. `step` describes it."""
+
+    def round_measured(self) -> None:
+        """Note that a round was measured. A later failure is then a new one."""
+
+    def close(self) -> None:
+        """Take down everything that was built."""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """A round to measure. `number` is its number in the journal, and `nth` its number among the rounds that count.
+
+    `pause` is the time after a slice, `backup_tail` in addition that after one with a backup. `quiet` is how much of a
+    pause is left when the last I/Os have usually completed; None if that is not known. All three are asked before each
+    timetable, and may learn from the one before. `record` is called with the measurements of each of them.
+    `recorded` is entered before the first one, and gets the error if one fails. `seconds_left` estimates the time of
+    everything after this round and the rounds that surely follow it: `further`, None if their number is not known.
+    """
+
+    plan: Plan
+    group: Group
+    number: int
+    nth: int
+    tables: Sequence[Timetable]
+    pause: Pause
+    record: Callable[[Sequence[Measurement]], None]
+    seconds_left: Callable[[], float] = lambda: 0.0
+    further: int | None = None
+    recorded: AbstractContextManager[None] = field(default_factory=nullcontext)
+    backup_tail: Callable[[], float] = lambda: BACKUP_TAIL
+    quiet: Callable[[], float | None] = lambda: None
+
+    @property
+    def failure(self) -> str:
+        """What a failure of the lab during the round is called."""
+        return f"the lab failed in round {self.number} of {self.group.id}, which does not count"
+
+
+@dataclass(frozen=True, slots=True)
+class SpecialStep:
+    """What a policy measures instead of a round: `run`, in the prepared group. `failure` describes a failed lab."""
+
+    plan: Plan
+    group: Group
+    failure: str
+    run: Callable[[], None]
+
+
+Step = Round | SpecialStep
+"""What is measured without a decision in between. It counts as a whole, or not at all if the lab fails meanwhile."""
+
+
+class Policy(Protocol):
+    """Chooses what a series measures. A subclass says what comes next; all other methods may stay as they are."""
+
+    def next_step(self, prepared: PreparedGroup) -> Step | None:
+        """The next step in the group as it is prepared; None if nothing more is to be measured.
+
+        It is asked again if the step before did not count.
+        """
+
+    def count_step(self, prepared: PreparedGroup) -> None:  # noqa: ARG002 - a default
+        """Called after each step that was measured as a whole."""
+        return
+
+    def handle_refusal(self, refusal: Unsupported) -> None:
+        """The step may not be measured, because of a limit or of the host. Raises `refusal` if the series cannot go on.
+
+        Without an error, the next step is asked for.
+        """
+        raise refusal
+
+    def end_series(self, prepared: PreparedGroup) -> None:  # noqa: ARG002 - a default
+        """Called when the series has ended, also after an error or an interrupt."""
+        return
+
+
+class StepLimit(Protocol):
+    """Decides before each step whether it may be measured. Each method raises Unsupported if it may not."""
+
+    def require_setup(self, plan: Plan, group: Group) -> None:
+        """Before the layouts of the group are built and filled."""
+
+    def require_round(self, plan: Plan, group: Group, tables: Sequence[Timetable]) -> None:
+        """Before a round with these timetables begins."""
+
+    def limited(self, plan: Plan, group: Group, table: Timetable) -> Timetable:
+        """Before each timetable: the timetable to measure."""
+
+
+class SeriesEngine:
+    """Measures series on one host. `examined` gets the properties of the host before a group is prepared.
+
+    `limit` is asked before everything that writes.
+    """
 
     def __init__(
         self,
-        spec: CampaignSpec,
-        recorder: Recorder,
-        rounds: Rounds,
         measurer: Measurer,
-        *,
-        phases: Phases,
-        earlier: Earlier,
-        limit: WriteLimit,
-        timing: Timing,
+        events: Events,
+        examined: Callable[[LabFound], None] = lambda _found: None,
+        limit: StepLimit | None = None,
+        timing: Timing | None = None,
     ) -> None:
+        self._measurer = measurer
+        self._events = events
+        self._examined = examined
         self._limit = limit
-        self._timing = timing
-        self.again_seconds = 0.0
-        """The time for which jobs were measured again."""
-        self._left_after: Callable[[], float] = lambda: 0.0
-        """The time of everything after the group that is measured."""
-        self._spec = spec
-        self._recorder = recorder
-        self._rounds = rounds
-        self._looks = Looks(spec, recorder, measurer)
-        self._phases = phases
-        self._events = phases.events
-        self._earlier = earlier
-        self._searches = Searches(spec, recorder, rounds, phases=phases, earlier=earlier)
-        self._breakdowns = Breakdowns(spec, recorder, rounds, measurer, phases=phases)
+        self._timing = timing or Timing(())
+        self._boots: dict[str, int] = {}
+        """The number of the current boot, by group: that of the first round in it."""
 
-    def measure(self, group: Group, plan: Plan, at: Prepared, ended: Collection[str]) -> None:
-        """Measure a group that is prepared. The recorder gets everything. Raises what the measurer raises.
+    def prepare(self, plan: Plan, group: Group) -> PreparedGroup:
+        """Prepare the group. If a simulated lab fails meanwhile, it is prepared again."""
 
-        `ended` are the ids of the groups that are not measured further. What they left of the bytes that the plan
-        promised may be used to measure jobs again.
+        def examined(found: LabFound) -> None:
+            self._examined(found)
+            if self._limit is not None and found.builds:
+                self._limit.require_setup(plan, group)
+
+        while True:
+            try:
+                prepared = self._measurer.prepare(plan, group, examined)
+            except (HostError, GuestError) as error:
+                self._start_again(error, f"the lab failed before {group.id} was measured")
+            else:
+                self._timing.prepared(plan, group)
+                return prepared
+
+    def run_series(self, policy: Policy, prepared: PreparedGroup) -> PreparedGroup:
+        """Measure the steps that the policy chooses, until it chooses no more. Raises what the measurer raises.
+
+        If a simulated lab fails, it is prepared again, and the policy chooses anew. Returns the group as it is prepared
+        at the end.
         """
-        stored = deque(self._earlier.rounds(group.id))
-        progress = GroupProgress(group, plan, started=time.monotonic())
-        self._warn_of_few_ios(progress)
-        self._left_after = lambda: self._timing.after(group, ended)
-        with self._phases.step(MEASURE, f"measure {group.id}"):
-            at = self._measure_series(progress, at, stored)
-            first = time.monotonic()
-            while following := self._next_series(progress, stored, ended):
-                progress = following
-                while stored and not progress.has(stored[0]):
-                    stored.popleft()  # The series before needs fewer rounds than when the run was interrupted.
-                at = self._measure_series(progress, at, stored)
-            if progress.left_out:
-                self._looks.assemble(progress, at, final=progress.last_look)
-            self.again_seconds += time.monotonic() - first
-        self._searches.measure(group, plan, at)
-        self._breakdowns.measure(group, plan, at)
-
-    def _next_series(
-        self, progress: GroupProgress, stored: deque[list[Measurement]], ended: Collection[str]
-    ) -> GroupProgress | None:
-        """The series for the jobs that must be measured again and keep the plan's promises. Other jobs are left out."""
-        group, plan = progress.group, progress.plan
-        measured = self._recorder.of_group(group.id)
-        records = self._recorder.records_of(group.cells)
-        found = self._recorder.carry_over(group.id)
-        while wanted := jobs_again(plan, group, found, records, measured, without=progress.left_out):
-            begun = _begun(wanted, stored)
-            left = Cost(self._bytes_left(plan, group, begun, ended), progress.seconds_left)
-            again, left_out = within_promises(
-                wanted, plan, group, measured, left=left, begun={each.job for each in begun}
-            )
-            for job, why in left_out.items():
-                self._events(Note(f"{group.id}: {job.id}: {why}"))
-            progress.left_out.update(left_out)
-            if again.discarded:
-                self._events(Note(again.what))
-                return progress.followed_by(again.discarded, left.bytes, cells=again.cells, rounds=again.rounds)
-        return None
-
-    def _bytes_left(self, plan: Plan, group: Group, begun: Sequence[Measurement], ended: Collection[str]) -> float:
-        """The bytes that the next series may write. If it was begun earlier, this round is its first one."""
-        ran = {each.id: self._recorder.ran(each.id) for each in plan.groups}
-        if begun:
-            ran[group.id] = self._recorder.ran(group.id, before=begun[0].round)
-        return bytes_left(plan, group, ran, ended)
-
-    def _measure_series(self, progress: GroupProgress, at: Prepared, stored: deque[list[Measurement]]) -> Prepared:
-        """Measure rounds until no more are necessary. `stored` are the rounds of an earlier part that are left."""
-        group, plan = progress.group, progress.plan
         try:
-            while progress.stopped is None:
-                if stored and not progress.has(stored[0]):
-                    # Its time was spent, which the values do not show.
-                    progress.stopped = Reason.TIME
-                    break
-                if new := not stored:
-                    at = self._rounds.measure(plan, group, at, lambda at: self._next_round(progress, at))
-                else:
-                    earlier = stored.popleft()
-                    self._recorder.take_over(earlier)
-                    progress.written += written(earlier, plan.span)
-                    progress.pauses.learn(earlier)
-                    until = earlier[0].round if stored else None
-                    progress.earlier = max(self._earlier.seconds(group.id, until) - progress.before, 0.0)
-                progress.rounds += 1
-                lacking = None if stored else self._limit.lacking(plan, group, _turns(progress, at))
-                if lacking is not None and self._only_reads(progress, lacking):
-                    lacking = None
-                progress.no_room = lacking is not None
-                if progress.rounds == 1:
-                    self._warn_of_few_ios(progress)
-                progress.stopped = self._looks.reason_to_stop(progress, at)
-                if lacking is not None and Reason.WRITES in (progress.stopped or ""):
-                    self._limit.ended(lacking)
-                if new:
-                    self._limit.record()
-                    self._recorder.write_if_due()
-        except WritesSpent as error:
-            if not self._recorder.of_group(group.id):
-                raise
-            progress.stopped, progress.last_look = Reason.WRITES, True
-            progress.left_out |= {cell.job: error.message for cell in progress.open_cells if cell.writes}
+            while (step := policy.next_step(prepared)) is not None:
+                try:
+                    if self._measure_step(step):
+                        policy.count_step(prepared)
+                    else:
+                        prepared = self.prepare(step.plan, step.group)
+                except Unsupported as refusal:
+                    policy.handle_refusal(refusal)
         finally:
-            self._looks.assemble(progress, at, final=progress.stopped is None or progress.last_look)
-        return at
+            policy.end_series(prepared)
+        return prepared
 
-    def _only_reads(self, progress: GroupProgress, lacking: WritesSpent) -> bool:
-        """End the jobs that write, and continue with those that only read. False if none can continue."""
-        writing = [cell for cell in progress.open_cells if cell.writes]
-        last = progress.rounds >= progress.plan.most_rounds_of(progress.group)
-        if last or len(writing) == len(progress.open_cells):
+    def _measure_step(self, step: Step) -> bool:
+        """Measure the step. False if a simulated lab failed meanwhile and was taken down."""
+        try:
+            if isinstance(step, Round):
+                self._measure_round(step)
+            else:
+                step.run()
+        except (HostError, GuestError) as error:
+            self._start_again(error, step.failure)
             return False
-        self._limit.ended(lacking)
-        progress.left_out.update({cell.job: lacking.message for cell in writing})
-        progress.end(cell.id for cell in writing)
+        self._measurer.round_measured()
         return True
 
-    def _warn_of_few_ios(self, progress: GroupProgress) -> None:
-        """Name the percentiles with a budget that too few I/Os keep from being judged: at fixed rates before the first
-        round, at full speed after it."""
-        group = progress.group
-        measured = self._recorder.of_group(group.id)
-        budgets = {
-            cell.id: tuple(self._recorder.budgets(cell).values())
-            for cell in group.cells
-            if (cell.job.rate is None) == bool(measured)
-        }
-        for warning in out_of_reach(progress.plan, group, budgets, measured):
-            self._events(Note(warning))
+    def _start_again(self, error: HostError | GuestError, what: str) -> None:
+        self._boots.clear()
+        self._measurer.start_again(error, what)
 
-    def _next_round(self, progress: GroupProgress, at: Prepared) -> Round:
-        """The next round of the group. It is in the journal from its beginning to its end."""
+    def _measure_round(self, this: Round) -> None:
+        """Measure a round: ask the limit, note the round in the journal, boot if it has its own boot, then measure."""
+        plan, group = this.plan, this.group
+        if plan.reboots(group):
+            self._boots.clear()
+        boot = self._boots.setdefault(group.id, this.number)
+        if self._limit is not None:
+            self._limit.require_round(plan, group, this.tables)
+        with this.recorded:
+            if plan.reboots(group):
+                self._measurer.boot_again()
+            self._measure_tables(this, boot)
 
-        def measured(measurements: Sequence[Measurement]) -> None:
-            progress.written += written(measurements, progress.plan.span)
+    def _measure_tables(self, this: Round, boot: int) -> None:
+        plan, group = this.plan, this.group
+        blocks = len({planned.of_block for table in this.tables for planned in table.slices})
+        begun: dict[tuple[int, Job], None] = {}
+        rounds = max(plan.rounds, this.nth + this.further) if this.further is not None else plan.rounds
+        table_ends = 0.0
 
-        return planned_round(
-            self._recorder,
-            progress.group,
-            _turns(progress, at),
-            progress.pauses,
-            seed=self._spec.seed,
-            rotational=at.rotational,
-            measured=measured,
-            further=progress.further,
-            seconds_left=self._left_after,
-        )
+        def began(planned: Slice) -> None:
+            begun[planned.of_block] = None
+            what = f"block {len(begun)} of {blocks}: {planned.job.id}"
+            left = table_ends - time.monotonic() + following
+            self._events(BlockStarted(group.id, this.nth, rounds, what, max(left, 0.0)))
 
+        for index, table in enumerate(this.tables, start=1):
+            paused = table.paused(this.pause, this.backup_tail(), this.quiet())
+            limited = self._limit.limited(plan, group, paused) if self._limit is not None else paused
+            following = self._seconds_after(this, this.tables[index:])
+            started = time.monotonic()
+            table_ends = started + self._timing.seconds_of([limited])
+            measurements = self._measurer.measure(group, RoundSegment(this.number, index, boot, limited), began)
+            self._timing.ran(group, limited, time.monotonic() - started)
+            this.record(measurements)
 
-def _begun(again: Again, stored: Iterable[Sequence[Measurement]]) -> list[Measurement]:
-    """What an earlier part of the run measured of these jobs in the first round of their series; empty without one."""
-    jobs = {(job.id, discarded) for job, discarded in again.discarded.items()}
-    own = (
-        [measurement for measurement in measurements if (measurement.job, measurement.discarded_s) in jobs]
-        for measurements in stored
-    )
-    return next(filter(None, own), [])
-
-
-def _turns(progress: GroupProgress, at: Prepared) -> dict[Job, list[Turn]]:
-    """The arms of each job that a further round needs: those of cells that are not settled.
-
-    Modes that this host does not support have no arms, and so have cells whose job their guest cannot run.
-    """
-    turns: dict[Job, list[Turn]] = {}
-    for cell in progress.open_cells:
-        for arm in cell.arms if cell.id not in at.unable else ():
-            turn = Turn(arm)
-            if at.supports(arm) and turn not in (own := turns.setdefault(progress.as_run(cell.job), [])):
-                own.append(turn)
-    return turns
+    def _seconds_after(self, this: Round, later: Sequence[Timetable]) -> float:
+        """The time of the later timetables of the round, of the rounds that surely follow, and of everything else."""
+        paused = [table.paused(this.pause, this.backup_tail()) for table in (this.tables if this.further else later)]
+        seconds = self._timing.seconds_of(paused[len(paused) - len(later) :]) + this.seconds_left()
+        if this.further:
+            boot = self._timing.boot_seconds(this.plan, this.group)
+            seconds += this.further * (boot + self._timing.seconds_of(paused))
+        return seconds

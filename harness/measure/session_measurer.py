@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from harness.errors import GuestError, HostError
 from harness.measure.blocks import measure_timetable
 from harness.measure.environment import Environment
-from harness.measure.measurer import Piece
+from harness.measure.series import RoundSegment
 from harness.measure.session import Session
 from harness.measure.traced_slices import TracingRequest, traced_blocks
 from harness.results import Measurement, RunStore, TracedBlock
 from harness.scenario.plan import Group
-from harness.scenario.timetable import Slice, Turn
+from harness.scenario.timetable import ScheduledArm, Slice
 
 
 class SessionMeasurer:
@@ -36,10 +36,10 @@ class SessionMeasurer:
     def may_write(self, step: str, at_most: Mapping[str, float]) -> None:
         """Nothing is noted: the run has no limit."""
 
-    def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
+    def measure(self, group: Group, segment: RoundSegment, began: Callable[[Slice], None]) -> list[Measurement]:
         session = self._environment.current
         try:
-            return measure_timetable(self._at, session, self._store, group, piece, seed=self._seed, began=began)
+            return measure_timetable(self._at, session, self._store, group, segment, seed=self._seed, began=began)
         finally:
             if session.guests is not None:
                 session.guests.measured()
@@ -59,6 +59,6 @@ class SessionMeasurer:
     def close(self) -> None:
         self._environment.close()
 
-    def _at(self, turn: Turn) -> Session:
+    def _at(self, turn: ScheduledArm) -> Session:
         """The session with the disks of this turn."""
         return self._environment.current.of(turn.arm)

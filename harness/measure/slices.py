@@ -22,7 +22,7 @@ from harness.lab.transport.base import Completed, Runner
 from harness.measure.backups import Backups, Copies
 from harness.measure.clock import Clock
 from harness.measure.fio_results import JobResult, parse, together
-from harness.measure.machines import At, Fio, Machine, SliceJob, guests_of, machines_of, read_clocks
+from harness.measure.machines import Fio, Machine, SessionFor, SliceJob, guests_of, machines_of, read_clocks
 from harness.measure.overlaps import Times, alone_between, overlapping
 from harness.measure.ran_slices import RanPart, RanSlice
 from harness.measure.session import Session
@@ -65,7 +65,7 @@ class _Readings:
 
 
 def run_timetable(
-    at: At,
+    at: SessionFor,
     session: Session,
     store: RunStore,
     table: Timetable,
@@ -152,7 +152,7 @@ def reading_times(table: Timetable) -> Iterator[float]:
     yield table.seconds
 
 
-def _counter_files(at: At, session: Session, table: Timetable) -> CounterFiles:
+def _counter_files(at: SessionFor, session: Session, table: Timetable) -> CounterFiles:
     """The files with the counters of the disks, of the arrays, and of each guest that runs."""
     guests = session.guests.running if session.guests is not None else {}
     threads = {name: guest.threads for name, guest in guests.items() if guest.threads is not None}
@@ -164,13 +164,13 @@ def _counter_files(at: At, session: Session, table: Timetable) -> CounterFiles:
     return CounterFiles(_disks(at, table), threads.get(first), names, tasks, others)
 
 
-def _disks(at: At, table: Timetable) -> tuple[str, ...]:
+def _disks(at: SessionFor, table: Timetable) -> tuple[str, ...]:
     sessions = [(at(slice_.turn), slice_.arm) for slice_ in table.slices]
     own = (disk for session, arm in sessions for disk in session.counted_disks(arm))
     return tuple(dict.fromkeys([*own, *(disk for session, _ in sessions for disk in session.shared_disks)]))
 
 
-def _arrays(at: At, table: Timetable) -> tuple[MdDevice, ...]:
+def _arrays(at: SessionFor, table: Timetable) -> tuple[MdDevice, ...]:
     return tuple(dict.fromkeys(device for slice_ in table.slices for device in at(slice_.turn).arrays(slice_.arm)))
 
 

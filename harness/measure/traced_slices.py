@@ -20,7 +20,7 @@ from harness.errors import GuestError, Unsupported
 from harness.lab.created import CreationLog
 from harness.lab.tracing import Tracer, switch, tracer
 from harness.measure.clock import Clock
-from harness.measure.machines import At
+from harness.measure.machines import SessionFor
 from harness.measure.ran_slices import RanSlice
 from harness.measure.session import Session
 from harness.measure.slices import run_timetable
@@ -28,7 +28,7 @@ from harness.measure.switching import Switching
 from harness.model.cell import Arm, Place
 from harness.model.job import Job
 from harness.results import RunStore, TracedBlock
-from harness.scenario.timetable import Slice, Timetable, Turn, in_order
+from harness.scenario.timetable import ScheduledArm, Slice, Timetable, in_order
 
 
 class Traced(IntEnum):
@@ -87,7 +87,7 @@ class TracingRequest:
         """A timetable of so many blocks."""
         turns = [
             [
-                Turn(arm, traced, _NAMES[traced].format(arm.id))
+                ScheduledArm(arm, traced, _NAMES[traced].format(arm.id))
                 for arm in chance.sample([self.baseline, self.guest], 2)
                 for traced in _in_random_order(arm, chance)
             ]
@@ -97,7 +97,7 @@ class TracingRequest:
 
 
 def traced_blocks(
-    at: At, session: Session, store: RunStore, log: CreationLog, request: TracingRequest, *, seed: int
+    at: SessionFor, session: Session, store: RunStore, log: CreationLog, request: TracingRequest, *, seed: int
 ) -> list[TracedBlock]:
     """Measure the request. Raises Unsupported, with the remedy, if host or guest cannot trace, and what `run_timetable`
     raises.
@@ -141,7 +141,7 @@ def _paths(session: Session, request: TracingRequest) -> list[str]:
 class _Tracing:
     """Runs timetables, with tracing switched on for the slices that are to be traced, on host and guest."""
 
-    at: At
+    at: SessionFor
     session: Session
     store: RunStore
     on_host: Tracer

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 from harness.errors import HostError, Unsupported
 from harness.events import Events, Note
-from harness.measure.measurer import Measurer
 from harness.measure.promises import written
 from harness.measure.recorder import Recorder
 from harness.measure.resume import Earlier
+from harness.measure.series import Measurer
 from harness.measure.spec import CampaignSpec
 from harness.model.cell import Arm
 from harness.model.job import Job
@@ -19,7 +19,7 @@ from harness.model.wear import OPTION
 from harness.results import Measurement
 from harness.results.records import DiskWrites
 from harness.scenario.plan import Group, Plan, Setup
-from harness.scenario.timetable import Slice, Timetable, Turn
+from harness.scenario.timetable import ScheduledArm, Slice, Timetable
 from harness.scenario.wear import MARGIN, fio_rate, group_bytes, is_paced, planned_writes, setup_bytes, slice_rate
 from harness.units import format_size
 
@@ -104,7 +104,7 @@ class WriteLimit:
             slices = [(slice_.arm, slice_.job) for table in tables for slice_ in table.slices]
             self._require(f"the next round of {group.id}", self._cost(plan, group, slices).by_disk, self._room(group))
 
-    def lacking(self, plan: Plan, group: Group, turns: Mapping[Job, Sequence[Turn]]) -> WritesSpent | None:
+    def lacking(self, plan: Plan, group: Group, turns: Mapping[Job, Sequence[ScheduledArm]]) -> WritesSpent | None:
         """Why another round with these turns cannot be measured; None if it can, or if the counters cannot be read."""
         if not self.spec.limits:
             return None

@@ -32,12 +32,12 @@ RECOVERY_PAUSE = 1.0
 Pause = Callable[[Job, Arm], float]
 """Seconds between a slice of a job on an arm and the next slice."""
 T = TypeVar("T")
-_Planned = tuple[int, Job, "Turn"]
+_Planned = tuple[int, Job, "ScheduledArm"]
 """Block, job and turn of a slice."""
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ScheduledArm:
     """An arm in a block. `again` is 2 if the arm is already in the block under another name, as in a calibration."""
 
     arm: Arm
@@ -57,7 +57,7 @@ class Slice:
     """
 
     block: int
-    turn: Turn
+    turn: ScheduledArm
     job: Job
     start: float
     settle: float = GUARD_SECONDS
@@ -127,7 +127,7 @@ class Timetable:
 
 
 def timetables(
-    turns_of: Mapping[Job, Sequence[Turn]],
+    turns_of: Mapping[Job, Sequence[ScheduledArm]],
     blocks: int,
     *,
     chance: random.Random,
@@ -186,11 +186,11 @@ def count_timetables(jobs_by_arm: Mapping[Arm, Iterable[Job]], blocks: int, paus
     together: dict[Hashable, dict[Job, list[float]]] = {}
     for arm, jobs in jobs_by_arm.items():
         for job in jobs:
-            of_key = together.setdefault(_apart(Turn(arm), job, sequential=sequential), {})
+            of_key = together.setdefault(_apart(ScheduledArm(arm), job, sequential=sequential), {})
             after = (_short(pause) if rebuilds(arm.mode) else pause)(job, arm)
             of_key.setdefault(job, []).append(job.wall + waiting(arm) + after)
     recovering = {
-        _apart(Turn(arm), job, sequential=sequential)
+        _apart(ScheduledArm(arm), job, sequential=sequential)
         for arm, jobs in jobs_by_arm.items()
         if rebuilds(arm.mode)
         for job in jobs
@@ -215,7 +215,7 @@ def _count_pieces(blocks: Sequence[Sequence[float]], most: float) -> int:
     return pieces
 
 
-def in_order(job: Job, blocks: Iterable[Sequence[Turn]], *, pause: float) -> Timetable:
+def in_order(job: Job, blocks: Iterable[Sequence[ScheduledArm]], *, pause: float) -> Timetable:
     """A timetable of one job with exactly these turns in each block, in this order. `pause` follows each slice."""
     turns = [(number, job, turn) for number, block in enumerate(blocks, start=1) for turn in block]
     return _timetable(turns, lambda _job, _arm: pause)
@@ -267,7 +267,7 @@ def _one_at_a_time(arms: Iterable[Arm]) -> bool:
     return any(arm.mode is not None and isinstance(arm.mode.attach, Vfio) for arm in arms)
 
 
-def _apart(turn: Turn, job: Job, *, sequential: bool) -> Hashable:
+def _apart(turn: ScheduledArm, job: Job, *, sequential: bool) -> Hashable:
     """What the slices of a timetable have in common that others must not disturb; empty for those that alternate.
 
     All jobs of a mode on a rebuilding array share a recovery, because beginning and ending one takes long.

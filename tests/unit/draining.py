@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from harness.measure.measurer import Piece
+from harness.measure.series import RoundSegment
 from harness.model.job import parse_workload
 from harness.results import CellRecord, Measurement, Run
 from harness.scenario.plan import Group
@@ -27,10 +27,10 @@ class Draining(RecordedMeasurer):
         noise = 1 + 0.001 * math.sin(1e5 * iops + len(self.store.read_journal().measurements))
         return iops * noise * (0.7 if previous == "host" and discarded < self.drained_after else 1.0)
 
-    def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
-        if piece.number > self.interrupt_after:
+    def measure(self, group: Group, segment: RoundSegment, began: Callable[[Slice], None]) -> list[Measurement]:
+        if segment.number > self.interrupt_after:
             raise KeyboardInterrupt
-        return super().measure(group, piece, began)
+        return super().measure(group, segment, began)
 
 
 class NeverDrained(Draining):

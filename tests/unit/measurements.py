@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from harness.measure.measurer import LabFound, Piece, Prepared
+from harness.measure.series import LabFound, PreparedGroup, RoundSegment
 from harness.measure.traced_slices import TracingRequest
 from harness.model.counters import Counters
 from harness.model.job import Job
@@ -29,14 +29,14 @@ A_SLICE = Measurement(
 """A measurement to be changed with `replace`: a test names what matters to it."""
 
 
-def as_planned(group: Group, piece: Piece, planned: Slice, metrics: Mapping[str, float]) -> Measurement:
+def as_planned(group: Group, segment: RoundSegment, planned: Slice, metrics: Mapping[str, float]) -> Measurement:
     """The measurement of a slice that ran exactly as planned, with these metrics."""
     return replace(
         A_SLICE,
         group=group.id,
-        round=piece.number,
+        round=segment.number,
         block=planned.block,
-        boot=piece.boot,
+        boot=segment.boot,
         arm=planned.arm.id,
         repeat=planned.turn.again,
         job=planned.job.id,
@@ -67,8 +67,8 @@ def at_full_speed(job: Job, arm: str, number: int, iops: float, counters: Counte
 class StandIn:
     """What a measurer without a host has nothing to do for."""
 
-    def ready(self, plan: Plan, group: Group, examined: Callable[[LabFound], None]) -> Prepared:  # noqa: ARG002
-        return Prepared(plan.span, ConditioningRecord("fill", None, (), None))
+    def prepare(self, plan: Plan, group: Group, examined: Callable[[LabFound], None]) -> PreparedGroup:  # noqa: ARG002
+        return PreparedGroup(plan.span, ConditioningRecord("fill", None, (), None))
 
     def trace(self, group: Group, request: TracingRequest) -> Sequence[TracedBlock]:  # noqa: ARG002
         return ()

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from harness.measure.measurer import Piece
+from harness.measure.series import RoundSegment
 from harness.model.cell import Place
 from harness.results import Measurement, Run, RunStore
 from harness.scenario.plan import Group
@@ -40,19 +40,19 @@ def known_answer(place: Place) -> float:
 class Queue(RecordedMeasurer):
     """A disk with a known curve of latency over load."""
 
-    def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
+    def measure(self, group: Group, segment: RoundSegment, began: Callable[[Slice], None]) -> list[Measurement]:
         found = []
-        for number, planned in enumerate(piece.table.slices):
+        for number, planned in enumerate(segment.table.slices):
             began(planned)
             capacity = CAPACITY[planned.arm.place]
             load = float(min(planned.job.rate or math.inf, FULL_SPEED * capacity))
-            scatter = 1 + 0.01 * math.sin(7 * number + 3 * piece.number)
+            scatter = 1 + 0.01 * math.sin(7 * number + 3 * segment.number)
             metrics = {"iops": load, "bw": load * 4096, "clat_p99": p99(capacity, load) * scatter}
             ios = round(load * planned.job.seconds)
             found.append(
                 replace(
-                    as_planned(group, piece, planned, metrics),
-                    raw=f"raw/{group.id}-{piece.number}.json",
+                    as_planned(group, segment, planned, metrics),
+                    raw=f"raw/{group.id}-{segment.number}.json",
                     counters=counters({"fio_ios": ios, "fio_user_s": 0.0, "host_busy_s": CPU * ios}),
                 )
             )

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TypedDict
 
 from harness.errors import GuestError, HostError
-from harness.measure.measurer import LabFound, Piece, Prepared
 from harness.measure.phases import Phases
+from harness.measure.series import LabFound, PreparedGroup, RoundSegment
 from harness.measure.spec import CampaignSpec
 from harness.model.cell import Place
 from harness.results import ConditioningRecord, LabInfo, Measurement, RunStore
@@ -54,19 +54,19 @@ class RecordedMeasurer(StandIn):
         self.of_round: list[Measurement] = []
         """What was measured in the current round."""
 
-    def ready(self, plan: Plan, group: Group, examined: Callable[[LabFound], None]) -> Prepared:  # noqa: ARG002
+    def prepare(self, plan: Plan, group: Group, examined: Callable[[LabFound], None]) -> PreparedGroup:  # noqa: ARG002
         info = LabInfo(self.spec.host.name, "ssh", "kvm", representative=True, why="KVM on bare metal")
         examined(LabFound(info, "bare-metal"))
         skipped = json.loads(RECORDING.read_text())["skipped"]
-        return Prepared(SPAN, ConditioningRecord("fill", None, (), None), skipped)
+        return PreparedGroup(SPAN, ConditioningRecord("fill", None, (), None), skipped)
 
-    def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
+    def measure(self, group: Group, segment: RoundSegment, began: Callable[[Slice], None]) -> list[Measurement]:
         recording: dict[str, Played] = json.loads(RECORDING.read_text())["jobs"]
-        number = piece.number
-        if piece.index == 1:
+        number = segment.number
+        if segment.index == 1:
             self.of_round = []
         measured = len(self.of_round)
-        for planned in piece.table.slices:
+        for planned in segment.table.slices:
             started = 1_760_000_000.0 + 600 * number + SECONDS * len(self.of_round)
             arm, job = planned.arm, planned.job
             discarded = job.ramp - next(each.ramp for each in group.jobs if each.id == job.id)
@@ -77,7 +77,7 @@ class RecordedMeasurer(StandIn):
             share = played["guest"][min(number, len(played["guest"])) - 1] if arm.place is Place.GUEST else 1.0
             raw = self.store.save_raw(f"{group.id}-round{number}-{arm.id}.json", f"{share}\n", command="fio -")
             iops = self.disturbed(share * HOST_IOPS, self.of_round[-1].arm if self.of_round else None, discarded)
-            found = _measurement(group, planned, piece, raw, started=started, iops=iops, disk=played["disk"])
+            found = _measurement(group, planned, segment, raw, started=started, iops=iops, disk=played["disk"])
             if discarded:
                 found = _longer(found, discarded)
             self.store.append(found)
@@ -103,14 +103,14 @@ def _longer(of: Measurement, discarded: float) -> Measurement:
 
 
 def _measurement(
-    group: Group, planned: Slice, piece: Piece, raw: str, *, started: float, iops: float, disk: float
+    group: Group, planned: Slice, segment: RoundSegment, raw: str, *, started: float, iops: float, disk: float
 ) -> Measurement:
     job = planned.job
     moved = iops * job.bs * SECONDS
     direction = "written" if job.writes else "read"
     seen = disk * moved if planned.arm.place is Place.GUEST else moved
     return replace(
-        as_planned(group, piece, planned, {"iops": iops, "bw": iops * job.bs, "lat_mean": job.iodepth / iops}),
+        as_planned(group, segment, planned, {"iops": iops, "bw": iops * job.bs, "lat_mean": job.iodepth / iops}),
         started=started,
         seconds=SECONDS,
         wall=SECONDS,

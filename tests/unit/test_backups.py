@@ -28,7 +28,7 @@ from harness.report.markdown import markdown_table
 from harness.report.terminal import difference_lines
 from harness.results.backups import backup_checks, backup_notes, backup_record
 from harness.results.journal_records import BackupCounts, Measurement
-from harness.scenario.timetable import BACKUP_LEAD, BACKUP_TAIL, Slice, Turn, backed_up, timetables, waiting
+from harness.scenario.timetable import BACKUP_LEAD, BACKUP_TAIL, ScheduledArm, Slice, backed_up, timetables, waiting
 from tests.unit.measurements import A_SLICE
 from tests.unit.runs import optane, synthetic_run
 from tests.unit.test_scenario_load import complaint, load
@@ -83,7 +83,7 @@ def test_a_vm_of_others_is_not_backed_up() -> None:
 
 def test_a_slice_with_a_backup_has_time_for_it_to_begin_and_end() -> None:
     arms = [Arm(Place.HOST), Arm(Place.GUEST, ALONE), ARM]
-    (table,) = timetables({JOB: [Turn(arm) for arm in arms]}, 3, chance=Random(1), pause=lambda _job, _arm: 0.2)
+    (table,) = timetables({JOB: [ScheduledArm(arm) for arm in arms]}, 3, chance=Random(1), pause=lambda _job, _arm: 0.2)
     ended, after = 0.0, 0.0
     for each in table.slices:
         lead = BACKUP_LEAD if each.arm == ARM else 0.0
@@ -137,7 +137,7 @@ def test_a_backup_that_ends_is_begun_again_until_the_slice_ends(
     running = Backups(start=clock.now)
     monkeypatch.setattr(running.stopped, "wait", clock.wait)
     disk = Disk(clock, seconds)
-    slice_ = Slice(1, Turn(ARM), JOB, start=5.0, lead=BACKUP_LEAD, tail=BACKUP_TAIL)
+    slice_ = Slice(1, ScheduledArm(ARM), JOB, start=5.0, lead=BACKUP_LEAD, tail=BACKUP_TAIL)
     found = running.run([(slice_, disk)])
     begun, ended = 100 + slice_.start, 100 + slice_.end
     assert disk.begun[0] == pytest.approx(begun - BACKUP_LEAD, abs=0.02)

@@ -17,9 +17,8 @@ import pytest
 from harness.analysis import INDEPENDENT, estimate_overhead
 from harness.errors import GuestError, HostError, ResultsError
 from harness.events import Events
-from harness.measure.measurer import Piece
 from harness.measure.pauses import FEW_JITTER, UNKNOWN_JITTER
-from harness.measure.rounds import Rounds
+from harness.measure.series import RoundSegment, SeriesEngine
 from harness.results import Measurement
 from harness.run_id import RunId
 from harness.scenario.plan import Group as PlannedGroup
@@ -114,18 +113,18 @@ class Plays(StandIn):
     taken: int = 0
     restarts: list[str] = field(default_factory=list)
 
-    def measure(self, group: PlannedGroup, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
+    def measure(self, group: PlannedGroup, segment: RoundSegment, began: Callable[[Slice], None]) -> list[Measurement]:
         self.calls += 1
         if self.calls in self.fails:
             raise GuestError("the guest was lost")
         found = []
-        for each in piece.table.slices:
+        for each in segment.table.slices:
             began(each)
             self.taken += 1
             self.starts.append(each.start)
             found.append(
                 replace(
-                    as_planned(group, piece, each, {"iops": float(self.taken), "lat_mean": 1 / self.taken}),
+                    as_planned(group, segment, each, {"iops": float(self.taken), "lat_mean": 1 / self.taken}),
                     seconds=each.job.seconds + self.late,
                     overlap="host" if self.taken in self.overlaps else None,
                 )
@@ -137,7 +136,7 @@ class Plays(StandIn):
 
 
 def measured(path: Path, plays: Plays, count: int = 1) -> list[Block]:
-    series = Series(path, SIZES, Rounds(plays, Events()), session=SESSION, disk="optane", seed=7)
+    series = Series(path, SIZES, SeriesEngine(plays, Events()), session=SESSION, disk="optane", seed=7)
     for _ in range(count):
         series.measure_unit(0.0)
     return read(path, Block)

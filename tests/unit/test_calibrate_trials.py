@@ -19,8 +19,8 @@ from harness.calibrate.trials import (
 )
 from harness.errors import GuestError, HostError, MeasurementError
 from harness.events import BlockStarted, Event, Events
-from harness.measure.measurer import Piece
 from harness.measure.pauses import UNKNOWN_JITTER
+from harness.measure.series import RoundSegment
 from harness.model.cell import Place
 from harness.results import Measurement
 from harness.scenario.plan import Group
@@ -122,20 +122,20 @@ class Plays(StandIn):
     def boot_again(self) -> None:
         self.boots += 1
 
-    def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
+    def measure(self, group: Group, segment: RoundSegment, began: Callable[[Slice], None]) -> list[Measurement]:
         found = []
         block = 0
-        for each in piece.table.slices:
+        for each in segment.table.slices:
             if each.block != block:
                 began(each)
                 block = each.block
-            self.slices.append(f"{group.id} round {piece.number} block {block}: {each.turn}")
+            self.slices.append(f"{group.id} round {segment.number} block {block}: {each.turn}")
             taken = len(self.slices)
             if taken in self.fails:
                 raise GuestError("the guest was lost")
             values = {"lat_mean": float(taken), "iops": 0.0 if taken in self.stalls else float(taken)}
             overlap = "b" if taken in self.overlaps else None
-            found.append(replace(as_planned(group, piece, each, values), overlap=overlap))
+            found.append(replace(as_planned(group, segment, each, values), overlap=overlap))
         return found
 
     def start_again(self, error: HostError | GuestError, what: str) -> None:

@@ -23,10 +23,10 @@ from harness.errors import (
 )
 from harness.events import Event, Events, Note
 from harness.measure.campaign import Campaign
-from harness.measure.measurer import LabFound, Piece, Prepared
 from harness.measure.pace_history import read_paces
 from harness.measure.phases import Phases
 from harness.measure.resume import Earlier
+from harness.measure.series import LabFound, PreparedGroup, RoundSegment
 from harness.measure.spec import CampaignSpec
 from harness.model.budget import Budget
 from harness.report import render_html, summary_lines
@@ -59,11 +59,11 @@ class Fails(RecordedMeasurer):
     of = "first"
     tried = 0
 
-    def ready(self, plan: Plan, group: Group, examined: Callable[[LabFound], None]) -> Prepared:
+    def prepare(self, plan: Plan, group: Group, examined: Callable[[LabFound], None]) -> PreparedGroup:
         if group.scenario == self.of:
             self.tried += 1
             raise self.error
-        return super().ready(plan, group, examined)
+        return super().prepare(plan, group, examined)
 
 
 def failing(cause: Exception) -> type[Fails]:
@@ -128,13 +128,13 @@ class LacksJobs(RecordedMeasurer):
 
     jobs: tuple[str, ...] = ("randwrite-4k-qd32",)
 
-    def ready(self, plan: Plan, group: Group, examined: Callable[[LabFound], None]) -> Prepared:
+    def prepare(self, plan: Plan, group: Group, examined: Callable[[LabFound], None]) -> PreparedGroup:
         unable = {
             cell.id: f"host node1: fio there lacks {cell.job.id}"
             for cell in group.cells
             if cell.mode.name == "passthrough" and cell.job.id in self.jobs
         }
-        return replace(super().ready(plan, group, examined), unable=unable)
+        return replace(super().prepare(plan, group, examined), unable=unable)
 
 
 def test_cells_whose_job_the_guest_cannot_run_are_skipped_and_the_others_are_measured(store: RunStore) -> None:
@@ -163,10 +163,10 @@ def test_a_group_in_which_no_guest_can_run_its_job_does_not_keep_others_of_its_s
 
 
 class FioFails(RecordedMeasurer):
-    def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
+    def measure(self, group: Group, segment: RoundSegment, began: Callable[[Slice], None]) -> list[Measurement]:
         if group.scenario == "first":
             raise MeasurementError("host node1: fio ended with status 1")
-        return super().measure(group, piece, began)
+        return super().measure(group, segment, began)
 
 
 def test_if_fio_fails_the_scenarios_other_cells_are_not_tried_and_the_next_scenario_is_measured(
@@ -237,20 +237,20 @@ class Interrupted(RecordedMeasurer):
 
     after = 3
 
-    def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
-        if piece.number > self.after:
+    def measure(self, group: Group, segment: RoundSegment, began: Callable[[Slice], None]) -> list[Measurement]:
+        if segment.number > self.after:
             raise KeyboardInterrupt
-        return super().measure(group, piece, began)
+        return super().measure(group, segment, began)
 
 
 class InterruptedAfterBlock(RecordedMeasurer):
     """Is interrupted in round 2, after the measurements of its first block were stored."""
 
-    def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
-        if piece.number != 2:
-            return super().measure(group, piece, began)
-        block = Timetable(tuple(each for each in piece.table.slices if each.block == 1), 1.0)
-        super().measure(group, replace(piece, table=block), began)
+    def measure(self, group: Group, segment: RoundSegment, began: Callable[[Slice], None]) -> list[Measurement]:
+        if segment.number != 2:
+            return super().measure(group, segment, began)
+        block = Timetable(tuple(each for each in segment.table.slices if each.block == 1), 1.0)
+        super().measure(group, replace(segment, table=block), began)
         raise KeyboardInterrupt
 
 
@@ -349,10 +349,10 @@ class Overlapping(RecordedMeasurer):
 
     until = 2
 
-    def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
-        several = super().measure(group, piece, began)
+    def measure(self, group: Group, segment: RoundSegment, began: Callable[[Slice], None]) -> list[Measurement]:
+        several = super().measure(group, segment, began)
         return [
-            replace(each, overlap="host") if piece.number <= self.until and each.job.startswith("randread") else each
+            replace(each, overlap="host") if segment.number <= self.until and each.job.startswith("randread") else each
             for each in several
         ]
 
@@ -364,10 +364,10 @@ class AlwaysOverlapping(Overlapping):
 class OneModeOverlapping(RecordedMeasurer):
     """The guest's slices in one mode overlap in the first rounds, so the other mode has more blocks that count."""
 
-    def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
-        several = super().measure(group, piece, began)
+    def measure(self, group: Group, segment: RoundSegment, began: Callable[[Slice], None]) -> list[Measurement]:
+        several = super().measure(group, segment, began)
         return [
-            replace(each, overlap="host") if piece.number <= 2 and each.arm == "guest:passthrough" else each
+            replace(each, overlap="host") if segment.number <= 2 and each.arm == "guest:passthrough" else each
             for each in several
         ]
 
@@ -438,8 +438,8 @@ def test_carry_over_that_longer_slices_do_not_end_is_told(store: RunStore, alter
 class LosesLongSlices(Draining):
     """No longer slice counts, because all of them overlap."""
 
-    def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
-        several = super().measure(group, piece, began)
+    def measure(self, group: Group, segment: RoundSegment, began: Callable[[Slice], None]) -> list[Measurement]:
+        several = super().measure(group, segment, began)
         return [replace(each, overlap="host") if each.discarded_s else each for each in several]
 
 
@@ -500,9 +500,9 @@ def test_results_that_are_written_during_a_phase_include_its_time_so_far() -> No
 class SlowDisk(RecordedMeasurer):
     """Each slice completes 600 I/Os, of which too few are slow for a percentile of one slice."""
 
-    def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
-        found = super().measure(group, piece, began)
-        return [replace(each, histogram={1_000_000: 590, 9_000_000 + piece.number: 10}) for each in found]
+    def measure(self, group: Group, segment: RoundSegment, began: Callable[[Slice], None]) -> list[Measurement]:
+        found = super().measure(group, segment, began)
+        return [replace(each, histogram={1_000_000: 590, 9_000_000 + segment.number: 10}) for each in found]
 
 
 def of_slow_disk(store: RunStore, *, rounds: int, metric: str) -> tuple[Run, list[str]]:

@@ -23,10 +23,10 @@ from harness.lab.inventory import Inventory, array_of
 from harness.lab.lab_file import load_lab
 from harness.measure.blocks import measure_timetable
 from harness.measure.disks import DiskRecords, array_notes
-from harness.measure.measurer import Piece
 from harness.measure.phases import Phases
 from harness.measure.prepare import SetupRequest
 from harness.measure.reference import session_with_reference
+from harness.measure.series import RoundSegment
 from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.cell import Arm, Cell, Place
@@ -44,7 +44,7 @@ from harness.scenario.plan import Group
 from harness.scenario.plan_words import plan_in_words
 from harness.scenario.planning import expand, plan_for
 from harness.scenario.scenario import Scenario
-from harness.scenario.timetable import Turn, timetables
+from harness.scenario.timetable import ScheduledArm, timetables
 from harness.scenario.wear import planned_writes
 from tests.unit.counted import counters as counters_of
 from tests.unit.loop_disks import RUNNER, require
@@ -346,7 +346,9 @@ def test_array_and_reference_are_filled_and_measured_in_one_timetable(
     hypervisor = LibvirtHypervisor(host, connection, Events())
     job = parse_workload("randwrite-4k").job(4, ramp=0.0, seconds=0.3)
     arms = (Arm(Place.HOST), Arm(Place.REFERENCE))
-    (table,) = timetables({job: [Turn(arm) for arm in arms]}, 1, chance=random.Random(1), pause=lambda _job, _arm: 0.3)
+    (table,) = timetables(
+        {job: [ScheduledArm(arm) for arm in arms]}, 1, chance=random.Random(1), pause=lambda _job, _arm: 0.3
+    )
     with session_with_reference(host, hypervisor, request("spare"), log=log, seed=1, phases=Phases(Events())) as at:
         assert at.reference is not None
         loop = at.reference.layouts.disk
@@ -357,7 +359,13 @@ def test_array_and_reference_are_filled_and_measured_in_one_timetable(
         group = Group("g", "vms", "s", (Cell("s", "vms", HOST_MODE, job, "spare"),))
         store = RunStore.create(tmp_path / "reports", RunId.new())
         found = measure_timetable(
-            lambda turn: at.of(turn.arm), at, store, group, Piece(1, 1, 1, table), seed=1, began=lambda _slice: None
+            lambda turn: at.of(turn.arm),
+            at,
+            store,
+            group,
+            RoundSegment(1, 1, 1, table),
+            seed=1,
+            began=lambda _slice: None,
         )
     by_arm = {each.arm: each for each in found}
     written = by_arm["reference"].counters

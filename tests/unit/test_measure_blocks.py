@@ -35,8 +35,8 @@ from harness.measure.blocks import measure_timetable
 from harness.measure.clock import Clocks
 from harness.measure.guests import Guests
 from harness.measure.idle import Idle, IdleReads
-from harness.measure.measurer import Piece
 from harness.measure.pauses import Pauses
+from harness.measure.series import RoundSegment
 from harness.measure.session import Session
 from harness.measure.startup import Startup
 from harness.model.attach import Attach
@@ -51,7 +51,7 @@ from harness.results import ConditioningRecord, Measurement, RunStore
 from harness.results.byte_accounting import PROBED
 from harness.results.io_costs import costs_per_io
 from harness.scenario.plan import Group
-from harness.scenario.timetable import Slice, Timetable, Turn, timetables
+from harness.scenario.timetable import ScheduledArm, Slice, Timetable, timetables
 from tests.unit import paced_fio
 from tests.unit.granted import granted
 from tests.unit.loop_disks import loop, require, sparse
@@ -149,7 +149,7 @@ class Ran:
 
     def table(self, jobs: Sequence[Job] = (READ,), arms: Sequence[Arm] = ARMS, blocks: int = 2) -> Timetable:
         (table,) = timetables(
-            {job: [Turn(arm) for arm in arms] for job in jobs},
+            {job: [ScheduledArm(arm) for arm in arms] for job in jobs},
             blocks,
             chance=random.Random(3),
             pause=lambda job, arm: Pauses().after(job, in_guest=arm.in_guest, rotational=False) + 0.1,
@@ -158,10 +158,10 @@ class Ran:
 
     def measure(self, table: Timetable) -> list[Measurement]:
         cells = tuple(Cell("s", "disk", LVM, job) for job in dict.fromkeys(each.job for each in table.slices))
-        piece = Piece(4, 1, 3, table)
+        segment = RoundSegment(4, 1, 3, table)
         group = Group("g", "disk", "s", cells)
         return measure_timetable(
-            lambda _turn: self.at, self.at, self.store, group, piece, seed=1, began=self.began.append
+            lambda _turn: self.at, self.at, self.store, group, segment, seed=1, began=self.began.append
         )
 
 

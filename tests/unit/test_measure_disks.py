@@ -11,7 +11,7 @@ import pytest
 from harness.lab.inventory import AnyDisk, DiskByFile, DiskById
 from harness.lab.storage import DiskByStorage
 from harness.measure.disks import class_notes, link_notes
-from harness.measure.measurer import LabFound, Prepared
+from harness.measure.series import LabFound, PreparedGroup
 from harness.model.disk import Controller, DiskFacts, DiskHealth, DiskRecord, PcieLink, SerialLink, merged
 from harness.model.disk_class import DiskClass
 from harness.results import RunStore
@@ -78,8 +78,8 @@ class OnDisk(RecordedMeasurer):
 
     reads = 0
 
-    def ready(self, plan: Plan, group: Group, examined: Callable[[LabFound], None]) -> Prepared:
-        found = super().ready(plan, group, examined)
+    def prepare(self, plan: Plan, group: Group, examined: Callable[[LabFound], None]) -> PreparedGroup:
+        found = super().prepare(plan, group, examined)
         return replace(found, disks=(self.disk(),), disks_afterwards=self.afterwards)
 
     def disk(self) -> DiskRecord:

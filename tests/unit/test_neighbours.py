@@ -32,7 +32,7 @@ from harness.scenario.decompose import changes
 from harness.scenario.planning import expand, plan_for
 from harness.scenario.scenario import Scenario
 from harness.scenario.setups import by_guest, regions, setups
-from harness.scenario.timetable import Slice, Turn
+from harness.scenario.timetable import ScheduledArm, Slice
 from harness.scenario.wear import slice_rate
 from tests.unit.measurements import A_SLICE
 from tests.unit.runs import optane, synthetic_run
@@ -291,4 +291,4 @@ def test_fio_on_all_volumes_is_not_shown_as_the_bare_host() -> None:
 
 
 def test_a_slice_has_the_jobs_of_its_arm() -> None:
-    assert len(Slice(1, Turn(Arm(Place.TWIN, FOUR)), JOB, 0.0).parts) == 4
+    assert len(Slice(1, ScheduledArm(Arm(Place.TWIN, FOUR)), JOB, 0.0).parts) == 4

@@ -16,7 +16,7 @@ from harness.scenario import paces
 from harness.scenario.paces import Kind, Pace, Paces, pace_of
 from harness.scenario.plan import Plan
 from harness.scenario.planning import plan_for
-from harness.scenario.timetable import Timetable, Turn, timetables
+from harness.scenario.timetable import ScheduledArm, Timetable, timetables
 from tests.unit import killed_campaign
 from tests.unit.runs import optane
 
@@ -83,7 +83,7 @@ def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
 def measured(timing: Timing, plan: Plan, beside: float) -> list[Timetable]:
     """The timetables of a round, each of which took so many seconds beside its slices."""
     (group,) = plan.groups
-    turns = {job: [Turn(arm) for arm in group.arms if job in group.jobs_of(arm)] for job in group.jobs}
+    turns = {job: [ScheduledArm(arm) for arm in group.arms if job in group.jobs_of(arm)] for job in group.jobs}
     tables = timetables(turns, group.blocks, chance=random.Random("paces"), pause=group.usual_pause)
     for table in tables:
         timing.ran(group, table, table.seconds + beside)

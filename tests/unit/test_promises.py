@@ -14,8 +14,8 @@ from harness.analysis import Reason
 from harness.events import Event, Note
 from harness.measure.again import Again
 from harness.measure.group_progress import GroupProgress
-from harness.measure.measurer import Piece
 from harness.measure.promises import Cost, bytes_left, within_promises, written
+from harness.measure.series import RoundSegment
 from harness.model.counters import Transferred
 from harness.results import Measurement, Run, RunStore
 from harness.scenario.plan import FIO_SHARE, Group, Plan
@@ -144,8 +144,8 @@ def test_the_jobs_that_fit_are_measured_again_in_order(store: RunStore) -> None:
 class Overlapping(RecordedMeasurer):
     """All slices overlap."""
 
-    def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
-        return [replace(each, overlap="host") for each in super().measure(group, piece, began)]
+    def measure(self, group: Group, segment: RoundSegment, began: Callable[[Slice], None]) -> list[Measurement]:
+        return [replace(each, overlap="host") for each in super().measure(group, segment, began)]
 
 
 def test_a_job_whose_slices_overlapped_is_not_measured_again_beyond_the_promise(store: RunStore) -> None:

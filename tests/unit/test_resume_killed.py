@@ -16,7 +16,7 @@ from pydantic import JsonValue
 
 from harness.errors import GuestError, ResultsError
 from harness.events import Event, Note
-from harness.measure.measurer import LabFound, Piece, Prepared
+from harness.measure.series import LabFound, PreparedGroup, RoundSegment
 from harness.report import write_report
 from harness.results import Journal, Measurement, Run, RunStore
 from harness.scenario.plan import Group, Plan
@@ -239,10 +239,10 @@ def test_a_complete_run_goes_on_where_more_rounds_are_asked_for(whole: RunStore)
 class LosesGuest(RecordedMeasurer):
     """Its guest is lost in round 2 of each group, after all of it was measured."""
 
-    def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
-        found = super().measure(group, piece, began)
+    def measure(self, group: Group, segment: RoundSegment, began: Callable[[Slice], None]) -> list[Measurement]:
+        found = super().measure(group, segment, began)
         measured = [each for each in self.store.read_journal().measurements if each.round == 2]
-        if piece.number == 2 and len({each.arm for each in measured}) == len(group.arms):
+        if segment.number == 2 and len({each.arm for each in measured}) == len(group.arms):
             raise GuestError("the guest was lost")
         return found
 
@@ -268,7 +268,7 @@ def test_a_round_that_failed_is_abandoned_with_the_reason_and_its_number_is_not_
 
 
 class DoesNotBoot(RecordedMeasurer):
-    def ready(self, plan: Plan, group: Group, examined: Callable[[LabFound], None]) -> Prepared:  # noqa: ARG002
+    def prepare(self, plan: Plan, group: Group, examined: Callable[[LabFound], None]) -> PreparedGroup:  # noqa: ARG002
         raise GuestError("it did not boot")
 
 

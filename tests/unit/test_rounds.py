@@ -11,9 +11,8 @@ import pytest
 
 from harness.errors import GuestError, HostError
 from harness.events import BlockStarted, Event, Events
-from harness.measure.measurer import Piece
 from harness.measure.pauses import Pauses
-from harness.measure.rounds import Round, Rounds
+from harness.measure.series import Round, RoundSegment, SeriesEngine
 from harness.model.attach import Attach
 from harness.model.cell import Arm, Cell, Place
 from harness.model.job import Job
@@ -21,15 +20,16 @@ from harness.model.layout import RawFile
 from harness.model.mode import Mode
 from harness.results import Measurement
 from harness.scenario.plan import Group, Plan
-from harness.scenario.timetable import Slice, Timetable, Turn, timetables
+from harness.scenario.timetable import ScheduledArm, Slice, Timetable, timetables
+from tests.bench.designs.measuring import OneRound
 from tests.unit.measurements import StandIn, as_planned
 
 MIB = 1024**2
 CACHED = Mode("raw-cached", RawFile(), Attach(cache="writeback"))
 RAW = Mode("raw", RawFile(), Attach())
 TURNS = [
-    Turn(Arm(Place.HOST)),
-    *(Turn(Arm(place, mode)) for mode in (RAW, CACHED) for place in (Place.TWIN, Place.GUEST)),
+    ScheduledArm(Arm(Place.HOST)),
+    *(ScheduledArm(Arm(place, mode)) for mode in (RAW, CACHED) for place in (Place.TWIN, Place.GUEST)),
 ]
 READ, WRITE = (Job(rw, 4096, iodepth=32, ramp=0, seconds=1) for rw in ("randread", "randwrite"))
 GROUP = Group("g", "disk", "s", tuple(Cell("s", "disk", mode, job) for mode in (RAW, CACHED) for job in (READ, WRITE)))
@@ -43,12 +43,12 @@ class Exact(StandIn):
     restarts: Sequence[str] = ()
     tables: list[Timetable] = field(default_factory=list)
 
-    def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
-        self.tables.append(piece.table)
-        for number, each in enumerate(piece.table.slices):
-            if number == 0 or piece.table.slices[number - 1].of_block != each.of_block:
+    def measure(self, group: Group, segment: RoundSegment, began: Callable[[Slice], None]) -> list[Measurement]:
+        self.tables.append(segment.table)
+        for number, each in enumerate(segment.table.slices):
+            if number == 0 or segment.table.slices[number - 1].of_block != each.of_block:
                 began(each)
-        return [as_planned(group, piece, each, {"iops": 1000.0}) for each in piece.table.slices]
+        return [as_planned(group, segment, each, {"iops": 1000.0}) for each in segment.table.slices]
 
     def start_again(self, error: HostError | GuestError, what: str) -> None:
         raise AssertionError(what) from error
@@ -68,9 +68,9 @@ def measured(events: list[Event]) -> list[Timetable]:
         return pauses.after(job, in_guest=arm.in_guest, rotational=False)
 
     tables = timetables({READ: TURNS, WRITE: TURNS}, 4, chance=random.Random(5), pause=pause, short_first=True)
-    this = Round(1, 1, tables, pause, pauses.learn, lambda: 60.0)
-    rounds = Rounds(measurer, Events(events.append))
-    rounds.measure(PLAN, GROUP, rounds.ready(PLAN, GROUP), lambda _at: this)
+    this = Round(PLAN, GROUP, 1, 1, tables, pause, pauses.learn, lambda: 60.0)
+    engine = SeriesEngine(measurer, Events(events.append))
+    engine.run_series(OneRound(lambda: this), engine.prepare(PLAN, GROUP))
     return measurer.tables
 
 
@@ -106,9 +106,9 @@ def test_rounds_that_surely_follow_count_as_long_as_this_one() -> None:
     def first_left(further: int | None) -> float:
         heard: list[Event] = []
         tables = timetables({READ: TURNS}, 4, chance=random.Random(5), pause=lambda _job, _arm: 0.1)
-        rounds = Rounds(Exact(), Events(heard.append))
-        this = Round(1, 1, tables, lambda _job, _arm: 0.1, lambda _measured: None, lambda: 60.0, further)
-        rounds.measure(PLAN, GROUP, rounds.ready(PLAN, GROUP), lambda _at: this)
+        engine = SeriesEngine(Exact(), Events(heard.append))
+        this = Round(PLAN, GROUP, 1, 1, tables, lambda _job, _arm: 0.1, lambda _measured: None, lambda: 60.0, further)
+        engine.run_series(OneRound(lambda: this), engine.prepare(PLAN, GROUP))
         return next(each.left_s for each in heard if isinstance(each, BlockStarted))
 
     assert first_left(2) - 60 == pytest.approx(3 * (first_left(0) - 60), rel=0.02)

@@ -10,7 +10,7 @@ import pytest
 
 from harness.analysis import LimitedBy
 from harness.events import Event, Note
-from harness.measure.measurer import Piece
+from harness.measure.series import RoundSegment
 from harness.model.cell import Place
 from harness.results import Measurement, Run, RunStore, SearchArm
 from harness.scenario.plan import Group
@@ -113,10 +113,10 @@ def test_the_cells_are_the_same_as_without_a_search(store: RunStore, tmp_path: P
 class Ends(Queue):
     """Is interrupted in the third round of the search."""
 
-    def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
-        if "search" in group.id and piece.number == 3:
+    def measure(self, group: Group, segment: RoundSegment, began: Callable[[Slice], None]) -> list[Measurement]:
+        if "search" in group.id and segment.number == 3:
             raise KeyboardInterrupt
-        return super().measure(group, piece, began)
+        return super().measure(group, segment, began)
 
 
 def test_a_resumed_search_continues_with_its_whole_rounds(store: RunStore) -> None:

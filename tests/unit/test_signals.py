@@ -25,7 +25,7 @@ WAITING = """
     from harness.lab.transport.local import LocalRunner
 
     class Waiting(RecordedMeasurer):
-        def measure(self, group, piece, began):
+        def measure(self, group, segment, began):
             LocalRunner().run(["sh", "-c", "echo $$ >measuring.part; mv measuring.part measuring; exec sleep 300"],
                               deadline=300)
 

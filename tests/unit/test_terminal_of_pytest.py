@@ -16,7 +16,7 @@ SPEAKING = f"""
     from harness.errors import HostError
 
     class Speaking(RecordedMeasurer):
-        def measure(self, group, piece, began):
+        def measure(self, group, segment, began):
             print("{HOSTILE}")
             raise HostError("host node1: {HOSTILE}", hint="{HOSTILE}")
 

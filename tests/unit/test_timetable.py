@@ -25,8 +25,8 @@ from harness.scenario.timetable import (
     MOST_SECONDS,
     MOST_SLICES,
     RECOVERY_SECONDS,
+    ScheduledArm,
     Timetable,
-    Turn,
     count_timetables,
     drain_seconds,
     timetables,
@@ -53,20 +53,23 @@ def pause(job: Job, _arm: Arm = HOST) -> float:
     return GUARD_SECONDS + job.depth / 1000
 
 
-def tables(turns_of: Mapping[Job, Sequence[Turn]], blocks: int = 3, *, seed: object = 7) -> list[Timetable]:
+def tables(turns_of: Mapping[Job, Sequence[ScheduledArm]], blocks: int = 3, *, seed: object = 7) -> list[Timetable]:
     return timetables(turns_of, blocks, chance=random.Random(str(seed)), pause=pause)
 
 
-def turns(*modes: Mode) -> list[Turn]:
+def turns(*modes: Mode) -> list[ScheduledArm]:
     """The host, and the twin and the guest of each mode."""
-    return [Turn(HOST), *(Turn(Arm(place, mode)) for mode in modes for place in (Place.TWIN, Place.GUEST))]
+    return [
+        ScheduledArm(HOST),
+        *(ScheduledArm(Arm(place, mode)) for mode in modes for place in (Place.TWIN, Place.GUEST)),
+    ]
 
 
-def of_group(group: Group) -> dict[Job, list[Turn]]:
-    return {job: [Turn(arm) for arm in group.arms if job in group.jobs_of(arm)] for job in group.jobs}
+def of_group(group: Group) -> dict[Job, list[ScheduledArm]]:
+    return {job: [ScheduledArm(arm) for arm in group.arms if job in group.jobs_of(arm)] for job in group.jobs}
 
 
-def everything() -> dict[Job, list[Turn]]:
+def everything() -> dict[Job, list[ScheduledArm]]:
     """The jobs and arms of the optane matrix, of which one mode has a host cache."""
     (group,) = group_cells(expand(optane(), "smoke"), 3600)
     return of_group(group)
@@ -99,11 +102,11 @@ def test_no_two_slices_of_a_timetable_overlap_and_the_pause_of_its_job_follows_e
 
 def test_a_slice_is_measured_for_the_time_of_its_job_after_its_ramp() -> None:
     ramped = job("randread-4k", ramp=0.5, seconds=2.0)
-    (table,) = tables({ramped: [Turn(HOST)]}, blocks=1)
+    (table,) = tables({ramped: [ScheduledArm(HOST)]}, blocks=1)
     (only,) = table.slices
     assert only.measured_from == pytest.approx(0.5 + pause(ramped))  # the I/Os of the ramp complete in the meantime
     assert only.end - only.measured_from == pytest.approx(2.0)
-    (table,) = tables({READ: [Turn(HOST)]}, blocks=1)
+    (table,) = tables({READ: [ScheduledArm(HOST)]}, blocks=1)
     assert (table.slices[0].measured_from, table.slices[0].end) == (0.0, 1.0)
 
 
@@ -114,7 +117,7 @@ def test_every_block_has_every_arm_of_its_job_once() -> None:
 
 
 def test_an_arm_that_only_some_jobs_need_is_only_in_their_blocks() -> None:
-    turns_of = {READ: turns(LVM), WRITE: [Turn(HOST)]}
+    turns_of = {READ: turns(LVM), WRITE: [ScheduledArm(HOST)]}
     (table,) = tables(turns_of)
     assert {each.arm.id for each in table.slices if each.job == READ} == {"host", "twin:lvm", "guest:lvm"}
     assert {each.arm.id for each in table.slices if each.job == WRITE} == {"host"}
@@ -191,7 +194,7 @@ def test_no_arm_has_a_favoured_place_in_a_block() -> None:
 
 
 def test_the_recorded_order_of_a_known_seed_never_changes() -> None:
-    (table,) = tables({READ: turns(LVM), SEQUENTIAL: [Turn(HOST)]}, blocks=2, seed="never")
+    (table,) = tables({READ: turns(LVM), SEQUENTIAL: [ScheduledArm(HOST)]}, blocks=2, seed="never")
     assert ids(table) == [
         "host seqread-256k-qd1",
         "twin:lvm randread-4k-qd1",
@@ -223,7 +226,7 @@ def test_a_long_round_is_in_pieces_of_whole_blocks() -> None:
 def test_a_block_that_is_larger_than_a_piece_is_a_piece_of_its_own() -> None:
     modes = [Mode(f"m{number}", Lvm(), Attach()) for number in range(MOST_SLICES)]
     short = job("randread-4k", seconds=0.2)
-    found = tables({short: [Turn(Arm(Place.GUEST, mode)) for mode in modes] + [Turn(HOST)]}, blocks=2)
+    found = tables({short: [ScheduledArm(Arm(Place.GUEST, mode)) for mode in modes] + [ScheduledArm(HOST)]}, blocks=2)
     assert [len(table.slices) for table in found] == [MOST_SLICES + 1] * 2
 
 
@@ -247,7 +250,7 @@ def test_a_block_that_takes_longer_than_a_piece_is_a_piece_of_its_own() -> None:
 @pytest.mark.parametrize("mode", [CACHED, VFIO])
 def test_long_slices_of_an_arm_that_does_not_alternate_are_in_pieces_too_which_follow_each_other(mode: Mode) -> None:
     long = job("randwrite-4k", ramp=32.0, seconds=2.0)
-    found = tables({long: [Turn(Arm(Place.GUEST, mode)), Turn(Arm(Place.TWIN, mode))]}, blocks=6)
+    found = tables({long: [ScheduledArm(Arm(Place.GUEST, mode)), ScheduledArm(Arm(Place.TWIN, mode))]}, blocks=6)
     assert [table.blocks for table in found] == [3] * 4
     arms = [{each.arm for each in table.slices} for table in found]
     assert arms[0] == arms[1] != arms[2] == arms[3]
@@ -279,7 +282,7 @@ def test_a_mixed_job_writes_too() -> None:
 
 
 def test_modes_with_the_whole_device_take_turns() -> None:
-    both = [Turn(HOST), Turn(Arm(Place.GUEST, VFIO))]
+    both = [ScheduledArm(HOST), ScheduledArm(Arm(Place.GUEST, VFIO))]
     found = tables({READ: both, WRITE: both}, blocks=2)
     assert sorted({each.arm.id for each in table.slices}.pop() for table in found) == ["guest:vfio", "host"]
     for table in found:
@@ -288,7 +291,7 @@ def test_modes_with_the_whole_device_take_turns() -> None:
 
 
 def test_arms_that_take_turns_do_so_in_random_order() -> None:
-    both = [Turn(HOST), Turn(Arm(Place.GUEST, VFIO))]
+    both = [ScheduledArm(HOST), ScheduledArm(Arm(Place.GUEST, VFIO))]
     firsts = {tables({READ: both}, seed=seed)[0].slices[0].arm.id for seed in range(20)}
     assert firsts == {"host", "guest:vfio"}
 
@@ -297,7 +300,7 @@ def test_arms_that_take_turns_do_so_in_random_order() -> None:
 
 
 def test_an_arm_that_is_in_a_block_twice_has_two_turns() -> None:
-    a, b = Turn(HOST, 1, "a"), Turn(HOST, 2, "b")
+    a, b = ScheduledArm(HOST, 1, "a"), ScheduledArm(HOST, 2, "b")
     (table,) = tables({READ: [a, b]}, blocks=4)
     assert Counter((each.block, str(each.turn)) for each in table.slices) == Counter(
         (block, name) for block in (1, 2, 3, 4) for name in "ab"
@@ -305,7 +308,7 @@ def test_an_arm_that_is_in_a_block_twice_has_two_turns() -> None:
 
 
 def test_a_turn_without_a_name_has_the_name_of_its_arm() -> None:
-    assert str(Turn(Arm(Place.GUEST, LVM))) == "guest:lvm"
+    assert str(ScheduledArm(Arm(Place.GUEST, LVM))) == "guest:lvm"
 
 
 def test_a_round_without_blocks_or_jobs_has_no_timetable() -> None:
@@ -367,7 +370,7 @@ def test_the_plan_counts_the_timetables_that_a_round_will_have(
     arms = [turn.arm for turn in turns(*modes)]
     for first in (False, True):
         made = timetables(
-            {each: [Turn(arm) for arm in arms] for each in jobs},
+            {each: [ScheduledArm(arm) for arm in arms] for each in jobs},
             blocks,
             chance=random.Random("plan"),
             pause=pause,

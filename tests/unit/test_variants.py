@@ -36,7 +36,7 @@ from harness.results import Run
 from harness.scenario.planning import expand, plan_for
 from harness.scenario.scenario import Scenario
 from harness.scenario.setups import regions, setups
-from harness.scenario.timetable import Turn, timetables
+from harness.scenario.timetable import ScheduledArm, timetables
 from harness.scenario.variants import in_variants
 from tests.unit.runs import optane, synthetic_run
 from tests.unit.test_scenario_load import complaint, load
@@ -174,7 +174,7 @@ def test_guests_that_cannot_run_side_by_side_have_timetables_of_their_own(*, one
     plan = plan_for(scenario, "smoke", [c for c in expand(scenario, "smoke") if "lvm" in c.mode.names])
     (group,) = plan.groups
     assert plan.reboots(group) is one_guest
-    turns = {job: [Turn(arm) for arm in group.arms] for job in group.jobs}
+    turns = {job: [ScheduledArm(arm) for arm in group.arms] for job in group.jobs}
     tables = timetables(turns, group.blocks, chance=random.Random(1), pause=lambda _job, _arm: 0.1)
     guests = [[each.arm.mode for each in table.slices if each.arm.in_guest] for table in tables]
     machines = [{mode.variant_name for mode in modes if mode is not None} for modes in guests]

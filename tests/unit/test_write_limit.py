@@ -16,10 +16,10 @@ from harness.events import Event, Events, Note
 from harness.lab.transport.base import Completed
 from harness.lab.transport.local import LocalRunner
 from harness.measure.campaign import Campaign
-from harness.measure.measurer import LabFound, Piece, Prepared
 from harness.measure.meter import Meter
 from harness.measure.phases import Phases
 from harness.measure.resume import Earlier, earlier_part, resumed_limit
+from harness.measure.series import LabFound, PreparedGroup, RoundSegment
 from harness.measure.spec import CampaignSpec
 from harness.model.job import parse_workload
 from harness.model.wear import MaxWrites
@@ -69,25 +69,25 @@ class Counted(RecordedMeasurer):
         self.pieces = 0
         self.built = False
 
-    def ready(self, plan: Plan, group: Group, examined: Callable[[LabFound], None]) -> Prepared:
+    def prepare(self, plan: Plan, group: Group, examined: Callable[[LabFound], None]) -> PreparedGroup:
         self.meter.read(self.disk)
 
         def found(lab: LabFound) -> None:
             examined(replace(lab, builds=not self.built))
 
-        at = super().ready(plan, group, found)
+        at = super().prepare(plan, group, found)
         if not self.built:
             self.disk.written += plan.fill_bytes(plan.span)
         self.built = True
         return at
 
-    def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
+    def measure(self, group: Group, segment: RoundSegment, began: Callable[[Slice], None]) -> list[Measurement]:
         self.pieces += 1
         if self.pieces > self.killed_after:
             raise KeyboardInterrupt
         found = [
             _limited(each, planned)
-            for each, planned in zip(super().measure(group, piece, began), piece.table.slices, strict=True)
+            for each, planned in zip(super().measure(group, segment, began), segment.table.slices, strict=True)
         ]
         self.disk.written += sum(each.counters.fio.written + self.extra for each in found)
         return found
@@ -254,8 +254,8 @@ def test_writes_of_others_end_the_measurement_and_what_was_measured_is_kept(
 class Shared(Counted):
     """Others write to the disk while it is filled."""
 
-    def ready(self, plan: Plan, group: Group, examined: Callable[[LabFound], None]) -> Prepared:
-        at = super().ready(plan, group, examined)
+    def prepare(self, plan: Plan, group: Group, examined: Callable[[LabFound], None]) -> PreparedGroup:
+        at = super().prepare(plan, group, examined)
         self.disk.written += 1000 * MIB
         return at
 

@@ -10,7 +10,7 @@ from harness.errors import ResultsError
 from harness.model.values import STRICT
 from harness.results import Measurement
 from harness.results.cells import BlockKey
-from harness.scenario.timetable import Turn
+from harness.scenario.timetable import ScheduledArm
 from tests.bench.designs.comparisons import COMPARISONS, Design, Sizes
 
 METRICS = ("iops", "lat_mean")
@@ -122,7 +122,7 @@ def paired(
     return sorted(blocks, key=lambda each: each.started)
 
 
-def _key(turn: Turn) -> tuple[str, int]:
+def _key(turn: ScheduledArm) -> tuple[str, int]:
     return turn.arm.id, turn.again
 
 

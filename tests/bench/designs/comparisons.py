@@ -12,7 +12,7 @@ from harness.calibrate.trials import BLOCK, LATE, PASSTHROUGH, PLAIN
 from harness.measure.pauses import UNKNOWN_JITTER, Pauses
 from harness.model.cell import Arm, Place
 from harness.model.job import Job, Workload
-from harness.scenario.timetable import Slice, Timetable, Turn, timetables
+from harness.scenario.timetable import ScheduledArm, Slice, Timetable, timetables
 
 WORKLOADS = (
     Workload("randread", BLOCK),
@@ -41,7 +41,7 @@ class Comparison:
     """
 
     name: str
-    turns: tuple[Turn, Turn]
+    turns: tuple[ScheduledArm, ScheduledArm]
     iodepth: int
     added_s: float | None = None
 
@@ -49,12 +49,14 @@ class Comparison:
 _HOST = Arm(Place.HOST)
 _GUEST = Arm(Place.GUEST, PASSTHROUGH)
 COMPARISONS = (
-    Comparison("host against host", (Turn(_HOST, 1, "host-a"), Turn(_HOST, 2, "host-b")), iodepth=32),
-    Comparison("guest against itself", (Turn(_GUEST, 1, "guest-a"), Turn(_GUEST, 2, "guest-b")), iodepth=32),
+    Comparison("host against host", (ScheduledArm(_HOST, 1, "host-a"), ScheduledArm(_HOST, 2, "host-b")), iodepth=32),
+    Comparison(
+        "guest against itself", (ScheduledArm(_GUEST, 1, "guest-a"), ScheduledArm(_GUEST, 2, "guest-b")), iodepth=32
+    ),
     # With one request at a time, the disks' own response times are known: see docs/calibration.md.
     Comparison(
         "delay in the guest",
-        (Turn(Arm(Place.GUEST, PLAIN), name="plain"), Turn(Arm(Place.GUEST, LATE), name="late")),
+        (ScheduledArm(Arm(Place.GUEST, PLAIN), name="plain"), ScheduledArm(Arm(Place.GUEST, LATE), name="late")),
         iodepth=1,
         added_s=DELAY_NS / 1e9,
     ),
@@ -98,7 +100,7 @@ class Sizes:
         jobs = self.jobs(design, seen)
         if design is Design.OLD:
             return [_in_series(list(self._old_rounds(jobs, chance)), seen)]
-        turns: dict[Job, list[Turn]] = {}
+        turns: dict[Job, list[ScheduledArm]] = {}
         for comparison, several in jobs.items():
             for job in several:
                 turns.setdefault(job, []).extend(comparison.turns)
@@ -118,7 +120,7 @@ class Sizes:
 
     def _old_rounds(
         self, jobs: Mapping[Comparison, Sequence[Job]], chance: random.Random
-    ) -> Iterator[tuple[int, Turn, Job]]:
+    ) -> Iterator[tuple[int, ScheduledArm, Job]]:
         """Round, turn and job of each slice: the arms in random order, all of them with the same order of jobs."""
         turns = [(turn, each) for each in COMPARISONS for turn in each.turns]
         for number in range(1, self.rounds + 1):
@@ -135,7 +137,7 @@ def pause(job: Job, seen: Seen) -> float:
     return seen.jitter + min(seen.late[job.id], MOST_LATE_SECONDS)
 
 
-def _in_series(planned: Sequence[tuple[int, Turn, Job]], seen: Seen) -> Timetable:
+def _in_series(planned: Sequence[tuple[int, ScheduledArm, Job]], seen: Seen) -> Timetable:
     slices, now = [], 0.0
     for number, turn, job in planned:
         slices.append(Slice(number, turn, job, now))

@@ -7,6 +7,7 @@ import random
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from harness.calibrate.measuring import TrialMeasurer
@@ -17,10 +18,9 @@ from harness.image import ensure_images
 from harness.lab.embedded import lab as embedded
 from harness.lab.inventory import HostSpec
 from harness.measure.environment import Environment
-from harness.measure.measurer import Piece, Prepared
 from harness.measure.pauses import Pauses
 from harness.measure.phases import Phases
-from harness.measure.rounds import Round, Rounds
+from harness.measure.series import Policy, PreparedGroup, Round, RoundSegment, SeriesEngine
 from harness.model.cell import Cell
 from harness.results import Measurement, RunStore
 from harness.run_id import RunId
@@ -40,8 +40,8 @@ UNIT_OVERHEAD_SECONDS = 6.0
 class DesignMeasurer(TrialMeasurer):
     """The measurer of a calibration, without what fio printed."""
 
-    def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
-        measured = super().measure(group, piece, began)
+    def measure(self, group: Group, segment: RoundSegment, began: Callable[[Slice], None]) -> list[Measurement]:
+        measured = super().measure(group, segment, began)
         for each in (self._store.path / "raw").iterdir():  # The outputs of a whole session are hundreds of MB.
             each.unlink()
         return measured
@@ -74,7 +74,7 @@ def measure(path: Path, sizes: Sizes, *, units: int, minutes: float, seed: int, 
             store = RunStore.create(Path(directory), session)
             measurer = DesignMeasurer(environment, store, disk, seed=seed, images=images, phases=phases)
             _require_delay(measurer, host)
-            series = Series(path, sizes, Rounds(measurer, events), session=session, disk=disk, seed=seed)
+            series = Series(path, sizes, SeriesEngine(measurer, events), session=session, disk=disk, seed=seed)
             for done in range(units):
                 seconds = unit_seconds(sizes, series.seen)
                 if done and time.monotonic() + seconds > ends:
@@ -96,12 +96,12 @@ def _require_delay(measurer: DesignMeasurer, host: HostSpec) -> None:
 class Series:
     """The units of one session. Each attempt has a number of its own. `seen` is of the unit before."""
 
-    def __init__(self, path: Path, sizes: Sizes, rounds: Rounds, *, session: RunId, disk: str, seed: int) -> None:
+    def __init__(self, path: Path, sizes: Sizes, engine: SeriesEngine, *, session: RunId, disk: str, seed: int) -> None:
         self.seen = Seen()
         self._pauses = {design: Pauses() for design in Design}
         self._path = path
         self._sizes = sizes
-        self._rounds = rounds
+        self._engine = engine
         self._session = session
         self._disk = disk
         self._chance = random.Random(f"designs {seed} {session}")
@@ -123,7 +123,7 @@ class Series:
         plan = Plan(self._disk, (group,), 1, SPAN, write_rate=0)
         late: dict[str, float] = {}
 
-        def begin(_at: Prepared) -> Round:
+        def next_round() -> Round:
             self._attempts += 1
             number = self._attempts
             began = time.monotonic()
@@ -137,11 +137,29 @@ class Series:
                 began = now
                 append(self._path, blocks, Block)
                 self._pauses[design].learn(measured)
-                for each in measured:
-                    late[each.job] = max(each.seconds - jobs[each.job].seconds, late.get(each.job, 0.0))
+                for measurement in measured:
+                    late[measurement.job] = max(
+                        measurement.seconds - jobs[measurement.job].seconds, late.get(measurement.job, 0.0)
+                    )
 
             tables = self._sizes.tables(design, self.seen, self._chance)
-            return Round(number, 1, tables, lambda job, _arm: pause(job, self.seen), record, lambda: left_s)
+            return Round(
+                plan, group, number, 1, tables, lambda job, _arm: pause(job, self.seen), record, lambda: left_s
+            )
 
-        self._rounds.measure(plan, group, self._rounds.ready(plan, group), begin)
+        self._engine.run_series(OneRound(next_round), self._engine.prepare(plan, group))
         return late
+
+
+@dataclass
+class OneRound(Policy):
+    """A series of one round. `next_round` makes it, and another one if the lab fails."""
+
+    next_round: Callable[[], Round]
+    measured: bool = False
+
+    def next_step(self, prepared: PreparedGroup) -> Round | None:  # noqa: ARG002 - a Policy
+        return None if self.measured else self.next_round()
+
+    def count_step(self, prepared: PreparedGroup) -> None:  # noqa: ARG002 - a Policy
+        self.measured = True

@@ -25,7 +25,7 @@ from harness.layout.build import Layouts
 from harness.layout.shared import SharedStorage
 from harness.layout.source import BlockSource
 from harness.measure import environment, host_measurer
-from harness.measure.measurer import LabFound
+from harness.measure.series import LabFound
 from harness.model.counters import Transferred
 from harness.model.effective import NOTHING, Effective
 from harness.model.guest import ANY_GUEST, GuestOptions

@@ -9,8 +9,8 @@ from itertools import pairwise
 
 from harness.events import Events
 from harness.measure.campaign import Campaign
-from harness.measure.measurer import LabFound, Piece, Prepared
 from harness.measure.phases import Phases
+from harness.measure.series import LabFound, PreparedGroup, RoundSegment
 from harness.measure.spec import CampaignSpec
 from harness.model.budget import Budget
 from harness.model.workloads import parse_workloads
@@ -82,25 +82,25 @@ class MadeUp(StandIn):
         self._chance = random.Random(7)
         self._of_group: dict[tuple[str, str], Measurement] = {}
 
-    def ready(self, plan: Plan, group: Group, examined: Callable[[LabFound], None]) -> Prepared:
+    def prepare(self, plan: Plan, group: Group, examined: Callable[[LabFound], None]) -> PreparedGroup:
         examined(LabFound(LabInfo(HOST.name, "ssh", "kvm", representative=True, why="made up"), "bare-metal"))
         self._of_group = {(each.arm, each.job): each for each in measure(group, 1)}
-        return super().ready(plan, group, examined)
+        return super().prepare(plan, group, examined)
 
-    def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:  # noqa: ARG002
+    def measure(self, group: Group, segment: RoundSegment, began: Callable[[Slice], None]) -> list[Measurement]:  # noqa: ARG002
         clock = Clock()
         found = []
-        for planned in piece.table.slices:
+        for planned in segment.table.slices:
             began(planned)
             like = self._of_group[planned.arm.id, planned.job.id]
             iops = like.metrics["iops"] * self._chance.lognormvariate(0.0, NOISE_SD)
             found.append(
                 replace(
                     like,
-                    round=piece.number,
+                    round=segment.number,
                     block=planned.block,
-                    boot=piece.boot,
-                    started=like.started + 10_000 * piece.number + planned.start,
+                    boot=segment.boot,
+                    started=like.started + 10_000 * segment.number + planned.start,
                     metrics={**like.metrics, "iops": iops, "bw": iops * planned.job.bs},
                 )
             )
