@@ -39,9 +39,9 @@ from harness.lab.hosts import lab_kind_of
 from harness.lab.inventory import HostSpec
 from harness.lab.lab_file import load_lab
 from harness.measure.campaign import Campaign
-from harness.measure.measurer import LabFound, Piece, Prepared
 from harness.measure.phases import Phases
 from harness.measure.resume import Earlier
+from harness.measure.series import LabFound, PreparedGroup, RoundSegment
 from harness.measure.spec import CampaignSpec
 from harness.measure.traced_slices import TracingRequest
 from harness.model.effective import Effective
@@ -77,7 +77,7 @@ class StoredMeasurer:
         self._notes = notes
         self.restarts: Sequence[str] = notes.restarts
 
-    def ready(self, plan: Plan, group: Group, examined: Callable[[LabFound], None]) -> Prepared:
+    def prepare(self, plan: Plan, group: Group, examined: Callable[[LabFound], None]) -> PreparedGroup:
         stored = self._stored
         host = stored.provenance["host"]
         assert isinstance(host, dict)
@@ -93,7 +93,7 @@ class StoredMeasurer:
         groups = {each.id: each for each in stored.groups}
         conditioning = groups[group.id].conditioning
         assert conditioning is not None, f"{group.id} was not conditioned"
-        return Prepared(
+        return PreparedGroup(
             cells[0][1].span_bytes or plan.span,
             conditioning,
             unable=skipped,
@@ -101,8 +101,8 @@ class StoredMeasurer:
             notes=dict(self._notes.of_arms),
         )
 
-    def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:  # noqa: ARG002
-        raise MeasurementError(f"{group.id}: the campaign wants round {piece.number}, which was not recorded")
+    def measure(self, group: Group, segment: RoundSegment, began: Callable[[Slice], None]) -> list[Measurement]:  # noqa: ARG002
+        raise MeasurementError(f"{group.id}: the campaign wants round {segment.number}, which was not recorded")
 
     def trace(self, group: Group, request: TracingRequest) -> Sequence[TracedBlock]:
         raise MeasurementError(f"{group.id}: the campaign wants the breakdown {request.id}, which was not recorded")
