@@ -98,8 +98,6 @@ def make_parser() -> Command:
         runs.add_compare,
         runs.add_baseline,
         history.add_history,
-        runs.add_import,
-        runs.add_export,
         hosts.add_calibrate,
         hosts.add_reap,
         *load_verbs(),

@@ -1,4 +1,4 @@
-"""Commands on stored runs: report, compare, baseline, import and export."""
+"""Commands on stored runs: report, compare and baseline."""
 
 from __future__ import annotations
 
@@ -10,9 +10,6 @@ from typing import Any
 
 from harness.analysis import MARGIN, METRICS
 from harness.cli.common import REPORTS, add_json, add_run, print_json
-from harness.exchange import command as exchange
-from harness.exchange.exporting import export_run
-from harness.exchange.importing import import_run
 from harness.terminal import unfiltered
 
 
@@ -30,7 +27,7 @@ def add_report(commands: Any) -> None:
     form.add_argument("--annotations", action="store_true", help="print annotations for GitHub Actions")
     form.add_argument("--card", action="store_true", help="draw card.png for a forum post, and print its Markdown")
     add_json(form, "the answers and the path of the report")
-    report.set_defaults(run=_report, left_out=())
+    report.set_defaults(run=show_report, left_out=())
 
 
 def add_compare(commands: Any) -> None:
@@ -104,21 +101,8 @@ def _margin(text: str) -> float:
     return float(found[1]) / 100
 
 
-def add_import(commands: Any) -> None:
-    """Add the verb `import` to the subparsers."""
-    parser = exchange.add_import(commands)
-    add_json(parser, "the answers of the run and the path of its report")
-    parser.set_defaults(run=_import)
-
-
-def add_export(commands: Any) -> None:
-    """Add the verb `export` to the subparsers."""
-    parser = exchange.add_export(commands)
-    add_json(parser, "what was written")
-    parser.set_defaults(run=_export)
-
-
-def _report(options: argparse.Namespace) -> int:
+def show_report(options: argparse.Namespace) -> int:
+    """Write the page of a run, and print what the options request of it."""
     from harness.report import write_report
     from harness.report.annotations import annotation_lines
     from harness.report.card import write_card
@@ -203,21 +187,4 @@ def _baseline_list(options: argparse.Namespace) -> int:
         print(f"{name}: run {run.run.id} of {moment(run.run.started)} on {run.lab.host}, profile {run.run.profile}")
     if not named:
         print(f"no baseline in {options.reports}; set one with: virt-overhead baseline set NAME RUN")
-    return 0
-
-
-def _import(options: argparse.Namespace) -> int:
-    store, left_out = import_run(exchange.import_request(options, options.words), options.reports)
-    if not options.json:
-        sys.stdout.writelines(f"left out: {message}\n" for message in left_out)
-    form = {"markdown": False, "annotations": False, "card": False, "verbose": True, "json": options.json}
-    return _report(argparse.Namespace(path=store.path, left_out=left_out, **form))
-
-
-def _export(options: argparse.Namespace) -> int:
-    written = export_run(exchange.export_request(options))
-    if options.json:
-        print_json({"written": written})
-    else:
-        print("\n".join(written))
     return 0

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import geometric_mean
 
-from harness.exchange.rows import Column, Value
 from harness.results import MetricRecord, Run
 from harness.results.cells import CellRecord
 from harness.results.compare_differences import run_facts
+from harness.results.tables import Column, Value
 
 
 @dataclass(frozen=True, slots=True)

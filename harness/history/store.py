@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from harness.errors import ConfigError, HarnessError, ResultsError
-from harness.exchange.tables import parquet_bytes
 from harness.files import sync, write_atomically
 from harness.history.rows import HISTORY_COLUMNS, history_rows
 from harness.redaction import hide_password_of, without_passwords
 from harness.results import RunStore
+from harness.results.tables import parquet_bytes
 
 _EXTRA = "history"
 

@@ -155,11 +155,11 @@ class Workload:
 
     @property
     def reads(self) -> bool:
-        return self.rw not in ("write", "randwrite")
+        return has_reads(self.rw)
 
     @property
     def writes(self) -> bool:
-        return self.rw not in ("read", "randread")
+        return has_writes(self.rw)
 
     @property
     def share_of_reads(self) -> float | None:
@@ -254,6 +254,15 @@ class Job(Workload):
 def _values(workload: Workload) -> tuple[Any, ...]:
     """The values of a workload, or of a job without its depth and times, in the order of the fields."""
     return tuple(getattr(workload, field.name) for field in fields(Workload))
+
+
+def has_reads(rw: str) -> bool:
+    """Whether fio's pattern of this name has reads."""
+    return rw not in ("write", "randwrite")
+
+
+def has_writes(rw: str) -> bool:
+    return rw not in ("read", "randread")
 
 
 def parse_workload(text: str) -> Workload:

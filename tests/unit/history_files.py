@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.exchange.rows import Column
-from harness.exchange.tables import parquet_bytes
 from harness.history.rows import HISTORY_COLUMNS
+from harness.results.tables import Column, parquet_bytes
 
 DAY = 86_400.0
 _NAMED: Sequence[Column[dict[str, Any]]] = [

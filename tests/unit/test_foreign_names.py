@@ -14,10 +14,8 @@ from typing import Any
 import pytest
 
 from harness.errors import ConfigError, HarnessError, ResultsError
-from harness.exchange.exporting import export_run
-from harness.exchange.request import ExportRequest
-from harness.exchange.rows import rows_of
-from harness.exchange.tables import write_csv
+from harness.features.exchange.exporting import ExportRequest, export_run
+from harness.features.exchange.tables import make_rows, write_csv
 from harness.files import read_regular
 from harness.history.store import HistoryStore
 from harness.image import manifest as manifests
@@ -173,7 +171,7 @@ def test_a_baseline_of_a_host_whose_name_differs_only_in_case_is_not_overwritten
 
 def test_no_text_of_a_run_is_a_formula_and_every_number_stays_a_number(tmp_path: Path) -> None:
     store = RunStore.open(RECORDED)
-    rows = rows_of(store.read_results(), store.read_journal())
+    rows = make_rows(store.read_results(), store.read_journal())
     hostile = ["=1+1", "+1+1", "-1+1", "@SUM(1)", "\t=1", "\r=1", " =1", "\n=1", "\uff1dx", "a\nb", '=HYPERLINK("x")']
     kept = ["-1.5", "+2", "1e-9", "optane", "a=b", "", "-0"]
     for text, is_kept in (*((each, False) for each in hostile), *((each, True) for each in kept)):

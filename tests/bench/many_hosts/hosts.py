@@ -20,7 +20,7 @@ from pathlib import Path
 from tests.bench.many_hosts import replayed_fio
 from tests.unit.transport_servers import SSHD, make_key
 
-RECORDED = Path(__file__).parents[2] / "unit/data/exchange"
+RECORDED = Path(__file__).parents[2] / "features/exchange/data"
 FILES = "/mnt"
 """Where a simulated host has its storage."""
 _UP_SECONDS = 20.0

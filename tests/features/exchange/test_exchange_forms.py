@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from harness.errors import MeasurementError
-from harness.exchange.reader import Point, read_points
-from tests.unit.exchanged import RECORDED, document, fio_file, import_here, imported
+from harness.features.exchange.reader import Point, read_points
+from tests.features.exchange.exchanged import RECORDED, document, fio_file, import_here, imported
 
 ALL_FORMS = (RECORDED / "forms" / "fio-3.33-all.txt").read_text()
 _TERSE = "".join(line for line in ALL_FORMS.splitlines(keepends=True) if line.startswith("3;"))

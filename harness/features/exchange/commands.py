@@ -1,23 +1,23 @@
-"""The command lines of `virt-overhead import` and `virt-overhead export`."""
+"""`virt-overhead import` and `virt-overhead export`."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import sys
 from pathlib import Path
 from typing import Any
 
-from harness.config.names import plain_name
-from harness.errors import ConfigError
-from harness.exchange.request import HOST, ExportRequest, ImportRequest
-from harness.redaction import command_line
-
-REPORTS = Path("reports")
+from harness.cli.common import REPORTS, add_json, print_json
 
 
-def add_import(commands: Any) -> argparse.ArgumentParser:
-    """Add the verb `import` to the subparsers."""
-    parser: argparse.ArgumentParser = commands.add_parser(
+def add_commands(commands: Any) -> None:
+    """Add the verbs `import` and `export` to the subparsers."""
+    _add_import(commands)
+    _add_export(commands)
+
+
+def _add_import(commands: Any) -> None:
+    parser = commands.add_parser(
         "import",
         help="read fio's output from elsewhere (JSON or text) into a run that can be reported and compared",
         example="virt-overhead import --host results/host --guest lvm=results/guest",
@@ -50,12 +50,12 @@ def add_import(commands: Any) -> argparse.ArgumentParser:
     parser.add_argument(
         "--keep-going", action="store_true", help="leave out files that cannot be read (default: import nothing then)"
     )
-    return parser
+    add_json(parser, "the answers of the run and the path of its report")
+    parser.set_defaults(run=_import)
 
 
-def add_export(commands: Any) -> argparse.ArgumentParser:
-    """Add the verb `export` to the subparsers."""
-    parser: argparse.ArgumentParser = commands.add_parser(
+def _add_export(commands: Any) -> None:
+    parser = commands.add_parser(
         "export",
         help="write the measurements of a run as CSV or Parquet, or as a tree that fio-plot can draw",
         example="virt-overhead export latest --csv run.csv",
@@ -64,16 +64,28 @@ def add_export(commands: Any) -> argparse.ArgumentParser:
     parser.add_argument("--csv", type=Path, metavar="FILE", help="a row for each measurement")
     parser.add_argument("--parquet", type=Path, metavar="FILE", help="the same with typed columns; needs pyarrow")
     parser.add_argument("--fio-plot", type=Path, metavar="DIR", help="fio's JSON output, one file per arm and job")
-    return parser
+    add_json(parser, "what was written")
+    parser.set_defaults(run=_export)
 
 
-def export_request(options: argparse.Namespace) -> ExportRequest:
-    """The request of the command line."""
-    return ExportRequest(options.path, options.csv, options.parquet, options.fio_plot)
+def _import(options: argparse.Namespace) -> int:
+    from harness.cli.runs import show_report
+    from harness.features.exchange.importing import import_run
+
+    store, left_out = import_run(_request_import(options), options.reports)
+    if not options.json:
+        sys.stdout.writelines(f"left out: {message}\n" for message in left_out)
+    form = {"markdown": False, "annotations": False, "card": False, "verbose": True, "json": options.json}
+    return show_report(argparse.Namespace(path=store.path, left_out=left_out, **form))
 
 
-def import_request(options: argparse.Namespace, arguments: Sequence[str]) -> ImportRequest:
-    """The request of the command line. `arguments` are its words. Raises ConfigError for a name that is not valid."""
+def _request_import(options: argparse.Namespace) -> Any:
+    """The request of the command line. Raises ConfigError for a name that is not valid."""
+    from harness.config.names import plain_name
+    from harness.errors import ConfigError
+    from harness.features.exchange.importing import HOST, ImportRequest
+    from harness.redaction import command_line
+
     guests: dict[str, tuple[Path, ...]] = {}
     for first, *others in options.guest:
         name, equals, path = first.partition("=")
@@ -94,5 +106,16 @@ def import_request(options: argparse.Namespace, arguments: Sequence[str]) -> Imp
         scenario=options.scenario,
         hardware=options.hardware,
         keep_going=options.keep_going,
-        command=command_line(("virt-overhead", *arguments)),
+        command=command_line(("virt-overhead", *options.words)),
     )
+
+
+def _export(options: argparse.Namespace) -> int:
+    from harness.features.exchange.exporting import ExportRequest, export_run
+
+    written = export_run(ExportRequest(options.path, options.csv, options.parquet, options.fio_plot))
+    if options.json:
+        print_json({"written": written})
+    else:
+        print("\n".join(written))
+    return 0

@@ -14,8 +14,7 @@ from pathlib import PurePath
 from typing import Any, NoReturn
 
 from harness.errors import MeasurementError
-from harness.exchange.normal_form import messages_in, read_share
-from harness.exchange.printed import Printed
+from harness.features.exchange.normal_form import Printed, derive_read_share, extract_messages
 
 _LINE = re.compile(
     r"^[ \t]*(?P<form>[2-5]);(?P<version>fio-[0-9][^;\n]{0,60});(?P<rest>[^\n]{20,20000})$", re.MULTILINE
@@ -64,12 +63,12 @@ def read_terse_form(text: str, source: str, written: float) -> tuple[Printed, ..
     several calls. Raises MeasurementError, which names `source`.
     """
     matches = list(_LINE.finditer(text))
-    lines = [_line(match, f"{source}: line {number}") for number, match in enumerate(matches, start=1)]
-    before = messages_in(text[: matches[0].start()])
-    return tuple(_printed(report, source, written, before) for report in _reports(lines))
+    lines = [_parse_line(match, f"{source}: line {number}") for number, match in enumerate(matches, start=1)]
+    before = extract_messages(text[: matches[0].start()])
+    return tuple(_convert_report(report, source, written, before) for report in _split_reports(lines))
 
 
-def _reports(lines: Sequence[_Line]) -> Iterator[list[_Line]]:
+def _split_reports(lines: Sequence[_Line]) -> Iterator[list[_Line]]:
     report: list[_Line] = []
     for line in lines:
         # Within one report, groups only grow, and the processes of a job follow each other.
@@ -84,7 +83,7 @@ def _reports(lines: Sequence[_Line]) -> Iterator[list[_Line]]:
     yield report
 
 
-def _line(match: re.Match[str], where: str) -> _Line:
+def _parse_line(match: re.Match[str], where: str) -> _Line:
     form, version = int(match["form"]), match["version"]
     if not version.startswith("fio-3."):
         raise MeasurementError(
@@ -99,21 +98,27 @@ def _line(match: re.Match[str], where: str) -> _Line:
     if not sides or len(fields) < after + 12:
         _refuse(where, "it is not a whole line of fio's terse output, version 3 to 5")
     try:
-        read = {side: _side(fields[begin + at * width : begin + (at + 1) * width]) for at, side in enumerate(sides)}
+        read = {
+            side: _parse_side(fields[begin + at * width : begin + (at + 1) * width]) for at, side in enumerate(sides)
+        }
         return _Line(
             version,
             fields[0],
             int(fields[1]),
             int(fields[2]),
             read,
-            {"usr_cpu": _share(fields[after]), "sys_cpu": _share(fields[after + 1]), "ctx": int(fields[after + 2])},
-            tuple(_share(field) for field in fields[after + 5 : after + 12]),
+            {
+                "usr_cpu": _parse_share(fields[after]),
+                "sys_cpu": _parse_share(fields[after + 1]),
+                "ctx": int(fields[after + 2]),
+            },
+            tuple(_parse_share(field) for field in fields[after + 5 : after + 12]),
         )
     except ValueError:
         _refuse(where, "its fields are not those of fio's terse output; a name with `;` shifts them")
 
 
-def _side(fields: Sequence[str]) -> dict[str, Any]:
+def _parse_side(fields: Sequence[str]) -> dict[str, Any]:
     """One direction. Latencies are in us, I/Os are IOPS times time because their number is not printed."""
     kib, iops, milliseconds = int(fields[0]), int(fields[2]), int(fields[3])
     percentiles = {}
@@ -129,29 +134,29 @@ def _side(fields: Sequence[str]) -> dict[str, Any]:
         "iops": float(iops),
         "runtime": milliseconds,
         "total_ios": round(iops * milliseconds / 1000),
-        "slat_ns": _latency(fields[4:8]),
-        "clat_ns": {**_latency(fields[8:12]), "percentile": percentiles},
-        "lat_ns": _latency(fields[32:36]),
+        "slat_ns": _parse_latency(fields[4:8]),
+        "clat_ns": {**_parse_latency(fields[8:12]), "percentile": percentiles},
+        "lat_ns": _parse_latency(fields[32:36]),
     }
 
 
-def _latency(fields: Sequence[str]) -> dict[str, float]:
+def _parse_latency(fields: Sequence[str]) -> dict[str, float]:
     return {name: float(field) * 1000 for name, field in zip(("min", "max", "mean", "stddev"), fields, strict=True)}
 
 
-def _share(field: str) -> float:
+def _parse_share(field: str) -> float:
     if not field.endswith("%"):
         raise ValueError(field)
     return float(field[:-1])
 
 
-def _printed(report: Sequence[_Line], source: str, written: float, before: str) -> Printed:
-    entries = [_entry(line, report, source) for line in report]
+def _convert_report(report: Sequence[_Line], source: str, written: float, before: str) -> Printed:
+    entries = [_convert_line(line, report, source) for line in report]
     values = {"fio version": report[0].version, "timestamp_ms": int(written * 1000), "jobs": entries}
     return Printed(values, before, (_LACKS,), options_known=False, timed=False)
 
 
-def _entry(line: _Line, report: Sequence[_Line], source: str) -> dict[str, Any]:
+def _convert_line(line: _Line, report: Sequence[_Line], source: str) -> dict[str, Any]:
     if line.error:
         return {"jobname": line.name, "error": line.error}
     where = f"{source}: job {line.name[:60]}"
@@ -161,20 +166,20 @@ def _entry(line: _Line, report: Sequence[_Line], source: str) -> dict[str, Any]:
     if not used:
         _refuse(where, "it completed no I/O")
     processes = [other for other in report if (other.name, other.group) == (line.name, line.group)]
-    sizes = {_block_size(line.sides[side], where) for side in used}
+    sizes = {_derive_block_size(line.sides[side], where) for side in used}
     if len(sizes) != 1:
         _refuse(where, "reads and writes have different block sizes")
     size = sizes.pop()
-    sides = {side: _with_ios(line.sides[side], size) for side in ("read", "write")}
+    sides = {side: _add_ios(line.sides[side], size) for side in ("read", "write")}
     options = {
-        "rw": _pattern(line.name, source, used, where),
+        "rw": _derive_pattern(line.name, source, used, where),
         "bs": str(size),
-        "iodepth": str(_depth(line, used, where)),
+        "iodepth": str(_derive_depth(line, used, where)),
         **({"numjobs": str(len(processes))} if len(processes) > 1 else {}),
     }
     if len(used) > 1:
         reads, writes = (sum(process.sides[side]["io_bytes"] for process in processes) for side in ("read", "write"))
-        options["rwmixread"] = str(read_share(reads, writes))
+        options["rwmixread"] = str(derive_read_share(reads, writes))
     return {
         "jobname": line.name,
         "groupid": line.group,
@@ -186,7 +191,7 @@ def _entry(line: _Line, report: Sequence[_Line], source: str) -> dict[str, Any]:
     }
 
 
-def _block_size(side: dict[str, Any], where: str) -> int:
+def _derive_block_size(side: dict[str, Any], where: str) -> int:
     mean = side["io_bytes"] / side["total_ios"] if side["total_ios"] else 0
     nearest: int = min(_BLOCK_SIZES, key=lambda size: abs(size - mean))
     # IOPS lose their fraction, and bytes are in KiB.
@@ -196,16 +201,16 @@ def _block_size(side: dict[str, Any], where: str) -> int:
     return nearest
 
 
-def _with_ios(side: dict[str, Any], size: int) -> dict[str, Any]:
+def _add_ios(side: dict[str, Any], size: int) -> dict[str, Any]:
     """With the number of I/Os, which follows from the bytes."""
     ios = side["io_bytes"] // size
     seconds = side["runtime"] / 1000
     return {**side, "total_ios": ios, "iops": ios / seconds if seconds else 0.0}
 
 
-def _depth(line: _Line, used: Sequence[str], where: str) -> int:
+def _derive_depth(line: _Line, used: Sequence[str], where: str) -> int:
     """The power of two with most I/Os, if Little's law does not contradict: I/Os in flight = IOPS x latency."""
-    in_flight = sum(line.sides[side]["iops"] * _mean_latency(line.sides[side]) / 1e9 for side in used)
+    in_flight = sum(line.sides[side]["iops"] * _read_mean_latency(line.sides[side]) / 1e9 for side in used)
     at = max(range(len(_DEPTHS)), key=lambda index: line.depths[index])
     depth = _DEPTHS[at]
     if depth == _DEPTHS[-1]:
@@ -221,12 +226,12 @@ def _depth(line: _Line, used: Sequence[str], where: str) -> int:
     return depth
 
 
-def _mean_latency(side: dict[str, Any]) -> float:
+def _read_mean_latency(side: dict[str, Any]) -> float:
     mean: float = side["lat_ns"]["mean"] or side["clat_ns"]["mean"]
     return mean
 
 
-def _pattern(name: str, source: str, used: Sequence[str], where: str) -> str:
+def _derive_pattern(name: str, source: str, used: Sequence[str], where: str) -> str:
     """The option rw: its direction from the I/Os, random or sequential from the name of the job, or of the file."""
     direction = used[0] if len(used) == 1 else "rw"
     for text in (name.lower(), PurePath(source).stem.lower()):

@@ -10,8 +10,8 @@ import pytest
 
 from harness.cli import main
 from harness.errors import MeasurementError
-from harness.exchange.reader import Point, read_points
-from tests.unit.exchanged import import_here, imported
+from harness.features.exchange.reader import Point, read_points
+from tests.features.exchange.exchanged import import_here, imported
 
 WRITTEN = 1_700_000_000
 NO_CALLS = {"min": 0, "max": 0, "mean": 0.0, "stddev": 0.0, "N": 0}

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from harness.errors import MeasurementError
-from harness.exchange.reader import Point, read_points
+from harness.features.exchange.reader import Point, read_points
 from tests.unit.fio_truth import WRITTEN_MS, Job, Planned, Truth, random_truth, render
 
 FILES = 1800

@@ -1,17 +1,59 @@
-"""A section of a job file in an output of fio: its options, the entries with its results, its workload. Pure."""
+"""A section of a job file in an output of fio: its options, place, results and workload. Pure.
+
+`check_section` finds signs that an entry is not of one section alone, or that its figures contradict each other. With
+`group_reporting`, fio adds all sections of a group up in one entry, and prints the name of the first and the options of
+the last one. So the entry of three disks looks like that of one. What it contains shows it.
+"""
 
 from __future__ import annotations
 
+import math
+import posixpath
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PureWindowsPath
 from typing import NoReturn, cast, get_args
 
 from harness.errors import MeasurementError
-from harness.exchange.document import Document, ReportedDirection, ReportedJob
-from harness.exchange.places import place_of
+from harness.features.exchange.document import Document, ReportedDirection, ReportedJob
+from harness.measure.fio_output import contradiction, in_flight
 from harness.model.fio_values import DEFAULT_BS, DEFAULT_ENGINE, KB_BASE, rates_of, size_of
-from harness.model.job import Bursts, Rw, Workload
+from harness.model.job import Bursts, Rw, Workload, has_reads, has_writes
+
+_SEPARATOR = re.compile(r"(?<!\\):|, ")
+"""fio separates the files of a job with `:`. In a name, `:` is written `\\:`."""
+_WINDOWS_DISK = re.compile(r"\\physicaldrive[0-9]+$", re.IGNORECASE)
+_IN_MEMORY = "/dev/shm/"
+
+
+def join_place(filename: str, directory: str) -> str:
+    """fio's options `filename` and `directory` as one name. That of a directory ends with `/`."""
+    if filename and directory:
+        return ":".join(posixpath.join(directory, name) for name in _SEPARATOR.split(filename))
+    return filename or (f"{directory.rstrip('/')}/" if directory else "")
+
+
+def identify_disk(place: str) -> str:
+    """What stands for the disk: each device as it is, of a file its directory, and of a file on Windows its drive.
+
+    A job for each file of one directory is common, so the names of files do not matter. Two directories may be two
+    disks.
+    """
+    return ", ".join(sorted({_identify_disk(name.replace("\\:", ":")) for name in _SEPARATOR.split(place) if name}))
+
+
+def _identify_disk(name: str) -> str:
+    if disk := _WINDOWS_DISK.search(name):
+        return disk[0].strip("\\").lower()
+    drive = PureWindowsPath(name).drive
+    if len(drive) == 2 and drive[1] == ":":
+        return drive.upper()
+    if name.startswith("/dev/") and not name.startswith(_IN_MEMORY):
+        return posixpath.normpath(name)
+    directory = name if name.endswith("/") else posixpath.dirname(name)
+    return posixpath.normpath(directory) if directory else "."
+
 
 MIXED = ("rw", "randrw")
 PLACE = ("filename", "directory")
@@ -40,7 +82,7 @@ class Section:
     """One section: `entries` has one entry for each of its processes, or one for all of them (`group_reporting`).
 
     fio prints only one name and the options of only one section if it reports several sections together. Then this is
-    not one section, and harness/exchange/signs.py finds that out.
+    not one section, and harness/exchange/section.py finds that out.
     """
 
     name: str
@@ -97,15 +139,15 @@ class Section:
     def place(self) -> str:
         """The file, device or directory that it works on; empty if fio did not print it."""
         filename, directory = (self.options.get(name, "") for name in PLACE)
-        return place_of(filename, directory)
+        return join_place(filename, directory)
 
     @property
     def reads(self) -> bool:
-        return self.rw not in ("write", "randwrite")
+        return has_reads(self.rw)
 
     @property
     def writes(self) -> bool:
-        return self.rw not in ("read", "randread")
+        return has_writes(self.rw)
 
     @property
     def verifies(self) -> bool:
@@ -260,26 +302,26 @@ class Section:
         raise MeasurementError(f"{self.where}: {key} = {value[:60]!r} cannot be imported", hint=why)
 
 
-def sections_of(document: Document, source: str) -> tuple[Section, ...]:
+def split_sections(document: Document, source: str) -> tuple[Section, ...]:
     """The sections in fio's order. Raises MeasurementError, which names `source`, if results are missing."""
-    found: list[Section] = []
+    sections: list[Section] = []
     left = list(document.jobs)
     while left:
         first = left[0]
-        options = _options(document.options, first.options)
+        options = _merge_options(document.options, first.options)
         section = Section(first.jobname, first.groupid, options, (first,), f"{source}: job {first.jobname}")
-        entries = _processes(left, section.numjobs)
+        entries = _take_processes(left, section.numjobs)
         if len(entries) not in (1, section.numjobs):
             raise MeasurementError(
                 f"{section.where}: numjobs = {section.numjobs}, but there are {len(entries)} results",
                 hint="restore the whole file, or measure again",
             )
-        found.append(Section(section.name, section.group, options, entries, section.where))
+        sections.append(Section(section.name, section.group, options, entries, section.where))
         del left[: len(entries)]
-    return tuple(found)
+    return tuple(sections)
 
 
-def _processes(entries: Sequence[ReportedJob], most: int) -> tuple[ReportedJob, ...]:
+def _take_processes(entries: Sequence[ReportedJob], most: int) -> tuple[ReportedJob, ...]:
     """The first entries that are processes of one section, `most` at most."""
     first = entries[0]
     number = 1
@@ -291,11 +333,169 @@ def _processes(entries: Sequence[ReportedJob], most: int) -> tuple[ReportedJob, 
     return tuple(entries[:number])
 
 
-def _options(common: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+def _merge_options(common: Mapping[str, str], of_section: Mapping[str, str]) -> dict[str, str]:
     """The options of [global] and of the section by their usual names, in the order in which fio applied them."""
-    found: dict[str, str] = {}
-    for name, value in (*common.items(), *own.items()):
+    options: dict[str, str] = {}
+    for name, value in (*common.items(), *of_section.items()):
         known = _ALIASES.get(name, name)
-        found.pop(known, None)
-        found[known] = value
-    return found
+        options.pop(known, None)
+        options[known] = value
+    return options
+
+
+_HINT = "give each section an entry of its own: measure without group_reporting, or with stonewall in each section"
+_MORE_PROCESSES = 0.1
+"""From this excess of `job_runtime`, in times of the longest process, the entry has a process more."""
+_FAR_ABOVE = 2.0
+_ABOVE = 1.1
+_FAR_FROM_MIX = 0.1
+_NEAR_MIX = 0.02
+_BS_TOLERANCE = 0.05
+"""The last block of a file may be shorter."""
+
+
+def check_section(section: Section) -> Iterator[str]:
+    """Notes about the entries of a section that may be of several ones. Raises MeasurementError if they are."""
+    for entry in section.entries:
+        if entry.trim is not None and entry.trim.total_ios:
+            _several(section, "it has trims")
+    _check_verification(section)
+    if not section.sides:
+        raise MeasurementError(
+            f"{section.where} completed no I/O", hint="find out why in fio's messages, and measure again"
+        )
+    _check_directions(section)
+    yield from _check_sizes(section)
+    yield from _check_processes(section)
+    yield from _check_mix(section)
+    yield from _check_in_flight(section)
+    for side in section.sides:
+        if (problem := contradiction(side)) is not None:
+            raise MeasurementError(f"{section.where}: {problem}", hint="restore the file, or measure again")
+
+
+def _several(section: Section, sign: str) -> NoReturn:
+    raise MeasurementError(
+        f"{section.where}: it seems that fio reported several sections together (group_reporting), so no figure is of "
+        f"one job alone: {sign}",
+        hint=_HINT,
+    )
+
+
+def _check_verification(section: Section) -> None:
+    """Reads that verify have a time of their own only if they follow all writes of a job that only writes."""
+    if section.has("verify_only"):
+        section.refuse("verify_only", section.options["verify_only"], "a job that only verifies is not a measurement")
+    if not section.verifies:
+        return
+    unified = any(entry.unified for entry in section.entries)
+    for name, blended in (
+        ("verify_backlog", section.options.get("verify_backlog", "0") != "0"),
+        ("verify", section.reads or unified),
+    ):
+        if blended:
+            section.refuse(
+                name,
+                section.options[name],
+                "fio does not report the reads that verify alone; measure without verify, or with do_verify=0",
+            )
+    written = sum(entry.write.total_ios for entry in section.entries)
+    if sum(entry.read.total_ios for entry in section.entries) > written * (1 + _NEAR_MIX) * max(
+        1, section.number("loops")
+    ):
+        _several(section, "it read more than it wrote, although it only verifies")
+
+
+def _check_directions(section: Section) -> None:
+    for entry in section.entries:
+        if entry.unified:
+            continue
+        if entry.read.total_ios and not section.reads and not section.verifies:
+            _several(section, f"rw = {section.rw}, but it has reads")
+        if entry.write.total_ios and not section.writes:
+            _several(section, f"rw = {section.rw}, but it has writes")
+
+
+def _check_sizes(section: Section) -> Iterator[str]:
+    bs = section.bs
+    for side in section.sides:
+        mean = side.io_bytes / side.total_ios
+        if abs(mean - bs) <= _BS_TOLERANCE * bs:
+            continue
+        if section.ramp and 0 < side.io_bytes - side.total_ios * bs <= 2 * section.depth * bs:
+            yield (
+                "the I/Os in flight at the end of ramp_time count as bytes, but not as I/Os, so its bandwidth is up to "
+                f"{mean / bs - 1:.0%} too high, or its IOPS are too low"
+            )
+            continue
+        ramp = ", also with those in flight at the end of ramp_time" if section.ramp else ""
+        raise MeasurementError(
+            f"{section.where}: bs = {bs}, but its I/Os have {mean:.0f} bytes on average{ramp}",
+            hint="only jobs with one block size can be imported",
+        )
+
+
+def _check_processes(section: Section) -> Iterator[str]:
+    """`job_runtime` is the sum over the processes in the entry."""
+    if len(section.entries) > 1:
+        return
+    (entry,) = section.entries
+    numjobs, total = section.numjobs, entry.job_runtime / 1000
+    runs = [side.runtime / 1000 for side in entry.sides]
+    longest = sum(runs) if section.verifies else max(runs)
+    excess = total - numjobs * longest
+    if excess > _MORE_PROCESSES * longest + 0.02 * numjobs:
+        _several(
+            section,
+            f"numjobs = {numjobs}, but job_runtime is that of {total / longest:.1f} processes ({total:.1f} s, and the "
+            f"longest took {longest:.1f} s)",
+        )
+    if excess > numjobs * (0.005 + 0.001 * longest):
+        yield (
+            f"job_runtime is {total / longest:.2f} times the time of the longest process, more than numjobs = "
+            f"{numjobs}: fio may have reported several sections together (group_reporting)"
+        )
+    limit = section.limit
+    if numjobs > 1 and limit is not None and longest > limit * 1.1 + 5.0 and total < numjobs * longest * 0.95:
+        _several(section, f"runtime = {limit:g} s, but a process ran for {longest:.1f} s and others did not")
+    if numjobs > 1 and total < numjobs * (longest * 0.99 - 0.005):
+        yield (
+            f"its {numjobs} processes did not run for the same time: {longest:.1f} s the longest, "
+            f"{total / numjobs:.1f} s on average; or fio reported several sections together (group_reporting). "
+            "Its IOPS are all I/Os by the time of the longest"
+        )
+
+
+def _check_mix(section: Section) -> Iterator[str]:
+    """Rates set the shares of reads and writes as well, so they are compared only without."""
+    share = section.read_share
+    if share is None or section.rw not in MIXED or "rate" in section.options or "rate_iops" in section.options:
+        return
+    if any(entry.unified for entry in section.entries):
+        return
+    reads = sum(entry.read.total_ios for entry in section.entries)
+    ios = reads + sum(entry.write.total_ios for entry in section.entries)
+    chance = 5 * math.sqrt(max(share * (1 - share), 0.01) / ios) + section.depth / ios
+    differs = abs(reads / ios - share)
+    said = f"{reads / ios:.0%} of its I/Os are reads, but rwmixread = {share * 100:.0f}"
+    if differs > _FAR_FROM_MIX + chance:
+        _several(section, said)
+    if differs > _NEAR_MIX + chance:
+        yield f"{said}: fio may have reported several sections together (group_reporting)"
+
+
+def _check_in_flight(section: Section) -> Iterator[str]:
+    """Little's law. I/Os that were in flight at the end of the ramp were longer in flight than the job ran."""
+    seconds = max(side.runtime for side in section.sides) / 1000
+    if not seconds:
+        return
+    slowest = max(side.clat_ns.max for side in section.sides) / 1e9 if section.ramp else 0.0
+    allowed = section.depth * (1 + slowest / seconds)
+    flying = in_flight(section.sides, seconds)
+    if not math.isfinite(flying):
+        return
+    said = f"{flying:.0f} I/Os were in flight by its latency and IOPS, but iodepth x numjobs = {section.depth}"
+    if flying > _FAR_ABOVE * allowed:
+        _several(section, said)
+    if flying > _ABOVE * allowed:
+        yield f"{said}: there were more I/Os in flight than one section has"

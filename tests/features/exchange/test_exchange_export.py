@@ -15,7 +15,7 @@ import pytest
 
 from harness.analysis import merged, percentile
 from harness.cli import main
-from harness.exchange.rows import COLUMNS
+from harness.features.exchange.tables import COLUMNS
 from harness.model.cell import Cell
 from harness.model.job import Job
 from harness.results import (
@@ -31,7 +31,7 @@ from harness.results import (
 )
 from harness.run_id import RunId
 from harness.scenario.library import PRESETS
-from tests.unit.exchanged import RECORDED, import_bench_fio, imported
+from tests.features.exchange.exchanged import RECORDED, import_bench_fio, imported
 
 JOB = Job("randread", 4096, iodepth=32, ramp=0.0, seconds=0.5)
 PNG = b"\x89PNG\r\n"
@@ -212,5 +212,5 @@ def test_a_place_that_cannot_be_written_is_a_usage_error(option: str, capsys: py
 
 
 def test_the_docs_explain_every_column() -> None:
-    docs = (Path(__file__).parents[2] / "docs/exchange.md").read_text()
+    docs = (Path(__file__).parents[3] / "docs/exchange.md").read_text()
     assert [column.name for column in COLUMNS if f"`{column.name}`" not in docs] == []

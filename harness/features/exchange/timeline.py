@@ -1,4 +1,6 @@
-"""When the sections of an output of fio ran: which ones at the same time, and for how long. Pure.
+"""Which results of a file count, and when their sections ran: at the same time or not, and for how long. Pure.
+
+`select_final` tells results of several calls of fio from the cumulative ones of one call with `--status-interval`.
 
 fio 3.36 and later print when each process started. Before, the order follows from the options and from `elapsed`, the
 time of the whole run. fio prints options without a value (`stonewall`) only since 3.37, so they may be missing.
@@ -8,11 +10,120 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import NoReturn
 
 from harness.errors import MeasurementError
-from harness.exchange.section import Section
+from harness.features.exchange.document import Document, ReportedJob
+from harness.features.exchange.section import Section
+
+_SAME_TIME = 1.02
+"""How much longer a further call of the same job takes at most."""
+_TIME_ROUNDING = 1.0
+"""Seconds: fio's text has the time in whole seconds."""
+_ELAPSED_ROUNDING = 1.5
+"""Seconds: fio states `elapsed` in whole seconds."""
+
+
+def select_final(documents: Sequence[Document], source: str) -> Iterator[Document]:
+    """The last result of each call of fio, in their order, with a remark if there are several.
+
+    Raises MeasurementError, which names `source`, if it cannot be told.
+    """
+    call: list[Document] = []
+    for document, following in zip(documents, (*documents[1:], None), strict=True):
+        call.append(document)
+        if following is None or not _continues(document, following, source):
+            yield _merge_call(call)
+            call = []
+
+
+def _merge_call(call: Sequence[Document]) -> Document:
+    first, last = call[0], call[-1]
+    if len(call) == 1:
+        return last
+    if all(document.jobs == last.jobs for document in call):
+        remark = f"the file has this result {len(call)} times; it is used once"
+    else:
+        remark = (
+            f"the last of {len(call)} results that fio printed during one call (--status-interval); it includes the "
+            "others"
+        )
+    return replace(last, notes=first.notes, remarks=(*last.remarks, remark))
+
+
+def _continues(earlier: Document, later: Document, source: str) -> bool:
+    """Whether both are of one call: the same jobs, which began before the earlier one was printed, with more I/Os."""
+    same = (
+        (earlier.version, earlier.options) == (later.version, later.options)
+        and [_identify(job) for job in earlier.jobs] == [_identify(job) for job in later.jobs]
+        and earlier.written <= later.written
+    )
+    if not same:
+        return False
+    if not earlier.timed and earlier.jobs != later.jobs:
+        return _continues_without_time(earlier, later, source)
+    if earlier == replace(later, notes=earlier.notes):
+        return True
+    # After the ramp time, fio counts anew.
+    return (_all_grew(earlier, later) and _began_together(earlier, later)) or _in_ramp(earlier, later)
+
+
+def _identify(job: ReportedJob) -> tuple[object, ...]:
+    return job.jobname, job.groupid, job.options
+
+
+def _counters(job: ReportedJob) -> tuple[int, ...]:
+    return tuple(count for side in job.directions for count in (side.io_bytes, side.total_ios, side.runtime))
+
+
+def _all_grew(earlier: Document, later: Document) -> bool:
+    return all(
+        before <= after
+        for first, second in zip(earlier.jobs, later.jobs, strict=True)
+        for before, after in zip(_counters(first), _counters(second), strict=True)
+    )
+
+
+def _began_together(earlier: Document, later: Document) -> bool:
+    starts = [(one.job_start, two.job_start) for one, two in zip(earlier.jobs, later.jobs, strict=True)]
+    known = [(one, two) for one, two in starts if one and two]
+    if known:
+        return all(one == two for one, two in known)
+    # A further call begins after the earlier result was printed. Half of its time allows for clocks and rounding.
+    ended = earlier.written - _sum_run_time(earlier) / 2
+    if later.written % 1 == earlier.written % 1 == 0 and _sum_run_time(later) > _sum_run_time(earlier) * _SAME_TIME:
+        ended += _TIME_ROUNDING
+    return later.written - _sum_run_time(later) < ended
+
+
+def _continues_without_time(earlier: Document, later: Document, source: str) -> bool:
+    """Equal run times are those of several calls. Raises MeasurementError if it could be either."""
+    if _all_grew(earlier, later) and _sum_run_time(later) > _sum_run_time(earlier) * _SAME_TIME:
+        raise MeasurementError(
+            f"{source} has several results of the same jobs, with more and more I/Os; without times, results of "
+            "--status-interval cannot be told from those of several calls of fio",
+            hint="leave the last result of each call in the file, or measure with --output-format=json+",
+        )
+    return False
+
+
+def _in_ramp(earlier: Document, later: Document) -> bool:
+    """Whether the earlier one was printed during the ramp time of the same call."""
+    if not any("ramp_time" in options for options in (earlier.options, *(job.options for job in earlier.jobs))):
+        return False
+    elapsed = [(one.elapsed or 0, two.elapsed or 0) for one, two in zip(earlier.jobs, later.jobs, strict=True)]
+    return all(
+        0 < one < two and abs((earlier.written - one) - (later.written - two)) <= _ELAPSED_ROUNDING
+        for one, two in elapsed
+    )
+
+
+def _sum_run_time(document: Document) -> float:
+    """The seconds for which its groups of jobs ran, one after the other."""
+    groups = groupby(document.jobs, key=lambda job: job.groupid)
+    return sum(max(side.runtime for job in jobs for side in job.directions) for _, jobs in groups) / 1000
+
 
 _UNEQUAL = 0.02
 """Processes ran at the same time if each of them ran for all of the time but this share."""
@@ -84,7 +195,7 @@ def differs(run: float, wall: float) -> bool:
     return wall - run > max(_JITTER, _UNEQUAL * wall)
 
 
-def stages_of(sections: Sequence[Section], source: str) -> tuple[Stage, ...]:
+def derive_stages(sections: Sequence[Section], source: str) -> tuple[Stage, ...]:
     """The sections by stage, in fio's order. Raises MeasurementError if it is not known what ran when, or if sections
     of different groups ran at the same time, so that no figure is of one job alone."""
     starts = [entry.job_start for section in sections for entry in section.entries]
@@ -97,8 +208,8 @@ def stages_of(sections: Sequence[Section], source: str) -> tuple[Stage, ...]:
                 hint="measure without startdelay",
             )
     if known:
-        return tuple(_joined([(section, _reported(section)) for section in sections], source))
-    return _planned(sections, source)
+        return tuple(_join_stages([(section, _span_reported(section)) for section in sections], source))
+    return _plan_stages(sections, source)
 
 
 def _delays_vary(section: Section) -> bool:
@@ -110,14 +221,14 @@ def _runtime(section: Section) -> float:
     return max((side.runtime for side in section.sides), default=0) / 1000
 
 
-def _whole(section: Section) -> float:
+def _compute_whole_time(section: Section) -> float:
     """How long it ran, with reads that verify. `job_runtime` is the sum if one entry has several processes."""
     runs = [entry.job_runtime / 1000 for entry in section.entries] if not section.together else []
     verified = [sum(side.runtime for side in entry.sides) / 1000 for entry in section.entries if section.verifies]
     return max([_runtime(section), *runs, *verified])
 
 
-def _reported(section: Section) -> Span:
+def _span_reported(section: Section) -> Span:
     """From the starts that fio reports, which are without the ramp."""
     starts = [(entry.job_start or 0) / 1000 for entry in section.entries]
     counted = section.sides
@@ -126,10 +237,10 @@ def _reported(section: Section) -> Span:
         for start, entry in zip(starts, section.entries, strict=True)
     ]
     began = min(starts)
-    return Span(began - section.ramp, began, max(ends), max([max(starts) + _whole(section), *ends]))
+    return Span(began - section.ramp, began, max(ends), max([max(starts) + _compute_whole_time(section), *ends]))
 
 
-def _joined(ran: Sequence[tuple[Section, Span]], source: str) -> Iterator[Stage]:
+def _join_stages(ran: Sequence[tuple[Section, Span]], source: str) -> Iterator[Stage]:
     """Sections of one group that ran at the same time are one stage. Raises MeasurementError for others."""
     stages: list[Stage] = []
     for section, span in ran:
@@ -153,7 +264,7 @@ def _refuse_overlap(one: Section, other: Section, source: str) -> None:
     )
 
 
-def _planned(sections: Sequence[Section], source: str) -> tuple[Stage, ...]:
+def _plan_stages(sections: Sequence[Section], source: str) -> tuple[Stage, ...]:
     """From the options. A group that does not show whether it waited did so, if `elapsed` is long enough for that."""
     waits = [section.has("stonewall") or section.has("wait_for_previous") for section in sections]
     begins = [True, *(one.group != other.group for one, other in pairwise(sections))]
@@ -168,24 +279,24 @@ def _planned(sections: Sequence[Section], source: str) -> tuple[Stage, ...]:
             barrier = end
         first = max(barrier, section.delay)
         began = first + section.ramp
-        span = Span(first, began, began + _runtime(section), began + _whole(section))
+        span = Span(first, began, began + _runtime(section), began + _compute_whole_time(section))
         if unknown and delayed and ran and begin and first < end:
             _refuse_unknown(sections, source, "startdelay moves their starts")
         end = max(end, span.last)
         ran.append((section, span))
-    stages = tuple(_joined(ran, source))
+    stages = tuple(_join_stages(ran, source))
     _require_known_starts(stages, source, known=not (unknown or delayed))
-    return _checked(stages, end, source) if unknown and not delayed else stages
+    return _check_elapsed(stages, end, source) if unknown and not delayed else stages
 
 
-def _elapsed(stages: Sequence[Stage]) -> int:
+def _read_elapsed(stages: Sequence[Stage]) -> int:
     """How long fio ran until its output, in seconds, rounded up; 0 if it does not say."""
     return max(entry.elapsed or 0 for stage in stages for section in stage.sections for entry in section.entries)
 
 
-def _checked(stages: tuple[Stage, ...], end: float, source: str) -> tuple[Stage, ...]:
+def _check_elapsed(stages: tuple[Stage, ...], end: float, source: str) -> tuple[Stage, ...]:
     """The stages with a note if they may have run at the same time. Raises MeasurementError if they did."""
-    elapsed = _elapsed(stages)
+    elapsed = _read_elapsed(stages)
     if elapsed and elapsed + 10 * _JITTER < end:
         names = " and ".join(section.name for stage in stages for section in stage.sections)
         raise MeasurementError(
@@ -203,7 +314,7 @@ def _checked(stages: tuple[Stage, ...], end: float, source: str) -> tuple[Stage,
 def _require_known_starts(stages: Sequence[Stage], source: str, *, known: bool) -> None:
     """fio starts the sections of a group at the same time, unless options delay one. Text output has no options."""
     for stage in stages:
-        if len(stage.sections) > 1 and not (known and _elapsed(stages)):
+        if len(stage.sections) > 1 and not (known and _read_elapsed(stages)):
             _refuse_unknown(stage.sections, source, "options may have delayed some of them")
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from harness.errors import MeasurementError
-from harness.exchange.reader import Point, read_points
+from harness.features.exchange.reader import Point, read_points
 from harness.model.attach import Unknown
-from tests.unit.exchanged import (
+from tests.features.exchange.exchanged import (
     BENCH_FIO,
     VERSIONS,
     document,

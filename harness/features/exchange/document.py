@@ -1,22 +1,136 @@
-"""fio's output as typed values, of any fio 3 and in each of its forms. A version may omit what another prints. Pure."""
+"""From the bytes of a file to fio's output as typed values, of any fio 3 and in each of its forms. Pure.
+
+A version may omit what another prints. Mail, forums and terminals add marks and colours, and files have several
+encodings.
+"""
 
 from __future__ import annotations
 
+import codecs
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, model_validator
 
 from harness.errors import MeasurementError
-from harness.exchange.json_form import JOB_IN_TEXT, read_json_form
-from harness.exchange.normal_form import is_normal_form, read_normal_form
-from harness.exchange.printed import REMEDY, Printed
-from harness.exchange.terse_form import is_terse_form, read_terse_form
-from harness.exchange.text import printed_text
+from harness.features.exchange.normal_form import REMEDY, Printed, extract_messages, is_normal_form, read_normal_form
+from harness.features.exchange.terse_form import is_terse_form, read_terse_form
 from harness.measure.fio_output import Count, Direction, JobEntry, Latency, Number, Part
-from harness.untrusted import reading
+from harness.untrusted import parse_first_json, reading
+
+# UTF-32 first: its little-endian mark begins with that of UTF-16.
+_MARKS = (
+    (codecs.BOM_UTF32_LE, None),
+    (codecs.BOM_UTF32_BE, None),
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+_SAMPLE = 2000
+_QUOTE = re.compile(r"^[ \t]{0,3}(?:>[ \t]?)+", re.MULTILINE)
+"""The mark of quoted lines in mail and forums. No line of fio's output begins with `>`."""
+_FENCE = re.compile(r"^[ \t]*(?:```|~~~).*$", re.MULTILINE)
+_COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_SPACES = str.maketrans({"\u00a0": " ", "\u2007": " ", "\u202f": " ", "\u200b": None, "\ufeff": None})
+"""Copied web pages have no-break spaces; appended files have a byte order mark in the middle."""
+
+
+def decode_text(data: bytes, source: str) -> str:
+    """What fio printed, with "\\n" at the end of lines, without quote marks. Raises MeasurementError."""
+    text = _decode(data, source).translate(_SPACES)
+    for pattern in (_COLOURS, _QUOTE, _FENCE):
+        text = pattern.sub("", text)
+    # Progress lines end with a carriage return alone.
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _decode(data: bytes, source: str) -> str:
+    mark, encoding = next((mark for mark in _MARKS if data.startswith(mark[0])), (b"", _guess_encoding(data)))
+    if encoding is not None:
+        try:
+            return data[len(mark) :].decode(encoding)
+        except UnicodeDecodeError:
+            pass
+    raise MeasurementError(
+        f"{source} is not text in UTF-8 or UTF-16",
+        hint="save it as UTF-8, or measure again: fio --output-format=json+ --output=FILE",
+    )
+
+
+def _guess_encoding(data: bytes) -> str:
+    """UTF-16 if every second byte of the beginning is 0, as in text that is mostly ASCII; else UTF-8."""
+    even, odd = data[:_SAMPLE:2], data[1:_SAMPLE:2]
+    if odd and odd.count(0) > len(odd) * 0.7 and even.count(0) < len(even) * 0.1:
+        return "utf-16-le"
+    if even and even.count(0) > len(even) * 0.7 and odd.count(0) < len(odd) * 0.1:
+        return "utf-16-be"
+    return "utf-8"
+
+
+_BEGIN = re.compile(r'\{\s*"fio version"\s*:')
+_ANY_OBJECT = re.compile(r"^[ \t]*\{", re.MULTILINE)
+JOB_IN_TEXT = re.compile(
+    r"^[ \t]*(?:(?P<normal>\S.{0,200}): \(groupid=|[345];fio-[^;\n]{1,80};(?P<terse>[^;\n]{1,200});)", re.MULTILINE
+)
+_AROUND_LIST = " \t\n["
+_PUNCTUATION = " \t\n,[]}"
+"""What a file with a list of results has between them, and at its end."""
+
+
+def read_json_form(text: str, source: str) -> tuple[Printed, ...]:
+    """The documents of fio in the text, in their order; none if it has no JSON. Raises MeasurementError.
+
+    A document that is not whole, or something after it that looks like a further result, is an error: no result may be
+    missing unnoticed.
+    """
+    # Other programs sort the keys.
+    pattern = _BEGIN if _BEGIN.search(text) else _ANY_OBJECT
+    first = pattern.search(text)
+    if first is None:
+        return ()
+    documents: list[Any] = []
+    gaps = [text[: first.start()]]
+    begin: re.Match[str] | None = first
+    while begin is not None:
+        where = source if not documents else f"{source}: result {len(documents) + 1}"
+        document, end = parse_first_json(text, begin.start(), where, MeasurementError, hint=REMEDY)
+        documents.append(document)
+        begin = pattern.search(text, end)
+        gaps.append(text[end : begin.start() if begin else len(text)])
+    remarks = tuple(dict.fromkeys(_collect_remarks(gaps, documents, source)))
+    return tuple(
+        Printed(document, before=extract_messages(gap).strip(_AROUND_LIST) if index == 0 else "", remarks=remarks)
+        for index, (gap, document) in enumerate(zip(gaps, documents, strict=False))
+    )
+
+
+def _collect_remarks(gaps: list[str], documents: list[Any], source: str) -> Iterator[str]:
+    """What the reader must know of the text around the documents. Raises MeasurementError if it may be a result."""
+    names = {str(job.get("jobname")) for document in documents for job in _list_jobs(document)}
+    for number, gap in enumerate(gaps):
+        texts = {match["normal"] or match["terse"] for match in JOB_IN_TEXT.finditer(gap)}
+        if others := sorted(texts - names):
+            raise MeasurementError(
+                f"{source} has results in JSON, and fio's text output of another job: {others[0][:60]}",
+                hint="save the output of each call of fio in its own file",
+            )
+        if texts:
+            yield "the file also has fio's text output of the same jobs (--output-format), which is not used"
+        elif number > 0 and (rest := " ".join(gap.strip().strip(_PUNCTUATION).split())):
+            if _ANY_OBJECT.search(gap):
+                raise MeasurementError(
+                    f"{source} has something after the result that may be a further one, and is not whole: {rest[:80]}",
+                    hint=REMEDY,
+                )
+            yield f"the file has other text after the result: {rest[:100]}"
+
+
+def _list_jobs(document: object) -> Iterator[Mapping[str, Any]]:
+    jobs = document.get("jobs") if isinstance(document, dict) else None
+    yield from (job for job in (jobs if isinstance(jobs, list) else []) if isinstance(job, dict))
+
 
 _YEAR_9999_MS = 253_370_764_800_000
 _NEWER = "measure with fio 3.16 or later (the output of 3.0 to 3.15 can also be read)"
@@ -122,7 +236,7 @@ def read_documents(data: bytes, source: str, written: float | None = None) -> tu
     which names `source`, if one is not whole or not valid.
     """
     with reading(source, MeasurementError, hint=REMEDY):
-        text = printed_text(data, source)
+        text = decode_text(data, source)
         printed = read_json_form(text, source)
         if not printed:
             printed = _read_text_forms(text, source, written or _TIME_OF_NO_FILE)
@@ -130,8 +244,8 @@ def read_documents(data: bytes, source: str, written: float | None = None) -> tu
         said = text.strip()[:200]
         raise MeasurementError(f"{source} has no result of fio: {said or 'it is empty'}", hint=REMEDY)
     if len(printed) == 1:
-        return (_document(printed[0], source),)
-    return tuple(_document(one, f"{source}: result {number}") for number, one in enumerate(printed, start=1))
+        return (_parse_document(printed[0], source),)
+    return tuple(_parse_document(one, f"{source}: result {number}") for number, one in enumerate(printed, start=1))
 
 
 def _read_text_forms(text: str, source: str, written: float) -> tuple[Printed, ...]:
@@ -152,7 +266,7 @@ def _read_text_forms(text: str, source: str, written: float) -> tuple[Printed, .
     return read_normal_form(text, source) if is_normal_form(text) else ()
 
 
-def _document(printed: Printed, source: str) -> Document:
+def _parse_document(printed: Printed, source: str) -> Document:
     with reading(source, MeasurementError, hint=REMEDY):
         if "client_stats" in printed.values:
             raise MeasurementError(
@@ -167,8 +281,8 @@ def _document(printed: Printed, source: str) -> Document:
             )
         document = _DOCUMENT.validate_python(printed.values)
     jobs = tuple(
-        _job(_completed(each, document), f"{source}: jobs.{number}", document.version)
-        for number, each in enumerate(document.jobs)
+        _parse_job(_complete(entry, document), f"{source}: jobs.{number}", document.version)
+        for number, entry in enumerate(document.jobs)
     )
     return Document(
         document.version,
@@ -182,43 +296,47 @@ def _document(printed: Printed, source: str) -> Document:
     )
 
 
-def _job(found: object, source: str, version: str) -> ReportedJob:
+def _parse_job(entry: object, source: str, version: str) -> ReportedJob:
     # Checked first, because fio may omit everything else for a job that failed.
-    if isinstance(found, dict) and (failed := found.get("error")):
+    if isinstance(entry, dict) and (failed := entry.get("error")):
         raise MeasurementError(
-            f"{source}: fio's job {str(found.get('jobname'))[:60]} failed with error {str(failed)[:40]}",
+            f"{source}: fio's job {str(entry.get('jobname'))[:60]} failed with error {str(failed)[:40]}",
             hint="find out why in fio's messages, and measure again",
         )
     hint = _NEWER if _EARLY.match(version) else REMEDY
     with reading(f"{source} (of {version[:40]})", MeasurementError, hint=hint):
-        return _JOB.validate_python(found)
+        return _JOB.validate_python(entry)
 
 
-def _completed(found: object, document: _Document) -> object:
+def _complete(entry: object, document: _Document) -> object:
     """The entry with what fio 3.0 to 3.7 did not print yet: `bw_bytes` is since 3.2, and `job_runtime` since 3.8.
 
     `job_runtime` is the sum over the processes of the entry, which are taken to have run for the same time.
     """
-    if not isinstance(found, dict):
-        return found
-    sides = {name: found[name] for name in ("read", "write") if isinstance(found.get(name), dict)}
+    if not isinstance(entry, dict):
+        return entry
+    sides = {name: entry[name] for name in ("read", "write") if isinstance(entry.get(name), dict)}
     for name, side in sides.items():
         if "bw_bytes" not in side and type(side.get("io_bytes")) is type(side.get("runtime")) is int:
             runtime = side["runtime"]
             sides[name] = {**side, "bw_bytes": side["io_bytes"] * 1000 // runtime if runtime > 0 else 0}
-    if "job_runtime" in found:
-        return {**found, **sides}
+    if "job_runtime" in entry:
+        return {**entry, **sides}
     runtimes = [side["runtime"] for side in sides.values() if type(side.get("runtime")) is int]
-    return {**found, **sides, **({"job_runtime": max(runtimes) * _processes(found, document)} if runtimes else {})}
+    return {
+        **entry,
+        **sides,
+        **({"job_runtime": max(runtimes) * _count_processes(entry, document)} if runtimes else {}),
+    }
 
 
-def _processes(found: Mapping[str, Any], document: _Document) -> int:
+def _count_processes(entry: Mapping[str, Any], document: _Document) -> int:
     """How many processes an entry is of: those of `numjobs`, unless each of them has its own."""
     alike = sum(
-        (job.get("jobname"), job.get("groupid")) == (found.get("jobname"), found.get("groupid"))
+        (job.get("jobname"), job.get("groupid")) == (entry.get("jobname"), entry.get("groupid"))
         for job in document.jobs
         if isinstance(job, dict)
     )
-    options = found.get("job options")
+    options = entry.get("job options")
     numjobs = (dict(options) if isinstance(options, dict) else {}).get("numjobs", document.options.get("numjobs", "1"))
     return int(numjobs) if alike == 1 and isinstance(numjobs, str) and numjobs.isdecimal() and len(numjobs) < 7 else 1

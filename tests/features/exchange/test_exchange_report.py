@@ -15,7 +15,7 @@ from harness.report.model import report_view
 from harness.report.modes import Comparison, ModeSummary, headline
 from harness.results import Run
 from harness.results.compare_differences import differences
-from tests.unit.exchanged import document, fio_file, import_here, imported
+from tests.features.exchange.exchanged import document, fio_file, import_here, imported
 
 
 @pytest.fixture(autouse=True)

@@ -1,20 +1,23 @@
-"""The measurements of a run as rows, with everything that identifies them. Pure."""
+"""The measurements of a run as rows, with everything that identifies them, and as CSV or Parquet."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import csv
+import io
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from pathlib import Path
 
 from harness.analysis import METRICS, Verdict
+from harness.files import write_atomically
 from harness.model.cell import Place
 from harness.model.job import Job
 from harness.results import Journal, Measurement, Run
 from harness.results.carried import split_by_length
 from harness.results.cells import CellRecord
-
-T = TypeVar("T")
-Value = str | int | float | bool | None
+from harness.results.tables import Column, Value, parquet_bytes
+from harness.terminal import one_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ class Row:
         return self.cell is not None and self.cell.verdict is Verdict.VOID and self.measurement.arm != Place.HOST
 
 
-def rows_of(run: Run, journal: Journal) -> list[Row]:
+def make_rows(run: Run, journal: Journal) -> list[Row]:
     """A row for each measurement, in the order of the journal."""
     cells = {(raw, cell.mode, cell.job.id): cell for cell in run.cells for raw in cell.raw}
     jobs = {cell.job.id: cell.job for cell in run.cells}
@@ -48,7 +51,7 @@ def rows_of(run: Run, journal: Journal) -> list[Row]:
     whole = [
         measurement for measurement in journal.measurements if measurement.round not in abandoned[measurement.group]
     ]
-    used = {id(each) for each in split_by_length(whole)[0]}
+    used = {id(measurement) for measurement in split_by_length(whole)[0]}
     rows = []
     for measurement in journal.measurements:
         mode = measurement.arm.partition(":")[2] or measurement.arm
@@ -67,24 +70,15 @@ def rows_of(run: Run, journal: Journal) -> list[Row]:
     return rows
 
 
-@dataclass(frozen=True, slots=True)
-class Column(Generic[T]):
-    """One column of a table: its name, the type of its values, and how a row has it. A value may be None."""
-
-    name: str
-    type: type
-    of: Callable[[T], Value]
-
-
-def _job(name: str, of_type: type) -> Column[Row]:
+def _job_column(name: str, of_type: type) -> Column[Row]:
     return Column(name, of_type, lambda row: getattr(row.job, name) if row.job is not None else None)
 
 
-def _measured(name: str, of_type: type) -> Column[Row]:
+def _measurement_column(name: str, of_type: type) -> Column[Row]:
     return Column(name, of_type, lambda row: getattr(row.measurement, name))
 
 
-def _metric(name: str) -> Column[Row]:
+def _metric_column(name: str) -> Column[Row]:
     return Column(name, float, lambda row: row.measurement.metrics.get(name))
 
 
@@ -94,35 +88,61 @@ COLUMNS: tuple[Column[Row], ...] = (
     Column("cell", str, lambda row: row.cell.id if row.cell else None),
     Column("scenario", str, lambda row: row.cell.scenario if row.cell else None),
     Column("verdict", str, lambda row: row.cell.verdict.value if row.cell else None),
-    _measured("group", str),
+    _measurement_column("group", str),
     Column("disk", str, lambda row: row.disk),
     Column("mode", str, lambda row: row.mode),
-    _measured("arm", str),
-    _measured("job", str),
-    _job("pattern", str),
-    _job("rw", str),
-    _job("bs", int),
-    _job("iodepth", int),
-    _job("numjobs", int),
-    _job("read_share", float),
-    _job("rate", int),
-    _measured("round", int),
-    _measured("block", int),
-    _measured("boot", int),
-    _measured("repeat", int),
+    _measurement_column("arm", str),
+    _measurement_column("job", str),
+    _job_column("pattern", str),
+    _job_column("rw", str),
+    _job_column("bs", int),
+    _job_column("iodepth", int),
+    _job_column("numjobs", int),
+    _job_column("read_share", float),
+    _job_column("rate", int),
+    _measurement_column("round", int),
+    _measurement_column("block", int),
+    _measurement_column("boot", int),
+    _measurement_column("repeat", int),
     Column("counts", bool, lambda row: row.counts),
-    _measured("started", float),
-    _measured("seconds", float),
-    _measured("wall", float),
-    _measured("discarded_s", float),
-    _measured("io_bytes", int),
-    *map(_metric, METRICS),
-    _measured("raw", str),
+    _measurement_column("started", float),
+    _measurement_column("seconds", float),
+    _measurement_column("wall", float),
+    _measurement_column("discarded_s", float),
+    _measurement_column("io_bytes", int),
+    *map(_metric_column, METRICS),
+    _measurement_column("raw", str),
     Column("notes", str, lambda row: "; ".join(row.measurement.notes) or None),
 )
 """The columns of an exported table, in their order."""
 
 
-def as_columns(rows: Sequence[T], columns: Sequence[Column[T]]) -> Mapping[str, list[Any]]:
-    """The values by column."""
-    return {column.name: [column.of(row) for row in rows] for column in columns}
+# Programs skip blanks, and know the full-width forms of these characters.
+_FORMULA = re.compile("\\s*[=+@\uff1d\uff0b\uff0d\uff20\u2212-]")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+
+
+def write_csv(rows: Sequence[Row], path: Path) -> None:
+    """Write the rows with a header. A missing value is empty; truth values are `true` and `false`. Raises OSError."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(column.name for column in COLUMNS)
+    for row in rows:
+        values = (column.of(row) for column in COLUMNS)
+        writer.writerow(map(_escape_cell, values))
+    write_atomically(path, text.getvalue())
+
+
+def _escape_cell(value: Value) -> Value:
+    """A spreadsheet takes a text that begins with such a character for a formula. A text is one line."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if not isinstance(value, str):
+        return value
+    text = one_line(value)
+    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
+
+
+def write_parquet(rows: Sequence[Row], path: Path) -> None:
+    """Write the rows with typed columns. Raises ConfigError without pyarrow, and OSError."""
+    write_atomically(path, parquet_bytes(rows, COLUMNS, needed_for="--parquet", extra="parquet"))

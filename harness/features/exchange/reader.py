@@ -3,22 +3,80 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from harness.analysis import METRICS, merged
 from harness.analysis.metrics import Completed, metrics_of
+from harness.config.names import LONGEST_NAME
 from harness.errors import MeasurementError
-from harness.exchange.combined import together
-from harness.exchange.document import Document, ReportedDirection, ReportedJob, read_documents
-from harness.exchange.places import disk_of
-from harness.exchange.section import PLACE, Section, sections_of
-from harness.exchange.signs import check_section
-from harness.exchange.snapshots import last_of_each_call
-from harness.exchange.timeline import Stage, stages_of
+from harness.features.exchange.document import Document, ReportedDirection, ReportedJob, read_documents
+from harness.features.exchange.section import PLACE, Section, check_section, identify_disk, split_sections
+from harness.features.exchange.timeline import Stage, derive_stages, select_final
 from harness.measure.fio_output import SyncLatency
 from harness.model.counters import Transferred
-from harness.model.job import Job, Workload
+from harness.model.fio_section import FioOption, FioSection, FromFile
+from harness.model.job import Job, Rw, Workload
+
+
+def combine(sections: Sequence[Section]) -> Workload:
+    """The workload of several sections, named after them. Raises MeasurementError if one is not supported."""
+    label = _name_sections([section.name for section in sections])
+    workloads = [section.workload() for section in sections]
+    rates = [workload.rate for workload in workloads]
+    return Workload(
+        _combine_patterns(sections),
+        max(workload.bs for workload in workloads),
+        sum(section.numjobs for section in sections),
+        rate=sum(rate for rate in rates if rate is not None) if None not in rates else None,
+        label=label,
+        iodepths=(max(section.iodepth for section in sections),),
+        syncs=all(section.syncs for section in sections),
+        poisson=all(workload.poisson for workload in workloads),
+        from_file=FromFile(
+            f"{label}.fio",
+            tuple(_to_model(section) for section in sections),
+            saturating=not any(section.is_paced or _flushes(section) for section in sections),
+            paced=all(section.is_paced for section in sections),
+            flushes=any(_flushes(section) for section in sections),
+        ),
+    )
+
+
+def _flushes(section: Section) -> bool:
+    return any(section.options.get(name, "0") != "0" for name in ("fsync", "fdatasync"))
+
+
+def _to_model(section: Section) -> FioSection:
+    values = {"ioengine": section.engine, **section.options, "bs": str(section.bs)}
+    return FioSection(
+        section.name,
+        tuple(FioOption(name, value) for name, value in values.items() if value),
+        processes=section.numjobs,
+        iodepth=section.iodepth,
+    )
+
+
+def _combine_patterns(sections: Sequence[Section]) -> Rw:
+    """What the sections do together. It is random if one of them is."""
+    random = any(section.rw.startswith("rand") for section in sections)
+    if not any(section.writes for section in sections):
+        return "randread" if random else "read"
+    if not any(section.reads for section in sections):
+        return "randwrite" if random else "write"
+    return "randrw" if random else "rw"
+
+
+def _name_sections(names: Sequence[str]) -> str:
+    """`reader-and-log`, or `reader-and-3` if that is too long."""
+    plain = [re.sub("[^a-z0-9]+", "-", name.lower()).strip("-") or "section" for name in names]
+    label = "-and-".join(plain)
+    if len(label) > LONGEST_NAME:
+        number = f"-and-{len(plain) - 1}"
+        label = f"{plain[0][: LONGEST_NAME - len(number)].strip('-')}{number}"
+    return label
+
 
 _OF_WORKLOAD = frozenset({"rw", "bs", "iodepth", "numjobs", "rwmixread", "rwmixwrite", "rate_iops", "kb_base"})
 # What does not change the work of a job, or has another value in each file.
@@ -135,11 +193,11 @@ class Point:
         their own rates is more, because they neither start nor end at exactly the same time. Latencies that fio
         did not measure (`gtod_reduce`) are left out: it prints 0 for them.
         """
-        found = metrics_of(Completed(self.sides, self._syncs))
+        values = metrics_of(Completed(self.sides, self._syncs))
         if self.unequal or len(self.sides) > 1:
-            found["iops"] = sum(side.total_ios for side in self.sides) / self.seconds
-            found["bw"] = sum(side.io_bytes for side in self.sides) / self.seconds
-        return {name: value for name, value in found.items() if value > 0 or not METRICS[name].is_latency}
+            values["iops"] = sum(side.total_ios for side in self.sides) / self.seconds
+            values["bw"] = sum(side.io_bytes for side in self.sides) / self.seconds
+        return {name: value for name, value in values.items() if value > 0 or not METRICS[name].is_latency}
 
     @property
     def _syncs(self) -> SyncLatency | None:
@@ -159,20 +217,20 @@ class Point:
     def own_percentiles(self) -> dict[str, float]:
         """fio's own percentiles by metric name, in seconds. Of I/Os, empty if the point has several entries or
         directions, and of fdatasync, if it has several entries: percentiles cannot be merged."""
-        found = {}
+        percentiles = {}
         syncs = self.processes[0].syncs if len(self.processes) == 1 else None
         calls = self.processes[0].sync.calls if syncs is not None and self.processes[0].sync is not None else 0
         alone = self.sides[0] if len(self.sides) == 1 else None
         for metric in METRICS.values():
-            own = alone.clat_ns.percentile if alone is not None else {}
+            printed = alone.clat_ns.percentile if alone is not None else {}
             number = alone.total_ios if alone is not None else 0
             if metric.of == "syncs":
-                own, number = (syncs.percentile if syncs is not None else {}), calls
+                printed, number = (syncs.percentile if syncs is not None else {}), calls
             if metric.quantile is not None and number >= metric.fewest_ios:
-                value = own.get(f"{metric.quantile * 100:.6f}")
+                value = printed.get(f"{metric.quantile * 100:.6f}")
                 if value:
-                    found[metric.name] = value / 1e9
-        return found
+                    percentiles[metric.name] = value / 1e9
+        return percentiles
 
     @property
     def transferred(self) -> Transferred:
@@ -203,20 +261,22 @@ def read_points(data: bytes, source: str, written: float | None = None) -> tuple
 
     `written` is when the file was, for forms of fio's output that have no time.
     """
-    documents = last_of_each_call(read_documents(data, source, written), source)
-    return tuple(point for document in documents for point in points_of(document, source))
+    documents = select_final(read_documents(data, source, written), source)
+    return tuple(point for document in documents for point in derive_points(document, source))
 
 
-def points_of(document: Document, source: str) -> tuple[Point, ...]:
+def derive_points(document: Document, source: str) -> tuple[Point, ...]:
     """The points of a document. Raises MeasurementError, which names `source`, if one would not be right."""
-    sections = sections_of(document, source)
+    sections = split_sections(document, source)
     for section in sections:
         _require_possible_times(document, section)
     signs = {id(section): tuple(check_section(section)) for section in sections}
-    stages = stages_of(sections, source)
+    stages = derive_stages(sections, source)
     last = max(stage.span.last for stage in stages)
     return tuple(
-        _point(document, stage, last, source, [note for section in stage.sections for note in signs[id(section)]])
+        _derive_point(
+            document, stage, last, source, [note for section in stage.sections for note in signs[id(section)]]
+        )
         for stage in stages
     )
 
@@ -231,10 +291,10 @@ def _require_possible_times(document: Document, section: Section) -> None:
             raise MeasurementError(f"{section.where}: {name} is impossible", hint="restore the file, or measure again")
 
 
-def _point(document: Document, stage: Stage, last: float, source: str, signs: Sequence[str]) -> Point:
+def _derive_point(document: Document, stage: Stage, last: float, source: str, signs: Sequence[str]) -> Point:
     first = stage.sections[0]
     several = len(stage.sections) > 1
-    workload = together(stage.sections) if several else _alone(first)
+    workload = combine(stage.sections) if several else _to_workload(first)
     notes = [f"fio printed: {' '.join(document.notes.split())[:300]}"] if document.notes else []
     notes += document.remarks
     point = Point(
@@ -248,14 +308,14 @@ def _point(document: Document, stage: Stage, last: float, source: str, signs: Se
             for name, value in section.options.items()
             if _is_shown(name, value, workload)
         },
-        way="; ".join(dict.fromkeys(map(_way, stage.sections))) if document.options_known else "",
-        place=_place(stage.sections, source),
-        started=_started(document, stage, last),
+        way="; ".join(dict.fromkeys(map(_describe_engine, stage.sections))) if document.options_known else "",
+        place=_require_one_place(stage.sections, source),
+        started=_derive_start(document, stage, last),
         seconds=stage.seconds,
         sides=tuple(side for section in stage.sections for side in section.sides),
         processes=tuple(entry for section in stage.sections for entry in section.entries),
         unequal=stage.unequal,
-        notes=(*notes, *stage.notes, *signs, *_stage_notes(stage)),
+        notes=(*notes, *stage.notes, *signs, *_note_stage(stage)),
         options_known=document.options_known,
     )
     # Numbers that are valid one by one can still be impossible together.
@@ -274,21 +334,21 @@ def _is_shown(name: str, value: str, workload: Workload) -> bool:
     return name not in _NEUTRAL | _OF_WORKLOAD and not (name == "rate" and workload.rate is not None)
 
 
-def _alone(section: Section) -> Workload:
+def _to_workload(section: Section) -> Workload:
     """Without the calls of fdatasync that this fio did not measure, the workload has no figure of them."""
     workload = section.workload()
     return replace(workload, syncs=workload.syncs and all(entry.syncs for entry in section.entries))
 
 
-def _way(section: Section) -> str:
+def _describe_engine(section: Section) -> str:
     """How it does I/O: not part of a job's id, but figures of different ways do not belong together."""
     return f"{section.engine}, {'buffered' if section.buffered else 'direct'}"
 
 
-def _place(sections: Sequence[Section], source: str) -> str:
+def _require_one_place(sections: Sequence[Section], source: str) -> str:
     """The place that all sections use. Raises MeasurementError if they use different devices."""
     places = list(dict.fromkeys(section.place for section in sections if section.place))
-    if len({disk_of(place) for place in places}) > 1:
+    if len({identify_disk(place) for place in places}) > 1:
         names = " and ".join(section.name for section in sections)
         raise MeasurementError(
             f"{source}: jobs {names} ran at the same time on several disks: {', '.join(places)}",
@@ -297,7 +357,7 @@ def _place(sections: Sequence[Section], source: str) -> str:
     return ", ".join(places)
 
 
-def _started(document: Document, stage: Stage, last: float) -> float:
+def _derive_start(document: Document, stage: Stage, last: float) -> float:
     """fio reports the start since 3.36. Before, it is the time of the output, less the time of what ran since then."""
     reported = [entry.job_start for section in stage.sections for entry in section.entries]
     known = [start for start in reported if start is not None]
@@ -307,8 +367,8 @@ def _started(document: Document, stage: Stage, last: float) -> float:
     return document.written - (last - stage.span.began)
 
 
-def _stage_notes(stage: Stage) -> Iterator[str]:
-    disks = [disk_of(section.place) for section in stage.sections if section.place]
+def _note_stage(stage: Stage) -> Iterator[str]:
+    disks = [identify_disk(section.place) for section in stage.sections if section.place]
     if disks and len(several := disks[0].split(", ")) > 1:
         yield f"it worked on several disks at the same time: {' and '.join(several)}"
     if len(stage.sections) > 1:
@@ -328,7 +388,7 @@ def _stage_notes(stage: Stage) -> Iterator[str]:
             yield "fio reported reads and writes together (unified_rw_reporting)"
 
 
-def varying(points: Sequence[Point]) -> Iterator[str]:
+def list_varying(points: Sequence[Point]) -> Iterator[str]:
     """In what the points of one arm and job differ: "size (1g or 8g)"."""
     values = [{"fio version": point.version, **point.options} for point in points if point.options_known]
     for name in dict.fromkeys(name for value in values for name in value):
@@ -337,10 +397,10 @@ def varying(points: Sequence[Point]) -> Iterator[str]:
             yield f"{name} ({' or '.join(shown)})"
 
 
-def differences(several: Sequence[Point], others: Sequence[Point]) -> Iterator[str]:
+def list_differences(several: Sequence[Point], others: Sequence[Point]) -> Iterator[str]:
     """In what two sets of points of one job differ: "fio version (fio-3.28 / fio-3.36)"."""
     values = [[{"fio version": point.version, **point.options} for point in points] for points in (several, others)]
-    known = all(each.options_known for each in (*several, *others))
+    known = all(point.options_known for point in (*several, *others))
     for name in dict.fromkeys(name for points in values for point in points for name in point):
         if not known and not all(name in point for points in values for point in points):
             continue

@@ -14,7 +14,7 @@ from typing import Any
 from harness.cli import main
 from harness.results import Run, RunStore
 
-RECORDED = Path(__file__).parent / "data" / "exchange"
+RECORDED = Path(__file__).parent / "data"
 BENCH_FIO = RECORDED / "bench-fio"
 VERSIONS = ("3.16", "3.28", "3.33", "3.36", "3.41")
 

@@ -14,7 +14,24 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from harness.errors import MeasurementError
-from harness.exchange.printed import Printed
+
+REMEDY = "repair the file or measure again: fio --output-format=json+ --output=FILE"
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """One output of fio: `values` has the keys of its JSON, and is not checked yet.
+
+    `before` is what fio printed before it. `remarks` say what this form lacks. With `options_known`, an option that is
+    not in it has fio's default. Without `timed`, its time is that of the file.
+    """
+
+    values: Mapping[str, Any]
+    before: str = ""
+    remarks: tuple[str, ...] = ()
+    options_known: bool = True
+    timed: bool = True
+
 
 _NUMBER = r"[0-9]{1,15}(?:\.[0-9]{1,6})?"
 _SHORT = rf"{_NUMBER}[kMGTP]?"
@@ -102,7 +119,7 @@ def is_normal_form(text: str) -> bool:
     )
 
 
-def messages_in(text: str) -> str:
+def extract_messages(text: str) -> str:
     """What fio said in a text. Of normal or terse output, these are the notes and errors; other text is as it is."""
     lines = [line.strip() for line in text.splitlines()]
     if any(_SECTION.match(line) or _JOB.match(line) or _TERSE.match(line) for line in lines):
@@ -114,7 +131,7 @@ def read_normal_form(text: str, source: str) -> tuple[Printed, ...]:
     """Each report of fio in the text, in their order. Raises MeasurementError, which names `source`."""
     lines = [line.strip() for line in text.splitlines()]
     _check_version(lines, source)
-    outputs = [output for output in _outputs(lines, source) if output.jobs]
+    outputs = [output for output in _split_outputs(lines, source) if output.jobs]
     for output in outputs:
         _require_whole(output, source)
     if not outputs:
@@ -122,7 +139,7 @@ def read_normal_form(text: str, source: str) -> tuple[Printed, ...]:
             f"{source} is fio's text output, but has no result of a job",
             hint="copy the whole output, from the lines with (g=0) to the end, or measure again",
         )
-    return tuple(_printed(output, source) for output in outputs)
+    return tuple(_convert_output(output, source) for output in outputs)
 
 
 def _check_version(lines: Sequence[str], source: str) -> None:
@@ -136,7 +153,7 @@ def _check_version(lines: Sequence[str], source: str) -> None:
         )
 
 
-def _outputs(lines: Sequence[str], source: str) -> Iterator[_Output]:
+def _split_outputs(lines: Sequence[str], source: str) -> Iterator[_Output]:
     output = _Output("", [], [])
     of_job = _JobLines(source)
     for line in lines:
@@ -144,7 +161,7 @@ def _outputs(lines: Sequence[str], source: str) -> Iterator[_Output]:
             if output.jobs:
                 yield output
                 output = _Output("", [], [])
-            output.sections.append(_section(match, source))
+            output.sections.append(_parse_section(match, source))
         elif match := _VERSION.match(line):
             output.version = f"fio-{match['version']}"
         elif match := _JOB.match(line):
@@ -184,7 +201,7 @@ class _JobLines:
         self._factor = 1
 
     def begin(self, match: re.Match[str]) -> _Job:
-        written = _time(match["time"], f"{self._source}: job {match['name'][:60]}")
+        written = _parse_time(match["time"], f"{self._source}: job {match['name'][:60]}")
         self._job = _Job(match["name"], int(match["group"]), int(match["jobs"]), int(match["error"]), written)
         self._side, self._percentiles = {}, None
         return self._job
@@ -204,10 +221,16 @@ class _JobLines:
                     hint="measure without this option",
                 )
             self._side = self._job.sides.setdefault(match["side"], {"latencies": {}})
-            self._side |= {"iops": _short(match["iops"]), "bytes": _bytes(match["bytes"]), "ms": int(match["ms"])}
+            self._side |= {
+                "iops": _parse_short(match["iops"]),
+                "bytes": _parse_bytes(match["bytes"]),
+                "ms": int(match["ms"]),
+            }
         elif match := _LATENCY.match(line):
             factor = _SECONDS_TO_NS[match["unit"]]
-            values: dict[str, Any] = {name: _short(match[name]) * factor for name in ("min", "max", "mean", "stddev")}
+            values: dict[str, Any] = {
+                name: _parse_short(match[name]) * factor for name in ("min", "max", "mean", "stddev")
+            }
             self._latency(match["kind"]).update(values)
         elif match := _PERCENTILES.match(line):
             self._factor = _SECONDS_TO_NS[match["unit"]]
@@ -228,12 +251,12 @@ class _JobLines:
         return values
 
 
-def _section(match: re.Match[str], source: str) -> _Section:
-    sizes = {found["side"]: (found["low"], found["high"]) for found in _SIZES.finditer(match["bs"])}
+def _parse_section(match: re.Match[str], source: str) -> _Section:
+    sizes = {size["side"]: (size["low"], size["high"]) for size in _SIZES.finditer(match["bs"])}
     rw = match["rw"]
     both = rw in _MIXED or "bs_is_seq_rand" in match["bs"]
     used = [pair for side, pair in sizes.items() if both or ("write" in rw) == (side == "W")]
-    distinct = {_bytes(size) for pair in used for size in pair}
+    distinct = {_parse_bytes(size) for pair in used for size in pair}
     where = f"{source}: job {match['name'][:60]}"
     if len(distinct) != 1:
         _refuse(where, f"bs = {match['bs'][:80]} cannot be imported", "only jobs with one block size can be imported")
@@ -246,7 +269,7 @@ def _section(match: re.Match[str], source: str) -> _Section:
     return _Section(match["name"], int(match["group"]), options)
 
 
-def _printed(output: _Output, source: str) -> Printed:
+def _convert_output(output: _Output, source: str) -> Printed:
     processes = Counter({(job.name, job.group): 0 for job in output.jobs})
     for job in output.jobs:
         processes[job.name, job.group] += job.members
@@ -256,8 +279,8 @@ def _printed(output: _Output, source: str) -> Printed:
         where = f"{source}: job {job.name[:60]}"
         if not job.error and not job.issued:
             rounded = True
-        options = _options(output, job, processes[job.name, job.group], where)
-        entries.append(_entry(job, options, where))
+        options = _match_options(output, job, processes[job.name, job.group], where)
+        entries.append(_convert_job(job, options, where))
     remarks = [_LACKS]
     if rounded:
         remarks.append("the line `issued rwts` is missing, so IOPS and bytes have the digits that fio printed")
@@ -269,7 +292,7 @@ def _printed(output: _Output, source: str) -> Printed:
     return Printed(values, "\n".join(output.said), tuple(remarks), options_known=False)
 
 
-def _options(output: _Output, job: _Job, processes: int, where: str) -> dict[str, str]:
+def _match_options(output: _Output, job: _Job, processes: int, where: str) -> dict[str, str]:
     """The options of the job's section, as far as the line before the results has them."""
     in_group = [section for section in output.sections if section.group == job.group]
     sections = [section for section in in_group if section.name == job.name]
@@ -295,18 +318,18 @@ def _options(output: _Output, job: _Job, processes: int, where: str) -> dict[str
         options["group_reporting"] = ""
     if options["rw"] in _MIXED:
         alike = [other for other in output.jobs if (other.name, other.group) == (job.name, job.group)]
-        reads, writes = (sum(_ios(other, side) for other in alike) for side in _SIDES)
-        options["rwmixread"] = str(read_share(reads, writes))
+        reads, writes = (sum(_count_ios(other, side) for other in alike) for side in _SIDES)
+        options["rwmixread"] = str(derive_read_share(reads, writes))
     return options
 
 
-def _entry(job: _Job, options: Mapping[str, str], where: str) -> dict[str, Any]:
+def _convert_job(job: _Job, options: Mapping[str, str], where: str) -> dict[str, Any]:
     if job.error:
         return {"jobname": job.name, "error": job.error}
     if job.sides.keys() - _SIDES.keys():
         _refuse(where, "it has trims", "only reads and writes can be imported")
     bs = int(options["bs"])
-    sides = {name: _side(job, name, bs) for name in _SIDES}
+    sides = {name: _convert_side(job, name, bs) for name in _SIDES}
     longest = max(side["runtime"] for side in sides.values())
     entry = {
         "jobname": job.name,
@@ -326,7 +349,7 @@ def _entry(job: _Job, options: Mapping[str, str], where: str) -> dict[str, Any]:
     return entry
 
 
-def _side(job: _Job, name: str, bs: int) -> dict[str, Any]:
+def _convert_side(job: _Job, name: str, bs: int) -> dict[str, Any]:
     printed = job.sides.get(name)
     if printed is None:
         empty = {"mean": 0.0}
@@ -336,7 +359,7 @@ def _side(job: _Job, name: str, bs: int) -> dict[str, Any]:
             **{f"{kind}_ns": empty for kind in ("slat", "clat", "lat")},
         }
     seconds = printed["ms"] / 1000
-    total = _ios(job, name)
+    total = _count_ios(job, name)
     # The bytes have three digits. The I/Os are exact, and so are the bytes, unless the last block was shorter.
     exact = total * bs
     io_bytes = exact if abs(exact - printed["bytes"]) <= _AGREE * exact else round(printed["bytes"])
@@ -350,7 +373,7 @@ def _side(job: _Job, name: str, bs: int) -> dict[str, Any]:
     }
 
 
-def _ios(job: _Job, side: str) -> int:
+def _count_ios(job: _Job, side: str) -> int:
     """Its I/Os in this direction: exact with the line `issued rwts`, else with the digits of IOPS."""
     printed = job.sides.get(side)
     if printed is None:
@@ -358,20 +381,20 @@ def _ios(job: _Job, side: str) -> int:
     return job.issued.get(_SIDES[side]) or round(printed["iops"] * printed["ms"] / 1000)
 
 
-def read_share(reads: int, writes: int) -> int:
+def derive_read_share(reads: int, writes: int) -> int:
     """The option rwmixread in percent that explains these I/Os. Shares near a multiple of 5 are taken as that."""
     share = 100 * reads / max(1, reads + writes)
     usual = 5 * round(share / 5)
     return usual if abs(share - usual) <= _USUAL_SHARE else round(share)
 
 
-def _short(text: str) -> float:
+def _parse_short(text: str) -> float:
     """ "62.5k" is 62500."""
     prefix = text[-1] if text[-1] in _PREFIXES else ""
     return float(text.removesuffix(prefix)) * _PREFIXES[prefix]
 
 
-def _bytes(text: str) -> float:
+def _parse_bytes(text: str) -> float:
     """ "64.0KiB" is 65536, "41.0MB" is 41000000."""
     number = text.removesuffix("B")
     digits = number.rstrip("KMGTPik")
@@ -379,7 +402,7 @@ def _bytes(text: str) -> float:
     return float(digits) * (_BINARY.get(prefix) or _PREFIXES[prefix])
 
 
-def _time(text: str, where: str) -> float:
+def _parse_time(text: str, where: str) -> float:
     try:
         return float(calendar.timegm(time.strptime(text, "%a %b %d %H:%M:%S %Y")))
     except ValueError:

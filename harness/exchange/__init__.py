@@ -1,1 +1,0 @@
-"""Exchange with other tools: reads fio's output from elsewhere into a run, and writes runs for other tools."""

@@ -1,0 +1,299 @@
+"""Exports a stored run: its measurements as a table, and fio's results as a tree that fio-plot can draw."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from statistics import stdev
+from typing import Any
+
+from harness.analysis import merged
+from harness.analysis.metrics import QUANTILES
+from harness.errors import ConfigError, MeasurementError, ResultsError
+from harness.features.exchange.document import Document, ReportedDirection, ReportedJob, Spread, read_documents
+from harness.features.exchange.tables import Row, make_rows, write_csv, write_parquet
+from harness.features.exchange.timeline import select_final
+from harness.files import read_regular, write_atomically
+from harness.measure.fio import is_ramp
+from harness.model.cell import Place
+from harness.model.job import Job
+from harness.model.mode import ModeDetail
+from harness.results import RunStore
+from harness.units import short_size
+from harness.untrusted import JSON_BYTES
+
+RanSlice = tuple[ReportedJob, ...]
+"""fio's entries for one slice: one, or one for each process."""
+_Side = Callable[[ReportedJob], ReportedDirection]
+_Weighted = Sequence[tuple[Mapping[str, float], int]]
+
+
+def merge_slices(job: Job, slices: Sequence[RanSlice], version: str) -> dict[str, Any]:
+    """The document with one job, like fio's own, for the slices of one arm and job.
+
+    Slices ran one after the other: their bytes, I/Os and times add up. Processes of one slice ran at the same time: the
+    longest time counts.
+    """
+    every = [entry for slice_ in slices for entry in slice_]
+    sides: dict[str, _Side] = {"read": lambda entry: entry.read, "write": lambda entry: entry.write}
+    ios = [entry.read.total_ios + entry.write.total_ios for entry in every]
+    times = [entry.job_runtime for entry in every]
+    buckets = ("latency_ns", "latency_us", "latency_ms")
+    entry = {
+        "jobname": job.id,
+        "groupid": 0,
+        "error": 0,
+        "job options": _list_options(job),
+        **{name: _merge_direction(slices, side) for name, side in sides.items()},
+        "job_runtime": sum(max(entry.job_runtime for entry in slice_) for slice_ in slices),
+        "usr_cpu": _average([entry.usr_cpu for entry in every], times),
+        "sys_cpu": _average([entry.sys_cpu for entry in every], times),
+        "ctx": sum(entry.ctx for entry in every),
+        **{name: _merge_shares([(getattr(e, name), n) for e, n in zip(every, ios, strict=True)]) for name in buckets},
+    }
+    return {"fio version": version, "global options": {}, "jobs": [entry]}
+
+
+def _list_options(job: Job) -> dict[str, str]:
+    options = {"rw": job.rw, "bs": short_size(job.bs), "iodepth": str(job.iodepth), "numjobs": str(job.numjobs)}
+    if job.read_share is not None:
+        options["rwmixread"] = f"{job.read_share * 100:.0f}"
+    if job.rate is not None:
+        options["rate_iops"] = str(job.rate // job.numjobs)
+    return options
+
+
+def _merge_direction(slices: Sequence[RanSlice], side: _Side) -> dict[str, Any]:
+    by_slice = [[side(entry) for entry in slice_] for slice_ in slices]
+    every = [side for several in by_slice for side in several]
+    runtime = sum(max(side.runtime for side in several) for several in by_slice)
+    io_bytes, ios = sum(side.io_bytes for side in every), sum(side.total_ios for side in every)
+    rates = [sum(side.iops for side in several) for several in by_slice]
+    bw_bytes = round(io_bytes / runtime * 1000) if runtime else 0
+    counts = [side.total_ios for side in every]
+    return {
+        "io_bytes": io_bytes,
+        "io_kbytes": io_bytes // 1024,
+        "bw_bytes": bw_bytes,
+        "bw": bw_bytes // 1024,
+        "iops": ios / runtime * 1000 if runtime else 0.0,
+        "iops_min": min(rates),
+        "iops_max": max(rates),
+        "iops_mean": sum(rates) / len(rates),
+        "iops_stddev": stdev(rates) if len(rates) > 1 else 0.0,
+        "iops_samples": len(rates),
+        "runtime": runtime,
+        "total_ios": ios,
+        "slat_ns": _merge_latency([side.slat_ns for side in every], counts),
+        "clat_ns": _merge_latency([side.clat_ns for side in every], counts),
+        "lat_ns": _merge_latency([side.lat_ns for side in every], counts),
+    }
+
+
+def _merge_latency(several: Sequence[Spread], counts: Sequence[int]) -> dict[str, Any]:
+    """Their mean and standard deviation weighted by I/Os, and the percentiles of the merged histograms."""
+    known = [(spread, count) for spread, count in zip(several, counts, strict=True) if count]
+    if not known:
+        return {"min": 0, "max": 0, "mean": 0.0, "stddev": 0.0, "N": 0}
+    total = sum(count for _, count in known)
+    mean = sum(spread.mean * count for spread, count in known) / total
+    variance = sum(count * (spread.stddev**2 + (spread.mean - mean) ** 2) for spread, count in known) / total
+    latency: dict[str, Any] = {
+        "min": min(spread.min for spread, _ in known),
+        "max": max(spread.max for spread, _ in known),
+        "mean": mean,
+        "stddev": math.sqrt(variance),
+        "N": total,
+    }
+    if all(spread.bins for spread, _ in known):
+        bins = merged(spread.bins for spread, _ in known)
+        latency["percentile"] = _compute_percentiles(bins)
+        latency["bins"] = {str(bound): bins[bound] for bound in sorted(bins)}
+    return latency
+
+
+def _compute_percentiles(bins: Mapping[int, int]) -> dict[str, int]:
+    """The percentiles in ns, by fio's keys, as fio has them: also where only a few I/Os are beyond them."""
+    percentiles: dict[str, int] = {}
+    total, below = sum(bins.values()), 0
+    ranks = [(quantile, math.ceil(quantile * total - 1e-9)) for quantile in QUANTILES]
+    for latency in sorted(bins):
+        before, below = below, below + bins[latency]
+        percentiles |= {f"{quantile * 100:.6f}": latency for quantile, rank in ranks if before < rank <= below}
+    return percentiles
+
+
+def _average(values: Iterable[float], weights: Sequence[float]) -> float:
+    total = sum(weights)
+    return sum(value * weight for value, weight in zip(values, weights, strict=True)) / total if total else 0.0
+
+
+def _merge_shares(several: _Weighted) -> dict[str, float]:
+    """The percentages by bucket, weighted by I/Os."""
+    keys = dict.fromkeys(key for shares, _ in several for key in shares)
+    weights = [count for _, count in several]
+    return {key: _average([shares.get(key, 0.0) for shares, _ in several], weights) for key in keys}
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """What one file of the tree is about."""
+
+    disk: str
+    arm: str
+    mode: ModeDetail | None
+    """What the name of the arm's mode stands for; None for the bare host."""
+    job: Job
+
+    @property
+    def path(self) -> Path:
+        """DISK/ARM/BS/RW-IODEPTH-NUMJOBS.json. A mixed job has one more directory with its share of reads."""
+        job = self.job
+        mixed = [f"{job.rw}{job.read_share * 100:.0f}"] if job.read_share is not None else []
+        bs = short_size(job.bs) + (f"-i{job.rate}" if job.rate is not None else "")
+        return Path(self.disk, self.arm.replace(":", "-"), *mixed, bs, f"{job.rw}-{job.iodepth}-{job.numjobs}.json")
+
+
+def write_tree(store: RunStore, rows: Iterable[Row], directory: Path) -> list[Path]:
+    """Write one file for each disk, arm and job with the slices that count, and return their paths.
+
+    Raises ConfigError if the directory has files already, and ResultsError if a raw file does not fit to the journal.
+    """
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise ConfigError(f"--fio-plot {directory}: it has files already", hint="name a new or empty directory")
+    slices = _collect_slices(store, tuple(rows))
+    paths: dict[Path, _Key] = {}
+    for key in slices:
+        # Some file systems ignore case.
+        if (other := paths.setdefault(Path(str(key.path).casefold()), key)) != key:
+            raise ResultsError(
+                f"{key.path} would be the file of {other.job.id} and of {key.job.id}, or of two modes of one name",
+                hint="fio-plot cannot tell them apart; export them as --csv",
+            )
+    for key in paths.values():
+        path = key.path
+        parts = slices[key]
+        versions = ", ".join(dict.fromkeys(document.version for document, _ in parts))
+        content = merge_slices(key.job, [slice_ for _, slice_ in parts], versions)
+        (directory / path).parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(directory / path, json.dumps(content, indent=1) + "\n")
+    return [directory / key.path for key in paths.values()]
+
+
+def _collect_slices(store: RunStore, rows: Sequence[Row]) -> dict[_Key, list[tuple[Document, RanSlice]]]:
+    """fio's results of the slices that count, by file of the tree."""
+    by_raw: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        by_raw[row.measurement.raw].append(row)
+    slices: dict[_Key, list[tuple[Document, RanSlice]]] = defaultdict(list)
+    for raw, rows_of_raw in by_raw.items():
+        if any(row.counts for row in rows_of_raw):
+            documents = _read(store.path / raw)
+            for row, (document, ran) in zip(rows_of_raw, _match_rows(raw, rows_of_raw, documents), strict=True):
+                # fio-plot shows one fio. What several guests did together is in no output of fio.
+                if row.counts and row.job is not None and not row.measurement.of_several:
+                    mode = row.cell.mode_detail if row.cell and row.measurement.arm != Place.HOST else None
+                    slices[_Key(row.disk, row.measurement.arm, mode, row.job)].append((document, ran))
+    return slices
+
+
+def _read(path: Path) -> tuple[Document, ...]:
+    try:
+        return tuple(select_final(read_documents(read_regular(path, most_bytes=JSON_BYTES), str(path)), str(path)))
+    except OSError as error:
+        raise ResultsError(
+            f"{path} cannot be read: {error.strerror}", hint="--fio-plot needs raw/ of the run; --csv does not"
+        ) from None
+    except MeasurementError as error:
+        raise ResultsError(error.message, hint="restore the file from a backup; --csv does not need it") from None
+
+
+def _match_rows(raw: str, rows: Sequence[Row], documents: Sequence[Document]) -> list[tuple[Document, RanSlice]]:
+    """The entries of each row in the file. Both are in the order of the slices."""
+    groups = [
+        (document, tuple(group))
+        for document in documents
+        for _, group in groupby(document.jobs, key=lambda job: job.groupid)
+    ]
+    left = [(document, group) for document, group in groups if not is_ramp(group[0].jobname)]
+    matches = []
+    for row in rows:
+        first = row.measurement.parts[0] if row.measurement.parts else row.measurement
+        fitting = [slice_ for slice_ in left if _sum_figures(slice_[1]) == (first.io_bytes, first.seconds)]
+        fitting = fitting or [slice_ for slice_ in left if _is_imported_as(slice_[1], first.io_bytes, first.seconds)]
+        if not fitting:
+            raise ResultsError(
+                f"{raw} has no result with {first.io_bytes} bytes in {first.seconds:g} s, which "
+                f"the journal has for {row.measurement.arm}, {row.measurement.job}",
+                hint="the files of the run were changed; restore them from a backup",
+            )
+        matches.append(fitting[0])
+        left.remove(fitting[0])
+    return matches
+
+
+def _is_imported_as(entries: RanSlice, io_bytes: int, seconds: float) -> bool:
+    """Whether an import makes these figures of the entries: of writes alone if the reads verify, or of processes that
+    started at different times."""
+    written = sum(entry.write.io_bytes for entry in entries), max(entry.write.runtime for entry in entries) / 1000
+    every, longest = _sum_figures(entries)
+    return written == (io_bytes, seconds) or (every == io_bytes and longest < seconds)
+
+
+def _sum_figures(entries: RanSlice) -> tuple[int, float]:
+    """Bytes and seconds of a slice."""
+    sides = [side for entry in entries for side in entry.sides]
+    return sum(side.io_bytes for side in sides), max((side.runtime for side in sides), default=0) / 1000
+
+
+@dataclass(frozen=True, slots=True)
+class ExportRequest:
+    """Which run to export, and where to; None for a form that is not wanted."""
+
+    run: Path
+    csv: Path | None
+    parquet: Path | None
+    fio_plot: Path | None
+
+
+def export_run(request: ExportRequest) -> list[str]:
+    """Write the requested forms, and return a line about each.
+
+    Raises ConfigError if none is requested or one cannot be written, and ResultsError if the run cannot be read.
+    """
+    if request.csv is None and request.parquet is None and request.fio_plot is None:
+        raise ConfigError("nothing to export", hint="add --csv FILE, --parquet FILE or --fio-plot DIR")
+    store = RunStore.open(request.run)
+    journal = store.read_journal()
+    rows = make_rows(store.read_results(), journal)
+    done = list(journal.notes)
+    for path, write in ((request.csv, write_csv), (request.parquet, write_parquet)):
+        if path is not None:
+            with _report_failures(path):
+                write(rows, path)
+            done.append(f"{len(rows)} measurements: {path}")
+    if request.fio_plot is not None:
+        valid = [row for row in rows if not row.void]
+        with _report_failures(request.fio_plot):
+            files = write_tree(store, valid, request.fio_plot)
+        done.append(f"{len(files)} files for fio-plot: {request.fio_plot}")
+        void = dict.fromkeys(row.cell.id for row in rows if row.void and row.cell)
+        done += [f"{cell} is void: left out of the files for fio-plot" for cell in void]
+    return done
+
+
+@contextmanager
+def _report_failures(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be written: {error.strerror or error}",
+            hint=f"check that {path.parent} exists and has space, and that this user may write there",
+        ) from error
