@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from harness.errors import Unsupported
 from harness.events import Events
@@ -18,14 +19,62 @@ from harness.layout import md
 from harness.layout.disks import partitioned_disks
 from harness.layout.free_space import FileReserve
 from harness.layout.layers import BARE, BasePlan, base_plans
-from harness.layout.rebuild import Rebuild
+from harness.layout.md import Rebuild
 from harness.layout.regions import Need, PartitionedDisk, Region, array_partitioned
-from harness.layout.shared import Reserve, SharedStorage
 from harness.layout.source import BlockSource, Sources
-from harness.layout.unwatched import unwatched
+from harness.layout.udev_inhibit import unwatched
 from harness.model.base import Md
 from harness.model.mode import Mode
 from harness.scenario.setups import places_needed
+
+_COUNTED = ("dm-", "rbd")
+"""Devices whose own counters show what reached the disks. ZFS serves reads of a zvol from its cache, so zd is none."""
+
+
+class Reserve(Protocol):
+    """Keeps the reserve of a storage in use free while a run fills its volumes there and measures them."""
+
+    def require(self, size_bytes: int) -> None:
+        """Raise SafetyError if `size_bytes` more would leave too little free now, or if the free space is unknown."""
+        ...
+
+    def require_for(self, path: str, size_bytes: int, part_bytes: int) -> None:
+        """The same before `part_bytes` of the volume at `path` are written, which has `size_bytes`.
+
+        What the volume has already been allocated is not needed again. Raises SafetyError, HostError.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SharedStorage:
+    """The storage in use that the layouts of a run are on.
+
+    `disks` are the kernel's names of the disks below it, which others use, too. Empty if the host has none (NFS).
+    """
+
+    words: str
+    """For example `thin pool pve/data`."""
+    disks: tuple[str, ...]
+    room: Reserve
+    """Asked before each part of the volumes is filled, and before each group is measured."""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    """What the results say about it."""
+    notes: Mapping[str, str] = field(default_factory=dict)
+    """How the volume of a mode differs from what the mode requests, by the mode's name."""
+
+    def counted(self, source: BlockSource) -> tuple[str, ...]:
+        """The device of the volume, if its counters show which bytes reached the disks. Only this run uses it."""
+        name = source.grant.name if source.grant is not None else ""
+        return (name,) if name.startswith(_COUNTED) else ()
+
+    def how_counted(self, source: BlockSource) -> str:
+        """How the bytes of this volume are checked, in words."""
+        if self.counted(source):
+            return "counted on the volume itself"
+        if self.disks:
+            return f"counted on the disks below ({', '.join(self.disks)}), together with those of others"
+        return "not counted on a disk, because the host has none below it: fio is only compared with QEMU"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,16 @@
-"""Chooses the layers of a base: modes share a volume group, a file system or a pool if possible. Pure."""
+"""Chooses the layers of a base: modes share a volume group, a file system or a pool if possible."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import product
+from typing import Protocol
 
 from harness.lab.created import CreationLog
 from harness.layout import luks
-from harness.layout.filesystem import Files
-from harness.layout.layer import Layer
+from harness.layout.files import Files
 from harness.layout.lvm import ThinVolumes, Volumes
 from harness.layout.regions import Need, Region
 from harness.layout.source import BlockSource, Sources
@@ -18,6 +18,31 @@ from harness.layout.zfs import Datasets
 from harness.model.base import Base, Device, Md
 from harness.model.layout import Filesystem, Lvm, LvmThin, Partition, Qcow2, RawFile, ZfsFile, Zvol
 from harness.model.mode import Mode
+
+
+class Layer(Protocol):
+    """The modes of one kind that share a region of a base: one volume group, one file system, one pool."""
+
+    @property
+    def region(self) -> str:
+        """The name of its region in the partition table: at most 11 characters, unique per base."""
+        ...
+
+    @property
+    def need(self) -> Need:
+        """The size that the region must have."""
+        ...
+
+    def built(
+        self, log: CreationLog, region: Region, name: str, span: int
+    ) -> AbstractContextManager[Mapping[str, Sources]]:
+        """A source of `span` bytes per mode, by the name of the mode. The layer is removed at the end.
+
+        `log` has the runner, and records everything before it is created. All names on the host begin with `name`,
+        which is unique for the run and the base. Raises HostError.
+        """
+        ...
+
 
 BARE = "device"
 """The name of the region of the bare disk, and of a bare array."""

@@ -14,8 +14,7 @@ from typing import ClassVar, Literal
 from harness.lab.created import CreationLog, HostThing
 from harness.lab.guard import Writable, built_on
 from harness.lab.transport.base import Runner
-from harness.layout.identity import FIND
-from harness.layout.regions import Need
+from harness.layout.regions import FIND, Need
 from harness.model.effective import Effective
 from harness.shipped import read_script
 from harness.untrusted import reading

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+import string
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -10,8 +12,7 @@ from typing import ClassVar, Literal
 from harness.lab.created import CreationLog, HostThing
 from harness.lab.guard import Writable, built_on
 from harness.layout import luks
-from harness.layout.identity import FIND, lvm_uuid
-from harness.layout.regions import Need, Region
+from harness.layout.regions import FIND, Need, Region
 from harness.layout.source import BlockSource, Sources
 from harness.shipped import read_script
 
@@ -33,6 +34,14 @@ _OURS_TO_ACTIVATE = ["--setautoactivation", "n"]
 # Neither zeroed nor wiped, because volumes are filled before anything is read.
 _UNWIPED = ["--zero", "n", "--wipesignatures", "n"]
 _REMOVE = FIND + read_script("harness.layout", "remove_lvm.sh")
+
+_LVM_GROUPS = (6, 4, 4, 4, 4, 4, 6)
+
+
+def lvm_uuid() -> str:
+    """A UUID in LVM's format: 32 letters and digits."""
+    letters = string.ascii_letters + string.digits
+    return "-".join("".join(secrets.choice(letters) for _ in range(count)) for count in _LVM_GROUPS)
 
 
 class VolumeGroup(HostThing):

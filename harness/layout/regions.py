@@ -1,23 +1,65 @@
-"""Partitions a disk or an array into regions, so that all layouts fit on it at the same time."""
+"""Partitions a disk or an array into regions, so that all layouts fit on it at the same time, and finds them again."""
 
 from __future__ import annotations
 
+import random
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import ceil
+from typing import ClassVar, Literal
 
 from harness.errors import HostError, Unsupported
-from harness.lab.created import CreationLog
+from harness.lab.created import CreationLog, HostThing
 from harness.lab.guard import Writable, built_on
+from harness.lab.guard.probes import END_BYTES, SAMPLE_BYTES, SAMPLED, SAMPLES
 from harness.lab.inventory import DiskByFile, DiskSpec
 from harness.lab.paths import TAG
-from harness.lab.pin import SECTOR, BlockPin
-from harness.layout.partition_table import PartitionTable, sample_positions
+from harness.lab.pin import FACTS, SECTOR, BlockPin
 from harness.shipped import read_script
 from harness.units import format_size
 from harness.untrusted import parse_json, reading
+
+FIND = read_script("harness.layout", "find_partition.sh")
+
+
+_REMOVE = FACTS + SAMPLED + FIND + read_script("harness.layout", "remove_partition_table.sh")
+
+
+class PartitionTable(HostThing):
+    """A GPT on a disk, found by `link` or by the `file` behind its loop device. The other fields identify it.
+
+    `samples` are positions in bytes. The data at them are recorded at the end, see `harness.lab.guard`.
+    """
+
+    kind: Literal["partition-table"] = "partition-table"
+    link: str
+    file: str
+    identity: str
+    sectors: int
+    ptuuid: str
+    partuuids: tuple[str, ...]
+    samples: tuple[int, ...]
+
+    removal: ClassVar[str] = _REMOVE
+    seconds: ClassVar[float] = 600.0
+
+    @property
+    def words(self) -> str:
+        return f"the partitions on {self.link or self.file}"
+
+    def arguments(self) -> Sequence[str]:
+        where = [self.link, self.file, self.identity, str(self.sectors), self.ptuuid, " ".join(self.partuuids)]
+        return [*where, *(str(position) for position in self.samples)]
+
+
+def sample_positions(size_bytes: int) -> tuple[int, ...]:
+    """Random positions of samples between the ends of a disk, in bytes, each a multiple of the size of a sample."""
+    first, last = END_BYTES // SAMPLE_BYTES, (size_bytes - END_BYTES) // SAMPLE_BYTES - 1
+    chance = random.SystemRandom()
+    return tuple(sorted(SAMPLE_BYTES * chance.randint(first, last) for _ in range(SAMPLES)))
+
 
 MIB = 1024**2
 ALIGNMENT = MIB

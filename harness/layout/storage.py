@@ -13,13 +13,12 @@ from harness.lab.guard.room import promise_of
 from harness.lab.members import disks_below
 from harness.lab.promises import promising
 from harness.lab.storage_look import FoundStorage, Place
-from harness.layout.build import Layouts
-from harness.layout.shared import SharedStorage
+from harness.layout.build import Layouts, SharedStorage
 from harness.layout.source import Sources
 from harness.layout.storage_files import file_bytes, files
 from harness.layout.storage_lvm import volume_bytes, volumes
 from harness.layout.storage_zfs import dataset_bytes, datasets
-from harness.layout.unwatched import unwatched_volumes
+from harness.layout.udev_inhibit import unwatched_volumes
 from harness.model.base import Device, Md
 from harness.model.layout import Layout, Lvm, LvmThin, Qcow2, RawFile, Zvol
 from harness.model.mode import Mode

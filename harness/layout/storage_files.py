@@ -15,7 +15,7 @@ from harness.lab.guard.room import promise_of
 from harness.lab.paths import TAG
 from harness.lab.promises import promising
 from harness.lab.storage_look import IDENTITY, FoundStorage
-from harness.layout import qcow2, raw_file
+from harness.layout.files import RAW_NEED, compute_qcow2_need, create_qcow2, create_raw, data_file, image_names
 from harness.layout.source import Sources
 from harness.model.layout import Layout, Qcow2, RawFile
 from harness.shipped import read_script
@@ -57,7 +57,7 @@ class StoredDirectory(HostThing):
 
 def file_bytes(found: FoundStorage, layout: Layout, span: int) -> int:
     """The bytes that the files of a layout take once they are full."""
-    need = qcow2.need(layout) if isinstance(layout, Qcow2) else raw_file.NEED
+    need = compute_qcow2_need(layout) if isinstance(layout, Qcow2) else RAW_NEED
     return found.copies * need.bytes(span)
 
 
@@ -96,13 +96,13 @@ def files(
 def made_in(directory: Writable, path: str, layout: Layout, span: int, *, preallocates: bool) -> Sources:
     """The files of a layout in a directory of the run. A file that cannot be preallocated is written in full later."""
     if isinstance(layout, Qcow2):
-        return qcow2.make(directory, path, span, layout)
+        return create_qcow2(directory, path, span, layout)
     wanted = layout.preallocation if isinstance(layout, RawFile) else "off"
     preallocation = "off" if wanted == "falloc" and not preallocates else wanted
-    return Sources.same(raw_file.make(directory, f"{path}.raw", span, preallocation))
+    return Sources.same(create_raw(directory, f"{path}.raw", span, preallocation))
 
 
 def _names(name: str, layout: Layout) -> list[str]:
     if not isinstance(layout, Qcow2):
         return [f"{name}.raw"]
-    return [f"{name}.raw", *filter(None, (*qcow2.image_names(name, layout), qcow2.data_file(name, layout)))]
+    return [f"{name}.raw", *filter(None, (*image_names(name, layout), data_file(name, layout)))]

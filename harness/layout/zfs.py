@@ -10,8 +10,7 @@ from typing import ClassVar, Literal
 from harness.lab.created import CreationLog, HostThing
 from harness.lab.guard import Writable, created
 from harness.lab.paths import MOUNT_DIRECTORY
-from harness.layout.identity import FIND
-from harness.layout.regions import Need, Region
+from harness.layout.regions import FIND, Need, Region
 from harness.layout.source import BlockSource, Sources
 from harness.model.layout import ZfsFile, Zvol
 from harness.shipped import read_script

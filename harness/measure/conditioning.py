@@ -12,7 +12,7 @@ from harness.errors import MeasurementError
 from harness.events import Events, Note, StepAdvanced
 from harness.lab.guard import Writable, run_all
 from harness.lab.transport.base import Runner
-from harness.layout import qcow2
+from harness.layout import files
 from harness.layout.build import Layouts
 from harness.layout.source import BlockSource
 from harness.measure.fio import Section, Target, fill_file, job_file, marked
@@ -69,7 +69,7 @@ def condition(
         if room is not None:
             filled = image.guest.data or image.guest
             room.require_for(filled.path, filled.size, filled.size)
-        qcow2.fill(image)
+        files.fill_image(image)
     if not steady:
         return ConditioningRecord("fill", None, (), None)
     job = conditioning_job(jobs)

@@ -18,16 +18,16 @@ from harness.lab.processes import Processes
 from harness.lab.tracing import TraceInstance
 from harness.lab.transport.base import Runner
 from harness.layout.device import BackingFile, LoopDevice
-from harness.layout.filesystem import FilesystemMount
+from harness.layout.files import FilesystemMount
 from harness.layout.luks import CryptDevice
 from harness.layout.lvm import VolumeGroup
 from harness.layout.md import Array
 from harness.layout.memory_disk import MemoryDisk
-from harness.layout.partition_table import PartitionTable
+from harness.layout.regions import PartitionTable
 from harness.layout.storage_files import StoredDirectory
 from harness.layout.storage_lvm import StoredVolume
 from harness.layout.storage_zfs import StoredDataset
-from harness.layout.unwatched import UdevRule
+from harness.layout.udev_inhibit import UdevRule
 from harness.layout.zfs import Pool
 
 HOST_THINGS: tuple[type[HostThing], ...] = (

@@ -14,7 +14,7 @@ from harness.lab.inventory import DiskById, DiskSpec
 from harness.lab.md_status import MDSTAT, ArrayStatus, parse_mdstat
 from harness.lab.transport.base import Runner
 from harness.lab.transport.ssh import SshRunner
-from harness.layout import qcow2
+from harness.layout import files
 from harness.layout.build import Layouts, built
 from harness.measure.fio import marked
 from harness.model.attach import Attach
@@ -80,7 +80,7 @@ def test_every_layer_of_one_disk_holds_what_is_written(host: SshRunner, facts: H
         assert set(layouts.twins) == {"qcow2", "qcow2-chain", "qcow2-lazy"}
         hold_what_is_written(host, layouts)
         for image in layouts.images:
-            qcow2.fill(image)
+            files.fill_image(image)
             compare = ["qemu-img", "compare", "-f", "qcow2", "-F", "raw", image.guest.path, image.twin.path]
             host.run(compare, deadline=patience(60))
 

@@ -7,9 +7,8 @@ import re
 import pytest
 
 from harness.guest.proxmox.layouts import not_made
-from harness.layout.filesystem import Files
-from harness.layout.layer import Layer
-from harness.layout.layers import Alone, base_plans
+from harness.layout.files import Files
+from harness.layout.layers import Alone, Layer, base_plans
 from harness.layout.luks import CryptDevice, parse_status
 from harness.layout.lvm import Volumes
 from harness.layout.regions import Region

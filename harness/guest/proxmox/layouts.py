@@ -23,12 +23,10 @@ from harness.lab.proxmox import ROOT, ApiSpec, StoredLayout
 from harness.lab.storage import DiskByStorage
 from harness.lab.storage_space import Allocation
 from harness.lab.transport.base import Runner
-from harness.layout.build import Layouts
+from harness.layout.build import Layouts, SharedStorage
 from harness.layout.disks import partitioned_disks
-from harness.layout.layer import Layer
-from harness.layout.layers import BARE, Alone
+from harness.layout.layers import BARE, Alone, Layer
 from harness.layout.regions import Need, Region
-from harness.layout.shared import SharedStorage
 from harness.layout.source import BlockSource, Sources
 from harness.model.base import Device
 from harness.model.layout import Filesystem, Layout, Lvm, LvmThin, Partition, Qcow2, RawFile, Zvol

@@ -21,8 +21,7 @@ from harness.lab.inventory import AnyDisk, HostSpec
 from harness.lab.transport.base import Runner
 from harness.lab.transport.ssh import SshRunner
 from harness.lab.vm_threads import VmThreads
-from harness.layout.build import Layouts
-from harness.layout.shared import SharedStorage
+from harness.layout.build import Layouts, SharedStorage
 from harness.layout.source import BlockSource
 from harness.measure import environment, host_measurer
 from harness.measure.series import LabFound
