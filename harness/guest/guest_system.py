@@ -6,12 +6,14 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from harness.errors import GuestError, HostError
 from harness.guest.system import BlockDevice
 from harness.lab.transport.base import Runner
+from harness.model.attach import ATTACH_OPTIONS
 from harness.model.effective import Effective
+from harness.model.option import VirtioFeature
 from harness.shipped import read_script
 from harness.untrusted import reading
 
@@ -28,8 +30,13 @@ _DISKS = _FIRST_LINE + read_script("harness.guest", "list_guest_disks.sh")
 _EVIDENCE = _FIRST_LINE + read_script("harness.guest", "describe_guest.sh")
 
 
-_EVENT_IDX, _PACKED = 29, 34
-"""The numbers of virtio's features, in its specification."""
+_FEATURES = {
+    shown.setting: shown.source.number
+    for row in ATTACH_OPTIONS.values()
+    for shown in row.shown
+    if isinstance(shown.source, VirtioFeature)
+}
+"""The numbers of virtio's features, by the settings that show them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,16 +104,18 @@ def parse_disks(printed: str) -> dict[str, BlockDevice]:
                 guest_queue_size=_number(queue_size),
                 guest_driver=driver or None,
                 guest_controller_driver=controller_driver or None,
-                guest_packed=_feature(features, _PACKED),
-                guest_event_idx=_feature(features, _EVENT_IDX),
+                **_agreed(features),
             ),
         )
     return found
 
 
-def _feature(features: str, bit: int) -> bool | None:
-    """Whether a virtio device has the feature with this number; None for other devices."""
-    return features[bit] == "1" if re.fullmatch(f"[01]{{{bit + 1},64}}", features) else None
+def _agreed(features: str) -> dict[str, Any]:
+    """Whether guest and virtio device agreed on each feature that an option requests; None for other devices."""
+    return {
+        setting: features[bit] == "1" if re.fullmatch(f"[01]{{{bit + 1},64}}", features) else None
+        for setting, bit in _FEATURES.items()
+    }
 
 
 def _number(text: str) -> int | None:

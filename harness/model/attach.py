@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Unpack
 
 from pydantic import AfterValidator, Discriminator, Field, Tag
 
 from harness.model.bus import BUSES, Bus
 from harness.model.effective import NOTHING, Effective
+from harness.model.option import (
+    BlockInfo,
+    BlockNode,
+    Buses,
+    Conflict,
+    OnController,
+    Option,
+    Property,
+    Pve,
+    QemuOverride,
+    Row,
+    Shown,
+    Since,
+    VirtioFeature,
+    Xml,
+    declare,
+    declared,
+    on_virtio,
+)
 from harness.model.throttle import NO_LIMIT, Limit, LimitKind, shown_limits
 from harness.model.values import VALUE, Count, Flag, PollTime, Rate, Size, power_of_two
 from harness.units import format_size
@@ -52,64 +71,496 @@ CACHES: Mapping[Cache, CacheFlags] = {
 
 VHOST_USER = "vhost-user-blk-pci"
 """QEMU's device for a disk that another process serves."""
+T = TypeVar("T")
+VIRTIO: tuple[Bus, ...] = ("virtio-blk", "virtio-scsi")
+ONLY_VIRTIO = Buses(VIRTIO, "which is not a virtio bus", "bus virtio-blk or virtio-scsi")
+MAIN_THREAD = "because QEMU's main thread serves this bus"
+LUN = "which passes the guest's SCSI commands to the disk"
+POLLING = Since("9.4.0", what="polling of iothreads")
+_INSTEAD = "measure server qemu or storage-daemon instead"
+_SERVER_SINCE: Mapping[Server, Since] = {
+    "qemu": Since(),
+    # The storage daemon of QEMU 7.0 can become a daemon (`--daemonize`).
+    "storage-daemon": Since("7.1.0", "7.0.0"),
+    # libvirt's NEWS of 9.8.0; QEMU's block-drivers manual: libblkio since 7.2, passing descriptors to it since 8.1.
+    "ublk": Since(
+        lacking="no release of QEMU serves a disk by ublk, whose kernel part is in Linux 6.0, and virt-overhead starts "
+        f"no other server: {_INSTEAD}"
+    ),
+    "nvme-io_uring": Since(
+        qemu="7.2.0",
+        lacking="no release of libvirt can request it, and it needs a QEMU with libblkio (Fedora: qemu-block-blkio): "
+        f"{_INSTEAD}",
+    ),
+    "vhost-vdpa": Since(
+        "9.8.0",
+        "8.1.0",
+        lacking="it needs a device /dev/vhost-vdpa-N, which virt-overhead does not create, and a QEMU with libblkio "
+        f"(Fedora: qemu-block-blkio): {_INSTEAD}",
+    ),
+}
+
+
+def option(default: T, **row: Unpack[Row[Attach]]) -> T:
+    """An option of an attachment with its default and its row."""
+    return declare(default, Option(**row))
+
+
+def _above(limit: str, rate: Callable[[Attach], int | None], burst: Callable[[Attach], int | None]) -> Conflict[Attach]:
+    """A burst that is not above its limit."""
+
+    def is_below(attach: Attach) -> bool:
+        most, usual = burst(attach), rate(attach)
+        return most is not None and (usual is None or most < usual)
+
+    allowed = f"{limit}, and {limit}_burst that is not smaller"
+    return Conflict(limit, is_below, "because a burst is for a while above the limit", allowed)
+
+
+def _seen_write_cache(attach: Attach) -> str | None:
+    """A LUN shows the cache of the host's disk. A read-only SCSI disk reports no cache."""
+    if attach.device == "lun" or attach.read_only:
+        return None
+    return "write back" if CACHES[attach.cache].write_cache else "write through"
+
+
+def _qemu_device(attach: Attach) -> str:
+    if attach.device == "lun":
+        return "scsi-block"
+    return BUSES[attach.bus].qemu_device if attach.in_qemu else VHOST_USER
+
+
+def _mapping_since(attach: Attach) -> Since:
+    """The versions that spread the queues over several iothreads."""
+    libvirt, qemu = ("11.2.0", "10.0.0") if attach.bus == "virtio-scsi" else ("10.0.0", "9.0.0")
+    return Since(libvirt, qemu, f'iothread_vq_mapping with bus = "{attach.bus}"')
 
 
 @dataclass(frozen=True, slots=True)
 class Attach:
     """A disk that QEMU serves. Proxmox VE calls the default VirtIO SCSI single."""
 
+    # Each field has its row of the option table: request, read-back, expectation, conflicts, needed versions and
+    # documentation follow from it. Source of the versions: libvirt's NEWS and "Domain XML format", QEMU's change log.
+
     __pydantic_config__ = VALUE
 
-    bus: Bus = "virtio-scsi"
+    bus: Bus = option(
+        "virtio-scsi",
+        docs="`<target bus>`; `virtio-blk-pci`, `scsi-hd`, `ide-hd`, `nvme`",
+        shown=(
+            Shown("bus", Xml("target/@bus"), lambda attach: BUSES[attach.bus].hypervisor),
+            Shown("guest_driver", expected=lambda attach: BUSES[attach.bus].guest_driver),
+            Shown("guest_controller_driver", expected=lambda attach: BUSES[attach.bus].guest_controller_driver),
+            Shown("guest_windows_driver", expected=lambda attach: BUSES[attach.bus].windows_driver),
+        ),
+        since=lambda attach: Since("11.5.0", what='bus = "nvme"') if attach.bus == "nvme" else None,
+        conflicts=(
+            Conflict(
+                "server",
+                lambda attach: attach.server == "storage-daemon" and attach.bus != "virtio-blk",
+                "which serves disks by vhost-user-blk",
+                "bus virtio-blk",
+            ),
+            Conflict(
+                "device", lambda attach: attach.device == "lun" and attach.bus != "virtio-scsi", LUN, "bus virtio-scsi"
+            ),
+        ),
+        pve=Pve(),
+    )
     """The bus of the guest that the disk is on."""
-    cache: Cache = "none"
+    cache: Cache = option(
+        "none",
+        docs="`<driver cache>`; `cache.direct`, `cache.no-flush`, `write-cache`",
+        xml=Xml("driver/@cache"),
+        shown=(
+            # libvirt does not know the options of another process. Its own arguments show them.
+            Shown("cache", Xml("driver/@cache"), lambda attach: attach.cache if attach.in_qemu else None),
+            Shown("qemu_cache_direct", BlockInfo(("cache", "direct")), lambda attach: CACHES[attach.cache].direct),
+            Shown(
+                "qemu_cache_no_flush", BlockInfo(("cache", "no-flush")), lambda attach: CACHES[attach.cache].no_flush
+            ),
+            Shown(
+                "qemu_write_cache", BlockInfo(("cache", "writeback")), lambda attach: CACHES[attach.cache].write_cache
+            ),
+            Shown("guest_write_cache", expected=_seen_write_cache),
+        ),
+        conflicts=(
+            Conflict(
+                "device",
+                lambda attach: attach.device == "lun" and attach.cache != "none",
+                f"{LUN} and bypasses every cache of the host",
+                "cache none",
+            ),
+        ),
+        pve=Pve("cache"),
+    )
     """QEMU's cache mode."""
-    aio: Aio = "native"
+    aio: Aio = option(
+        "native",
+        docs="`<driver io>`; `aio`",
+        xml=Xml("driver/@io"),
+        shown=(
+            Shown("aio", Xml("driver/@io"), lambda attach: attach.aio if attach.in_qemu else None),
+            Shown("qemu_aio"),
+        ),
+        conflicts=(
+            Conflict(
+                "cache",
+                lambda attach: attach.aio == "native" and not attach.direct,
+                "which is not direct I/O",
+                "cache none or directsync, or aio threads or io_uring",
+            ),
+            Conflict(
+                "device",
+                lambda attach: attach.device == "lun" and attach.aio != "threads",
+                f"{LUN} in QEMU's thread pool",
+                "aio threads",
+            ),
+        ),
+        pve=Pve(
+            "aio",
+            refused=lambda attach: (
+                f"aio native with cache {attach.cache}" if attach.aio == "native" and not attach.direct else None
+            ),
+        ),
+    )
     """QEMU's engine for asynchronous I/O."""
-    iothread: Flag = True
+    iothread: Flag = option(
+        True,
+        docs="`<driver iothread>`: a thread for the disk's requests; with a shared controller, one for all its disks",
+        buses=Buses(VIRTIO, MAIN_THREAD, "iothread = false, or bus virtio-blk or virtio-scsi"),
+        unused=False,
+        shown=(
+            Shown("iothread", expected=lambda attach: attach.threads > 0 if attach.in_qemu else None),
+            Shown("qemu_iothread", expected=lambda attach: attach.threads > 0),
+        ),
+        conflicts=(
+            Conflict(
+                "iothread_vq_mapping",
+                lambda attach: attach.iothread and attach.iothread_vq_mapping > 0 and attach.bus in VIRTIO,
+                "which assigns threads to the queues",
+                "iothread = false, or no iothread_vq_mapping",
+            ),
+        ),
+        pve=Pve("iothread", int, VIRTIO, "an iothread"),
+    )
     """Whether the disk has its own thread."""
-    queues: Queues | None = None
+    queues: Queues | None = option(
+        None,
+        docs="`<driver queues>`; `num-queues`, `num_queues`",
+        values="1 to 1022",
+        by_default="the hypervisor's: one per vCPU",
+        xml=on_virtio(Xml("driver/@queues", int), OnController(Xml("driver/@queues", int))),
+        buses=ONLY_VIRTIO,
+        shown=(Shown("qemu_queues", Property(("num-queues", "num_queues"), of_queues=True)), Shown("guest_queues")),
+        pve=Pve(
+            "queues",
+            buses=("virtio-scsi",),
+            what="a number of queues",
+            always=False,
+            # The minimum is 2. Without the option, QEMU has one queue per CPU of the guest.
+            refused=lambda attach: "a single queue" if (attach.queues, attach.bus) == (1, "virtio-scsi") else None,
+        ),
+    )
     """None is the hypervisor's default: one per vCPU for virtio."""
-    queue_size: QueueSize | None = None
+    queue_size: QueueSize | None = option(
+        None,
+        docs="`<driver queue_size>`; `queue-size`, `virtqueue_size`; in the guest `mq/0/nr_tags`",
+        values="power of two, 4 to 1024",
+        by_default="the hypervisor's: 256",
+        xml=on_virtio(Xml("driver/@queue_size", int), QemuOverride("virtqueue_size")),
+        buses=ONLY_VIRTIO,
+        shown=(
+            Shown("qemu_queue_size", Property(("queue-size", "virtqueue_size"), of_queues=True)),
+            Shown("guest_queue_size"),
+        ),
+    )
     """Requests in a queue. None is the hypervisor's default."""
-    iothread_vq_mapping: Annotated[Count, Field(ge=0, le=1022)] = 0
+    iothread_vq_mapping: Annotated[Count, Field(ge=0, le=1022)] = option(
+        0,
+        docs="the number of iothreads that share the queues; `iothread-vq-mapping`, QEMU 9.0, with virtio-scsi 10.0",
+        values="0 to `queues`",
+        by_default="0: none",
+        buses=Buses(VIRTIO, MAIN_THREAD, "bus virtio-blk or virtio-scsi"),
+        shown=(Shown("qemu_iothreads", expected=lambda attach: attach.iothread_vq_mapping or None),),
+        since=_mapping_since,
+        conflicts=(
+            Conflict(
+                "queues",
+                lambda attach: attach.bus in VIRTIO and (attach.queues or 0) < attach.iothread_vq_mapping,
+                "because each thread needs a queue",
+                lambda attach: f"queues = {attach.iothread_vq_mapping} or more",
+            ),
+        ),
+        served=False,
+    )
     """The number of iothreads that share the queues of virtio-blk or virtio-scsi. 0 is no mapping."""
-    poll_max_ns: PollTime | None = None
+    poll_max_ns: PollTime | None = option(
+        None,
+        docs="`<poll max>` of its iothreads; `poll-max-ns`, libvirt 9.4.0. Modes with and without polling share a "
+        "guest, so a [waterfall](#decomposename) can compare them",
+        values="nanoseconds; 0: no polling",
+        by_default="that of the [guest](#guest), else QEMU's: 32768",
+        shown=(Shown("qemu_poll_max_ns"),),
+        # The thread of a storage daemon polls as its arguments say, whatever libvirt knows.
+        since=lambda attach: POLLING if attach.in_qemu else None,
+        conflicts=(
+            Conflict(
+                "iothread",
+                lambda attach: attach.poll_max_ns is not None and not attach.threads,
+                "because only iothreads poll",
+                "iothread = true, or no poll_max_ns",
+            ),
+        ),
+    )
     """The longest time in nanoseconds for which its iothreads poll. 0 is no polling, None that of the guest."""
-    controller: Controller = "single"
+    controller: Controller = option(
+        "single",
+        docs="for virtio-scsi: one controller for each disk, or one for all modes that ask for the same shared one. "
+        "Proxmox VE: VirtIO SCSI single, VirtIO SCSI",
+        buses=Buses(("virtio-scsi",), "which has no choice of controllers", "bus virtio-scsi, or no controller"),
+        shown=(
+            Shown(
+                "controller_disks",
+                expected=lambda attach: 1 if (attach.bus, attach.controller) == ("virtio-scsi", "single") else None,
+            ),
+        ),
+    )
     """Whether a virtio-scsi disk has its controller to itself."""
-    discard: Discard = "ignore"
+    discard: Discard = option(
+        "ignore",
+        docs="`<driver discard>`; `discard`",
+        xml=Xml("driver/@discard"),
+        shown=(Shown("qemu_discard"),),
+        of_lun=False,
+        pve=Pve("discard", lambda discard: "on" if discard == "unmap" else "ignore"),
+    )
     """Whether the guest's discards reach the layout."""
-    detect_zeroes: DetectZeroes = "off"
+    detect_zeroes: DetectZeroes = option(
+        "off",
+        docs="`<driver detect_zeroes>`; `detect-zeroes`",
+        xml=Xml("driver/@detect_zeroes"),
+        shown=(Shown("qemu_detect_zeroes", BlockInfo(("detect_zeroes",))),),
+        conflicts=(
+            Conflict(
+                "discard",
+                lambda attach: attach.detect_zeroes == "unmap" and attach.discard != "unmap",
+                "which ignores the resulting discards",
+                'discard = "unmap", or detect_zeroes = "on"',
+            ),
+        ),
+        of_lun=False,
+        pve=Pve(
+            "detect_zeroes",
+            lambda detected: int(detected != "off"),
+            # It is only on or off there, and "on" means `unmap` if the drive discards.
+            refused=lambda attach: (
+                None
+                if attach.detect_zeroes in ("off", "unmap" if attach.discard == "unmap" else "on")
+                else f"detect_zeroes {attach.detect_zeroes} with discard {attach.discard}"
+            ),
+        ),
+    )
     """Whether QEMU searches written data for zeros."""
-    logical_block_size: LogicalBlock | None = None
+    logical_block_size: LogicalBlock | None = option(
+        None,
+        docs="`<blockio logical_block_size>`; `logical_block_size`",
+        values="power of two, 512 B to 4 KiB",
+        by_default="the hypervisor's",
+        xml=Xml("blockio/@logical_block_size", int),
+        shown=(
+            Shown("qemu_logical_block_size", Property(("logical_block_size",))),
+            Shown("guest_logical_block_size"),
+        ),
+        conflicts=(
+            Conflict(
+                "physical_block_size",
+                lambda attach: (attach.logical_block_size or 0) > (attach.physical_block_size or 512),
+                "because a physical block cannot be smaller than a logical block",
+                lambda attach: f'physical_block_size = "{format_size(attach.logical_block_size or 0)}" or more',
+            ),
+            Conflict(
+                "bus",
+                lambda attach: (attach.logical_block_size or 512) != 512 and attach.bus in ("sata", "ide"),
+                "because QEMU uses 512-byte blocks on this bus",
+                "bus virtio-blk, virtio-scsi or nvme",
+            ),
+        ),
+        served=False,
+        of_lun=False,
+    )
     """In bytes. None is the hypervisor's default."""
-    physical_block_size: PhysicalBlock | None = None
+    physical_block_size: PhysicalBlock | None = option(
+        None,
+        docs="`<blockio physical_block_size>`; `physical_block_size`",
+        values="power of two, 512 B to 2 MiB",
+        by_default="the hypervisor's",
+        xml=Xml("blockio/@physical_block_size", int),
+        shown=(
+            Shown("qemu_physical_block_size", Property(("physical_block_size",))),
+            Shown("guest_physical_block_size"),
+        ),
+        served=False,
+        of_lun=False,
+    )
     """In bytes. None is the hypervisor's default."""
-    read_only: Flag = False
+    read_only: Flag = option(
+        False,
+        docs="`<readonly/>`; `read-only`",
+        xml=Xml("readonly", bool),
+        buses=Buses(
+            ("virtio-blk", "virtio-scsi", "nvme"),
+            "which does not support read-only disks",
+            "bus virtio-blk, virtio-scsi or nvme",
+        ),
+        shown=(Shown("qemu_read_only", BlockInfo(("ro",))), Shown("guest_read_only")),
+        served=False,
+        of_lun=False,
+        pve=Pve("ro", int, VIRTIO, "read_only", always=False),
+    )
     """Whether the guest must not write."""
-    iops: Iops | None = None
+    iops: Iops | None = option(
+        None,
+        docs="`<iotune>`: `total_iops_sec`; `iops-total` of QEMU's throttling. [Whether it "
+        "holds](measuring.md#limits-of-a-disks-io) is checked",
+        values="1 to 1000000000 I/Os per second",
+        by_default="no limit",
+        shown=(
+            Shown("qemu_iops_limit", expected=lambda attach: attach.shown_limit("iops")),
+            Shown("host_io_limit", expected=lambda _: NO_LIMIT),
+        ),
+        served=False,
+        of_lun=False,
+        pve=Pve(),
+    )
     """The most I/Os per second, reads and writes together. None is no limit."""
-    bw: Rate | None = None
+    bw: Rate | None = option(
+        None,
+        docs="`<iotune>`: `total_bytes_sec`; `bps-total`",
+        values='a rate, for example `"100 MiB/s"`',
+        by_default="no limit",
+        shown=(Shown("qemu_bw_limit", expected=lambda attach: attach.shown_limit("bps")),),
+        served=False,
+        of_lun=False,
+        pve=Pve(),
+    )
     """The most bytes per second, read and written together. None is no limit."""
-    iops_burst: Iops | None = None
+    iops_burst: Iops | None = option(
+        None,
+        docs="`<iotune>`: `total_iops_sec_max`; `iops-total-max`",
+        values="as `iops`, and not less",
+        by_default="no bursts",
+        conflicts=(_above("iops", lambda attach: attach.iops, lambda attach: attach.iops_burst),),
+        pve=Pve(),
+    )
     """The most I/Os per second in a burst. None is no bursts."""
-    bw_burst: Rate | None = None
+    bw_burst: Rate | None = option(
+        None,
+        docs="`<iotune>`: `total_bytes_sec_max`; `bps-total-max`",
+        values="as `bw`, and not less",
+        by_default="no bursts",
+        conflicts=(_above("bw", lambda attach: attach.bw, lambda attach: attach.bw_burst),),
+        pve=Pve(),
+    )
     """The most bytes per second in a burst. None is no bursts."""
-    burst_seconds: Annotated[Count, Field(ge=1, le=3600)] | None = None
+    burst_seconds: Annotated[Count, Field(ge=1, le=3600)] | None = option(
+        None,
+        docs="`<iotune>`: `total_iops_sec_max_length`, `total_bytes_sec_max_length`: how long a burst may last",
+        values="1 to 3600",
+        by_default="1",
+        conflicts=(
+            Conflict(
+                "iops_burst",
+                lambda attach: attach.burst_seconds is not None and not (attach.iops_burst or attach.bw_burst),
+                "and bw_burst left out as well",
+                "with iops_burst or bw_burst",
+            ),
+        ),
+        pve=Pve(),
+    )
     """How long a burst may last. None is one second."""
-    throttle_group: GroupName | None = None
+    throttle_group: GroupName | None = option(
+        None,
+        docs="`<iotune>`: `group_name`, libvirt 3.0.0: the disks of a guest with the same group share `iops` and `bw`, "
+        "which must be the same. Guests of their own (`guests`, a neighbour) are other processes of QEMU and share "
+        "nothing. QEMU's name of the group is read back",
+        values="lower case letters, digits and hyphens",
+        by_default="a group of its own",
+        xml=Xml("iotune/group_name"),
+        shown=(Shown("qemu_throttle_group", BlockInfo(("group",), optional=True)),),
+        since=Since("3.0.0"),
+        conflicts=(
+            Conflict(
+                "iops",
+                lambda attach: attach.throttle_group is not None and not attach.limits,
+                "and bw left out as well: a group shares limits",
+                "with iops or bw",
+            ),
+        ),
+    )
     """The group of disks of the guest that share the limits. None is a group of its own."""
-    packed: Flag | None = None
+    packed: Flag | None = option(
+        None,
+        docs="`<driver packed>` of virtio, libvirt 6.3.0; `packed`, and feature 34 of the guest's device",
+        by_default="the hypervisor's: `false`",
+        xml=on_virtio(Xml("driver/@packed", bool), OnController(Xml("driver/@packed", bool))),
+        buses=ONLY_VIRTIO,
+        shown=(
+            Shown("qemu_packed", Property(("packed",), of_queues=True)),
+            Shown("guest_packed", VirtioFeature(34)),
+        ),
+        since=Since("6.3.0"),
+        served=False,
+    )
     """Whether the queues are packed rings. None is the hypervisor's default: split rings."""
-    event_idx: Flag | None = None
+    event_idx: Flag | None = option(
+        None,
+        docs="`<driver event_idx>` of virtio-blk, `qemu:override` of virtio-scsi; `event_idx`, and feature 29 of the "
+        "guest's device",
+        by_default="the hypervisor's: `true`",
+        xml=on_virtio(Xml("driver/@event_idx", bool), QemuOverride("event_idx")),
+        buses=ONLY_VIRTIO,
+        shown=(
+            Shown("qemu_event_idx", Property(("event_idx",), of_queues=True)),
+            Shown("guest_event_idx", VirtioFeature(29)),
+        ),
+    )
     """Whether guest and host tell each other when to notify. None is the hypervisor's default: they do."""
-    metadata_cache: Size | None = None
+    metadata_cache: Size | None = option(
+        None,
+        docs="`<metadata_cache>`, libvirt 7.0.0: the cache of a qcow2 file's tables; `cache-size`",
+        values='a size, for example `"4 MiB"`',
+        by_default="QEMU's",
+        xml=Xml("driver/metadata_cache/max_size", int, unit="bytes"),
+        shown=(Shown("qemu_metadata_cache", BlockNode("cache-size")),),
+        since=Since("7.0.0"),
+        needs_layout=("qcow2", "because only qcow2 files have such tables"),
+        served=False,
+    )
     """The cache of a qcow2 file's tables in bytes. None is QEMU's default."""
-    server: Server = "qemu"
+    server: Server = option(
+        "qemu",
+        docs="`storage-daemon`: `<disk type='vhostuser'>`, libvirt 7.1.0, and "
+        "[qemu-storage-daemon](measuring.md#storage-daemons) of QEMU 7.0; `vhost-user-blk-pci`",
+        values="`qemu`, `storage-daemon`; [`ublk`, `nvme-io_uring`, `vhost-vdpa`](#ways-that-no-host-offers-today)",
+        since=lambda attach: replace(_SERVER_SINCE[attach.server], what=f'server = "{attach.server}"'),
+    )
     """The process that serves the disk: the guest's QEMU, or a storage daemon by vhost-user-blk. No host offers the
     others today."""
-    device: Literal["disk", "lun"] = "disk"
+    device: Literal["disk", "lun"] = option(
+        "disk",
+        docs="`disk`: emulated by QEMU. `lun`: `<disk device='lun'>`, `scsi-block`: the guest's SCSI commands reach "
+        "the host's SCSI disk. `vfio`: `<hostdev type='pci'>`, `vfio-pci`: the whole PCI device, which the host does "
+        "not have meanwhile",
+        values="`disk`, `lun`, `vfio`",
+        xml=Xml("@device"),
+        shown=(
+            Shown("qemu_device", Property(("type",)), _qemu_device),
+            Shown("host_driver", expected=lambda _: None),
+        ),
+        served=False,
+    )
     """`lun` passes the guest's SCSI commands to a SCSI disk of the host."""
 
     @property
@@ -160,54 +611,26 @@ class Attach:
     @property
     def expected(self) -> Effective:
         """The settings that must be read back from a disk that is attached in this way."""
-        bus, lun, cache = BUSES[self.bus], self.device == "lun", CACHES[self.cache]
-        kind = "scsi-block" if lun else bus.qemu_device if self.in_qemu else VHOST_USER
-        return Effective(
-            bus=bus.hypervisor,
-            guest_driver=bus.guest_driver,
-            guest_controller_driver=bus.guest_controller_driver,
-            guest_windows_driver=bus.windows_driver,
-            qemu_device=kind,
-            # libvirt does not know the options of another process. Its own arguments show them.
-            cache=self.cache if self.in_qemu else None,
-            qemu_cache_direct=cache.direct,
-            qemu_cache_no_flush=cache.no_flush,
-            qemu_write_cache=cache.write_cache,
-            # A LUN shows the cache of the host's disk. A read-only SCSI disk reports no cache.
-            guest_write_cache=None if lun or self.read_only else "write back" if cache.write_cache else "write through",
-            aio=self.aio if self.in_qemu else None,
-            qemu_aio=self.aio,
-            iothread=self.threads > 0 if self.in_qemu else None,
-            qemu_iothread=self.threads > 0,
-            qemu_iothreads=self.iothread_vq_mapping or None,
-            qemu_poll_max_ns=self.poll_max_ns,
-            qemu_queues=self.queues,
-            guest_queues=self.queues,
-            qemu_queue_size=self.queue_size,
-            guest_queue_size=self.queue_size,
-            controller_disks=1 if self.bus == "virtio-scsi" and self.controller == "single" else None,
-            qemu_discard=self.discard,
-            qemu_detect_zeroes=self.detect_zeroes,
-            qemu_read_only=self.read_only,
-            guest_read_only=self.read_only,
-            qemu_logical_block_size=self.logical_block_size,
-            guest_logical_block_size=self.logical_block_size,
-            qemu_physical_block_size=self.physical_block_size,
-            guest_physical_block_size=self.physical_block_size,
-            qemu_iops_limit=self._limit("iops"),
-            qemu_bw_limit=self._limit("bps"),
-            qemu_throttle_group=self.throttle_group,
-            host_io_limit=NO_LIMIT,
-            qemu_packed=self.packed,
-            guest_packed=self.packed,
-            qemu_event_idx=self.event_idx,
-            guest_event_idx=self.event_idx,
-            qemu_metadata_cache=self.metadata_cache,
-        )
+        return Effective(**dict(pair for name, row in ATTACH_OPTIONS.items() for pair in row.expect(name, self)))
 
-    def _limit(self, kind: LimitKind) -> str:
+    @property
+    def used(self) -> dict[str, Option[Attach]]:
+        """The rows of the options that are used, by name: those with another value than without a request."""
+        usual = {key.name: key.default for key in fields(self)}
+        return {
+            name: row
+            for name, row in ATTACH_OPTIONS.items()
+            if getattr(self, name) != (usual[name] if row.unused is None else row.unused)
+        }
+
+    def shown_limit(self, kind: LimitKind) -> str:
+        """A limit as QEMU shows it."""
         limit = self.limits.get(kind)
         return shown_limits(limit.settings(kind) if limit else {}, kind)
+
+
+ATTACH_OPTIONS: Mapping[str, Option[Attach]] = declared(Attach)
+"""The option table: the row of each option, by name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,45 +26,45 @@ class Effective:
     """
 
     machine: str | None = _shows("machine")
-    bus: str | None = _shows("bus")
+    bus: str | None = None
     """The hypervisor's name of the bus."""
-    cache: str | None = _shows("cache")
-    aio: str | None = _shows("aio")
-    iothread: bool | None = _shows("iothread")
+    cache: str | None = None
+    aio: str | None = None
+    iothread: bool | None = None
     pve_drive: str | None = None
     """The drive in the VM's configuration of Proxmox VE."""
     libvirt_disk: str | None = None
     """The options of the disk and of its SCSI controller in libvirt's XML, without what only this guest has."""
-    qemu_device: str | None = _shows("device")
+    qemu_device: str | None = None
     qemu_host: str | None = None
     qemu_format: str | None = None
     qemu_block_driver: str | None = None
-    qemu_cache_direct: bool | None = _shows("cache")
-    qemu_cache_no_flush: bool | None = _shows("cache")
-    qemu_write_cache: bool | None = _shows("cache")
-    qemu_aio: str | None = _shows("aio")
-    qemu_iothread: bool | None = _shows("iothread")
-    qemu_iothreads: int | None = _shows("iothread_vq_mapping")
-    qemu_queues: int | None = _shows("queues")
-    qemu_queue_size: int | None = _shows("queue_size")
-    qemu_packed: bool | None = _shows("packed")
-    qemu_event_idx: bool | None = _shows("event_idx")
-    qemu_metadata_cache: int | None = _shows("metadata_cache")
+    qemu_cache_direct: bool | None = None
+    qemu_cache_no_flush: bool | None = None
+    qemu_write_cache: bool | None = None
+    qemu_aio: str | None = None
+    qemu_iothread: bool | None = None
+    qemu_iothreads: int | None = None
+    qemu_queues: int | None = None
+    qemu_queue_size: int | None = None
+    qemu_packed: bool | None = None
+    qemu_event_idx: bool | None = None
+    qemu_metadata_cache: int | None = None
     """The cache of a qcow2 file's tables in bytes, if it is set."""
-    qemu_discard: str | None = _shows("discard")
-    qemu_detect_zeroes: str | None = _shows("detect_zeroes")
-    qemu_read_only: bool | None = _shows("read_only")
-    qemu_iops_limit: str | None = _shows("iops")
+    qemu_discard: str | None = None
+    qemu_detect_zeroes: str | None = None
+    qemu_read_only: bool | None = None
+    qemu_iops_limit: str | None = None
     """QEMU's limits of I/Os per second, by the names that a throttle group has for them; `none` without a limit."""
-    qemu_bw_limit: str | None = _shows("bw")
+    qemu_bw_limit: str | None = None
     """The same in bytes per second."""
-    qemu_throttle_group: str | None = _shows("throttle_group")
+    qemu_throttle_group: str | None = None
     """The group of disks that share these limits."""
-    host_io_limit: str | None = _shows("iops")
+    host_io_limit: str | None = None
     """The limits of the control group of QEMU's process for the disks below; `none` without a limit."""
-    qemu_logical_block_size: int | None = _shows("logical_block_size")
-    qemu_physical_block_size: int | None = _shows("physical_block_size")
-    controller_disks: int | None = _shows("controller")
+    qemu_logical_block_size: int | None = None
+    qemu_physical_block_size: int | None = None
+    controller_disks: int | None = None
     """How many disks share its controller."""
     qemu_backing_files: int | None = _shows("snapshots")
     """The images below a qcow2 image, down to the one with the data."""
@@ -72,7 +72,7 @@ class Effective:
     """Whether the data of a qcow2 image is in a file of its own."""
     pci_address: str | None = None
     iommu_group: str | None = None
-    host_driver: str | None = _shows("device")
+    host_driver: str | None = None
     host_encryption: str | None = _shows("encryption")
     """What dm-crypt reports of the device below: `luks2`."""
     host_cipher: str | None = None
@@ -82,21 +82,21 @@ class Effective:
     """The bytes that it encrypts at once, which are its logical blocks."""
     guest_scheduler: str | None = None
     guest_rotational: bool | None = None
-    guest_write_cache: str | None = _shows("cache")
-    guest_logical_block_size: int | None = _shows("logical_block_size")
-    guest_physical_block_size: int | None = _shows("physical_block_size")
+    guest_write_cache: str | None = None
+    guest_logical_block_size: int | None = None
+    guest_physical_block_size: int | None = None
     guest_nr_requests: int | None = None
     guest_discard_max_bytes: int | None = None
-    guest_read_only: bool | None = _shows("read_only")
-    guest_queues: int | None = _shows("queues")
-    guest_queue_size: int | None = _shows("queue_size")
+    guest_read_only: bool | None = None
+    guest_queues: int | None = None
+    guest_queue_size: int | None = None
     """Requests that its driver may have in a queue. QEMU 10.0.13 of Debian offers 1024, whatever its property says."""
-    guest_packed: bool | None = _shows("packed")
+    guest_packed: bool | None = None
     """What guest and device agreed on, as the next one."""
-    guest_event_idx: bool | None = _shows("event_idx")
-    guest_driver: str | None = _shows("bus")
-    guest_controller_driver: str | None = _shows("bus")
-    guest_windows_driver: str | None = _shows("bus")
+    guest_event_idx: bool | None = None
+    guest_driver: str | None = None
+    guest_controller_driver: str | None = None
+    guest_windows_driver: str | None = None
     """The driver of its controller in Windows."""
     qemu_cpu: str | None = _shows("cpu")
     qemu_vcpus: int | None = _shows("vcpus")
@@ -162,7 +162,7 @@ NOTHING = Effective()
 DEFINITIONS = frozenset({"pve_drive", "libvirt_disk"})
 """Whole definitions, which repeat other settings: how to set a guest up, and not in what two guests differ."""
 
-OPTIONS: dict[str, str] = {
+OTHER_OPTIONS: dict[str, str] = {
     each.name: each.metadata["option"] for each in fields(Effective) if "option" in each.metadata
 }
 """The name of the option for each setting that shows the effect of an option."""

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pydantic import JsonValue
 
 from harness.model.attach import Attachment
-from harness.model.effective import NOTHING, OPTIONS, Effective
-from harness.model.mode import Mode
+from harness.model.effective import NOTHING, Effective
+from harness.model.mode import OPTIONS, Mode
 from harness.results.cells import ValidityCheck
 
 _OF_THE_DISK = ("pve_drive",)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
-from harness.model.attach import MIB, Attach
+from harness.model.attach import ATTACH_OPTIONS, MIB, Attach
 from harness.model.bus import Bus
+from harness.model.option import listed_values
 
 EVERYWHERE: Mapping[str, Attach] = {
     "default": Attach(),
@@ -48,10 +50,32 @@ _OF_BUS: Mapping[Bus, tuple[Mapping[str, Attach], ...]] = {
 
 
 def options(bus: Bus) -> dict[str, Attach]:
-    """The attachments that are tried on a bus, by a name that is short enough for a serial number."""
+    """The attachments that are tried on a bus, by a name that is short enough for a serial number.
+
+    An option of the table that none of these changes is tried with another value than its default.
+    """
     has_thread = bus.startswith("virtio")
-    return {
+    tried = {
         name: replace(attach, bus=bus, iothread=attach.iothread and has_thread)
         for group in _OF_BUS[bus]
         for name, attach in group.items()
     }
+    for name in UNTRIED:
+        buses = ATTACH_OPTIONS[name].buses
+        if buses is None or bus in buses.names:
+            changed: dict[str, Any] = {name: other_value(name)}
+            tried[name.replace("_", "-")] = replace(Attach(bus, iothread=has_thread), **changed)
+    return tried
+
+
+def other_value(name: str) -> object:
+    """A value of an option that is not its default."""
+    example = ATTACH_OPTIONS[name].example
+    values = listed_values(Attach(), name) if example is None else [example]
+    return next(value for value in values if value and value != getattr(Attach(), name))
+
+
+_ELSEWHERE = {"bus", "controller", "server", "device", "metadata_cache"}
+"""Options that golden files try in guests of their own."""
+_TRIED = {name for group in (EVERYWHERE, NOT_ATA, VIRTIO) for attach in group.values() for name in attach.used}
+UNTRIED = [name for name in ATTACH_OPTIONS if name not in _ELSEWHERE | _TRIED]

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.guest.libvirt.requirements import Versions, missing_for, mode_missing
-from harness.guest.libvirt.unoffered import unoffered
+from harness.guest.libvirt.requirements import Versions, missing_for, mode_missing, unoffered
 from harness.guest.proxmox.drive import not_offered
 from harness.guest.proxmox.layouts import not_made
 from harness.layout import files
@@ -79,8 +78,8 @@ def test_a_host_that_lacks_them_says_which_version_has_them() -> None:
 )
 def test_ways_that_no_host_offers_are_skipped_with_a_reason(server: Server, old: str, new: str) -> None:
     for versions, said in ((Versions(9_000_000, 7_000_000), old), (Versions(12_000_000, 11_000_000), new)):
-        assert said in (unoffered(server, versions) or "")
-    assert unoffered("storage-daemon", Versions(1, 1)) is None
+        assert said in (unoffered(Attach("virtio-blk", server=server), versions) or "")
+    assert unoffered(Attach("virtio-blk", server="storage-daemon"), Versions(1, 1)) is None
     assert 'server = "' in (not_offered(Attach("virtio-blk", server=server)) or "")
 
 

@@ -19,10 +19,10 @@ from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.cell import Arm, Place
 from harness.model.cpus import as_list, cpus_in, kernels_form
-from harness.model.effective import OPTIONS, Effective
+from harness.model.effective import Effective
 from harness.model.guest import ANY_GUEST, GIB, MIB, OPTION_TYPES, GuestOptions, guest_in_words, guest_problems
 from harness.model.layout import Lvm
-from harness.model.mode import Mode
+from harness.model.mode import OPTIONS, Mode
 from harness.model.values import STORED
 from harness.plugin.engine import Engine
 from harness.results.configuration import configuration_check

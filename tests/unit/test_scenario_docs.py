@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 
 from harness.analysis.metrics import METRICS
-from harness.model.attach import Attach
+from harness.model.attach import ATTACH_OPTIONS, Attach
 from harness.model.budget import LAB_KINDS, Budget
 from harness.model.disk_class import REQUESTED_CLASSES
 from harness.model.fio_options import ALLOWED
@@ -18,6 +18,7 @@ from harness.model.fio_values import ENGINES
 from harness.model.job import PATTERNS
 from harness.model.layout import Layout
 from harness.model.mode import Mode
+from harness.model.option import docs_row
 from harness.model.profile import PROFILE_TABLE, PROFILES, Profile
 from harness.model.variant import VariantTable
 from harness.model.workloads import NAMED
@@ -26,7 +27,8 @@ from harness.scenario.library import PRESETS
 from harness.scenario.load import load_scenario
 from harness.scenario.schema import DecomposeTable, ScenarioTable, SearchTable
 
-DOCS = (Path(__file__).parents[2] / "docs" / "scenarios.md").read_text(encoding="utf-8")
+PATH = Path(__file__).parents[2] / "docs" / "scenarios.md"
+DOCS = PATH.read_text(encoding="utf-8")
 
 NAMES = [
     *(
@@ -58,6 +60,15 @@ NAMES = [
 @pytest.mark.parametrize("name", NAMES)
 def test_the_docs_name_it(name: str) -> None:
     assert f"`{name}`" in DOCS
+
+
+def test_the_docs_have_the_rows_of_the_option_table(regenerate: bool) -> None:
+    section = DOCS.partition("\n#### `attach`\n")[2].partition("\n#### ")[0]
+    written = [line for line in section.splitlines() if line.startswith("| `attach.")]
+    rows = [docs_row("attach.", Attach(), name) for name in ATTACH_OPTIONS]
+    if regenerate:
+        PATH.write_text(DOCS.replace("\n".join(written), "\n".join(rows)), encoding="utf-8")
+    assert written == rows, "if it is meant so: pytest tests/unit/test_scenario_docs.py --regenerate"
 
 
 @pytest.mark.parametrize("mode", PRESETS[1:], ids=lambda mode: mode.name)

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from harness.errors import Unsupported
 from harness.guest import pci
 from harness.guest.libvirt.disks import root_ports
-from harness.guest.libvirt.requirements import Versions, missing_for
-from harness.guest.libvirt.unoffered import unoffered
+from harness.guest.libvirt.requirements import Versions, missing_for, unoffered
 from harness.guest.pci import PciDisk
 from harness.guest.protocol import GuestDisk
 from harness.guest.storage_daemon import PROGRAM, SERIAL
@@ -70,7 +69,7 @@ def served_by_daemon(attach: Attachment) -> bool:
 def missing(runner: Runner, facts: HostFacts, versions: Versions, attach: Attachment, disk: AnyDisk) -> str | None:
     """Why the host cannot attach `disk` in this way, with the remedy; None if it can."""
     cpus = int(facts["cpus"] or 1)
-    if isinstance(attach, Attach) and (why := unoffered(attach.server, versions)):
+    if isinstance(attach, Attach) and (why := unoffered(attach, versions)):
         return why
     if served_by_daemon(attach) and not facts.has_tool(PROGRAM):
         return f"{PROGRAM} is not installed there: apt-get install qemu-system-common"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
 from xml.etree import ElementTree as ET
@@ -10,9 +10,10 @@ from xml.etree import ElementTree as ET
 from harness.errors import Unsupported
 from harness.guest.libvirt.addresses import DriveNames, MachineType, RootBus, on_controller
 from harness.guest.protocol import GuestDisk
-from harness.model.attach import Attach, Attachment, Vfio
+from harness.model.attach import ATTACH_OPTIONS, Attach, Attachment, Vfio
 from harness.model.bus import BUSES, Bus
 from harness.model.guest import ANY_GUEST, GuestOptions
+from harness.model.option import OnController, QemuOverride, Xml
 
 _NAME_PREFIX: dict[Bus, str] = {"virtio-blk": "vd", "virtio-scsi": "sd", "sata": "sd", "ide": "hd", "nvme": "nvme"}
 """The prefix of disk names on each bus, in libvirt's XML."""
@@ -20,6 +21,16 @@ _LIMITED = {"iops": "iops", "bps": "bytes"}
 """libvirt's names of what QEMU limits."""
 _IDE_UNITS = 2
 """Disks per channel."""
+_OF_CONTROLLER: Mapping[str, OnController | QemuOverride] = {
+    option: place
+    for option, row in ATTACH_OPTIONS.items()
+    if isinstance(place := row.place("virtio-scsi"), OnController | QemuOverride)
+}
+"""Where the options are that the controller of a SCSI disk has."""
+_OF_THREADS = ("iothread", "iothread_vq_mapping", "poll_max_ns")
+"""The options of its iothreads, which it has as well."""
+_ELEMENTS = ("driver", "source", "target", "address", "blockio", "readonly", "shareable", "iotune", "serial", "alias")
+_ATTRIBUTES = ("name", "type", "discard", "detect_zeroes", "cache", "io", "iothread")
 
 
 def alias_of(disk: GuestDisk) -> str:
@@ -117,11 +128,8 @@ class DomainDisks:
         if socket is not None:
             self._add_served(disk, attach, socket)
             return
-        element = ET.SubElement(self._devices, "disk", type=disk.source.kind, device=attach.device)
-        driver = ET.SubElement(element, "driver", _driver(disk, attach))
-        if attach.metadata_cache is not None:
-            size = ET.SubElement(ET.SubElement(driver, "metadata_cache"), "max_size", unit="bytes")
-            size.text = str(attach.metadata_cache)
+        element = ET.SubElement(self._devices, "disk", type=disk.source.kind)
+        ET.SubElement(element, "driver", name="qemu", type=disk.source.format)
         source = ET.SubElement(element, "source", {"dev" if disk.source.kind == "block" else "file": disk.source.path})
         if disk.source.data_file:
             store = ET.SubElement(source, "dataStore", type="file")
@@ -129,38 +137,36 @@ class DomainDisks:
             ET.SubElement(store, "source", file=disk.source.data_file)
         name = self._names.next(_NAME_PREFIX[attach.bus])
         ET.SubElement(element, "target", dev=name, bus=BUSES[attach.bus].hypervisor)
-        self._attached(element, driver, attach)
-        sizes = {"logical": attach.logical_block_size, "physical": attach.physical_block_size}
-        if any(sizes.values()):
-            ET.SubElement(
-                element, "blockio", {f"{which}_block_size": str(size) for which, size in sizes.items() if size}
-            )
-        if attach.read_only:
-            ET.SubElement(element, "readonly")
+        _write_limits(element, attach)
+        for option, row in ATTACH_OPTIONS.items():
+            if isinstance(place := row.place(attach.bus), Xml):
+                place.write(element, getattr(attach, option))
+        self._attached(element, attach)
         if shared:
             ET.SubElement(element, "shareable")
-        _add_limits(element, attach)
         if attach.device == "disk":
             # A LUN shows the guest the serial number of the host's disk.
             ET.SubElement(element, "serial").text = disk.serial
         ET.SubElement(element, "alias", name=alias_of(disk))
+        _sort(element)
 
     def _add_served(self, disk: GuestDisk, attach: Attach, socket: str) -> None:
         """A disk of a storage daemon. libvirt accepts only options of the virtio device."""
         element = ET.SubElement(self._devices, "disk", type="vhostuser", device="disk", snapshot="no")
-        driver = ET.SubElement(element, "driver", name="qemu", type="raw")
+        ET.SubElement(element, "driver", name="qemu", type="raw")
         ET.SubElement(element, "source", type="unix", path=socket)
         name = self._names.next(_NAME_PREFIX[attach.bus])
         ET.SubElement(element, "target", dev=name, bus=BUSES[attach.bus].hypervisor)
-        _add_virtio(driver, attach)
+        for option, row in ATTACH_OPTIONS.items():
+            if row.is_virtio and isinstance(place := row.place(attach.bus), Xml):
+                place.write(element, getattr(attach, option))
         self._bus.place(element)
         ET.SubElement(element, "alias", name=alias_of(disk))
 
-    def _attached(self, disk: ET.Element, driver: ET.Element, attach: Attach) -> None:
+    def _attached(self, disk: ET.Element, attach: Attach) -> None:
         match attach.bus:
             case "virtio-blk":
-                self._threads(driver, attach)
-                _add_virtio(driver, attach)
+                self._threads(_driver_of(disk), attach)
                 self._bus.place(disk)
             case "virtio-scsi":
                 index, unit = self._scsi_place(attach)
@@ -188,10 +194,7 @@ class DomainDisks:
         """Index and unit on a SCSI controller. Adds the controller if necessary."""
         if attach.controller == "single":
             return self._scsi_controller(attach), 0
-        alike = (
-            *(attach.queues, attach.queue_size, attach.packed, attach.event_idx),
-            *(attach.iothread, attach.iothread_vq_mapping, attach.poll_max_ns),
-        )
+        alike = tuple(getattr(attach, option) for option in (*_OF_CONTROLLER, *_OF_THREADS))
         if alike not in self._shared:
             self._shared[alike] = self._scsi_controller(attach), count()
         index, units = self._shared[alike]
@@ -201,17 +204,19 @@ class DomainDisks:
         index = next(self._numbers["virtio-scsi"])
         controller = self._controller("scsi", index, model="virtio-scsi")
         driver = ET.SubElement(controller, "driver")
-        if attach.queues:
-            driver.set("queues", str(attach.queues))
-        if attach.packed is not None:
-            driver.set("packed", _on_off(attach.packed))
+        properties = {}
+        for option, place in _OF_CONTROLLER.items():
+            value = getattr(attach, option)
+            if isinstance(place, OnController):
+                place.xml.write(controller, value)
+            elif value is not None:
+                properties[place.name] = value
         self._threads(driver, attach)
         if not driver.attrib and not len(driver):
             controller.remove(driver)
         self._bus.place(controller)
-        properties = {"virtqueue_size": attach.queue_size, "event_idx": attach.event_idx}
-        if given := {name: value for name, value in properties.items() if value is not None}:
-            self.overrides[f"scsi{index}"] = given
+        if properties:
+            self.overrides[f"scsi{index}"] = properties
         return index
 
     def _threads(self, driver: ET.Element, attach: Attach) -> None:
@@ -232,37 +237,25 @@ class DomainDisks:
         return ET.SubElement(self._devices, "controller", {"type": kind, "index": str(index), **model})
 
 
-def _add_virtio(driver: ET.Element, attach: Attach) -> None:
-    """Set the options of a virtio-blk device."""
-    for name, number in (("queues", attach.queues), ("queue_size", attach.queue_size)):
-        if number is not None:
-            driver.set(name, str(number))
-    for name, flag in (("packed", attach.packed), ("event_idx", attach.event_idx)):
-        if flag is not None:
-            driver.set(name, _on_off(flag))
+def _driver_of(device: ET.Element) -> ET.Element:
+    driver = device.find("driver")
+    assert driver is not None, "every disk has one"
+    return driver
 
 
-def _on_off(flag: bool) -> str:
-    return "on" if flag else "off"
-
-
-def _add_limits(disk: ET.Element, attach: Attach) -> None:
-    tune = ET.SubElement(disk, "iotune") if attach.limits else disk
+def _write_limits(disk: ET.Element, attach: Attach) -> None:
+    """The limits of I/O with their bursts, which are several options of the attachment."""
     for kind, limit in attach.limits.items():
         for name, value in limit.settings(kind).items():
             unit, _, rest = name.partition("-total")
-            name_in_xml = f"total_{_LIMITED[unit]}_sec{rest.replace('-', '_')}"
-            ET.SubElement(tune, name_in_xml).text = str(value)
-    if attach.throttle_group is not None:
-        ET.SubElement(tune, "group_name").text = attach.throttle_group
+            Xml(f"iotune/total_{_LIMITED[unit]}_sec{rest.replace('-', '_')}", int).write(disk, value)
 
 
-def _driver(disk: GuestDisk, attach: Attach) -> dict[str, str]:
-    return {
-        "name": "qemu",
-        "type": disk.source.format,
-        "discard": attach.discard,
-        "detect_zeroes": attach.detect_zeroes,
-        "cache": attach.cache,
-        "io": attach.aio,
-    }
+def _sort(disk: ET.Element) -> None:
+    """Put the disk's elements, and the attributes of its driver, into the order of golden files."""
+    places = {tag: number for number, tag in enumerate(_ELEMENTS)}
+    disk[:] = sorted(disk, key=lambda element: places.get(element.tag, len(places)))
+    driver = _driver_of(disk)
+    given = dict(driver.attrib)
+    driver.attrib.clear()
+    driver.attrib.update({name: given.pop(name) for name in _ATTRIBUTES if name in given} | given)

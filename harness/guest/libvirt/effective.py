@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,7 +16,9 @@ from harness.guest.libvirt.size import GuestSize, read_size
 from harness.guest.libvirt.system_disk import read_system
 from harness.guest.pci import PciDisk
 from harness.lab.transport.base import Runner
+from harness.model.attach import ATTACH_OPTIONS
 from harness.model.effective import Effective
+from harness.model.option import BlockInfo, BlockNode, Property, Xml
 from harness.model.throttle import of_block_device, shown_limits
 from harness.untrusted import reading
 
@@ -69,14 +71,23 @@ def with_plugged(guest: Running, aliases: Iterable[str]) -> Running:
     for alias in aliases:
         with reading(f"guest {guest.live.findtext('name')}: the options of its disk {alias}", GuestError):
             name = _block_device(guest, alias)["inserted"]["node-name"]
-            driver = disk_of(guest.live, alias).find("driver")
-            options = _attributes(driver)
-            size = driver.findtext("metadata_cache/max_size") if driver is not None else None
+            disk = disk_of(guest.live, alias)
+            options = _attributes(disk.find("driver"))
             discard = options.get("discard", "ignore")
             image = {"driver": options.get("type", "raw"), "discard": discard, "file": f"{alias}-storage"}
-            nodes[name] = image | ({"cache-size": int(size)} if size else {})
+            nodes[name] = image | dict(_requested_of_node(disk))
             nodes[f"{alias}-storage"] = {"aio": options.get("io", "threads"), "discard": discard}
     return replace(guest, process=replace(guest.process, nodes=nodes))
+
+
+def _requested_of_node(disk: ET.Element) -> Iterator[tuple[str, Any]]:
+    """The options of a disk's block node that libvirt shows."""
+    for row in ATTACH_OPTIONS.values():
+        for shown in row.shown:
+            if isinstance(shown.source, BlockNode) and isinstance(row.xml, Xml):
+                value = row.xml.read(disk)
+                if value is not None:
+                    yield shown.source.key, value
 
 
 def live_xml(connection: Connection, domain: Any) -> ET.Element:
@@ -92,49 +103,32 @@ def read_effective(connection: Connection, domain: Any, guest: Running, alias: s
 
 
 def _effective(connection: Connection, domain: Any, guest: Running, alias: str) -> Effective:
-    live = guest.live
+    live, process = guest.live, guest.process
     disk = disk_of(live, alias)
-    driver = _attributes(disk.find("driver"))
     controller = scsi_controller(live, disk)
-    device = QemuDevice(connection, domain, alias)
-    # virtio-blk has its queues on the disk, virtio-scsi on the controller. The names of the properties differ.
-    queues = device if controller is None else QemuDevice(connection, domain, _alias(controller))
     entry = _block_device(guest, alias)
     inserted, node = entry["inserted"], entry["inserted"]["node-name"]
+    devices = _DiskDevices(connection, domain, alias, controller)
     limits = of_block_device(inserted)
-    sharing = [each for each in live.iterfind(_DISKS) if scsi_controller(live, each) is controller]
-    iothreads = queues.iothreads
+    sharing = [other for other in live.iterfind(_DISKS) if scsi_controller(live, other) is controller]
+    iothreads = devices.queues.iothreads
+    is_qcow2 = inserted["drv"] == "qcow2"
+    top = process.nodes.get(node, {})
     found = Effective(
         machine=_attributes(live.find("os/type")).get("machine"),
-        bus=_attributes(disk.find("target")).get("bus"),
-        cache=driver.get("cache"),
-        aio=driver.get("io"),
         libvirt_disk=definition(disk, controller),
         iothread=_has_thread((disk if controller is None else controller).find("driver")),
         controller_disks=len(sharing) if controller is not None else None,
-        qemu_device=device.get("type"),
-        qemu_logical_block_size=device.get("logical_block_size"),
-        qemu_physical_block_size=device.get("physical_block_size"),
-        qemu_queues=queues.get("num-queues", "num_queues"),
-        qemu_queue_size=queues.get("queue-size", "virtqueue_size"),
-        qemu_packed=queues.get("packed"),
-        qemu_event_idx=queues.get("event_idx"),
-        qemu_metadata_cache=guest.process.nodes.get(node, {}).get("cache-size"),
         qemu_iothread=bool(iothreads),
         qemu_iothreads=len(iothreads),
-        qemu_cache_direct=inserted["cache"]["direct"],
-        qemu_cache_no_flush=inserted["cache"]["no-flush"],
-        qemu_write_cache=inserted["cache"]["writeback"],
-        qemu_aio=guest.process.aio(node),
-        qemu_discard=guest.process.discard(node),
-        qemu_detect_zeroes=inserted["detect_zeroes"],
-        qemu_read_only=inserted["ro"],
+        qemu_aio=process.aio(node),
+        qemu_discard=process.discard(node),
         qemu_block_driver=inserted["drv"],
-        qemu_backing_files=inserted.get("backing_file_depth") if inserted["drv"] == "qcow2" else None,
-        qemu_data_file="data-file" in guest.process.nodes.get(node, {}) if inserted["drv"] == "qcow2" else None,
-        qemu_throttle_group=inserted.get("group"),
+        qemu_backing_files=inserted.get("backing_file_depth") if is_qcow2 else None,
+        qemu_data_file="data-file" in top if is_qcow2 else None,
         qemu_iops_limit=shown_limits(limits, "iops"),
         qemu_bw_limit=shown_limits(limits, "bps"),
+        **dict(_read_options(disk, devices, inserted, top)),
     )
     return found.merged(guest.size.of_disk(iothreads)).merged(guest.program)
 
@@ -142,17 +136,40 @@ def _effective(connection: Connection, domain: Any, guest: Running, alias: str) 
 def read_vhost_user(connection: Connection, domain: Any, guest: Running, alias: str) -> Effective:
     """The device of a disk that another process serves. QEMU knows nothing about what is behind it."""
     with reading(f"host {connection.host}: the device of the guest's disk {alias}", GuestError):
-        device = QemuDevice(connection, domain, alias)
+        devices = _DiskDevices(connection, domain, alias, None)
         found = Effective(
             machine=_attributes(guest.live.find("os/type")).get("machine"),
-            bus=_attributes(disk_of(guest.live, alias).find("target")).get("bus"),
-            qemu_device=device.get("type"),
-            qemu_queues=device.get("num-queues"),
-            qemu_queue_size=device.get("queue-size"),
-            qemu_packed=device.get("packed"),
-            qemu_event_idx=device.get("event_idx"),
+            **dict(_read_options(disk_of(guest.live, alias), devices, None, {})),
         )
         return guest.size.of_disk(()).merged(found)
+
+
+class _DiskDevices:
+    """The devices of a disk in QEMU: its own, and that of its queues, which for virtio-scsi is the controller."""
+
+    def __init__(self, connection: Connection, domain: Any, alias: str, controller: ET.Element | None) -> None:
+        self.own = QemuDevice(connection, domain, alias)
+        self.queues = self.own if controller is None else QemuDevice(connection, domain, _alias(controller))
+
+
+def _read_options(
+    disk: ET.Element, devices: _DiskDevices, inserted: Mapping[str, Any] | None, node: Mapping[str, Any]
+) -> Iterator[tuple[str, Any]]:
+    """Every setting that a row of the option table says how to read.
+
+    `inserted` is what QEMU reports of the block device; None if another process serves the disk. `node` has the options
+    of its top block node.
+    """
+    for shown in (shown for row in ATTACH_OPTIONS.values() for shown in row.shown):
+        match shown.source:
+            case Xml() as place:
+                yield shown.setting, place.read(disk)
+            case Property(names, of_queues):
+                yield shown.setting, (devices.queues if of_queues else devices.own).get(*names)
+            case BlockInfo() as block if inserted is not None:
+                yield shown.setting, block.read(inserted)
+            case BlockNode(key, convert) if key in node:
+                yield shown.setting, convert(node[key])
 
 
 def read_passed_through(connection: Connection, domain: Any, host: Runner, disk: PciDisk, alias: str) -> Effective:

@@ -14,6 +14,7 @@ from harness.guest.machine_size import too_many_queues
 from harness.guest.protocol import GuestDisk
 from harness.model.attach import Attach, Attachment
 from harness.model.guest import GuestOptions
+from harness.model.option import QemuOverride
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +117,9 @@ def _not_while_running(attach: Attach) -> str | None:
         return f'server = "{attach.server}"'
     if attach.poll_max_ns is not None:
         return "poll_max_ns"
-    on_controller = {"queue_size": attach.queue_size, "event_idx": attach.event_idx}
-    if attach.bus == "virtio-scsi":
-        return next(
-            (f'{key} with bus = "virtio-scsi"' for key, value in on_controller.items() if value is not None), None
-        )
-    return None
+    places = ((name, row.place(attach.bus)) for name, row in attach.used.items())
+    name = next((name for name, place in places if isinstance(place, QemuOverride)), None)
+    return f'{name} with bus = "{attach.bus}"' if name else None
 
 
 def _device(disk: ET.Element) -> Device:

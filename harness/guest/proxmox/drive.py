@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from harness.model.attach import Attach, Attachment
+from harness.model.attach import ATTACH_OPTIONS, Attach, Attachment
 from harness.model.bus import BUSES, Bus
+from harness.model.option import Pve
 from harness.model.throttle import Limit, LimitKind
-from harness.model.values import names_of, shown_field
+from harness.model.values import shown_field
 
 MIB = 1024**2
 LONGEST_SERIAL = 60
 _OFFERED: tuple[Bus, ...] = ("virtio-blk", "virtio-scsi", "sata")
-_OPTIONS = (
-    *("bus", "cache", "aio", "iothread", "queues", "discard", "detect_zeroes", "read_only"),
-    *("iops", "bw", "iops_burst", "bw_burst", "burst_seconds"),
-)
-"""The options of an attachment that Proxmox VE's drives have."""
-_WITH_IOTHREAD = ("virtio", "scsi")
 CDROM = "ide2"
 """The drive of the guest's own medium: the guest image's ISO, or a template's cloud-init drive."""
 
@@ -29,23 +24,18 @@ def not_offered(attach: Attachment) -> str | None:
     if attach.bus not in _OFFERED:
         # On a q35 machine, which all guests here are, PVE's IDE drives are on AHCI.
         return f"a guest of Proxmox VE has no bus {attach.bus}; allowed: {', '.join(_OFFERED)}"
-    bus = BUSES[attach.bus].hypervisor
-    refused = {
-        f"an iothread for {attach.bus}": attach.iothread and bus not in _WITH_IOTHREAD,
-        f"a number of queues for {attach.bus}": attach.queues is not None and bus != "scsi",
-        # PVE's minimum is 2. Without the option, QEMU has one queue per CPU of the guest.
-        "a single queue": attach.queues == 1 and bus == "scsi",
-        f"read_only for {attach.bus}": attach.read_only and bus not in _WITH_IOTHREAD,
-        # PVE's detect_zeroes is only on or off, and "on" means `unmap` if the drive discards.
-        f"detect_zeroes {attach.detect_zeroes} with discard {attach.discard}": attach.detect_zeroes
-        not in ("off", "unmap" if attach.discard == "unmap" else "on"),
-        f"aio native with cache {attach.cache}": attach.aio == "native" and not attach.direct,
-    }
-    # An option that PVE's drives do not have must keep its default. With `scsiblock=1`, PVE still made a scsi-hd.
-    changed = [name for name in names_of(attach) if getattr(attach, name) != getattr(Attach(), name)]
-    missing = [what for what, requested in refused.items() if requested]
-    missing += [f"{name} = {shown_field(attach, name)}" for name in changed if name not in _OPTIONS]
+    missing = [what for name, row in ATTACH_OPTIONS.items() if (what := _not_offered(attach, name, row.pve))]
     return f"Proxmox VE does not offer {', '.join(missing)}" if missing else None
+
+
+def _not_offered(attach: Attach, name: str, pve: Pve[Attach] | None) -> str | None:
+    """What a drive does not have of an option; None if it has it."""
+    if pve is None:
+        # With `scsiblock=1`, PVE still made a scsi-hd.
+        return f"{name} = {shown_field(attach, name)}" if getattr(attach, name) != getattr(Attach(), name) else None
+    if name in attach.used and pve.buses and attach.bus not in pve.buses:
+        return f"{pve.what} for {attach.bus}"
+    return pve.refused(attach)
 
 
 def drive_string(source: str, attach: Attachment, serial: str) -> str:
@@ -57,21 +47,13 @@ def drive_string(source: str, attach: Attachment, serial: str) -> str:
         raise ValueError(why)
     if "," in source or "," in serial or len(serial) > LONGEST_SERIAL:
         raise ValueError(f"{source} with serial {serial} cannot be written as a drive of Proxmox VE")
-    bus = BUSES[attach.bus].hypervisor
+    rows = [(name, row.pve) for name, row in ATTACH_OPTIONS.items() if row.pve and row.pve.key]
     options: dict[str, str | int] = {
-        "cache": attach.cache,
-        "aio": attach.aio,
-        "discard": "on" if attach.discard == "unmap" else "ignore",
-        "detect_zeroes": int(attach.detect_zeroes != "off"),
-        "backup": 0,
-        "serial": serial,
-    }
-    if bus in _WITH_IOTHREAD:
-        options["iothread"] = int(attach.iothread)
-    if attach.queues is not None:
-        options["queues"] = attach.queues
-    if attach.read_only:
-        options["ro"] = 1
+        pve.key: pve.value(getattr(attach, name)) for name, pve in rows if not pve.buses
+    } | {"backup": 0, "serial": serial}
+    for name, pve in rows:
+        if attach.bus in pve.buses and (pve.always or name in attach.used):
+            options[pve.key] = pve.value(getattr(attach, name))
     for kind, limit in attach.limits.items():
         options |= _limited(kind, limit)
     return ",".join([source, *(f"{key}={value}" for key, value in options.items())])

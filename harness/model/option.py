@@ -1,0 +1,287 @@
+"""What one row of the option tables declares: how an option is requested, read back, refused and documented. Pure.
+
+`model/attach.py` and `model/guest.py` have the tables. Each backend interprets the rows; what a row cannot express is a
+function of the backend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Generic, Literal, Required, TypedDict, TypeVar, get_args, get_origin, get_type_hints
+from xml.etree import ElementTree as ET
+
+from harness.model.bus import Bus
+
+T = TypeVar("T")
+Owner = TypeVar("Owner")
+"""The class whose fields are the options."""
+
+
+@dataclass(frozen=True, slots=True)
+class Xml:
+    """Where libvirt has an option in its XML, below the element of the device. It is written and read here only.
+
+    `path` ends with an attribute ("driver/@cache") or an element ("iotune/group_name"). Truth is "on" in an attribute,
+    and the presence of an element.
+    """
+
+    path: str
+    type: type = str
+    """What the text stands for: str, int or bool."""
+    unit: str = ""
+    """The attribute `unit` of the element."""
+
+    def write(self, device: ET.Element, value: object) -> None:
+        """Write a value. None, and False for an element, are left out."""
+        *above, last = self.path.split("/")
+        if value is None or (value is False and not last.startswith("@")):
+            return
+        for tag in above:
+            below = device.find(tag)
+            device = ET.SubElement(device, tag) if below is None else below
+        if last.startswith("@"):
+            device.set(last[1:], ("on" if value else "off") if isinstance(value, bool) else str(value))
+            return
+        element = ET.SubElement(device, last, {"unit": self.unit} if self.unit else {})
+        if not isinstance(value, bool):
+            element.text = str(value)
+
+    def read(self, device: ET.Element) -> Any:
+        """The value; None if the device does not have it. Raises ValueError for text of another type."""
+        above, _, last = self.path.rpartition("/")
+        parent = device.find(above) if above else device
+        if not last.startswith("@"):
+            element = None if parent is None else parent.find(last)
+            return element is not None if self.type is bool else self._parse(None if element is None else element.text)
+        return self._parse(None if parent is None else parent.get(last[1:]))
+
+    def _parse(self, text: str | None) -> Any:
+        if text is None:
+            return None
+        return text == "on" if self.type is bool else self.type(text)
+
+
+@dataclass(frozen=True, slots=True)
+class OnController:
+    """The same on the controller of a SCSI disk instead of the disk."""
+
+    xml: Xml
+
+
+@dataclass(frozen=True, slots=True)
+class QemuOverride:
+    """A property in QEMU of the controller of a SCSI disk, for which libvirt has no attribute."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    """A property of a device in QEMU. Different kinds of devices have different names for it."""
+
+    names: tuple[str, ...]
+    of_queues: bool = False
+    """Whether the device is that of the queues: the controller of a SCSI disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockInfo:
+    """A key, or keys in each other, of what QEMU's `query-block` reports of a disk (`inserted`)."""
+
+    keys: tuple[str, ...]
+    optional: bool = False
+
+    def read(self, inserted: Mapping[str, Any]) -> Any:
+        """The value. Raises KeyError if QEMU should report it and does not."""
+        found: Any = inserted
+        for key in self.keys:
+            if self.optional and key not in found:
+                return None
+            found = found[key]
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class BlockNode:
+    """An option of the disk's top block device in QEMU's arguments (`-blockdev`)."""
+
+    key: str
+    convert: Callable[[Any], object] = lambda value: value
+
+
+@dataclass(frozen=True, slots=True)
+class VirtioFeature:
+    """A feature that guest and device negotiate, by its number in virtio's specification. The guest shows it."""
+
+    number: int
+
+
+Source = Xml | Property | BlockInfo | BlockNode | VirtioFeature
+
+
+@dataclass(frozen=True, slots=True)
+class Shown(Generic[Owner]):
+    """A setting of `Effective` that shows the effect of an option."""
+
+    setting: str
+    source: Source | None = None
+    """Where it is read. None: a function of the backend or of the guest's system reads it."""
+    expected: Callable[[Owner], object] | None = None
+    """What must be read back. None: the value of the option."""
+
+
+@dataclass(frozen=True, slots=True)
+class Since:
+    """The versions that have an option. Empty if every version has it."""
+
+    libvirt: str = ""
+    qemu: str = ""
+    what: str = ""
+    """The option in messages, if it is not its name."""
+    lacking: str = ""
+    """Why no host has it today, also with these versions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict(Generic[Owner]):
+    """With which option an option conflicts and when, the reason, and what is allowed."""
+
+    other: str
+    when: Callable[[Owner], bool]
+    why: str
+    allowed: str | Callable[[Owner], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Buses:
+    """The only buses that have an option, why others do not, and what is allowed."""
+
+    names: tuple[Bus, ...]
+    why: str
+    allowed: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pve(Generic[Owner]):
+    """An option of a drive in Proxmox VE, by its key. An empty key: the backend has a function for it."""
+
+    key: str = ""
+    value: Callable[[Any], str | int] = str
+    buses: tuple[Bus, ...] = ()
+    """The only buses that have it; empty if all have it."""
+    what: str = ""
+    """The option in the message that a bus does not have it."""
+    always: bool = True
+    """Whether a drive also has it if it is not used. No default of Proxmox VE applies then."""
+    refused: Callable[[Owner], str | None] = lambda _: None
+    """Values that Proxmox VE does not have, for a message."""
+
+
+class Row(TypedDict, Generic[Owner], total=False):
+    """The arguments of a row. See `Option`."""
+
+    docs: Required[str]
+    values: str
+    by_default: str
+    shown: tuple[Shown[Owner], ...]
+    since: Since | Callable[[Owner], Since | None]
+    xml: Xml | Mapping[Bus, Xml | OnController | QemuOverride]
+    buses: Buses
+    unused: object
+    conflicts: tuple[Conflict[Owner], ...]
+    needs_layout: tuple[str, str]
+    served: bool
+    of_lun: bool
+    pve: Pve[Owner]
+    example: object
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option(Generic[Owner]):
+    """A row of the table."""
+
+    docs: str
+    """Its names in libvirt and QEMU, for the documentation."""
+    values: str = ""
+    """The allowed values, for the documentation. Empty: those of its type."""
+    by_default: str = ""
+    """The default, for the documentation. Empty: the value."""
+    shown: tuple[Shown[Owner], ...] = ()
+    """What is read back."""
+    since: Since | Callable[[Owner], Since | None] | None = None
+    """The versions of libvirt and QEMU that have it. None: every version has it."""
+    xml: Xml | Mapping[Bus, Xml | OnController | QemuOverride] | None = None
+    """Where libvirt has it. None: the backend has a function for it."""
+    buses: Buses | None = None
+    """None: every bus has it."""
+    unused: object = None
+    """The value that stands for an option that is not used, if that is not the default."""
+    conflicts: tuple[Conflict[Owner], ...] = ()
+    """With other options. Other than `buses`, they also count for the default."""
+    needs_layout: tuple[str, str] | None = None
+    """The only kind of layout that has it, and the reason."""
+    served: bool = True
+    """Whether a storage daemon can serve a disk with this option."""
+    of_lun: bool = True
+    """Whether it has an effect on a disk whose SCSI commands are passed through."""
+    pve: Pve[Owner] | None = None
+    """None: Proxmox VE does not have it."""
+    example: object = None
+    """A value to try it with in golden files. None: its type has others than the default."""
+
+    @property
+    def is_virtio(self) -> bool:
+        """Whether it is an option of a virtio device."""
+        return isinstance(self.xml, Mapping)
+
+    def place(self, bus: Bus) -> Xml | OnController | QemuOverride | None:
+        """Where libvirt has the option of a disk on this bus."""
+        return self.xml if isinstance(self.xml, Xml) else (self.xml or {}).get(bus)
+
+    def expect(self, name: str, options: Owner) -> Iterator[tuple[str, Any]]:
+        """The settings that must be read back, with their values; None accepts any value."""
+        for shown in self.shown:
+            yield shown.setting, shown.expected(options) if shown.expected else getattr(options, name)
+
+    def needs(self, options: Owner) -> Since | None:
+        """The versions that the option needs with these values."""
+        return self.since(options) if callable(self.since) else self.since
+
+
+def on_virtio(blk: Xml, scsi: OnController | QemuOverride) -> Mapping[Bus, Xml | OnController | QemuOverride]:
+    """Where libvirt has an option of a virtio device: on the disk of virtio-blk, on the controller of virtio-scsi."""
+    return {"virtio-blk": blk, "virtio-scsi": scsi}
+
+
+def declare(default: T, option: Option[Any]) -> T:
+    """A field of a dataclass with its default and its row of the option table."""
+    found: Any = field(default=default, metadata={"option": option})
+    return found  # type: ignore[no-any-return] # a dataclass takes the field and has the value
+
+
+def declared(options: type) -> dict[str, Any]:
+    """The row of each field, by its name."""
+    return {key.name: key.metadata["option"] for key in fields(options)}
+
+
+def option_of_settings(*tables: Mapping[str, Option[Any]]) -> dict[str, str]:
+    """The name of the option for each setting that shows its effect."""
+    return {shown.setting: name for rows in tables for name, row in rows.items() for shown in row.shown}
+
+
+def listed_values(options: object, name: str) -> tuple[Any, ...]:
+    """The values of an option if its type lists them; empty for other types."""
+    hint = get_type_hints(type(options))[name]
+    return (True, False) if hint in (bool, bool | None) else get_args(hint) if get_origin(hint) is Literal else ()
+
+
+def docs_row(prefix: str, options: object, name: str) -> str:
+    """The row of an option in the documentation: key, values, default, and its names in libvirt and QEMU."""
+    row = declared(type(options))[name]
+    values = row.values or ", ".join(f"`{_in_toml(value)}`" for value in listed_values(options, name))
+    return f"| `{prefix}{name}` | {values} | {row.by_default or f'`{_in_toml(getattr(options, name))}`'} | {row.docs} |"
+
+
+def _in_toml(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
