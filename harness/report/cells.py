@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Literal
 
 from harness.analysis import METRICS, Estimate, Verdict, mean_interval, proven_below
+from harness.report.blocks import slug
 from harness.report.numbers import sample_count
 from harness.results import CellRecord, MetricRecord
 
@@ -40,6 +41,11 @@ class CellView:
     @property
     def id(self) -> str:
         return self.record.id
+
+    @property
+    def link(self) -> str:
+        """Where the page has its evidence."""
+        return f"#cell-{slug(self.id)}"
 
     @property
     def mode(self) -> str:

@@ -18,7 +18,6 @@ from harness.report.model import ReportView
 from harness.report.order import blocks_by_depth
 from harness.report.order_chart import order_chart
 from harness.report.published_chart import published_chart
-from harness.report.search_chart import search_chart
 from harness.report.section import Section
 from harness.report.steadiness import steadiness
 from harness.report.waterfall_chart import waterfall_chart
@@ -42,13 +41,7 @@ def figures(view: ReportView) -> Figures:
                 found[group.key] = _by_depth({each.iodepth: each for each in group.drawn}, waterfall_chart)
         if section.published is not None and (drawn := section.published.drawn):
             found[f"{section.key}-published"] = plain_figure(published_chart(drawn, section.modes))
-        found |= {
-            breakdown.key: plain_figure(breakdown_chart(breakdown))
-            for breakdown in section.breakdowns
-            if breakdown.drawn
-        }
-        for search in section.searches:
-            found[search.key] = plain_figure(search_chart(search, section.modes))
+        found |= {each.key: plain_figure(breakdown_chart(each)) for each in section.breakdowns if each.drawn}
     for conditioning in view.conditionings:
         for region in conditioning.regions:
             if not region.record.values:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -11,13 +10,15 @@ from typing import Any
 from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from harness.analysis import METRICS, Calls, Estimate, Unit
 from harness.analysis.metrics import SHOWN
 from harness.report import background, budgets, numbers, packing
 from harness.report.best import BEST_HEAD
+from harness.report.blocks import slug
 from harness.report.cells import CellView, confidence_words
+from harness.report.contents import Place, blocks_at
 from harness.report.costs import why_no_cycles
 from harness.report.figures import compact_json, figures
 from harness.report.heatmap import colour_limit, heat_maps
@@ -26,7 +27,8 @@ from harness.report.latencies import CALLS
 from harness.report.model import report_view
 from harness.report.neighbours import NEIGHBOUR_COLUMNS, SHARED_COLUMNS
 from harness.report.order import blocks_by_depth, order_sentence
-from harness.report.packing import Parts, packed, packed_plotly
+from harness.report.packing import packed, packed_plotly
+from harness.report.page import Page, typographic, words
 from harness.report.section import Section
 from harness.report.terminal import efficiency_line
 from harness.report.theme import HOST, LAYER, PART_COLOURS, VIRTUALISATION, mode_colours, mode_symbols, templates
@@ -42,15 +44,17 @@ def render_html(run: Run) -> str:
     """The report as one page that loads no other file."""
     view = report_view(run)
     page = environment().get_template("report.html.j2")
-    parts = Parts(len(run.cells))
+    blocks = Page(len(run.cells))
+    parts = blocks.parts
     facts, checksums = background.provenance(run)
     return page.render(
         view=view,
         run=run,
         part=parts.part,
         parts=parts.script,
+        blocks=lambda place, section: blocks.render(blocks_at(Place(place), section)),
+        drawn=lambda: packed(compact_json(figures(view) | blocks.figures)),
         most_inline=packing.MOST_INLINE,
-        figures=packed(compact_json(figures(view))),
         templates=packed(compact_json(templates())),
         plotly_js=packed_plotly(),
         about=background.about_run(run),
@@ -75,22 +79,22 @@ def environment() -> Environment:
         finalize=_cleaned,
     )
     environment.filters |= {
-        "code": _code,
-        "num": _typographic,
-        "number": lambda value: _typographic(numbers.significant(value)),
-        "percent": lambda estimate: _typographic(numbers.percent(estimate.point if estimate else None)),
-        "interval": lambda estimate: _typographic(numbers.percent_interval(estimate)),
-        "both": lambda estimate: _typographic(numbers.percent_with_interval(estimate)),
-        "us": lambda estimate: _typographic(numbers.microseconds(estimate.point if estimate else None)),
-        "plain": lambda estimate: _typographic(numbers.significant(estimate.point if estimate else None)),
-        "us_interval": lambda estimate: _typographic(numbers.microseconds_interval(estimate)),
-        "share": lambda share: _typographic(numbers.percent(share)),
+        "code": words,
+        "num": typographic,
+        "number": lambda value: typographic(numbers.significant(value)),
+        "percent": lambda estimate: typographic(numbers.percent(estimate.point if estimate else None)),
+        "interval": lambda estimate: typographic(numbers.percent_interval(estimate)),
+        "both": lambda estimate: typographic(numbers.percent_with_interval(estimate)),
+        "us": lambda estimate: typographic(numbers.microseconds(estimate.point if estimate else None)),
+        "plain": lambda estimate: typographic(numbers.significant(estimate.point if estimate else None)),
+        "us_interval": lambda estimate: typographic(numbers.microseconds_interval(estimate)),
+        "share": lambda share: typographic(numbers.percent(share)),
         "up": lambda percent: f"{math.ceil(percent * 10) / 10:g}",
-        "grouped": lambda number: _typographic(f"{number:,}".replace(",", " ")),
+        "grouped": lambda number: typographic(f"{number:,}".replace(",", " ")),
         "duration": format_duration,
         "moment": background.moment,
         "link": _link,
-        "slug": lambda text: re.sub(r"[^A-Za-z0-9._-]+", "-", text),
+        "slug": slug,
     }
     environment.globals |= {
         "best_head": BEST_HEAD,
@@ -132,29 +136,11 @@ def _cleaned(value: Any) -> Any:
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def _code(sentence: str) -> Markup:
-    """Escaped text, with code between backticks. Figures do not break across lines and have proper minus signs."""
-    whole = _FIGURE.sub(lambda figure: figure[0].replace(" ", "\N{NO-BREAK SPACE}"), _signed(sentence))
-    return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(visible(whole)))))
-
-
-_FIGURE = re.compile(r"[<>]?[\d.\N{MINUS SIGN}]+ %(?: \[[^\]]*\])?")
-
-
-def _signed(text: str) -> str:
-    return re.sub(r"(?<![\w-])-(?=\d)", "\N{MINUS SIGN}", text)
-
-
-def _typographic(text: str) -> str:
-    """A number of numbers.py with a minus sign and narrow spaces between thousands."""
-    return re.sub(r"(?<=\d) (?=\d{3})", "\N{NARROW NO-BREAK SPACE}", text.replace("-", "\N{MINUS SIGN}"))
-
-
 def _metric_value(estimate: Estimate | None, unit: Unit) -> str:
     """A stored value in the shown unit: IOPS, MB/s or us."""
     if estimate is None:
         return numbers.NONE
-    return _typographic(numbers.significant(estimate.point / SHOWN[unit].scale))
+    return typographic(numbers.significant(estimate.point / SHOWN[unit].scale))
 
 
 def _scale_of(section: Section) -> Scale:
@@ -189,7 +175,7 @@ def _pooled(percentile: PooledPercentile | None) -> str:
     if percentile is None:
         return numbers.NONE
     interval = numbers.microseconds_range(percentile.low, percentile.high)
-    return _typographic(f"{numbers.microseconds(percentile.value)} {interval}")
+    return typographic(f"{numbers.microseconds(percentile.value)} {interval}")
 
 
 def _link(raw: str) -> str:

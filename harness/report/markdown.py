@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
+from harness.report.blocks import LEFT, Block, Cell, Column, Heading, Listing, Mark, On, Sentence, Table, Words
 from harness.report.breakdown import BreakdownView
 from harness.report.cells import CellView, Outcome
+from harness.report.contents import Place, blocks_at
+from harness.report.lines import first, plain_text
 from harness.report.model import report_view
 from harness.report.neighbours import NEIGHBOUR_COLUMNS, SHARED_COLUMNS
 from harness.report.numbers import percent_with_interval
-from harness.report.search import SearchView
 from harness.report.section import Section
 from harness.report.terminal import (
     answer_lines,
@@ -33,7 +37,7 @@ def markdown_table(run: Run) -> str:
     view = report_view(run)
     lines = [f"> **{banner.title}.** {plain(banner.text)}\n" for banner in view.banners]
     for section in view.sections:
-        lines += _variants(section)
+        lines += blocks_as_markdown(blocks_at(Place.DIFFERENCES, section))
         lines += _neighbours(section)
         lines += _shared(section)
         lines += _answer(section)
@@ -43,6 +47,59 @@ def markdown_table(run: Run) -> str:
         lines += _section(section)
     lines.append(" ".join((f"{efficiency_line(run)}.", *map(plain, view.calibration))))
     return "\n".join(lines) + "\n"
+
+
+def blocks_as_markdown(blocks: Iterable[Block]) -> list[str]:
+    """The lines of the blocks that are for Markdown."""
+    return [line for block in blocks if On.MARKDOWN in getattr(block, "on", On.PAGE) for line in _block(block)]
+
+
+def _block(block: Block) -> list[str]:
+    match block:
+        case Heading():
+            return [f"**{_words(block.text)}**", ""]
+        case Sentence():
+            return [_words(block.text), ""]
+        case Listing():
+            return _listing([*map(_words, block.items)], block.most)
+        case Table():
+            return _listing([plain(row.sentence) for row in block.rows], block.most) if block.listed else _table(block)
+    return []
+
+
+def _listing(items: Sequence[str], most: int | None) -> list[str]:
+    return [*(f"- {item}" for item in first(items, most)), ""] if items else []
+
+
+def _table(table: Table) -> list[str]:
+    places = [number for number, column in enumerate(table.columns) if On.MARKDOWN in column.on]
+    columns = [table.columns[place] for place in places]
+    heads = [_words(column.name) + (f" [{column.interval}]" if column.interval else "") for column in columns]
+    marks = [":--" if column.kind in LEFT else "--:" for column in columns]
+    lines = [f"| {' | '.join(heads)} |", f"|{'|'.join(marks)}|"]
+    for row in table.rows:
+        cells = [row.cells[place] if place < len(row.cells) else "" for place in places]
+        fields = [_field(column, cell) for column, cell in zip(columns, cells, strict=True)]
+        lines.append(f"| {' | '.join(fields)} |")
+    return [*lines, ""]
+
+
+def _field(column: Column, cell: Cell | str) -> str:
+    cell = Cell(cell) if isinstance(cell, str) else cell
+    text = plain_text(cell.text)
+    if column.kind in ("mode", "code"):
+        return f"`{code(text)}`" if text else ""
+    if column.kind in ("figure", "strong"):
+        return one_line(f"{text} {cell.interval}".rstrip()).replace("|", "\\|").replace("<", "\\<")
+    return plain(text)
+
+
+def _words(text: Words) -> str:
+    parts = (text,) if isinstance(text, str) else text
+    return "".join(
+        f"**{marked(part.text)}**" if isinstance(part, Mark) and part.style == "strong" else marked(plain_text((part,)))
+        for part in parts
+    )
 
 
 def _answer(section: Section) -> list[str]:
@@ -63,7 +120,7 @@ def _section(section: Section) -> list[str]:
     steps = [line for group in section.waterfalls for line in _waterfall(group)]
     steps += [line for view in section.breakdowns for line in _breakdown(view)]
     steps += _scalings(section) + _array_states(section)
-    steps += [line for search in section.searches for line in _search(search)]
+    steps += blocks_as_markdown(blocks_at(Place.FINDINGS, section))
     head = f"| cell | host | guest | unit | {overhead_head(section.cells)} | n | added us | verdict |"
     return [
         *lines,
@@ -73,30 +130,6 @@ def _section(section: Section) -> list[str]:
         *_fio_files(section),
         *_published(section),
     ]
-
-
-def _variants(section: Section) -> list[str]:
-    lines = []
-    for group in section.variants:
-        first = group.views[0]
-        columns = [
-            "job",
-            plain(first.reference),
-            plain(first.variant),
-            "unit",
-            "difference %",
-            "n",
-            "latency +%",
-            "verdict",
-        ]
-        lines += [f"**{plain(section.name)}: {plain(group.title)}.** {plain(group.basis)}", ""]
-        lines += [f"| {' | '.join(columns)} |", "|:--|--:|--:|:--|--:|--:|--:|:--|"]
-        for view in group.views:
-            before, after, *rest = view.values
-            cells = (f"`{code(view.name)}`", before, after, view.cell.headline_unit, *rest, plain(view.verdict))
-            lines.append(f"| {' | '.join(cells)} |")
-        lines.append("")
-    return lines
 
 
 def _neighbours(section: Section) -> list[str]:
@@ -173,13 +206,6 @@ def _array_states(section: Section) -> list[str]:
         for view in section.array_states
     ]
     return [f"| {' | '.join(columns)} |", "|:--|:--|--:|--:|--:|--:|:--|", *rows, ""]
-
-
-def _search(search: SearchView) -> list[str]:
-    """The highest load of each arm."""
-    head = f"| arm | highest load at {plain(search.condition)} |"
-    rows = [f"| `{code(arm.record.arm)}` | {plain(arm.load)} |" for arm in search.arms]
-    return [f"**{plain(search.title)}**", "", head, "|:--|:--|", *rows, ""]
 
 
 def _best(section: Section) -> list[str]:

@@ -24,19 +24,17 @@ from harness.report.neighbours import neighbour_views, shared_views
 from harness.report.published import published_view
 from harness.report.responsible import BlameView
 from harness.report.scaling import scaling_views
-from harness.report.search import search_views
 from harness.report.section import Section, outcome_counts
-from harness.report.variants import variant_groups
 from harness.report.verdicts import Verdicts, verdicts
 from harness.report.waterfall import waterfall_groups
-from harness.results import BreakdownRecord, CellRecord, DecompositionRecord, Run, SearchRecord
+from harness.results import BreakdownRecord, CellRecord, DecompositionRecord, Run
 from harness.results.answers import Answer, answers, seconds_of_slice
 from harness.results.option_matrix import option_matrix
 from harness.results.responsible import flush_blame, throughput_blame
 
 _Key = tuple[str, str, str]
 """Host, disk and scenario of a section."""
-_RecordT = TypeVar("_RecordT", BreakdownRecord, DecompositionRecord, SearchRecord)
+_RecordT = TypeVar("_RecordT", BreakdownRecord, DecompositionRecord)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +121,7 @@ def _section(
     blames = _blames(results, found_answers)
     answer = array_headline(name, built, comparison) if built else headline(name, comparison)
     return Section(
+        run=run,
         key=html_id,
         name=name,
         title=run.run.scenarios.get(scenario, scenario),
@@ -145,11 +144,9 @@ def _section(
         scalings=scalings,
         array_states=states,
         breakdowns=breakdown_views(html_id, _of(key, run.breakdowns)),
-        searches=search_views(html_id, _of(key, run.searches), list(dict.fromkeys(cell.mode for cell in own))),
         published=published_view(run, scenario, alone),
         best=best_rows(own),
         fio_files=fio_file_views(run, scenario, own),
-        variants=variant_groups(own),
         shared=shared_views(own),
         neighbours=neighbour_views(own),
         disks=disk_views(run, scenario, disk),

@@ -10,8 +10,7 @@ from harness.analysis import METRICS, Estimate
 from harness.model.mode import DURING_BACKUP
 from harness.report.budgets import gravest_first, limit
 from harness.report.cells import CellView
-from harness.report.numbers import NONE, microseconds, percent, significant
-from harness.report.variants import shown
+from harness.report.numbers import NONE, difference_words, microseconds, percent, significant
 from harness.results import GuestShare, SeveralGuests
 from harness.units import format_size
 
@@ -153,7 +152,11 @@ class NeighbourView:
         if self.difference is None:
             return str(self.cell.outcome)
         budgets = gravest_first([each for each in self.cell.record.budget if each.difference is not None])
-        return f"{budgets[0].verdict} {limit(budgets[0])} in {budgets[0].metric}" if budgets else shown(self.difference)
+        return (
+            f"{budgets[0].verdict} {limit(budgets[0])} in {budgets[0].metric}"
+            if budgets
+            else difference_words(self.difference)
+        )
 
     @property
     def sentence(self) -> str:

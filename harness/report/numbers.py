@@ -109,6 +109,15 @@ def batch_count(sizes: Sequence[int], boots: int | None) -> str:
     return f"{boots} boots with {samples}" if boots is not None and boots < len(sizes) else samples
 
 
+def difference_words(difference: Estimate) -> str:
+    """Whether an interval excludes zero, in words."""
+    if difference.low is None or difference.high is None:
+        return "too few blocks to show a difference"
+    if difference.low > 0:
+        return "worse"
+    return "better" if difference.high < 0 else "no difference shown"
+
+
 def _decimals(value: float) -> int:
     """Decimals that give `value` three significant digits."""
     return max(0, 2 - math.floor(math.log10(abs(float(f"{value:.3g}"))))) if value else 0

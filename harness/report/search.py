@@ -1,13 +1,32 @@
-"""Searches for the highest load as the report shows them: a sentence per mode, and rows for the tables."""
+"""Searches for the highest load within a bound of the latency: what each arm sustains, its rates, and the curves."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 
 from harness.analysis import METRICS, LimitedBy
+from harness.report.arms import look_of
+from harness.report.blocks import (
+    Aside,
+    Block,
+    Cell,
+    Chart,
+    Column,
+    Heading,
+    Listing,
+    Mark,
+    On,
+    Part,
+    Row,
+    Sentence,
+    Table,
+)
+from harness.report.draw import Figure, Trace, log_axis, scatter
+from harness.report.lines import MOST_LISTED
 from harness.report.numbers import count, microseconds, microseconds_range, significant
+from harness.report.section import Section
+from harness.report.theme import HOST, translucent
 from harness.results import SearchArm, SearchedRate, SearchRecord
 from harness.units import format_duration
 
@@ -16,145 +35,198 @@ _LIMITED = {
     LimitedBy.HIGHEST: "the highest rate measured",
 }
 _UNKNOWN = "too few samples"
+_US = 1e6
 
 
-@dataclass(frozen=True, slots=True)
-class ArmView:
-    """The result of one arm. `mode` is None for the bare host."""
-
-    record: SearchArm
-    mode: str | None
-    place: str
-
-    @property
-    def load(self) -> str:
-        """The highest load: "41 000 IOPS [39 800, 42 100]", "none, not even 110 IOPS", or why it is not known."""
-        found = self.record
-        if found.doubt:
-            return f"not a result: {found.doubt}"
-        if found.limited_by is None:
-            return _UNKNOWN
-        if found.limited_by is LimitedBy.LOWEST or found.iops is None:
-            return f"none, not even {significant(fmean(found.rates[0].iops))} IOPS"
-        more = " or more" if found.limited_by is LimitedBy.HIGHEST else ""
-        why = _LIMITED.get(found.limited_by)
-        return f"{significant(found.iops)} IOPS{more} {self.interval}".rstrip() + (f" ({why})" if why else "")
-
-    def sentence(self, subject: str) -> str:
-        """What the arm, named `subject`, sustains."""
-        return f"{subject} sustains {self.load}" if self.is_known else f"{subject}: {self.load}"
-
-    @property
-    def is_known(self) -> bool:
-        """Whether the highest load is known, and is a result."""
-        return self.record.iops is not None and not self.record.doubt
-
-    @property
-    def interval(self) -> str:
-        """The interval in IOPS: "[39 800, 42 100]"; from 0 if not even the lowest rate surely keeps the bound. Empty if
-        it has no upper end."""
-        found = self.record
-        return "" if found.high is None else f"[{significant(found.low or 0.0)}, {significant(found.high)}]"
-
-    @property
-    def rates(self) -> tuple[RateRow, ...]:
-        return tuple(RateRow(rate) for rate in self.record.rates)
+def search_blocks(section: Section) -> Iterator[Block]:
+    """The searches of a disk; nothing if it has none."""
+    records = section.own(section.run.searches)
+    if not records:
+        return
+    yield Heading("Highest load within a bound")
+    yield Aside(
+        "The highest number of I/Os per second at which the latency stays below the bound. Each rate runs on each arm "
+        "in slices that alternate with other arms and rates. The curve is monotone: more load is never faster. The "
+        "interval of the load is where the curve's interval contains the bound. A rate of which an arm completes less "
+        "than 95 % counts as above the bound."
+    )
+    for number, record in enumerate(records, start=1):
+        yield from _search_blocks(record, section.modes, f"{section.key}-search{number}")
+    sentences = tuple(sentence for record in records for sentence in search_sentences(record, section.modes))
+    yield Listing(sentences, on=On.TERMINAL, most=MOST_LISTED)
 
 
-@dataclass(frozen=True, slots=True)
-class RateRow:
-    """One rate of an arm as text. Times are in us."""
-
-    record: SearchedRate
-
-    @property
-    def requested(self) -> str:
-        return "full speed" if self.record.rate is None else significant(self.record.rate)
-
-    @property
-    def iops(self) -> str:
-        return significant(fmean(self.record.iops))
-
-    @property
-    def latency(self) -> str:
-        return microseconds(self.record.latency)
-
-    @property
-    def interval(self) -> str:
-        low, high = self.record.low, self.record.high
-        return "" if low is None or high is None else microseconds_range(low, high)
-
-    @property
-    def cpu(self) -> str:
-        return microseconds(self.record.cpu)
-
-    @property
-    def remark(self) -> str:
-        """Why the rate has no latency; empty if it has one."""
-        if not self.record.reached:
-            return "not reached"
-        return _UNKNOWN if self.record.latency is None else ""
-
-
-@dataclass(frozen=True, slots=True)
-class SearchView:
-    """One search on the arms of one group. `key` is unique within the page, and valid as an HTML id."""
-
-    key: str
-    record: SearchRecord
-    arms: tuple[ArmView, ...]
-
-    @property
-    def metric(self) -> str:
-        """For example "p99" or "p99.9"; the name of a metric that is not a percentile."""
-        quantile = METRICS[self.record.metric].quantile
-        return self.record.metric if quantile is None else f"p{quantile * 100:g}"
-
-    @property
-    def condition(self) -> str:
-        """For example "p99 < 1 ms"."""
-        return f"{self.metric} < {format_duration(self.record.bound)}"
-
-    @property
-    def title(self) -> str:
-        return f"{self.record.name}: {self.record.job}, {self.condition}"
-
-    @property
-    def basis(self) -> str:
-        """What was measured, and why it ended."""
-        ended = self.record.stopped or "the run ended before the search did"
-        return f"{count(self.record.rounds, 'round')}; {ended}"
-
-    @property
-    def sentences(self) -> tuple[str, ...]:
-        """One per mode, for example "at p99 < 1 ms, the VM in mode lvm sustains 41 000 IOPS; the host sustains ..."."""
-        return tuple(f"{self.record.job} at {self.condition}: {'; '.join(parts)}" for parts in self._by_mode())
-
-    def _by_mode(self) -> Iterator[list[str]]:
-        """For each mode, what its guest, its twin and the host sustain. Without a mode, the host alone."""
-        host = [arm.sentence("the host") for arm in self.arms if arm.mode is None]
-        modes = dict.fromkeys(arm.mode for arm in self.arms if arm.mode is not None)
-        for mode in modes:
-            own = {arm.place: arm for arm in self.arms if arm.mode == mode}
-            subjects = {"guest": f"the VM in mode {mode}", "twin": "its twin"}
-            yield [*(own[place].sentence(subject) for place, subject in subjects.items() if place in own), *host]
-        if host and not modes:
-            yield host
-
-
-def search_views(key: str, records: Sequence[SearchRecord], modes: Sequence[str]) -> tuple[SearchView, ...]:
-    """The searches of one section. `modes` are the names of its modes."""
-    return tuple(
-        SearchView(f"{key}-search{number}", record, tuple(_arms(record, modes)))
-        for number, record in enumerate(records, start=1)
+def _search_blocks(record: SearchRecord, modes: Sequence[str], key: str) -> Iterator[Block]:
+    arms, metric = measured_arms(record, modes), _metric_words(record)
+    title = f"{record.name}: {record.job}, {_condition(record)}"
+    rates = Table(
+        (
+            Column("arm", "mode"),
+            Column("rate", "head"),
+            Column("achieved IOPS"),
+            Column(f"{metric} us", "strong", interval=f"{record.confidence * 100:.0f} %"),
+            Column("blocks"),
+            Column("CPU us per I/O"),
+            Column("remark"),
+        ),
+        tuple(_rate_row(arm, rate) for arm in arms for rate in arm.rates),
+        f"Rates of {title}",
+        style="cells search",
+    )
+    chart = Chart(
+        key,
+        lambda: draw_search(record, modes),
+        f"{metric} over load; dotted: the bound; large markers: the highest load with its interval; dashed: twins",
+        "Latency over load of each arm, as in the table",
+    )
+    # What was measured, and why it ended.
+    basis = f"{count(record.rounds, 'round')}; {record.stopped or 'the run ended before the search did'}."
+    yield Part(title, (Listing(search_sentences(record, modes)), chart, rates, Aside(basis)), key)
+    yield Sentence((Mark(title, "strong"),), on=On.MARKDOWN)
+    yield Table(
+        (Column("arm", "mode"), Column(f"highest load at {_condition(record)}", "text")),
+        tuple(Row((arm.arm, load_words(arm))) for arm in arms),
+        title,
+        on=On.MARKDOWN,
     )
 
 
-def _arms(record: SearchRecord, modes: Sequence[str]) -> Iterator[ArmView]:
+def _rate_row(arm: SearchArm, rate: SearchedRate) -> Row:
+    remark = "not reached" if not rate.reached else _UNKNOWN if rate.latency is None else ""
+    return Row(
+        (
+            arm.arm,
+            "full speed" if rate.rate is None else significant(rate.rate),
+            significant(fmean(rate.iops)),
+            Cell(microseconds(rate.latency), interval=_rate_interval(rate)),
+            str(len(rate.iops)),
+            microseconds(rate.cpu),
+            remark,
+        ),
+        doubtful=bool(remark or arm.doubt),
+        group=arm.arm,
+    )
+
+
+def measured_arms(record: SearchRecord, modes: Sequence[str]) -> tuple[SearchArm, ...]:
+    """The arms that have a rate: the host, then twin and guest of each mode."""
     by_id = {arm.arm: arm for arm in record.arms if arm.rates}
-    if "host" in by_id:
-        yield ArmView(by_id["host"], None, "host")
+    ids = ("host", *(f"{place}:{mode}" for mode in modes for place in ("twin", "guest")))
+    return tuple(by_id[arm] for arm in ids if arm in by_id)
+
+
+def search_sentences(record: SearchRecord, modes: Sequence[str]) -> tuple[str, ...]:
+    """One per mode, for example "at p99 < 1 ms, the VM in mode lvm sustains 41 000 IOPS; the host sustains ...".
+
+    Without a mode, the host alone has one.
+    """
+    arms = {arm.arm: arm for arm in measured_arms(record, modes)}
+    host = [_sustains("the host", arms["host"])] if "host" in arms else []
+    of_modes = []
     for mode in modes:
-        for place in ("twin", "guest"):
-            if (found := by_id.get(f"{place}:{mode}")) is not None:
-                yield ArmView(found, mode, place)
+        subjects = {f"guest:{mode}": f"the VM in mode {mode}", f"twin:{mode}": "its twin"}
+        if measured := [_sustains(subject, arms[arm]) for arm, subject in subjects.items() if arm in arms]:
+            of_modes.append([*measured, *host])
+    if host and not of_modes:
+        of_modes.append(host)
+    return tuple(f"{record.job} at {_condition(record)}: {'; '.join(parts)}" for parts in of_modes)
+
+
+def load_words(arm: SearchArm) -> str:
+    """The highest load: "41 000 IOPS [39 800, 42 100]", "none, not even 110 IOPS", or why it is not known.
+
+    The interval begins at 0 if not even the lowest rate surely keeps the bound. Without an upper end, there is none.
+    """
+    if arm.doubt:
+        return f"not a result: {arm.doubt}"
+    if arm.limited_by is None:
+        return _UNKNOWN
+    if arm.limited_by is LimitedBy.LOWEST or arm.iops is None:
+        return f"none, not even {significant(fmean(arm.rates[0].iops))} IOPS"
+    more = " or more" if arm.limited_by is LimitedBy.HIGHEST else ""
+    interval = "" if arm.high is None else f"[{significant(arm.low or 0.0)}, {significant(arm.high)}]"
+    why = _LIMITED.get(arm.limited_by)
+    return f"{significant(arm.iops)} IOPS{more} {interval}".rstrip() + (f" ({why})" if why else "")
+
+
+def _sustains(subject: str, arm: SearchArm) -> str:
+    return f"{subject} sustains {load_words(arm)}" if _is_known(arm) else f"{subject}: {load_words(arm)}"
+
+
+def _is_known(arm: SearchArm) -> bool:
+    """Whether the highest load is known, and is a result."""
+    return arm.iops is not None and not arm.doubt
+
+
+def _rate_interval(rate: SearchedRate) -> str:
+    return "" if rate.low is None or rate.high is None else microseconds_range(rate.low, rate.high)
+
+
+def _metric_words(record: SearchRecord) -> str:
+    """For example "p99" or "p99.9"; the name of a metric that is not a percentile."""
+    quantile = METRICS[record.metric].quantile
+    return record.metric if quantile is None else f"p{quantile * 100:g}"
+
+
+def _condition(record: SearchRecord) -> str:
+    """For example "p99 < 1 ms"."""
+    return f"{_metric_words(record)} < {format_duration(record.bound)}"
+
+
+def draw_search(record: SearchRecord, modes: Sequence[str]) -> Figure:
+    """The fitted latency in us over the achieved IOPS, with bands. A large marker is the result with its interval."""
+    arms, bound = measured_arms(record, modes), record.bound * _US
+    figure = Figure(*(trace for arm in arms for trace in _traces(arm, modes, bound)), showlegend=False)
+    line = {"dash": "dot", "width": 1.4, "color": HOST}
+    figure.add_shape(type="line", x0=0, x1=1, xref="x domain", y0=bound, y1=bound, line=line)
+    latencies = [rate.latency * _US for arm in arms for rate in arm.rates if rate.latency is not None]
+    figure.update_layout(height=340, margin={"l": 58, "r": 14, "t": 10, "b": 44}, hovermode="closest")
+    figure.update_xaxes(title="achieved IOPS", rangemode="tozero", separatethousands=True, exponentformat="none")
+    figure.update_yaxes(title=f"{_metric_words(record)}, us", **log_axis([*latencies, bound]))
+    return figure
+
+
+def _traces(arm: SearchArm, modes: Sequence[str], bound: float) -> Iterator[Trace]:
+    """The band, the curve, and the result at the `bound` in us."""
+    place, _, mode = arm.arm.partition(":")
+    look = look_of(modes, place, mode or None)
+    rates = [rate for rate in arm.rates if rate.latency is not None]
+    loads = [fmean(rate.iops) for rate in rates]
+    upper, lower = ([(getattr(rate, end) or 0.0) * _US for rate in rates] for end in ("high", "low"))
+    yield scatter(
+        x=loads + loads[::-1],
+        y=upper + lower[::-1],
+        fill="toself",
+        fillcolor=translucent(look.colour, 0.14),
+        line={"width": 0},
+        mode="lines",
+        hoverinfo="skip",
+        meta=arm.arm,
+    )
+    yield scatter(
+        x=loads,
+        y=[(rate.latency or 0.0) * _US for rate in rates],
+        mode="lines+markers",
+        name=look.name,
+        line={"color": look.colour, "width": 1.8, "dash": look.dash},
+        marker={"symbol": look.symbol, "size": 5},
+        customdata=[
+            f"{look.name}: {significant(fmean(rate.iops))} IOPS, {microseconds(rate.latency)} us {_rate_interval(rate)}"
+            for rate in rates
+        ],
+        hovertemplate="%{customdata}<extra></extra>",
+        meta=arm.arm,
+    )
+    if arm.iops is None or not _is_known(arm):
+        return
+    low, high = arm.low or 0.0, arm.iops if arm.high is None else arm.high
+    yield scatter(
+        x=[arm.iops],
+        y=[bound],
+        error_x={"type": "data", "symmetric": False, "array": [high - arm.iops], "arrayminus": [arm.iops - low]},
+        mode="markers",
+        marker={"symbol": look.symbol, "size": 10, "color": look.colour},
+        customdata=[f"{look.name}: {load_words(arm)}"],
+        hovertemplate="%{customdata}<extra></extra>",
+        meta=arm.arm,
+    )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol, TypeVar
 
 from harness.analysis import Estimate
 from harness.report.answers import AnswerView, MatrixView
@@ -22,11 +23,24 @@ from harness.report.notes import Notes, notes_of
 from harness.report.published import PublishedView
 from harness.report.responsible import BlameView
 from harness.report.scaling import ScalingView
-from harness.report.search import SearchView
 from harness.report.settings import Setting, setting_of
-from harness.report.variants import VariantGroup
 from harness.report.waterfall import WaterfallGroup
 from harness.report.workload import WorkloadView
+from harness.results import Run
+
+
+class _OfDisk(Protocol):
+    """A record of one disk in one scenario."""
+
+    @property
+    def host(self) -> str: ...
+    @property
+    def disk(self) -> str: ...
+    @property
+    def scenario(self) -> str: ...
+
+
+_RecordT = TypeVar("_RecordT", bound=_OfDisk)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +62,9 @@ class HeatMap:
 
 @dataclass(frozen=True)
 class Section:
-    """All results of one disk in one scenario."""
+    """All results of one disk in one scenario. `run` has them and those of other disks."""
 
+    run: Run
     key: str
     """Unique within the page, and valid as an HTML id."""
     name: str
@@ -69,21 +84,24 @@ class Section:
     """What a missing member of an array, or its recovery, costs."""
     breakdowns: tuple[BreakdownView, ...]
     """Where the microseconds of an I/O go, of a run that traced this."""
-    searches: tuple[SearchView, ...]
     published: PublishedView | None
     """Published figures for comparison; None if the scenario names none."""
     best: tuple[BestRow, ...]
     """The tests of CrystalDiskMark, with the best slice beside the mean."""
     fio_files: tuple[FioFileView, ...]
     """The fio files among the workloads: what was measured of each section."""
-    variants: tuple[VariantGroup, ...]
-    """The differences between variants."""
     shared: tuple[SharedView, ...]
     """What each of several guests got."""
     neighbours: tuple[NeighbourView, ...]
     """What neighbours cost."""
     disks: tuple[DiskView, ...]
     """What its disks are; empty for runs of version 0.1 and imported ones."""
+
+    def own(self, records: Iterable[_RecordT]) -> tuple[_RecordT, ...]:
+        """Those of the records that are of this disk and scenario."""
+        cell = self.cells[0].record
+        key = (cell.host, cell.disk, cell.scenario)
+        return tuple(record for record in records if (record.host, record.disk, record.scenario) == key)
 
     @cached_property
     def modes(self) -> tuple[str, ...]:

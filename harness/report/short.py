@@ -9,6 +9,9 @@ from typing import Any
 from rich.console import Console
 
 from harness.console import CleanConsole
+from harness.report.blocks import On
+from harness.report.contents import Place, blocks_at
+from harness.report.lines import lines
 from harness.report.model import ReportView, report_view
 from harness.report.neighbours import worst_sentences
 from harness.report.section import Section
@@ -55,7 +58,8 @@ def _answers(view: ReportView) -> Iterator[str]:
     for banner in view.banners:
         # What the lab is; the report says what that means.
         yield f"{banner.title}: {banner.text.partition('. ')[0] if banner.kind == 'lab' else banner.text}"
-    yield from (group.short for section in view.sections for group in section.variants)
+    for section in view.sections:
+        yield from lines(blocks_at(Place.DIFFERENCES, section), On.BRIEF)
     for section in view.sections:
         yield from worst_sentences(section.neighbours, section.shared)
     yield from (section.headline.sentence for section in view.sections)

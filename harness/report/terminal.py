@@ -14,10 +14,12 @@ from harness.report.best import BEST_HEAD
 from harness.report.breakdown import breakdown_lines
 from harness.report.budgets import compact_verdict
 from harness.report.cells import CellView, Outcome, confidence_words
+from harness.report.contents import Place, blocks_at
+from harness.report.lines import MOST_DIFFERENCES, first
+from harness.report.lines import lines as text_lines
 from harness.report.model import report_view
 from harness.report.numbers import microseconds, percent_with_interval, short
 from harness.report.section import Section
-from harness.report.variants import variant_lines
 from harness.report.verdicts import Verdicts
 from harness.report.waterfall import waterfall_lines
 from harness.results import Run
@@ -25,12 +27,6 @@ from harness.units import format_duration
 
 ID_WIDTH = 100
 """From this width, a row has the cell's id. Below it, rows are grouped by workload and have depth and mode."""
-
-MOST_LISTED = 10
-"""The largest number of cells listed under one title below the table. The report has all."""
-
-MOST_DIFFERENCES = 40
-"""The largest number of differences between guests listed."""
 
 _STYLES = {
     Outcome.WITHIN: "green",
@@ -67,12 +63,12 @@ def overhead_text(run: Run, *, width: int) -> str:
 def difference_lines(run: Run) -> list[str]:
     """What comes before the overheads: the differences between variants, what neighbours cost, and how several guests
     share a storage; empty without any."""
-    lines = []
+    found: list[str] = []
     for section in report_view(run).sections:
-        lines += variant_lines(section.variants, most=MOST_DIFFERENCES)
-        lines += _first([neighbour.sentence for neighbour in section.neighbours], MOST_DIFFERENCES)
-        lines += _first([each.sentence for each in section.shared], MOST_DIFFERENCES)
-    return lines
+        found += text_lines(blocks_at(Place.DIFFERENCES, section))
+        found += first([each.sentence for each in section.neighbours], MOST_DIFFERENCES)
+        found += first([each.sentence for each in section.shared], MOST_DIFFERENCES)
+    return found
 
 
 def summary_lines(run: Run, path: Path | None = None) -> list[str]:
@@ -90,11 +86,11 @@ def summary_lines(run: Run, path: Path | None = None) -> list[str]:
         lines += disk_lines(section)
         lines += [line for group in section.waterfalls for line in waterfall_lines(group)]
         lines += [line for view in section.breakdowns for line in breakdown_lines(view)]
-        lines += _first([view.sentence for view in section.scalings])
-        lines += _first([view.sentence for view in section.array_states])
-        lines += _first([sentence for search in section.searches for sentence in search.sentences])
+        lines += first([view.sentence for view in section.scalings])
+        lines += first([view.sentence for view in section.array_states])
+        lines += text_lines(blocks_at(Place.FINDINGS, section))
         lines += best_lines(section)
-        lines += [f"{fio_file.sentence}." for fio_file in section.fio_files]
+        lines += [f"{each.sentence}." for each in section.fio_files]
         lines += published_lines(section)
     counts = ", ".join(f"{number} {outcome}" for outcome, number in view.counts.items())
     if counts:
@@ -112,18 +108,18 @@ def answer_lines(section: Section) -> list[str]:
     for answer in section.answers:
         lines += [answer.sentence, *(f"  {detail}" for detail in answer.details)]
     lines += [f"set up `{mode}`: {setting.text}" for mode, setting in section.settings if "\n" not in setting.text]
-    lines += _first([f"{sentence}." for sentence in section.never])
+    lines += first([f"{sentence}." for sentence in section.never])
     if section.matrix is not None:
         lines += [
             "one option at a time, guest against guest:",
-            *_first([f"  {sentence}" for sentence in section.matrix.sentences]),
+            *first([f"  {each}" for each in section.matrix.sentences]),
         ]
     return lines
 
 
 def disk_lines(section: Section) -> list[str]:
     """What the disks are, what a reader must know about them, and the size of the guests."""
-    disks = [f"disk {line}" for line in (*_first([disk.sentence for disk in section.disks]), *section.disk_notes)]
+    disks = [f"disk {line}" for line in (*first([disk.sentence for disk in section.disks]), *section.disk_notes)]
     return [*disks, *section.guests]
 
 
@@ -138,7 +134,7 @@ def published_lines(section: Section) -> list[str]:
     if published is None:
         return []
     head = " ".join((f"published: {published.heading.rstrip('.')}.", *published.basis))
-    rows = _first([row.sentence for row in published.far_first])
+    rows = first([row.sentence for row in published.far_first])
     return [head, *(f"  {sentence}" for sentence in (*rows, published.measured_by_the_study) if sentence)]
 
 
@@ -154,17 +150,12 @@ def finding_lists(verdicts: Verdicts) -> list[tuple[str, list[str]]]:
         ("exceeds", tuple(judged.sentence for judged in verdicts.exceeds)),
         ("faster than the host by more than 5 %, which needs an explanation", verdicts.faster_sentences),
     )
-    found = [(f"{title} ({len(sentences)})", _first(sentences)) for title, sentences in lists if sentences]
+    found = [(f"{title} ({len(sentences)})", first(sentences)) for title, sentences in lists if sentences]
     if verdicts.void:
-        found.append((f"void, left out of all comparisons ({len(verdicts.void)})", _first(verdicts.void_reasons)))
+        found.append((f"void, left out of all comparisons ({len(verdicts.void)})", first(verdicts.void_reasons)))
     if verdicts.not_measured:
-        found.append((f"not measured ({len(verdicts.not_measured)})", _first(verdicts.skip_reasons)))
+        found.append((f"not measured ({len(verdicts.not_measured)})", first(verdicts.skip_reasons)))
     return found
-
-
-def _first(sentences: Sequence[str], most: int = MOST_LISTED) -> list[str]:
-    more = len(sentences) - most
-    return [*sentences[:most], *([f"and {more} more: see the report"] if more > 0 else [])]
 
 
 def efficiency_line(run: Run) -> str:

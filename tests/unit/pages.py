@@ -66,3 +66,9 @@ class Page(HTMLParser):
 
 def page(run: Run) -> Page:
     return Page(render_html(run))
+
+
+def figures(run: Run) -> dict[str, Any]:
+    """The charts of the run's page, by id."""
+    found: dict[str, Any] = page(run).json("figures")
+    return found

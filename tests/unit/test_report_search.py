@@ -9,13 +9,11 @@ import pytest
 
 from harness.analysis import LimitedBy
 from harness.report import markdown_table, summary_lines
-from harness.report.figures import figures
-from harness.report.model import report_view
-from harness.report.search import SearchView
+from harness.report.search import load_words, search_sentences
 from harness.results import Run, RunStore, SearchArm
 from harness.scenario.library import PRESETS
 from tests.unit import killed_campaign
-from tests.unit.pages import page
+from tests.unit.pages import figures, page
 from tests.unit.queueing import searched_run, searching
 from tests.unit.runs import RUN_ID
 
@@ -30,10 +28,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         return searched_run(RunStore.create(here / "reports", RUN_ID), replace(searching(), modes=modes))
 
 
-def view(run: Run) -> SearchView:
-    (section,) = report_view(run).sections
-    (found,) = section.searches
-    return found
+KEY = "disk1-search1"
+
+
+def sentences(run: Run) -> tuple[str, ...]:
+    (search,) = run.searches
+    return search_sentences(search, ("passthrough", "lvm"))
 
 
 def changed(run: Run, **changes: object) -> Run:
@@ -48,12 +48,12 @@ def _changed(arm: SearchArm, changes: dict[str, object]) -> SearchArm:
 
 
 def sentence_of_lvm(run: Run) -> str:
-    (found,) = (each for each in view(run).sentences if "mode lvm" in each)
+    (found,) = (each for each in sentences(run) if "mode lvm" in each)
     return found
 
 
 def test_a_sentence_per_mode_compares_the_guest_its_twin_and_the_host(run: Run) -> None:
-    assert len(view(run).sentences) == 2
+    assert len(sentences(run)) == 2
     sentence = sentence_of_lvm(run)
     assert sentence.startswith("randread-4k-qd32 at p99 < 500 us: the VM in mode lvm sustains 40")
     assert "; its twin sustains 101" in sentence
@@ -64,9 +64,10 @@ def test_a_sentence_per_mode_compares_the_guest_its_twin_and_the_host(run: Run) 
 def test_page_terminal_and_markdown_show_the_loads(run: Run) -> None:
     sentence = sentence_of_lvm(run)
     assert sentence in summary_lines(run)
-    guest = next(arm for arm in view(run).arms if arm.record.arm == "guest:lvm")
-    assert f"| `guest:lvm` | {guest.load.replace('[', chr(92) + '[').replace(']', chr(92) + ']')} |" in markdown_table(
-        run
+    guest = next(arm for arm in run.searches[0].arms if arm.arm == "guest:lvm")
+    assert (
+        f"| `guest:lvm` | {load_words(guest).replace('[', chr(92) + '[').replace(']', chr(92) + ']')} |"
+        in markdown_table(run)
     )
     assert "the VM in mode lvm sustains" in page(run).text
 
@@ -79,7 +80,7 @@ def test_the_page_has_a_row_for_each_rate_of_each_arm(run: Run) -> None:
 
 
 def test_the_chart_has_the_curve_of_each_arm_and_its_result_on_the_bound(run: Run) -> None:
-    found = figures(report_view(run))[view(run).key]
+    found = figures(run)[KEY]
     arms = {arm.arm: arm for arm in run.searches[0].arms}
     for name, arm in arms.items():
         _, curve, result = (trace for trace in found["data"] if trace["meta"] == name)
@@ -111,7 +112,7 @@ def test_the_sentence_says_what_limits_the_load(run: Run, changes: dict[str, obj
 
 def test_an_arm_that_is_not_a_result_has_no_marker_in_the_chart(run: Run) -> None:
     doubtful = changed(run, doubt="bytes guest:lvm")
-    found = figures(report_view(doubtful))[view(doubtful).key]
+    found = figures(doubtful)[KEY]
     assert len([trace for trace in found["data"] if trace["meta"] == "guest:lvm"]) == 2
 
 

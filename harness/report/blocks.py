@@ -1,0 +1,247 @@
+"""Blocks of content: what a section of a report says, once, for the page, the terminal and Markdown.
+
+A section is a function of a section's results that yields blocks. `page.py` renders them as HTML, `lines.py` as lines
+for a terminal, `markdown.py` as Markdown. A renderer leaves out what is not for it (`on`). In all words, backticks mark
+names, for example of modes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Flag, auto
+from typing import Literal
+
+from harness.analysis import Estimate
+from harness.report.draw import Figure
+from harness.report.intervals import Scale
+
+
+class On(Flag):
+    """Where a block is shown."""
+
+    PAGE = auto()
+    TERMINAL = auto()
+    """The lines around the table of a run."""
+    MARKDOWN = auto()
+    BRIEF = auto()
+    """The ten lines at the end of a run."""
+    TEXT = TERMINAL | MARKDOWN
+    ALL = PAGE | TERMINAL | MARKDOWN
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Words in a sentence that look different on the page, for example a verdict. Other renderers show the text."""
+
+    text: str
+    style: Literal["verdict", "small", "strong", "emphasis", "raised"] = "emphasis"
+    tone: str = ""
+    """The outcome that gives a verdict its colour."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Words that lead to a place on the page (`#id`), to a file beside it, or to a web page."""
+
+    text: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """The explanation of a colour in a chart."""
+
+    text: str
+    colour: str
+
+
+@dataclass(frozen=True, slots=True)
+class AtDepth:
+    """The iodepth of a chart that has a figure for each, as the page's reader chooses it."""
+
+
+Inline = str | Mark | Link | Key | AtDepth
+Words = str | tuple[Inline, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """A title. With `key`, links lead to it."""
+
+    text: Words
+    level: int = 3
+    on: On = On.PAGE
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """A paragraph; a line in a terminal, `indent` columns from its left end."""
+
+    text: Words
+    on: On = On.ALL
+    style: Literal["", "basis", "meta", "reason", "doubt", "raw"] = ""
+    indent: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Items below each other, in the terminal and in Markdown at most `most`."""
+
+    items: tuple[Words, ...]
+    on: On = On.ALL
+    most: int | None = None
+    title: str = ""
+    """A line above the items in terminal and Markdown."""
+    indent: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """What explains the figures around it."""
+
+    text: Words
+    on: On = On.PAGE
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Text exactly as a file or a command has it."""
+
+    text: str
+    on: On = On.PAGE
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A field of a table. A plain string is a cell with nothing but text."""
+
+    text: Words
+    interval: str = ""
+    """The interval of the figure: in a column of its own on the page, beside the text elsewhere."""
+    tone: str = ""
+    """The outcome that gives the text the colour of a verdict."""
+    link: str = ""
+    title: str = ""
+    """What a pointer over the cell shows."""
+    notes: tuple[Words, ...] = ()
+    """Small lines below the text, on the page."""
+    drawn: Estimate | None = None
+    """For a column that draws intervals."""
+    limit: float | None = None
+    """The budget in such a drawing, as a share."""
+    lines: int = 1
+    """The rows that the cell spans."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table.
+
+    `kind` is what its fields are: `head` and `mode` name the row, `figure` and `strong` are numbers, `text`, `words`
+    and `name` are plain, `reason` is a remark that wraps, `code` is code, `drawing` draws intervals on `scale`.
+    """
+
+    name: Words
+    kind: Literal["head", "depth", "mode", "figure", "strong", "text", "words", "name", "reason", "code", "drawing"] = (
+        "figure"
+    )
+    interval: str | None = None
+    """The confidence, or "" without one, of a figure that has an interval; None if it has none."""
+    scale: Scale | None = None
+    hidden: bool = False
+    """Whether only a screen reader has the name."""
+    on: On = On.ALL
+
+
+LEFT = ("head", "mode", "text", "words", "name", "reason", "code")
+"""The kinds of columns whose text begins at the left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of a table. If it has fewer cells than there are columns, its last cell spans the rest."""
+
+    cells: tuple[Cell | str, ...]
+    sentence: str = ""
+    """What the terminal says of the row; the terminal leaves a row without it out."""
+    doubtful: bool = False
+    """Whether the figures are not a result."""
+    remark: str = ""
+    """A line below the row on the page."""
+    group: str = ""
+    """Rows of the same group are together."""
+    of: str = ""
+    """Id and outcome of the cell that the row is of, for the page's filter."""
+    tone: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Figures side by side.
+
+    The terminal shows the sentences of the rows, at most `most`; Markdown shows the table or, with `listed`, the same
+    sentences as a list. `style` is how the page shows it: `cells` over the whole width, `facts` as wide as its text,
+    `glance` with drawings.
+    """
+
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    caption: Words
+    on: On = On.ALL
+    style: str = "cells"
+    caption_shown: bool = False
+    listed: bool = False
+    most: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A picture of figures that a table has too. `key` is its id: unique on the page, and begins with its section's.
+
+    `figure` draws it, or draws it for each iodepth, of which the page shows one.
+    """
+
+    key: str
+    figure: Callable[[], Figure] | Mapping[int, Callable[[], Figure]]
+    caption: Words
+    label: str
+    """For a reader who cannot see it."""
+    style: Literal["", "wide", "split", "rows", "heat"] = "wide"
+
+
+@dataclass(frozen=True, slots=True)
+class Panels:
+    """Charts side by side."""
+
+    charts: tuple[Chart, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """Content that a reader of the page opens. With `key`, a large page inserts it when it comes into view."""
+
+    summary: Words
+    content: tuple[Block, ...]
+    open: bool = False
+    key: str = ""
+    style: str = ""
+    on: On = On.PAGE
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Content of its own title, for example one workload."""
+
+    title: str
+    content: tuple[Block, ...]
+    key: str
+
+
+Block = Heading | Sentence | Listing | Aside | Code | Table | Chart | Panels | Fold | Part
+
+
+def slug(text: str) -> str:
+    """The text as a part of an id."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text)

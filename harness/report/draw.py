@@ -1,0 +1,177 @@
+"""Charts as plotly.js draws them: traces, axes, whiskers and labels, without plotly's own classes.
+
+A figure is made of the same names and options as in plotly.py, whose classes take a second to import and check each
+value again. A test checks all figures of a page with them.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from harness.analysis import Estimate
+
+LONGEST_LABEL = 28
+_FURTHEST = 1e9
+
+Trace = dict[str, Any]
+
+
+class Figure:
+    """A chart: its traces, and the layout around them."""
+
+    def __init__(self, *traces: Trace, **layout: Any) -> None:
+        self.data = list(traces)
+        self.layout: dict[str, Any] = {"dragmode": False}
+        self.update_layout(**layout)
+
+    def add_trace(self, trace: Trace) -> None:
+        """Draw one more trace, above the others."""
+        self.data.append(trace)
+
+    def update_layout(self, **options: Any) -> None:
+        """Set options of the layout. An option of several parts keeps the parts that are not named."""
+        _merge(self.layout, options)
+
+    def update_xaxes(self, **options: Any) -> None:
+        """Set options of the x axis."""
+        _merge(self.layout.setdefault("xaxis", {}), _with_title(options))
+
+    def update_yaxes(self, **options: Any) -> None:
+        """Set options of the y axis."""
+        _merge(self.layout.setdefault("yaxis", {}), _with_title(options))
+
+    def add_shape(self, **options: Any) -> None:
+        """Draw a line or an area that is not a trace."""
+        self.layout.setdefault("shapes", []).append(options)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The figure as JSON values, without a template: the page adds the one for light or dark."""
+        return {"data": self.data, "layout": self.layout}
+
+
+def scatter(**options: Any) -> Trace:
+    """Points, lines or areas. An option that is None is left out."""
+    return {"type": "scatter", **_given(options)}
+
+
+def bar(**options: Any) -> Trace:
+    """Bars."""
+    return {"type": "bar", **_given(options)}
+
+
+def heatmap(**options: Any) -> Trace:
+    """Fields in rows and columns."""
+    return {"type": "heatmap", **_given(options)}
+
+
+def safe(text: str) -> str:
+    """Escaped text, because plotly interprets some HTML in labels. Long names are shortened."""
+    short = text if len(text) <= LONGEST_LABEL else f"{text[: LONGEST_LABEL - 1]}\N{HORIZONTAL ELLIPSIS}"
+    return html.escape(short)
+
+
+def label_room(labels: Sequence[str]) -> int:
+    """Pixels that the labels of a vertical axis take."""
+    return 24 + round(7.2 * max((min(len(label), LONGEST_LABEL) for label in labels), default=0))
+
+
+def log_axis(values: Sequence[float], most: int = 8) -> dict[str, Any]:
+    """A logarithmic axis around the values, with at most about `most` ticks: at 1, 2, 5, 10, or some of these."""
+    low, high = min(values, default=1.0) / 1.3, max(values, default=1.0) * 1.3
+    inside: list[float] = []
+    for steps in ((1, 2, 5), (1, 5), (1,)):
+        inside = [tick for power in range(-3, 13) for step in steps if low <= (tick := step * 10.0**power) <= high]
+        if len(inside) <= most:
+            break
+    return {
+        "type": "log",
+        "range": [math.log10(low), math.log10(high)],
+        "tickvals": inside,
+        "ticktext": [f"{tick:,.10g}".replace(",", "\N{NARROW NO-BREAK SPACE}") for tick in inside],
+    }
+
+
+def linear_axis(values: Sequence[float]) -> dict[str, Any]:
+    """A linear axis from 0 to a little more than the largest value."""
+    return {"type": "linear", "range": [0, max(values, default=1) * 1.12], "tickvals": None, "ticktext": None}
+
+
+def set_scalable_axis(figure: Figure, axis: str, values: Sequence[float], *, log: bool, most: int = 8) -> None:
+    """An axis (`xaxis` or `yaxis`) around the values, logarithmic if `log`. The page's reader may choose the other."""
+    axes = {"linear": linear_axis(values), "log": log_axis(values, most)}
+    chosen = _given(axes["log" if log else "linear"])
+    figure.update_layout(**{axis: {"separatethousands": True, "exponentformat": "none", **chosen}})
+    figure.update_layout(meta={"scales": {axis: axes}})
+
+
+def whiskers(estimates: Sequence[Estimate | None], factor: float, **style: object) -> dict[str, Any] | None:
+    """The intervals as error bars, in the estimates' unit times `factor`; None if no value has an interval."""
+    if all(value is None or value.low is None for value in estimates):
+        return None
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [_gap(value, "high", factor) for value in estimates],
+        "arrayminus": [_gap(value, "low", factor) for value in estimates],
+        **style,
+    }
+
+
+def set_rows(figure: Figure, labels: Sequence[str], ranges: Sequence[tuple[float, float]], *, height: int = 26) -> None:
+    """Put the traces with the axes y, y2, ... below each other, the first on top. They share the x axis.
+
+    A row has a label, the range of its axis, and a `height` in pixels.
+    """
+    share = 1 / max(len(labels), 1)
+    for number, (label, (low, high)) in enumerate(zip(labels, ranges, strict=True)):
+        figure.layout[f"yaxis{number + 1 if number else ''}"] = {
+            "domain": [max(0.0, 1 - (number + 1) * share + share * 0.08), 1 - number * share],
+            "range": [low, high],
+            "tickvals": [low if low == 0 else (low + high) / 2],
+            "ticktext": [label],
+            "ticksuffix": "  ",
+            "zeroline": False,
+        }
+    set_labelled_rows(figure, labels, height=height)
+    figure.update_xaxes(anchor="free", position=0)
+
+
+def set_labelled_rows(figure: Figure, labels: Sequence[str], *, height: int, least: int = 0) -> None:
+    """Make room for rows of a `height` in pixels, with their labels, and name the x axis below them."""
+    figure.update_layout(
+        height=max(least, 64 + height * len(labels)),
+        margin={"l": label_room(labels), "r": 14, "t": 10, "b": 44},
+        showlegend=False,
+    )
+
+
+def list_categories(figure: Figure, labels: Sequence[str], **options: Any) -> None:
+    """A vertical axis with these labels, the first on top."""
+    figure.update_yaxes(categoryorder="array", categoryarray=[*labels][::-1], ticksuffix="  ", **options)
+
+
+def _gap(value: Estimate | None, end: str, factor: float) -> float:
+    reach = getattr(value, end) if value else None
+    return 0.0 if value is None or reach is None else min(abs(reach - value.point), _FURTHEST) * factor
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _with_title(options: dict[str, Any]) -> dict[str, Any]:
+    title = options.get("title")
+    return {**options, "title": {"text": title}} if isinstance(title, str) else options
+
+
+def _merge(into: dict[str, Any], options: Mapping[str, Any]) -> None:
+    for name, value in options.items():
+        before = into.get(name)
+        if isinstance(before, dict) and isinstance(value, Mapping):
+            _merge(before, value)
+        else:
+            into[name] = dict(value) if isinstance(value, Mapping) else value
