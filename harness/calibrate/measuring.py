@@ -20,12 +20,12 @@ from harness.lab.hosts import Host
 from harness.layout.memory_disk import memory_disk
 from harness.layout.source import BlockSource
 from harness.measure.environment import Environment
+from harness.measure.host_measurer import SessionMeasurer
 from harness.measure.phases import Phases
 from harness.measure.prepare import SetupRequest, session
 from harness.measure.provenance import examine
 from harness.measure.series import LabFound, Measurer, Policy, PreparedGroup, Round, SeriesEngine
 from harness.measure.session import Session
-from harness.measure.session_measurer import SessionMeasurer
 from harness.model.cell import Place
 from harness.model.mode import Mode
 from harness.results import Measurement, RunStore

@@ -11,11 +11,10 @@ from harness.guest.protocol import Guest
 from harness.lab.md_devices import MdDevice
 from harness.lab.md_status import ArrayStatus
 from harness.lab.sampling import Sample
-from harness.measure.machines import SessionFor
 from harness.measure.ran_slices import RanPart, RanSlice
 from harness.measure.series import RoundSegment
 from harness.measure.session import Session
-from harness.measure.slices import run_timetable
+from harness.measure.slices import SessionFor, run_timetable
 from harness.model.base import ArrayState
 from harness.model.cell import Arm, Place
 from harness.model.counters import (

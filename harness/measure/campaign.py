@@ -10,7 +10,6 @@ from dataclasses import replace
 from harness.errors import MeasurementError, NotTried, ResultsError, Unsupported
 from harness.events import GroupMeasured, Note
 from harness.measure.breakdowns import breakdowns_of
-from harness.measure.pace_history import add_pace
 from harness.measure.phases import MEASURE, Phases
 from harness.measure.prepare import NothingToCompare, require_guest
 from harness.measure.provenance import fio_texts
@@ -20,7 +19,7 @@ from harness.measure.rounds import FollowingSeries, GroupRounds, SeriesContext
 from harness.measure.searching import searches_of
 from harness.measure.series import LabFound, Measurer, PreparedGroup, SeriesEngine
 from harness.measure.spec import CampaignSpec
-from harness.measure.timing import Timing
+from harness.measure.timing import Timing, add_pace
 from harness.measure.write_limit import WriteLimit, WritesSpent
 from harness.model.cell import Cell
 from harness.model.wear import OPTION

@@ -1,33 +1,82 @@
-"""The measurer of a campaign: prepares a host with layouts and a guest, and runs fio on them."""
+"""The measurers on a host: they prepare its layouts and its guests, and measure timetables on them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 
-from harness.errors import HostError
+from harness.errors import GuestError, HostError
 from harness.guest.protocol import Hypervisor
 from harness.image import ImageSet
 from harness.lab.created import CreationLog
 from harness.lab.hosts import Host
-from harness.measure.disks import DiskRecords
+from harness.measure.blocks import measure_timetable
 from harness.measure.environment import Environment
 from harness.measure.fio import reports_start
 from harness.measure.meter import Meter
 from harness.measure.phases import Phases
 from harness.measure.platform import LINUX
 from harness.measure.prepare import SetupRequest
-from harness.measure.provenance import disk_provenance, examine, guest_provenance
+from harness.measure.provenance import DiskRecords, disk_provenance, examine, guest_provenance
 from harness.measure.reference import session_with_reference
 from harness.measure.series import LabFound, PreparedGroup, RoundSegment
 from harness.measure.session import Session
-from harness.measure.session_measurer import SessionMeasurer
 from harness.measure.spec import CampaignSpec
+from harness.measure.traced_slices import TracingRequest, traced_blocks
 from harness.model.cell import Arm, Place
-from harness.results import Measurement, RunStore
+from harness.results import Measurement, RunStore, TracedBlock
 from harness.scenario.plan import Group, Plan
-from harness.scenario.timetable import Slice
+from harness.scenario.timetable import ScheduledArm, Slice
+
+
+class SessionMeasurer:
+    """A `Measurer` without `ready`: a subclass decides which session is opened."""
+
+    def __init__(self, environment: Environment, store: RunStore, *, seed: int) -> None:
+        self._environment = environment
+        self._store = store
+        self._seed = seed
+
+    @property
+    def restarts(self) -> Sequence[str]:
+        return self._environment.restarts
+
+    def boot_again(self) -> None:
+        self._environment.current.boot_again()
+
+    def written(self) -> Mapping[str, int]:
+        return {}
+
+    def may_write(self, step: str, at_most: Mapping[str, float]) -> None:
+        """Nothing is noted: the run has no limit."""
+
+    def measure(self, group: Group, segment: RoundSegment, began: Callable[[Slice], None]) -> list[Measurement]:
+        session = self._environment.current
+        try:
+            return measure_timetable(self._at, session, self._store, group, segment, seed=self._seed, began=began)
+        finally:
+            if session.guests is not None:
+                session.guests.measured()
+
+    def trace(self, group: Group, request: TracingRequest) -> Sequence[TracedBlock]:  # noqa: ARG002
+        environment, session = self._environment, self._environment.current
+        log = environment.log
+        with session.holding(request.guest):
+            return traced_blocks(self._at, session, self._store, log, request, seed=self._seed)
+
+    def start_again(self, error: HostError | GuestError, what: str) -> None:
+        self._environment.start_again(error, what)
+
+    def round_measured(self) -> None:
+        self._environment.round_measured()
+
+    def close(self) -> None:
+        self._environment.close()
+
+    def _at(self, turn: ScheduledArm) -> Session:
+        """The session with the disks of this turn."""
+        return self._environment.current.of(turn.arm)
 
 
 class HostMeasurer(SessionMeasurer):

@@ -1,15 +1,58 @@
-"""Slices as they ran: what fio measured of each job, and when."""
+"""What ran in a timetable: its slices, which of them overlapped, and the backups beside them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from threading import Event
 
+from harness.guest.protocol import Backup
 from harness.lab.cycles import Cycles
 from harness.lab.sampling import Sample
 from harness.measure.fio_results import JobResult
 from harness.model.cell import Part
 from harness.results.journal_records import BackupCounts
 from harness.scenario.timetable import Slice
+
+TOLERANCE = 0.001
+"""Seconds by which a reading of the counters may overlap a slice: fio reports starts and times in milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """From when to when a slice ran, with its ramp, or counters were read. Moments of one clock, in seconds."""
+
+    first: float
+    ended: float
+
+
+def overlapping(slices: Sequence[Times], number: int) -> int | None:
+    """The number of the first slice that ran at the same time as the one with this number; None if none did."""
+    own = slices[number]
+    return next(
+        (
+            other
+            for other, each in enumerate(slices)
+            if other != number and each.first < own.ended and own.first < each.ended
+        ),
+        None,
+    )
+
+
+def alone_between(slices: Sequence[Times], number: int, before: Times, after: Times) -> bool:
+    """Whether between these readings, and during them, the slice with this number ran from start to end, and no other.
+
+    Only then is what the counters show of this slice alone.
+    """
+    own = slices[number]
+    inside = before.ended <= own.first + TOLERANCE and own.ended - TOLERANCE <= after.first
+    return inside and all(
+        each.ended <= before.first + TOLERANCE or after.ended - TOLERANCE <= each.first
+        for other, each in enumerate(slices)
+        if other != number
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,3 +98,89 @@ class RanSlice:
         first = self.parts[0]
         begun, ended = max(part.begun for part in self.parts), min(part.ended for part in self.parts)
         return max(ended - begun, 0.0) / max(first.ended - first.begun, 1e-9)
+
+
+_POLL_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """One backup, from the first to the last moment at which it was seen running, and the bytes copied in between.
+
+    The moments are those of this process's monotonic clock. `ended` is when it had certainly ended.
+    """
+
+    first: float
+    last: float
+    copied: int
+    ended: float
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """All backups of a timetable, in the order of time."""
+
+    copies: Sequence[Copy] = ()
+
+    def share(self, begun: float, ended: float) -> float:
+        """The share of this time in which one was seen running, 0 to 1."""
+        covered = sum(max(min(copy.last, ended) - max(copy.first, begun), 0.0) for copy in self.copies)
+        return covered / max(ended - begun, 1e-9)
+
+    def rate(self, begun: float, ended: float) -> float:
+        """Bytes per second of those that ran in this time, over their own time."""
+        near = [copy for copy in self.copies if copy.first < ended and copy.last > begun]
+        return sum(each.copied for each in near) / max(sum(each.last - each.first for each in near), 1e-9)
+
+    def after(self, begun: float, ended: float) -> float:
+        """Seconds after this time until those had ended that ran in it."""
+        return max([0.0, *(copy.ended - ended for copy in self.copies if copy.first < ended and copy.last > begun)])
+
+    def disturb(self, begun: float, ended: float) -> bool:
+        """Whether one may have run in this time."""
+        return any(copy.first < ended and copy.ended > begun for copy in self.copies)
+
+
+@dataclass
+class Backups:
+    """The backups of a timetable, which begins at the moment `start`."""
+
+    start: float
+    stopped: Event = field(default_factory=Event)
+    """Set after a failure: the running backup is cancelled."""
+
+    def run(self, slices: Iterable[tuple[Slice, Backup]]) -> Copies:
+        """Back the disk of each slice up while it runs. Raises HostError, GuestError if libvirt does not do it."""
+        found: list[Copy] = []
+        for planned, backup in slices:
+            if not self._waited(self.start + planned.start - planned.lead):
+                break
+            found += self._during(planned, backup)
+        return Copies(found)
+
+    def _during(self, planned: Slice, backup: Backup) -> list[Copy]:
+        end = self.start + planned.end
+        found: list[Copy] = []
+        with ExitStack() as stack:
+            stack.callback(backup.cancel)
+            while not self.stopped.is_set() and time.monotonic() < end:
+                backup.begin()
+                found.append(self._watched(backup, end))
+        if found:
+            last = found.pop()
+            found.append(Copy(last.first, last.last, last.copied, time.monotonic()))
+        return found
+
+    def _watched(self, backup: Backup, end: float) -> Copy:
+        """The copy that has just begun, until it ends or the slice does."""
+        first = last = time.monotonic()
+        copied = 0
+        while (now := backup.copied()) is not None:
+            copied, last = now, time.monotonic()
+            if last >= end or not self._waited(last + _POLL_SECONDS):
+                break
+        return Copy(first, last, copied, time.monotonic())
+
+    def _waited(self, moment: float) -> bool:
+        """Wait until this moment. False if the timetable has failed meanwhile."""
+        return not self.stopped.wait(max(moment - time.monotonic(), 0.0))

@@ -12,14 +12,11 @@ from typing import Protocol
 from harness.analysis import Reason
 from harness.errors import Unsupported
 from harness.events import Note
-from harness.measure.again import Again, jobs_again
-from harness.measure.group_progress import GroupProgress
-from harness.measure.looks import Looks
+from harness.measure.interim_analysis import GroupProgress, Looks, out_of_reach
 from harness.measure.pauses import Pauses
 from harness.measure.phases import Phases
-from harness.measure.promises import Cost, bytes_left, fio_seconds, within_promises, written
-from harness.measure.reach import out_of_reach
 from harness.measure.recorder import Recorder
+from harness.measure.reruns import Again, Cost, bytes_left, fio_seconds, jobs_again, within_promises, written
 from harness.measure.resume import Earlier
 from harness.measure.series import Measurer, Policy, PreparedGroup, Round
 from harness.measure.spec import CampaignSpec

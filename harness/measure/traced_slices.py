@@ -20,10 +20,9 @@ from harness.errors import GuestError, Unsupported
 from harness.lab.created import CreationLog
 from harness.lab.tracing import Tracer, switch, tracer
 from harness.measure.clock import Clock
-from harness.measure.machines import SessionFor
 from harness.measure.ran_slices import RanSlice
 from harness.measure.session import Session
-from harness.measure.slices import run_timetable
+from harness.measure.slices import SessionFor, run_timetable
 from harness.measure.switching import Switching
 from harness.model.cell import Arm, Place
 from harness.model.job import Job

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from harness.errors import HostError, Unsupported
 from harness.events import Events, Note
-from harness.measure.promises import written
 from harness.measure.recorder import Recorder
+from harness.measure.reruns import written
 from harness.measure.resume import Earlier
 from harness.measure.series import Measurer
 from harness.measure.spec import CampaignSpec

@@ -24,10 +24,10 @@ from harness.measure.campaign import Campaign
 from harness.measure.detectable import Detectable, detectable
 from harness.measure.host_measurer import HostMeasurer
 from harness.measure.noise import KnownNoise
-from harness.measure.pace_history import read_paces
 from harness.measure.phases import Phases
 from harness.measure.resume import Earlier, earlier_part, resumed_limit
 from harness.measure.spec import CampaignSpec
+from harness.measure.timing import read_paces
 from harness.model.cell import Cell
 from harness.model.profile import profile_of
 from harness.model.wear import MaxWrites

@@ -15,9 +15,9 @@ from harness.guest.borrowed import alone
 from harness.guest.libvirt.backup import LibvirtBackup, backup_xml
 from harness.guest.libvirt.connection import Connection
 from harness.guest.libvirt.requirements import Versions, mode_missing
-from harness.measure import backups
-from harness.measure.backups import Backups, Copies, Copy
+from harness.measure import ran_slices as backups
 from harness.measure.pauses import Pauses
+from harness.measure.ran_slices import Backups, Copies, Copy
 from harness.model.attach import Attach
 from harness.model.cell import Arm, Cell, Place
 from harness.model.job import Job, parse_workload

@@ -14,7 +14,7 @@ from harness.errors import ConfigError
 from harness.events import Events
 from harness.lab.inventory import HostSpec
 from harness.lab.lab_file import load_lab
-from harness.measure.stored_modes import comparable_mode, mode_record
+from harness.measure.resume import comparable_mode, mode_record
 from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.cell import Arm, Place

@@ -10,7 +10,7 @@ import pytest
 
 from harness.lab.inventory import AnyDisk, DiskByFile, DiskById
 from harness.lab.storage import DiskByStorage
-from harness.measure.disks import class_notes, link_notes
+from harness.measure.provenance import class_notes, link_notes
 from harness.measure.series import LabFound, PreparedGroup
 from harness.model.disk import Controller, DiskFacts, DiskHealth, DiskRecord, PcieLink, SerialLink, merged
 from harness.model.disk_class import DiskClass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.measure.overlaps import Times, alone_between, overlapping
+from harness.measure.ran_slices import Times, alone_between, overlapping
 
 ON_TIME = [Times(0.0, 0.25), Times(0.35, 0.6), Times(0.7, 0.95), Times(1.05, 1.3)]
 READINGS = [Times(moment, moment + 0.002) for moment in (-0.05, 0.3, 0.65, 1.0, 1.35)]

@@ -12,9 +12,8 @@ import pytest
 
 from harness.analysis import Reason
 from harness.events import Event, Note
-from harness.measure.again import Again
-from harness.measure.group_progress import GroupProgress
-from harness.measure.promises import Cost, bytes_left, within_promises, written
+from harness.measure.interim_analysis import GroupProgress
+from harness.measure.reruns import Again, Cost, bytes_left, within_promises, written
 from harness.measure.series import RoundSegment
 from harness.model.counters import Transferred
 from harness.results import Measurement, Run, RunStore

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from harness.measure.reach import out_of_reach
+from harness.measure.interim_analysis import out_of_reach
 from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.budget import Budget

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from harness.analysis import Estimate, Sequential, estimate_overhead
-from harness.measure.stopping import Looking, reasons_to_stop
+from harness.measure.interim_analysis import Looking, reasons_to_stop
 from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.cell import Cell

@@ -16,9 +16,8 @@ from pydantic import JsonValue
 
 from harness.errors import ConfigError, ResultsError
 from harness.lab.inventory import DiskById, HostSpec
-from harness.measure.resume import Earlier, earlier_part, evaluation, requested
+from harness.measure.resume import Earlier, comparable_mode, earlier_part, evaluation, requested
 from harness.measure.spec import CampaignSpec
-from harness.measure.stored_modes import comparable_mode
 from harness.model.attach import Attach
 from harness.model.budget import Budget
 from harness.model.job import parse_workload

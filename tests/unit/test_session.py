@@ -15,10 +15,9 @@ from harness.lab.created import CreationLog
 from harness.lab.facts import HostFacts, read_facts
 from harness.lab.hosts import Host
 from harness.lab.inventory import DiskByFile, HostSpec
-from harness.measure.disks import DiskRecords
 from harness.measure.phases import Phases
 from harness.measure.prepare import SetupRequest, session
-from harness.measure.provenance import disk_provenance
+from harness.measure.provenance import DiskRecords, disk_provenance
 from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.layout import Lvm

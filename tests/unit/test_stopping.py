@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from harness.analysis import Reason, Sequential, Verdict
-from harness.measure.stopping import Looking, reason_to_stop, reasons_to_stop, settled_cells
+from harness.measure.interim_analysis import Looking, reason_to_stop, reasons_to_stop, settled_cells
 from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.budget import Budget

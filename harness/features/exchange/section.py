@@ -17,7 +17,7 @@ from typing import NoReturn, cast, get_args
 
 from harness.errors import MeasurementError
 from harness.features.exchange.document import Document, ReportedDirection, ReportedJob
-from harness.measure.fio_output import contradiction, in_flight
+from harness.measure.fio_results import contradiction, in_flight
 from harness.model.fio_values import DEFAULT_BS, DEFAULT_ENGINE, KB_BASE, rates_of, size_of
 from harness.model.job import Bursts, Rw, Workload, has_reads, has_writes
 

@@ -1,0 +1,506 @@
+"""The interim analysis of a group: makes its records after each round, and decides which cells need another one."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from statistics import fmean
+from typing import get_args
+
+from harness.analysis import METRICS, Calls, Limit, Metric, Reason, Samples, Sequential, Verdict, decided, fewest_rounds
+from harness.measure.pauses import Pauses
+from harness.measure.recorder import Recorder
+from harness.measure.series import Measurer, PreparedGroup
+from harness.measure.spec import CampaignSpec
+from harness.model.budget import Budget
+from harness.model.cell import Cell, Place
+from harness.model.effective import NOTHING
+from harness.model.job import Job
+from harness.results import (
+    CONFIDENCE,
+    DRIFT,
+    CellContext,
+    CellRecord,
+    GroupRecord,
+    Measurement,
+    drift_checks,
+    drift_notes,
+    host_drift,
+)
+from harness.results.carried import carry_overs, longer_slices, split_by_length
+from harness.results.dependence import correlation_of, of_difference, samples_of
+from harness.results.percentiles import FEWEST_SAMPLES, histogram_of, rounds_needed
+from harness.scenario.plan import MOST_ROUNDS, Group, Plan
+from harness.units import format_size
+
+
+@dataclass(slots=True)
+class GroupProgress:
+    """The progress of one series of rounds of a group.
+
+    A group has one series. Another one follows for jobs that need longer slices, or whose blocks were void.
+
+    `started` is on the monotonic clock. `earlier` is the time in seconds for which an earlier part of the run measured
+    the series, `before` that of the series before it. `discarded` has the seconds at the beginning of each slice that
+    do not count, by job. Of the bytes that the series may write, `bytes_left`, it has `written` so many. `no_room` is
+    true if another round would exceed the limit of a disk. `last_look` is true if the time or the bytes were spent at
+    the last look at the rounds. `left_out` says of jobs why they are not measured again. `pauses` are those of all
+    series of the group.
+    """
+
+    group: Group
+    plan: Plan
+    started: float
+    before: float = 0.0
+    discarded: Mapping[Job, float] = field(default_factory=dict)
+    bytes_left: float = math.inf
+    left_out: dict[Job, str] = field(default_factory=dict)
+    pauses: Pauses = field(default_factory=Pauses)
+    earlier: float = 0.0
+    written: float = 0.0
+    rounds: int = 0
+    stopped: str | None = None
+    last_look: bool = False
+    no_room: bool = False
+    needed: int | None = None
+    """The number of rounds, if only blocks that were lost are measured again; None for the plan's."""
+    _settled: set[str] = field(default_factory=set)
+    _ended: set[str] = field(default_factory=set)
+
+    def followed_by(
+        self,
+        discarded: Mapping[Job, float],
+        bytes_left: float,
+        *,
+        cells: Collection[str] | None = None,
+        rounds: int | None = None,
+    ) -> GroupProgress:
+        """The next series: only these jobs, with this time at the beginning of each slice discarded.
+
+        With `cells`, only these cells of them, for so many `rounds`.
+        """
+        others = {
+            cell.id
+            for cell in self.group.cells
+            if cell.job not in discarded or (cells is not None and cell.id not in cells)
+        }
+        looked = {cell.id for cell in self.open_cells} if self.last_look else set()
+        return GroupProgress(
+            self.group,
+            self.plan,
+            time.monotonic(),
+            self.elapsed + self.before,
+            discarded,
+            bytes_left if any(cell.writes for cell in self.group.cells if cell.job in discarded) else math.inf,
+            self.left_out,
+            self.pauses,
+            needed=rounds,
+            _settled=others,
+            _ended=others & (self._ended | looked),
+        )
+
+    def as_run(self, job: Job) -> Job:
+        """The job with the ramp of this series."""
+        return replace(job, ramp=job.ramp + self.discarded.get(job, 0.0))
+
+    def has(self, measurements: Sequence[Measurement]) -> bool:
+        """Whether a stored round is one of this series: whether it discards the same time."""
+        discarded = {job.id: seconds for job, seconds in self.discarded.items()}
+        return all(measurement.discarded_s == discarded.get(measurement.job, 0.0) for measurement in measurements)
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds for which the series was measured."""
+        return self.earlier + time.monotonic() - self.started
+
+    @property
+    def open_cells(self) -> list[Cell]:
+        """The cells that a further round measures."""
+        return [cell for cell in self.group.cells if cell.id not in self._settled]
+
+    def is_open(self, cell: Cell) -> bool:
+        """Whether further rounds measure the cell. The rounds of other cells are no look at it."""
+        return cell.id not in self._settled
+
+    def ended_before(self, cell: Cell) -> bool:
+        """Whether the cell was measured until the time or the bytes were spent, and others are still measured."""
+        return cell.id in self._ended
+
+    def settle(self, cells: Iterable[str]) -> None:
+        """No further round measures the cells with these ids, unless that would leave no cell."""
+        settled = self._settled | set(cells)
+        if any(cell.id not in settled for cell in self.group.cells):
+            self._settled = settled
+
+    def end(self, cells: Iterable[str]) -> None:
+        """No further round measures the cells with these ids, for a reason that is not in the data."""
+        ended = set(cells)
+        self._ended = self._ended | ended
+        self.settle(ended)
+
+    @property
+    def fewest(self) -> int:
+        """The number of rounds before which the series does not end."""
+        return self.plan.rounds if self.needed is None else self.needed
+
+    @property
+    def most(self) -> int:
+        """The largest number of rounds of the series."""
+        return self.plan.most_rounds_of(self.group) if self.needed is None else self.needed
+
+    @property
+    def further(self) -> int | None:
+        """How many rounds surely follow the next one; None if that is not known."""
+        return max(self.fewest - self.rounds - 1, 0) if self.rounds < self.fewest else None
+
+    @property
+    def sequential(self) -> Sequential:
+        return Sequential(self.plan.rounds, self.plan.most_rounds_of(self.group), CONFIDENCE)
+
+    @property
+    def spent(self) -> Reason | None:
+        """What another round would exceed: the limit of a disk, the plan's time limit, or the bytes of the series."""
+        if self.rounds == 0:
+            return None
+        if self.no_room:
+            return Reason.WRITES
+        with_another = (self.rounds + 1) / self.rounds
+        return next((what for what, used, limit in self._limits if used * with_another > limit), None)
+
+    @property
+    def reachable(self) -> int | None:
+        """The number of rounds for which there are time and bytes; None if neither is limited."""
+        fitting = [limit * self.rounds / used for _, used, limit in self._limits if used > 0 and not math.isinf(limit)]
+        return max(int(min(fitting)), self.rounds) if fitting else None
+
+    @property
+    def seconds_left(self) -> float:
+        """The time that is left of the plan's time limit for the group; infinite without a limit."""
+        return self.plan.limit_of(self.group) - self.before - self.elapsed
+
+    @property
+    def _limits(self) -> tuple[tuple[Reason, float, float], ...]:
+        """What this series has used of the time and of the bytes, and may use."""
+        time_limit = self.plan.limit_of(self.group) - self.before
+        return (Reason.TIME, self.elapsed, time_limit), (Reason.BYTES, self.written, self.bytes_left)
+
+
+@dataclass(frozen=True, slots=True)
+class Looking:
+    """What decides whether a cell needs another round.
+
+    `budgets` (by their keys) are by cell id. `family` is the number of budgets that the run judges. No round follows if
+    the time or the bytes are `spent`. `reachable` is the number of rounds that the two allow, if they are limited.
+    """
+
+    plan: Plan
+    sequential: Sequential
+    budgets: Mapping[str, Mapping[str, Budget]]
+    family: int
+    spent: Reason | None
+    reachable: int | None
+
+
+def reasons_to_stop(
+    cells: Sequence[Cell], records: Mapping[str, CellRecord], looking: Looking
+) -> dict[str, list[Reason]]:
+    """Why each cell needs no further round, by cell id. Cells that need one are not in it. `records` is by cell id, and
+    has all cells of the group, whether they need a further round or not.
+
+    A cell with budgets is decided when all its budgets are decided. A cell without a budget is decided when the
+    interval of its headline metric is as narrow as the plan's target. Void cells and cells without a guest need no
+    further round, because more rounds cannot change them.
+    """
+    correlations = {
+        job: correlation_of(record for record in records.values() if record.job == job)
+        for job in {cell.job for cell in cells}
+    }
+    found: dict[str, list[Reason]] = {}
+    for cell in cells:
+        record = records[cell.id]
+        if record.verdict is Verdict.VOID or record.skipped is not None or cell.mode.attach is None:
+            found[cell.id] = []
+            continue
+        samples = samples_of(record.rounds, record.boots, correlations[cell.job])
+        reasons = [
+            _reason(question, cell, record, samples, looking)
+            for question in _questions(cell, looking.budgets[cell.id])
+            if question.metric in record.metrics or METRICS[question.metric].quantile is not None
+        ]
+        if all(reasons):
+            found[cell.id] = [reason for reason in reasons if reason]
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """What a cell is measured for: a metric, its limit, and whether the guest is compared with the reference."""
+
+    metric: str
+    limit: Limit
+    difference: bool
+
+
+def _reason(question: _Question, cell: Cell, record: CellRecord, samples: Samples, looking: Looking) -> Reason | None:
+    """Why one metric of a cell needs no further round."""
+    name = question.metric
+    metric = record.metrics.get(name)
+    if metric is None or len(metric.host) < FEWEST_SAMPLES:
+        needed = rounds_needed(record, name, reboot=looking.plan.reboot or cell.mode.alternating)
+        most = looking.sequential.most if looking.reachable is None else looking.reachable
+        if METRICS[name].quantile is not None and (needed is None or needed > min(most, looking.sequential.most)):
+            return Reason.FEW_IOS
+    if metric is None:
+        return Reason.FEW_IOS if looking.spent else None
+    reason = decided(
+        metric.against if question.difference else metric.host,
+        metric.guest,
+        looking.sequential,
+        higher_is_better=METRICS[name].higher_is_better,
+        budget=question.limit,
+        target=looking.plan.target,
+        cells=max(looking.family, 1),
+        time_spent=looking.spent is not None,
+        samples=(of_difference(samples) if question.difference else samples).in_batches(metric.batches),
+        reachable=looking.reachable,
+    )
+    return looking.spent if reason is Reason.TIME else reason
+
+
+def reason_to_stop(cells: Sequence[Cell], records: Mapping[str, CellRecord], looking: Looking) -> str | None:
+    """Why no further round is necessary for any of these cells, in words. None to continue."""
+    found = reasons_to_stop(cells, records, looking)
+    if len(found) < len(cells):
+        return None
+    if reasons := dict.fromkeys(reason for each in found.values() for reason in each):
+        return ", ".join(reasons)
+    return _without_questions(looking.sequential, records, cells, looking.spent)
+
+
+def settled_cells(cells: Sequence[Cell], records: Mapping[str, CellRecord], decided: Collection[str]) -> list[str]:
+    """The ids of the cells that no further round measures: those with the ids `decided`, and void ones.
+
+    A drift may end, so it alone does not settle a cell. Every cell measures the host, so the cells of the mode `host`
+    follow the others.
+    """
+    settled = {cell.id for cell in cells if cell.id in decided or _stays_void(records[cell.id])}
+    needed = {cell.job for cell in cells if cell.mode.attach is not None and cell.id not in settled}
+    return [
+        cell.id
+        for cell in cells
+        if (cell.id in settled if cell.mode.attach is not None else bool(needed) and cell.job not in needed)
+    ]
+
+
+def _stays_void(record: CellRecord) -> bool:
+    return any(not check.ok and check.check != DRIFT for check in record.validity)
+
+
+def _questions(cell: Cell, rules: Mapping[str, Budget]) -> list[_Question]:
+    """The budgets; without any, how narrow the interval of the overhead is, or of the difference between variants."""
+    if not rules:
+        return [_Question(cell.job.headline, Limit(), difference=cell.mode.against is not None)]
+    return [_Question(rule.metric, rule.limit, rule.difference is not None) for rule in rules.values()]
+
+
+def _without_questions(
+    sequential: Sequential, records: Mapping[str, CellRecord], cells: Sequence[Cell], spent: Reason | None
+) -> str | None:
+    """A group with nothing to decide (only the host, or only void cells) gets the minimum number of rounds.
+
+    Cells that the host does not support get no rounds.
+    """
+    measured = [len(set(records[cell.id].rounds)) for cell in cells if records[cell.id].skipped is None]
+    if max(measured, default=sequential.first) >= sequential.first:
+        return "nothing to decide"
+    return spent
+
+
+class Looks:
+    """Looks at the measurements of a group on one host. The results are in `recorder`."""
+
+    def __init__(self, spec: CampaignSpec, recorder: Recorder, measurer: Measurer) -> None:
+        self._spec = spec
+        self._recorder = recorder
+        self._measurer = measurer
+
+    def reason_to_stop(self, progress: GroupProgress, at: PreparedGroup) -> str | None:
+        """Look at the rounds so far. Returns why no further round follows, in words; None to continue.
+
+        Cells that need no further round are settled in `progress`.
+        """
+        plan, group = progress.plan, progress.group
+        spent = progress.spent
+        # Set before the records are made: they contain the look that decides the cells.
+        progress.last_look = spent is not None
+        records = self.assemble(progress, at, final=progress.last_look)
+        progress.settle(settled_cells(group.cells, records, ()))
+        if progress.rounds < progress.fewest:
+            return spent if spent in (Reason.BYTES, Reason.WRITES) else None
+        most = progress.most
+        if progress.rounds >= most:
+            spent = spent or Reason.TIME
+        looking = Looking(
+            plan,
+            progress.sequential,
+            {cell.id: self._recorder.budgets(cell) for cell in group.cells},
+            self._recorder.family,
+            spent,
+            progress.reachable,
+        )
+        cells = progress.open_cells
+        longer = self._longer_slices(progress)
+        if all(cell.job in longer for cell in cells):
+            return Reason.CARRY_OVER
+        reason = reason_to_stop(cells, records, looking)
+        if reason is None and not self._spec.scenarios[group.scenario].decompositions:
+            # The steps of a decomposition need the same rounds, so none of its cells ends before the others.
+            enough = [cell.id for cell in cells if cell.job in longer]
+            enough += reasons_to_stop(cells, records, looking)
+            progress.settle(settled_cells(group.cells, records, enough))
+        return reason or (Reason.MOST if progress.rounds >= most else None)
+
+    def _longer_slices(self, progress: GroupProgress) -> dict[Job, float]:
+        """The jobs that need longer slices. Between two looks there are none, because carry-over is tested at looks."""
+        if progress.sequential.reaching(progress.rounds).look(progress.rounds, final=progress.last_look) is None:
+            return {}
+        group = progress.group
+        return longer_slices(self._recorder.carry_over(group.id), self._recorder.of_group(group.id), group.jobs)
+
+    def assemble(self, progress: GroupProgress, at: PreparedGroup, *, final: bool) -> dict[str, CellRecord]:
+        """Record the group and its cells as measured so far. Returns the cells by id, without the correction.
+
+        `final` means that no round follows for a reason that is not in the data.
+        """
+        group = progress.group
+        measured = self._recorder.of_group(group.id)
+        counted, _ = split_by_length(measured)
+        orders = _orders(measured)
+        record = GroupRecord(
+            id=group.id,
+            disk=group.disk,
+            orders=tuple(orders.values()),
+            looks=progress.sequential.looks,
+            stopped=progress.stopped,
+            conditioning=at.conditioning,
+            drift=host_drift(counted),
+            rounds=tuple(orders),
+            abandoned=tuple(sorted(self._recorder.abandoned(group.id))),
+            carry_over=carry_overs(
+                measured, group.jobs, target=progress.plan.target, looks=len(progress.sequential.looks)
+            ),
+        )
+        self._recorder.group(record)
+        contexts = {cell.id: self._context(cell, progress, at, record, final=final) for cell in group.cells}
+        return self._recorder.assemble(group.cells, contexts)
+
+    def _context(
+        self, cell: Cell, progress: GroupProgress, at: PreparedGroup, group: GroupRecord, *, final: bool
+    ) -> CellContext:
+        modes, reference = [each.mode for each in progress.group.cells], cell.mode.against
+        return CellContext(
+            host=self._spec.host.name,
+            group=group.id,
+            span_bytes=at.span,
+            budgets=self._recorder.budgets(cell),
+            sequential=progress.sequential,
+            final=(final and progress.is_open(cell)) or progress.ended_before(cell),
+            validity=tuple(drift_checks(group.drift, cell, modes)),
+            effective=at.effective.get(cell.mode.name, NOTHING),
+            against=at.effective.get(reference.name, NOTHING) if reference is not None else NOTHING,
+            others=tuple(at.effective.get(volume.name, NOTHING) for volume in cell.mode.volumes[1:]),
+            carried=tuple(each for each in group.carry_over if each.job == cell.job.id),
+            notes=(
+                *self._measurer.restarts,
+                *_rounded_up(cell.job, at.block),
+                *(why for job, why in progress.left_out.items() if job == cell.job),
+                *drift_notes(group.drift, cell, modes),
+                *(note for arm in cell.arms for note in at.notes.get(arm.id, ())),
+            ),
+            skipped=at.why_skipped(cell),
+            check=self._spec.check,
+        )
+
+
+def _rounded_up(job: Job, block: int) -> Iterator[str]:
+    """Which block sizes of the job the disk cannot do. Patterns with one size are not rounded up."""
+    several = job.block_sizes if job.sizes or job.from_file else ()
+    smaller = [format_size(size) for size in several if size % block]
+    if smaller:
+        yield f"blocks of {', '.join(smaller)} are rounded up to {format_size(block)}, the disk's logical block size"
+
+
+def _orders(measurements: Sequence[Measurement]) -> dict[int, tuple[str, ...]]:
+    """The arms in the order of their first slices, by number of the round."""
+    rounds: dict[int, dict[str, None]] = {}
+    for measurement in measurements:
+        rounds.setdefault(measurement.round, {})[measurement.arm] = None
+    return {number: tuple(rounds[number]) for number in sorted(rounds)}
+
+
+_PERCENTILES: Mapping[Calls, Sequence[Metric]] = {
+    of: [metric for metric in METRICS.values() if metric.quantile is not None and metric.of == of]
+    for of in get_args(Calls)
+}
+"""From the lowest to the highest."""
+_MEANS: Mapping[Calls, str] = {"ios": "clat_mean", "syncs": "sync_mean"}
+
+
+def out_of_reach(
+    plan: Plan, group: Group, budgets: Mapping[str, Iterable[Budget]], measured: Sequence[Measurement]
+) -> Iterator[str]:
+    """One sentence with the remedy for each job and percentile with a budget that gets fewer than two samples.
+
+    `budgets` are by cell id. The I/Os of a block are those in `measured`, the measurements of the group so far. Without
+    any, the job's fixed rate gives them, and jobs at full speed are left out.
+    """
+    rounds = plan.most_rounds_of(group)
+    for (job, own), (of, percentiles) in product(_by_job(group.cells).items(), _PERCENTILES.items()):
+        slowest = _slowest(
+            job, {arm.id for cell in own for arm in cell.arms if arm.place is not Place.REFERENCE}, measured, of
+        )
+        if slowest is None:
+            continue
+        arm, ios = slowest
+        needed = {
+            metric: fewest_rounds(ios, metric.fewest_ios, group.blocks, reboot=plan.reboots(group))
+            for metric in percentiles
+        }
+        reached = [metric.name for metric, least in needed.items() if least is not None and least <= rounds]
+        judged = {rule.metric for cell in own for rule in budgets.get(cell.id, ())}
+        for metric, least in needed.items():
+            if metric.name in judged and metric.name not in reached:
+                yield (
+                    f"{group.id}: {job.id} has a budget for {metric.name} that cannot be judged: {arm} completes about "
+                    f"{ios:.0f} I/Os in a block, so two samples of {metric.fewest_ios} I/Os take "
+                    f"{least or 'too many'} rounds, and the plan has at most {rounds}; "
+                    f"{_remedy(plan, least)}, or set the budget for {reached[-1] if reached else _MEANS[of]}"
+                )
+
+
+def _by_job(cells: Iterable[Cell]) -> dict[Job, list[Cell]]:
+    found: dict[Job, list[Cell]] = {}
+    for cell in cells:
+        found.setdefault(cell.job, []).append(cell)
+    return found
+
+
+def _slowest(job: Job, arms: set[str], measured: Sequence[Measurement], of: Calls) -> tuple[str, float] | None:
+    """The arm of the job that completes the fewest I/Os in a block, and their mean number; None if it is not known."""
+    counted: dict[str, list[int]] = {}
+    for each in measured:
+        if each.job == job.id and each.arm in arms:
+            counted.setdefault(each.arm, []).append(sum(histogram_of(each, of).values()))
+    if counted:
+        return min(((arm, fmean(ios)) for arm, ios in counted.items()), key=lambda each: each[1])
+    return None if job.rate is None or of != "ios" else ("every arm", job.rate * job.seconds)
+
+
+def _remedy(plan: Plan, rounds: int | None) -> str:
+    if rounds is None or rounds > MOST_ROUNDS:
+        return "use longer slices (runtime)"
+    minutes = math.ceil(plan.seconds_of(rounds) / 60)
+    return f"measure {rounds} rounds (--rounds={rounds}, or --time={minutes}min)"
