@@ -12,7 +12,7 @@ from typing import Any, get_args
 from harness.analysis import METRICS
 from harness.cli.common import REPORTS, add_json, number_from, print_json
 from harness.errors import ConfigError
-from harness.history.trends import Quantity
+from harness.history import Quantity
 
 _ADD = "add"
 _SHOW = "show"

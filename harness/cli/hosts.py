@@ -7,23 +7,15 @@ import random
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from harness.calibrate.assess import doubts
-from harness.calibrate.command import calibrate, disk_of, summary
-from harness.calibrate.trials import LEAST_SLICES, CalibrationSpec
+from harness.analysis.slices import LEAST_MEANS
 from harness.cli.common import FAILED, add_json, chosen_inventory, number_from, print_json, terminal_events
-from harness.doctor.command import DoctorRequest, doctor, hosts_of
 from harness.errors import ConfigError
 from harness.events import Events, Note
-from harness.guest.hypervisors import findings_of, remover_of
-from harness.image import ensure_images
-from harness.lab.created import read_log
-from harness.lab.embedded import lab as embedded
-from harness.lab.hosts import reach_host
-from harness.lab.inventory import HostSpec, Inventory
-from harness.lab.lease import end_holder, lease
-from harness.measure.reap import described, reap
+
+if TYPE_CHECKING:
+    from harness.lab.inventory import HostSpec, Inventory
 
 
 def add_doctor(commands: Any) -> None:
@@ -63,7 +55,7 @@ def add_calibrate(commands: Any) -> None:
     calibrator.add_argument("--seconds", type=number_from(1), default=1, help="seconds of each slice (%(default)s)")
     calibrator.add_argument(
         "--slices",
-        type=number_from(LEAST_SLICES),
+        type=number_from(2 * LEAST_MEANS),
         default=120,
         help="short slices of each series that finds their length (%(default)s)",
     )
@@ -95,6 +87,9 @@ def add_reap(commands: Any) -> None:
 
 
 def _doctor(options: argparse.Namespace) -> int:
+    from harness.doctor.command import DoctorRequest, doctor, hosts_of
+    from harness.guest.hypervisors import findings_of
+
     if options.command and not options.tune:
         raise ConfigError("a COMMAND needs --tune", hint="run: virt-overhead doctor --tune -- COMMAND")
     request = DoctorRequest(options.tune, options.restore, options.json, tuple(options.command))
@@ -102,6 +97,11 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 def _calibrate(options: argparse.Namespace) -> int:
+    from harness.calibrate.assess import doubts
+    from harness.calibrate.command import calibrate, disk_of, summary
+    from harness.calibrate.trials import CalibrationSpec
+    from harness.image import ensure_images
+
     inventory = chosen_inventory(options)
     disks = {host: disk_of(host, options.disk) for host in inventory.hosts}
     spec = CalibrationSpec(
@@ -152,6 +152,8 @@ def _reap(options: argparse.Namespace) -> int:
 
 def _reachable(inventory: Inventory) -> list[HostSpec]:
     """The hosts to check. A lab host that does not run is left out: its data was lost when it stopped."""
+    from harness.lab.embedded import lab as embedded
+
     return [host for host in inventory.hosts if host.kind != "embedded" or embedded.state().running()]
 
 
@@ -160,6 +162,12 @@ def _reap_host(spec: HostSpec, events: Events, *, remove: bool, force: bool) -> 
 
     And whether a record of the creation log is damaged, which only a person can deal with.
     """
+    from harness.guest.hypervisors import remover_of
+    from harness.lab.created import read_log
+    from harness.lab.hosts import reach_host
+    from harness.lab.lease import end_holder, lease
+    from harness.measure.reap import described, reap
+
     with reach_host(spec) as host:
         if force and (holder := end_holder(host.runner, host.name)):
             events(Note(f"host {host.name}: stopped the run that held it: {holder}"))

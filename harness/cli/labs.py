@@ -6,20 +6,16 @@ import argparse
 import os
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harness.cli.common import FAILED, add_json, print_json, terminal_events
 from harness.cli.measuring import measure
-from harness.files import write_atomically
-from harness.image import Cache, cache_root, ensure_images
-from harness.image.bundle import export_images, import_images
 from harness.init import request
-from harness.init.command import init
-from harness.lab.embedded import lab as embedded
-from harness.lab.embedded.machine import LabMachine
-from harness.model.disk_class import REQUESTED_CLASSES
 from harness.shipped import shipped
 from harness.units import format_duration
+
+if TYPE_CHECKING:
+    from harness.lab.embedded.machine import LabMachine
 
 _NOT_RUNNING = 3
 """The exit status of `lab status` without a lab host."""
@@ -97,6 +93,9 @@ def _quickstart(options: argparse.Namespace) -> int:
 
 
 def _init(options: argparse.Namespace) -> int:
+    from harness.init.command import init
+    from harness.model.disk_class import REQUESTED_CLASSES
+
     # A storage or disk with the name of a scenario would be measured by that scenario only.
     scenarios = [path.stem for path in shipped("scenarios").glob("*.toml")]
     inspected = init(request.init_request(options, (*scenarios, *REQUESTED_CLASSES)))
@@ -105,6 +104,8 @@ def _init(options: argparse.Namespace) -> int:
 
 
 def _images(options: argparse.Namespace) -> int:
+    from harness.image import ensure_images
+
     found = ensure_images(terminal_events(options), rebuild=options.rebuild, verify=options.verify).all
     if options.json:
         print_json([{"name": image.name, "path": image.path} for image in found])
@@ -115,6 +116,9 @@ def _images(options: argparse.Namespace) -> int:
 
 
 def _export_images(options: argparse.Namespace) -> int:
+    from harness.image import ensure_images
+    from harness.image.bundle import export_images
+
     images = ensure_images(terminal_events(options), rebuild=options.rebuild, verify=options.verify)
     path, digest = export_images(images.all, images.key, options.file)
     if options.json:
@@ -126,6 +130,9 @@ def _export_images(options: argparse.Namespace) -> int:
 
 
 def _import_images(options: argparse.Namespace) -> int:
+    from harness.image import Cache, cache_root
+    from harness.image.bundle import import_images
+
     events = terminal_events(options)
     directories, digest = import_images(options.file, Cache(cache_root()), events, digest=options.digest)
     if options.json:
@@ -138,6 +145,9 @@ def _import_images(options: argparse.Namespace) -> int:
 
 
 def _lab_up(options: argparse.Namespace) -> int:
+    from harness.image import ensure_images
+    from harness.lab.embedded import lab as embedded
+
     machine = embedded.up(ensure_images(terminal_events(options)), terminal_events(options))
     if options.json:
         print_json(_described(machine))
@@ -150,6 +160,8 @@ def _lab_up(options: argparse.Namespace) -> int:
 
 
 def _lab_down(options: argparse.Namespace) -> int:
+    from harness.lab.embedded import lab as embedded
+
     stopped = embedded.down()
     if options.json:
         print_json({"running": False, "stopped": stopped})
@@ -159,6 +171,8 @@ def _lab_down(options: argparse.Namespace) -> int:
 
 
 def _lab_status(options: argparse.Namespace) -> int:
+    from harness.lab.embedded import lab as embedded
+
     machine = embedded.state().running()
     if options.json:
         print_json({"running": False} if machine is None else _described(machine))
@@ -183,6 +197,9 @@ def _described(machine: LabMachine) -> dict[str, object]:
 
 
 def _lab_ssh(options: argparse.Namespace) -> int:
+    from harness.files import write_atomically
+    from harness.lab.embedded import lab as embedded
+
     machine = embedded.running()
     known = embedded.state().known_hosts
     write_atomically(known, f"lab {machine.host_key}\n")

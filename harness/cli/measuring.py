@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from harness.pytest_entry import PLUGIN
 from harness.shipped import shipped
 
 
@@ -41,6 +40,8 @@ def pytest_arguments(project: Path, arguments: Sequence[str], cells: Sequence[st
 
     pytest's configuration files in that directory do not apply: they are for the user's own tests.
     """
+    from harness.pytest_entry import PLUGIN
+
     bodies = shipped("scenarios")
     # With this rootdir, the ids of cells are the same here and in a checkout: scenarios/test_overhead.py::...
     root = bodies.parent

@@ -7,16 +7,15 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import JsonValue
 
 from harness.analysis import Better, change_points
 from harness.errors import ConfigError
+from harness.history import Quantity
 from harness.history.store import HistoryStore
 from harness.results.compare_differences import changed_facts
-
-Quantity = Literal["overhead", "guest", "twin", "host"]
 
 NEAR = 2
 """Runs before and after a change point in which something else that changed may be its cause: a change point may be

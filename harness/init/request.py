@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import ConfigError
-from harness.init.offers import Names
-from harness.lab.proxmox import API_PORT
 
 OUTPUT = Path("lab.toml")
 UNKNOWN_NODE = "localhost"
@@ -112,6 +110,8 @@ def _node(options: argparse.Namespace, given: dict[str, Any]) -> tuple[str, dict
             hint="store the password in a file that only you can read: --secret file:$HOME/.pve-password",
         )
     secret = {kind: _absolute(Path(name)) if kind == "file" else name}
+    from harness.lab.proxmox import API_PORT
+
     api: dict[str, Any] = {"url": f"https://{address}:{port or API_PORT}", "node": given["node"] or UNKNOWN_NODE}
     api |= {key: given[key] for key in ("user", "token", "fingerprint") if given[key]} | {"secret": secret}
     api |= {"ca_file": _absolute(given["ca_file"])} if given["ca_file"] else {}
@@ -136,6 +136,8 @@ def _absolute(path: Path) -> str:
 
 def _host_name(address: str) -> str:
     """The host's name in the lab file: the first part of its name, or its address with hyphens."""
+    from harness.init.offers import Names
+
     address = address.strip("[]")
     is_name = re.fullmatch(r"[A-Za-z][\w-]*(\.[\w-]+)*", address)
     return Names().name(address.partition(".")[0] if is_name else address, "host")

@@ -15,7 +15,7 @@ from pathlib import Path
 import libvirt
 import pytest
 
-from harness.cli import hosts, main
+from harness.cli import main
 from harness.lab.created import CreationLog, read_log
 from harness.lab.embedded.machine import LabMachine, LabMachineState
 from harness.lab.inventory import HostSpec
@@ -121,8 +121,8 @@ def test_reaping_needs_neither_images_nor_a_guest_that_boots(
     monkeypatch.setattr(libvirt, "open", lambda _uri: opened("test:///default"))
     # Not the directories of this machine's own runs.
     created = str(tmp_path / "created")
-    monkeypatch.setattr(hosts, "lease", partial(lease, directory=str(tmp_path / "lease")))
-    monkeypatch.setattr(hosts, "read_log", lambda runner: read_log(runner, created))
+    monkeypatch.setattr("harness.lab.lease.lease", partial(lease, directory=str(tmp_path / "lease")))
+    monkeypatch.setattr("harness.lab.created.read_log", lambda runner: read_log(runner, created))
     CreationLog(LocalRunner(), RunId("20260101-000000-abcd"), created).record(Processes(mark="VIRT_OVERHEAD=gone"))
     assert main(["reap", "--lab", "lab.toml"]) == 0
     assert "host here: processes that measure, of run 20260101-000000-abcd" in capsys.readouterr().out

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,9 @@ from harness.cli.following import look_around
 from harness.cli.parser import Command, commands
 from harness.results import RunStatus, RunStore
 from tests.unit.runs import RUN_ID, synthetic_run
+
+HEAVY = ("numpy", "paramiko", "plotly", "proxmoxer", "pydantic", "pytest", "requests", "rich", "scipy", "libvirt")
+HEAVY_OF_HARNESS = ("harness.lab", "harness.layout", "harness.measure", "harness.plugin", "harness.results")
 
 COMMANDS = [each for each in commands(make_parser()) if isinstance(each, Command)]
 WITHOUT_JSON = {
@@ -161,3 +166,9 @@ def test_without_a_command_the_first_step_fits_the_directory(
     printed = capsys.readouterr().out
     assert said in printed
     assert first in printed
+
+
+def test_a_help_text_waits_for_nothing_that_takes_long_to_import() -> None:
+    program = "import sys, harness.cli; harness.cli.make_parser().format_help(); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=600)
+    assert not {*HEAVY, *HEAVY_OF_HARNESS} & set(done.stdout.split())
