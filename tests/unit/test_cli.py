@@ -15,7 +15,7 @@ from pathlib import Path
 import libvirt
 import pytest
 
-from harness.cli import main
+from harness.cli import hosts, main
 from harness.lab.created import CreationLog, read_log
 from harness.lab.embedded.machine import LabMachine, LabMachineState
 from harness.lab.inventory import HostSpec
