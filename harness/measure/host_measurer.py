@@ -17,9 +17,8 @@ from harness.measure.fio import reports_start
 from harness.measure.meter import Meter
 from harness.measure.phases import Phases
 from harness.measure.platform import LINUX
-from harness.measure.prepare import SetupRequest
+from harness.measure.prepare import SetupRequest, session_with_reference
 from harness.measure.provenance import DiskRecords, disk_provenance, examine, guest_provenance
-from harness.measure.reference import session_with_reference
 from harness.measure.series import LabFound, PreparedGroup, RoundSegment
 from harness.measure.session import Session
 from harness.measure.spec import CampaignSpec

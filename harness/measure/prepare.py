@@ -23,10 +23,8 @@ from harness.layout.luks import read_encryption
 from harness.layout.source import BlockSource
 from harness.measure.clock import Clocks
 from harness.measure.conditioning import condition, conditioning_job
-from harness.measure.guests import Boot, Guests, holding_settings, unsettable
-from harness.measure.idle import Idle, count_idle
 from harness.measure.phases import Phases
-from harness.measure.session import Session
+from harness.measure.session import Boot, Guests, Idle, Session, count_idle, holding_settings, unsettable
 from harness.model.cell import REFERENCE_PLACE
 from harness.model.disk import DiskFacts
 from harness.model.effective import Effective
@@ -289,4 +287,40 @@ def _require_evidence(host: Host, guest: Guest) -> None:
         raise GuestError(
             f"guest on {host.name}: started under KVM, but its CPU reports {observed or 'no hypervisor'}",
             hint="the figures would measure an emulator; see the QEMU log on the host",
+        )
+
+
+@contextmanager
+def session_with_reference(
+    host: Host, hypervisor: Hypervisor, request: SetupRequest, *, log: CreationLog, seed: int, phases: Phases
+) -> Iterator[Session]:
+    """The session for `request`, with the reference in `reference` if it has one. Raises what `session` raises.
+
+    Both are prepared in the same way. The reference comes first, so that the array is measured soon after its own
+    conditioning. Raises Unsupported if both are on the same disks.
+    """
+    opened = partial(session, host, hypervisor, log=log, seed=seed, phases=phases)
+    disks = [host.spec.target(disk) for disk in request.disks]
+    if (of_reference := request.of_reference) is None:
+        with opened(disks, request) as at:
+            yield at
+        return
+    # Nothing is written to the reference if the array has no guest that could be measured.
+    skipped_modes(host, hypervisor, disks[0], request.modes, log=log, phases=phases)
+    reference = [host.spec.target(disk) for disk in of_reference.disks]
+    with (
+        opened(reference, of_reference) as single,
+        opened(disks, replace(request, span=single.layouts.span)) as at,
+    ):
+        _require_other_disks(at, single)
+        yield at.compared_with(single)
+
+
+def _require_other_disks(array: Session, reference: Session) -> None:
+    own, others = ({at.layouts.disk, *at.shared_disks} - {""} for at in (array, reference))
+    if both := own & others:
+        raise Unsupported(
+            f"{array.host.name}: {', '.join(reference.names.values())}, the reference of "
+            f"{', '.join(array.names.values())}, is on the same disks: {', '.join(sorted(both))}",
+            hint="name a single disk as array.reference in the lab file, or remove the key",
         )

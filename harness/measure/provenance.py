@@ -17,9 +17,8 @@ from harness.lab.inventory import AnyDisk, DiskById, array_of, class_known
 from harness.lab.raid_tool import described
 from harness.lab.storage import DiskByStorage
 from harness.measure.calibration import quoted
-from harness.measure.guests import Guests
 from harness.measure.series import LabFound
-from harness.measure.session import Session
+from harness.measure.session import Guests, Session
 from harness.measure.spec import CampaignSpec
 from harness.model.disk import ArrayFacts, DiskFacts, DiskRecord
 from harness.results import FIO_FILES, LabInfo

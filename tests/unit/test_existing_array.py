@@ -23,9 +23,8 @@ from harness.lab.inventory import Inventory, array_of
 from harness.lab.lab_file import load_lab
 from harness.measure.blocks import measure_timetable
 from harness.measure.phases import Phases
-from harness.measure.prepare import SetupRequest
+from harness.measure.prepare import SetupRequest, session_with_reference
 from harness.measure.provenance import DiskRecords, array_notes
-from harness.measure.reference import session_with_reference
 from harness.measure.series import RoundSegment
 from harness.model.attach import Attach
 from harness.model.base import Device

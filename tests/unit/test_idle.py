@@ -11,7 +11,7 @@ from harness.lab.counters import CpuTime, HostCounters
 from harness.lab.sampling import Sample
 from harness.lab.transport.base import Completed
 from harness.measure.clock import Clock
-from harness.measure.idle import LEAST_AT_ONCE, MOST_AT_ONCE, Idle, IdleReads, count_idle, idle_reads
+from harness.measure.session import LEAST_AT_ONCE, MOST_AT_ONCE, Idle, IdleReads, count_idle, idle_reads
 from harness.model.counters import Background, FioCounts, HostCounts, MemberCounts, Transferred
 from harness.results import Measurement, ValidityCheck
 from harness.results.byte_accounting import PROBED, byte_checks

@@ -32,13 +32,10 @@ from harness.lab.vm_threads import VmThreads
 from harness.layout.build import Layouts
 from harness.layout.source import BlockSource
 from harness.measure.blocks import measure_timetable
-from harness.measure.clock import Clocks
-from harness.measure.guests import Guests
-from harness.measure.idle import Idle, IdleReads
+from harness.measure.clock import Clocks, Startup
 from harness.measure.pauses import Pauses
 from harness.measure.series import RoundSegment
-from harness.measure.session import Session
-from harness.measure.startup import Startup
+from harness.measure.session import Guests, Idle, IdleReads, Session
 from harness.model.attach import Attach
 from harness.model.cell import Arm, Cell, Place
 from harness.model.counters import Transferred

@@ -17,7 +17,7 @@ from harness.guest.protocol import Backup, Guest
 from harness.lab.hosts import Host
 from harness.lab.lab_file import lab_of
 from harness.lab.transport.local import LocalRunner
-from harness.measure.guests import Guests, holding_settings, unsettable
+from harness.measure.session import Guests, holding_settings, unsettable
 from harness.model.attach import Attach
 from harness.model.budget import Budget
 from harness.model.cell import Arm, Place

@@ -26,10 +26,10 @@ from harness.lab.transport.ssh import SshRunner
 from harness.measure.clock import Clocks
 from harness.measure.fio import Section, Target, job_file
 from harness.measure.fio_results import parse
-from harness.measure.guests import Guests
 from harness.measure.host_measurer import _notes, _unable
 from harness.measure.pacing import Start, without_waits
 from harness.measure.platform import LINUX, WINDOWS
+from harness.measure.session import Guests
 from harness.measure.windows import Windows
 from harness.model.attach import Attach
 from harness.model.cell import Cell
