@@ -13,7 +13,7 @@ from harness.guest.system import BlockDevice
 from harness.lab.transport.base import Runner
 from harness.model.attach import ATTACH_OPTIONS
 from harness.model.effective import Effective
-from harness.model.option import VirtioFeature
+from harness.model.option import VirtioFeature, read_from
 from harness.shipped import read_script
 from harness.untrusted import reading
 
@@ -30,12 +30,7 @@ _DISKS = _FIRST_LINE + read_script("harness.guest", "list_guest_disks.sh")
 _EVIDENCE = _FIRST_LINE + read_script("harness.guest", "describe_guest.sh")
 
 
-_FEATURES = {
-    shown.setting: shown.source.number
-    for row in ATTACH_OPTIONS.values()
-    for shown in row.shown
-    if isinstance(shown.source, VirtioFeature)
-}
+_FEATURES = read_from(VirtioFeature, ATTACH_OPTIONS)
 """The numbers of virtio's features, by the settings that show them."""
 
 
@@ -113,7 +108,7 @@ def parse_disks(printed: str) -> dict[str, BlockDevice]:
 def _agreed(features: str) -> dict[str, Any]:
     """Whether guest and virtio device agreed on each feature that an option requests; None for other devices."""
     return {
-        setting: features[bit] == "1" if re.fullmatch(f"[01]{{{bit + 1},64}}", features) else None
+        setting: features[bit.number] == "1" if re.fullmatch(f"[01]{{{bit.number + 1},64}}", features) else None
         for setting, bit in _FEATURES.items()
     }
 

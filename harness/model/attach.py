@@ -11,17 +11,18 @@ from pydantic import AfterValidator, Discriminator, Field, Tag
 from harness.model.bus import BUSES, Bus
 from harness.model.effective import NOTHING, Effective
 from harness.model.option import (
+    POLLING,
     BlockInfo,
     BlockNode,
     Buses,
     Conflict,
     OnController,
     Option,
+    OptionArguments,
     Property,
     Pve,
     QemuOverride,
-    Row,
-    Shown,
+    ReadBack,
     Since,
     VirtioFeature,
     Xml,
@@ -76,7 +77,6 @@ VIRTIO: tuple[Bus, ...] = ("virtio-blk", "virtio-scsi")
 ONLY_VIRTIO = Buses(VIRTIO, "which is not a virtio bus", "bus virtio-blk or virtio-scsi")
 MAIN_THREAD = "because QEMU's main thread serves this bus"
 LUN = "which passes the guest's SCSI commands to the disk"
-POLLING = Since("9.4.0", what="polling of iothreads")
 _INSTEAD = "measure server qemu or storage-daemon instead"
 _SERVER_SINCE: Mapping[Server, Since] = {
     "qemu": Since(),
@@ -101,7 +101,7 @@ _SERVER_SINCE: Mapping[Server, Since] = {
 }
 
 
-def option(default: T, **row: Unpack[Row[Attach]]) -> T:
+def option(default: T, **row: Unpack[OptionArguments[Attach]]) -> T:
     """An option of an attachment with its default and its row."""
     return declare(default, Option(**row))
 
@@ -149,10 +149,10 @@ class Attach:
         "virtio-scsi",
         docs="`<target bus>`; `virtio-blk-pci`, `scsi-hd`, `ide-hd`, `nvme`",
         shown=(
-            Shown("bus", Xml("target/@bus"), lambda attach: BUSES[attach.bus].hypervisor),
-            Shown("guest_driver", expected=lambda attach: BUSES[attach.bus].guest_driver),
-            Shown("guest_controller_driver", expected=lambda attach: BUSES[attach.bus].guest_controller_driver),
-            Shown("guest_windows_driver", expected=lambda attach: BUSES[attach.bus].windows_driver),
+            ReadBack("bus", Xml("target/@bus"), lambda attach: BUSES[attach.bus].hypervisor),
+            ReadBack("guest_driver", expected=lambda attach: BUSES[attach.bus].guest_driver),
+            ReadBack("guest_controller_driver", expected=lambda attach: BUSES[attach.bus].guest_controller_driver),
+            ReadBack("guest_windows_driver", expected=lambda attach: BUSES[attach.bus].windows_driver),
         ),
         since=lambda attach: Since("11.5.0", what='bus = "nvme"') if attach.bus == "nvme" else None,
         conflicts=(
@@ -175,15 +175,15 @@ class Attach:
         xml=Xml("driver/@cache"),
         shown=(
             # libvirt does not know the options of another process. Its own arguments show them.
-            Shown("cache", Xml("driver/@cache"), lambda attach: attach.cache if attach.in_qemu else None),
-            Shown("qemu_cache_direct", BlockInfo(("cache", "direct")), lambda attach: CACHES[attach.cache].direct),
-            Shown(
+            ReadBack("cache", Xml("driver/@cache"), lambda attach: attach.cache if attach.in_qemu else None),
+            ReadBack("qemu_cache_direct", BlockInfo(("cache", "direct")), lambda attach: CACHES[attach.cache].direct),
+            ReadBack(
                 "qemu_cache_no_flush", BlockInfo(("cache", "no-flush")), lambda attach: CACHES[attach.cache].no_flush
             ),
-            Shown(
+            ReadBack(
                 "qemu_write_cache", BlockInfo(("cache", "writeback")), lambda attach: CACHES[attach.cache].write_cache
             ),
-            Shown("guest_write_cache", expected=_seen_write_cache),
+            ReadBack("guest_write_cache", expected=_seen_write_cache),
         ),
         conflicts=(
             Conflict(
@@ -201,8 +201,8 @@ class Attach:
         docs="`<driver io>`; `aio`",
         xml=Xml("driver/@io"),
         shown=(
-            Shown("aio", Xml("driver/@io"), lambda attach: attach.aio if attach.in_qemu else None),
-            Shown("qemu_aio"),
+            ReadBack("aio", Xml("driver/@io"), lambda attach: attach.aio if attach.in_qemu else None),
+            ReadBack("qemu_aio"),
         ),
         conflicts=(
             Conflict(
@@ -232,8 +232,8 @@ class Attach:
         buses=Buses(VIRTIO, MAIN_THREAD, "iothread = false, or bus virtio-blk or virtio-scsi"),
         unused=False,
         shown=(
-            Shown("iothread", expected=lambda attach: attach.threads > 0 if attach.in_qemu else None),
-            Shown("qemu_iothread", expected=lambda attach: attach.threads > 0),
+            ReadBack("iothread", expected=lambda attach: attach.threads > 0 if attach.in_qemu else None),
+            ReadBack("qemu_iothread", expected=lambda attach: attach.threads > 0),
         ),
         conflicts=(
             Conflict(
@@ -253,7 +253,10 @@ class Attach:
         by_default="the hypervisor's: one per vCPU",
         xml=on_virtio(Xml("driver/@queues", int), OnController(Xml("driver/@queues", int))),
         buses=ONLY_VIRTIO,
-        shown=(Shown("qemu_queues", Property(("num-queues", "num_queues"), of_queues=True)), Shown("guest_queues")),
+        shown=(
+            ReadBack("qemu_queues", Property(("num-queues", "num_queues"), of_queues=True)),
+            ReadBack("guest_queues"),
+        ),
         pve=Pve(
             "queues",
             buses=("virtio-scsi",),
@@ -272,8 +275,8 @@ class Attach:
         xml=on_virtio(Xml("driver/@queue_size", int), QemuOverride("virtqueue_size")),
         buses=ONLY_VIRTIO,
         shown=(
-            Shown("qemu_queue_size", Property(("queue-size", "virtqueue_size"), of_queues=True)),
-            Shown("guest_queue_size"),
+            ReadBack("qemu_queue_size", Property(("queue-size", "virtqueue_size"), of_queues=True)),
+            ReadBack("guest_queue_size"),
         ),
     )
     """Requests in a queue. None is the hypervisor's default."""
@@ -283,7 +286,7 @@ class Attach:
         values="0 to `queues`",
         by_default="0: none",
         buses=Buses(VIRTIO, MAIN_THREAD, "bus virtio-blk or virtio-scsi"),
-        shown=(Shown("qemu_iothreads", expected=lambda attach: attach.iothread_vq_mapping or None),),
+        shown=(ReadBack("qemu_iothreads", expected=lambda attach: attach.iothread_vq_mapping or None),),
         since=_mapping_since,
         conflicts=(
             Conflict(
@@ -302,7 +305,7 @@ class Attach:
         "guest, so a [waterfall](#decomposename) can compare them",
         values="nanoseconds; 0: no polling",
         by_default="that of the [guest](#guest), else QEMU's: 32768",
-        shown=(Shown("qemu_poll_max_ns"),),
+        shown=(ReadBack("qemu_poll_max_ns"),),
         # The thread of a storage daemon polls as its arguments say, whatever libvirt knows.
         since=lambda attach: POLLING if attach.in_qemu else None,
         conflicts=(
@@ -321,7 +324,7 @@ class Attach:
         "Proxmox VE: VirtIO SCSI single, VirtIO SCSI",
         buses=Buses(("virtio-scsi",), "which has no choice of controllers", "bus virtio-scsi, or no controller"),
         shown=(
-            Shown(
+            ReadBack(
                 "controller_disks",
                 expected=lambda attach: 1 if (attach.bus, attach.controller) == ("virtio-scsi", "single") else None,
             ),
@@ -332,7 +335,7 @@ class Attach:
         "ignore",
         docs="`<driver discard>`; `discard`",
         xml=Xml("driver/@discard"),
-        shown=(Shown("qemu_discard"),),
+        shown=(ReadBack("qemu_discard"),),
         of_lun=False,
         pve=Pve("discard", lambda discard: "on" if discard == "unmap" else "ignore"),
     )
@@ -341,7 +344,7 @@ class Attach:
         "off",
         docs="`<driver detect_zeroes>`; `detect-zeroes`",
         xml=Xml("driver/@detect_zeroes"),
-        shown=(Shown("qemu_detect_zeroes", BlockInfo(("detect_zeroes",))),),
+        shown=(ReadBack("qemu_detect_zeroes", BlockInfo(("detect_zeroes",))),),
         conflicts=(
             Conflict(
                 "discard",
@@ -370,8 +373,8 @@ class Attach:
         by_default="the hypervisor's",
         xml=Xml("blockio/@logical_block_size", int),
         shown=(
-            Shown("qemu_logical_block_size", Property(("logical_block_size",))),
-            Shown("guest_logical_block_size"),
+            ReadBack("qemu_logical_block_size", Property(("logical_block_size",))),
+            ReadBack("guest_logical_block_size"),
         ),
         conflicts=(
             Conflict(
@@ -398,8 +401,8 @@ class Attach:
         by_default="the hypervisor's",
         xml=Xml("blockio/@physical_block_size", int),
         shown=(
-            Shown("qemu_physical_block_size", Property(("physical_block_size",))),
-            Shown("guest_physical_block_size"),
+            ReadBack("qemu_physical_block_size", Property(("physical_block_size",))),
+            ReadBack("guest_physical_block_size"),
         ),
         served=False,
         of_lun=False,
@@ -414,7 +417,7 @@ class Attach:
             "which does not support read-only disks",
             "bus virtio-blk, virtio-scsi or nvme",
         ),
-        shown=(Shown("qemu_read_only", BlockInfo(("ro",))), Shown("guest_read_only")),
+        shown=(ReadBack("qemu_read_only", BlockInfo(("ro",))), ReadBack("guest_read_only")),
         served=False,
         of_lun=False,
         pve=Pve("ro", int, VIRTIO, "read_only", always=False),
@@ -427,8 +430,8 @@ class Attach:
         values="1 to 1000000000 I/Os per second",
         by_default="no limit",
         shown=(
-            Shown("qemu_iops_limit", expected=lambda attach: attach.shown_limit("iops")),
-            Shown("host_io_limit", expected=lambda _: NO_LIMIT),
+            ReadBack("qemu_iops_limit", expected=lambda attach: attach.shown_limit("iops")),
+            ReadBack("host_io_limit", expected=lambda _: NO_LIMIT),
         ),
         served=False,
         of_lun=False,
@@ -440,7 +443,7 @@ class Attach:
         docs="`<iotune>`: `total_bytes_sec`; `bps-total`",
         values='a rate, for example `"100 MiB/s"`',
         by_default="no limit",
-        shown=(Shown("qemu_bw_limit", expected=lambda attach: attach.shown_limit("bps")),),
+        shown=(ReadBack("qemu_bw_limit", expected=lambda attach: attach.shown_limit("bps")),),
         served=False,
         of_lun=False,
         pve=Pve(),
@@ -488,7 +491,7 @@ class Attach:
         values="lower case letters, digits and hyphens",
         by_default="a group of its own",
         xml=Xml("iotune/group_name"),
-        shown=(Shown("qemu_throttle_group", BlockInfo(("group",), optional=True)),),
+        shown=(ReadBack("qemu_throttle_group", BlockInfo(("group",), optional=True)),),
         since=Since("3.0.0"),
         conflicts=(
             Conflict(
@@ -507,8 +510,8 @@ class Attach:
         xml=on_virtio(Xml("driver/@packed", bool), OnController(Xml("driver/@packed", bool))),
         buses=ONLY_VIRTIO,
         shown=(
-            Shown("qemu_packed", Property(("packed",), of_queues=True)),
-            Shown("guest_packed", VirtioFeature(34)),
+            ReadBack("qemu_packed", Property(("packed",), of_queues=True)),
+            ReadBack("guest_packed", VirtioFeature(34)),
         ),
         since=Since("6.3.0"),
         served=False,
@@ -522,8 +525,8 @@ class Attach:
         xml=on_virtio(Xml("driver/@event_idx", bool), QemuOverride("event_idx")),
         buses=ONLY_VIRTIO,
         shown=(
-            Shown("qemu_event_idx", Property(("event_idx",), of_queues=True)),
-            Shown("guest_event_idx", VirtioFeature(29)),
+            ReadBack("qemu_event_idx", Property(("event_idx",), of_queues=True)),
+            ReadBack("guest_event_idx", VirtioFeature(29)),
         ),
     )
     """Whether guest and host tell each other when to notify. None is the hypervisor's default: they do."""
@@ -533,7 +536,7 @@ class Attach:
         values='a size, for example `"4 MiB"`',
         by_default="QEMU's",
         xml=Xml("driver/metadata_cache/max_size", int, unit="bytes"),
-        shown=(Shown("qemu_metadata_cache", BlockNode("cache-size")),),
+        shown=(ReadBack("qemu_metadata_cache", BlockNode("cache-size")),),
         since=Since("7.0.0"),
         needs_layout=("qcow2", "because only qcow2 files have such tables"),
         served=False,
@@ -556,8 +559,8 @@ class Attach:
         values="`disk`, `lun`, `vfio`",
         xml=Xml("@device"),
         shown=(
-            Shown("qemu_device", Property(("type",)), _qemu_device),
-            Shown("host_driver", expected=lambda _: None),
+            ReadBack("qemu_device", Property(("type",)), _qemu_device),
+            ReadBack("host_driver", expected=lambda _: None),
         ),
         served=False,
     )

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field, fields
-from typing import Annotated, Any
+from dataclasses import fields
+from typing import Annotated
 
 from pydantic import JsonValue, Strict, ValidationInfo, field_validator, model_serializer
 from pydantic.dataclasses import dataclass
 
 from harness.model.values import STORED, STRICT
-
-
-def _shows(option: str) -> Any:
-    """A setting that shows the effect of this option of the attachment."""
-    return field(default=None, metadata={"option": option})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
@@ -25,7 +20,7 @@ class Effective:
     from other programs, so a value of another type raises ValueError.
     """
 
-    machine: str | None = _shows("machine")
+    machine: str | None = None
     bus: str | None = None
     """The hypervisor's name of the bus."""
     cache: str | None = None
@@ -66,14 +61,14 @@ class Effective:
     qemu_physical_block_size: int | None = None
     controller_disks: int | None = None
     """How many disks share its controller."""
-    qemu_backing_files: int | None = _shows("snapshots")
+    qemu_backing_files: int | None = None
     """The images below a qcow2 image, down to the one with the data."""
-    qemu_data_file: bool | None = _shows("data_file")
+    qemu_data_file: bool | None = None
     """Whether the data of a qcow2 image is in a file of its own."""
     pci_address: str | None = None
     iommu_group: str | None = None
     host_driver: str | None = None
-    host_encryption: str | None = _shows("encryption")
+    host_encryption: str | None = None
     """What dm-crypt reports of the device below: `luks2`."""
     host_cipher: str | None = None
     """Its cipher, for example `aes-xts-plain64`."""
@@ -98,43 +93,43 @@ class Effective:
     guest_controller_driver: str | None = None
     guest_windows_driver: str | None = None
     """The driver of its controller in Windows."""
-    qemu_cpu: str | None = _shows("cpu")
-    qemu_vcpus: int | None = _shows("vcpus")
-    qemu_sockets: int | None = _shows("sockets")
-    qemu_cores: int | None = _shows("cores")
+    qemu_cpu: str | None = None
+    qemu_vcpus: int | None = None
+    qemu_sockets: int | None = None
+    qemu_cores: int | None = None
     """Cores of each socket."""
-    qemu_threads: int | None = _shows("threads")
+    qemu_threads: int | None = None
     """Threads of each core."""
-    qemu_memory: int | None = _shows("memory")
-    qemu_numa_nodes: str | None = _shows("numa_nodes")
-    qemu_numa_mode: str | None = _shows("numa_mode")
-    qemu_poll_max_ns: int | None = _shows("poll_max_ns")
+    qemu_memory: int | None = None
+    qemu_numa_nodes: str | None = None
+    qemu_numa_mode: str | None = None
+    qemu_poll_max_ns: int | None = None
     """Of the iothreads that serve the disk, as the two below."""
-    qemu_poll_grow: int | None = _shows("poll_grow")
-    qemu_poll_shrink: int | None = _shows("poll_shrink")
-    host_page_size: int | None = _shows("hugepages")
+    qemu_poll_grow: int | None = None
+    qemu_poll_shrink: int | None = None
+    host_page_size: int | None = None
     """The host's pages that back the guest's memory, in bytes."""
-    host_vcpu_cpus: Annotated[tuple[str, ...], Strict(strict=False)] | None = _shows("pin_vcpus")
+    host_vcpu_cpus: Annotated[tuple[str, ...], Strict(strict=False)] | None = None
     """The host's CPUs that the vCPUs may run on: one list for each vCPU, or one if all are the same."""
-    host_iothread_cpus: str | None = _shows("pin_iothreads")
+    host_iothread_cpus: str | None = None
     """The same of the iothreads that serve the disk."""
-    host_emulator_cpus: str | None = _shows("pin_emulator")
-    qemu_emulator: str | None = _shows("emulator")
+    host_emulator_cpus: str | None = None
+    qemu_emulator: str | None = None
     """The program that runs on the host."""
     qemu_version: str | None = None
     """What this program reports as its version."""
-    qemu_kernel: str | None = _shows("kernel")
+    qemu_kernel: str | None = None
     """The file of the guest's kernel in its arguments, as the one below."""
-    qemu_initramfs: str | None = _shows("initramfs")
-    qemu_image: str | None = _shows("image")
+    qemu_initramfs: str | None = None
+    qemu_image: str | None = None
     """The file below the guest's system disk, which it never writes to."""
-    qemu_firmware: str | None = _shows("firmware")
-    guest_fio: str | None = _shows("fio")
+    qemu_firmware: str | None = None
+    guest_fio: str | None = None
     """The program fio in the guest."""
     guest_kernel: str | None = None
     """The release of the kernel that runs in the guest."""
-    guest_cpus: int | None = _shows("vcpus")
-    guest_memory: int | None = _shows("memory")
+    guest_cpus: int | None = None
+    guest_memory: int | None = None
 
     @field_validator("*", mode="before")
     @classmethod
@@ -161,8 +156,3 @@ NOTHING = Effective()
 """Nothing was read back."""
 DEFINITIONS = frozenset({"pve_drive", "libvirt_disk"})
 """Whole definitions, which repeat other settings: how to set a guest up, and not in what two guests differ."""
-
-OTHER_OPTIONS: dict[str, str] = {
-    each.name: each.metadata["option"] for each in fields(Effective) if "option" in each.metadata
-}
-"""The name of the option for each setting that shows the effect of an option."""

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Unpack, get_type_hints
 
 from pydantic import AfterValidator, BeforeValidator, Field, Strict, create_model
 
-from harness.model.cpus import NumberList
+from harness.model.cpus import NumberList, cpus_in
 from harness.model.effective import Effective
+from harness.model.option import (
+    POLLING,
+    IothreadInfo,
+    Option,
+    OptionArguments,
+    Pve,
+    QemuArgument,
+    ReadBack,
+    Xml,
+    declare,
+    declared,
+)
 from harness.model.values import VALUE, Bytes, Count, PollTime, Table, from_text, names_of
 from harness.units import format_size, parse_size
 
@@ -20,6 +32,7 @@ GUEST_MEMORY = 768 << 20
 Then the buffers of large I/Os consist of single pages that lie anywhere, and QEMU maps each of them. In the embedded
 lab, reads of 256 KiB reached 700 MB/s without huge pages and 1000 MB/s with them, and varied more from slice to slice.
 """
+T = TypeVar("T")
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 SMALLEST_MEMORY = 256 * MIB
 
@@ -79,60 +92,309 @@ Cpus = Annotated[Count, Field(ge=1, le=1024)]
 Factor = Annotated[Count, Field(ge=0, le=1_000_000)]
 
 
+_NOT_PINNED = "not pinned"
+_OF_LIBVIRT = "libvirt's"
+_NO_POLLING: Pve[GuestOptions] = Pve(
+    refused=lambda guest: (
+        "Proxmox VE does not offer the polling of iothreads: leave out poll_max_ns, poll_grow and poll_shrink"
+        if guest.polls
+        else None
+    )
+)
+
+
+def option(default: T, **row: Unpack[OptionArguments[GuestOptions]]) -> T:
+    """An option of a guest with its default and its row."""
+    return declare(default, Option(**row))
+
+
+def _file_of_host(name: str, what: str) -> Pve[GuestOptions]:
+    """A file of the host that Proxmox VE does not let guests have, because it `what`."""
+
+    def refuse(guest: GuestOptions) -> str | None:
+        path = getattr(guest, name)
+        return path and (
+            f'{name} = "{path}": Proxmox VE {what}: leave out {name}, or measure before and after an upgrade of the '
+            "node: virt-overhead compare"
+        )
+
+    return Pve(refused=refuse)
+
+
+def _topology(number: int) -> Callable[[GuestOptions], int | None]:
+    """Sockets, cores or threads of the topology; None without one."""
+    return lambda guest: guest.topology[number] if guest.topology else None
+
+
 @dataclass(frozen=True, slots=True)
 class GuestOptions:
     """The size and placement of a guest. For an option that is None, virt-overhead or the hypervisor chooses."""
 
+    # Each field has its row of the table of guest options: what must be read back, the needed versions, what Proxmox VE
+    # has of it and its documentation follow from it.
+
     __pydantic_config__ = VALUE
 
-    preset: GuestPreset | None = None
+    preset: GuestPreset | None = option(
+        None,
+        docs="the guest of the [study of local disks][local-disks]: 2 vCPUs, 8 GiB. Other keys win over it",
+        by_default="none",
+    )
     """The origin of the options that are not set: `study-1` is the guest of the study of local disks."""
-    vcpus: Cpus | None = None
+    vcpus: Cpus | None = option(
+        None,
+        docs="`<vcpu>`; `cores`",
+        values="1 to 1024, at most the host's CPUs",
+        by_default="half of the host's CPUs, at most 4",
+        shown=(
+            ReadBack("qemu_vcpus", expected=lambda guest: guest.vcpu_count),
+            ReadBack("guest_cpus", expected=lambda guest: guest.vcpu_count),
+        ),
+    )
     """The number of vCPUs."""
-    sockets: Cpus | None = None
+    sockets: Cpus | None = option(
+        None,
+        docs="`<topology sockets>`; `sockets`",
+        values="1 to 1024",
+        by_default="the hypervisor's",
+        shown=(ReadBack("qemu_sockets", expected=_topology(0)),),
+    )
     """The sockets that the guest sees."""
-    cores: Cpus | None = None
+    cores: Cpus | None = option(
+        None,
+        docs="`<topology cores>`; `cores`",
+        values="1 to 1024, of each socket",
+        by_default="the hypervisor's",
+        shown=(ReadBack("qemu_cores", expected=_topology(1)),),
+    )
     """Cores of each socket."""
-    threads: Cpus | None = None
+    threads: Cpus | None = option(
+        None,
+        docs="`<topology threads>`; not offered",
+        values="1 to 1024, of each core",
+        by_default="the hypervisor's",
+        shown=(ReadBack("qemu_threads", expected=_topology(2)),),
+        pve=Pve(
+            refused=lambda guest: (
+                f"threads = {guest.topology[2]}: Proxmox VE has no threads of a core: request more cores"
+                if guest.topology and guest.topology[2] > 1
+                else None
+            )
+        ),
+    )
     """Threads of each core."""
-    memory: Memory | None = None
+    memory: Memory | None = option(
+        None,
+        docs="`<memory>`; `memory`. With less than about 600 MiB, Linux does not use huge pages, and large I/Os are "
+        "slower",
+        values='whole MiB from `"256 MiB"`',
+        by_default='`"768 MiB"`',
+        shown=(ReadBack("qemu_memory"), ReadBack("guest_memory")),
+        pve=Pve("memory", lambda size: int(size) // MIB),
+    )
     """In bytes."""
-    machine: Annotated[str, Strict(), AfterValidator(_machine)] | None = None
+    machine: Annotated[str, Strict(), AfterValidator(_machine)] | None = option(
+        None,
+        docs="`<type machine>`; `machine`, q35 only",
+        values='`"q35"`, `"pc"`, `"pc-q35-9.2"`',
+        by_default="`q35`; `pc` for disks on `ide`",
+        shown=(
+            ReadBack(
+                "machine",
+                Xml("os/type/@machine"),
+                lambda guest: guest.machine if guest.machine not in ("q35", "pc") else None,
+            ),
+        ),
+        pve=Pve(
+            "machine",
+            refused=lambda guest: (
+                f'machine = "{guest.machine}": guests on Proxmox VE are q35: request a machine type of q35'
+                if guest.machine and "q35" not in guest.machine
+                else None
+            ),
+        ),
+    )
     """QEMU's machine type."""
-    cpu: Annotated[str, Strict(), AfterValidator(_cpu)] | None = None
+    cpu: Annotated[str, Strict(), AfterValidator(_cpu)] | None = option(
+        None,
+        docs='`<cpu>`; `cpu`, also with PVE\'s options (`"host,flags=+aes"`)',
+        values='`"host"`, `"max"`, a model of QEMU',
+        by_default="`host` with KVM, else `max`",
+        shown=(ReadBack("qemu_cpu", expected=lambda guest: None if guest.cpu is None else cpu_type(guest.cpu)),),
+        pve=Pve("cpu"),
+    )
     """The CPU model, by QEMU's name; `host` is the host's own, `max` all that the host can do or emulate."""
-    pin_vcpus: Annotated[tuple[NumberList, ...], Strict(strict=False)] = ()
+    pin_vcpus: Annotated[tuple[NumberList, ...], Strict(strict=False)] = option(
+        (),
+        docs="`<vcpupin>`; `affinity`",
+        values='a list of CPUs for all vCPUs (`["2-5"]`), or one for each (`["2", "3"]`)',
+        by_default=_NOT_PINNED,
+        shown=(ReadBack("host_vcpu_cpus", expected=lambda guest: compressed(guest.pin_vcpus) or None),),
+        pve=Pve(
+            "affinity",
+            lambda lists: str(lists[0]),
+            root_only=True,
+            refused=lambda guest: (
+                None
+                if {*guest.pin_vcpus, guest.pin_iothreads, guest.pin_emulator}
+                in ({None}, {next(iter(guest.pin_vcpus), None)})
+                else "Proxmox VE pins all threads of a VM to the same CPUs (affinity): "
+                "request the same CPUs with pin_vcpus, pin_iothreads and pin_emulator"
+            ),
+        ),
+    )
     """The host's CPUs for the vCPUs: one list for all, or one for each."""
-    pin_iothreads: NumberList | None = None
+    pin_iothreads: NumberList | None = option(
+        None,
+        docs="`<iothreadpin>`; `affinity`",
+        values='CPUs of the host, `"4-5"`',
+        by_default=_NOT_PINNED,
+        shown=(ReadBack("host_iothread_cpus", of_iothreads=True),),
+    )
     """The host's CPUs for all iothreads."""
-    pin_emulator: NumberList | None = None
+    pin_emulator: NumberList | None = option(
+        None,
+        docs="`<emulatorpin>`, for QEMU's other threads; `affinity`",
+        values='CPUs of the host, `"0-1,8"`',
+        by_default=_NOT_PINNED,
+        shown=(ReadBack("host_emulator_cpus"),),
+    )
     """The host's CPUs for QEMU's other threads."""
-    numa_nodes: NumberList | None = None
+    numa_nodes: NumberList | None = option(
+        None,
+        docs="`<numatune>`; `numa`, `numa0`",
+        values='nodes of the host, `"0"`',
+        by_default="not bound",
+        shown=(ReadBack("qemu_numa_nodes"),),
+    )
     """The host's NUMA nodes for the guest's memory."""
-    numa_mode: NumaMode | None = None
+    numa_mode: NumaMode | None = option(
+        None,
+        docs="`<memory mode>`; `policy` (`bind` for `strict`)",
+        by_default="`strict`",
+        shown=(
+            ReadBack(
+                "qemu_numa_mode", expected=lambda guest: (guest.numa_mode or "strict") if guest.numa_nodes else None
+            ),
+        ),
+    )
     """Whether the memory must be on these nodes. None is `strict`."""
-    hugepages: PageSize | None = None
+    hugepages: PageSize | None = option(
+        None,
+        docs="`<hugepages>`; `hugepages`, on one node",
+        values='`"2 MiB"`, `"1 GiB"`',
+        by_default="not used",
+        shown=(ReadBack("host_page_size"),),
+        pve=Pve(
+            "hugepages",
+            lambda size: str(size // MIB),
+            root_only=True,
+            refused=lambda guest: (
+                "Proxmox VE has huge pages on one NUMA node only: request one node with numa_nodes"
+                if guest.hugepages and len(cpus_in(guest.numa_nodes or "0")) > 1
+                else None
+            ),
+        ),
+    )
     """The size in bytes of the host's huge pages that back the memory."""
-    poll_max_ns: PollTime | None = None
+    poll_max_ns: PollTime | None = option(
+        None,
+        docs="`<poll max>` of every iothread whose mode has no `attach.poll_max_ns`, libvirt 9.4.0; not offered",
+        values="nanoseconds; 0: no polling",
+        by_default="QEMU's: 32768",
+        shown=(ReadBack("qemu_poll_max_ns", IothreadInfo("poll-max-ns"), of_iothreads=True),),
+        since=POLLING,
+        pve=_NO_POLLING,
+    )
     """The longest time in nanoseconds for which an iothread polls before it sleeps, unless the attachment requests
     another. 0 turns polling off."""
-    poll_grow: Factor | None = None
+    poll_grow: Factor | None = option(
+        None,
+        docs="`<poll grow>`; not offered",
+        values="factor; 0: QEMU's own",
+        by_default="QEMU's",
+        shown=(ReadBack("qemu_poll_grow", IothreadInfo("poll-grow"), of_iothreads=True),),
+        since=POLLING,
+        pve=_NO_POLLING,
+    )
     """The factor by which that time grows; 0 is QEMU's default."""
-    poll_shrink: Factor | None = None
+    poll_shrink: Factor | None = option(
+        None,
+        docs="`<poll shrink>`; not offered",
+        values="divisor; 0: QEMU's own",
+        by_default="QEMU's",
+        shown=(ReadBack("qemu_poll_shrink", IothreadInfo("poll-shrink"), of_iothreads=True),),
+        since=POLLING,
+        pve=_NO_POLLING,
+    )
     """The divisor by which it shrinks; 0 is QEMU's default."""
-    emulator: HostFile | None = None
+    emulator: HostFile | None = option(
+        None,
+        docs="`<emulator>`; not offered. AppArmor or SELinux must allow libvirt to run it",
+        values='absolute path on the host, `"/opt/qemu/bin/qemu-system-x86_64"`',
+        by_default=_OF_LIBVIRT,
+        shown=(ReadBack("qemu_emulator", QemuArgument("")),),
+        pve=_file_of_host("emulator", "starts its own QEMU"),
+    )
     """The program of QEMU on the host. None is that of libvirt."""
-    kernel: HostFile | None = None
+    kernel: HostFile | None = option(
+        None,
+        docs="`<kernel>`; not offered. The storage drivers must be built in, or in `initramfs`",
+        values="absolute path on the host",
+        by_default="that of the guest image",
+        shown=(ReadBack("qemu_kernel", QemuArgument("-kernel")),),
+        pve=_file_of_host("kernel", "boots the kernel of the guest's own image"),
+    )
     """The guest's kernel on the host, with the storage drivers built in or in `initramfs`. None is that of the guest
     image."""
-    initramfs: HostFile | None = None
+    initramfs: HostFile | None = option(
+        None,
+        docs="`<initrd>`; not offered. It must answer like the [guest image](images.md)",
+        values="absolute path on the host",
+        by_default="that of the guest image",
+        shown=(ReadBack("qemu_initramfs", QemuArgument("-initrd")),),
+        pve=_file_of_host("initramfs", "boots the kernel of the guest's own image"),
+    )
     """The guest's initramfs on the host. None is that of the guest image."""
-    image: HostFile | None = None
+    image: HostFile | None = option(
+        None,
+        docs="a disk image with cloud-init that [guests boot from](own-image.md), as a layer of its own `<disk>`; not "
+        "offered: use `template`",
+        values='absolute path on the host, `"/var/lib/libvirt/images/debian-13.qcow2"`',
+        by_default="no image",
+        shown=(ReadBack("qemu_image"),),
+        pve=Pve(
+            refused=lambda guest: (
+                guest.image
+                and (
+                    f'image = "{guest.image}": guests on Proxmox VE are clones of a template: leave out image, make a '
+                    "template of it (docs/own-image.md), and set template in the lab file"
+                )
+            )
+        ),
+    )
     """The disk image on the host, with cloud-init, that the guest boots from a copy-on-write layer. None is the guest
     image."""
-    firmware: Firmware | None = None
+    firmware: Firmware | None = option(
+        None,
+        docs="`<os firmware>` of a guest from `image`; not offered",
+        by_default="`bios`",
+        shown=(ReadBack("qemu_firmware", expected=lambda guest: (guest.firmware or "bios") if guest.image else None),),
+    )
     """What boots `image`. None is BIOS."""
-    fio: GuestProgram | None = None
+    fio: GuestProgram | None = option(
+        None,
+        docs="the program that runs in a guest from `image` (a path also with `initramfs`). `install` copies "
+        "virt-overhead's own; not offered",
+        values='`"install"`, absolute path in the guest',
+        by_default="the fio that the guest finds",
+        shown=(ReadBack("guest_fio", expected=lambda guest: INSTALLED_FIO if guest.fio == INSTALL else guest.fio),),
+        pve=Pve(
+            refused=lambda guest: (
+                guest.fio and f'fio = "{guest.fio}": on Proxmox VE, install fio in the template: leave out fio'
+            )
+        ),
+    )
     """The program fio in the guest. None is the one that the guest finds; `install` is virt-overhead's own, which is
     copied into the layer of an image."""
 
@@ -195,34 +457,9 @@ class GuestOptions:
 
     def expected(self, *, iothreads: int) -> Effective:
         """The settings that must be read back. `iothreads` is the number of threads that serve the disk."""
-        sockets, cores, threads = self.topology or (None, None, None)
-        polls = self if iothreads else GuestOptions()
-        return Effective(
-            machine=self.machine if self.machine not in ("q35", "pc") else None,
-            qemu_cpu=None if self.cpu is None else cpu_type(self.cpu),
-            qemu_vcpus=self.vcpu_count,
-            guest_cpus=self.vcpu_count,
-            qemu_sockets=sockets,
-            qemu_cores=cores,
-            qemu_threads=threads,
-            qemu_memory=self.memory,
-            guest_memory=self.memory,
-            host_vcpu_cpus=compressed(self.pin_vcpus) or None,
-            host_iothread_cpus=self.pin_iothreads if iothreads else None,
-            host_emulator_cpus=self.pin_emulator,
-            qemu_numa_nodes=self.numa_nodes,
-            qemu_numa_mode=(self.numa_mode or "strict") if self.numa_nodes else None,
-            host_page_size=self.hugepages,
-            qemu_poll_max_ns=polls.poll_max_ns,
-            qemu_poll_grow=polls.poll_grow,
-            qemu_poll_shrink=polls.poll_shrink,
-            qemu_emulator=self.emulator,
-            qemu_kernel=self.kernel,
-            qemu_initramfs=self.initramfs,
-            qemu_image=self.image,
-            qemu_firmware=(self.firmware or "bios") if self.image is not None else None,
-            guest_fio=INSTALLED_FIO if self.fio == INSTALL else self.fio,
-        )
+        expected = (pair for name, row in GUEST_OPTIONS.items() for pair in row.expect(name, self))
+        of_iothreads = {shown.setting for row in GUEST_OPTIONS.values() for shown in row.shown if shown.of_iothreads}
+        return Effective(**{name: value for name, value in expected if iothreads or name not in of_iothreads})
 
     def _with_preset(self) -> GuestOptions:
         return self if self.preset is None else self._filled(PRESETS[self.preset])
@@ -238,6 +475,8 @@ _SIZE = ("vcpus", "sockets", "cores", "threads")
 _KERNEL, _IMAGE = ("kernel", "initramfs"), ("image", "firmware", "fio")
 _EITHER = ((_SIZE, _SIZE), (_KERNEL, _IMAGE), (("image",), (*_KERNEL, *_IMAGE)))
 """Options, and those that are not taken from elsewhere if one of them is set."""
+GUEST_OPTIONS: Mapping[str, Option[GuestOptions]] = declared(GuestOptions)
+"""The table of guest options: the row of each, by name."""
 ANY_GUEST = GuestOptions()
 """Nothing is requested."""
 PRESETS: Mapping[GuestPreset, GuestOptions] = {

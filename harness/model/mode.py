@@ -10,15 +10,20 @@ from pydantic import BeforeValidator
 
 from harness.model.attach import ATTACH_OPTIONS, Attach, Attachment, StoredAttachment
 from harness.model.base import Device, Md
-from harness.model.effective import NOTHING, OTHER_OPTIONS, Effective
-from harness.model.guest import ANY_GUEST, GuestOptions
+from harness.model.effective import NOTHING, Effective
+from harness.model.guest import ANY_GUEST, GUEST_OPTIONS, GuestOptions
 from harness.model.layout import AnyLayout, Layout, Qcow2
 from harness.model.neighbour import Neighbour
 from harness.model.option import option_of_settings
 from harness.model.values import VALUE
 from harness.model.variant import HostSetting, ModeVariant
 
-OPTIONS: Mapping[str, str] = OTHER_OPTIONS | option_of_settings(ATTACH_OPTIONS)
+OPTIONS: Mapping[str, str] = {
+    **option_of_settings(GUEST_OPTIONS, ATTACH_OPTIONS),
+    "qemu_backing_files": "snapshots",
+    "qemu_data_file": "data_file",
+    "host_encryption": "encryption",
+}
 """The name of the option for each setting that shows the effect of an option."""
 BESIDE_NEIGHBOUR = "neighbour"
 """The end of the name of a mode with a neighbour."""

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Generic, Literal, Required, TypedDict, TypeVar, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Any, Generic, Literal, Required, TypedDict, TypeVar, Union, get_args, get_origin, get_type_hints
 from xml.etree import ElementTree as ET
 
 from harness.model.bus import Bus
 
 T = TypeVar("T")
+Read = TypeVar("Read")
 Owner = TypeVar("Owner")
 """The class whose fields are the options."""
 
@@ -117,11 +119,25 @@ class VirtioFeature:
     number: int
 
 
-Source = Xml | Property | BlockInfo | BlockNode | VirtioFeature
+@dataclass(frozen=True, slots=True)
+class IothreadInfo:
+    """A key of what QEMU's `query-iothreads` reports of an iothread."""
+
+    key: str
 
 
 @dataclass(frozen=True, slots=True)
-class Shown(Generic[Owner]):
+class QemuArgument:
+    """The value of an argument of QEMU. Without a name it is the program."""
+
+    name: str
+
+
+Source = Xml | Property | BlockInfo | BlockNode | VirtioFeature | IothreadInfo | QemuArgument
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBack(Generic[Owner]):
     """A setting of `Effective` that shows the effect of an option."""
 
     setting: str
@@ -129,6 +145,8 @@ class Shown(Generic[Owner]):
     """Where it is read. None: a function of the backend or of the guest's system reads it."""
     expected: Callable[[Owner], object] | None = None
     """What must be read back. None: the value of the option."""
+    of_iothreads: bool = False
+    """Whether only a disk with iothreads shows it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +159,10 @@ class Since:
     """The option in messages, if it is not its name."""
     lacking: str = ""
     """Why no host has it today, also with these versions."""
+
+
+POLLING = Since("9.4.0", what="polling of iothreads")
+"""An option of attachments and of guests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,17 +196,19 @@ class Pve(Generic[Owner]):
     """The option in the message that a bus does not have it."""
     always: bool = True
     """Whether a drive also has it if it is not used. No default of Proxmox VE applies then."""
+    root_only: bool = False
+    """Whether only root@pam with a password may set it (API2/Qemu.pm)."""
     refused: Callable[[Owner], str | None] = lambda _: None
     """Values that Proxmox VE does not have, for a message."""
 
 
-class Row(TypedDict, Generic[Owner], total=False):
+class OptionArguments(TypedDict, Generic[Owner], total=False):
     """The arguments of a row. See `Option`."""
 
     docs: Required[str]
     values: str
     by_default: str
-    shown: tuple[Shown[Owner], ...]
+    shown: tuple[ReadBack[Owner], ...]
     since: Since | Callable[[Owner], Since | None]
     xml: Xml | Mapping[Bus, Xml | OnController | QemuOverride]
     buses: Buses
@@ -207,7 +231,7 @@ class Option(Generic[Owner]):
     """The allowed values, for the documentation. Empty: those of its type."""
     by_default: str = ""
     """The default, for the documentation. Empty: the value."""
-    shown: tuple[Shown[Owner], ...] = ()
+    shown: tuple[ReadBack[Owner], ...] = ()
     """What is read back."""
     since: Since | Callable[[Owner], Since | None] | None = None
     """The versions of libvirt and QEMU that have it. None: every version has it."""
@@ -270,10 +294,18 @@ def option_of_settings(*tables: Mapping[str, Option[Any]]) -> dict[str, str]:
     return {shown.setting: name for rows in tables for name, row in rows.items() for shown in row.shown}
 
 
+def read_from(source: type[Read], *tables: Mapping[str, Option[Any]]) -> dict[str, Read]:
+    """The settings that are read from a source of this kind, and from where."""
+    shown = (shown for rows in tables for row in rows.values() for shown in row.shown)
+    return {one.setting: one.source for one in shown if isinstance(one.source, source)}
+
+
 def listed_values(options: object, name: str) -> tuple[Any, ...]:
     """The values of an option if its type lists them; empty for other types."""
     hint = get_type_hints(type(options))[name]
-    return (True, False) if hint in (bool, bool | None) else get_args(hint) if get_origin(hint) is Literal else ()
+    if get_origin(hint) in (Union, UnionType):
+        (hint,) = (alternative for alternative in get_args(hint) if alternative is not type(None))
+    return (True, False) if hint is bool else get_args(hint) if get_origin(hint) is Literal else ()
 
 
 def docs_row(prefix: str, options: object, name: str) -> str:

@@ -18,7 +18,6 @@ from harness.model.fio_values import ENGINES
 from harness.model.job import PATTERNS
 from harness.model.layout import Layout
 from harness.model.mode import Mode
-from harness.model.option import docs_row
 from harness.model.profile import PROFILE_TABLE, PROFILES, Profile
 from harness.model.variant import VariantTable
 from harness.model.workloads import NAMED
@@ -26,9 +25,9 @@ from harness.published import link_names
 from harness.scenario.library import PRESETS
 from harness.scenario.load import load_scenario
 from harness.scenario.schema import DecomposeTable, ScenarioTable, SearchTable
+from tests.unit.option_docs import check_rows
 
-PATH = Path(__file__).parents[2] / "docs" / "scenarios.md"
-DOCS = PATH.read_text(encoding="utf-8")
+DOCS = (Path(__file__).parents[2] / "docs" / "scenarios.md").read_text(encoding="utf-8")
 
 NAMES = [
     *(
@@ -63,12 +62,7 @@ def test_the_docs_name_it(name: str) -> None:
 
 
 def test_the_docs_have_the_rows_of_the_option_table(regenerate: bool) -> None:
-    section = DOCS.partition("\n#### `attach`\n")[2].partition("\n#### ")[0]
-    written = [line for line in section.splitlines() if line.startswith("| `attach.")]
-    rows = [docs_row("attach.", Attach(), name) for name in ATTACH_OPTIONS]
-    if regenerate:
-        PATH.write_text(DOCS.replace("\n".join(written), "\n".join(rows)), encoding="utf-8")
-    assert written == rows, "if it is meant so: pytest tests/unit/test_scenario_docs.py --regenerate"
+    check_rows("scenarios.md", "#### `attach`", "attach.", Attach(), ATTACH_OPTIONS, regenerate=regenerate)
 
 
 @pytest.mark.parametrize("mode", PRESETS[1:], ids=lambda mode: mode.name)

@@ -18,7 +18,8 @@ from harness.guest.pci import PciDisk
 from harness.lab.transport.base import Runner
 from harness.model.attach import ATTACH_OPTIONS
 from harness.model.effective import Effective
-from harness.model.option import BlockInfo, BlockNode, Property, Xml
+from harness.model.guest import GUEST_OPTIONS
+from harness.model.option import BlockInfo, BlockNode, Property, Xml, read_from
 from harness.model.throttle import of_block_device, shown_limits
 from harness.untrusted import reading
 
@@ -44,6 +45,11 @@ class Running:
     def program(self) -> Effective:
         """The program that runs the guest, and what it boots."""
         return self.process.files.merged(Effective(qemu_version=self.version)).merged(read_system(self.live))
+
+    @property
+    def machine(self) -> Effective:
+        """What libvirt shows of the guest as a whole."""
+        return Effective(**{setting: place.read(self.live) for setting, place in read_from(Xml, GUEST_OPTIONS).items()})
 
 
 def running(connection: Connection, domain: Any, host: Runner) -> Running:
@@ -115,7 +121,6 @@ def _effective(connection: Connection, domain: Any, guest: Running, alias: str) 
     is_qcow2 = inserted["drv"] == "qcow2"
     top = process.nodes.get(node, {})
     found = Effective(
-        machine=_attributes(live.find("os/type")).get("machine"),
         libvirt_disk=definition(disk, controller),
         iothread=_has_thread((disk if controller is None else controller).find("driver")),
         controller_disks=len(sharing) if controller is not None else None,
@@ -130,18 +135,15 @@ def _effective(connection: Connection, domain: Any, guest: Running, alias: str) 
         qemu_bw_limit=shown_limits(limits, "bps"),
         **dict(_read_options(disk, devices, inserted, top)),
     )
-    return found.merged(guest.size.of_disk(iothreads)).merged(guest.program)
+    return found.merged(guest.machine).merged(guest.size.of_disk(iothreads)).merged(guest.program)
 
 
 def read_vhost_user(connection: Connection, domain: Any, guest: Running, alias: str) -> Effective:
     """The device of a disk that another process serves. QEMU knows nothing about what is behind it."""
     with reading(f"host {connection.host}: the device of the guest's disk {alias}", GuestError):
         devices = _DiskDevices(connection, domain, alias, None)
-        found = Effective(
-            machine=_attributes(guest.live.find("os/type")).get("machine"),
-            **dict(_read_options(disk_of(guest.live, alias), devices, None, {})),
-        )
-        return guest.size.of_disk(()).merged(found)
+        found = Effective(**dict(_read_options(disk_of(guest.live, alias), devices, None, {})))
+        return guest.size.of_disk(()).merged(guest.machine).merged(found)
 
 
 class _DiskDevices:

@@ -15,8 +15,11 @@ from harness.guest.libvirt.last_words import qemu_log
 from harness.guest.qemu_process import Engines, look_at_process, parse_inspected
 from harness.lab.transport.base import Runner
 from harness.model.effective import Effective
+from harness.model.guest import GUEST_OPTIONS
+from harness.model.option import QemuArgument, read_from
 from harness.untrusted import parse_json, reading
 
+_ARGUMENTS = read_from(QemuArgument, GUEST_OPTIONS)
 PID_FILE = "/run/libvirt/qemu/{name}.pid"
 
 
@@ -30,10 +33,9 @@ class QemuProcess:
 
     @property
     def files(self) -> Effective:
-        """The program, and the guest's kernel and initramfs, by its arguments."""
-        given = dict(pairwise(self.arguments))
-        program = self.arguments[0] if self.arguments else None
-        return Effective(qemu_emulator=program, qemu_kernel=given.get("-kernel"), qemu_initramfs=given.get("-initrd"))
+        """What its arguments show of the guest: the program, the kernel and the initramfs."""
+        given: dict[str, Any] = dict(pairwise(self.arguments)) | {"": next(iter(self.arguments), None)}
+        return Effective(**{setting: given.get(source.name) for setting, source in _ARGUMENTS.items()})
 
     def aio(self, node: str) -> str:
         """The engine in effect: the requested one, unless QEMU dropped it or never set it up."""

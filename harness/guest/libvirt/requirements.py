@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from harness.guest.machine_size import too_many_queues
-from harness.model.attach import POLLING, Attach
-from harness.model.guest import GuestOptions
+from harness.model.attach import Attach
+from harness.model.guest import GUEST_OPTIONS, GuestOptions
 from harness.model.layout import Qcow2
 from harness.model.mode import Mode
 from harness.model.option import Since
@@ -47,7 +47,8 @@ def guest_missing(guest: GuestOptions, has: Versions) -> str | None:
     """Why a host with these versions cannot have a guest with these options, with the remedy; None if it can."""
     if guest.cpu is not None and not _MODEL.fullmatch(guest.cpu):
         return f'cpu = "{guest.cpu}" is an option of Proxmox VE; with libvirt, request the model only'
-    return lacking(_needs("polling of iothreads", POLLING, has) if guest.polls else ())
+    requested = ((name, GUEST_OPTIONS[name].needs(guest)) for name in guest.requested)
+    return lacking(need for name, since in requested if since is not None for need in _needs(name, since, has))
 
 
 def mode_missing(mode: Mode, has: Versions) -> str | None:

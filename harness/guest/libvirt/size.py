@@ -15,11 +15,16 @@ from harness.guest.placement import Placement, read_placement
 from harness.lab.transport.base import Runner
 from harness.model.cpus import as_list
 from harness.model.effective import NOTHING, Effective
+from harness.model.guest import GUEST_OPTIONS
+from harness.model.option import IothreadInfo, read_from
 from harness.untrusted import reading
 
 _TYPE = "-x86_64-cpu"
 _POLICIES = {"bind": "strict"}
 """libvirt's name of a policy for memory, where it differs from QEMU's."""
+
+
+_POLLING = read_from(IothreadInfo, GUEST_OPTIONS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +106,5 @@ def _numa(live: ET.Element, backends: list[dict[str, Any]], placement: Placement
 
 
 def _iothread(found: Mapping[str, Any]) -> Iothread:
-    polling = Effective(
-        qemu_poll_max_ns=found["poll-max-ns"], qemu_poll_grow=found["poll-grow"], qemu_poll_shrink=found["poll-shrink"]
-    )
+    polling = Effective(**{setting: found[source.key] for setting, source in _POLLING.items()})
     return Iothread(int(found["thread-id"]), polling)

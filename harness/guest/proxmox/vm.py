@@ -10,8 +10,7 @@ from urllib.parse import quote
 from harness.guest.proxmox.drive import CDROM
 from harness.lab.paths import TAG
 from harness.lab.proxmox import GuestRules
-from harness.model.cpus import cpus_in
-from harness.model.guest import GUEST_MEMORY, GuestOptions, NumaMode
+from harness.model.guest import GUEST_MEMORY, GUEST_OPTIONS, GuestOptions, NumaMode
 
 MIB = 1024**2
 SHORT = 63
@@ -83,64 +82,27 @@ def size_parameters(guest: GuestOptions, vcpus: int) -> dict[str, object]:
     memory = guest.memory or GUEST_MEMORY
     found: dict[str, object] = {"cores": vcpus // sockets}
     found |= {"sockets": sockets} if guest.topology else {}
-    requested = {"memory": guest.memory and memory // MIB, "cpu": guest.cpu, "machine": guest.machine}
-    found |= {key: value for key, value in requested.items() if value}
+    for name in guest.requested:
+        if (pve := GUEST_OPTIONS[name].pve) is not None and pve.key:
+            found[pve.key] = pve.value(getattr(guest, name))
     if guest.numa_nodes or guest.hugepages:
         # Proxmox VE has huge pages only with a NUMA node of the guest that lies on nodes of the host.
         nodes = (guest.numa_nodes or "0").replace(",", ";")
         policy = _POLICIES[guest.numa_mode or "strict"]
         cpus = "0" if vcpus == 1 else f"0-{vcpus - 1}"
         found |= {"numa": 1, "numa0": f"cpus={cpus},hostnodes={nodes},memory={memory // MIB},policy={policy}"}
-    if guest.hugepages:
-        found["hugepages"] = str(guest.hugepages // MIB)
-    if guest.pin_vcpus:
-        found["affinity"] = guest.pin_vcpus[0]
     return found
 
 
 def unplaced(guest: GuestOptions) -> str | None:
     """The options of a guest that Proxmox VE does not have, as a message with the remedy; None if it has all."""
-    return _own_files(guest) or _not_offered(guest)
-
-
-def _own_files(guest: GuestOptions) -> str | None:
-    if guest.image is not None:
-        return (
-            f'image = "{guest.image}": guests on Proxmox VE are clones of a template: leave out image, make a template '
-            "of it (docs/own-image.md), and set template in the lab file"
-        )
-    if guest.fio is not None:
-        return f'fio = "{guest.fio}": on Proxmox VE, install fio in the template: leave out fio'
-    for name, path in guest.files.items():
-        what = "starts its own QEMU" if name == "emulator" else "boots the kernel of the guest's own image"
-        return (
-            f'{name} = "{path}": Proxmox VE {what}: leave out {name}, or measure before and after an upgrade of the '
-            "node: virt-overhead compare"
-        )
-    return None
-
-
-def _not_offered(guest: GuestOptions) -> str | None:
-    if guest.topology and guest.topology[2] > 1:
-        return f"threads = {guest.topology[2]}: Proxmox VE has no threads of a core: request more cores"
-    if guest.machine and "q35" not in guest.machine:
-        return f'machine = "{guest.machine}": guests on Proxmox VE are q35: request a machine type of q35'
-    if guest.polls:
-        return "Proxmox VE does not offer the polling of iothreads: leave out poll_max_ns, poll_grow and poll_shrink"
-    pins = {*guest.pin_vcpus, guest.pin_iothreads, guest.pin_emulator}
-    if pins not in ({None}, {next(iter(guest.pin_vcpus), None)}):
-        return (
-            "Proxmox VE pins all threads of a VM to the same CPUs (affinity): "
-            "request the same CPUs with pin_vcpus, pin_iothreads and pin_emulator"
-        )
-    if guest.hugepages and len(cpus_in(guest.numa_nodes or "0")) > 1:
-        return "Proxmox VE has huge pages on one NUMA node only: request one node with numa_nodes"
-    return None
+    refusals = (row.pve.refused(guest) for row in GUEST_OPTIONS.values() if row.pve is not None)
+    return next((why for why in refusals if why), None)
 
 
 def of_root(guest: GuestOptions) -> list[str]:
-    """The requested options that Proxmox VE lets only root@pam with a password set (API2/Qemu.pm)."""
-    return [name for name in ("pin_vcpus", "hugepages") if getattr(guest, name)]
+    """The requested options that Proxmox VE lets only root@pam with a password set."""
+    return [name for name in guest.requested if (pve := GUEST_OPTIONS[name].pve) is not None and pve.root_only]
 
 
 def clone_parameters(rules: GuestRules, template: Mapping[str, Any], vcpus: int, public_key: str) -> dict[str, object]:
