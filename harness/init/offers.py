@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from harness.config.names import LONGEST_NAME
-from harness.lab.storage import WORDS, StorageKey
+from harness.lab.storage import STORAGE_KINDS, StorageKey
 from harness.model.disk_class import DiskClass
 
 
@@ -28,7 +28,7 @@ class StorageOffer:
     @property
     def words(self) -> str:
         """For example `thin pool pve/data`."""
-        return f"{WORDS[self.key]} {self.at}"
+        return f"{STORAGE_KINDS[self.key].words} {self.at}"
 
 
 @dataclass(frozen=True, slots=True)

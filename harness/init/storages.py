@@ -14,7 +14,7 @@ from harness.init.offers import Names, NotOffered, StorageOffer
 from harness.lab.guard.room import free_bytes
 from harness.lab.paths import TAG
 from harness.lab.space import reserve_bytes
-from harness.lab.storage import WORDS, StorageTable
+from harness.lab.storage import STORAGE_KINDS, StorageTable
 from harness.lab.storage_look import FILESYSTEMS, Place, look_at
 from harness.lab.transport.base import Completed, Runner
 from harness.model.profile import PROFILES
@@ -67,7 +67,7 @@ class _Candidate:
 
     @property
     def words(self) -> str:
-        return f"{WORDS[self.place]} {self.at}"
+        return f"{STORAGE_KINDS[self.place].words} {self.at}"
 
 
 def find_storages(runner: Runner, names: Names) -> tuple[list[StorageOffer], list[NotOffered]]:

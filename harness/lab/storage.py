@@ -20,26 +20,58 @@ from harness.model.values import Table
 StorageKey = Literal["volume_group", "thin_pool", "directory", "pool", "dataset", "storage"]
 """The keys of a table, exactly one of which says where the volumes are created."""
 
-WORDS: Mapping[StorageKey, str] = {
-    "volume_group": "volume group",
-    "thin_pool": "thin pool",
-    "directory": "directory",
-    "pool": "libvirt pool",
-    "dataset": "ZFS dataset",
-    "storage": "storage",
-}
-"""What a key names, in words."""
+Allocates = Literal["at once", "as a file", "when written"]
+"""When a volume takes its space: when it is created, as its file is filled, or at each write to a new place."""
 
-OF_HYPERVISOR: frozenset[StorageKey] = frozenset({"storage"})
-"""The keys for hosts whose hypervisor has storages of its own. The others are for hosts with libvirt."""
 
-LAYOUTS: Mapping[StorageKey, tuple[str, ...]] = {
-    "volume_group": ("lvm",),
-    "thin_pool": ("lvm-thin",),
-    "directory": ("raw", "qcow2"),
-    "dataset": ("zvol", "zfs"),
+@dataclass(frozen=True, slots=True)
+class StorageKind:
+    """What a key of a table names: in words, and what is the same for all such storages."""
+
+    words: str
+    layouts: tuple[str, ...] = ()
+    """The kinds of layouts of its volumes. Empty for a pool or a storage of Proxmox VE: only the host knows them."""
+    space: str = ""
+    """Its type for `harness.lab.storage_space`."""
+    allocates: Allocates = "at once"
+    hint: str = ""
+    """What to do if it cannot be used."""
+    of_hypervisor: bool = False
+    """Whether it is for hosts whose hypervisor has storages of its own. The others are for hosts with libvirt."""
+
+
+STORAGE_KINDS: Mapping[StorageKey, StorageKind] = {
+    "volume_group": StorageKind(
+        "volume group",
+        ("lvm",),
+        space="lvm",
+        hint="see vgs and pvs on the host, and correct the name in the lab file",
+    ),
+    "thin_pool": StorageKind(
+        "thin pool",
+        ("lvm-thin",),
+        space="lvmthin",
+        allocates="when written",
+        hint="see lvs -a on the host, and correct the name in the lab file",
+    ),
+    "directory": StorageKind(
+        "directory",
+        ("raw", "qcow2"),
+        space="dir",
+        allocates="as a file",
+        hint="see findmnt and ls -ld on the host, and name a directory that only root can change, with everything "
+        "above it",
+    ),
+    "pool": StorageKind("libvirt pool"),
+    "dataset": StorageKind(
+        "ZFS dataset",
+        ("zvol", "zfs"),
+        space="zfspool",
+        allocates="when written",
+        hint="see zfs list on the host, and correct the name in the lab file",
+    ),
+    "storage": StorageKind("storage", of_hypervisor=True),
 }
-"""The kinds of layouts that volumes there have. What a pool or a storage of Proxmox VE has, only the host knows."""
 
 _NOT_STORAGE = ("/dev", "/proc", "/sys", "/run")
 # lvm(8): the names of volume groups and volumes; a hyphen cannot be first.
@@ -67,12 +99,12 @@ class DiskByStorage:
     @property
     def layouts(self) -> tuple[str, ...] | None:
         """The kinds of layouts that its volumes have; None if that is not known without asking the host."""
-        return LAYOUTS.get(self.key) or tuple(self.storages) or None
+        return STORAGE_KINDS[self.key].layouts or tuple(self.storages) or None
 
     @property
     def identity(self) -> str:
         """Its description, which is also its name in the creation log."""
-        return f"{WORDS[self.key]} {', '.join(self.names)}"
+        return f"{STORAGE_KINDS[self.key].words} {', '.join(self.names)}"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -109,7 +141,7 @@ def _dataset(text: str) -> str:
 
 
 class StorageTable(Table):
-    """`[host.NAME.storage.X]`: exactly one of the keys in WORDS, the endurance of its disk, and its array."""
+    """`[host.NAME.storage.X]`: exactly one of the keys in STORAGE_KINDS, the endurance of its disk, and its array."""
 
     volume_group: Annotated[str, AfterValidator(_group)] | None = None
     thin_pool: Annotated[str, AfterValidator(_thin_pool)] | None = None
@@ -128,8 +160,8 @@ def storage_spec(
 
     `of_hypervisor` says whether the hypervisor of the host has storages of its own.
     """
-    allowed = [key for key in WORDS if (key in OF_HYPERVISOR) is of_hypervisor]
-    named = [(key, value) for key in WORDS if (value := getattr(table, key)) is not None]
+    allowed = [key for key, kind in STORAGE_KINDS.items() if kind.of_hypervisor is of_hypervisor]
+    named = [(key, value) for key in STORAGE_KINDS if (value := getattr(table, key)) is not None]
     if len(named) != 1:
         problems.append(f"{where}: allowed: exactly one of {', '.join(allowed)}")
         return None

@@ -8,7 +8,7 @@ from typing import Literal
 from harness.errors import Unsupported
 from harness.lab.file_identity import FILE_IDENTITY
 from harness.lab.safe_path import UNSAFE
-from harness.lab.storage import LAYOUTS, WORDS
+from harness.lab.storage import STORAGE_KINDS, StorageKind
 from harness.lab.transport.base import Runner
 from harness.shipped import read_script
 from harness.untrusted import reading
@@ -46,42 +46,38 @@ class FoundStorage:
     parts: tuple[tuple[str, int], ...] = ()
 
     @property
+    def kind(self) -> StorageKind:
+        return STORAGE_KINDS[self.place]
+
+    @property
     def words(self) -> str:
         """For example `thin pool pve/data`."""
-        return f"{WORDS[self.place]} {self.at}"
+        return f"{self.kind.words} {self.at}"
 
     @property
     def layouts(self) -> tuple[str, ...]:
         """The kinds of layouts that its volumes have."""
-        return LAYOUTS[self.place]
+        return self.kind.layouts
 
 
 def look_at(runner: Runner, place: Place, at: str) -> FoundStorage:
     """The storage. Raises Unsupported if it is not there, or if its state is not fit for new volumes or is unknown."""
-    what = f"{runner.name}: {WORDS[place]} {at}"
+    kind = STORAGE_KINDS[place]
+    what = f"{runner.name}: {kind.words} {at}"
     done = runner.run(["sh", "-c", _LOOK, "sh", place, at], deadline=60, check=False)
     if done.status != 0:
         why = "; ".join(line.strip() for line in done.stderr.splitlines() if line.strip()) or "no reason given"
-        raise Unsupported(f"{what} cannot be used: {why}", hint=_HINTS[place])
+        raise Unsupported(f"{what} cannot be used: {why}", hint=kind.hint)
     with reading(what):
         found = _parsed(place, at, done.stdout)
     if not found.identity:
-        raise Unsupported(f"{what} cannot be used: the host does not report its identity", hint=_HINTS[place])
+        raise Unsupported(f"{what} cannot be used: the host does not report its identity", hint=kind.hint)
     if found.place == "directory" and found.filesystem not in FILESYSTEMS:
         raise Unsupported(
             f"{what} is on a file system of the type {found.filesystem or '(unknown)'}",
             hint=f"name a directory on one of: {', '.join(FILESYSTEMS)}",
         )
     return found
-
-
-_HINTS: dict[Place, str] = {
-    "volume_group": "see vgs and pvs on the host, and correct the name in the lab file",
-    "thin_pool": "see lvs -a on the host, and correct the name in the lab file",
-    "directory": "see findmnt and ls -ld on the host, and name a directory that only root can change, with everything "
-    "above it",
-    "dataset": "see zfs list on the host, and correct the name in the lab file",
-}
 
 
 def _parsed(place: Place, at: str, printed: str) -> FoundStorage:

@@ -250,7 +250,7 @@ class Builder:
         sources: dict[str, Sources] = {}
         with ExitStack() as stack:
             for layer in plan.layers:
-                sources |= stack.enter_context(layer.built(self.log, regions[layer.region], name, self.span))
+                sources |= stack.enter_context(layer.build(self.log, regions[layer.region], name, self.span))
             yield sources
 
 

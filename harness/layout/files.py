@@ -10,8 +10,8 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import ClassVar, Literal
+from itertools import pairwise, product
+from typing import ClassVar, Literal, get_args
 
 from harness.lab.created import CreationLog, HostThing
 from harness.lab.guard import Writable, built_on, run_all
@@ -19,7 +19,7 @@ from harness.lab.paths import MOUNT_DIRECTORY
 from harness.layout import luks
 from harness.layout.regions import FIND, Need, Region
 from harness.layout.source import BlockSource, Sources
-from harness.model.layout import Filesystem, Preallocation, Qcow2, RawFile
+from harness.model.layout import Filesystem, Layout, Preallocation, Qcow2, RawFile
 from harness.shipped import read_script
 
 MIB = 1024**2
@@ -158,6 +158,17 @@ class Files:
     modes: tuple[tuple[str, RawFile | Qcow2], ...]
     encrypted: bool = False
 
+    things: ClassVar[tuple[type[HostThing], ...]] = (FilesystemMount, luks.CryptDevice)
+
+    @classmethod
+    def group(cls, layouts: Sequence[tuple[str, Layout]]) -> Iterator[Files]:
+        files = [(mode, layout) for mode, layout in layouts if isinstance(layout, RawFile | Qcow2)]
+        for filesystem, encrypted in product(get_args(Filesystem), (False, True)):
+            wanted = (filesystem, encrypted)
+            modes = tuple((mode, file) for mode, file in files if (file.filesystem, file.encrypted) == wanted)
+            if modes:
+                yield cls(filesystem, modes, encrypted)
+
     @property
     def region(self) -> str:
         return f"{self.filesystem}-luks" if self.encrypted else self.filesystem
@@ -170,7 +181,7 @@ class Files:
         return Need(files.fixed + fixed, files.shares * (1 + SHARE_OVERHEAD))
 
     @contextmanager
-    def built(self, log: CreationLog, region: Region, name: str, span: int) -> Iterator[Mapping[str, Sources]]:
+    def build(self, log: CreationLog, region: Region, name: str, span: int) -> Iterator[Mapping[str, Sources]]:
         mount = FilesystemMount(
             disks=region.device.disks,
             point=f"{MOUNT_DIRECTORY}/{name}-{self.region}",

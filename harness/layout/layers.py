@@ -1,14 +1,16 @@
-"""Chooses the layers of a base: modes share a volume group, a file system or a pool if possible."""
+"""The layers of a base, in which modes share a volume group, a file system or a pool if possible, and their registry.
+
+A new kind of layout is a class in model/layout.py, a module with its `LayerKind`, and a line in `LAYERS`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from itertools import product
-from typing import Protocol
+from typing import ClassVar, Protocol
 
-from harness.lab.created import CreationLog
+from harness.lab.created import CreationLog, HostThing
 from harness.layout import luks
 from harness.layout.files import Files
 from harness.layout.lvm import ThinVolumes, Volumes
@@ -16,12 +18,12 @@ from harness.layout.regions import Need, Region
 from harness.layout.source import BlockSource, Sources
 from harness.layout.zfs import Datasets
 from harness.model.base import Base, Device, Md
-from harness.model.layout import Filesystem, Lvm, LvmThin, Partition, Qcow2, RawFile, ZfsFile, Zvol
+from harness.model.layout import Layout, Partition
 from harness.model.mode import Mode
 
 
-class Layer(Protocol):
-    """The modes of one kind that share a region of a base: one volume group, one file system, one pool."""
+class LayerBuilder(Protocol):
+    """Builds what the modes of one kind share on a region of a base: one volume group, one file system, one pool."""
 
     @property
     def region(self) -> str:
@@ -33,7 +35,7 @@ class Layer(Protocol):
         """The size that the region must have."""
         ...
 
-    def built(
+    def build(
         self, log: CreationLog, region: Region, name: str, span: int
     ) -> AbstractContextManager[Mapping[str, Sources]]:
         """A source of `span` bytes per mode, by the name of the mode. The layer is removed at the end.
@@ -44,9 +46,20 @@ class Layer(Protocol):
         ...
 
 
+class LayerKind(LayerBuilder, Protocol):
+    """A kind of layer: chooses which modes share one, and names what it creates."""
+
+    things: ClassVar[tuple[type[HostThing], ...]]
+    """What it creates on a host, for the creation log."""
+
+    @classmethod
+    def group(cls, layouts: Sequence[tuple[str, Layout]]) -> Iterator[LayerKind]:
+        """The layers of this kind for these modes on one base, given as (mode, layout)."""
+        ...
+
+
 BARE = "device"
 """The name of the region of the bare disk, and of a bare array."""
-_FILESYSTEMS: tuple[Filesystem, ...] = ("ext4", "xfs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +70,30 @@ class Alone:
     region: str
     encrypted: bool = False
 
+    things: ClassVar[tuple[type[HostThing], ...]] = (luks.CryptDevice,)
+
+    @classmethod
+    def group(cls, layouts: Sequence[tuple[str, Layout]]) -> Iterator[Alone]:
+        partitions = [(mode, layout) for mode, layout in layouts if isinstance(layout, Partition)]
+        for number, (mode, layout) in enumerate(partitions, start=1):
+            yield cls(mode, f"part{number}", layout.encrypted)
+
     @property
     def need(self) -> Need:
         return Need(luks.NEED.fixed if self.encrypted else 0, 1)
 
     @contextmanager
-    def built(self, log: CreationLog, region: Region, name: str, span: int) -> Iterator[Mapping[str, Sources]]:
+    def build(self, log: CreationLog, region: Region, name: str, span: int) -> Iterator[Mapping[str, Sources]]:
         if not self.encrypted:
             yield {self.mode: Sources.same(BlockSource(region.device.path, "block", 0, span, grant=region.device))}
             return
         name = f"{name}.{self.mode}"
         with luks.encrypted(log, region.device, name, region.partuuid) as device:
             yield {self.mode: Sources.same(BlockSource(f"/dev/mapper/{name}", "block", 0, span, grant=device))}
+
+
+LAYERS: tuple[type[LayerKind], ...] = (Alone, Volumes, ThinVolumes, Files, Datasets)
+"""All kinds of layers, in the order of their regions on a base."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +106,7 @@ class BasePlan:
     base: Base
     label: str
     bare: tuple[str, ...]
-    layers: tuple[Layer, ...]
+    layers: tuple[LayerBuilder, ...]
 
     @property
     def needs(self) -> dict[str, Need]:
@@ -100,28 +125,7 @@ def base_plans(modes: Sequence[Mode]) -> list[BasePlan]:
     ]
 
 
-def _layers_on(base: Base, modes: Sequence[Mode]) -> list[Layer]:
+def _layers_on(base: Base, modes: Sequence[Mode]) -> list[LayerBuilder]:
     """The layers of the modes whose layout is built on this base, in the order of their regions."""
-    on_base = [(mode.name, mode.layout) for mode in modes if mode.layout.base == base]
-    encrypted = frozenset(name for name, layout in on_base if layout.encrypted)
-    partitions = [name for name, layout in on_base if isinstance(layout, Partition)]
-    volumes = tuple(name for name, layout in on_base if isinstance(layout, Lvm))
-    thin = tuple((name, layout.chunk) for name, layout in on_base if isinstance(layout, LvmThin))
-    files = [(name, layout) for name, layout in on_base if isinstance(layout, RawFile | Qcow2)]
-    datasets = tuple((name, layout) for name, layout in on_base if isinstance(layout, Zvol | ZfsFile))
-
-    layers: list[Layer] = [
-        Alone(name, f"part{number}", name in encrypted) for number, name in enumerate(partitions, start=1)
-    ]
-    if volumes:
-        layers.append(Volumes(volumes, encrypted.intersection(volumes)))
-    if thin:
-        layers.append(ThinVolumes(thin, encrypted.intersection(name for name, _ in thin)))
-    for filesystem, below in product(_FILESYSTEMS, (False, True)):
-        wanted = (filesystem, below)
-        on_it = tuple((name, layout) for name, layout in files if (layout.filesystem, layout.encrypted) == wanted)
-        if on_it:
-            layers.append(Files(filesystem, on_it, below))
-    if datasets:
-        layers.append(Datasets(datasets))
-    return layers
+    layouts = [(mode.name, mode.layout) for mode in modes if mode.layout.base == base]
+    return [layer for kind in LAYERS for layer in kind.group(layouts)]

@@ -14,6 +14,7 @@ from harness.lab.guard import Writable, built_on
 from harness.layout import luks
 from harness.layout.regions import FIND, Need, Region
 from harness.layout.source import BlockSource, Sources
+from harness.model.layout import Layout, Lvm, LvmThin
 from harness.shipped import read_script
 
 MIB = 1024**2
@@ -71,12 +72,20 @@ class Volumes:
     encrypted: frozenset[str] = frozenset()
     region: str = "lvm"
 
+    things: ClassVar[tuple[type[HostThing], ...]] = (VolumeGroup, luks.CryptDevice)
+
+    @classmethod
+    def group(cls, layouts: Sequence[tuple[str, Layout]]) -> Iterator[Volumes]:
+        volumes = {mode: layout.encrypted for mode, layout in layouts if isinstance(layout, Lvm)}
+        if volumes:
+            yield cls(tuple(volumes), frozenset(filter(volumes.get, volumes)))
+
     @property
     def need(self) -> Need:
         return Need(OVERHEAD + len(self.encrypted) * luks.NEED.fixed, len(self.modes))
 
     @contextmanager
-    def built(self, log: CreationLog, region: Region, name: str, span: int) -> Iterator[Mapping[str, Sources]]:
+    def build(self, log: CreationLog, region: Region, name: str, span: int) -> Iterator[Mapping[str, Sources]]:
         with _group(log, name, region, self.modes):
             for mode in self.modes:
                 size = span + _header(mode, self.encrypted)
@@ -95,13 +104,22 @@ class ThinVolumes:
     encrypted: frozenset[str] = frozenset()
     region: str = "lvm-thin"
 
+    things: ClassVar[tuple[type[HostThing], ...]] = (VolumeGroup, luks.CryptDevice)
+
+    @classmethod
+    def group(cls, layouts: Sequence[tuple[str, Layout]]) -> Iterator[ThinVolumes]:
+        volumes = {mode: layout for mode, layout in layouts if isinstance(layout, LvmThin)}
+        if volumes:
+            chunks = tuple((mode, layout.chunk) for mode, layout in volumes.items())
+            yield cls(chunks, frozenset(mode for mode, layout in volumes.items() if layout.encrypted))
+
     @property
     def need(self) -> Need:
         pools = [_pool_need(modes, chunk, self.encrypted) for chunk, modes in self._pools.items()]
         return Need(OVERHEAD + sum(pool.fixed for pool in pools), sum(pool.shares for pool in pools))
 
     @contextmanager
-    def built(self, log: CreationLog, region: Region, name: str, span: int) -> Iterator[Mapping[str, Sources]]:
+    def build(self, log: CreationLog, region: Region, name: str, span: int) -> Iterator[Mapping[str, Sources]]:
         group = f"{name}-thin"
         names = [mode for mode, _ in self.modes]
         with _group(log, group, region, [*names, *(_pool_name(chunk) for chunk in self._pools)]):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from typing import ClassVar, Protocol
 
 from harness.errors import SafetyError
-from harness.lab.created import CreationLog
+from harness.lab.created import CreationLog, HostThing
 from harness.lab.facts import HostFacts
 from harness.lab.guard import Room, require_room
 from harness.lab.guard.room import promise_of
@@ -15,32 +16,45 @@ from harness.lab.promises import promising
 from harness.lab.storage_look import FoundStorage, Place
 from harness.layout.build import Layouts, SharedStorage
 from harness.layout.source import Sources
-from harness.layout.storage_files import file_bytes, files
-from harness.layout.storage_lvm import volume_bytes, volumes
-from harness.layout.storage_zfs import dataset_bytes, datasets
+from harness.layout.storage_files import StoredFiles
+from harness.layout.storage_lvm import LinearVolumes, ThinPoolVolumes
+from harness.layout.storage_zfs import StoredDatasets
 from harness.layout.udev_inhibit import unwatched_volumes
 from harness.model.base import Device, Md
-from harness.model.layout import Layout, Lvm, LvmThin, Qcow2, RawFile, Zvol
+from harness.model.layout import Layout, LvmThin, Qcow2, RawFile
 from harness.model.mode import Mode
 from harness.units import format_size
 
 BASELINE = "host"
 """The name of the baseline's volume: that of the mode, which has no volume of its own."""
 
-_Make = Callable[[CreationLog, Room, str, Mapping[str, Layout], int], AbstractContextManager[dict[str, Sources]]]
 
-_MAKE: Mapping[Place, _Make] = {
-    "volume_group": volumes,
-    "thin_pool": volumes,
-    "directory": files,
-    "dataset": datasets,
+class VolumeKind(Protocol):
+    """How volumes are created on one kind of storage in use."""
+
+    thing: ClassVar[type[HostThing]]
+    """What it creates, for the creation log."""
+    baseline: ClassVar[Layout]
+    """The layout of the volume for the host's baseline."""
+
+    def bytes_of(self, storage: FoundStorage, layout: Layout, span: int) -> int:
+        """The bytes that a volume of `span` bytes takes once it is full."""
+        ...
+
+    def create(
+        self, log: CreationLog, room: Room, label: str, wanted: Mapping[str, Layout], span: int
+    ) -> AbstractContextManager[dict[str, Sources]]:
+        """A volume for each name in `wanted`, all removed at the end. Raises Unsupported, SafetyError, HostError."""
+        ...
+
+
+VOLUMES: Mapping[Place, VolumeKind] = {
+    "volume_group": LinearVolumes(),
+    "thin_pool": ThinPoolVolumes(),
+    "directory": StoredFiles(),
+    "dataset": StoredDatasets(),
 }
-_BASELINES: Mapping[Place, Layout] = {
-    "volume_group": Lvm(),
-    "thin_pool": LvmThin(),
-    "directory": RawFile(),
-    "dataset": Zvol(),
-}
+"""By the kind of storage. A new kind is a line here and in lab/storage.py, and a module beside this one."""
 
 
 def why_not(mode: Mode, found: FoundStorage, facts: HostFacts) -> str | None:
@@ -80,16 +94,17 @@ def on_storage(
     Raises Unsupported if it is too little, SafetyError if it is unknown, HostError.
     """
     runner = log.runner
-    wanted = {BASELINE: _BASELINES[found.place]}
+    kind = VOLUMES[found.place]
+    wanted: dict[str, Layout] = {BASELINE: kind.baseline}
     wanted |= {mode.name: mode.layout for mode in modes if not isinstance(mode.layout, Device)}
-    size = sum(_bytes(found, layout, span) for layout in wanted.values())
+    size = sum(kind.bytes_of(found, layout, span) for layout in wanted.values())
     room = require_room(runner, found, size, log.promises)
     # The others take their space when they are created, or make the promise themselves.
-    later = [promise_of(found, size)] if found.place in ("thin_pool", "dataset") else []
+    later = [promise_of(found, size)] if found.kind.allocates == "when written" else []
     with (
         promising(log.promises, later),
         unwatched_volumes(log, label),
-        _MAKE[found.place](log, room, label, wanted, span) as sources,
+        kind.create(log, room, label, wanted, span) as sources,
     ):
         below = {name: disks_below(runner, each.twin.path) for name, each in sources.items()}
         disks = below[BASELINE]
@@ -110,16 +125,6 @@ def on_storage(
             twins={name: each.twin for name, each in by_mode.items() if each.twin != each.guest},
             shared=shared,
         )
-
-
-def _bytes(found: FoundStorage, layout: Layout, span: int) -> int:
-    match found.place:
-        case "volume_group" | "thin_pool":
-            return volume_bytes(found, span)
-        case "directory":
-            return file_bytes(found, layout, span)
-        case "dataset":
-            return dataset_bytes(span)
 
 
 def _facts(found: FoundStorage) -> dict[str, str]:

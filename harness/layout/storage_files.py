@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import ClassVar, Literal
 
@@ -106,3 +106,18 @@ def _names(name: str, layout: Layout) -> list[str]:
     if not isinstance(layout, Qcow2):
         return [f"{name}.raw"]
     return [f"{name}.raw", *filter(None, (*image_names(name, layout), data_file(name, layout)))]
+
+
+class StoredFiles:
+    """A `VolumeKind`: files in a directory."""
+
+    thing: ClassVar[type[HostThing]] = StoredDirectory
+    baseline: ClassVar[Layout] = RawFile()
+
+    def bytes_of(self, storage: FoundStorage, layout: Layout, span: int) -> int:
+        return file_bytes(storage, layout, span)
+
+    def create(
+        self, log: CreationLog, room: Room, label: str, wanted: Mapping[str, Layout], span: int
+    ) -> AbstractContextManager[dict[str, Sources]]:
+        return files(log, room, label, wanted, span)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import ClassVar, Literal
 
 from harness.errors import Unsupported
@@ -13,7 +13,7 @@ from harness.lab.guard import Room, Writable, created
 from harness.lab.paths import TAG
 from harness.lab.storage_look import FoundStorage
 from harness.layout.source import BlockSource, Sources
-from harness.model.layout import Layout
+from harness.model.layout import Layout, Lvm, LvmThin
 from harness.shipped import read_script
 from harness.units import format_size
 
@@ -104,3 +104,24 @@ def _part(room: Room, size_bytes: int) -> list[str]:
             hint="measure a smaller span (a lighter profile), or select fewer modes with -k",
         )
     return [device]
+
+
+class LinearVolumes:
+    """A `VolumeKind`: linear volumes of a volume group."""
+
+    thing: ClassVar[type[HostThing]] = StoredVolume
+    baseline: ClassVar[Layout] = Lvm()
+
+    def bytes_of(self, storage: FoundStorage, layout: Layout, span: int) -> int:  # noqa: ARG002 - all are the same
+        return volume_bytes(storage, span)
+
+    def create(
+        self, log: CreationLog, room: Room, label: str, wanted: Mapping[str, Layout], span: int
+    ) -> AbstractContextManager[dict[str, Sources]]:
+        return volumes(log, room, label, wanted, span)
+
+
+class ThinPoolVolumes(LinearVolumes):
+    """The same for the volumes of a thin pool."""
+
+    baseline: ClassVar[Layout] = LvmThin()

@@ -10,6 +10,7 @@ from typing import ClassVar, Literal
 from harness.lab.created import CreationLog, HostThing
 from harness.lab.guard import Room, created, created_directory
 from harness.lab.paths import MOUNT_DIRECTORY, TAG
+from harness.lab.storage_look import FoundStorage
 from harness.layout.source import BlockSource, Sources
 from harness.layout.storage_files import made_in
 from harness.layout.zfs import SHARE_OVERHEAD, UNCACHED
@@ -44,28 +45,33 @@ class StoredDataset(HostThing):
         return [self.name, _TOKEN, self.token, self.guid, self.point]
 
 
-def dataset_bytes(span: int) -> int:
-    """The bytes that a dataset for `span` bytes takes once it is full, with its checksums and block pointers."""
-    return round(span * (1 + SHARE_OVERHEAD))
+class StoredDatasets:
+    """A `VolumeKind`: volumes and datasets in a ZFS dataset."""
 
+    thing: ClassVar[type[HostThing]] = StoredDataset
+    baseline: ClassVar[Layout] = Zvol()
 
-@contextmanager
-def datasets(
-    log: CreationLog, room: Room, label: str, wanted: Mapping[str, Layout], span: int
-) -> Iterator[dict[str, Sources]]:
-    """The volume or file for each name in `wanted`. They are removed at the end. Raises SafetyError, HostError."""
-    with ExitStack() as stack:
-        sources = {}
-        for name, layout in wanted.items():
-            own = f"{TAG}-{log.run_id}-{name}"
-            thing = StoredDataset(
-                disks=(label,),
-                name=f"{room.found.at}/{own}",
-                token=secrets.token_hex(16),
-                point="" if isinstance(layout, Zvol) else f"{MOUNT_DIRECTORY}/{own}",
-            )
-            sources[name] = stack.enter_context(_dataset(log, room, thing, layout, span))
-        yield sources
+    def bytes_of(self, storage: FoundStorage, layout: Layout, span: int) -> int:  # noqa: ARG002 - all are the same
+        """With its checksums and block pointers."""
+        return round(span * (1 + SHARE_OVERHEAD))
+
+    @contextmanager
+    def create(
+        self, log: CreationLog, room: Room, label: str, wanted: Mapping[str, Layout], span: int
+    ) -> Iterator[dict[str, Sources]]:
+        """The volume or file for each name in `wanted`. They are removed at the end. Raises SafetyError, HostError."""
+        with ExitStack() as stack:
+            sources = {}
+            for name, layout in wanted.items():
+                own = f"{TAG}-{log.run_id}-{name}"
+                thing = StoredDataset(
+                    disks=(label,),
+                    name=f"{room.found.at}/{own}",
+                    token=secrets.token_hex(16),
+                    point="" if isinstance(layout, Zvol) else f"{MOUNT_DIRECTORY}/{own}",
+                )
+                sources[name] = stack.enter_context(_dataset(log, room, thing, layout, span))
+            yield sources
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from harness.lab.guard import Writable, created
 from harness.lab.paths import MOUNT_DIRECTORY
 from harness.layout.regions import FIND, Need, Region
 from harness.layout.source import BlockSource, Sources
-from harness.model.layout import ZfsFile, Zvol
+from harness.model.layout import Layout, ZfsFile, Zvol
 from harness.shipped import read_script
 
 MIB = 1024**2
@@ -52,12 +52,20 @@ class Datasets:
     modes: tuple[tuple[str, Zvol | ZfsFile], ...]
     region: str = "zfs"
 
+    things: ClassVar[tuple[type[HostThing], ...]] = (Pool,)
+
+    @classmethod
+    def group(cls, layouts: Sequence[tuple[str, Layout]]) -> Iterator[Datasets]:
+        modes = tuple((mode, layout) for mode, layout in layouts if isinstance(layout, Zvol | ZfsFile))
+        if modes:
+            yield cls(modes)
+
     @property
     def need(self) -> Need:
         return Need(FIXED_OVERHEAD, len(self.modes) * (1 + SHARE_OVERHEAD))
 
     @contextmanager
-    def built(self, log: CreationLog, region: Region, name: str, span: int) -> Iterator[Mapping[str, Sources]]:
+    def build(self, log: CreationLog, region: Region, name: str, span: int) -> Iterator[Mapping[str, Sources]]:
         device = region.device
         pool = Pool(
             disks=device.disks,

@@ -17,38 +17,15 @@ from harness.lab.paths import TAG
 from harness.lab.processes import Processes
 from harness.lab.tracing import TraceInstance
 from harness.lab.transport.base import Runner
-from harness.layout.device import BackingFile, LoopDevice
-from harness.layout.files import FilesystemMount
-from harness.layout.luks import CryptDevice
-from harness.layout.lvm import VolumeGroup
-from harness.layout.md import Array
-from harness.layout.memory_disk import MemoryDisk
-from harness.layout.regions import PartitionTable
-from harness.layout.storage_files import StoredDirectory
-from harness.layout.storage_lvm import StoredVolume
-from harness.layout.storage_zfs import StoredDataset
-from harness.layout.udev_inhibit import UdevRule
-from harness.layout.zfs import Pool
+from harness.layout.registry import CREATED
 
 HOST_THINGS: tuple[type[HostThing], ...] = (
-    Array,
-    BackingFile,
-    CryptDevice,
+    *CREATED,
     DaemonProcess,
-    FilesystemMount,
     GuestSystemFiles,
-    LoopDevice,
-    MemoryDisk,
-    PartitionTable,
     PassedThrough,
-    Pool,
     Processes,
-    StoredDataset,
-    StoredDirectory,
-    StoredVolume,
     TraceInstance,
-    UdevRule,
-    VolumeGroup,
 )
 """Everything that runs create on a host with commands. A hypervisor removes the things that it created."""
 _PROCESSES = Processes.model_fields["kind"].default

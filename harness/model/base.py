@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field
 
@@ -28,6 +28,15 @@ class Kind:
     __slots__ = ()
 
     kind: str
+    effort: ClassVar[int] = 100
+    """How much there is to look after, relative to others: layers, space to be watched, metadata to be repaired."""
+    has_snapshots: ClassVar[bool] = False
+    """Whether it has snapshots that do not slow every later write down, as those of thick LVM volumes do."""
+
+    @classmethod
+    def samples(cls) -> Iterator[Self]:
+        """One layout for each set of requirements that the kind has."""
+        yield cls()
 
     @property
     def base(self) -> Kind:
@@ -91,6 +100,7 @@ class Device(Bare):
 
     kind: Literal["device"] = "device"
     """Which layout it is."""
+    effort: ClassVar[int] = 0
 
     @property
     def words(self) -> str:
@@ -138,6 +148,11 @@ class Md(Bare):
     """Spare disks: the one that is rebuilt. It is the disk after the array's last one."""
     kind: Literal["md"] = "md"
     """Which layout it is."""
+    effort: ClassVar[int] = 2
+
+    @classmethod
+    def samples(cls) -> Iterator[Self]:
+        return (cls(level, 2) for level in get_args(RaidLevel))
 
     @property
     def words(self) -> str:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Literal, get_args
+from typing import Annotated, ClassVar, Literal, Self, get_args
 
 from pydantic import AfterValidator, Discriminator, Field, Strict
 
 from harness.model.amplification import METADATA, WITH_METADATA, Amplification, of_records
-from harness.model.base import Base, Device, Kind, Md, OnBase, RaidLevel
+from harness.model.base import Base, Device, Kind, Md, OnBase
 from harness.model.job import Job
 from harness.model.requirement import DeviceMapper, HostFeatures, Module, Requirement, Tools
 from harness.model.values import VALUE, Flag, Size, power_of_two
@@ -82,6 +82,7 @@ class Partition(Encryptable):
     """`luks2`: dm-crypt encrypts the partition."""
     kind: Literal["partition"] = "partition"
     """Which layout it is."""
+    effort: ClassVar[int] = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,7 @@ class Lvm(Encryptable):
     """`luks2`: dm-crypt encrypts the volume."""
     kind: Literal["lvm"] = "lvm"
     """Which layout it is."""
+    effort: ClassVar[int] = 3
 
     @property
     def requirements(self) -> Iterator[Requirement]:
@@ -116,6 +118,8 @@ class LvmThin(Encryptable):
     """`luks2`: dm-crypt encrypts the volume."""
     kind: Literal["lvm-thin"] = "lvm-thin"
     """Which layout it is."""
+    effort: ClassVar[int] = 5
+    has_snapshots: ClassVar[bool] = True
 
     @property
     def requirements(self) -> Iterator[Requirement]:
@@ -143,6 +147,11 @@ class RawFile(Encryptable):
     """`luks2`: dm-crypt encrypts what the file system is on."""
     kind: Literal["raw"] = "raw"
     """Which layout it is."""
+    effort: ClassVar[int] = 4
+
+    @classmethod
+    def samples(cls) -> Iterator[Self]:
+        return (cls(filesystem) for filesystem in get_args(Filesystem))
 
     @property
     def requirements(self) -> Iterator[Requirement]:
@@ -176,6 +185,8 @@ class Qcow2(Encryptable):
     """`luks2`: dm-crypt encrypts what the file system is on."""
     kind: Literal["qcow2"] = "qcow2"
     """Which layout it is."""
+    effort: ClassVar[int] = 8
+    has_snapshots: ClassVar[bool] = True
 
     @property
     def twin(self) -> RawFile:
@@ -217,6 +228,8 @@ class Zvol(Layer):
     """What it lies on: the disk, or an array."""
     kind: Literal["zvol"] = "zvol"
     """Which layout it is."""
+    effort: ClassVar[int] = 6
+    has_snapshots: ClassVar[bool] = True
 
     @property
     def requirements(self) -> Iterator[Requirement]:
@@ -238,6 +251,8 @@ class ZfsFile(Layer):
     """What it lies on: the disk, or an array."""
     kind: Literal["zfs"] = "zfs"
     """Which layout it is."""
+    effort: ClassVar[int] = 7
+    has_snapshots: ClassVar[bool] = True
 
     @property
     def requirements(self) -> Iterator[Requirement]:
@@ -295,9 +310,7 @@ def when_optimal(layout: Layout) -> Layout:
 
 def every_requirement() -> Iterator[Requirement]:
     """The requirements of all layouts, to check a host only once."""
-    arrays = [Md(level, 2) for level in get_args(RaidLevel)]
-    files = [RawFile(filesystem) for filesystem in get_args(Filesystem)]
-    for layout in (*arrays, *files, Lvm(), LvmThin(), Qcow2(), Zvol(), ZfsFile()):
+    for layout in (layout for kind in get_args(Layout) for layout in kind.samples()):
         yield from layout.requirements
     yield from _LUKS
 

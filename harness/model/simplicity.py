@@ -10,14 +10,7 @@ from harness.model.base import Md
 from harness.model.mode import ModeDetail
 from harness.model.values import names_of
 
-SIMPLEST_FIRST = ("device", "partition", "md", "lvm", "raw", "lvm-thin", "zvol", "zfs", "qcow2")
-"""Kinds of layout: fewer layers between guest and disk are simpler. Thin pools, copy on write and qcow2's tables need
-space to be watched and metadata to be repaired."""
 _DEFAULT = Attach()
-_WHOLE_DISK = ("device", "md")
-"""Kinds of layout that give all of the disk, or of the array, to one guest."""
-_SNAPSHOTS = ("lvm-thin", "zvol", "zfs", "qcow2")
-"""Kinds of layout whose snapshots do not slow every later write down, as those of thick LVM volumes do."""
 
 
 class Need(StrEnum):
@@ -31,8 +24,8 @@ class Need(StrEnum):
         if self is Need.HOST_KEEPS_DISK:
             return not isinstance(mode.attach, Vfio)
         if self is Need.SHARED:
-            return mode.layout.kind not in _WHOLE_DISK and not isinstance(mode.attach, Vfio)
-        return mode.layout.kind in _SNAPSHOTS
+            return not mode.layout.is_base and not isinstance(mode.attach, Vfio)
+        return mode.layout.has_snapshots
 
 
 _HOST_MEMORY = "It takes memory of the host, and live migration needs QEMU 4.0 or later, which empties that cache"
@@ -77,9 +70,7 @@ def why_preferred(mode: ModeDetail, other: ModeDetail, needs: Sequence[Need]) ->
 
 def simplicity(mode: ModeDetail) -> tuple[int, int, int]:
     """Sorts modes, the simplest first: VFIO last, then by layers, then by options that differ from the default."""
-    kind = mode.layout.kind
-    layers = SIMPLEST_FIRST.index(kind) if kind in SIMPLEST_FIRST else len(SIMPLEST_FIRST)
-    return int(isinstance(mode.attach, Vfio)), layers, len(_departures(mode))
+    return int(isinstance(mode.attach, Vfio)), mode.layout.effort, len(_departures(mode))
 
 
 def why_simpler(mode: ModeDetail, other: ModeDetail) -> str:

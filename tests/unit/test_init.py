@@ -22,7 +22,7 @@ from harness.init.lab_file import lab_text
 from harness.init.offers import DiskOffer, Names, NotOffered, Offers, StorageOffer
 from harness.lab.inventory import DiskById, HostSpec
 from harness.lab.lab_file import lab_of, load_lab
-from harness.lab.storage import LAYOUTS, DiskByStorage
+from harness.lab.storage import STORAGE_KINDS, DiskByStorage
 from harness.lab.transport.local import LocalRunner
 from tests.unit.init_hosts import BY_ID, InitHost, PlayedDisk, failing, in_use, pool_xml
 from tests.unit.storage_doubles import GIB, LvmHost, ZfsHost
@@ -93,7 +93,7 @@ def test_the_file_has_storages_first_and_free_disks_as_comments(
     )
 
 
-@pytest.mark.parametrize("layout", [layout for layouts in LAYOUTS.values() for layout in layouts])
+@pytest.mark.parametrize("layout", [layout for kind in STORAGE_KINDS.values() for layout in kind.layouts])
 def test_the_first_figure_is_a_cell_of_the_scenario(layout: str) -> None:
     scenario = tomllib.loads((Path(__file__).parents[2] / "scenarios" / "storage.toml").read_text())
     assert layout in scenario["modes"]

@@ -200,7 +200,7 @@ def test_volumes_and_files_of_zfs_share_a_pool_that_no_boot_imports() -> None:
     layer = Datasets((("zvol", Zvol(16384)), ("file", ZfsFile(65536))))
     region = Region("zfs", pretended("/dev/sda3", host), MIB, layer.need.bytes(64 * MIB), "partuuid-a")
     pool = f"{NAME}-zfs"
-    with layer.built(log(host), region, NAME, 64 * MIB) as sources:
+    with layer.build(log(host), region, NAME, 64 * MIB) as sources:
         assert sources == {
             "zvol": Sources.same(BlockSource(f"/dev/zvol/{pool}/zvol", "block", 0, 64 * MIB)),
             "file": Sources.same(BlockSource(f"{MOUNT_DIRECTORY}/{pool}/file/disk.raw", "file", 0, 64 * MIB)),

@@ -8,7 +8,7 @@ import pytest
 
 from harness.guest.proxmox.layouts import not_made
 from harness.layout.files import Files
-from harness.layout.layers import Alone, Layer, base_plans
+from harness.layout.layers import Alone, LayerBuilder, base_plans
 from harness.layout.luks import CryptDevice, parse_status
 from harness.layout.lvm import Volumes
 from harness.layout.regions import Region
@@ -38,7 +38,7 @@ FOUND = Effective(
 )
 
 
-def region(host: Listening, layer: Layer) -> Region:
+def region(host: Listening, layer: LayerBuilder) -> Region:
     return Region(layer.region, pretended("/dev/sda2", host), MIB, layer.need.bytes(SPAN), "partuuid-a")
 
 
@@ -56,9 +56,9 @@ def region(host: Listening, layer: Layer) -> Region:
     ],
     ids=["partition", "volume", "file"],
 )
-def test_the_guest_gets_what_is_on_the_encrypted_device(layer: Layer, device: str, name: str, path: str) -> None:
+def test_the_guest_gets_what_is_on_the_encrypted_device(layer: LayerBuilder, device: str, name: str, path: str) -> None:
     host = Listening()
-    with layer.built(log(host), region(host, layer), NAME, SPAN) as sources:
+    with layer.build(log(host), region(host, layer), NAME, SPAN) as sources:
         assert sources["m"].guest.path == sources["m"].twin.path == path
     (made,) = (command.split() for command in host.commands if "luksFormat" in command)
     assert (made[-3], made[-1]) == (device, name)

@@ -25,7 +25,7 @@ WITHOUT_PERMISSION = {
     # The console's file of a guest that is in the creation log.
     ("harness.guest.libvirt.backend._removed", "rm"),
     # An option of a file system that this run has just had Proxmox VE make.
-    ("harness.guest.proxmox.layouts.built", "mount"),
+    ("harness.guest.proxmox.layouts.build", "mount"),
 }
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 from harness.errors import SafetyError, Unsupported
 from harness.guest.proxmox.client import Client
@@ -25,7 +25,7 @@ from harness.lab.storage_space import Allocation
 from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts, SharedStorage
 from harness.layout.disks import partitioned_disks
-from harness.layout.layers import BARE, Alone, Layer
+from harness.layout.layers import BARE, Alone, LayerBuilder
 from harness.layout.regions import Need, Region
 from harness.layout.source import BlockSource, Sources
 from harness.model.base import Device
@@ -34,7 +34,6 @@ from harness.model.mode import Mode
 from harness.units import format_size
 
 MIB, GIB = 1024**2, 1024**3
-_FILESYSTEMS: tuple[Filesystem, ...] = ("ext4", "xfs")
 
 # In addition to the volumes. PVE gives a thin pool 1 % of metadata, at least 1 GiB, twice: PVE::API2::Disks::LVMThin.
 _LVM = Need(2 * 4 * MIB, 0)
@@ -68,7 +67,7 @@ def not_made(layout: Layout) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class StoreLayer:
-    """The modes whose volumes share one storage that PVE creates on a region: a `Layer`."""
+    """The modes whose volumes share one storage that PVE creates on a region: a `LayerBuilder`."""
 
     stores: Stores
     maker: Maker
@@ -85,7 +84,7 @@ class StoreLayer:
         return Need(self.overhead.fixed + sum(need.fixed for need in each), shares * (1 + self.overhead.shares))
 
     @contextmanager
-    def built(self, log: CreationLog, region: Region, name: str, span: int) -> Iterator[Mapping[str, Sources]]:
+    def build(self, log: CreationLog, region: Region, name: str, span: int) -> Iterator[Mapping[str, Sources]]:
         with ExitStack() as stack:
             store = stack.enter_context(self.stores.made(self.maker, f"{name}-{self.region}", region, self.options))
             if self.options.get("filesystem") == "ext4":
@@ -127,10 +126,10 @@ def volumes(stores: Stores, store: Store, number: int, layout: Stored, span: int
         yield Sources.same(stack.enter_context(stores.volume(store, number, span, "raw", file=file)))
 
 
-def store_layers(stores: Stores, modes: Sequence[Mode]) -> list[Layer]:
+def store_layers(stores: Stores, modes: Sequence[Mode]) -> list[LayerBuilder]:
     """A storage for each kind of layout in `modes`, in the order of their regions."""
     on_disk = [(mode.name, mode.layout) for mode in modes if not isinstance(mode.layout, Device | Partition)]
-    layers: list[Layer] = []
+    layers: list[LayerBuilder] = []
 
     def add(maker: Maker, region: str, overhead: Need, kinds: Sequence[tuple[str, Layout]], **options: str) -> None:
         stored = tuple((name, layout) for name, layout in kinds if isinstance(layout, Stored))
@@ -139,7 +138,7 @@ def store_layers(stores: Stores, modes: Sequence[Mode]) -> list[Layer]:
 
     add("lvm", "lvm", _LVM, [each for each in on_disk if isinstance(each[1], Lvm)])
     add("lvmthin", "thin", _THIN, [each for each in on_disk if isinstance(each[1], LvmThin)])
-    for filesystem in _FILESYSTEMS:
+    for filesystem in get_args(Filesystem):
         files = [each for each in on_disk if isinstance(each[1], RawFile | Qcow2) and each[1].filesystem == filesystem]
         add("directory", filesystem, _FILES[filesystem], files, filesystem=filesystem)
     add("zfs", "zfs", _ZFS, [each for each in on_disk if isinstance(each[1], Zvol)], raidlevel="single")
@@ -243,9 +242,8 @@ def on_disk(stores: Stores, disk: DiskById, modes: Sequence[Mode], *, span: int)
     Raises SafetyError if a storage or guest of the node uses the disk, Unsupported, HostError.
     """
     log = stores.log
-    partitions = [mode.name for mode in modes if isinstance(mode.layout, Partition)]
-    alone = [Alone(name, f"part{number}") for number, name in enumerate(partitions, start=1)]
-    layers: list[Layer] = [*alone, *store_layers(stores, modes)]
+    alone = Alone.group([(mode.name, mode.layout) for mode in modes])
+    layers: list[LayerBuilder] = [*alone, *store_layers(stores, modes)]
     needs = {BARE: Need(0, 1)} | {layer.region: layer.need for layer in layers}
     with ExitStack() as stack:
         require_unclaimed(stores.client, log.runner, disk)
@@ -258,7 +256,7 @@ def on_disk(stores: Stores, disk: DiskById, modes: Sequence[Mode], *, span: int)
         sources = {mode.name: Sources.same(bare) for mode in modes if isinstance(mode.layout, Device)}
         for layer in layers:
             region = partitioned.regions[layer.region]
-            built = stack.enter_context(layer.built(log, region, f"{TAG}-{log.run_id}", span))
+            built = stack.enter_context(layer.build(log, region, f"{TAG}-{log.run_id}", span))
             sources |= _by_stable_path(log.runner, built, disk) if isinstance(layer, Alone) else built
         yield _layouts(bare, sources, span, partitioned.device.name)
 

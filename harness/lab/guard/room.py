@@ -14,8 +14,6 @@ from harness.lab.transport.base import Completed, Runner, failed
 from harness.shipped import read_script
 from harness.untrusted import reading
 
-_TYPES = {"volume_group": "lvm", "thin_pool": "lvmthin", "directory": "dir", "dataset": "zfspool"}
-
 _ON = IDENTITY + read_script("harness.lab.guard", "run_on_storage.sh")
 _ISSUER = object()
 
@@ -66,9 +64,9 @@ class Room:
 
     def _unallocated(self, path: str, size_bytes: int) -> int:
         found = self.found
-        if found.place == "volume_group":
+        if found.kind.allocates == "at once":
             return 0
-        if found.place != "directory" or found.copies > 1:
+        if found.kind.allocates == "when written" or found.copies > 1:
             return size_bytes
         return unallocated_bytes(self.runner, path, size_bytes)
 
@@ -113,7 +111,7 @@ def require_room(runner: Runner, found: FoundStorage, size_bytes: int, promises:
 
 def promise_of(found: FoundStorage, size_bytes: int) -> Promise:
     """The promise of space on this storage, for volumes that take it only when they are written."""
-    return Promise(found.words, _TYPES[found.place], found.at, size_bytes)
+    return Promise(found.words, found.kind.space, found.at, size_bytes)
 
 
 def free_bytes(runner: Runner, found: FoundStorage) -> tuple[int, int]:
@@ -137,7 +135,7 @@ def _places(runner: Runner, found: FoundStorage, promises: Sequence[Promise] = (
 
     SafetyError if they are unknown.
     """
-    own = Promise(found.words, _TYPES[found.place], found.at, 0)
+    own = Promise(found.words, found.kind.space, found.at, 0)
     words = dict.fromkeys(each.words for each in (own, *promises))
     try:
         places = read_space(runner, [word for each in words for word in each])
