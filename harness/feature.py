@@ -5,28 +5,105 @@ Each feature is a package of `harness/features`. Its types may be of any package
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from harness.measure.rounds import FollowingSeries, SeriesContext
+    from harness.measure.series import PreparedGroup
+    from harness.report.blocks import Block
+    from harness.report.section import Section
+    from harness.results import Run
+    from harness.scenario.plan import FollowUp, Group, Plan
+    from harness.scenario.scenario import Scenario
 
 _PACKAGE = "harness.features"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureTables:
+    """The tables `[KEY.NAME]` of a scenario file with which a scenario asks for something."""
+
+    key: str
+    table: type
+    """A pydantic dataclass: the table of the file, and what the scenario then has (`Scenario.requests_of`)."""
+    what: str
+    """What a table is, as in "not a valid name of a search"."""
+    sets: tuple[str, ...] = ()
+    """Its keys with a list in which each value may be only once."""
+    find_problems: Callable[[Scenario], Iterable[str]] = lambda _scenario: ()
+    """The conflicts of the tables with the rest of the scenario, a line each, in the form of the schema's messages."""
+    evaluated: str | None = None
+    """The key in results.json (`provenance.evaluation`) under which a run stores the tables: if they were changed, a
+    resumed run is evaluated again. None if the rounds depend on them in another way."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureRecords:
+    """The records of a feature, under a key of their own in results.json."""
+
+    key: str
+    record: type
+    """A frozen dataclass. Records of what is measured after the rounds of a group have the `id` of their `FollowUp`."""
+    place: int
+    """Where the key stands among the others."""
+    description: str
+    """One sentence for the JSON Schema of results.json."""
+
+
+class Place(StrEnum):
+    """Where content of a disk stands in a report.
+
+    In a terminal, the differences come before the table of the run, the others after it.
+    """
+
+    DIFFERENCES = "differences"
+    """Guests against each other."""
+    FINDINGS = "findings"
+    """Below the workloads of the page."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Feature:
-    """What one feature adds. Every hook but the name may be left out."""
+    """What one feature adds. Every hook but the name may be left out.
+
+    `feature.py` imports what reads a scenario file. A hook that measures or reports imports what it needs when it is
+    called: nothing that reads a scenario waits for it.
+    """
 
     name: str
     """The name of its package."""
+    tables: FeatureTables | None = None
+    follow_ups: Callable[[Scenario, Group], Iterable[FollowUp]] = lambda _scenario, _group: ()
+    """What is measured after the rounds of a group, with its cost."""
+    follow: Callable[[SeriesContext, PreparedGroup], Iterable[FollowingSeries]] = lambda _context, _prepared: ()
+    """The series that measure these follow-ups of a group. Records go to the recorder."""
+    is_finished: Callable[[Plan, Run], bool] = lambda _plan, _run: True
+    """Whether a stored run has all of the follow-ups of the plan."""
+    records: FeatureRecords | None = None
+    contents: Mapping[Place, Callable[[Section], Iterable[Block]]] = field(default_factory=dict)
+    """What a report has of a disk: a function that yields blocks, by their place."""
 
 
 @cache
 def features() -> tuple[Feature, ...]:
     """The features that add something to the kernel, in the order of the list."""
     return tuple(module.FEATURE for module in _load_modules("feature"))
+
+
+def feature_tables() -> tuple[FeatureTables, ...]:
+    """The tables that scenarios may have for features."""
+    return tuple(feature.tables for feature in features() if feature.tables is not None)
+
+
+def feature_records() -> tuple[FeatureRecords, ...]:
+    """The records of all features that have some."""
+    return tuple(feature.records for feature in features() if feature.records is not None)
 
 
 def load_verbs() -> Iterator[Callable[[Any], None]]:

@@ -203,7 +203,7 @@ def _campaign(directory: Path, recorded: Run, spec: CampaignSpec, notes: Notes) 
         (copy / "raw").mkdir(mode=0o700)
         # Without an evaluation, everything is evaluated again. Without records, none is taken over.
         provenance = {key: value for key, value in recorded.provenance.items() if key != "evaluation"}
-        RunStore.open(copy).write_results(replace(recorded, provenance=provenance, cells=(), groups=(), searches=()))
+        RunStore.open(copy).write_results(replace(recorded, provenance=provenance, cells=(), groups=(), of_features={}))
         store = RunStore.open(copy)
         phases = Phases(Events())
         earlier = Earlier(store.read_journal(), store.read_results())

@@ -52,8 +52,6 @@ from harness.analysis.io_path import (
     path_times,
 )
 from harness.analysis.judgement import Judgement, judge_look
-from harness.analysis.loadcurve import CurvePoint, LimitedBy, Load, Sustained, load_curve, sustained
-from harness.analysis.loadsearch import SearchLimits, next_rates
 from harness.analysis.many import benjamini_hochberg, holm, survivors
 from harness.analysis.metrics import METRICS, Better, Calls, Metric, Unit
 from harness.analysis.paths import PathLimit, PathLoad, path_limits
@@ -87,7 +85,6 @@ __all__ = [
     "ChangePoint",
     "Correlation",
     "Costs",
-    "CurvePoint",
     "Estimate",
     "Evidence",
     "Io",
@@ -95,8 +92,6 @@ __all__ = [
     "Judgement",
     "LatencyHistogram",
     "Limit",
-    "LimitedBy",
-    "Load",
     "Look",
     "Member",
     "Metric",
@@ -112,13 +107,11 @@ __all__ = [
     "Relation",
     "Samples",
     "Scaling",
-    "SearchLimits",
     "Sequential",
     "Shape",
     "SliceVariance",
     "SteadyState",
     "StepCost",
-    "Sustained",
     "Thread",
     "Unit",
     "Verdict",
@@ -151,12 +144,10 @@ __all__ = [
     "jain_index",
     "judge",
     "judge_look",
-    "load_curve",
     "log_ratios",
     "looks",
     "mean_interval",
     "merged",
-    "next_rates",
     "paired_change",
     "parts_in_guest",
     "parts_on_host",
@@ -175,7 +166,6 @@ __all__ = [
     "smallest_detectable",
     "steady_state",
     "survivors",
-    "sustained",
     "t_cdf",
     "t_quantile",
     "t_survival",

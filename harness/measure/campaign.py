@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from harness.errors import MeasurementError, NotTried, ResultsError, Unsupported
 from harness.events import GroupMeasured, Note
+from harness.feature import features
 from harness.measure.breakdowns import breakdowns_of
 from harness.measure.phases import MEASURE, Phases
 from harness.measure.prepare import NothingToCompare, require_guest
@@ -16,7 +17,6 @@ from harness.measure.provenance import fio_texts
 from harness.measure.recorder import Recorder
 from harness.measure.resume import Earlier, claimed, evaluation, requested
 from harness.measure.rounds import FollowingSeries, GroupRounds, SeriesContext
-from harness.measure.searching import searches_of
 from harness.measure.series import LabFound, Measurer, PreparedGroup, SeriesEngine
 from harness.measure.spec import CampaignSpec
 from harness.measure.timing import Timing, add_pace
@@ -251,7 +251,8 @@ class Campaign:
 
 def _following_series(context: SeriesContext, prepared: PreparedGroup) -> Iterator[FollowingSeries]:
     """What is measured in a group after its rounds."""
-    yield from searches_of(context)
+    for feature in features():
+        yield from feature.follow(context, prepared)
     yield from breakdowns_of(context, prepared)
 
 

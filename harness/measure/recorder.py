@@ -12,10 +12,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import chain
+from typing import Any
 
 from pydantic import JsonValue
 
 from harness.errors import NotReached, ResultsError
+from harness.feature import feature_records
 from harness.measure.phases import MEASURE, Phases
 from harness.measure.series import LabFound
 from harness.measure.spec import CampaignSpec
@@ -46,7 +48,6 @@ from harness.results import (
     scalings,
 )
 from harness.results.records import CarryOverRecord, DiskWrites
-from harness.results.search_records import SearchRecord
 
 NOT_EXAMINED = "the host was not examined"
 WRITING_SHARE = 0.02
@@ -74,7 +75,8 @@ class Recorder:
         self._disks: dict[str, DiskRecord] = {}
         self._groups: dict[str, GroupRecord] = {}
         self._records: dict[str, CellRecord] = {}
-        self._searches: dict[str, SearchRecord] = {}
+        self._of_features: dict[str, dict[str, Any]] = {}
+        """Records of features by their key in results.json and by id."""
         self._breakdowns: dict[str, BreakdownRecord] = {}
         self._writes: tuple[DiskWrites, ...] = ()
         self._measurements: dict[str, list[Measurement]] = {}
@@ -134,9 +136,10 @@ class Recorder:
         """Record the current state of a group."""
         self._groups[record.id] = record
 
-    def search(self, record: SearchRecord) -> None:
-        """Record the current state of a search."""
-        self._searches[record.id] = record
+    def add_record(self, record: Any) -> None:
+        """Record the current state of what a feature measures. Its class must be the record of a feature."""
+        key = next(each.key for each in feature_records() if isinstance(record, each.record))
+        self._of_features.setdefault(key, {})[record.id] = record
 
     @property
     def breakdowns(self) -> Mapping[str, BreakdownRecord]:
@@ -212,7 +215,8 @@ class Recorder:
         self._disks |= {disk.name: merged(disk, self._disks.get(disk.name, disk)) for disk in stored.disks}
         self._groups |= {group.id: group for group in stored.groups}
         self._records |= {cell.id: cell for cell in stored.cells if cell.id in self._every_cell}
-        self._searches |= {search.id: search for search in stored.searches}
+        for key, records in stored.of_features.items():
+            self._of_features.setdefault(key, {}).update({record.id: record for record in records})
         self._breakdowns |= {breakdown.id: breakdown for breakdown in stored.breakdowns}
         self._writes = self._writes or stored.writes
         for begun in self._earlier.unfinished:
@@ -280,23 +284,26 @@ class Recorder:
             tuple(records.values()),
             decompositions(spec.scenarios.values(), planned, records),
             scalings(cells, records, measured, self._disks.values()),
-            tuple(
-                self._searches[search.id]
-                for plan in spec.plans
-                for search in plan.searches
-                if search.id in self._searches
-            ),
             self._writes,
             judged_record(records.values(), self._lab_kind, planned=guests),
             array_costs(cells, records, measured),
             tuple(self._disks.values()),
             tuple(self._breakdowns.values()),
+            self._records_of_features(),
         )
         self._store.write_results(run)
         ended = time.monotonic()
         self._written = dict(self._provenance), set(self._disks)
         self._next_write = ended + (ended - begun) / WRITING_SHARE
         return run
+
+    def _records_of_features(self) -> dict[str, tuple[Any, ...]]:
+        """By key of results.json, in the order of the plan."""
+        planned = [follow_up.id for plan in self._spec.plans for follow_up in plan.follow_ups]
+        return {
+            key: tuple(records[name] for name in planned if name in records)
+            for key, records in self._of_features.items()
+        }
 
     def _used(self, group: str) -> set[int]:
         return self._numbers.setdefault(group, self._earlier.numbers(group))

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import JsonValue, TypeAdapter
 
 from harness.errors import ConfigError, ResultsError
+from harness.feature import feature_tables, features
 from harness.measure.spec import CampaignSpec
 from harness.model.budget import Budget
 from harness.model.mode import Mode, ModeDetail
@@ -20,7 +21,7 @@ from harness.model.wear import OPTION, MaxWrites
 from harness.results import Journal, Measurement, Run, RunStore
 from harness.results.facts import comparable_fact
 from harness.run_id import RunId
-from harness.scenario.scenario import Decomposition, Search
+from harness.scenario.scenario import Decomposition, Scenario
 
 
 def mode_record(mode: Mode) -> JsonValue:
@@ -114,12 +115,7 @@ class Earlier:
             return False
         ended = {group.id for group in self.run.groups if group.stopped is not None}
         skipped = {cell.id: cell.skipped is not None for cell in self.run.cells}
-        searched = {search.id for search in self.run.searches if search.stopped is not None}
-        if any(
-            search.id not in searched and not all(skipped.get(cell.id) for cell in search.cells)
-            for plan in spec.plans
-            for search in plan.searches
-        ):
+        if not all(feature.is_finished(plan, self.run) for feature in features() for plan in spec.plans):
             return False
         return all(
             cell.id in skipped and (group.id in ended or skipped[cell.id])
@@ -174,7 +170,6 @@ class Evaluation:
     time_limit: float | None
     budgets: tuple[Budget, ...]
     decompositions: tuple[Decomposition, ...]
-    searches: tuple[Search, ...]
 
 
 def evaluation(spec: CampaignSpec) -> dict[str, JsonValue]:
@@ -193,10 +188,10 @@ def evaluation(spec: CampaignSpec) -> dict[str, JsonValue]:
                 plan.time_limit,
                 scenarios[name].budgets,
                 scenarios[name].decompositions,
-                scenarios[name].searches,
             ),
             mode="json",
         )
+        | _requests(scenarios[name])
         for name, plan in plans.items()
     }
 
@@ -250,6 +245,19 @@ def resumed_limit(earlier: Earlier, requested: MaxWrites | None) -> MaxWrites | 
             hint=f"start a new run with {OPTION}, or resume this one without it",
         )
     return requested
+
+
+def _requests(scenario: Scenario) -> dict[str, JsonValue]:
+    """What the scenario asks of features, and what may change when a run is resumed."""
+    found: dict[str, JsonValue] = {}
+    for tables in feature_tables():
+        requests: dict[str, Any] = scenario.requests_of(tables.table)
+        if tables.evaluated:
+            form = TypeAdapter[Any](tables.table)
+            found[tables.evaluated] = [
+                {"name": name, **form.dump_python(table, mode="json")} for name, table in requests.items()
+            ]
+    return found
 
 
 @cache

@@ -199,7 +199,8 @@ class WriteLimit:
         room = {disk: float(limit - now.get(disk, 0)) for disk, limit in self.spec.limits.items()}
         for plan in self.spec.plans:
             groups = [each.id for each in plan.groups if each.id not in self.done]
-            others = [each for each in groups if reserved_groups or not _belongs(group, each)]
+            of = {follow_up.id: follow_up.group for follow_up in plan.follow_ups}.get(group.id, group.id)
+            others = [other for other in groups if reserved_groups or other != of]
             setups = [_key(setup) for setup in plan.setups if not all(own.id in self.done for own in setup.groups)]
             for place, disk in enumerate(plan.disks):
                 if disk in room:
@@ -253,11 +254,6 @@ def plan_name(plan: Plan) -> str:
 
 def _key(setup: Setup) -> tuple[str, int]:
     return setup.groups[0].scenario, setup.number
-
-
-def _belongs(group: Group, other: str) -> bool:
-    """Whether `group` has the id `other`, or is the group of one of its searches."""
-    return group.id == other or group.id.startswith(f"{other}-search-")
 
 
 def _seconds(each: Measurement) -> float:

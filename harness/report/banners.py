@@ -17,15 +17,17 @@ from harness.units import format_size
 class Banner:
     """A warning above the figures."""
 
-    kind: Literal["status", "judged", "writes", "lab", "blocks", "steady"]
+    kind: Literal["status", "unknown", "judged", "writes", "lab", "blocks", "steady"]
     title: str
     text: str
 
 
 def banners(run: Run) -> tuple[Banner, ...]:
-    """Warnings if the run is incomplete, judged nothing, had a limit of bytes written, its lab is not real hardware, it
-    has no interval, or a disk is not steady."""
-    return tuple(found for banner in (_status, _judged, _writes, _lab, _blocks, _steady) for found in banner(run))
+    """Warnings if the run is incomplete, has results that nothing here reads, judged nothing, had a limit of bytes
+    written, its lab is not real hardware, it has no interval, or a disk is not steady."""
+    return tuple(
+        found for banner in (_status, _unknown, _judged, _writes, _lab, _blocks, _steady) for found in banner(run)
+    )
 
 
 def _status(run: Run) -> Iterator[Banner]:
@@ -44,6 +46,15 @@ def _status(run: Run) -> Iterator[Banner]:
         so_far = "No cell was measured, so there is nothing to compare."
     cause = f"{' '.join(run.run.cause.split()).rstrip('.')}. " if run.run.cause else ""
     yield Banner("status", titles[run.run.status], cause + so_far)
+
+
+def _unknown(run: Run) -> Iterator[Banner]:
+    if run.unknown:
+        yield Banner(
+            "unknown",
+            "Left out",
+            f"results.json has also {', '.join(run.unknown)}, which this installation of virt-overhead cannot show.",
+        )
 
 
 def _judged(run: Run) -> Iterator[Banner]:

@@ -14,11 +14,12 @@ from markupsafe import Markup
 
 from harness.analysis import METRICS, Calls, Estimate, Unit
 from harness.analysis.metrics import SHOWN
+from harness.feature import Place
 from harness.report import background, budgets, numbers, packing
 from harness.report.best import BEST_HEAD
 from harness.report.blocks import slug
 from harness.report.cells import CellView, confidence_words
-from harness.report.contents import Place, blocks_at
+from harness.report.contents import blocks_at
 from harness.report.costs import why_no_cycles
 from harness.report.figures import compact_json, figures
 from harness.report.heatmap import colour_limit, heat_maps

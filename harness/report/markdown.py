@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from harness.feature import Place
 from harness.report.blocks import LEFT, Block, Cell, Column, Heading, Listing, Mark, On, Sentence, Table, Words
 from harness.report.breakdown import BreakdownView
 from harness.report.cells import CellView, Outcome
-from harness.report.contents import Place, blocks_at
+from harness.report.contents import blocks_at
 from harness.report.lines import first, plain_text
 from harness.report.model import report_view
 from harness.report.neighbours import NEIGHBOUR_COLUMNS, SHARED_COLUMNS

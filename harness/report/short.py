@@ -9,8 +9,9 @@ from typing import Any
 from rich.console import Console
 
 from harness.console import CleanConsole
+from harness.feature import Place
 from harness.report.blocks import On
-from harness.report.contents import Place, blocks_at
+from harness.report.contents import blocks_at
 from harness.report.lines import lines
 from harness.report.model import ReportView, report_view
 from harness.report.neighbours import worst_sentences

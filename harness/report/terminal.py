@@ -10,11 +10,12 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.console import CleanConsole
+from harness.feature import Place
 from harness.report.best import BEST_HEAD
 from harness.report.breakdown import breakdown_lines
 from harness.report.budgets import compact_verdict
 from harness.report.cells import CellView, Outcome, confidence_words
-from harness.report.contents import Place, blocks_at
+from harness.report.contents import blocks_at
 from harness.report.lines import MOST_DIFFERENCES, first
 from harness.report.lines import lines as text_lines
 from harness.report.model import report_view

@@ -45,8 +45,6 @@ from harness.results.records import (
     RunStatus,
 )
 from harness.results.scaling import scalings
-from harness.results.search_records import SearchArm, SearchedRate, SearchRecord
-from harness.results.searches import loads_of, search_record
 from harness.results.store import RunStore
 
 __all__ = [
@@ -88,9 +86,6 @@ __all__ = [
     "RunStore",
     "ScalingMetric",
     "ScalingRecord",
-    "SearchArm",
-    "SearchRecord",
-    "SearchedRate",
     "SeveralGuests",
     "StepRecord",
     "TracedBlock",
@@ -104,7 +99,5 @@ __all__ = [
     "drift_notes",
     "host_drift",
     "judged_record",
-    "loads_of",
     "scalings",
-    "search_record",
 ]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeVar
 
 from pydantic import JsonValue
 
@@ -15,7 +16,6 @@ from harness.model.values import Name
 from harness.results.breakdown_records import BreakdownRecord
 from harness.results.cells import CellRecord
 from harness.results.comparisons import ArrayStateRecord, DecompositionRecord, ScalingRecord
-from harness.results.search_records import SearchRecord
 
 SCHEMA_VERSION = 1
 IMPORTED = "imported"
@@ -24,6 +24,8 @@ FIO_FILES = "fio_files"
 """The key of the provenance with the texts of fio files, by scenario, file and path of each text."""
 PLAN = "plan"
 """The key of the provenance with what the run plans to measure: `results/planned.py`."""
+
+_T = TypeVar("_T")
 
 RunStatus = Literal["running", "complete", "interrupted", "failed"]
 
@@ -268,8 +270,6 @@ class Run:
     """One entry per decomposition of a scenario and job."""
     scalings: tuple[ScalingRecord, ...] = ()
     """One entry per cell with a layout that is, or lies on, an array over several disks."""
-    searches: tuple[SearchRecord, ...] = ()
-    """One entry per search for the highest load and group of cells; empty in version 0.1."""
     writes: tuple[DiskWrites, ...] = ()
     """One entry per disk of a run with a limit of the bytes written; else empty."""
     judged: JudgedRecord | None = None
@@ -280,6 +280,18 @@ class Run:
     """One entry per disk that was measured on; empty in version 0.1, and in an imported run."""
     breakdowns: tuple[BreakdownRecord, ...] = ()
     """One entry per mode and workload of a run with `--breakdown`; else empty."""
+    of_features: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    """The records of features by their keys, which results.json has among the others."""
+    unknown: tuple[str, ...] = ()
+    """Keys of a results.json that no feature of this installation reads. They are not written."""
+
+    def of(self, record: type[_T]) -> tuple[_T, ...]:
+        """The records of this class, which a feature has."""
+        return tuple(found for records in self.of_features.values() for found in records if isinstance(found, record))
+
+    def with_records(self, key: str, records: tuple[Any, ...]) -> Run:
+        """The run with other records under the key of a feature."""
+        return replace(self, of_features={**self.of_features, key: records})
 
     def cell(self, cell_id: str) -> CellRecord:
         """The cell with this id. KeyError if the run does not have it."""

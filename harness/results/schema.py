@@ -8,12 +8,21 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from harness.feature import feature_records
+from harness.results.document import kernel_keys, stored_runs
 from harness.results.records import SCHEMA_VERSION, Run
 
 
 def json_schema() -> dict[str, Any]:
     """Draft 2020-12. Every key is required and no other key is allowed, as in the files that a run writes."""
-    schema = TypeAdapter(Run).json_schema(mode="serialization")
+    schema = stored_runs().json_schema(mode="serialization")
+    described = TypeAdapter(Run).json_schema(mode="serialization")["properties"]
+    words = {key: described[key].get("description") for key in kernel_keys()}
+    words |= {each.key: each.description for each in feature_records()}
+    schema["properties"] = {
+        key: dict(sorted({**value, "description": words[key]}.items())) for key, value in schema["properties"].items()
+    }
+    schema = dict(sorted({**schema, "description": Run.__doc__}.items()))
     schema["properties"]["schema"]["const"] = SCHEMA_VERSION
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -18,8 +18,8 @@ from pydantic_core import PydanticSerializationError
 from harness.config.names import near
 from harness.errors import ResultsError
 from harness.files import move
-from harness.model.values import STORED
 from harness.results.directory import RunDirectory
+from harness.results.document import parse_run, stored_runs, to_stored
 from harness.results.journal import Entry, Journal
 from harness.results.journal_records import Measurement, RoundEvent, WritesEvent
 from harness.results.records import SCHEMA_VERSION, Run
@@ -140,7 +140,7 @@ class RunStore:
 
     def write_results(self, run: Run) -> None:
         """Write results.json whole or not at all: the old file stays until the new one is complete."""
-        self._replace(self.results_path, _dump(_runs(), run, self.results_path, indent=1) + "\n")
+        self._replace(self.results_path, _dump(stored_runs(), to_stored(run), self.results_path, indent=1) + "\n")
 
     def write_report(self, html: str) -> Path:
         """Write index.html whole or not at all, and return its path."""
@@ -178,7 +178,7 @@ class RunStore:
                 hint="read it with the virt-overhead that wrote it, or a newer one",
             )
         try:
-            return _runs().validate_json(text, context=STORED), text
+            return parse_run(document, text), text
         except ValidationError as error:
             raise _unreadable(self.results_path, first_problem(error)) from None
 
@@ -262,11 +262,6 @@ def _round_events() -> TypeAdapter[RoundEvent]:
 @cache
 def _writes_events() -> TypeAdapter[WritesEvent]:
     return TypeAdapter(WritesEvent)
-
-
-@cache
-def _runs() -> TypeAdapter[Run]:
-    return TypeAdapter(Run)
 
 
 def _dump(adapter: TypeAdapter[Any], value: object, path: Path, *, indent: int | None) -> str:

@@ -15,6 +15,7 @@ from harness.config.names import LONGEST_NAME
 from harness.config.problems import describe, quoted_key, shown
 from harness.config.toml import read_toml
 from harness.errors import ConfigError
+from harness.feature import feature_tables
 from harness.model.disk_class import REQUESTED_CLASSES
 from harness.model.guest import ANY_GUEST, guest_problems
 from harness.model.job import Workload
@@ -29,9 +30,8 @@ from harness.scenario.fio_files import read_fio_files
 from harness.scenario.legality import scenario_problems
 from harness.scenario.library import PRESETS
 from harness.scenario.neighbours import neighbour_problems, with_others
-from harness.scenario.scenario import Decomposition, Scenario, Search
-from harness.scenario.schema import ScenarioTable
-from harness.scenario.searches import search_problems
+from harness.scenario.scenario import Decomposition, Requested, Scenario
+from harness.scenario.schema import ScenarioTable, scenario_schema
 from harness.scenario.variants import in_variants, legality_problems
 
 _NAME = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
@@ -59,9 +59,9 @@ def load_scenario(path: Path) -> Scenario:
     files = read_fio_files(path.parent, data.get("workloads"))
     context = {"own_modes": tuple(own_modes) if isinstance(own_modes, dict) else (), "fio_files": files.workloads}
     try:
-        table = ScenarioTable.model_validate(data, context=context)
+        table = scenario_schema().model_validate(data, context=context)
     except ValidationError as error:
-        problems += describe(error, data, ScenarioTable)
+        problems += describe(error, data, scenario_schema())
         table = None
     problems += _repeated(data)
     problems += _unused_modes(data)
@@ -83,7 +83,7 @@ def load_scenario(path: Path) -> Scenario:
     scenario = in_variants(scenario, variants)
     problems += reference_problems(scenario)
     problems += decompose_problems(scenario)
-    problems += search_problems(scenario)
+    problems += [problem for tables in feature_tables() for problem in tables.find_problems(scenario)]
     problems += _published_problems(scenario)
     if problems:
         raise _refused(path, problems)
@@ -115,10 +115,11 @@ def _repeated(data: Mapping[str, Any]) -> Iterator[str]:
     for name, own in decompositions.items() if isinstance(decompositions, dict) else ():
         if isinstance(own, dict):
             lists |= {f"decompose.{name}.{key}": own.get(key) for key in ("steps", "workloads")}
-    searches = data.get("search")
-    for name, own in searches.items() if isinstance(searches, dict) else ():
-        if isinstance(own, dict):
-            lists[f"search.{name}.modes"] = own.get("modes")
+    for tables in feature_tables():
+        requested = data.get(tables.key)
+        for name, table in requested.items() if isinstance(requested, dict) else ():
+            if isinstance(table, dict):
+                lists |= {f"{tables.key}.{name}.{key}": table.get(key) for key in tables.sets}
     budgets = data.get("budget")
     for index, budget in enumerate(budgets if isinstance(budgets, list) else []):
         if isinstance(budget, dict):
@@ -226,17 +227,7 @@ def _scenario(name: str, table: ScenarioTable) -> Scenario:
             Decomposition(key, tuple(own.steps), tuple(own.workloads) if own.workloads is not None else None)
             for key, own in table.decompose.items()
         ),
-        searches=tuple(
-            Search(
-                key,
-                own.workload,
-                own.bound,
-                own.metric,
-                own.iodepth,
-                own.highest,
-                tuple(own.modes) if own.modes is not None else None,
-                own.time_limit,
-            )
-            for key, own in table.search.items()
+        requests=tuple(
+            Requested(key, own) for tables in feature_tables() for key, own in getattr(table, tables.key).items()
         ),
     )

@@ -76,10 +76,3 @@ def neighbour_problems(scenario: Scenario) -> Iterator[str]:
                 yield f'mode.{of}: needs the name "{name}" for itself; rename the mode {name}'
             elif len(name) > LONGEST_NAME:
                 yield f'mode.{of}: the name "{name}" has {len(name)} characters; allowed: at most {LONGEST_NAME}'
-    for search in scenario.searches:
-        for number, name in enumerate(search.modes or ()):
-            if any(mode.name == name for mode in together):
-                yield (
-                    f'search.{search.name}.modes[{number}] = "{name}": others do I/O beside it; allowed: modes '
-                    "with one guest, without a neighbour and without a backup"
-                )

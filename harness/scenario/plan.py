@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import ClassVar, TypeVar
 
 from harness.model.base import Base, Device
 from harness.model.cell import REFERENCE_PLACE, Arm, Cell, Place
@@ -14,7 +16,6 @@ from harness.model.mode import Mode
 from harness.model.profile import Conditioning
 from harness.scenario import paces
 from harness.scenario.paces import Kind, Paces
-from harness.scenario.searches import PlannedSearch
 from harness.scenario.setups import by_guest, places_of, regions
 from harness.scenario.timetable import Counts, count_timetables, drain_seconds, rebuilds, waiting
 
@@ -200,6 +201,52 @@ class Setup:
         return (0, *sorted(references))
 
 
+@dataclass(frozen=True, kw_only=True)
+class FollowUp(ABC):
+    """What a feature measures after the rounds of a group. `cells` are those of the group that it is about."""
+
+    kind: ClassVar[str]
+    """A word for what it is."""
+    title: ClassVar[str]
+    """As a plan names it, for example "highest load"."""
+    description: ClassVar[str]
+    """As a sentence about a plan names it, for example "the search for the highest load"."""
+
+    group: str
+    name: str
+    cells: tuple[Cell, ...]
+
+    @property
+    def id(self) -> str:
+        """The name of its own rounds in the journal, and of its record: `GROUP-KIND-NAME`."""
+        return f"{self.group}-{self.kind}-{self.name}"
+
+    @property
+    @abstractmethod
+    def usual_seconds(self) -> float:
+        """fio seconds that it usually takes."""
+
+    @property
+    @abstractmethod
+    def most_seconds(self) -> float:
+        """The longest time that it takes."""
+
+    @property
+    @abstractmethod
+    def writes(self) -> bool:
+        """Whether its jobs write."""
+
+    @abstractmethod
+    def bytes_written(self, write_rate: int, place: int | None = None) -> float:
+        """The bytes that it writes at most to disks that write `write_rate` bytes per second.
+
+        With `place`, only to the disk at this place of the scenario's disks.
+        """
+
+
+_FollowUpT = TypeVar("_FollowUpT", bound=FollowUp)
+
+
 @dataclass(frozen=True, slots=True)
 class LeftOut:
     """What a plan leaves out to write less: in words, and the cells that are therefore not measured."""
@@ -214,8 +261,8 @@ class Plan:
 
     `rounds` is the minimum and `most_rounds` the maximum number of rounds. `target`, `time_limit`, `conditioning` and
     `reboot` have the meaning that they have in the profile. `disks` are the disks for arrays, `disk` first. Without
-    arrays, `disks` has only `disk`. `searches` follow the rounds of their groups. `limits` are the bytes that it may
-    write to each disk, by the disk's name; empty without a limit. `left_out` is what it therefore leaves out.
+    arrays, `disks` has only `disk`. `follow_ups` come after the rounds of their groups. `limits` are the bytes that
+    it may write to each disk, by the disk's name; empty without a limit. `left_out` is what it therefore leaves out.
     """
 
     disk: str
@@ -229,7 +276,7 @@ class Plan:
     conditioning: Conditioning = "fill"
     reboot: bool = False
     disks: tuple[str, ...] = ()
-    searches: tuple[PlannedSearch, ...] = ()
+    follow_ups: tuple[FollowUp, ...] = ()
     limits: Mapping[str, int] = field(default_factory=dict)
     left_out: tuple[LeftOut, ...] = ()
     paces: Paces = field(default_factory=Paces)
@@ -288,11 +335,11 @@ class Plan:
         """The same plan without these cells. The groups and setups keep their names."""
         gone = {cell.id for cell in cells}
         groups = (replace(group, cells=_others(group.cells, gone)) for group in self.groups)
-        searches = (replace(search, cells=_others(search.cells, gone)) for search in self.searches)
+        follow_ups = (replace(follow_up, cells=_others(follow_up.cells, gone)) for follow_up in self.follow_ups)
         return replace(
             self,
             groups=tuple(group for group in groups if group.cells),
-            searches=tuple(search for search in searches if search.cells),
+            follow_ups=tuple(follow_up for follow_up in follow_ups if follow_up.cells),
         )
 
     @cached_property
@@ -312,15 +359,18 @@ class Plan:
         """The setups that are built, as far as is known before the run."""
         return self._expected.setups
 
+    def follow_ups_of(self, kind: type[_FollowUpT], group: Group) -> tuple[_FollowUpT, ...]:
+        """What follows the rounds of this group, of one kind."""
+        return tuple(each for each in self.follow_ups if isinstance(each, kind) and each.group == group.id)
+
     def setup_of(self, group: Group) -> Setup:
         """The setup of the group."""
         return next(setup for setup in self.setups if setup.number == group.setup)
 
     @cached_property
     def fio_seconds(self) -> float:
-        """fio seconds of the fewest rounds of all groups and of usual searches, without conditioning."""
-        searching = sum(search.usual_seconds for search in self.searches)
-        return self.rounds * self._round_seconds + searching
+        """fio seconds of the fewest rounds of all groups and of usual follow-ups, without conditioning."""
+        return self.rounds * self._round_seconds + sum(follow_up.usual_seconds for follow_up in self.follow_ups)
 
     def seconds_of(self, rounds: int) -> float:
         """The time for measuring so many rounds of all groups, with the starts of fio and the pauses."""
@@ -357,7 +407,7 @@ class Plan:
         return self.paces.seconds(found) / 60 if self.groups else 0.0
 
     def group_work(self, group: Group, *, most: bool = False) -> dict[Kind, float]:
-        """The usual times of measuring the group: the fewest rounds or the most, and its searches."""
+        """The usual times of measuring the group: the fewest rounds or the most, and what follows them."""
         rounds = self.most_rounds_of(group) if most else self.rounds
         own = next((each for each in self._expected.groups if each.id == group.id), None)
         if own is None:
@@ -365,9 +415,9 @@ class Plan:
         found = own.work(rounds)
         found["again"] = paces.AGAIN_SHARE * sum(found.values())
         found["fio"] += sum(
-            search.search.time_limit if most else search.usual_seconds / FIO_SHARE
-            for search in self.searches
-            if search.group == group.id
+            follow_up.most_seconds if most else follow_up.usual_seconds / FIO_SHARE
+            for follow_up in self.follow_ups
+            if follow_up.group == group.id
         )
         # The first boot belongs to the setup. Guests that take turns are booted for each of their timetables.
         boots = rounds - 1 if self.reboots(group) else 0
@@ -416,13 +466,13 @@ class Plan:
 
     @property
     def write_bytes(self) -> float:
-        """The bytes written at most: conditioning, every writing job at the disk's full write rate, and searches.
+        """The bytes written at most: conditioning, every writing job at the disk's full write rate, and follow-ups.
 
         Jobs that are measured again, because of carry-over or overlapping slices, keep to what the others leave of it.
         """
         steady = self._steady_seconds(self._steady_rounds[1]) * self.write_rate
-        searching = sum(search.bytes_written(self.write_rate) for search in self.searches)
-        return self.fill_bytes(self.span) + steady + sum(map(self.bytes_of, self.groups)) + searching
+        following = sum(follow_up.bytes_written(self.write_rate) for follow_up in self.follow_ups)
+        return self.fill_bytes(self.span) + steady + sum(map(self.bytes_of, self.groups)) + following
 
     def bytes_of(self, group: Group) -> float:
         """The part of `write_bytes` for measuring the group, without conditioning."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from harness.scenario.plan import Plan
@@ -14,7 +15,7 @@ def plan_in_words(plan: Plan) -> str:
     """For example `40 cells in 1 group, 8 arms, 3 rounds: about 5 min, at most 192 GiB written to optane`.
 
     If the number of rounds varies: `3 to 12 rounds: about 40 min, at most 2 h 10 min, at most ...`. With more than one
-    setup: `in 5 groups and 4 setups`. With searches: `3 rounds, 1 x highest load: ...`.
+    setup: `in 5 groups and 4 setups`. With searches, for example: `3 rounds, 1 x highest load: ...`.
     """
     arms = len({arm for group in plan.groups for arm in group.arms})
     number = len(plan.setups)
@@ -23,10 +24,11 @@ def plan_in_words(plan: Plan) -> str:
     several = plan.most_rounds > plan.rounds
     rounds = f"{plan.rounds} to {plan.most_rounds} rounds" if several else _count(plan.rounds, "round")
     about, most = _hours(plan.minutes), _hours(plan.most_minutes)
-    searches = f", {len(plan.searches)} x highest load" if plan.searches else ""
+    counts = Counter(follow_up.title for follow_up in plan.follow_ups)
+    following = "".join(f", {number} x {title}" for title, number in counts.items())
     return (
         f"{_count(len(plan.cells), 'cell')} in {groups}, {_count(arms, 'arm')}, "
-        f"{rounds}{searches}: about {about}, {f'at most {most}, ' if most != about else ''}"
+        f"{rounds}{following}: about {about}, {f'at most {most}, ' if most != about else ''}"
         f"at most {format_size(_most_written(plan, disks))} written to {disks_in_words(disks)}"
     )
 

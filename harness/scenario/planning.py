@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from harness.feature import features
 from harness.model.cell import Cell
 from harness.model.job import Job, Workload
 from harness.model.mode import Mode
 from harness.model.profile import Profile, profile_of
 from harness.scenario.plan import Group, Plan
 from harness.scenario.scenario import Scenario
-from harness.scenario.searches import planned_searches
 from harness.scenario.setups import setups
 from harness.scenario.timetable import takes_turns
 
@@ -32,10 +32,8 @@ def plan_for(scenario: Scenario, profile_name: str, selected: Iterable[Cell] | N
         conditioning=profile.conditioning,
         reboot=profile.reboot,
         disks=scenario.disks,
-        searches=tuple(
-            search
-            for group in groups
-            for search in planned_searches(scenario.searches, group.id, group.cells, group.blocks)
+        follow_ups=tuple(
+            follow_up for group in groups for feature in features() for follow_up in feature.follow_ups(scenario, group)
         ),
     )
 

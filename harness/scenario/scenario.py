@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from harness.model.budget import Budget
-from harness.model.cell import Cell
 from harness.model.guest import GuestOptions
 from harness.model.job import Job, Workload
 from harness.model.mode import Mode
@@ -47,30 +47,15 @@ class Decomposition:
         return self.workloads is None or job.workload in self.workloads
 
 
-@dataclass(frozen=True, slots=True)
-class Search:
-    """Searches the highest load at which the latency `metric` stays below `bound` seconds.
+_T = TypeVar("_T")
 
-    `workload` gives the I/O pattern, and `iodepth` limits the I/Os in flight. Rates above `highest` I/Os per second are
-    not measured. If `modes` is None, all modes of the scenario are searched. No round of the search begins after
-    `time_limit` seconds.
-    """
+
+@dataclass(frozen=True, slots=True)
+class Requested:
+    """What the scenario asks of a feature: a table `[KEY.NAME]` of the file, as the feature's class for it."""
 
     name: str
-    workload: Workload
-    bound: float
-    metric: str = "clat_p99"
-    iodepth: int = 32
-    highest: int | None = None
-    modes: tuple[str, ...] | None = None
-    time_limit: float = 600.0
-
-    def covers(self, cell: Cell) -> bool:
-        """Whether the arms of this cell are searched."""
-        same = cell.job.workload == self.workload and cell.job.iodepth == self.iodepth
-        if cell.mode.runs_with_others:
-            return False
-        return same and (self.modes is None or any(name in self.modes for name in cell.mode.names))
+    value: object
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +69,7 @@ class Scenario:
     cover a cell, the last one counts. `expect_void` names modes whose cells the author expects to be void. `fio_files`
     are the fio files among the workloads. `reference` is the single disk that `disk` is compared with, if the lab says
     that `disk` is an array and names one. It is then the second of `disks`. With `variants`, the reference first,
-    `modes` has each mode in each of them.
+    `modes` has each mode in each of them. `requests` are what it asks of features.
     """
 
     name: str
@@ -98,7 +83,7 @@ class Scenario:
     budgets: tuple[Budget, ...] = ()
     expect_void: tuple[str, ...] = ()
     decompositions: tuple[Decomposition, ...] = ()
-    searches: tuple[Search, ...] = ()
+    requests: tuple[Requested, ...] = ()
     fio_files: tuple[FioFile, ...] = ()
     disks: tuple[str, ...] = ()
     disk_class: str | None = None
@@ -111,6 +96,10 @@ class Scenario:
             object.__setattr__(self, "file", self.name)
         if not self.disks:
             object.__setattr__(self, "disks", (self.disk,))
+
+    def requests_of(self, table: type[_T]) -> dict[str, _T]:
+        """What the scenario asks for in tables of this class, by name."""
+        return {each.name: each.value for each in self.requests if isinstance(each.value, table)}
 
     def compared_with(self, reference: str) -> Scenario:
         """The scenario with this reference for the array that it measures; unchanged if it builds arrays itself."""

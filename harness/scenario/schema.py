@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Annotated, Any, Self
 
 from pydantic import (
@@ -11,12 +12,13 @@ from pydantic import (
     Field,
     ModelWrapValidatorHandler,
     ValidationInfo,
+    create_model,
     model_validator,
 )
 
-from harness.analysis import METRICS
 from harness.config.names import choices, plain_name, short_name
 from harness.config.values import one_line
+from harness.feature import feature_tables
 from harness.model.attach import AnyAttachment
 from harness.model.budget import Budget
 from harness.model.disk_class import RequestedClass
@@ -24,9 +26,9 @@ from harness.model.guest import ANY_GUEST, GuestOptions
 from harness.model.layout import AnyLayout
 from harness.model.neighbour import MOST_GUESTS, NeighbourTable
 from harness.model.profile import PROFILE_TABLE, PROFILES
-from harness.model.values import Flag, Iodepth, Rate, SomeSeconds, Table
+from harness.model.values import Flag, Rate, Table
 from harness.model.variant import VariantName, VariantTable
-from harness.model.workloads import OneWorkload, WorkloadList
+from harness.model.workloads import WorkloadList
 from harness.published import link_names
 from harness.scenario.library import PRESETS
 from harness.scenario.mode_legality import mode_problems, vfio_problems
@@ -58,19 +60,6 @@ def _decomposition_name(name: str) -> str:
     return short_name(name)
 
 
-def _search_name(name: str) -> str:
-    if not _MODE_NAME.fullmatch(name):
-        raise ValueError("not a valid name of a search; allowed: lower case letters, digits and single hyphens")
-    return short_name(name)
-
-
-def _latency_of_ios(name: str) -> str:
-    names = [metric.name for metric in METRICS.values() if metric.is_latency and metric.of == "ios"]
-    if name not in names:
-        raise ValueError(f"not a latency of I/Os; {choices(name, names)}")
-    return name
-
-
 def _known_mode(name: str, info: ValidationInfo) -> str:
     own: tuple[str, ...] = info.context["own_modes"] if info.context else ()
     names = tuple(dict.fromkeys((*_PRESET_NAMES, *own)))
@@ -95,8 +84,6 @@ DiskName = Annotated[str, AfterValidator(plain_name)]
 ModeName = Annotated[str, AfterValidator(_known_mode)]
 OwnModeName = Annotated[str, AfterValidator(_own_mode_name)]
 DecompositionName = Annotated[str, AfterValidator(_decomposition_name)]
-SearchName = Annotated[str, AfterValidator(_search_name)]
-SearchMetric = Annotated[str, AfterValidator(_latency_of_ios)]
 ProfileName = Annotated[str, AfterValidator(_known_profile)]
 PublishedName = Annotated[str, AfterValidator(_known_figures)]
 
@@ -141,21 +128,12 @@ class DecomposeTable(Table):
     workloads: WorkloadList | None = None
 
 
-class SearchTable(Table):
-    """A search for the highest load. `search_problems` checks later that the workload is measured at this depth."""
-
-    workload: OneWorkload
-    bound: SomeSeconds
-    metric: SearchMetric = "clat_p99"
-    iodepth: Iodepth = 32
-    highest: Annotated[int, Field(ge=1)] | None = None
-    modes: Annotated[list[ModeName], Field(min_length=1)] | None = None
-    time_limit: SomeSeconds = 600.0
-
-
 class ScenarioTable(Table):
-    """The whole file. Validate with `context={"own_modes": (...), "fio_files": {...}}`: the modes that the file
-    defines, and the workloads of the fio files that it names."""
+    """The keys of a file without those of features.
+
+    Validate with `context={"own_modes": (...), "fio_files": {...}}`: the modes that the file defines, and the workloads
+    of the fio files that it names.
+    """
 
     title: Annotated[str, AfterValidator(one_line)]
     disk: DiskName | None = None
@@ -171,5 +149,25 @@ class ScenarioTable(Table):
     profile: dict[ProfileName, PROFILE_TABLE] = Field(default_factory=dict)  # type: ignore[valid-type]
     budget: list[Budget] = Field(default_factory=list)
     decompose: dict[DecompositionName, DecomposeTable] = Field(default_factory=dict)
-    search: dict[SearchName, SearchTable] = Field(default_factory=dict)
     variant: dict[VariantName, VariantTable] = Field(default_factory=dict)
+
+
+@cache
+def scenario_schema() -> type[ScenarioTable]:
+    """The whole file: with the tables of the features that are installed."""
+    keys: dict[str, Any] = {
+        tables.key: (dict[_names_of(tables.what), tables.table], Field(default_factory=dict))  # type: ignore[misc]
+        for tables in feature_tables()
+    }
+    return create_model(ScenarioTable.__name__, __base__=ScenarioTable, **keys)
+
+
+def _names_of(what: str) -> Any:
+    """The type of the names of a feature's tables."""
+
+    def require_valid(name: str) -> str:
+        if not _MODE_NAME.fullmatch(name):
+            raise ValueError(f"not a valid name of {what}; allowed: lower case letters, digits and single hyphens")
+        return short_name(name)
+
+    return Annotated[str, AfterValidator(require_valid)]

@@ -46,12 +46,12 @@ def setup_bytes(plan: Plan, setup: Setup, place: int) -> float:
 
 
 def group_bytes(plan: Plan, group: Group, place: int, *, rounds: int | None = None) -> float:
-    """The bytes that so many rounds of the group, and its searches, write to this disk at most; None: the fewest."""
+    """The bytes that so many rounds of the group and its follow-ups write to this disk at most; None: the fewest."""
     round_bytes = sum(
         slice_rate(plan, arm, job) * job.wall for arm in group.arms if place in arm.places for job in group.jobs_of(arm)
     )
-    searching = (search.bytes_written(plan.write_rate, place) for search in plan.searches if search.group == group.id)
-    return (plan.rounds if rounds is None else rounds) * group.blocks * round_bytes + sum(searching)
+    following = (each.bytes_written(plan.write_rate, place) for each in plan.follow_ups if each.group == group.id)
+    return (plan.rounds if rounds is None else rounds) * group.blocks * round_bytes + sum(following)
 
 
 def slice_rate(plan: Plan, arm: Arm, job: Job) -> float:
@@ -82,7 +82,7 @@ def is_paced(job: Job) -> bool:
 def fitted(plan: Plan, limits: Mapping[str, int]) -> Plan:
     """The plan that leaves out as little as necessary to write at most `limits` to each disk in its fewest rounds.
 
-    It leaves out, in this order: searches that write; depths of jobs that write, KEPT_DEPTH last; the steady state;
+    It leaves out, in this order: follow-ups that write; depths of jobs that write, KEPT_DEPTH last; the steady state;
     workloads that write, the last one first; everything. Jobs that only read stay as long as the disk can be filled.
     """
     own = {disk: limits[disk] for disk in plan.disks if disk in limits}
@@ -115,7 +115,7 @@ def _fits(plan: Plan, limits: Mapping[str, int]) -> bool:
 class _Reduction:
     """What is left out of a plan."""
 
-    searches: bool = False
+    follow_ups: bool = False
     depths: tuple[int, ...] = ()
     steady: bool = False
     workloads: tuple[str, ...] = ()
@@ -124,11 +124,13 @@ class _Reduction:
     def of(self, plan: Plan) -> Plan:
         """The plan without it."""
         left_out = []
-        if self.searches:
-            writing = [search for search in plan.searches if search.job.writes]
-            names = ", ".join(dict.fromkeys(each.search.name for each in writing))
-            left_out.append(LeftOut(f"the search for the highest load ({names})"))
-            plan = replace(plan, searches=tuple(search for search in plan.searches if search not in writing))
+        if self.follow_ups:
+            writing = [follow_up for follow_up in plan.follow_ups if follow_up.writes]
+            names: dict[str, dict[str, None]] = {}
+            for follow_up in writing:
+                names.setdefault(follow_up.description, {})[follow_up.name] = None
+            left_out += [LeftOut(f"{description} ({', '.join(own)})") for description, own in names.items()]
+            plan = replace(plan, follow_ups=tuple(each for each in plan.follow_ups if not each.writes))
         if self.depths:
             gone = _left_out_by_depth(plan, self.depths)
             cells = tuple(cell for cell in plan.cells if cell.writes and (cell.job.name, cell.job.iodepth) in gone)
@@ -152,8 +154,8 @@ def _reductions(plan: Plan) -> Iterator[Plan]:
     """The plan, then plans that leave out more and more of it."""
     reduction = _Reduction()
     yield plan
-    if any(search.job.writes for search in plan.searches):
-        reduction = replace(reduction, searches=True)
+    if any(follow_up.writes for follow_up in plan.follow_ups):
+        reduction = replace(reduction, follow_ups=True)
         yield reduction.of(plan)
     writing = [cell for cell in plan.cells if cell.writes]
     for depth in _least_wanted(cell.job.iodepth for cell in writing):

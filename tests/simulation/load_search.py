@@ -6,8 +6,8 @@ import math
 import random
 from dataclasses import dataclass, field
 
-from harness.analysis import Load, SearchLimits, Sustained, next_rates, sustained
-from harness.scenario.searches import MOST_ROUNDS
+from harness.features.search.curve import Load, SearchLimits, Sustained, next_rates, sustained
+from harness.features.search.request import MOST_ROUNDS
 
 CAPACITY = 20_000.0
 """I/Os per second."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from harness.features.search.records import SearchRecord
 from harness.lab.embedded.disks import NullBlkDisk
 from harness.lab.transport.ssh import SshRunner
 from tests.e2e.conftest import host
@@ -42,7 +43,7 @@ bound = "{BOUND_S * 1000:g} ms"
 def test_the_highest_load_is_what_the_disk_answers(tmp_path: Path, host: SshRunner) -> None:
     with own_disks(host, DISK):
         run = measured(project(tmp_path, [DISK.spec], {"known": _SCENARIO}))
-    (search,) = run.searches
+    (search,) = run.of(SearchRecord)
     assert {arm.arm for arm in search.arms} == {"host", "guest:passthrough"}
     for arm in search.arms:
         assert not arm.doubt

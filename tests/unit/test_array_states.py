@@ -170,7 +170,11 @@ def test_figures_that_are_no_result_are_left_out() -> None:
 def stored(found: Measured) -> Run:
     """A run with these cells."""
     return replace(
-        synthetic_run(), cells=found.records, scalings=found.scalings, array_states=found.states, groups=(), searches=()
+        synthetic_run(),
+        cells=found.records,
+        scalings=found.scalings,
+        array_states=found.states,
+        groups=(),
     )
 
 

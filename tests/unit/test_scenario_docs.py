@@ -10,6 +10,7 @@ from typing import get_args
 import pytest
 
 from harness.analysis.metrics import METRICS
+from harness.feature import feature_tables
 from harness.model.attach import ATTACH_OPTIONS, Attach
 from harness.model.budget import LAB_KINDS, Budget
 from harness.model.disk_class import REQUESTED_CLASSES
@@ -24,7 +25,7 @@ from harness.model.workloads import NAMED
 from harness.published import link_names
 from harness.scenario.library import PRESETS
 from harness.scenario.load import load_scenario
-from harness.scenario.schema import DecomposeTable, ScenarioTable, SearchTable
+from harness.scenario.schema import DecomposeTable, scenario_schema
 from tests.unit.option_docs import check_rows
 
 DOCS = (Path(__file__).parents[2] / "docs" / "scenarios.md").read_text(encoding="utf-8")
@@ -32,14 +33,14 @@ DOCS = (Path(__file__).parents[2] / "docs" / "scenarios.md").read_text(encoding=
 NAMES = [
     *(
         key.alias or name
-        for name, key in ScenarioTable.model_fields.items()
+        for name, key in scenario_schema().model_fields.items()
         if name not in ("mode", "profile", "budget", "decompose", "search", "variant")
     ),
     *REQUESTED_CLASSES,
     *PROFILE_TABLE.model_fields,
     *(f"budget.{key.name}" for key in fields(Budget)),
     *(f"decompose.{key}" for key in DecomposeTable.model_fields),
-    *(f"search.{key}" for key in SearchTable.model_fields),
+    *(f"{tables.key}.{field.name}" for tables in feature_tables() for field in fields(tables.table)),
     *(f"variant.{key}" for key in VariantTable.model_fields),
     *METRICS,
     *LAB_KINDS,

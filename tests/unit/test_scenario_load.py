@@ -395,8 +395,8 @@ def test_a_mistake_is_reported_with_key_value_and_what_is_allowed(
             "[profiles.smoke]\nrounds = 4",
             (
                 "profiles = { smoke = { rounds = 4 } }: no such key; allowed: title, disk, class, disks, modes, "
-                "workloads, write_rate, guest, published, expect_void, mode, profile, budget, decompose, search, "
-                'variant (did you mean "profile"?)'
+                "workloads, write_rate, guest, published, expect_void, mode, profile, budget, decompose, variant, "
+                'search (did you mean "profile"?)'
             ),
         ),
         ("profile = 3", "profile = 3: must be a table"),

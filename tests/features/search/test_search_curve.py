@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from harness.analysis import LimitedBy, Load, SearchLimits, Sustained, load_curve, next_rates, sustained
+from harness.features.search.curve import LimitedBy, Load, SearchLimits, Sustained, load_curve, next_rates, sustained
 from tests.simulation.load_search import CAPACITY, FULL_SPEED, Arm
 
 LIMITS = SearchLimits(FULL_SPEED, lowest=110)

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from harness.errors import ConfigError
+from harness.features.search.request import PlannedSearch, Search
 from harness.model.job import parse_workload
 from harness.scenario.load import load_scenario
+from harness.scenario.plan import Plan
 from harness.scenario.planning import plan_for
-from harness.scenario.scenario import Scenario, Search
+from harness.scenario.scenario import Scenario
 
 FILE = """
 title = "A disk"
@@ -31,16 +33,21 @@ def load(tmp_path: Path, *lines: str, replaced: tuple[str, str] = ("", "")) -> S
     return load_scenario(path)
 
 
+def searches(plan: Plan) -> list[PlannedSearch]:
+    return [follow_up for follow_up in plan.follow_ups if isinstance(follow_up, PlannedSearch)]
+
+
 def test_a_search_has_a_workload_and_a_bound_and_defaults_for_the_rest(tmp_path: Path) -> None:
-    assert load(tmp_path).searches == (Search("busy", parse_workload("randread-4k"), 1e-3),)
-    (search,) = load(tmp_path).searches
+    found = load(tmp_path).requests_of(Search)
+    assert found == {"busy": Search(parse_workload("randread-4k"), 1e-3)}
+    search = found["busy"]
     assert (search.metric, search.iodepth, search.highest, search.modes) == ("clat_p99", 32, None, None)
 
 
 def test_a_search_measures_the_arms_of_its_modes(tmp_path: Path) -> None:
-    (every,) = plan_for(load(tmp_path), "smoke").searches
+    (every,) = searches(plan_for(load(tmp_path), "smoke"))
     assert [arm.id for arm in every.arms] == ["host", "guest:passthrough", "twin:lvm", "guest:lvm"]
-    (one,) = plan_for(load(tmp_path, 'modes = ["lvm"]'), "smoke").searches
+    (one,) = searches(plan_for(load(tmp_path, 'modes = ["lvm"]'), "smoke"))
     assert [arm.id for arm in one.arms] == ["host", "twin:lvm", "guest:lvm"]
 
 
@@ -48,8 +55,8 @@ def test_a_search_belongs_to_the_cells_of_its_workload_and_depth(tmp_path: Path)
     scenario = load(tmp_path)
     cells = plan_for(scenario, "smoke").cells
     selected = [cell for cell in cells if cell.job.pattern == "randwrite"]
-    assert plan_for(scenario, "smoke", selected).searches == ()
-    (search,) = plan_for(scenario, "smoke").searches
+    assert searches(plan_for(scenario, "smoke", selected)) == []
+    (search,) = searches(plan_for(scenario, "smoke"))
     assert {cell.job.id for cell in search.cells} == {"randread-4k-qd32"}
 
 

@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from harness.analysis import next_rates
 from harness.errors import Unsupported
 from harness.events import Note
+from harness.features.search.curve import next_rates
+from harness.features.search.records import loads_of, search_record
+from harness.features.search.request import MOST_ROUNDS, USUAL_ROUNDS, PlannedSearch
 from harness.measure.pauses import Pauses
 from harness.measure.phases import MEASURE
 from harness.measure.rounds import FollowingSeries, SeriesContext, planned_round
@@ -17,18 +19,16 @@ from harness.measure.series import PreparedGroup, Round
 from harness.measure.write_limit import WritesSpent
 from harness.model.cell import Arm
 from harness.model.job import Job
-from harness.results import Measurement, loads_of, search_record
+from harness.results import Measurement
 from harness.scenario.plan import Group
-from harness.scenario.searches import MOST_ROUNDS, USUAL_ROUNDS, PlannedSearch
 from harness.scenario.timetable import ScheduledArm
 from harness.units import format_duration
 
 
-def searches_of(context: SeriesContext) -> Iterator[FollowingSeries]:
+def follow(context: SeriesContext) -> Iterator[FollowingSeries]:
     """The searches of a group that was measured."""
-    for planned in context.plan.searches:
-        if planned.group == context.group.id:
-            yield SearchRounds(context, planned)
+    for planned in context.plan.follow_ups_of(PlannedSearch, context.group):
+        yield SearchRounds(context, planned)
 
 
 class SearchRounds(FollowingSeries):
@@ -36,7 +36,7 @@ class SearchRounds(FollowingSeries):
 
     def __init__(self, context: SeriesContext, planned: PlannedSearch) -> None:
         self.phase = MEASURE
-        self.title = f"search {planned.search.name} of {context.group.id}"
+        self.title = f"search {planned.name} of {context.group.id}"
         self._context = context
         self._recorder = context.recorder
         self._planned = planned
@@ -56,7 +56,7 @@ class SearchRounds(FollowingSeries):
     def next_step(self, prepared: PreparedGroup) -> Round | None:
         if self._refused:
             return None
-        arms = self._arms_by_job(prepared)
+        arms = self._choose_arms(prepared)
         stopped = self._why_stopped(arms)
         self._record(stopped)
         self._recorder.write_if_due()
@@ -64,7 +64,7 @@ class SearchRounds(FollowingSeries):
             self._context.phases.events(Note(f"{self._planned.id}: {stopped}"))
             return None
         return planned_round(
-            replace(self._context, plan=self._plan, group=_group_of(self._planned, self._context.group, arms)),
+            replace(self._context, plan=self._plan, group=_make_group(self._planned, self._context.group, arms)),
             arms,
             self._pauses,
             rotational=prepared.rotational,
@@ -82,13 +82,13 @@ class SearchRounds(FollowingSeries):
         """The number of rounds that count so far."""
         return len({measurement.round for measurement in self._recorder.of_group(self._planned.id)})
 
-    def _arms_by_job(self, prepared: PreparedGroup) -> dict[Job, list[ScheduledArm]]:
+    def _choose_arms(self, prepared: PreparedGroup) -> dict[Job, list[ScheduledArm]]:
         """The arms that need another round, by the job at their rate."""
         planned = self._planned
         measured = self._recorder.of_group(planned.id)
         arms: dict[Job, list[ScheduledArm]] = {}
         for arm in planned.arms:
-            speed = _speed(self._normal, planned.job, arm)
+            speed = _read_speed(self._normal, planned.job, arm)
             if speed is None or not prepared.supports(arm):
                 continue
             for rate in next_rates(loads_of(planned, measured, arm), planned.search.bound, planned.limits(speed)):
@@ -110,21 +110,17 @@ class SearchRounds(FollowingSeries):
         planned = self._planned
         measured = self._recorder.of_group(planned.id)
         host, records = self._context.spec.host.name, self._recorder.records_of(planned.cells)
-        self._recorder.search(search_record(planned, measured, records, host=host, stopped=stopped))
+        self._recorder.add_record(search_record(planned, measured, records, host=host, stopped=stopped))
 
 
-def _group_of(planned: PlannedSearch, group: Group, jobs: Mapping[Job, object]) -> Group:
+def _make_group(planned: PlannedSearch, group: Group, jobs: Mapping[Job, object]) -> Group:
     """The group of a round: the cells of the search at these rates, in the setup of their group."""
     cells = tuple(replace(cell, job=job) for job in jobs for cell in planned.cells)
     return replace(group, id=planned.id, cells=cells, blocks=planned.blocks)
 
 
-def _speed(normal: Sequence[Measurement], job: Job, arm: Arm) -> float | None:
+def _read_speed(normal: Sequence[Measurement], job: Job, arm: Arm) -> float | None:
     """The arm's mean I/Os per second at full speed, as measured for its cells; None if it was not measured."""
-    of_arm = [
-        measurement.metrics.get("iops", 0.0)
-        for measurement in normal
-        if measurement.job == job.id and measurement.arm == arm.id
-    ]
-    positive = [iops for iops in of_arm if iops > 0]
+    own = (measurement for measurement in normal if measurement.job == job.id and measurement.arm == arm.id)
+    positive = [iops for measurement in own if (iops := measurement.metrics.get("iops", 0.0)) > 0]
     return fmean(positive) if positive else None

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from statistics import fmean
 
-from harness.analysis import METRICS, LimitedBy
+from harness.analysis import METRICS
+from harness.features.search.curve import LimitedBy
+from harness.features.search.records import SearchArm, SearchedRate, SearchRecord
 from harness.report.arms import look_of
 from harness.report.blocks import (
     Aside,
@@ -27,7 +29,6 @@ from harness.report.lines import MOST_LISTED
 from harness.report.numbers import count, microseconds, microseconds_range, significant
 from harness.report.section import Section
 from harness.report.theme import HOST, translucent
-from harness.results import SearchArm, SearchedRate, SearchRecord
 from harness.units import format_duration
 
 _LIMITED = {
@@ -40,7 +41,7 @@ _US = 1e6
 
 def search_blocks(section: Section) -> Iterator[Block]:
     """The searches of a disk; nothing if it has none."""
-    records = section.own(section.run.searches)
+    records = section.own(section.run.of(SearchRecord))
     if not records:
         return
     yield Heading("Highest load within a bound")

@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis import LimitedBy
+from harness.features.search.curve import LimitedBy
+from harness.features.search.records import SearchArm, SearchRecord
+from harness.features.search.report import load_words, search_sentences
 from harness.report import markdown_table, summary_lines
-from harness.report.search import load_words, search_sentences
-from harness.results import Run, RunStore, SearchArm
+from harness.results import Run, RunStore
 from harness.scenario.library import PRESETS
+from tests.features.search.queueing import searched_run, searching
 from tests.unit import killed_campaign
 from tests.unit.pages import figures, page
-from tests.unit.queueing import searched_run, searching
 from tests.unit.runs import RUN_ID
 
 
@@ -32,15 +33,15 @@ KEY = "disk1-search1"
 
 
 def sentences(run: Run) -> tuple[str, ...]:
-    (search,) = run.searches
+    (search,) = run.of(SearchRecord)
     return search_sentences(search, ("passthrough", "lvm"))
 
 
 def changed(run: Run, **changes: object) -> Run:
     """The run with these changes of the guest's arm in mode lvm."""
-    (search,) = run.searches
+    (search,) = run.of(SearchRecord)
     arms = tuple(_changed(arm, changes) if arm.arm == "guest:lvm" else arm for arm in search.arms)
-    return replace(run, searches=(replace(search, arms=arms),))
+    return run.with_records("searches", (replace(search, arms=arms),))
 
 
 def _changed(arm: SearchArm, changes: dict[str, object]) -> SearchArm:
@@ -64,7 +65,7 @@ def test_a_sentence_per_mode_compares_the_guest_its_twin_and_the_host(run: Run) 
 def test_page_terminal_and_markdown_show_the_loads(run: Run) -> None:
     sentence = sentence_of_lvm(run)
     assert sentence in summary_lines(run)
-    guest = next(arm for arm in run.searches[0].arms if arm.arm == "guest:lvm")
+    guest = next(arm for arm in run.of(SearchRecord)[0].arms if arm.arm == "guest:lvm")
     assert (
         f"| `guest:lvm` | {load_words(guest).replace('[', chr(92) + '[').replace(']', chr(92) + ']')} |"
         in markdown_table(run)
@@ -74,14 +75,14 @@ def test_page_terminal_and_markdown_show_the_loads(run: Run) -> None:
 
 def test_the_page_has_a_row_for_each_rate_of_each_arm(run: Run) -> None:
     rows = [row for row in page(run).rows if len(row) == 8 and row[0] in ("host", "twin:lvm", "guest:lvm")]
-    (search,) = run.searches
+    (search,) = run.of(SearchRecord)
     assert len(rows) == sum(len(arm.rates) for arm in search.arms if arm.arm != "guest:passthrough")
     assert {row[1] for row in rows} > {"full speed"}
 
 
 def test_the_chart_has_the_curve_of_each_arm_and_its_result_on_the_bound(run: Run) -> None:
     found = figures(run)[KEY]
-    arms = {arm.arm: arm for arm in run.searches[0].arms}
+    arms = {arm.arm: arm for arm in run.of(SearchRecord)[0].arms}
     for name, arm in arms.items():
         _, curve, result = (trace for trace in found["data"] if trace["meta"] == name)
         assert len(curve["x"]) == len([rate for rate in arm.rates if rate.latency is not None])
@@ -117,6 +118,6 @@ def test_an_arm_that_is_not_a_result_has_no_marker_in_the_chart(run: Run) -> Non
 
 
 def test_a_run_without_searches_has_no_such_part(run: Run) -> None:
-    plain = replace(run, searches=())
+    plain = run.with_records("searches", ())
     assert "Highest load within a bound" in page(run).text
     assert "Highest load within a bound" not in page(plain).text

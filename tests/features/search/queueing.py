@@ -6,11 +6,12 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
+from harness.features.search.request import Search
 from harness.measure.series import RoundSegment
 from harness.model.cell import Place
 from harness.results import Measurement, Run, RunStore
 from harness.scenario.plan import Group
-from harness.scenario.scenario import Scenario, Search
+from harness.scenario.scenario import Requested, Scenario
 from harness.scenario.timetable import Slice
 from tests.unit import killed_campaign
 from tests.unit.counted import counters
@@ -62,8 +63,8 @@ class Queue(RecordedMeasurer):
 
 def searching(**changes: object) -> Scenario:
     plain = killed_campaign.scenario()
-    search = Search("busy", plain.workloads[0], BOUND)
-    return replace(plain, budgets=(), searches=(replace(search, **changes),))  # type: ignore[arg-type]
+    search = replace(Search(plain.workloads[0], BOUND), **changes)  # type: ignore[arg-type]
+    return replace(plain, budgets=(), requests=(Requested("busy", search),))
 
 
 def searched_run(store: RunStore, scenario: Scenario) -> Run:

@@ -8,17 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis import LimitedBy
 from harness.events import Event, Note
+from harness.features.search.curve import LimitedBy
+from harness.features.search.records import SearchArm, SearchRecord
+from harness.features.search.request import PlannedSearch
 from harness.measure.series import RoundSegment
 from harness.model.cell import Place
-from harness.results import Measurement, Run, RunStore, SearchArm
+from harness.results import Measurement, Run, RunStore
 from harness.scenario.plan import Group
 from harness.scenario.plan_words import plan_in_words
 from harness.scenario.timetable import Slice
+from tests.features.search.queueing import CAPACITY, CPU, FULL_SPEED, Queue, known_answer, searched_run, searching
 from tests.unit import killed_campaign
 from tests.unit.killed_campaign import campaign, measured
-from tests.unit.queueing import CAPACITY, CPU, FULL_SPEED, Queue, known_answer, searched_run, searching
 from tests.unit.runs import RUN_ID
 
 
@@ -30,7 +32,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunStore:
 
 
 def arms(run: Run) -> dict[str, SearchArm]:
-    (search,) = run.searches
+    (search,) = run.of(SearchRecord)
     return {each.arm: each for each in search.arms}
 
 
@@ -83,7 +85,8 @@ def test_a_bound_below_every_latency_gives_no_load(store: RunStore) -> None:
 
 
 def test_slices_at_low_rates_are_long_enough_for_the_percentile() -> None:
-    (planned,) = killed_campaign.plan(searching()).searches
+    (planned,) = killed_campaign.plan(searching()).follow_ups
+    assert isinstance(planned, PlannedSearch)
     slow, fast = planned.job_at(200, 50_000, ramp=0), planned.job_at(20_000, 50_000, ramp=0)
     assert slow.seconds * 200 >= 1000
     assert fast.seconds == planned.job.seconds
@@ -100,13 +103,13 @@ def test_the_plan_counts_the_time_and_the_bytes_of_its_searches() -> None:
 
 
 def test_a_search_ends_when_its_time_is_spent(store: RunStore) -> None:
-    stopped = searched_run(store, searching(time_limit=1e-9)).searches[0]
+    stopped = searched_run(store, searching(time_limit=1e-9)).of(SearchRecord)[0]
     assert stopped.rounds == 1
     assert stopped.stopped == "time_limit = 1 ns"
 
 
 def test_the_cells_are_the_same_as_without_a_search(store: RunStore, tmp_path: Path) -> None:
-    plain = searched_run(RunStore.create(tmp_path / "plain", RUN_ID), replace(searching(), searches=()))
+    plain = searched_run(RunStore.create(tmp_path / "plain", RUN_ID), replace(searching(), requests=()))
     assert searched_run(store, searching()).cells == plain.cells
 
 
@@ -123,11 +126,11 @@ def test_a_resumed_search_continues_with_its_whole_rounds(store: RunStore) -> No
     interrupted = campaign(store, resume=False, of=searching(), measurer=Ends)
     with pytest.raises(KeyboardInterrupt):
         measured(interrupted)
-    begun = interrupted.close(interrupted=True).searches[0]
+    begun = interrupted.close(interrupted=True).of(SearchRecord)[0]
     assert (begun.rounds, begun.stopped) == (2, None)
     heard: list[Event] = []
     resumed = measured(campaign(store, resume=True, of=searching(), heard=heard.append, measurer=Queue))
-    assert resumed.searches[0].stopped is not None
+    assert resumed.of(SearchRecord)[0].stopped is not None
     assert arms(resumed)["host"].limited_by is LimitedBy.BOUND
     assert sum("search-busy" in each.text for each in heard if isinstance(each, Note)) == 1
     rounds = [each.round for each in store.read_journal().rounds if "search" in each.group and each.event == "begun"]
@@ -135,7 +138,7 @@ def test_a_resumed_search_continues_with_its_whole_rounds(store: RunStore) -> No
 
 
 def test_a_finished_run_is_searched_when_its_scenario_gets_a_search(store: RunStore) -> None:
-    plain = replace(searching(), searches=())
-    assert searched_run(store, plain).searches == ()
+    plain = replace(searching(), requests=())
+    assert searched_run(store, plain).of(SearchRecord) == ()
     added = measured(campaign(store, resume=True, of=searching(), measurer=Queue))
     assert arms(added)["host"].limited_by is LimitedBy.BOUND

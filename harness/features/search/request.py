@@ -1,18 +1,25 @@
-"""Searches for the highest load: what a scenario may ask for, and the cost of a search in a plan. Pure."""
+"""What a scenario may ask of a search for the highest load, and what the search costs in a plan. Pure."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Annotated
 
-from harness.analysis import METRICS, SearchLimits
-from harness.analysis.loadcurve import FEWEST_SAMPLES
+from pydantic import AfterValidator, Field
+
+from harness.analysis import METRICS
 from harness.config.names import choices
 from harness.config.problems import shown
+from harness.features.search.curve import FEWEST_SAMPLES, SearchLimits
 from harness.model.cell import Arm, Cell, Place
-from harness.model.job import Job
-from harness.scenario.scenario import Scenario, Search
+from harness.model.job import Job, Workload
+from harness.model.values import VALUE, Iodepth, SomeSeconds
+from harness.model.workloads import OneWorkload
+from harness.scenario.plan import FollowUp, Group
+from harness.scenario.scenario import Scenario
+from harness.scenario.schema import ModeName
 
 MOST_ROUNDS = 16
 """Rounds of a search. The simulated searches of the tests end earlier."""
@@ -27,27 +34,64 @@ _FEWEST_IOS = 100
 """The fewest I/Os in a slice."""
 
 
+def _latency_of_ios(name: str) -> str:
+    names = [metric.name for metric in METRICS.values() if metric.is_latency and metric.of == "ios"]
+    if name not in names:
+        raise ValueError(f"not a latency of I/Os; {choices(name, names)}")
+    return name
+
+
 @dataclass(frozen=True, slots=True)
-class PlannedSearch:
-    """A search on the arms of `cells`, which have the workload at full speed. It follows the rounds of their group.
+class Search:
+    """Searches the highest load at which the latency `metric` stays below `bound` seconds.
+
+    `workload` gives the I/O pattern, and `iodepth` limits the I/Os in flight. Rates above `highest` I/Os per second are
+    not measured. If `modes` is None, all modes of the scenario are searched. No round of the search begins after
+    `time_limit` seconds.
+    """
+
+    __pydantic_config__ = VALUE
+
+    workload: OneWorkload
+    bound: SomeSeconds
+    metric: Annotated[str, AfterValidator(_latency_of_ios)] = "clat_p99"
+    iodepth: Iodepth = 32
+    highest: Annotated[int, Field(strict=True, ge=1)] | None = None
+    modes: Annotated[tuple[ModeName, ...], Field(min_length=1)] | None = None
+    time_limit: SomeSeconds = 600.0
+
+    def covers(self, cell: Cell) -> bool:
+        """Whether the arms of this cell are searched."""
+        same = cell.job.workload == self.workload and cell.job.iodepth == self.iodepth
+        if cell.mode.runs_with_others:
+            return False
+        return same and (self.modes is None or any(name in self.modes for name in cell.mode.names))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedSearch(FollowUp):
+    """A search on the arms of `cells`, which have the workload at full speed.
 
     `blocks` is the number of blocks of each rate in a round.
     """
 
+    name: str
     search: Search
-    group: str
-    cells: tuple[Cell, ...]
     blocks: int
 
-    @property
-    def id(self) -> str:
-        """The name of the search's own rounds in the journal: `GROUP-search-NAME`."""
-        return f"{self.group}-search-{self.search.name}"
+    kind = "search"
+    title = "highest load"
+    description = "the search for the highest load"
 
     @property
     def job(self) -> Job:
         """The workload at full speed."""
         return self.cells[0].job
+
+    @property
+    def writes(self) -> bool:
+        """Whether its jobs write."""
+        return self.job.writes
 
     @property
     def arms(self) -> tuple[Arm, ...]:
@@ -71,6 +115,11 @@ class PlannedSearch:
         """fio seconds of a search in which a slice at each rate has enough I/Os."""
         return USUAL_ROUNDS * self.blocks * len(self.arms) * self.job.wall
 
+    @property
+    def most_seconds(self) -> float:
+        """The longest time of the search."""
+        return self.search.time_limit
+
     def bytes_written(self, write_rate: int, place: int | None = None) -> float:
         """The bytes that the search writes at most to disks that write `write_rate` bytes per second.
 
@@ -92,41 +141,43 @@ def _ios(search: Search) -> float:
     return _MARGIN * max(METRICS[search.metric].fewest_ios, _FEWEST_IOS)
 
 
-def planned_searches(
-    searches: Iterable[Search], group: str, cells: Iterable[Cell], blocks: int
-) -> Iterator[PlannedSearch]:
+def plan_searches(scenario: Scenario, group: Group) -> Iterator[PlannedSearch]:
     """The searches on the cells of this group."""
-    own = tuple(cells)
-    for search in searches:
-        if covered := tuple(cell for cell in own if search.covers(cell)):
-            yield PlannedSearch(search, group, covered, max(blocks, FEWEST_SAMPLES))
+    for name, search in scenario.requests_of(Search).items():
+        if covered := tuple(cell for cell in group.cells if search.covers(cell)):
+            blocks = max(group.blocks, FEWEST_SAMPLES)
+            yield PlannedSearch(group=group.id, cells=covered, name=name, search=search, blocks=blocks)
 
 
-def search_problems(scenario: Scenario) -> Iterator[str]:
+def find_problems(scenario: Scenario) -> Iterator[str]:
     """One line for each search that cannot be measured, in the form of the schema's messages."""
-    for search in scenario.searches:
-        key = f"search.{search.name}"
-        yield from _workload_problems(f"{key}.workload", search, scenario)
+    modes = {mode.name: mode for mode in scenario.modes}
+    depths = sorted({depth for profile in scenario.profiles for depth in profile.iodepth})
+    for name, search in scenario.requests_of(Search).items():
+        key = f"search.{name}"
+        yield from _find_workload_problems(f"{key}.workload", search.workload, scenario)
         fewest = math.ceil(lowest_rate(search, search.workload.numjobs))
         if search.highest is not None and search.highest < fewest:
             yield (
                 f"{key}.highest = {search.highest}: too few I/Os per second for {search.metric}, which needs "
                 f"{METRICS[search.metric].fewest_ios} I/Os in a slice; allowed: {fewest} or more"
             )
-        depths = sorted({depth for profile in scenario.profiles for depth in profile.iodepth})
         if search.iodepth not in depths:
             allowed = ", ".join(map(str, depths))
             yield f"{key}.iodepth = {search.iodepth}: no profile measures at this depth; allowed: {allowed}"
-        modes = [mode.name for mode in scenario.modes]
         for number, mode in enumerate(search.modes or ()):
             if mode not in modes:
                 yield f"{key}.modes[{number}] = {shown(mode)}: not a mode of this scenario; {choices(mode, modes)}"
+            elif modes[mode].runs_with_others:
+                yield (
+                    f"{key}.modes[{number}] = {shown(mode)}: others do I/O beside it; allowed: modes "
+                    "with one guest, without a neighbour and without a backup"
+                )
 
 
-def _workload_problems(key: str, search: Search, scenario: Scenario) -> Iterator[str]:
-    workload = search.workload
+def _find_workload_problems(key: str, workload: Workload, scenario: Scenario) -> Iterator[str]:
     at = f"{key} = {shown(workload.name)}"
-    measured = [workload.name for workload in scenario.workloads]
+    measured = [known.name for known in scenario.workloads]
     if workload.label is not None:
         yield f"{at}: has times and rates of its own; allowed: a pattern with a block size, for example randread-4k"
     elif workload.rate is not None:

@@ -1,0 +1,51 @@
+"""What the feature adds to the kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from harness.feature import Feature, FeatureRecords, FeatureTables, Place
+from harness.features.search.records import SearchRecord, are_finished
+from harness.features.search.request import Search, find_problems, plan_searches
+
+if TYPE_CHECKING:
+    from harness.measure.rounds import FollowingSeries, SeriesContext
+    from harness.measure.series import PreparedGroup
+    from harness.report.blocks import Block
+    from harness.report.section import Section
+
+
+def _follow(context: SeriesContext, _prepared: PreparedGroup) -> Iterable[FollowingSeries]:
+    from harness.features.search.measuring import follow
+
+    return follow(context)
+
+
+def _yield_blocks(section: Section) -> Iterable[Block]:
+    from harness.features.search.report import search_blocks
+
+    return search_blocks(section)
+
+
+FEATURE = Feature(
+    name="search",
+    tables=FeatureTables(
+        key="search",
+        table=Search,
+        what="a search",
+        sets=("modes",),
+        find_problems=find_problems,
+        evaluated="searches",
+    ),
+    follow_ups=plan_searches,
+    follow=_follow,
+    is_finished=are_finished,
+    records=FeatureRecords(
+        key="searches",
+        record=SearchRecord,
+        place=8,
+        description="One entry per search for the highest load and group of cells; empty in version 0.1.",
+    ),
+    contents={Place.FINDINGS: _yield_blocks},
+)
