@@ -12,7 +12,7 @@ from harness.layout.source import BlockSource
 from harness.model.attach import Attach
 from tests.e2e.attaching import DIRECTORY, MIB, Lab, a_disk, a_file, differences
 from tests.patience import patience
-from tests.unit.attach_options import options
+from tests.unit.attach_options import UNTRIED, options
 from tests.unit.granted import granted
 
 # A disk costs the emulated guest a second and more, so several options are on one; each is on some disk of its bus.
@@ -42,6 +42,8 @@ EVERY_OPTION: Mapping[str, Attach] = {
     "sata": Attach("sata", iothread=False, discard="unmap"),
     "sata-plain": Attach("sata", "writethrough", "io_uring", iothread=False, physical_block_size=4096),
     "qcow2": Attach("virtio-blk", metadata_cache=4 * MIB),
+    # Options of the table that none of these changes.
+    **{name: attach for name, attach in options("virtio-blk").items() if name.replace("-", "_") in UNTRIED},
 }
 LUN = Attach(device="lun", aio="threads")
 

@@ -103,9 +103,10 @@ SPECS = {
         sockets={"vhost": "/run/voh-a/socket"},
     ),
     "sata": every_option("sata"),
-    "ide-1": every_option("ide", stop=4),
-    "ide-2": every_option("ide", start=4, stop=8),
-    "ide-3": every_option("ide", start=8),
+    **{
+        f"ide-{number}": every_option("ide", start=start, stop=start + BUSES["ide"].most)
+        for number, start in enumerate(range(0, len(options("ide")), BUSES["ide"].most), start=1)
+    },
     "nvme": every_option("nvme"),
     "ide-and-sata": guest(
         file_disk("ide", Attach("ide", iothread=False)),
@@ -367,7 +368,8 @@ def test_sata_disks_beyond_the_ports_of_a_controller_get_another() -> None:
     places = [(at.get("controller"), at.get("unit")) for at in live.iterfind("devices/disk/address")]
     assert places[BUSES["sata"].most - 1 : BUSES["sata"].most + 1] == [("0", "5"), ("1", "0")]
     # The first is part of the chip set.
-    assert [each.get("index") for each in live.iterfind("devices/controller[@type='sata']")] == ["1"]
+    more = range(1, -(-len(places) // BUSES["sata"].most))
+    assert [each.get("index") for each in live.iterfind("devices/controller[@type='sata']")] == list(map(str, more))
 
 
 def test_only_a_guest_with_a_disk_on_ide_is_the_older_machine() -> None:

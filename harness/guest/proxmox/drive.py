@@ -48,11 +48,11 @@ def drive_string(source: str, attach: Attachment, serial: str) -> str:
     if "," in source or "," in serial or len(serial) > LONGEST_SERIAL:
         raise ValueError(f"{source} with serial {serial} cannot be written as a drive of Proxmox VE")
     rows = [(name, row.pve) for name, row in ATTACH_OPTIONS.items() if row.pve and row.pve.key]
-    options: dict[str, str | int] = {
-        pve.key: pve.value(getattr(attach, name)) for name, pve in rows if not pve.buses
-    } | {"backup": 0, "serial": serial}
+    everywhere = [(name, pve) for name, pve in rows if pve.always and not pve.buses]
+    options: dict[str, str | int] = {pve.key: pve.value(getattr(attach, name)) for name, pve in everywhere}
+    options |= {"backup": 0, "serial": serial}
     for name, pve in rows:
-        if attach.bus in pve.buses and (pve.always or name in attach.used):
+        if pve.key not in options and (pve.always or name in attach.used) and attach.bus in (pve.buses or _OFFERED):
             options[pve.key] = pve.value(getattr(attach, name))
     for kind, limit in attach.limits.items():
         options |= _limited(kind, limit)
