@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from harness.measure.platform import Platform
     from harness.measure.rounds import FollowingSeries, SeriesContext
     from harness.measure.series import PreparedGroup
     from harness.report.blocks import Block
@@ -88,6 +89,8 @@ class Feature:
     records: FeatureRecords | None = None
     contents: Mapping[Place, Callable[[Section], Iterable[Block]]] = field(default_factory=dict)
     """What a report has of a disk: a function that yields blocks, by their place."""
+    platforms: Mapping[str, Platform] = field(default_factory=dict)
+    """How fio runs on other operating systems of guests than Linux, by the system's name."""
 
 
 @cache

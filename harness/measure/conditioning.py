@@ -17,7 +17,7 @@ from harness.layout.build import Layouts
 from harness.layout.source import BlockSource
 from harness.measure.fio import Section, Target, fill_file, job_file, marked
 from harness.measure.fio_results import parse
-from harness.measure.linux import PROGRAM
+from harness.measure.platform import PROGRAM
 from harness.model.job import Job
 from harness.model.profile import Conditioning
 from harness.results import ConditioningRecord, RegionSteadiness

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from harness.analysis.metrics import QUANTILES
 from harness.errors import MeasurementError
 from harness.lab.paths import MARK
-from harness.measure.linux import ENGINE, PROGRAM, command
-from harness.measure.platform import LINUX, Platform
+from harness.measure.platform import ENGINE, LINUX, PROGRAM, Platform, fio_command
 from harness.model.job import BlockShare, Job
 
 _RAMP = "-ramp"
@@ -20,7 +19,7 @@ _LIBAIO = f"ioengine={ENGINE}"
 
 def marked(program: str = PROGRAM) -> tuple[str, ...]:
     """The command of fio on Linux, with the mark of this process, by which reap finds it."""
-    return "env", MARK, *command(program)
+    return "env", MARK, *fio_command(program)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,7 @@ class Target:
 class Section:
     """A job in a job file. `name` is unique in the file. `delay` is when fio creates it, in seconds from fio's start.
 
-    It then waits for its start, see harness/measure/pacing.py. Its ramp waits for its own start. Without a `delay`, it
+    It then waits for its start, see platform.py. Its ramp waits for its own start. Without a `delay`, it
     runs when the section before has ended. `write_limit` is the largest number of bytes that it may write per second.
     """
 

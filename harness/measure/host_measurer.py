@@ -161,7 +161,7 @@ def _unable(group: Group, at: Session) -> dict[str, str]:
     for cell in group.cells:
         if cell.mode.name in at.skipped:
             continue
-        if why := next(filter(None, (at.platform(arm).lacking(cell.job) for arm in cell.arms)), None):
+        if why := next(filter(None, (at.platform(arm).why_unsupported(cell.job) for arm in cell.arms)), None):
             found[cell.id] = f"host {at.host.name}: {why}"
     return found
 

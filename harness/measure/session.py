@@ -331,8 +331,8 @@ class Session:
     def platform(self, arm: Arm) -> Platform:
         """That of the machine on which the arm runs: Linux, if its guest could not start. Boots nothing."""
         if not arm.in_guest or arm.mode is None or self.guests is None:
-            return platform_of(windows=False)
-        return platform_of(windows=self.guests.windows.get(arm.mode.guest_name, False))
+            return platform_of()
+        return platform_of(system="windows" if self.guests.windows.get(arm.mode.guest_name) else "linux")
 
     def guest_evidence(self, arm: Arm) -> Mapping[str, str]:
         """What the guest of the arm reported of its machine; empty if it runs on the host, or could not start."""

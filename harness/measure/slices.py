@@ -23,8 +23,7 @@ from harness.lab.transport.base import Completed, Runner
 from harness.measure.clock import Clock
 from harness.measure.fio import Section, job_file, reports_start
 from harness.measure.fio_results import JobResult, parse, together
-from harness.measure.pacing import Start, without_waits
-from harness.measure.platform import Paced, Platform, platform_of
+from harness.measure.platform import Platform, ScheduledFio, Start, platform_of, without_waits
 from harness.measure.ran_slices import Backups, Copies, RanPart, RanSlice, Times, alone_between, overlapping
 from harness.measure.session import Session
 from harness.model.cell import Part
@@ -101,7 +100,7 @@ def run_timetable(
         working = [machine for machine in machines if machine.jobs]
         backups = Backups(start)
         copied = pool.submit(backups.run, _backed_up(session, table))
-        fios = {machine.name: Fio(machine, machine.pacing(name, start), seed, store, name) for machine in working}
+        fios = {machine.name: Fio(machine, machine.schedule_fio(name, start), seed, store, name) for machine in working}
         running = {fio: pool.submit(fio.run, deadline=deadline) for fio in fios.values()}
         times = [host.clock.uptime(moment) for moment in moments]
         sampled = pool.submit(sample, session.host.runner, files, times, deadline=deadline)
@@ -196,7 +195,7 @@ def _stopped_at_failure(host: Runner, running: Mapping[Fio, Future[Completed]], 
             for fio, done in running.items():
                 if not done.done():
                     with suppress(HostError):  # the first error is more useful than a second one of the same connection
-                        fio.pacing.stop(fio.machine.runner)
+                        fio.scheduled.stop(fio.machine.runner)
             wait(running.values(), timeout=_STOP_SECONDS)
             with suppress(HostError):
                 # On the host, perf and the reading of counters would continue until the end of the timetable.
@@ -314,13 +313,13 @@ class Machine:
     jobs: tuple[SliceJob, ...]
     sections: tuple[Section, ...]
 
-    def pacing(self, token: str, start: float) -> Paced:
+    def schedule_fio(self, token: str, start: float) -> ScheduledFio:
         """Its fio, with the first slice of the timetable at the moment `start`."""
         starts = []
         for each, part in self.jobs:
             moments = (self.clock.uptime(start + moment - self.late) for moment in _starts(each))
             starts += [Start(moment, part.job.numjobs) for moment in moments]
-        return self.platform.pacing(f"{token}-{self.name}", starts)
+        return self.platform.schedule_fio(f"{token}-{self.name}", starts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -328,7 +327,7 @@ class Fio:
     """fio on one machine, for all of its slices."""
 
     machine: Machine
-    pacing: Paced
+    scheduled: ScheduledFio
     seed: int
     store: RunStore
     name: str
@@ -338,12 +337,12 @@ class Fio:
         machine = self.machine
         starts = reports_start(machine.fio)
         return job_file(
-            machine.sections, self.seed, reports_start=starts, platform=machine.platform, waits=self.pacing.waits
+            machine.sections, self.seed, reports_start=starts, platform=machine.platform, waits=self.scheduled.waits
         )
 
     def run(self, *, deadline: float) -> Completed:
         """Run it. Raises MeasurementError at once if it fails, because the other machine still runs then."""
-        done = self.pacing.run(self.machine.run, self.jobs, deadline=deadline)
+        done = self.scheduled.run(self.machine.run, self.jobs, deadline=deadline)
         if done.status != 0:
             raw = self.store.path / self.save(done)
             said = (done.stderr or done.stdout).strip()[-400:]
@@ -355,7 +354,7 @@ class Fio:
 
     def ready(self, done: Completed) -> float | None:
         """The moment at which it could have started its first job; None if that is not known."""
-        uptime = self.pacing.ready(done)
+        uptime = self.scheduled.ready(done)
         # A job whose slice is not the first one of the timetable is created later.
         delay = self.machine.sections[0].delay or 0.0
         return self.machine.clock.moment(uptime) - delay if uptime is not None else None
@@ -368,7 +367,7 @@ class Fio:
         return self.store.save_raw(
             f"{self.name}-{self.machine.name}.json",
             without_waits(done.stdout),
-            command=f"{done.command} <<'JOBS'\n{self.pacing.stdin(self.jobs)}JOBS",
+            command=f"{done.command} <<'JOBS'\n{self.scheduled.stdin(self.jobs)}JOBS",
         )
 
 
@@ -425,7 +424,7 @@ def machines_of(
 
 def _platform(session: Session, guest: Guest | None) -> Platform:
     fio = session.host.spec.fio if guest is None else guest.fio
-    return platform_of(fio, windows=guest is not None and guest.windows)
+    return platform_of(fio, system="windows" if guest is not None and guest.windows else "linux")
 
 
 def _runner(session: Session, guest: Guest | None) -> Runner:

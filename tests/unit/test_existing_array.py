@@ -340,7 +340,7 @@ def request(reference: str) -> SetupRequest:
 def test_array_and_reference_are_filled_and_measured_in_one_timetable(
     host: Host, connection: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harness.measure.pacing.LEASE_DIRECTORY", str(tmp_path / "pacing"))
+    monkeypatch.setattr("harness.measure.platform.LEASE_DIRECTORY", str(tmp_path / "pacing"))
     log = CreationLog(RUNNER, RunId.new(), str(tmp_path / "created"))
     hypervisor = LibvirtHypervisor(host, connection, Events())
     job = parse_workload("randwrite-4k").job(4, ramp=0.0, seconds=0.3)

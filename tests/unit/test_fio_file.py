@@ -10,7 +10,7 @@ import pytest
 
 from harness.measure.conditioning import conditioning_job
 from harness.measure.fio import Section, Target, job_file
-from harness.measure.pacing import Pacing, Start
+from harness.measure.platform import LinuxFio, Start
 from harness.model.fio_file import Line, workloads_of
 from harness.model.fio_options import ALIASES, OPTIONS, STRUCTURAL
 from harness.model.fio_section import FromFile
@@ -96,7 +96,7 @@ def problems(folder: Path, text: str) -> list[str]:
 
 def test_sections_without_stonewall_are_one_job_and_their_parts_start_together() -> None:
     jobs = [job_of(each) for each in read_in(DATABASE.parent, DATABASE.name)]
-    pacing = Pacing("/directory", ("fio",), (Start(100.0, 3), Start(100.5, 1)))
+    pacing = LinuxFio("/directory", ("fio",), (Start(100.0, 3), Start(100.5, 1)))
     written = job_file([Section(job.id, job, TARGET, 0.5) for job in jobs], seed=7, waits=pacing.waits)
     assert written.partition("\n\n")[2] == GOLDEN
 

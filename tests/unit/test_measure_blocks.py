@@ -178,7 +178,7 @@ def programs_in(directory: Path, patch: pytest.MonkeyPatch) -> Path:
     found = directory / "programs"
     found.mkdir()
     patch.setenv("PATH", f"{found}:{os.environ['PATH']}")
-    patch.setattr("harness.measure.pacing.LEASE_DIRECTORY", str(directory / "pacing"))
+    patch.setattr("harness.measure.platform.LEASE_DIRECTORY", str(directory / "pacing"))
     return found
 
 

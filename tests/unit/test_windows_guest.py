@@ -15,6 +15,7 @@ import pytest
 
 from harness.errors import GuestError, HostError
 from harness.events import Events, Note
+from harness.features.windows.fio import Windows
 from harness.guest.booting import system_of
 from harness.guest.borrowed import look_inside, opened, require_same
 from harness.guest.protocol import GuestDisk
@@ -27,10 +28,8 @@ from harness.measure.clock import Clocks
 from harness.measure.fio import Section, Target, job_file
 from harness.measure.fio_results import parse
 from harness.measure.host_measurer import _notes, _unable
-from harness.measure.pacing import Start, without_waits
-from harness.measure.platform import LINUX, WINDOWS
+from harness.measure.platform import LINUX, Start, platform_of, without_waits
 from harness.measure.session import Guests
-from harness.measure.windows import Windows
 from harness.model.attach import Attach
 from harness.model.cell import Cell
 from harness.model.effective import Effective
@@ -46,6 +45,7 @@ from tests.unit.test_proxmox_borrowed import RUN, WHOLE, Borrowing, borrowing
 from tests.unit.windows_server import DATA, Recording, WindowsServer, now, windows_server
 
 VM = "the borrowed VM shop"
+FIO = platform_of(system="windows")
 MIB = 1024**2
 READ = Job("randread", 4096, iodepth=4, ramp=0, seconds=0.25)
 WAL = Job("write", 4096, iodepth=1, ramp=0, seconds=0.3, label="wal", syncs=True)
@@ -284,7 +284,7 @@ def test_the_driver_in_windows_must_be_that_of_the_bus(attach: Attach, service: 
 
 def test_a_command_that_takes_too_long_is_ended_in_windows(serve: Serve) -> None:
     server = serve(fio=("sleep", "5"))
-    pacing = WINDOWS.pacing("slow", [])
+    pacing = FIO.schedule_fio("slow", [])
     with server.login() as runner, pytest.raises(HostError, match="it was ended there"):
         pacing.run(runner.run, "", deadline=0.3)
     assert server.ended == [4242]
@@ -292,7 +292,7 @@ def test_a_command_that_takes_too_long_is_ended_in_windows(serve: Serve) -> None
 
 def test_the_clock_of_windows_is_that_of_fio_within_the_error(login: Callable[..., SshRunner]) -> None:
     runner = login()
-    clock = Clocks().read(runner, WINDOWS.clock(runner))
+    clock = Clocks().read(runner, FIO.clock(runner))
     assert clock.uptime(time.monotonic()) == pytest.approx(now(), abs=clock.error + 0.001)
     assert clock.error < 60, "half the time of the quickest answer"
 
@@ -303,8 +303,8 @@ def options(text: str) -> list[str]:
 
 def test_the_job_file_is_one_for_windows() -> None:
     section = Section("1-lvm", READ, Target(r"\\.\PhysicalDrive2", 0, 64 * MIB, direct=True), 0.5)
-    pacing = WINDOWS.pacing("batch1-guest", [Start(1.5, 1)])
-    lines = options(job_file([section], 7, platform=WINDOWS, waits=pacing.waits))
+    pacing = FIO.schedule_fio("batch1-guest", [Start(1.5, 1)])
+    lines = options(job_file([section], 7, platform=FIO, waits=pacing.waits))
     assert "ioengine=windowsaio" in lines
     assert "thread=1" in lines
     # fio refuses the whole file for an option that the platform does not have.
@@ -319,7 +319,7 @@ def test_the_job_file_is_one_for_windows() -> None:
 @pytest.mark.parametrize("path", ["/dev/sdb", r"\\.\C:", r"\\.\PhysicalDrive", r"\\.\PhysicalDrive1:x"])
 def test_only_a_whole_disk_is_measured_in_windows(path: str) -> None:
     with pytest.raises(ValueError, match="PhysicalDriveN"):
-        WINDOWS.filename(path)
+        FIO.filename(path)
 
 
 def test_what_fio_for_windows_printed_in_wine_is_read_with_the_starts_of_its_jobs() -> None:
@@ -356,7 +356,7 @@ def test_slices_alternate_between_the_host_and_windows_each_at_its_time(
     # The script refuses a disk that is not offline.
     assert server.asked[0][0] == "PACE"
     assert server.asked[0][2:] == ("2",)
-    assert ran.at.platform(GUEST) is WINDOWS
+    assert ran.at.platform(GUEST) is FIO
     assert ran.at.platform(HOST) == LINUX
 
 
@@ -385,7 +385,7 @@ def test_fio_is_stopped_by_its_token(serve: Serve) -> None:
     server = serve()
     server.recording.answers["STOP"] = [{"script": "STOP", "stdout": ""}]
     with server.login() as runner:
-        WINDOWS.pacing("batch1-g2", []).stop(runner)
+        FIO.schedule_fio("batch1-g2", []).stop(runner)
     name, token = server.asked[-1]
     assert (name, token.rpartition("-")[0]) == ("STOP", "batch1-g2")
 
@@ -394,6 +394,6 @@ def test_fio_is_stopped_by_its_token(serve: Serve) -> None:
 def test_a_workload_that_fio_for_windows_lacks_is_skipped_with_the_reason(name: str) -> None:
     (workload, *_) = NAMED[name].workloads
     job = workload.job(workload.iodepths[0], ramp=0, seconds=1)
-    why = WINDOWS.lacking(job)
+    why = FIO.why_unsupported(job)
     assert (why is not None and "no sync=dsync" in why) if job.durable else why is None
-    assert LINUX.lacking(job) is None
+    assert LINUX.why_unsupported(job) is None

@@ -13,7 +13,7 @@ import pytest
 
 from harness.measure.fio import Section, Target, job_file
 from harness.measure.fio_results import JobResult, parse
-from harness.measure.linux import command
+from harness.measure.platform import fio_command
 from harness.model.job import Job
 from harness.model.workloads import NAMED
 
@@ -43,7 +43,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
         file.truncate(64 * MIB)
     sections = [Section(job.id, job, Target(str(disk), 0, 64 * MIB, direct=False)) for job in JOBS]
     text = job_file(sections, seed=1, reports_start=False)
-    done = subprocess.run(command(), input=text, capture_output=True, text=True, check=True, timeout=600)
+    done = subprocess.run(fio_command(), input=text, capture_output=True, text=True, check=True, timeout=600)
     results = parse(done.stdout, sections, "here")
     document = json.loads(done.stdout[done.stdout.index("{") :])
     return Ran({each.job: each for each in results}, {each["jobname"]: each for each in document["jobs"]})

@@ -20,8 +20,7 @@ from harness.lab.transport.held import Held
 from harness.lab.transport.powershell import NO_INPUT, PROGRAM
 from harness.lab.transport.ssh import SshRunner
 from harness.measure.clock import Clock
-from harness.measure.linux import ENGINE
-from harness.measure.pacing import Start
+from harness.measure.platform import ENGINE, Start
 from harness.model.job import Job
 from harness.shipped import read_script
 from harness.untrusted import finite, reading
@@ -30,16 +29,16 @@ _DEADLINE = 30.0
 _NO_SYNC = ("0", "none")
 _DISK = re.compile(r"\\\\\.\\PhysicalDrive([0-9]{1,4})")
 
-_PACE = read_script("harness.measure", "pace_fio.ps1")
+_PACE = read_script("harness.features.windows", "pace_fio.ps1")
 
-_STOP = read_script("harness.measure", "stop_fio.ps1")
+_STOP = read_script("harness.features.windows", "stop_fio.ps1")
 
-_CLOCK = read_script("harness.measure", "answer_clock.ps1")
+_CLOCK = read_script("harness.features.windows", "answer_clock.ps1")
 
 
 @dataclass(frozen=True, slots=True)
-class WindowsPacing:
-    """A `Paced`. `token` is in the names of its directory and of its pipes."""
+class WindowsFio:
+    """A `ScheduledFio`. `token` is in the names of its directory and of its pipes."""
 
     token: str
     starts: tuple[Start, ...]
@@ -59,7 +58,7 @@ class WindowsPacing:
         numbers = sorted({each[1] for each in _DISK.finditer(job_file)})
         return run((*self.argv, *numbers), stdin=self.stdin(job_file), deadline=deadline, check=False)
 
-    def ready(self, done: Completed) -> None:  # noqa: ARG002 - a Paced
+    def ready(self, done: Completed) -> None:  # noqa: ARG002 - a ScheduledFio
         """It is not noted."""
         return
 
@@ -83,8 +82,8 @@ class Windows:
             raise ValueError(r"a disk of Windows is named \\.\PhysicalDriveN")
         return path
 
-    def pacing(self, token: str, starts: Sequence[Start]) -> WindowsPacing:
-        return WindowsPacing(re.sub("[^A-Za-z0-9-]", "-", f"{token}-{MARK[-8:]}"), tuple(starts))
+    def schedule_fio(self, token: str, starts: Sequence[Start]) -> WindowsFio:
+        return WindowsFio(re.sub("[^A-Za-z0-9-]", "-", f"{token}-{MARK[-8:]}"), tuple(starts))
 
     @contextmanager
     def clock(self, runner: Runner) -> Iterator[Callable[[], Clock]]:
@@ -97,7 +96,7 @@ class Windows:
     def notes(self, evidence: Mapping[str, str]) -> Iterator[str]:
         return notes_of(evidence)
 
-    def lacking(self, job: Job) -> str | None:
+    def why_unsupported(self, job: Job) -> str | None:
         if job.durable:
             return (
                 "fio for Windows has no sync=dsync, and its write-through is not the same as O_DSYNC on the host; "

@@ -1,0 +1,8 @@
+"""What guests with Windows add to the kernel."""
+
+from __future__ import annotations
+
+from harness.feature import Feature
+from harness.features.windows.fio import Windows
+
+FEATURE = Feature(name="windows", platforms={"windows": Windows()})
