@@ -6,5 +6,9 @@ A package has its explanation in its docstring, `feature.py` with `FEATURE`, wha
 
 from __future__ import annotations
 
-NAMES: tuple[str, ...] = ("search", "exchange", "windows")
+NAMES: tuple[str, ...] = (
+    "search",
+    "exchange",
+    "windows",
+)
 """The order in which the kernel asks the features, and in which the command line shows their verbs."""
