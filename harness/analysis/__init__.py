@@ -24,11 +24,11 @@ from harness.analysis.change import (
 )
 from harness.analysis.changepoints import ChangePoint, change_points
 from harness.analysis.correlation import NO_CORRELATION, Correlation, pooled_correlation
-from harness.analysis.decompose import Costs, StepCost, decompose
 from harness.analysis.distribution import LatencyHistogram, few_bins, quantiles, upper_end, wider_bins
 from harness.analysis.drift import drifted, estimate_drift
 from harness.analysis.estimate import (
     Estimate,
+    differences,
     estimate_added,
     estimate_mean,
     estimate_overhead,
@@ -57,7 +57,7 @@ from harness.analysis.metrics import METRICS, Better, Calls, Metric, Unit
 from harness.analysis.paths import PathLimit, PathLoad, path_limits
 from harness.analysis.power import MOST_SAMPLES, pooled_sd, samples_to_show, smallest_detectable
 from harness.analysis.samples import IN_ORDER, INDEPENDENT, Caveat, Samples
-from harness.analysis.scaling import Scaling, Shape, ideal_speedup, scaling
+from harness.analysis.scaling import Shape, ideal_speedup
 from harness.analysis.sequential import Look, Sequential, looks
 from harness.analysis.slices import SliceVariance, best_slice, error_in_time, variance_components
 from harness.analysis.steady import SteadyState, steady_state
@@ -84,7 +84,6 @@ __all__ = [
     "Change",
     "ChangePoint",
     "Correlation",
-    "Costs",
     "Estimate",
     "Evidence",
     "Io",
@@ -106,12 +105,10 @@ __all__ = [
     "Reason",
     "Relation",
     "Samples",
-    "Scaling",
     "Sequential",
     "Shape",
     "SliceVariance",
     "SteadyState",
-    "StepCost",
     "Thread",
     "Unit",
     "Verdict",
@@ -123,7 +120,7 @@ __all__ = [
     "change_points",
     "changes_shown",
     "decided",
-    "decompose",
+    "differences",
     "drifted",
     "equal_shown",
     "error_in_time",
@@ -162,7 +159,6 @@ __all__ = [
     "quantiles",
     "samples_to_show",
     "saturated",
-    "scaling",
     "smallest_detectable",
     "steady_state",
     "survivors",

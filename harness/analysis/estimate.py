@@ -46,6 +46,11 @@ class Estimate:
             return None
         return (self.high - self.low) / 2
 
+    def divided_by(self, number: float) -> Estimate:
+        """The estimate in units of `number`."""
+        low, high = (None if end is None else end / number for end in (self.low, self.high))
+        return replace(self, point=self.point / number, low=low, high=high)
+
 
 def estimate_overhead(
     host: Iterable[float],

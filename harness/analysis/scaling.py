@@ -1,13 +1,8 @@
-"""How an array of disks scales against a single disk: what its RAID level can deliver, and what it delivers."""
+"""What a RAID level can deliver, as a multiple of a single disk."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
-
-from harness.analysis.estimate import Estimate, log_ratios, mean_interval
-from harness.analysis.samples import IN_ORDER, Samples
+from dataclasses import dataclass
 
 _PARITY = {5: 1, 6: 2}
 
@@ -73,38 +68,3 @@ def ideal_speedup(shape: Shape, *, read_share: float, full_stripe: bool) -> floa
         raise ValueError(f"the share of reads must be between 0 and 1, not {read_share}")
     per_write = shape.written(full_stripe=full_stripe) + shape.read_for_write(full_stripe=full_stripe)
     return shape.disks / (read_share + (1 - read_share) * per_write)
-
-
-@dataclass(frozen=True, slots=True)
-class Scaling:
-    """An array against the single disk: the ratio, this divided by the number of disks, and divided by the ideal."""
-
-    speedup: Estimate
-    efficiency: Estimate
-    of_ideal: Estimate
-
-
-def scaling(
-    single: Iterable[float],
-    array: Iterable[float],
-    *,
-    disks: int,
-    ideal: float,
-    confidence: float = 0.95,
-    samples: Samples = IN_ORDER,
-) -> Scaling:
-    """The scaling of a metric for which higher is better, from its paired samples.
-
-    The speedup is the geometric mean of the samples' ratios with Student's t interval on their logarithms. Efficiency
-    is the speedup divided by `disks`, the share of the ideal is the speedup divided by `ideal`. `samples` as for
-    `estimate_overhead`. ValueError as there.
-    """
-    ratios = [math.exp(log) for log in log_ratios(single, array)]
-    speedup = mean_interval(ratios, confidence=confidence, samples=samples)
-    return Scaling(speedup, _divided(speedup, disks), _divided(speedup, ideal))
-
-
-def _divided(estimate: Estimate, by: float) -> Estimate:
-    low = None if estimate.low is None else estimate.low / by
-    high = None if estimate.high is None else estimate.high / by
-    return replace(estimate, point=estimate.point / by, low=low, high=high)

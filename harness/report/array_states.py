@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from statistics import geometric_mean
+from dataclasses import dataclass
 
-from harness.analysis import Estimate, Samples, estimate_overhead
+from harness.analysis import Estimate
+from harness.model.cell import Place
 from harness.report.cells import CellView
 from harness.report.numbers import count, percent, percent_with_interval, sample_count
 from harness.results import ArrayStateMetric, ArrayStateRecord
-from harness.results.array_costs import common_blocks
-from harness.results.dependence import paired_blocks
+from harness.results.contrasts import contrast, mean_over_jobs
 
 _MIB = 1024**2
 
@@ -120,7 +119,7 @@ def state_sentences(views: Sequence[ArrayStateView]) -> list[str]:
 
 
 def _sentence(mode: str, views: Sequence[ArrayStateView], left_out: int) -> str:
-    guest, host = _pooled(views, "guest"), _pooled(views, "twin")
+    guest, host = _pooled(views, Place.GUEST), _pooled(views, Place.TWIN)
     costs = [f"the array on the host {_loss(host)}"] if host else []
     if guest:
         costs.insert(0, f"the VM {_loss(guest)} of its throughput")
@@ -149,36 +148,16 @@ def _point(estimate: Estimate) -> str:
     return f"{percent(estimate.point)} %"
 
 
-def _pooled(views: Sequence[ArrayStateView], arm: str) -> Estimate | None:
+def _pooled(views: Sequence[ArrayStateView], arm: Place) -> Estimate | None:
     """The loss of the geometric mean over the jobs. A sample is a block of each of them that both arrays have."""
-    restricted, before, after = [], [], []
+    contrasts = []
     for view in views:
-        own, whole = view.cell.throughput, view.optimal.throughput
-        if own is None or whole is None or not getattr(own, arm) or not getattr(whole, arm):
-            return None
-        record = view.cell.record
-        pairs = common_blocks(record, view.optimal.record)
-        places = [at for at, _ in pairs]
-        restricted.append(
-            replace(
-                record,
-                rounds=tuple(record.rounds[at] for at in places),
-                blocks=tuple(record.blocks[at] for at in places) if record.blocks else (),
-                boots=tuple(record.boots[at] for at in places) if record.boots else (),
-            )
-        )
-        after.append([getattr(own, arm)[at] for at in places])
-        before.append([getattr(whole, arm)[at] for _, at in pairs])
-    blocks = paired_blocks(restricted)
-
-    def samples(values: Sequence[Sequence[float]]) -> list[float]:
-        return [geometric_mean([each[at] for each, at in zip(values, block, strict=True)]) for block in blocks]
-
-    boots = restricted[0].boots
-    return estimate_overhead(
-        samples(before),
-        samples(after),
-        higher_is_better=True,
-        confidence=max(view.record.confidence for view in views),
-        samples=Samples(tuple(boots[block[0]] for block in blocks) if boots else ()),
-    )
+        name = view.cell.throughput_name
+        left, right = (cell.record.series(name, arm) for cell in (view.optimal, view.cell))
+        contrasts.append(contrast(left, right))
+    jobs = [one for one in contrasts if one is not None]
+    if len(jobs) < len(views):
+        return None
+    left, right = (mean_over_jobs(side) for side in ([one.left for one in jobs], [one.right for one in jobs]))
+    over_jobs = contrast(left, right, confidence=max(view.record.confidence for view in views))
+    return None if over_jobs is None else over_jobs.loss

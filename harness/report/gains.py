@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from harness.analysis import Estimate, Samples, Shape, scaling
+from harness.analysis import Estimate, Shape
+from harness.model.cell import Place
 from harness.published import links
 from harness.published.schema import Gain, PublishedArray, Study
 from harness.report.numbers import significant
 from harness.report.scaling import ScalingView
+from harness.results.contrasts import contrast
 
 
 def gain_sentences(published: str | None, views: Sequence[ScalingView]) -> tuple[str, ...]:
@@ -46,16 +48,9 @@ def _like(array: PublishedArray | None, views: Sequence[ScalingView]) -> list[Sc
 def _times(one: ScalingView, other: ScalingView) -> Estimate | None:
     """The ratio of their throughput on the host, in the blocks that both have; None without such blocks."""
     arrays = one.cell.record, other.cell.record
-    name = one.cell.throughput_name
-    values = [dict(zip(array.samples, array.metrics[name].twin, strict=True)) for array in arrays]
-    common = [block for block in arrays[0].samples if block in values[1]]
-    if not common:
-        return None
-    boots = dict(zip(arrays[0].samples, arrays[0].boots, strict=False))
-    samples = Samples(tuple(boots[block] for block in common)) if boots else Samples()
-    ours, theirs = ([own[block] for block in common] for own in values)
-    confidence = max(array.confidence for array in arrays)
-    return scaling(theirs, ours, disks=1, ideal=1.0, confidence=confidence, samples=samples).speedup
+    ours, theirs = (array.series(one.cell.throughput_name, Place.TWIN) for array in arrays)
+    found = contrast(theirs, ours, confidence=max(array.confidence for array in arrays))
+    return None if found is None else found.times
 
 
 def _words(times: Estimate) -> str:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from statistics import fmean
 
-from harness.analysis import IN_ORDER, Estimate, Samples, estimate_overhead
+from harness.analysis import Estimate
+from harness.model.cell import Place
 from harness.report.cells import ArmName, CellView, Outcome, confidence_words
 from harness.report.numbers import count, percent, percent_interval, sample_count
 from harness.results.answers import most_comparable
-from harness.results.dependence import paired_blocks
+from harness.results.contrasts import contrast, mean_over_jobs
 from harness.results.mode_changes import mode_changes
 
 NO_LOSS = 0.02
@@ -265,18 +264,11 @@ def _summary(mode: str, cells: Sequence[CellView]) -> ModeSummary:
 
 
 def pooled(cells: Sequence[CellView], of: ArmName, than: ArmName) -> Estimate:
-    """Overhead of the geometric mean over the cells' jobs. A sample is a block of each of them (`paired_blocks`)."""
-    blocks = paired_blocks([cell.record for cell in cells])
-
-    def samples(place: ArmName) -> list[float]:
-        values = [getattr(cell.throughput, place) for cell in cells]
-        return [_geometric_mean([own[at] for own, at in zip(values, block, strict=True)]) for block in blocks]
-
-    confidence = max(cell.record.confidence for cell in cells)
-    boots = cells[0].record.boots
-    together = Samples(tuple(boots[block[0]] for block in blocks)) if boots else IN_ORDER
-    return estimate_overhead(samples(than), samples(of), higher_is_better=True, confidence=confidence, samples=together)
-
-
-def _geometric_mean(values: Sequence[float]) -> float:
-    return math.exp(fmean(math.log(value) for value in values))
+    """Overhead of the geometric mean over the cells' jobs. A sample is a block of each of them (`mean_over_jobs`)."""
+    left, right = (
+        mean_over_jobs([own for cell in cells if (own := cell.record.series(cell.throughput_name, Place(arm)))])
+        for arm in (than, of)
+    )
+    over_jobs = contrast(left, right, confidence=max(cell.record.confidence for cell in cells))
+    assert over_jobs is not None
+    return over_jobs.loss

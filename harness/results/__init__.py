@@ -3,7 +3,7 @@
 from harness.model.job import Job
 from harness.model.mode import ModeDetail
 from harness.results.array_costs import array_costs
-from harness.results.assemble import CONFIDENCE, CellContext, assemble
+from harness.results.assemble import CellContext, assemble
 from harness.results.breakdown_records import BreakdownRecord, PartTime
 from harness.results.breakdowns import ADDS_UP, MOST_COST, TracedBlock, TracedJob
 from harness.results.cells import (
@@ -26,6 +26,7 @@ from harness.results.comparisons import (
     ScalingRecord,
     StepRecord,
 )
+from harness.results.contrasts import CONFIDENCE
 from harness.results.decomposition import decompositions
 from harness.results.groups import DRIFT, drift_checks, drift_notes, host_drift
 from harness.results.journal import Journal

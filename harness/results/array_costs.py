@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from harness.analysis import METRICS, Estimate, Samples, estimate_overhead
+from harness.analysis import Estimate
 from harness.model.base import Md
 from harness.model.cell import Arm, Cell, Place
 from harness.model.layout import when_optimal
 from harness.results.array_states import in_other_state, rebuild_rate
-from harness.results.cells import CellRecord, MetricRecord
+from harness.results.cells import CellRecord
 from harness.results.comparisons import ArrayStateMetric, ArrayStateRecord
+from harness.results.contrasts import contrast
 from harness.results.decomposition import doubt
 from harness.results.journal_records import Measurement
 
@@ -90,32 +91,13 @@ def _record(
 
 def _metric(name: str, own: CellRecord, optimal: CellRecord) -> ArrayStateMetric | None:
     """None if a cell lacks the metric, or if its samples are not single blocks."""
-    values, others = own.metrics.get(name), optimal.metrics.get(name)
-    if values is None or others is None or values.batches or others.batches:
+    if any(name not in cell.metrics or cell.metrics[name].batches for cell in (own, optimal)):
         return None
-    twin = _cost(name, Place.TWIN, (own, values), (optimal, others))
-    return ArrayStateMetric(twin, _cost(name, Place.GUEST, (own, values), (optimal, others))) if twin else None
+    twin, guest = (_cost(name, arm, own, optimal) for arm in (Place.TWIN, Place.GUEST))
+    return ArrayStateMetric(twin, guest) if twin else None
 
 
-def _cost(
-    name: str, place: Place, own: tuple[CellRecord, MetricRecord], optimal: tuple[CellRecord, MetricRecord]
-) -> Estimate | None:
-    (record, metric), (whole, of_whole) = own, optimal
-    pairs = common_blocks(record, whole)
-    values, before = getattr(metric, place), getattr(of_whole, place)
-    if not values or not before:
-        return None
-    boots = tuple(record.boots[at] for at, _ in pairs) if record.boots else ()
-    return estimate_overhead(
-        [before[at] for _, at in pairs],
-        [values[at] for at, _ in pairs],
-        higher_is_better=METRICS[name].higher_is_better,
-        confidence=max(record.confidence, whole.confidence),
-        samples=Samples(boots),
-    )
-
-
-def common_blocks(one: CellRecord, other: CellRecord) -> list[tuple[int, int]]:
-    """The positions in both cells of each block that counts in both, in the order of time."""
-    places = {block: at for at, block in enumerate(other.samples)}
-    return [(at, places[block]) for at, block in enumerate(one.samples) if block in places]
+def _cost(name: str, arm: Place, own: CellRecord, optimal: CellRecord) -> Estimate | None:
+    confidence = max(own.confidence, optimal.confidence)
+    found = contrast(optimal.series(name, arm), own.series(name, arm), confidence=confidence)
+    return None if found is None else found.loss

@@ -12,7 +12,6 @@ from harness.analysis import (
     Look,
     Sequential,
     Verdict,
-    estimate_overhead,
 )
 from harness.errors import ResultsError
 from harness.model.amplification import Amplification, widest
@@ -25,18 +24,18 @@ from harness.model.mode import Mode
 from harness.results.accounting import accounting
 from harness.results.array_states import does_not_count, state_checks, state_notes
 from harness.results.backups import backup_checks, backup_notes, backup_record
-from harness.results.by_arm import ByArm, boots_of, by_arm_of, slices_of, times_of
+from harness.results.blocks import Blocks, CellSlices, tabulate
 from harness.results.byte_accounting import byte_checks
 from harness.results.carried import carry_over_notes, split_by_length
-from harness.results.cells import BlockKey, CellRecord, LongerSlices, ValidityCheck
+from harness.results.cells import CellRecord, LongerSlices, ValidityCheck
 from harness.results.configuration import configuration_checks, differences
-from harness.results.dependence import CellBlocks, caveat_note, job_correlation, samples_of
+from harness.results.contrasts import CONFIDENCE, Contrast, caveat_note, contrast, pool_correlation, samples_of
 from harness.results.journal_records import Measurement
 from harness.results.judging import better_p_value, gravest, judged
-from harness.results.metric_records import has_metric, metric_records, values_of
+from harness.results.metric_records import metric_records
 from harness.results.others import others_notes
 from harness.results.percentiles import (
-    counts_of,
+    count_calls,
     stored_histograms,
     too_few_ios,
     whole_histograms,
@@ -52,10 +51,6 @@ from harness.results.validity import (
     write_limit_checks,
 )
 from harness.scenario.decompose import setting_changes
-
-CONFIDENCE = 0.95
-"""The confidence of all intervals of a cell together, for any number of looks at its rounds."""
-
 
 Check = Callable[[Cell, Sequence[Measurement]], Iterable[ValidityCheck]]
 """Checks the measurements of one cell, in the order of time."""
@@ -105,9 +100,7 @@ def assemble(
     array that should be rebuilding was. So host, twin and guest values are pairs and triples of one block. If any
     measurement of these blocks lacks a percentile, because it has too few I/Os, the samples of this percentile are
     batches of successive blocks (`batches`), the same for all arms: using only the blocks that have it would select the
-    fast ones. If an arm was measured more than once in a block (in version 0.1, which bracketed the others by the
-    host), the geometric mean of its values counts. Of a job whose slices became longer, only the longest count.
-    ResultsError for an unknown metric.
+    fast ones. Of a job whose slices became longer, only the longest count. ResultsError for an unknown metric.
     """
     counted, replaced = split_by_length(measurements)
     for measurement in counted:
@@ -118,68 +111,77 @@ def assemble(
                 hint=f"this virt-overhead knows {', '.join(METRICS)}; use a newer one if it wrote this run",
             )
     groups = {cell.id: contexts[cell.id].group for cell in cells}
-    by_arm, before = (by_arm_of(cells, groups, each) for each in (counted, replaced))
-    correlations, correlations_before = (_correlations(cells, contexts, each) for each in (by_arm, before))
-    found = []
+    tables = [tabulate(cells, groups, slices) for slices in (counted, replaced)]
+    slices, shorter = ({cell.id: _CellBlocks.of(cell, table[cell.id]) for cell in cells} for table in tables)
+    correlations, correlations_before = (_correlations(contexts, table.values()) for table in (slices, shorter))
+    records = []
     for cell in cells:
         context = contexts[cell.id]
         job = context.group, cell.job
-        longer = _longer(cell, by_arm[cell.id], before[cell.id], correlations_before[job])
-        found.append(_cell_record(cell, context, by_arm[cell.id], correlations[job], longer))
-    noted = [plateau_notes(found), above_limit_notes(found)]
-    return [replace(each, notes=(*each.notes, *(of[each.id] for of in noted if each.id in of))) for each in found]
+        longer = _longer(slices[cell.id], shorter[cell.id], correlations_before[job])
+        records.append(_cell_record(context, slices[cell.id], correlations[job], longer))
+    notes = [plateau_notes(records), above_limit_notes(records)]
+    return [
+        replace(record, notes=(*record.notes, *(of[record.id] for of in notes if record.id in of)))
+        for record in records
+    ]
 
 
-def _longer(cell: Cell, own: ByArm, before: ByArm, correlation: Correlation | None) -> LongerSlices | None:
+@dataclass(frozen=True, slots=True)
+class _CellBlocks:
+    """A cell with all its slices, and its blocks that count."""
+
+    cell: Cell
+    slices: CellSlices
+    blocks: Blocks
+
+    @classmethod
+    def of(cls, cell: Cell, slices: CellSlices) -> _CellBlocks:
+        return cls(cell, slices, slices.complete_blocks(lambda slice_: not does_not_count(slice_, cell)))
+
+    @property
+    def overhead(self) -> Contrast | None:
+        """In the headline metric; None without a guest, complete blocks or possible values."""
+        name = self.cell.job.headline
+        if not self.blocks.has(name) or _impossible_values(self.slices.all):
+            return None
+        arms = (self.blocks.series(name, arm) for arm in (Place.HOST, Place.GUEST))
+        return contrast(*arms)
+
+
+def _longer(own: _CellBlocks, shorter: _CellBlocks, correlation: Correlation | None) -> LongerSlices | None:
     """What the cell's shorter slices gave; None if there are none, or if no block of them is complete.
 
     `correlation` is that of the shorter slices of its job.
     """
-    blocks = _cell_blocks(cell, before) if slices_of(own) else None
-    if blocks is None:
+    overhead = shorter.overhead if own.slices.all else None
+    if overhead is None:
         return None
-    naive = estimate_overhead(
-        blocks.host,
-        blocks.guest,
-        higher_is_better=METRICS[cell.job.headline].higher_is_better,
-        samples=samples_of([number for number, _ in blocks.keys], blocks.boots, correlation),
-    )
-    return LongerSlices(slices_of(own)[0].discarded_s, naive)
+    naive = contrast(overhead.left, overhead.right, correlation=correlation)
+    return LongerSlices(own.slices.all[0].discarded_s, naive.loss) if naive is not None else None
 
 
 def _correlations(
-    cells: Sequence[Cell], contexts: Mapping[str, CellContext], by_arm: Mapping[str, ByArm]
+    contexts: Mapping[str, CellContext], cells: Iterable[_CellBlocks]
 ) -> dict[tuple[str, Job], Correlation | None]:
     """The correlation of neighbouring blocks of each job of each group."""
-    found: dict[tuple[str, Job], list[CellBlocks]] = {}
-    for cell in cells:
-        of_job = found.setdefault((contexts[cell.id].group, cell.job), [])
-        if (blocks := _cell_blocks(cell, by_arm[cell.id])) is not None:
-            of_job.append(blocks)
-    return {job: job_correlation(several) for job, several in found.items()}
-
-
-def _cell_blocks(cell: Cell, by_arm: ByArm) -> CellBlocks | None:
-    """The cell's blocks in its headline metric; None without a guest, complete blocks or possible values."""
-    blocks, name = _complete_blocks(cell, by_arm), cell.job.headline
-    if Place.GUEST not in by_arm or not has_metric(name, by_arm, blocks) or _impossible_values(slices_of(by_arm)):
-        return None
-    host, guest = (values_of(name, by_arm[place], blocks) for place in (Place.HOST, Place.GUEST))
-    return CellBlocks(blocks, host, guest, boots_of(by_arm, blocks))
+    jobs: dict[tuple[str, Job], list[Contrast]] = {}
+    for of_cell in cells:
+        contrasts = jobs.setdefault((contexts[of_cell.cell.id].group, of_cell.cell.job), [])
+        contrasts += [overhead] if (overhead := of_cell.overhead) is not None else []
+    return {job: pool_correlation(contrasts) for job, contrasts in jobs.items()}
 
 
 def _cell_record(
-    cell: Cell, context: CellContext, by_arm: ByArm, correlation: Correlation | None, longer: LongerSlices | None
+    context: CellContext, of_cell: _CellBlocks, correlation: Correlation | None, longer: LongerSlices | None
 ) -> CellRecord:
-    every = sorted(slices_of(by_arm), key=lambda slice_: slice_.started)
-    own = [each for each in every if each.overlap is None]
-    counting = [each for each in every if not does_not_count(each, cell)]
-    blocks = _complete_blocks(cell, by_arm)
-    rounds = tuple(number for number, _ in blocks)
-    boots = boots_of(by_arm, blocks)
-    look = _look(context, len(set(rounds)))
+    cell, blocks = of_cell.cell, of_cell.blocks
+    every = sorted(of_cell.slices.all, key=lambda slice_: slice_.started)
+    own = [slice_ for slice_ in every if slice_.overlap is None]
+    counting = [slice_ for slice_ in every if not does_not_count(slice_, cell)]
+    look = _look(context, len(set(blocks.rounds)))
     confidence = look.confidence if look else CONFIDENCE
-    samples = samples_of(rounds, boots, correlation)
+    samples = samples_of(blocks.rounds, blocks.boots, correlation)
     impossible = _impossible_values(own)
     job = cell.job
     validity = (
@@ -196,14 +198,13 @@ def _cell_record(
         *backup_checks(own, cell),
         *context.check(cell, own),
     )
-    counts = counts_of({place: own for place, own in by_arm.items() if place is not Place.REFERENCE}, blocks)
-    whole = whole_histograms(by_arm, blocks)
+    counts, whole = count_calls(blocks), whole_histograms(blocks)
     metrics = (
-        {} if impossible else metric_records(by_arm, blocks, counts, whole, samples=samples, confidence=confidence)
+        {} if impossible else metric_records(blocks, counts, whole, correlation=correlation, confidence=confidence)
     )
     budgets = judged(context.budgets, metrics, look, samples) if context.skipped is None else ()
     headline = metrics.get(job.headline)
-    costs = accounting(by_arm, blocks, confidence=confidence)
+    costs = accounting(blocks, confidence=confidence)
     return CellRecord(
         id=cell.id,
         scenario=cell.scenario,
@@ -212,16 +213,16 @@ def _cell_record(
         mode=cell.mode.name,
         mode_detail=cell.mode.detail,
         job=cell.job,
-        rounds=rounds,
-        blocks=tuple(block for _, block in blocks),
-        boots=boots,
+        rounds=blocks.rounds,
+        blocks=tuple(block for _, block in blocks.keys),
+        boots=blocks.boots,
         metrics=metrics,
         confidence=confidence,
         verdict=Verdict.VOID if not all(check.ok for check in validity) else gravest(budgets),
         budget=budgets,
         validity=validity,
         effective=context.effective,
-        raw=tuple(dict.fromkeys(raw for each in own for raw in (each.raw, *(part.raw for part in each.parts)))),
+        raw=tuple(dict.fromkeys(raw for slice_ in own for raw in (slice_.raw, *(part.raw for part in slice_.parts)))),
         span_bytes=context.span_bytes,
         longer_slices=longer,
         notes=(
@@ -240,13 +241,13 @@ def _cell_record(
         skipped=context.skipped,
         accounting=costs,
         ios=counts["ios"],
-        times=times_of(by_arm, blocks),
+        times=blocks.times,
         histograms=stored_histograms(whole),
         against=f"{cell.scenario}-{cell.mode.against.name}-{job.id}" if cell.mode.against is not None else None,
         differs=_differs(cell.mode, context),
-        several=several_guests(cell, by_arm, blocks, samples, confidence) if not impossible else None,
-        neighbour=neighbour_record(cell, by_arm, blocks),
-        backup=backup_record(cell, by_arm, blocks),
+        several=several_guests(cell, blocks, samples, confidence) if not impossible else None,
+        neighbour=neighbour_record(cell, blocks),
+        backup=backup_record(cell, blocks),
         better_p=better_p_value(headline, cell.mode.detail, look, samples) if _can_be_better(cell) else None,
     )
 
@@ -283,15 +284,6 @@ def _look(context: CellContext, rounds: int) -> Look | None:
         return None
     plan = (context.sequential or Sequential(rounds, rounds, CONFIDENCE)).reaching(rounds)
     return plan.look(rounds, final=context.final) or plan.look(rounds, final=True)
-
-
-def _complete_blocks(cell: Cell, by_arm: ByArm) -> tuple[BlockKey, ...]:
-    """The blocks in which each arm has a slice and every slice counts, in the order of their numbers."""
-    whole = (
-        {block for block, slices in blocks.items() if not any(does_not_count(slice_, cell) for slice_ in slices)}
-        for blocks in by_arm.values()
-    )
-    return tuple(sorted(set.intersection(*whole)))
 
 
 def _overlapping(measurements: Sequence[Measurement]) -> list[str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.model.cell import Cell, Place
-from harness.results.by_arm import ByArm
-from harness.results.cells import BackupRecord, BlockKey, ValidityCheck
+from harness.results.blocks import Blocks
+from harness.results.cells import BackupRecord, ValidityCheck
 from harness.results.journal_records import Measurement
 
 CHECK = "backup"
@@ -42,9 +42,9 @@ def backup_notes(measurements: Sequence[Measurement]) -> list[str]:
     return [f"{len(lost)} of {len(asked)} blocks do not count, because the backup ended in them"] if lost else []
 
 
-def backup_record(cell: Cell, by_arm: ByArm, blocks: Sequence[BlockKey]) -> BackupRecord | None:
+def backup_record(cell: Cell, blocks: Blocks) -> BackupRecord | None:
     """What the backup did in these blocks; None without one, or without blocks."""
-    if not cell.mode.backup or not blocks:
+    if not cell.mode.backup or not blocks.keys:
         return None
-    found = (each.backup for block in blocks for each in by_arm[Place.GUEST][block])
-    return BackupRecord(tuple(each.bw for each in found if each is not None))
+    backups = (slice_.backup for slice_ in blocks.arms[Place.GUEST])
+    return BackupRecord(tuple(backup.bw for backup in backups if backup is not None))

@@ -7,16 +7,15 @@ from dataclasses import dataclass, field
 from harness.analysis import MARGIN, Better, Calls, Estimate, LatencyHistogram, Limit, Unit, Verdict
 from harness.analysis.verdict import Both
 from harness.model.budget import MetricName
+from harness.model.cell import Place
 from harness.model.effective import Effective
 from harness.model.job import Job
 from harness.model.mode import ModeDetail
 from harness.model.values import STRICT as _STRICT
 from harness.model.values import Name, RawPath
+from harness.results.blocks import BlockKey, Series, series_of
 from harness.results.io_costs import CostUnit
 from harness.untrusted import LARGEST
-
-BlockKey = tuple[int, int]
-"""Round, and number of the block within it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +62,11 @@ class MetricRecord:
         values = (*self.host, *self.twin, *self.guest)
         if self.overhead is not None and not all(0 < value <= LARGEST for value in values):
             raise ValueError(f"a value is {min(values):.6g} or {max(values):.6g}, of which there is no overhead")
+
+    def values(self, arm: Place) -> tuple[float, ...]:
+        """The values of an arm; empty without it."""
+        found: tuple[float, ...] = getattr(self, str(arm))
+        return found
 
     def on_same_disks(self, mode: ModeDetail) -> Estimate | None:
         """How much worse the guest is than the host on the same disks: on an array, than the twin."""
@@ -322,6 +326,18 @@ class CellRecord:
             return self.better
         headline = self.metrics.get(self.job.headline)
         return headline is not None and headline.gained(self.mode_detail)
+
+    def values(self, metric: str, arm: Place) -> tuple[float, ...]:
+        """An arm's values of a metric; empty if the cell does not have them."""
+        record = self.metrics.get(metric)
+        return record.values(arm) if record is not None else ()
+
+    def series(self, metric: str, arm: Place) -> Series | None:
+        """An arm's rows of the table of blocks in one metric; None if the cell does not have them."""
+        values = self.values(metric, arm)
+        if not values:
+            return None
+        return series_of(metric, self.samples, values, self.boots, self.metrics[metric].batches)
 
     @property
     def samples(self) -> tuple[BlockKey, ...]:

@@ -13,7 +13,7 @@ from harness.errors import ResultsError
 from harness.model.cell import Place
 from harness.results.cells import CellRecord
 from harness.results.compare_records import ArmChange, Finding, MetricChange, OverallChange
-from harness.results.dependence import paired_blocks
+from harness.results.contrasts import paired_blocks
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,6 +136,10 @@ class ScalingMetric:
     of_ideal: Estimate
     """The speedup divided by what the level can deliver in this job: 1 is the best."""
 
+    @classmethod
+    def of(cls, speedup: Estimate, *, disks: int, ideal: float) -> ScalingMetric:
+        return cls(speedup, speedup.divided_by(disks), speedup.divided_by(ideal))
+
 
 @dataclass(frozen=True, slots=True)
 class ScalingRecord:

@@ -1,16 +1,18 @@
-"""From cells to decompositions: the values of each arm in the rounds that all arms share. Pure."""
+"""From cells to decompositions: each arm against the arm before it, in the blocks that all arms share. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
-from harness.analysis import Correlation, Samples, decompose
+from harness.analysis import Correlation, holm
 from harness.model.cell import Arm
 from harness.model.job import Job
-from harness.results.cells import BlockKey, CellRecord
+from harness.results.blocks import Series
+from harness.results.cells import CellRecord
 from harness.results.comparisons import DecompositionRecord, StepRecord
-from harness.results.dependence import correlation_of, samples_of
+from harness.results.contrasts import Contrast, contrast, correlation_of
 from harness.scenario.decompose import Step, steps_of
 from harness.scenario.plan import Group
 from harness.scenario.scenario import Decomposition, Scenario
@@ -29,7 +31,7 @@ def decompositions(
     arms must be measured in one group, because they share its rounds. If an arm is missing there, no step replaces it:
     the record names the missing arm and the reason.
     """
-    found = []
+    records_made = []
     for scenario in scenarios:
         if not scenario.decompositions:
             continue
@@ -39,11 +41,13 @@ def decompositions(
             for job, by_mode in by_job.items():
                 if not decomposition.covers(job):
                     continue
-                arms, cells = max(((_arms(steps, each), each) for each in by_mode), key=lambda each: _measured(each[0]))
-                if _measured(arms):
-                    correlation = correlation_of(cells.values())
-                    found.append(_record(scenario, decomposition, job, arms, correlation))
-    return tuple(found)
+                arms, correlation = max(
+                    ((_arms(steps, cells), correlation_of(cells.values())) for cells in by_mode),
+                    key=lambda choice: _count_cells(choice[0]),
+                )
+                if _count_cells(arms):
+                    records_made.append(_record(scenario, decomposition, job, arms, correlation))
+    return tuple(records_made)
 
 
 def doubt(cell: CellRecord, *arms: Arm) -> str:
@@ -55,16 +59,21 @@ def doubt(cell: CellRecord, *arms: Arm) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _StepValues:
-    """One step's arm, the cell that has its values, and the values by round and block."""
+    """One step's arm, the cell that has its values, and the values."""
 
     step: Step
     cell: CellRecord | None
-    by_block: Mapping[BlockKey, float]
+    series: Series | None
+
+    @property
+    def keys(self) -> Collection[object]:
+        """The blocks that have a value."""
+        return self.series.keys if self.series is not None else ()
 
     @property
     def missing(self) -> str:
         """Why there is no value; empty if there is one."""
-        if self.by_block:
+        if self.series is not None:
             return ""
         if self.cell is None:
             return f"{self.step.arm.id} was not measured, or was measured in another setup"
@@ -73,20 +82,20 @@ class _StepValues:
 
 def _by_job(groups: Iterable[Group], records: Mapping[str, CellRecord]) -> dict[Job, list[dict[str, CellRecord]]]:
     """For each job, the cells of each group that has it, by the name of the mode."""
-    found: dict[Job, list[dict[str, CellRecord]]] = {}
+    jobs: dict[Job, list[dict[str, CellRecord]]] = {}
     for group in groups:
         of_group: dict[Job, dict[str, CellRecord]] = {}
         for cell in group.cells:
-            own = of_group.setdefault(cell.job, {})
+            by_mode = of_group.setdefault(cell.job, {})
             if cell.id in records:
-                own[cell.mode.name] = records[cell.id]
-                own.setdefault(cell.mode.twin.name, records[cell.id])
+                by_mode[cell.mode.name] = records[cell.id]
+                by_mode.setdefault(cell.mode.twin.name, records[cell.id])
         for job, by_mode in of_group.items():
-            found.setdefault(job, []).append(by_mode)
-    return found
+            jobs.setdefault(job, []).append(by_mode)
+    return jobs
 
 
-def _measured(arms: Sequence[_StepValues]) -> int:
+def _count_cells(arms: Sequence[_StepValues]) -> int:
     """How many of the arms have a cell."""
     return sum(arm.cell is not None for arm in arms)
 
@@ -96,22 +105,14 @@ def _arms(steps: Sequence[Step], cells: Mapping[str, CellRecord]) -> list[_StepV
 
     Every cell has the host's values; they come from the cell with the most blocks.
     """
-    own = {step.arm.mode.name: cells.get(step.arm.mode.name) for step in steps if step.arm.mode is not None}
-    measured = [cell for cell in own.values() if cell is not None]
-    any_cell = max(measured, key=lambda cell: len(cell.rounds), default=None)
-    found = []
+    modes = [step.arm.mode.name for step in steps if step.arm.mode is not None]
+    any_cell = max((cells[mode] for mode in modes if mode in cells), key=lambda cell: len(cell.rounds), default=None)
+    arms = []
     for step in steps:
-        cell = own[step.arm.mode.name] if step.arm.mode is not None else any_cell
-        found.append(_StepValues(step, cell, _values(cell, step.arm) if cell is not None else {}))
-    return found
-
-
-def _values(cell: CellRecord, arm: Arm) -> Mapping[BlockKey, float]:
-    metric = cell.metrics.get(METRIC)
-    if metric is None or cell.skipped is not None:
-        return {}
-    values: tuple[float, ...] = getattr(metric, str(arm.place))
-    return dict(zip(cell.samples, values, strict=True)) if values else {}
+        cell = cells.get(step.arm.mode.name) if step.arm.mode is not None else any_cell
+        is_measured = cell is not None and cell.skipped is None
+        arms.append(_StepValues(step, cell, cell.series(METRIC, step.arm.place) if cell and is_measured else None))
+    return arms
 
 
 def _record(
@@ -122,10 +123,12 @@ def _record(
     correlation: Correlation | None,
 ) -> DecompositionRecord:
     skipped = "; ".join(arm.missing for arm in arms if arm.missing) or None
-    blocks = sorted(set.intersection(*(set(arm.by_block) for arm in arms)))
+    cells = [arm.cell for arm in arms if arm.cell is not None]
+    every = {key for cell in cells for key in cell.samples}
+    blocks = sorted(key for key in every if all(key in arm.keys for arm in arms))
+    measured = sorted(key for key in every if any(key in arm.keys for arm in arms))
     if skipped is None and not blocks:
         skipped = "no block has every arm"
-    cells = [arm.cell for arm in arms if arm.cell is not None]
     record = DecompositionRecord(
         id=f"{scenario.name}-{decomposition.name}-{job.id}",
         scenario=scenario.name,
@@ -135,7 +138,7 @@ def _record(
         job=job.id,
         metric=METRIC,
         rounds=tuple(number for number, _ in blocks),
-        left_out=tuple(sorted({number for arm in arms for number, _ in arm.by_block.keys() - set(blocks)})),
+        left_out=tuple(sorted({key[0] for key in measured if key not in blocks})),
         # Cells may differ in their looks. The waterfall uses the look of the strictest cell.
         confidence=max(cell.confidence for cell in cells),
         steps=(),
@@ -143,34 +146,59 @@ def _record(
         overhead=None,
         skipped=skipped,
     )
+    series = [arm.series.only(blocks) for arm in arms if arm.series is not None]
     if skipped is not None:
         return record
-    boots = dict(pair for cell in cells for pair in zip(cell.samples, cell.boots, strict=False))
-    samples = samples_of(record.rounds, [boots[block] for block in blocks] if boots else (), correlation)
-    return _estimated(record, arms, blocks, samples)
-
-
-def _estimated(
-    record: DecompositionRecord, arms: Sequence[_StepValues], blocks: Sequence[BlockKey], samples: Samples
-) -> DecompositionRecord:
-    values = [tuple(arm.by_block[block] for block in blocks) for arm in arms]
-    costs = decompose(values, confidence=record.confidence, samples=samples)
+    waterfall = decompose(series, confidence=record.confidence, correlation=correlation)
+    costs = [None, *waterfall.steps]
+    so_far = [None, *waterfall.so_far]
+    shown = [False, *waterfall.shown]
     return replace(
         record,
         steps=tuple(
             StepRecord(
                 arm=arm.step.arm.id,
                 change=arm.step.change,
-                values=own,
+                values=own.values,
                 added=cost.added if cost else None,
-                overhead=cost.overhead if cost else None,
-                so_far=cost.so_far if cost else None,
+                overhead=cost.loss if cost else None,
+                so_far=total.loss if total else None,
                 p_value=cost.p_value if cost else None,
-                shown=cost is not None and cost.shown,
+                shown=is_shown,
                 doubt=doubt(arm.cell, arm.step.arm) if arm.cell is not None else "",
             )
-            for arm, own, cost in zip(arms, values, (None, *costs.steps), strict=True)
+            for arm, own, cost, total, is_shown in zip(arms, series, costs, so_far, shown, strict=True)
         ),
-        added=costs.added,
-        overhead=costs.overhead,
+        added=waterfall.so_far[-1].added,
+        overhead=waterfall.so_far[-1].loss,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Waterfall:
+    """Each arm but the first against the arm before it (`steps`), and against the first (`so_far`).
+
+    Differences add up over the steps, and 1 + loss multiplies. `shown` says of each step whether "it changes nothing"
+    is rejected, corrected for the number of steps (Holm).
+    """
+
+    steps: tuple[Contrast, ...]
+    so_far: tuple[Contrast, ...]
+    shown: tuple[bool, ...]
+
+
+def decompose(arms: Sequence[Series], *, confidence: float, correlation: Correlation | None = None) -> Waterfall:
+    """The difference between the first arm and the last, step by step. All arms have the same blocks.
+
+    So within each block the differences telescope, and their means add up to the mean of last minus first, whatever
+    the values. The interval of the total is not the sum of the steps' intervals, because errors cancel.
+    """
+
+    def against(left: Series, right: Series) -> Contrast:
+        found = contrast(left, right, confidence=confidence, correlation=correlation)
+        assert found is not None
+        return found
+
+    steps = tuple(against(left, right) for left, right in pairwise(arms))
+    shown = holm([step.p_value for step in steps], 1 - confidence)
+    return Waterfall(steps, tuple(against(arms[0], arm) for arm in arms[1:]), tuple(shown))

@@ -22,7 +22,7 @@ from harness.analysis import (
 from harness.model.budget import Budget
 from harness.model.mode import ModeDetail
 from harness.results.cells import BudgetRecord, CellRecord, MetricRecord
-from harness.results.dependence import of_difference
+from harness.results.contrasts import of_difference
 from harness.results.disk_requests import why_faster
 from harness.results.records import JudgedRecord
 

@@ -1,101 +1,69 @@
-"""The metrics of a cell: the values of its arms in each block, and the estimates from them. Pure."""
+"""The metrics of a cell: the values of its arms in each block, and the contrasts between them. Pure."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from harness.analysis import METRICS, Estimate, Metric, Samples, estimate_added, estimate_overhead
+from harness.analysis import METRICS, Correlation, Estimate, Metric
 from harness.model.cell import Place
-from harness.results.by_arm import Blocks, ByArm
-from harness.results.cells import BlockKey, MetricRecord
-from harness.results.dependence import of_difference
-from harness.results.percentiles import Counts, Whole, batch_values, batches_of, pooled
+from harness.results.blocks import Blocks, Series, series_of
+from harness.results.cells import MetricRecord
+from harness.results.contrasts import contrast
+from harness.results.percentiles import Counts, Whole, batch_values, batches_of, pool_percentile
 
 
 def metric_records(
-    by_arm: ByArm,
-    blocks: Sequence[BlockKey],
-    counts: Counts,
-    whole: Whole,
-    *,
-    samples: Samples,
-    confidence: float,
+    blocks: Blocks, counts: Counts, whole: Whole, *, correlation: Correlation | None, confidence: float
 ) -> dict[str, MetricRecord]:
-    """The metrics that these blocks of a cell have, by name. `samples` says how the blocks hang together.
+    """The metrics that these blocks of a cell have, by name. `correlation` is that of neighbouring blocks of its job.
 
     A percentile that some blocks lack is estimated from batches of blocks. The reference of an array has values, but
     none for percentiles, so that a slow disk does not take them from the other arms.
     """
-    reference = by_arm.get(Place.REFERENCE)
-    by_arm = {place: own for place, own in by_arm.items() if place is not Place.REFERENCE}
-    found = {}
-    for metric in METRICS.values():
-        if has_metric(metric.name, by_arm, blocks):
-            values = {place: values_of(metric.name, of_block, blocks) for place, of_block in by_arm.items()}
-            record = _metric_record(metric, values, samples, confidence)
-            if (
-                reference is not None
-                and metric.quantile is None
-                and has_metric(metric.name, {Place.REFERENCE: reference}, blocks)
-            ):
-                record = replace(record, reference=values_of(metric.name, reference, blocks))
-        elif own := batches_of(metric, counts, samples.boots):
-            sizes = tuple(map(len, own))
-            values = {place: batch_values(metric, of_block, blocks, own) for place, of_block in by_arm.items()}
-            record = replace(_metric_record(metric, values, samples.in_batches(sizes), confidence), batches=sizes)
+    own = blocks.without(Place.REFERENCE)
+    records = {}
+    for name, metric in METRICS.items():
+        if own.has(name):
+            series = {arm: own.series(name, arm) for arm in own.arms}
+            record = _metric_record(metric, series, correlation, confidence)
+            if Place.REFERENCE in blocks.arms and metric.quantile is None and blocks.has(name):
+                record = replace(record, reference=blocks.values(name, Place.REFERENCE))
+        elif batches := batches_of(metric, counts, own.boots):
+            series = {arm: _batch_series(metric, own, arm, batches) for arm in own.arms}
+            # The correlation of batches is not that of their blocks, so it is estimated from the batches.
+            record = replace(_metric_record(metric, series, None, confidence), batches=tuple(map(len, batches)))
         else:
             continue
-        found[metric.name] = replace(record, pooled=pooled(metric, whole, confidence))
-    return found
+        records[name] = replace(record, pooled=pool_percentile(metric, whole, confidence))
+    return records
 
 
-def has_metric(name: str, by_arm: ByArm, blocks: Sequence[BlockKey]) -> bool:
-    """Whether every measurement of these blocks has the metric."""
-    return bool(blocks) and all(name in m.metrics for arm in by_arm.values() for block in blocks for m in arm[block])
-
-
-def values_of(name: str, arm: Blocks, blocks: Sequence[BlockKey]) -> tuple[float, ...]:
-    """An arm's value of the metric for each block, in the metric's unit."""
-    return tuple(_one_value(m.metrics[name] for m in arm[block]) for block in blocks)
+def _batch_series(metric: Metric, blocks: Blocks, arm: Place, batches: Sequence[range]) -> Series:
+    values = batch_values(metric, blocks.arms[arm], batches)
+    return series_of(metric.name, blocks.keys, values, blocks.boots, [len(batch) for batch in batches])
 
 
 def _metric_record(
-    metric: Metric, values: Mapping[Place, tuple[float, ...]], samples: Samples, confidence: float
+    metric: Metric, series: Mapping[Place, Series], correlation: Correlation | None, confidence: float
 ) -> MetricRecord:
-    """The estimates from each arm's values, which are those of `samples`."""
+    def lose(left: Place, right: Place, correlation: Correlation | None = correlation) -> Estimate | None:
+        found = contrast(series.get(left), series.get(right), confidence=confidence, correlation=correlation)
+        return None if found is None else found.loss
 
-    def worse(of: Sequence[float], than: Sequence[float], samples: Samples = samples) -> Estimate | None:
-        if not (of and than):
-            return None
-        better = metric.higher_is_better
-        return estimate_overhead(than, of, higher_is_better=better, confidence=confidence, samples=samples)
-
-    host, twin, guest, against = (
-        values.get(place, ()) for place in (Place.HOST, Place.TWIN, Place.GUEST, Place.AGAINST)
-    )
-    added = None
-    if guest and metric.is_latency:
-        added = estimate_added(host, guest, confidence=confidence, samples=samples)
+    values = {arm: own.values for arm, own in series.items()}
+    overhead = contrast(series.get(Place.HOST), series.get(Place.GUEST), confidence=confidence, correlation=correlation)
     return MetricRecord(
         unit=metric.unit,
         better=metric.better,
-        host=host,
-        twin=twin,
-        guest=guest,
-        overhead=worse(guest, than=host),
-        layer=worse(twin, than=host),
-        virtualisation=worse(guest, than=twin or host),
-        added=added,
-        against=against,
-        difference=worse(guest, than=against, samples=of_difference(samples)),
+        host=values.get(Place.HOST, ()),
+        twin=values.get(Place.TWIN, ()),
+        guest=values.get(Place.GUEST, ()),
+        overhead=None if overhead is None else overhead.loss,
+        layer=lose(Place.HOST, Place.TWIN),
+        virtualisation=lose(Place.TWIN if values.get(Place.TWIN) else Place.HOST, Place.GUEST),
+        added=overhead.added if overhead is not None and metric.is_latency else None,
+        against=values.get(Place.AGAINST, ()),
+        # The difference between two guests is correlated in another way than that to the host.
+        difference=lose(Place.AGAINST, Place.GUEST, correlation=None),
     )
-
-
-def _one_value(values: Iterable[float]) -> float:
-    """The value itself, or the geometric mean of repeats."""
-    several = list(values)
-    if len(several) == 1:
-        return several[0]
-    return math.exp(math.fsum(math.log(value) for value in several) / len(several))

@@ -26,8 +26,9 @@ from harness.analysis import (
     samples_to_show,
     t_quantile,
 )
-from harness.results.cells import BlockKey, CellRecord
-from harness.results.dependence import in_pairs
+from harness.results.blocks import BlockKey
+from harness.results.cells import CellRecord
+from harness.results.contrasts import pair_blocks
 
 ArmPlace = Literal["host", "twin", "guest"]
 CellPair = tuple[CellRecord, CellRecord]
@@ -105,13 +106,13 @@ def _paired(pairs: Sequence[CellPair], metric: str) -> _Paired | None:
     shared = [_shared(one, other, metric) for one, other in pairs]
     if not all(before.guest for before, _ in shared):
         return None
-    positions = in_pairs([before.boots for before, _ in shared])
+    positions = pair_blocks([before.boots for before, _ in shared])
     before, after = (_means([pair[side].guest for pair in shared], positions) for side in (0, 1))
     return before, after, tuple(shared[0][0].boots[position[0]] for position in positions)
 
 
 def _correlation(paired: Sequence[_Paired]) -> Correlation | None:
-    """As for the cells of a job (`job_correlation`); None if the samples are boots."""
+    """As for the cells of a job (`pool_correlation`); None if the samples are boots."""
     if not paired or any(len(set(boots)) > 1 for *_, boots in paired):
         return None
     series = (log_ratios(before, after) for before, after, _ in paired)
@@ -171,7 +172,7 @@ def _of_arms(
 ) -> tuple[list[float], list[float], Samples]:
     """Two arms of one mode's cells, `than` first, as geometric means over the jobs, sample by sample."""
     boots = [[boot for *_, boot in _samples(cell, metric).values()] for cell in cells]
-    positions = in_pairs(boots)
+    positions = pair_blocks(boots)
     base, own = (_means([getattr(cell.metrics[metric], place) for cell in cells], positions) for place in (than, of))
     return base, own, Samples(tuple(boots[0][position[0]] for position in positions))
 

@@ -9,7 +9,8 @@ from harness.analysis import Estimate, PathLimit, PathLoad, Samples, Shape, mean
 from harness.model.cell import Cell, Place
 from harness.model.counters import Counters
 from harness.model.disk import PcieLink, SerialLink
-from harness.results.cells import BlockKey, CellRecord
+from harness.results.blocks import BlockKey
+from harness.results.cells import CellRecord
 from harness.results.comparisons import PathLimitRecord
 from harness.results.journal_records import Measurement
 
@@ -43,7 +44,7 @@ class MeasuredArray:
 
     def values(self, metric: str) -> tuple[float, ...]:
         """The values of the array on the host."""
-        return values_at(self.place, self.record, metric)
+        return self.record.values(metric, self.place)
 
     @property
     def of(self) -> tuple[object, ...]:
@@ -57,13 +58,6 @@ class MeasuredArray:
         paths = [member.path for member in self.counted[0].counters.members.values()] if self.counted else []
         known = [path for path in paths if path is not None]
         return {path: known.count(path) for path in known} if len(known) == len(paths) == self.shape.disks else {}
-
-
-def values_at(place: Place, record: CellRecord, metric: str) -> tuple[float, ...]:
-    """The values of the arm at this place, in the order of the record's blocks; empty if it has no such arm."""
-    found = record.metrics.get(metric)
-    values: tuple[float, ...] = getattr(found, str(place)) if found is not None else ()
-    return values
 
 
 def limits_of(arrays: Sequence[MeasuredArray]) -> dict[str, PathLimitRecord]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import get_args
 
@@ -19,8 +19,8 @@ from harness.analysis import (
     percentile_interval,
 )
 from harness.model.cell import Place
-from harness.results.by_arm import Blocks, ByArm
-from harness.results.cells import BlockKey, CellRecord, MetricRecord, PooledPercentile
+from harness.results.blocks import Blocks
+from harness.results.cells import CellRecord, MetricRecord, PooledPercentile
 from harness.results.journal_records import Measurement
 
 _OWN_ARMS = tuple(map(str, (Place.HOST, Place.TWIN, Place.GUEST)))
@@ -35,12 +35,12 @@ Counts = Mapping[Calls, Mapping[str, Sequence[int]]]
 """The calls in the histograms, by arm and block."""
 
 
-def counts_of(by_arm: ByArm, blocks: Sequence[BlockKey]) -> dict[Calls, dict[str, tuple[int, ...]]]:
+def count_calls(blocks: Blocks) -> dict[Calls, dict[str, tuple[int, ...]]]:
     """The reads and writes in the histograms, and the calls of fdatasync, by arm and block."""
     return {
         of: {
-            str(place): tuple(sum(sum(histogram_of(each, of).values()) for each in of_block[block]) for block in blocks)
-            for place, of_block in by_arm.items()
+            str(arm): tuple(sum(histogram_of(slice_, of).values()) for slice_ in slices)
+            for arm, slices in blocks.without(Place.REFERENCE).arms.items()
         }
         for of in get_args(Calls)
     }
@@ -61,19 +61,14 @@ def batches_of(metric: Metric, counts: Counts, boots: Sequence[int]) -> list[ran
     return batches(list(counts[metric.of].values()), metric.fewest_ios, boots)
 
 
-def batch_values(
-    metric: Metric, of_block: Blocks, blocks: Sequence[BlockKey], own: Sequence[range]
-) -> tuple[float, ...]:
+def batch_values(metric: Metric, slices: Sequence[Measurement], batches: Sequence[range]) -> tuple[float, ...]:
     """An arm's percentile of each batch, in seconds, from the sum of its blocks' histograms."""
-    return tuple(
-        value
-        for batch in own
-        if metric.quantile is not None
-        if (value := percentile(_bins(metric, of_block, (blocks[at] for at in batch)), metric.quantile)) is not None
-    )
+    assert metric.quantile is not None
+    bins = (merged(histogram_of(slices[at], metric.of) for at in batch) for batch in batches)
+    return tuple(value for of_batch in bins if (value := percentile(of_batch, metric.quantile)) is not None)
 
 
-def pooled(metric: Metric, whole: Whole, confidence: float) -> dict[str, PooledPercentile]:
+def pool_percentile(metric: Metric, whole: Whole, confidence: float) -> dict[str, PooledPercentile]:
     """A percentile of all I/Os of an arm's blocks together, if its measurements have histograms."""
     if metric.quantile is None:
         return {}
@@ -85,13 +80,12 @@ def pooled(metric: Metric, whole: Whole, confidence: float) -> dict[str, PooledP
     return found
 
 
-def whole_histograms(by_arm: ByArm, blocks: Sequence[BlockKey]) -> Whole:
+def whole_histograms(blocks: Blocks) -> Whole:
     """The latencies of these blocks together, by kind of call and arm; without the reference of an array."""
     return {
         of: {
-            str(place): merged(histogram_of(each, of) for block in blocks for each in of_block[block])
-            for place, of_block in by_arm.items()
-            if place is not Place.REFERENCE
+            str(arm): merged(histogram_of(slice_, of) for slice_ in slices)
+            for arm, slices in blocks.without(Place.REFERENCE).arms.items()
         }
         for of in get_args(Calls)
     }
@@ -137,7 +131,3 @@ def rounds_needed(record: CellRecord, name: str, *, reboot: bool) -> int | None:
         slowest *= 1 - share_of_reads  # One for each write.
     blocks = max(round(len(record.rounds) / len(set(record.rounds))), 1)
     return fewest_rounds(slowest, METRICS[name].fewest_ios, blocks, reboot=reboot)
-
-
-def _bins(metric: Metric, of_block: Blocks, blocks: Iterable[BlockKey]) -> Mapping[int, int]:
-    return merged(histogram_of(each, metric.of) for block in blocks for each in of_block[block])

@@ -11,12 +11,10 @@ from harness.analysis import (
     Bottleneck,
     Evidence,
     Member,
-    Samples,
     Shape,
     find_bottleneck,
     ideal_speedup,
     saturated,
-    scaling,
 )
 from harness.model.base import Md
 from harness.model.cell import Arm, Cell, Place
@@ -25,9 +23,10 @@ from harness.model.disk import ArrayFacts, DiskRecord
 from harness.model.job import Job, Workload
 from harness.results.cells import CellRecord
 from harness.results.comparisons import MemberRecord, PathLimitRecord, ScalingMetric, ScalingRecord
+from harness.results.contrasts import contrast
 from harness.results.decomposition import doubt
 from harness.results.journal_records import Measurement
-from harness.results.paths import MeasuredArray, limits_of, values_at
+from harness.results.paths import MeasuredArray, limits_of
 from harness.results.threads import fio_threads, guest_threads, md_threads
 
 THROUGHPUTS = tuple(metric.name for metric in METRICS.values() if not metric.is_latency)
@@ -116,11 +115,11 @@ def _record(measured: MeasuredArray, curve: _Curve, limit: PathLimitRecord | Non
     full_stripe = in_full_stripes(job, shape, measured.chunk)
     ideal = ideal_speedup(shape, read_share=read_share, full_stripe=full_stripe)
     metrics = {}
-    samples = Samples(record.boots)
     for name in THROUGHPUTS:
-        single, array = values_at(measured.single, record, name), measured.values(name)
-        each = scaling(single, array, disks=shape.disks, ideal=ideal, confidence=record.confidence, samples=samples)
-        metrics[name] = ScalingMetric(each.speedup, each.efficiency, each.of_ideal)
+        single, array = (record.series(name, arm) for arm in (measured.single, measured.place))
+        against_single = contrast(single, array, confidence=record.confidence)
+        assert against_single is not None  # `_has_both`
+        metrics[name] = ScalingMetric.of(against_single.times, disks=shape.disks, ideal=ideal)
     members = _members(own, job)
     evidence = Evidence(
         ideal=ideal,
@@ -178,7 +177,7 @@ def _arm(place: Place, cell: Cell) -> Arm:
 
 def _has_both(record: CellRecord, array: _Compared) -> bool:
     arms = (array.place, array.single)
-    return record.skipped is None and all(values_at(place, record, name) for place in arms for name in THROUGHPUTS)
+    return record.skipped is None and all(record.values(name, place) for place in arms for name in THROUGHPUTS)
 
 
 def _of_arm(
@@ -200,7 +199,7 @@ def _curves(arrays: Sequence[MeasuredArray]) -> dict[_CurveKey, _Curve]:
         points = curves.setdefault(_curve_of(array.cell), [])
         in_flight = _in_flight(array.record, array.single)
         if in_flight is not None:
-            points.append((in_flight, fmean(values_at(array.single, array.record, "iops"))))
+            points.append((in_flight, fmean(array.record.values("iops", array.single))))
     return dict(curves)
 
 
@@ -210,7 +209,7 @@ def _curve_of(cell: Cell) -> _CurveKey:
 
 def _in_flight(record: CellRecord, place: Place) -> float | None:
     """IOPS x mean latency, the mean over the rounds."""
-    iops, latency = (values_at(place, record, name) for name in ("iops", "lat_mean"))
+    iops, latency = (record.values(name, place) for name in ("iops", "lat_mean"))
     return fmean(rate * seconds for rate, seconds in zip(iops, latency, strict=True)) if latency else None
 
 

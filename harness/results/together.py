@@ -7,9 +7,8 @@ from statistics import fmean
 
 from harness.analysis import METRICS, Estimate, Samples, estimate_mean, fairness, merged, percentile_interval
 from harness.model.cell import Cell, Place
-from harness.results.by_arm import ByArm
+from harness.results.blocks import Blocks
 from harness.results.cells import (
-    BlockKey,
     GuestShare,
     NeighbourRecord,
     PooledPercentile,
@@ -44,13 +43,11 @@ def together_checks(measurements: Iterable[Measurement]) -> list[ValidityCheck]:
     ]
 
 
-def several_guests(
-    cell: Cell, by_arm: ByArm, blocks: Sequence[BlockKey], samples: Samples, confidence: float
-) -> SeveralGuests | None:
+def several_guests(cell: Cell, blocks: Blocks, samples: Samples, confidence: float) -> SeveralGuests | None:
     """What each of several guests got in these blocks; None for one guest, or without blocks."""
-    if cell.mode.guests == 1 or not blocks:
+    if cell.mode.guests == 1 or not blocks.keys:
         return None
-    guest, host = (_by_guest(by_arm[place], blocks) for place in (Place.GUEST, Place.HOST))
+    guest, host = (_by_guest(blocks.arms[arm]) for arm in (Place.GUEST, Place.HOST))
     metric = "iops" if cell.job.is_random else "bw"
     of_guest, of_host = (_values(found, metric) for found in (guest, host))
     shares, host_shares = (_shares(found, samples, confidence) for found in (of_guest, of_host))
@@ -73,22 +70,21 @@ def several_guests(
     )
 
 
-def neighbour_record(cell: Cell, by_arm: ByArm, blocks: Sequence[BlockKey]) -> NeighbourRecord | None:
+def neighbour_record(cell: Cell, blocks: Blocks) -> NeighbourRecord | None:
     """What the neighbour did in these blocks; None without one, or without blocks."""
-    if cell.mode.neighbour is None or not blocks:
+    if cell.mode.neighbour is None or not blocks.keys:
         return None
-    found = [each.neighbour for block in blocks for each in by_arm[Place.GUEST][block]]
-    own = [each for each in found if each is not None]
-    iops, bw = (tuple(each.metrics[name] for each in own) for name in ("iops", "bw"))
+    neighbours = [slice_.neighbour for slice_ in blocks.arms[Place.GUEST] if slice_.neighbour is not None]
+    iops, bw = (tuple(neighbour.metrics[name] for neighbour in neighbours) for name in ("iops", "bw"))
     return NeighbourRecord(cell.mode.neighbour.id, iops, bw)
 
 
-def _by_guest(of_block: Mapping[BlockKey, Sequence[Measurement]], blocks: Sequence[BlockKey]) -> _ByGuest:
-    found: dict[int, list[PartRecord]] = {}
-    for block in blocks:
-        for part in of_block[block][-1].parts:
-            found.setdefault(part.number, []).append(part)
-    return found
+def _by_guest(slices: Iterable[Measurement]) -> _ByGuest:
+    parts: dict[int, list[PartRecord]] = {}
+    for slice_ in slices:
+        for part in slice_.parts:
+            parts.setdefault(part.number, []).append(part)
+    return parts
 
 
 def _values(parts: _ByGuest, metric: str) -> dict[int, tuple[float, ...]]:

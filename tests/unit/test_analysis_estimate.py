@@ -17,7 +17,6 @@ from harness.analysis import (
     INDEPENDENT,
     Estimate,
     Limit,
-    decompose,
     estimate_added,
     estimate_drift,
     estimate_mean,
@@ -27,7 +26,6 @@ from harness.analysis import (
     mean_interval,
     pooled_sd,
     proven_below,
-    scaling,
     steady_state,
     t_quantile,
 )
@@ -164,11 +162,9 @@ ON_ROUNDS: dict[str, Callable[[Iterable[float], Iterable[float]], object]] = {
     "mean": lambda host, _: estimate_mean(host),
     "geometric mean": lambda host, _: mean_interval(host),
     "p value": lambda host, guest: exceeds_p_value(host, guest, Limit(share=0.1), higher_is_better=True),
-    "decompose": lambda host, guest: decompose((host, guest)),
     "steady": lambda host, _: steady_state(host),
     "drift": estimate_drift,
     "pooled": lambda host, guest: pooled_sd((host, guest)),
-    "scaling": lambda host, guest: scaling(host, guest, disks=2, ideal=2),
 }
 
 

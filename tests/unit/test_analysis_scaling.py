@@ -7,7 +7,10 @@ import random
 
 import pytest
 
-from harness.analysis.scaling import Shape, ideal_speedup, scaling
+from harness.analysis.scaling import Shape, ideal_speedup
+from harness.results.blocks import series_of
+from harness.results.comparisons import ScalingMetric
+from harness.results.contrasts import contrast
 
 
 @pytest.mark.parametrize(
@@ -56,6 +59,14 @@ def test_an_impossible_array_is_refused(level: int, disks: int, legs: int) -> No
 def test_a_share_of_reads_above_1_is_refused() -> None:
     with pytest.raises(ValueError, match=r"between 0 and 1, not 1\.5"):
         ideal_speedup(Shape(0, 2), read_share=1.5, full_stripe=False)
+
+
+def scaling(single: list[float], array: list[float], *, disks: int, ideal: float) -> ScalingMetric:
+    """An array against a single disk in the blocks of one round."""
+    blocks = [(1, number) for number in range(len(single))]
+    found = contrast(series_of("iops", blocks, single), series_of("iops", blocks, array))
+    assert found is not None
+    return ScalingMetric.of(found.times, disks=disks, ideal=ideal)
 
 
 def test_efficiency_and_share_of_the_ideal_are_the_speedup_divided() -> None:

@@ -27,6 +27,7 @@ from harness.report.html import render_html
 from harness.report.markdown import markdown_table
 from harness.report.terminal import difference_lines
 from harness.results.backups import backup_checks, backup_notes, backup_record
+from harness.results.blocks import Blocks
 from harness.results.journal_records import BackupCounts, Measurement
 from harness.scenario.timetable import BACKUP_LEAD, BACKUP_TAIL, ScheduledArm, Slice, backed_up, timetables, waiting
 from tests.unit.measurements import A_SLICE
@@ -171,7 +172,7 @@ def test_slices_without_a_backup_do_not_count() -> None:
     assert not check.ok
     assert "larger span" in check.detail
     assert backup_checks(slices(1.0), Cell("d", "d", ALONE, JOB)) == []
-    record = backup_record(cell, {Place.GUEST: {(1, 1): slices(1.0)}}, [(1, 1)])
+    record = backup_record(cell, Blocks(((1, 1),), {Place.GUEST: tuple(slices(1.0))}))
     assert record is not None
     assert record.bw == (7.0,)
 

@@ -19,7 +19,7 @@ from harness.model.mode import Mode
 from harness.report.cells import CellView
 from harness.report.modes import ModeSummary, compare_modes
 from harness.results import CellContext, CellRecord, Measurement, assemble
-from harness.results.dependence import correlation_of, paired_blocks, samples_of
+from harness.results.contrasts import correlation_of, paired_blocks, samples_of
 from harness.scenario.plan import Plan
 from harness.scenario.planning import group_cells
 from tests.unit.runs import synthetic_run

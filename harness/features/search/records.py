@@ -12,9 +12,9 @@ from harness.model.amplification import NONE
 from harness.model.cell import Arm, Place
 from harness.model.layout import amplification
 from harness.model.values import STRICT
-from harness.results.assemble import CONFIDENCE
 from harness.results.byte_accounting import byte_checks
 from harness.results.cells import CellRecord
+from harness.results.contrasts import CONFIDENCE
 from harness.results.decomposition import doubt
 from harness.results.io_costs import TOTAL, costs_per_io
 from harness.results.journal_records import Measurement

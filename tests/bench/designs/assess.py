@@ -9,7 +9,8 @@ from statistics import fmean, median
 from scipy.stats import binomtest
 
 from harness.analysis import INDEPENDENT, Estimate, Samples, estimate_added, estimate_overhead
-from harness.results.dependence import CellBlocks, job_correlation, samples_of
+from harness.results.blocks import series_of
+from harness.results.contrasts import Contrast, pool_correlation, samples_of
 from tests.bench.designs.blocks import Group, Unit
 from tests.bench.designs.comparisons import COMPARISONS, Comparison, Design
 
@@ -73,15 +74,16 @@ def judged(unit: Unit) -> Iterator[Judged]:
     treated its rounds as independent.
     """
     by_name = {each.name: each for each in COMPARISONS}
-    by_job: dict[str, list[CellBlocks]] = {}
+    by_job: dict[str, list[Contrast]] = {}
     for group in unit:
-        by_job.setdefault(group.head.job, []).append(
-            CellBlocks(group.keys, group.first("iops"), group.second("iops"), group.boots)
+        first, second = (
+            series_of("iops", group.keys, values, group.boots) for values in (group.first("iops"), group.second("iops"))
         )
+        by_job.setdefault(group.head.job, []).append(Contrast(first, second))
     for group in unit:
         samples = INDEPENDENT
         if group.head.design is Design.SLICES:
-            samples = samples_of([1] * len(group.blocks), group.boots, job_correlation(by_job[group.head.job]))
+            samples = samples_of([1] * len(group.blocks), group.boots, pool_correlation(by_job[group.head.job]))
         yield _judged(group, by_name[group.head.comparison], samples)
 
 
