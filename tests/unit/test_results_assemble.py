@@ -158,11 +158,6 @@ def test_a_metric_missing_in_one_measurement_is_left_out_of_the_cell() -> None:
     assert list(one(PASSTHROUGH, measurements).metrics) == ["iops", "lat_mean", "clat_p999"]
 
 
-def test_an_arm_measured_twice_in_a_round_counts_with_its_geometric_mean() -> None:
-    again = replace(measured("host", 1, iops=4000, lat_mean=8e-3), repeat=2, started=1050.0)
-    assert one(LVM, [*campaign(THREE), again]).metrics["iops"].host == pytest.approx((2000, 1100, 900))
-
-
 def test_a_guest_that_was_never_measured_leaves_no_metrics() -> None:
     record = one(LVM, campaign({"host": [1000.0], "twin:lvm": [900.0]}), Budget("iops", 0.1))
     assert record.metrics == {}
