@@ -14,6 +14,11 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from harness.events import Events
+    from harness.guest.protocol import Hypervisor
+    from harness.lab.hosts import Host
     from harness.measure.platform import Platform
     from harness.measure.rounds import FollowingSeries, SeriesContext
     from harness.measure.series import PreparedGroup
@@ -79,6 +84,8 @@ class Feature:
 
     name: str
     """The name of its package."""
+    hypervisor: Callable[[Host, Events], AbstractContextManager[Hypervisor] | None] = lambda _host, _events: None
+    """What makes guests on a host instead of the host's own backend; None for all other hosts."""
     tables: FeatureTables | None = None
     follow_ups: Callable[[Scenario, Group], Iterable[FollowUp]] = lambda _scenario, _group: ()
     """What is measured after the rounds of a group, with its cost."""

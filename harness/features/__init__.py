@@ -8,6 +8,7 @@ from __future__ import annotations
 
 NAMES: tuple[str, ...] = (
     "search",
+    "borrow",
     "exchange",
     "windows",
 )

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 from harness.errors import GuestError, HostError, LabUnavailable, Unsupported
 from harness.events import Events, Note
-from harness.guest.guest_system import GuestSystem
+from harness.guest.linux import GuestSystem
 from harness.guest.protocol import Backup
 from harness.guest.system import System
 from harness.guest.windows.system import WindowsSystem

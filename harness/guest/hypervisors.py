@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
 from harness.doctor.findings import Finding
+from harness.errors import LabUnavailable
 from harness.events import Events
+from harness.feature import features
 from harness.guest.protocol import Backend, Hypervisor, Remover
 from harness.lab.hosts import Host, ReachedHost
 from harness.lab.inventory import HostSpec
@@ -27,6 +29,14 @@ def backend_of(spec: HostSpec) -> Backend:
 
 def hypervisor_of(host: Host, events: Events) -> AbstractContextManager[Hypervisor]:
     """The hypervisor that makes guests on this host. Raises LabUnavailable, with the remedy, if it is unreachable."""
+    for feature in features():
+        if (hypervisor := feature.hypervisor(host, events)) is not None:
+            return hypervisor
+    if not host.spec.hypervisor.boots_guests:
+        raise LabUnavailable(
+            f"host {host.name}: the lab file names a running VM of others, which this installation cannot measure",
+            hint=f"leave out borrow in host.{host.name}.guest, or install the feature `borrow`",
+        )
     return backend_of(host.spec).hypervisor(host, events)
 
 

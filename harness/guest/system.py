@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import repeat
@@ -45,6 +45,14 @@ class System(Protocol):
 
     def evidence(self) -> dict[str, str]:
         """The facts that it reports of its machine. `hypervisor` is from CPUID: `KVM`, or empty under emulation."""
+        ...
+
+    def look_inside(self) -> Inside:
+        """What it has for measuring."""
+        ...
+
+    def notes(self, evidence: Mapping[str, str]) -> Iterable[str]:
+        """What in its `evidence` makes figures differ from those of a quiet system of its kind, with the remedy."""
         ...
 
     def opened(self, serials: Mapping[str, bool], tell: Callable[[str], None]) -> AbstractContextManager[None]:

@@ -17,10 +17,10 @@ import libvirt_qemu
 import pytest
 
 from harness.errors import HostError, Unsupported
-from harness.guest.agent import UsableAgent
-from harness.guest.libvirt.agent import LibvirtAgent
+from harness.features.borrow.agent import UsableAgent
+from harness.features.borrow.libvirt import LibvirtAgent
+from harness.features.borrow.proxmox import ProxmoxAgent
 from harness.guest.libvirt.connection import Connection
-from harness.guest.proxmox.agent import ProxmoxAgent
 from harness.guest.proxmox.machine import VirtualMachine
 from harness.lab.transport import agent as transport
 from harness.lab.transport.agent import AgentRunner, AgentSilent, Ended

@@ -11,7 +11,7 @@ import libvirt
 import pytest
 
 from harness.errors import GuestError
-from harness.guest.borrowed import alone
+from harness.features.borrow.hypervisor import refuse_others
 from harness.guest.libvirt.backup import LibvirtBackup, backup_xml
 from harness.guest.libvirt.connection import Connection
 from harness.guest.libvirt.requirements import Versions, mode_missing
@@ -78,8 +78,8 @@ def test_what_cannot_be_backed_up_is_refused(before: str, after: str, said: str,
 
 
 def test_a_vm_of_others_is_not_backed_up() -> None:
-    assert "belongs to others" in (alone("the VM web", DURING) or "")
-    assert alone("the VM web", ALONE) is None
+    assert "belongs to others" in (refuse_others("the VM web", DURING) or "")
+    assert refuse_others("the VM web", ALONE) is None
 
 
 def test_a_slice_with_a_backup_has_time_for_it_to_begin_and_end() -> None:

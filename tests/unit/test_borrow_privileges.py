@@ -7,15 +7,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from harness.doctor.findings import Level
 from harness.errors import HarnessError
 from harness.events import Events
+from harness.features.borrow import proxmox as borrowing
+from harness.features.borrow.hypervisor import BorrowingHypervisor
 from harness.guest.protocol import GuestDisk
-from harness.guest.proxmox import borrowing, removal
-from harness.guest.proxmox.borrowing import BorrowingProxmox
+from harness.guest.proxmox import removal
 from harness.guest.proxmox.client import Client
 from harness.guest.proxmox.node_state import examine_node, needed, read_state
 from harness.lab.hypervisor import BorrowedVm
@@ -40,7 +42,7 @@ BY_AGENT = "VM.GuestAgent.Unrestricted"
 @contextmanager
 def borrower(
     roles: dict[str, list[str]], directory: Path, patch: pytest.MonkeyPatch, vm: BorrowedVm = BORROWED
-) -> Iterator[tuple[Client, BorrowingProxmox, NodeShell]]:
+) -> Iterator[tuple[Client, BorrowingHypervisor[Any], NodeShell]]:
     """Root's client, what borrows the running VM with a token that has these roles, and the node's shell."""
     impatient(patch)
     patch.setattr(removal, "CONFIGURATIONS", str(directory / "nodes"))
@@ -50,10 +52,10 @@ def borrower(
         root.task("post", "nodes/pve/qemu/100/status/start", {}, is_done=lambda: False, deadline=30)
         rules = GuestRules(vmids=(9000, 9001))
         host = borrowing_host(shell, directory)
-        yield root, BorrowingProxmox(host, client, rules, Events(), vm), shell
+        yield root, borrowing.borrow_vm(host, client, rules, vm, Events()), shell
 
 
-def measure(ours: BorrowingProxmox, shell: NodeShell) -> None:
+def measure(ours: BorrowingHypervisor[Any], shell: NodeShell) -> None:
     """The whole life of a run's drive."""
     log = shell.log(RUN)
     with (

@@ -13,8 +13,8 @@ import pytest
 
 from harness.errors import GuestError, SafetyError
 from harness.events import Event, Events, Note
+from harness.features.borrow.libvirt import borrow_vm
 from harness.guest.libvirt import plugged
-from harness.guest.libvirt.borrowing import BorrowingHypervisor
 from harness.guest.protocol import GuestDisk
 from harness.lab.accel import Acceleration
 from harness.lab.created import CreationLog, read_log
@@ -78,7 +78,7 @@ class Borrowed:
             guest_files=GuestFiles("", "", Path(), ""),
             acceleration=Acceleration("kvm", "as said"),
         )
-        self.hypervisor = BorrowingHypervisor(host, connected(self.domain), Events(self.events.append), VM)
+        self.hypervisor = borrow_vm(host, connected(self.domain), VM, Events(self.events.append))
         (directory / "disk").write_bytes(bytes(4096))
         source = BlockSource(str(directory / "disk"), "file", 0, 4096, grant=granted(str(directory / "disk")))
         self.disk = GuestDisk("raw", source, BLK)
@@ -153,7 +153,8 @@ def test_a_vm_that_does_not_run_is_not_started(make: Make) -> None:
 
 def test_a_vm_that_libvirt_does_not_know_is_named(make: Make) -> None:
     borrowed = make()
-    borrowed.hypervisor._vm = replace(VM, name="absent")
+    absent = replace(VM, name="absent")
+    borrowed.hypervisor = borrow_vm(borrowed.hypervisor._host, connected(borrowed.domain), absent, Events())
     assert "find the VM absent" in (borrowed.why() or "")
     assert "virsh list --all" in (borrowed.why() or "")
 

@@ -11,10 +11,10 @@ import libvirt_qemu
 import pytest
 
 from harness.errors import GuestError
-from harness.guest.guest_system import parse_disks
 from harness.guest.libvirt.connection import Connection
 from harness.guest.libvirt.effective import Running, disk_of, read_effective, read_passed_through
 from harness.guest.libvirt.process import QemuProcess, parse_process
+from harness.guest.linux import parse_disks
 from harness.guest.pci import PciDisk
 from harness.guest.qemu_process import Engines
 from harness.model.effective import Effective

@@ -14,12 +14,11 @@ import libvirt_qemu
 import pytest
 
 from harness.errors import GuestError, HostError
+from harness.guest.capacity import Places, no_room, parse_places, too_many_queues, vcpus_for, why_not
 from harness.guest.libvirt.capabilities import unknown_hardware
 from harness.guest.libvirt.connection import Connection
 from harness.guest.libvirt.size import GuestSize, read_size
-from harness.guest.machine_size import too_many_queues, vcpus_for
 from harness.guest.placement import parse_placement, read_placement, seen_by_guest
-from harness.guest.places import Places, no_room, parse_places, why_not
 from harness.guest.proxmox.size import read_size as read_vm
 from harness.guest.proxmox.size import sized
 from harness.guest.qemu_process import Engines, Inspected

@@ -13,9 +13,10 @@ import pytest
 
 from harness.errors import HostError, SafetyError
 from harness.events import Event, Events, Note
+from harness.features.borrow.hypervisor import BorrowingHypervisor
+from harness.features.borrow.proxmox import borrow_vm, why_not_plugged
 from harness.guest.protocol import GuestDisk
 from harness.guest.proxmox import plugged, removal
-from harness.guest.proxmox.borrowing import BorrowingProxmox, why_not_plugged
 from harness.guest.proxmox.client import Client
 from harness.guest.proxmox.drive import drive_keys
 from harness.lab.accel import Acceleration
@@ -90,7 +91,7 @@ class Borrowing:
     node: Node
     client: Client
     shell: NodeShell
-    hypervisor: BorrowingProxmox
+    hypervisor: BorrowingHypervisor[Any]
     events: list[Event]
 
     def config(self) -> dict[str, Any]:
@@ -159,7 +160,7 @@ def borrowing(
     host = borrowing_host(shell, tmp_path)
     events: list[Event] = []
     rules = GuestRules(vmids=(9000, 9001))
-    yield Borrowing(node, client, shell, BorrowingProxmox(host, client, rules, Events(events.append), BORROWED), events)
+    yield Borrowing(node, client, shell, borrow_vm(host, client, rules, BORROWED, Events(events.append)), events)
     # Whatever happened, the VM of others was never started, stopped or reset.
     kinds = [each["type"] for each in client.get("nodes/pve/tasks", {"source": "all", "vmid": 100})]
     assert set(kinds) <= {"qmcreate", "qmstart", "qmconfig"}
@@ -311,9 +312,7 @@ def test_changes_of_its_owner_during_the_run_are_noted(borrowing: Borrowing) -> 
 def test_a_vm_that_does_not_run_is_not_started(borrowing: Borrowing) -> None:
     assert borrowing.hypervisor.missing(THIN, STORED) is None
     borrowing.node.machines[100].process = None
-    other = BorrowingProxmox(
-        borrowing.hypervisor._host, borrowing.client, GuestRules(vmids=(9000, 9001)), Events(), BORROWED
-    )
+    other = borrow_vm(borrowing.hypervisor._host, borrowing.client, GuestRules(vmids=(9000, 9001)), BORROWED, Events())
     assert "does not run; virt-overhead never starts a VM of others: qm start 100" in (
         other.missing(THIN, STORED) or ""
     )

@@ -11,9 +11,9 @@ import pytest
 
 from harness.doctor.record import Record
 from harness.errors import GuestError, HarnessError, HostError
-from harness.guest.guest_system import GuestSystem
 from harness.guest.libvirt.monitor import answer_of
 from harness.guest.libvirt.process import read_process
+from harness.guest.linux import GuestSystem
 from harness.guest.pci import behind
 from harness.guest.proxmox.process import drive_of
 from harness.guest.proxmox.process import read_process as read_pve_process

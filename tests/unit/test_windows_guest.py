@@ -15,9 +15,9 @@ import pytest
 
 from harness.errors import GuestError, HostError
 from harness.events import Events, Note
+from harness.features.borrow.hypervisor import open_disks, require_same
 from harness.features.windows.fio import Windows
 from harness.guest.booting import system_of
-from harness.guest.borrowed import look_inside, opened, require_same
 from harness.guest.protocol import GuestDisk
 from harness.guest.system import block_devices
 from harness.guest.windows.facts import Facts, notes_of
@@ -169,7 +169,7 @@ def test_a_windows_that_cannot_be_read_is_an_error_that_names_it(
     login: Callable[..., SshRunner], recording: Recording, error: type[Exception], why: str
 ) -> None:
     with pytest.raises(error, match=re.escape(why)) as caught:
-        look_inside(login(recording))
+        system_of(login(recording)).look_inside()
     assert "VM win" in str(caught.value)
 
 
@@ -213,7 +213,7 @@ def test_a_disk_that_cannot_be_taken_is_an_error_and_nothing_runs(serve: Serve) 
     with (
         server.login() as runner,
         pytest.raises(HostError, match="has Windows on it"),
-        opened("here", VM, system_of(runner), {"raw": BLK}, Events()),
+        open_disks("here", VM, system_of(runner), {"raw": BLK}, Events()),
     ):
         pytest.fail("it was taken")
     assert server.asked[-1] == ("TAKE", "raw", "True")
@@ -224,7 +224,10 @@ def test_what_cannot_be_set_back_is_noted(serve: Serve) -> None:
     recording.answers["GIVE_BACK"] = [{"script": "GIVE_BACK", "status": 1, "stderr": "Access denied"}]
     recording.answers["DISKS"].pop(0)
     notes = list[object]()
-    with serve(recording).login() as runner, opened("here", VM, system_of(runner), {"raw": BLK}, Events(notes.append)):
+    with (
+        serve(recording).login() as runner,
+        open_disks("here", VM, system_of(runner), {"raw": BLK}, Events(notes.append)),
+    ):
         assert notes == []
     (note,) = notes
     assert isinstance(note, Note)
@@ -238,7 +241,7 @@ def test_a_windows_vm_is_borrowed_and_its_disk_is_as_before(
     borrowed = Borrowed(monkeypatch, tmp_path, "", DEFINITION)
     monkeypatch.setattr(SshRunner, "connect", CONNECT)
     server = serve()
-    borrowed.hypervisor._vm = server.vm
+    borrowed.hypervisor._borrowed = server.vm
     assert borrowed.why() is None
     with borrowed.hypervisor.guest(borrowed.log, [borrowed.disk]) as guest:
         assert guest.windows
@@ -260,7 +263,7 @@ def test_a_windows_vm_on_a_node_of_proxmox_ve_is_borrowed(
 ) -> None:
     monkeypatch.setattr(SshRunner, "connect", CONNECT)
     server = serve()
-    borrowing.hypervisor._vm = replace(server.vm, name="100")
+    borrowing.hypervisor._borrowed = replace(server.vm, name="100")
     before = borrowing.everything()
     disk = GuestDisk("raw", WHOLE, BLK)
     with borrowing.hypervisor.guest(borrowing.shell.log(RUN), [disk]) as guest:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from functools import partial
+from functools import cached_property, partial
 from typing import Literal
 
 from harness.doctor.findings import Finding
 from harness.errors import Unsupported
 from harness.events import Events
 from harness.guest.booting import booted
+from harness.guest.capacity import file_missing, no_memory, no_room, too_many_queues, vcpus_for
 from harness.guest.libvirt.attachments import missing, resolved, served_by_daemon
 from harness.guest.libvirt.borrowed_things import AddedThread, PluggedIn
 from harness.guest.libvirt.capabilities import unknown_hardware
@@ -26,9 +27,7 @@ from harness.guest.libvirt.process import PID_FILE
 from harness.guest.libvirt.requirements import Versions, guest_missing, mode_missing
 from harness.guest.libvirt.starting import started, started_from_image
 from harness.guest.libvirt.storages import storage_finding
-from harness.guest.machine_size import too_many_queues, vcpus_for
-from harness.guest.own_system import LOOKED_AT, OwnSystems
-from harness.guest.places import file_missing, no_memory, no_room
+from harness.guest.linux import LOOKED_AT, OwnSystems
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor, Remover
 from harness.guest.qemu_process import qemu_threads
 from harness.guest.storage_daemon import storage_daemon
@@ -36,7 +35,6 @@ from harness.lab.created import CreationLog, Entry, Removal, Thing, fenced
 from harness.lab.file_identity import FILE_IDENTITY
 from harness.lab.guard import serial_of
 from harness.lab.hosts import Host, ReachedHost
-from harness.lab.hypervisor import LibvirtSpec
 from harness.lab.inventory import AnyDisk, HostSpec
 from harness.lab.paths import CONSOLE_DIRECTORY, TAG
 from harness.lab.storage import DiskByStorage
@@ -221,18 +219,23 @@ class LibvirtHypervisor(LibvirtRemover):
 
     def missing(self, mode: Mode, disk: AnyDisk) -> str | None:
         """Why the host does not support `mode` on `disk`, with the remedy; None if it does."""
+        if (why := self.why_no_disk(mode, disk)) or mode.attach is None:
+            return why
+        return no_memory(len(mode.volumes), mode.guest, self._host) or self._no_guest(mode.guest, mode.attach)
+
+    def why_no_disk(self, mode: Mode, disk: AnyDisk) -> str | None:
+        """The same for the mode's disk alone: its layout, and how it is attached to any guest of this host."""
         if (why := self._not_built(mode, disk)) or mode.attach is None:
             return why
-        versions = Versions(
+        why = missing(self._host.runner, self._host.facts, self._versions, mode.attach, disk)
+        return why or mode_missing(mode, self._versions)
+
+    @cached_property
+    def _versions(self) -> Versions:
+        return Versions(
             self._connection.call("report its version", self._connection.handle.getLibVersion),
             self._connection.call("report QEMU's version", self._connection.handle.getVersion),
         )
-        if why := missing(self._host.runner, self._host.facts, versions, mode.attach, disk):
-            return why
-        if why := mode_missing(mode, versions):
-            return why
-        number = len(mode.volumes)
-        return no_memory(number, mode.guest, self._host) or self._no_guest(mode.guest, mode.attach, versions)
 
     def lacking(self, log: CreationLog, mode: Mode) -> str | None:
         """What the mode's image, or kernel and initramfs, lacks for measuring it, with the remedy; None if nothing."""
@@ -265,11 +268,11 @@ class LibvirtHypervisor(LibvirtRemover):
             self._storages[storage.name] = look_at(self._host.runner, *place_of(self._connection, storage))
         return self._storages[storage.name]
 
-    def _no_guest(self, guest: GuestOptions, attach: Attachment, versions: Versions) -> str | None:
+    def _no_guest(self, guest: GuestOptions, attach: Attachment) -> str | None:
         """Why the host cannot have a guest with these options for a disk that is attached in this way."""
         cpus = int(self._host.facts["cpus"] or 1)
         return (
-            guest_missing(guest, versions)
+            guest_missing(guest, self._versions)
             or too_many_queues(attach, cpus, guest)
             or wrong_machine(attach, guest)
             or no_room(guest, self._host)
@@ -284,14 +287,8 @@ class LibvirtBackend:
 
     @contextmanager
     def hypervisor(self, host: Host, events: Events) -> Iterator[Hypervisor]:
-        from harness.guest.libvirt.borrowing import BorrowingHypervisor  # noqa: PLC0415 - it is derived from this module
-
         with connect(host) as connection:
-            spec = host.spec.hypervisor
-            if isinstance(spec, LibvirtSpec) and spec.borrowed is not None:
-                yield BorrowingHypervisor(host, connection, events, spec.borrowed)
-            else:
-                yield LibvirtHypervisor(host, connection, events)
+            yield LibvirtHypervisor(host, connection, events)
 
     @contextmanager
     def remover(self, host: ReachedHost) -> Iterator[Remover]:

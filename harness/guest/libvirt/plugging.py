@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from xml.etree import ElementTree as ET
 
-from harness.guest.borrowed import never_plugged
+from harness.guest.capacity import too_many_queues, why_never_plugged
 from harness.guest.libvirt.addresses import AnyPlace
 from harness.guest.libvirt.disks import DomainDisks, Taken
-from harness.guest.machine_size import too_many_queues
 from harness.guest.protocol import GuestDisk
 from harness.model.attach import Attach, Attachment
 from harness.model.guest import GuestOptions
@@ -104,7 +103,7 @@ def source_of(disk: ET.Element) -> str:
 
 def why_not_plugged(vm: str, vcpus: int, attach: Attachment, options: GuestOptions) -> str | None:
     """Why a disk cannot be plugged in like this, or the VM cannot have the options, with the remedy; None if it can."""
-    if (why := never_plugged(vm, attach, options)) or not isinstance(attach, Attach):
+    if (why := why_never_plugged(vm, attach, options)) or not isinstance(attach, Attach):
         return why
     if key := _not_while_running(attach):
         return f"{key} cannot be changed in {vm} while it runs: leave it out"

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from harness.guest.machine_size import too_many_queues
+from harness.guest.capacity import too_many_queues
 from harness.model.attach import Attach
 from harness.model.guest import GUEST_OPTIONS, GuestOptions
 from harness.model.layout import Qcow2

@@ -11,9 +11,8 @@ from harness.doctor.findings import Finding
 from harness.errors import Unsupported
 from harness.events import Events
 from harness.guest.booting import Started, booted
-from harness.guest.machine_size import too_many_queues, vcpus_for
-from harness.guest.own_system import OwnSystems
-from harness.guest.places import no_memory, no_room
+from harness.guest.capacity import no_memory, no_room, too_many_queues, vcpus_for
+from harness.guest.linux import OwnSystems
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor, Remover
 from harness.guest.proxmox.client import Client
 from harness.guest.proxmox.created_objects import CreatedVm
@@ -84,10 +83,22 @@ class ProxmoxRemover:
 
 
 class ProxmoxHypervisor(ProxmoxRemover):
-    """Makes layouts and guests on one node. A VM owns the volumes of a run, and becomes its guest."""
+    """Makes layouts and guests on one node. A VM owns the volumes of a run, and becomes its guest.
 
-    def __init__(self, host: Host, client: Client, rules: GuestRules, events: Events) -> None:
+    With `owner`, the settings of a VM, the volumes belong to a VM with these settings, which never starts.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        client: Client,
+        rules: GuestRules,
+        events: Events,
+        *,
+        owner: Mapping[str, object] | None = None,
+    ) -> None:
         super().__init__(host.runner, client)
+        self._owner = owner
         self._host = host
         self._rules = rules
         self._events = events
@@ -101,6 +112,12 @@ class ProxmoxHypervisor(ProxmoxRemover):
 
     def missing(self, mode: Mode, disk: AnyDisk) -> str | None:
         """Why the node does not support `mode` on `disk`, with the remedy; None if it does."""
+        if (why := self.why_no_disk(mode, disk)) or mode.attach is None:
+            return why
+        return self._too_many(mode) or self._no_guest(mode.guest, mode.attach)
+
+    def why_no_disk(self, mode: Mode, disk: AnyDisk) -> str | None:
+        """The same for the mode's disk alone: its layout, and how it is attached to any guest of the node."""
         try:
             disk = with_layouts(self._client, disk) if isinstance(disk, DiskByStorage) else disk
         except Unsupported as error:
@@ -111,11 +128,9 @@ class ProxmoxHypervisor(ProxmoxRemover):
             why = missing_requirement(mode.layout, self._host.facts)
         elif why is None and isinstance(disk, DiskByStorage):
             why = other_block_size(self._client, disk, mode.layout)
-        if why or mode.attach is None:
-            return why
-        if mode.backup:
+        if why is None and mode.attach is not None and mode.backup:
             return "virt-overhead makes backups only through libvirt, not with vzdump: use a host with libvirt"
-        return self._too_many(mode) or self._no_guest(mode.guest, mode.attach)
+        return why
 
     def lacking(self, log: CreationLog, mode: Mode) -> str | None:
         """What the user's template lacks for measuring the mode, with the remedy; None if nothing."""
@@ -154,7 +169,7 @@ class ProxmoxHypervisor(ProxmoxRemover):
         """The layouts of `modes` on the first disk, created through Proxmox VE. Everything is removed at the end."""
         disk = with_layouts(self._client, first) if isinstance(first := disks[0], DiskByStorage) else first
         for mode in modes:
-            if why := self.missing(mode, disk):
+            if why := self.why_no_disk(mode, disk):
                 raise Unsupported(f"host {self._host.name}: mode {mode.name} on disk {disk.name}: {why}")
         if not isinstance(disk, DiskById | DiskByStorage):
             raise Unsupported(
@@ -188,7 +203,7 @@ class ProxmoxHypervisor(ProxmoxRemover):
 
         Variants have the same VM one after the other. A guest that runs beside others has a VM of its own.
         """
-        self._require_attachable(disks)
+        require_attachable(self._client, disks)
         with self._machine(log, disks) as machine, self._together.as_guest(machine.vmid):
             keys = self._attach(machine, disks, options)
             start = partial(self._started, machine)
@@ -240,6 +255,10 @@ class ProxmoxHypervisor(ProxmoxRemover):
     def _shell(self, log: CreationLog) -> Iterator[tuple[VirtualMachine, CreatedVm]]:
         """A VM without disks under test. It is removed at the end."""
         rules, vcpus, client = self._together.following, vcpus_for(self._host.facts), self._client
+        if self._owner is not None:
+            with created(client, log, rules, self._owner) as owner:
+                yield owner
+            return
         if rules.template is None:
             iso = ensure_iso(client, rules.iso_storage, self._host.guest_files, self._events)
             with (
@@ -275,17 +294,6 @@ class ProxmoxHypervisor(ProxmoxRemover):
         machine.set(self._supported(strings))
         return keys
 
-    def _require_attachable(self, disks: Sequence[GuestDisk]) -> None:
-        spec = self._client.spec
-        for disk in disks:
-            if why := not_offered(disk.attach):
-                raise Unsupported(f"host {self._host.name}: {disk.name}: {why}")
-            if not isinstance(disk.source, PveVolume) and (why := spec.why_no_devices):
-                raise Unsupported(
-                    f"host {self._host.name}: {disk.name}: {disk.source.path} is not attached: {why}",
-                    hint=f"log in as {ROOT} without a token, or select modes on storages",
-                )
-
     def _supported(self, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """What `make` returns. Raises Unsupported if PVE's configuration cannot express it."""
         try:
@@ -302,14 +310,8 @@ class ProxmoxBackend:
 
     @contextmanager
     def hypervisor(self, host: Host, events: Events) -> Iterator[Hypervisor]:
-        from harness.guest.proxmox.borrowing import BorrowingProxmox  # noqa: PLC0415 - it is derived from this module
-
-        spec = self._spec
-        with logged_in(host.name, spec) as client:
-            if spec.borrowed is not None:
-                yield BorrowingProxmox(host, client, spec.guest, events, spec.borrowed)
-            else:
-                yield ProxmoxHypervisor(host, client, spec.guest, events)
+        with logged_in(host.name, self._spec) as client:
+            yield ProxmoxHypervisor(host, client, self._spec.guest, events)
 
     @contextmanager
     def remover(self, host: ReachedHost) -> Iterator[Remover]:
@@ -323,3 +325,15 @@ class ProxmoxBackend:
 def source_of(disk: GuestDisk) -> str:
     """How a VM's configuration names the disk."""
     return disk.source.volid if isinstance(disk.source, PveVolume) else disk.source.path
+
+
+def require_attachable(client: Client, disks: Sequence[GuestDisk]) -> None:
+    """Raises Unsupported, with the remedy, if a VM of the node cannot have one of these disks."""
+    for disk in disks:
+        if why := not_offered(disk.attach):
+            raise Unsupported(f"host {client.host}: {disk.name}: {why}")
+        if not isinstance(disk.source, PveVolume) and (why := client.spec.why_no_devices):
+            raise Unsupported(
+                f"host {client.host}: {disk.name}: {disk.source.path} is not attached: {why}",
+                hint=f"log in as {ROOT} without a token, or select modes on storages",
+            )

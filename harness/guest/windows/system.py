@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from harness.errors import GuestError, HostError
 from harness.guest.system import BlockDevice
-from harness.guest.windows.facts import Disks, Facts, Numbers, Taken
+from harness.guest.windows.facts import Disks, Facts, Numbers, Taken, notes_of
 from harness.guest.windows.scripts import DISKS, GIVE_BACK, LOOK, NUMBERS, TAKE
 from harness.lab.transport.base import Runner
 from harness.lab.transport.powershell import PROGRAM
@@ -38,6 +38,12 @@ class WindowsSystem:
 
     def evidence(self) -> dict[str, str]:
         return look_inside_windows(self.runner).evidence
+
+    def look_inside(self) -> Facts:
+        return look_inside_windows(self.runner)
+
+    def notes(self, evidence: Mapping[str, str]) -> Iterator[str]:
+        return notes_of(evidence)
 
     @contextmanager
     def opened(self, serials: Mapping[str, bool], tell: Callable[[str], None]) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""Whether a host has room for a guest of the requested size, at the requested place."""
+"""Whether a host has room for a guest of the requested size and place, and a running VM for another disk."""
 
 from __future__ import annotations
 
@@ -6,13 +6,42 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from harness.errors import HostError
+from harness.lab.facts import HostFacts
 from harness.lab.hosts import Host
 from harness.lab.transport.base import Runner
+from harness.model.attach import Attach, Attachment
 from harness.model.cpus import as_list, cpus_in
 from harness.model.guest import ANY_GUEST, GUEST_MEMORY, GuestOptions, cpu_type, guest_problems
 from harness.shipped import read_script
 from harness.units import format_size
 from harness.untrusted import reading
+
+MOST_VCPUS = 4
+_PLUGGABLE = ("virtio-blk", "virtio-scsi")
+"""The buses that disks can be plugged into."""
+
+
+def vcpus_for(facts: HostFacts, attachments: Iterable[Attachment] = (), guest: GuestOptions = ANY_GUEST) -> int:
+    """The requested number. By default half of the host's CPUs, from 1 to 4.
+
+    The other half is for the guest's iothreads and the host's kernel. More if a disk has more queues: the guest's
+    kernel does not use more queues than it has CPUs.
+    """
+    if guest.vcpu_count is not None:
+        return guest.vcpu_count
+    half = max(1, min(int(facts["cpus"] or 1) // 2, MOST_VCPUS))
+    return max([half, *(attach.queues or 0 for attach in attachments if isinstance(attach, Attach))])
+
+
+def too_many_queues(attach: Attachment, cpus: int, guest: GuestOptions = ANY_GUEST) -> str | None:
+    """Why a host with this number of CPUs cannot have a guest for a disk's queues, with the remedy; None if it can."""
+    queues, vcpus = attach.queues or 0, guest.vcpu_count
+    if vcpus is not None and queues > vcpus:
+        return f"queues = {queues} needs as many vCPUs, but the guest has {vcpus}: request fewer queues or more vCPUs"
+    if queues > cpus:
+        return f"queues = {queues} needs as many vCPUs, but the host has {cpus} CPUs: request fewer queues"
+    return None
+
 
 _LOOK = read_script("harness.guest", "read_capacity.sh")
 
@@ -115,3 +144,16 @@ def _pins(guest: GuestOptions, host: Host, places: Places) -> Iterator[str]:
             "pin_vcpus: a guest of the embedded lab crashes if it runs on more than one CPU of its host: pin all "
             f'vCPUs to one, for example ["{max(places.cpus)}"]'
         )
+
+
+def why_never_plugged(vm: str, attach: Attachment, options: GuestOptions) -> str | None:
+    """Why no hypervisor can plug a disk in like this, or give a running VM these options; None if one may."""
+    if options.requested:
+        keys = ", ".join(options.requested)
+        return f"{vm} has the size and placement that its owner gave it: leave out {keys} of [guest] in the scenario"
+    if not isinstance(attach, Attach):
+        return f"a device that is passed through to {vm} may come back only when the VM ends: leave out borrow for VFIO"
+    if attach.bus not in _PLUGGABLE:
+        allowed = ", ".join(_PLUGGABLE)
+        return f'no disk can be plugged into bus = "{attach.bus}" of {vm} while it runs; allowed: {allowed}'
+    return None

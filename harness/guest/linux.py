@@ -1,21 +1,100 @@
-"""Linux in a guest: whether it is ready, its disks, and the machine that it runs on."""
+"""Linux in a guest: whether it is ready, its disks, the machine that it runs on, and what it lacks for measuring."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from harness.errors import GuestError, HostError
+from harness.guest.protocol import Guest
 from harness.guest.system import BlockDevice
 from harness.lab.transport.base import Runner
-from harness.model.attach import ATTACH_OPTIONS
+from harness.model.attach import ATTACH_OPTIONS, Attach, Attachment
+from harness.model.bus import Bus
 from harness.model.effective import Effective
 from harness.model.option import VirtioFeature, read_from
+from harness.packages import install_command
 from harness.shipped import read_script
 from harness.untrusted import reading
+
+_DRIVERS: Mapping[Bus, str] = {
+    "virtio-blk": "virtio_blk",
+    "virtio-scsi": "virtio_scsi",
+    "sata": "ahci",
+    "ide": "ata_piix",
+    "nvme": "nvme",
+}
+"""The driver of each bus in Linux."""
+
+_CHECK = read_script("harness.guest", "check_guest_os.sh")
+
+
+@dataclass(frozen=True, slots=True)
+class LinuxInside:
+    """What a Linux has, by the words of the check. `fio` is the program there."""
+
+    system: Mapping[str, str]
+    fio: str = "fio"
+
+    def lacking(self, vm: str, attach: Attachment, *, otherwise: str = "") -> str | None:
+        """An `Inside`. `otherwise` is another remedy if it lacks fio."""
+        system = self.system
+        if system.get("user") != "0":
+            found = system.get("user") or "unknown"
+            return f"in {vm}, only root can open disks, but the user id is {found}: log in as root"
+        if not system.get("fio", "").startswith("fio-"):
+            if self.fio != "fio":
+                return f"in {vm}, {self.fio} is not fio, or cannot be started: correct the path"
+            return f"in {vm}, fio is not installed: {install_command(system.get('os', '').strip(), 'fio')}{otherwise}"
+        driver = _DRIVERS[attach.bus if isinstance(attach, Attach) else "nvme"]
+        if system.get(driver) != "yes":
+            return f"in {vm}, the kernel has no driver {driver}: install a kernel package that has it"
+        return None
+
+
+def look_inside_linux(runner: Runner, fio: str = "fio") -> LinuxInside:
+    """What the system behind `runner` has. Raises HostError."""
+    words = ["sh", "-s", "--", fio, " ".join(_DRIVERS.values())]
+    printed = runner.run(words, stdin=_CHECK, deadline=60, check=False).stdout
+    return LinuxInside(dict(line.split("=", 1) for line in printed.splitlines() if "=" in line), fio)
+
+
+LOOKED_AT = "look"
+"""The variant of the guests that are booted to be looked at."""
+
+
+class OwnSystems:
+    """The systems that were looked at in a run, each in a guest without disks under test.
+
+    Such a guest ends before the disks are prepared. A system that runs meanwhile would see what was on them before: it
+    might start its volume groups and arrays, and a qcow2 file that a guest has open cannot be filled.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[Hashable, LinuxInside] = {}
+
+    def lacking(
+        self,
+        system: Hashable,
+        attach: Attachment,
+        boot: Callable[[], AbstractContextManager[Guest]],
+        *,
+        words: str,
+        otherwise: str,
+    ) -> str | None:
+        """What the `system` lacks for measuring a disk that is attached in this way, with the remedy; else None.
+
+        `boot` starts it, `words` name its guest, and `otherwise` is the rest of the remedy if it lacks fio. Raises what
+        `boot` raises, and HostError.
+        """
+        if system not in self._found:
+            with boot() as guest:
+                self._found[system] = look_inside_linux(guest.runner, guest.fio)
+        return self._found[system].lacking(words, attach, otherwise=otherwise)
+
 
 READY_SECONDS = 60
 
@@ -69,6 +148,12 @@ class GuestSystem:
     def evidence(self) -> dict[str, str]:
         return dict(line.split("=", 1) for line in self.shell(_EVIDENCE, self.fio).splitlines() if "=" in line)
 
+    def look_inside(self) -> LinuxInside:
+        return look_inside_linux(self.runner, self.fio)
+
+    def notes(self, evidence: Mapping[str, str]) -> tuple[str, ...]:  # noqa: ARG002 - a System
+        return ()
+
     def opened(
         self,
         serials: Mapping[str, bool],  # noqa: ARG002 - a System
@@ -90,13 +175,13 @@ def parse_disks(printed: str) -> dict[str, BlockDevice]:
                 guest_scheduler=scheduler or None,
                 guest_rotational=rotational == "1",
                 guest_write_cache=write_cache or None,
-                guest_logical_block_size=_number(logical),
-                guest_physical_block_size=_number(physical),
-                guest_nr_requests=_number(requests),
-                guest_discard_max_bytes=_number(discard),
+                guest_logical_block_size=_parse_number(logical),
+                guest_physical_block_size=_parse_number(physical),
+                guest_nr_requests=_parse_number(requests),
+                guest_discard_max_bytes=_parse_number(discard),
                 guest_read_only=read_only == "1",
-                guest_queues=_number(queues),
-                guest_queue_size=_number(queue_size),
+                guest_queues=_parse_number(queues),
+                guest_queue_size=_parse_number(queue_size),
                 guest_driver=driver or None,
                 guest_controller_driver=controller_driver or None,
                 **_agreed(features),
@@ -113,5 +198,5 @@ def _agreed(features: str) -> dict[str, Any]:
     }
 
 
-def _number(text: str) -> int | None:
+def _parse_number(text: str) -> int | None:
     return int(text) if re.fullmatch("[0-9]{1,18}", text) else None

@@ -1,0 +1,32 @@
+"""The hook: a host whose lab file names a VM of others gets the hypervisor that borrows it."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+from harness.feature import Feature
+
+if TYPE_CHECKING:
+    from harness.events import Events
+    from harness.guest.protocol import Hypervisor
+    from harness.lab.hosts import Host
+
+
+def _open_hypervisor(host: Host, events: Events) -> AbstractContextManager[Hypervisor] | None:
+    """The hypervisor that borrows the VM of the host; None if the lab file names none. Loads only its own libraries."""
+    spec = host.spec.hypervisor
+    if spec.boots_guests:
+        return None
+    from harness.lab.hypervisor import LibvirtSpec
+
+    if isinstance(spec, LibvirtSpec):
+        from harness.features.borrow.libvirt import borrow_from_libvirt
+
+        return borrow_from_libvirt(host, events)
+    from harness.features.borrow.proxmox import borrow_from_node
+
+    return borrow_from_node(host, events)
+
+
+FEATURE = Feature(name="borrow", hypervisor=_open_hypervisor)

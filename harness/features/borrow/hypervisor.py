@@ -1,0 +1,276 @@
+"""A running VM of others as the guest, on any hypervisor: what a run does with it, and why it may not be used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Generic, Protocol, TypeVar
+
+from platformdirs import user_state_path
+
+from harness.errors import GuestError, HarnessError, HostError, SafetyError, Unsupported
+from harness.events import Events, Note
+from harness.features.borrow.agent import UsableAgent
+from harness.guest.booting import GuestRunner, logging_in, system_of
+from harness.guest.protocol import Guest, GuestDisk, Remover
+from harness.guest.system import Inside, System, block_devices, plugged_in
+from harness.lab.created import CreationLog, Entry, Removal
+from harness.lab.hosts import Host
+from harness.lab.hypervisor import BorrowedVm
+from harness.lab.inventory import AnyDisk
+from harness.lab.transport.agent import AgentRunner
+from harness.lab.transport.ssh import SshRunner, SshTarget
+from harness.layout.build import Layouts
+from harness.model.attach import Attachment
+from harness.model.guest import ANY_GUEST, GuestOptions
+from harness.model.mode import Mode
+
+LOGIN_SECONDS = 30.0
+
+
+State = TypeVar("State")
+"""How the hypervisor describes the VM at one moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plugging:
+    """Disks that can be plugged into the VM: their serial numbers there by the disks' names, and how.
+
+    `clashes` are what the VM has of its own that looks like one of them. `plug` plugs them in for its block, and yields
+    what makes the guest for a login to the VM.
+    """
+
+    serials: Mapping[str, str]
+    clashes: Sequence[str]
+    plug: Callable[[CreationLog], AbstractContextManager[Callable[[GuestRunner], Guest]]]
+
+
+class VmOfOthers(Protocol[State]):
+    """A running VM on one kind of hypervisor."""
+
+    @property
+    def agent(self) -> UsableAgent:
+        """Its guest agent. Raises Unsupported if the VM does not run, HostError."""
+        ...
+
+    def require_allowed(self) -> None:
+        """Raises Unsupported, with the remedy, if the login to the hypervisor may not do what a run does with it."""
+        ...
+
+    def read(self) -> State:
+        """Its description now. Raises Unsupported, with the remedy, if there is no such VM or it does not run."""
+        ...
+
+    def why_emulated(self, state: State) -> str | None:
+        """How to let it run under KVM; None if it does."""
+        ...
+
+    def why_not_plugged(self, state: State, attach: Attachment, options: GuestOptions) -> str | None:
+        """Why it cannot get a disk like this while it runs, or have these options, with the remedy; None if it can."""
+        ...
+
+    def prepare(self, disks: Sequence[GuestDisk], state: State) -> Plugging:
+        """How these disks get into it. Nothing is changed yet. Raises Unsupported, SafetyError, HostError."""
+        ...
+
+    def list_changes(self, before: State, after: State) -> Sequence[str]:
+        """What differs between two moments, in words."""
+        ...
+
+
+class LayoutMaker(Remover, Protocol):
+    """The part of a host's hypervisor that a borrowed VM does not replace."""
+
+    @property
+    def poll_seconds(self) -> float: ...
+
+    def why_no_disk(self, mode: Mode, disk: AnyDisk) -> str | None: ...
+
+    def layouts(
+        self, log: CreationLog, disks: Sequence[AnyDisk], modes: Sequence[Mode], *, span: int
+    ) -> AbstractContextManager[Layouts]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class VmBefore(Generic[State]):
+    """The VM before anything is plugged in: its description, and what its system has."""
+
+    state: State
+    system: Inside
+
+
+class BorrowingHypervisor(Generic[State]):
+    """A `Hypervisor` that plugs disks into one running VM of the host instead of making guests."""
+
+    def __init__(
+        self, host: Host, layout_maker: LayoutMaker, borrowed: BorrowedVm, vm: VmOfOthers[State], events: Events
+    ) -> None:
+        self._host = host
+        self._layout_maker = layout_maker
+        self._borrowed = borrowed
+        self._vm = vm
+        self._events = events
+        self._words = describe_vm(borrowed)
+
+    @property
+    def poll_seconds(self) -> float:
+        return self._layout_maker.poll_seconds
+
+    def remove(self, entry: Entry) -> Removal | None:
+        return self._layout_maker.remove(entry)
+
+    def layouts(
+        self, log: CreationLog, disks: Sequence[AnyDisk], modes: Sequence[Mode], *, span: int
+    ) -> AbstractContextManager[Layouts]:
+        return self._layout_maker.layouts(log, disks, modes, span=span)
+
+    def missing(self, mode: Mode, disk: AnyDisk) -> str | None:
+        """Why the mode cannot be measured in the VM, with the remedy; None if it can."""
+        why = refuse_others(self._words, mode) or self._layout_maker.why_no_disk(mode, disk)
+        if why or mode.attach is None:
+            return why
+        before = self._before
+        if isinstance(before, str):
+            return before
+        if self._host.acceleration.accel == "kvm" and (remedy := self._vm.why_emulated(before.state)):
+            return f"{self._words} is emulated although the host has KVM: {remedy}"
+        why = self._vm.why_not_plugged(before.state, mode.attach, mode.guest)
+        return why or before.system.lacking(self._words, mode.attach)
+
+    def lacking(self, log: CreationLog, mode: Mode) -> None:
+        """Nothing beside what `missing` says: the VM runs already."""
+
+    @contextmanager
+    def guest(
+        self,
+        log: CreationLog,
+        disks: Sequence[GuestDisk],
+        options: GuestOptions = ANY_GUEST,
+        *,
+        variant: str = "",  # noqa: ARG002 - the names of the disks have it
+    ) -> Iterator[Guest]:
+        """The VM with these disks until the end of the block.
+
+        Raises Unsupported, GuestError or HostError as for every guest, and SafetyError if a disk of the VM's own cannot
+        be told apart from one of ours, or if another VM has one of ours.
+        """
+        host, vm = self._host, self._vm
+        before = vm.read()
+        for disk in disks:
+            if why := vm.why_not_plugged(before, disk.attach, options):
+                raise Unsupported(f"host {host.name}: {disk.name}: {why}")
+        plugging = vm.prepare(disks, before)
+        with closing(self._log_in()) as runner:
+            system = system_of(runner)
+            require_distinct(host.name, self._words, system, list(plugging.serials.values()), plugging.clashes)
+            attachments = {plugging.serials[disk.name]: disk.attach for disk in disks}
+            with (
+                plugging.plug(log) as make_guest,
+                open_disks(host.name, self._words, system, attachments, self._events),
+            ):
+                guest = make_guest(runner)
+                for note in list_differences_from_host(self._words, system, guest.evidence, host.facts["fio"]):
+                    self._events(note)
+                yield guest
+        try:
+            after = vm.read()
+        except Unsupported as error:
+            raise GuestError(error.message, hint=error.hint) from error
+        if changes := vm.list_changes(before, after):
+            self._events(note_changes_of_others(self._words, changes))
+
+    @cached_property
+    def _before(self) -> VmBefore[State] | str:
+        """The VM, or why it cannot be borrowed, with the remedy."""
+        try:
+            self._vm.require_allowed()
+            state = self._vm.read()
+            with closing(self._log_in()) as runner:
+                return VmBefore(state, system_of(runner).look_inside())
+        except (GuestError, HostError, Unsupported) as error:
+            return explain(error)
+
+    def _log_in(self) -> GuestRunner:
+        return log_in(self._host, self._borrowed, self._vm)
+
+
+def describe_vm(vm: BorrowedVm) -> str:
+    """The VM in messages."""
+    return f"the borrowed VM {vm.name}"
+
+
+def log_in(host: Host, vm: BorrowedVm, running: VmOfOthers[State]) -> GuestRunner:
+    """A runner in the VM, over SSH or through its agent.
+
+    Raises GuestError, with the remedy, if the VM does not answer, and Unsupported if its agent cannot run commands.
+    """
+    login, name = vm.login, f"VM {vm.name} on {host.name}"
+    if login is None:
+        agent = running.agent
+        agent.require_usable()
+        return AgentRunner(agent, name=name)
+    known_hosts = user_state_path("virt-overhead") / "known_hosts"
+    target = SshTarget(login.address, login.port, login.user, login.key, login.host_key, known_hosts)
+    hint = f"check address, port, user and key in host.{host.name}.guest of the lab file"
+    with logging_in(f"host {host.name}: {describe_vm(vm)}", hint=hint):
+        via = host.ssh if login.through_host else None
+        return SshRunner.connect(target, name=name, via=via, deadline=LOGIN_SECONDS)
+
+
+def refuse_others(vm: str, mode: Mode) -> str | None:
+    """Why the VM cannot be measured beside other guests; None if the mode has no others."""
+    if mode.backup:
+        return f"{vm} belongs to others, who may back it up at any time: measure backups without borrow in the lab file"
+    if not mode.runs_with_others:
+        return None
+    return f"{vm} runs alone: measure several guests, or a neighbour, without borrow in the lab file"
+
+
+def explain(error: HarnessError) -> str:
+    """An error as the reason why a mode is skipped, with the remedy."""
+    return f"{error.message}; {error.hint}" if error.hint else error.message
+
+
+def require_distinct(host: str, vm: str, system: System, serials: Sequence[str], clashes: Sequence[str]) -> None:
+    """Raises SafetyError if the VM has disks with these serial numbers, or if there are `clashes` of another kind."""
+    disks = block_devices(system, [], host)
+    if same := [*(serial for serial in serials if serial in disks), *clashes]:
+        raise SafetyError(
+            f"host {host}: {vm} has a disk of its own with the serial number or alias of {', '.join(same)}, so a run "
+            "cannot tell them apart",
+            hint="give the mode another name; if a killed run left the disk: virt-overhead reap",
+        )
+
+
+def require_same(system: System, disk: str, serial: str, known: str) -> None:
+    """Raises GuestError if the disk is no longer at the path `known`: somebody changed the VM's devices."""
+    if (now := system.paths().get(serial)) != known:
+        raise GuestError(
+            f"{system.runner.name}: {disk} was {known} there, and is now {now or 'not there'}",
+            hint="somebody changed the devices of the VM during the run; run it again",
+        )
+
+
+@contextmanager
+def open_disks(host: str, vm: str, system: System, disks: Mapping[str, Attachment], events: Events) -> Iterator[None]:
+    """The disks that were plugged in, by serial number, take fio's I/O until the end of the block."""
+    for serial in disks:
+        plugged_in(system, serial, host)
+    writes = {serial: not attach.read_only for serial, attach in disks.items()}
+    with system.opened(writes, lambda text: events(Note(f"{vm}: {text}"))):
+        yield
+
+
+def list_differences_from_host(vm: str, system: System, evidence: Mapping[str, str], of_host: str) -> Iterator[Note]:
+    """What makes the figures of the VM differ from those of its host, beside virtualisation."""
+    if (fio := evidence.get("fio", "")) != of_host:
+        yield Note(f"{vm} has {fio}, its host has {of_host}: the overhead includes what differs")
+    for text in system.notes(evidence):
+        yield Note(f"{vm}: {text}")
+
+
+def note_changes_of_others(vm: str, changed: Sequence[str]) -> Note:
+    """The note on `changed`, what is different after the run has unplugged everything. Only the owner knows why."""
+    return Note(f"{vm} was changed by others during the run: {', '.join(changed)}")

@@ -1,0 +1,254 @@
+"""A running VM of others of libvirt: what is read of it, and how disks are plugged into it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import libvirt
+import libvirt_qemu
+
+from harness.errors import HostError, Unsupported
+from harness.events import Events
+from harness.features.borrow.agent import INSTALL, disabled, refuses, why_not_windows
+from harness.features.borrow.hypervisor import BorrowingHypervisor, Plugging, describe_vm, require_same
+from harness.guest.booting import Booted, GuestRunner
+from harness.guest.libvirt.attachments import Attachments, resolved
+from harness.guest.libvirt.backend import LibvirtHypervisor
+from harness.guest.libvirt.connection import Connection, Refused, connect
+from harness.guest.libvirt.disks import alias_of
+from harness.guest.libvirt.effective import Running, live_xml, running, with_plugged
+from harness.guest.libvirt.guest import LibvirtGuest
+from harness.guest.libvirt.last_words import last_words, qemu_log
+from harness.guest.libvirt.monitor import ask
+from harness.guest.libvirt.plugged import devices_plugged
+from harness.guest.libvirt.plugging import devices_for, differences, shown, vcpus_of, why_not_plugged
+from harness.guest.libvirt.process import PID_FILE
+from harness.guest.libvirt.running import RunningDomain
+from harness.guest.protocol import Guest, GuestDisk, Hypervisor
+from harness.guest.qemu_process import qemu_threads
+from harness.lab.created import CreationLog
+from harness.lab.hosts import Host
+from harness.lab.hypervisor import BorrowedVm, LibvirtSpec
+from harness.lab.transport.agent import AgentSilent, Ended
+from harness.lab.transport.base import Runner
+from harness.lab.transport.bounded import Overdue, within
+from harness.lab.vm_threads import VmThreads
+from harness.model.attach import Attachment
+from harness.model.guest import GuestOptions
+from harness.units import format_duration
+from harness.untrusted import parse_json, reading
+
+ANSWER_SECONDS = 20
+"""How long libvirt waits for an answer. A guest under load answers late."""
+_SILENT = (
+    libvirt.VIR_ERR_AGENT_UNRESPONSIVE,
+    libvirt.VIR_ERR_AGENT_UNSYNCED,
+    libvirt.VIR_ERR_OPERATION_TIMEOUT,
+    # Older libraries have one number for all of these.
+    getattr(libvirt, "VIR_ERR_AGENT_COMMAND_TIMEOUT", libvirt.VIR_ERR_AGENT_UNRESPONSIVE),
+)
+_TOO_LONG = "encode message payload"
+"""Part of libvirt's error for an answer of more than 4 MiB, with base64: REMOTE_STRING_MAX of its protocol."""
+_CHANNEL = (
+    "virsh attach-device {name} FILE --live, with this in FILE: <channel type='unix'><target type='virtio' "
+    "name='org.qemu.guest_agent.0'/></channel> (--config keeps it), then {install}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LibvirtAgent:
+    """The agent of the domain `handle`. `name` is the VM's name in libvirt."""
+
+    connection: Connection
+    handle: Any
+    name: str
+
+    def require_usable(self) -> None:
+        """Raises Unsupported, with the remedy, if the agent cannot run programs; HostError."""
+        try:
+            info = self._ask("guest-info")
+        except AgentSilent as error:
+            raise Unsupported(error.message, hint=error.hint) from error
+        with self._reading("guest-info"):
+            lacking = disabled(info)
+        why = refuses(self._words, lacking) if lacking else why_not_windows(self._words, self._ask("guest-get-osinfo"))
+        if why is not None:
+            raise Unsupported(f"host {self.connection.host}: {why[0]}", hint=why[1])
+
+    def execute(self, path: str, arguments: Sequence[str], stdin: bytes) -> int:
+        given: dict[str, object] = {"path": path, "arg": list(arguments), "capture-output": True}
+        if stdin:
+            given["input-data"] = base64.b64encode(stdin).decode()
+        answer = self._ask("guest-exec", **given)
+        with self._reading("guest-exec"):
+            return int(answer["pid"])
+
+    def ended(self, pid: int) -> Ended | None:
+        answer = self._ask("guest-exec-status", pid=pid)
+        with self._reading("guest-exec-status"):
+            if not answer["exited"]:
+                return None
+            status = -int(answer["signal"]) if "signal" in answer else int(answer["exitcode"])
+            out, err = (base64.b64decode(answer.get(key, ""), validate=True) for key in ("out-data", "err-data"))
+            truncated = bool(answer.get("out-truncated") or answer.get("err-truncated"))
+            return Ended(status, out, err, truncated)
+
+    @property
+    def _words(self) -> str:
+        return f"VM {self.name}"
+
+    @property
+    def _where(self) -> str:
+        return f"host {self.connection.host}: the guest agent of {self._words}"
+
+    def _reading(self, command: str) -> AbstractContextManager[None]:
+        return reading(f"{self._where}: its answer to {command}", HostError)
+
+    def _ask(self, command: str, **arguments: object) -> Any:
+        where = self._where
+        text = json.dumps({"execute": command, "arguments": arguments})
+        try:
+            answer = within(
+                ANSWER_SECONDS + 20, lambda: libvirt_qemu.qemuAgentCommand(self.handle, text, ANSWER_SECONDS, 0)
+            )
+        except Overdue:
+            raise AgentSilent(
+                f"{where} did not answer {command} within {format_duration(ANSWER_SECONDS + 20)}", hint=INSTALL
+            ) from None
+        except libvirt.libvirtError as error:
+            raise self._refused(where, command, error) from error
+        with self._reading(command):
+            return parse_json(answer, where, HostError)["return"]
+
+    def _refused(self, where: str, command: str, error: libvirt.libvirtError) -> HostError:
+        code, said = error.get_error_code(), error.get_error_message()
+        if code in _SILENT:
+            return AgentSilent(f"{where} does not answer: {said}", hint=INSTALL)
+        if code == libvirt.VIR_ERR_ARGUMENT_UNSUPPORTED:
+            channel = _CHANNEL.format(name=self.name, install=INSTALL)
+            return AgentSilent(f"{where} is not configured: {said}", hint=channel)
+        too_long = 'the command may have printed more than 3 MiB; use SSH instead (reach = "node" in the lab file)'
+        return HostError(f"{where} did not do {command}: {said}", hint=too_long if _TOO_LONG in said else None)
+
+
+@contextmanager
+def borrow_from_libvirt(host: Host, events: Events) -> Iterator[Hypervisor]:
+    """The hypervisor that borrows the VM that the lab file names. Raises LabUnavailable if libvirt is unreachable."""
+    spec = host.spec.hypervisor
+    vm = spec.borrowed if isinstance(spec, LibvirtSpec) else None
+    if vm is None:
+        raise ValueError(f"the lab file names no VM to borrow on host {host.name}")
+    with connect(host) as connection:
+        yield borrow_vm(host, connection, vm, events)
+
+
+def borrow_vm(host: Host, connection: Connection, vm: BorrowedVm, events: Events) -> BorrowingHypervisor[ET.Element]:
+    """The same with a connection to the host's libvirt."""
+    layout_maker = LibvirtHypervisor(host, connection, events)
+    return BorrowingHypervisor(host, layout_maker, vm, LibvirtVm(host, connection, vm, events), events)
+
+
+class LibvirtVm:
+    """A `VmOfOthers`: a domain, described by its XML."""
+
+    def __init__(self, host: Host, connection: Connection, vm: BorrowedVm, events: Events) -> None:
+        self._host = host
+        self._connection = connection
+        self._name = vm.name
+        self._words = describe_vm(vm)
+        self._events = events
+
+    @property
+    def agent(self) -> LibvirtAgent:
+        return LibvirtAgent(self._connection, self._domain(), self._name)
+
+    def require_allowed(self) -> None:
+        """Whoever may connect to libvirt may do everything."""
+
+    def read(self) -> ET.Element:
+        return live_xml(self._connection, self._domain())
+
+    def why_emulated(self, state: ET.Element) -> str | None:
+        return None if state.get("type") == "kvm" else "change its definition to <domain type='kvm'>"
+
+    def why_not_plugged(self, state: ET.Element, attach: Attachment, options: GuestOptions) -> str | None:
+        return why_not_plugged(self._words, vcpus_of(state), attach, options)
+
+    def prepare(self, disks: Sequence[GuestDisk], state: ET.Element) -> Plugging:
+        host, connection = self._host.runner, self._connection
+        attached = resolved(host, self._host.name, disks)
+
+        @contextmanager
+        def plug(log: CreationLog) -> Iterator[Callable[[GuestRunner], Guest]]:
+            domain = self._domain()
+
+            def make_guest(runner: GuestRunner) -> Guest:
+                threads = qemu_threads(host, PID_FILE.format(name=self._name), self._events)
+                machine = RunningDomain(connection, domain, self._name, console="")
+                up = Booted(machine, runner, None)
+                return BorrowedDomain(up, threads=threads, host=host, log=log, attached=attached)
+
+            devices = devices_for(state, disks, uuid.uuid4().hex[:8])
+            with devices_plugged(connection, domain, log, disks, devices):
+                yield make_guest
+
+        return Plugging(attached.serials, [disk.name for disk in disks if shown(state, alias_of(disk))], plug)
+
+    def list_changes(self, before: ET.Element, after: ET.Element) -> list[str]:
+        return differences(before, after)
+
+    def _domain(self) -> Any:
+        """libvirt's handle of the running VM. Raises Unsupported if there is none, HostError."""
+        name, connection = self._name, self._connection
+        remedy = f"virt-overhead never starts a VM of others: virsh start {name} on {self._host.name}"
+        try:
+            domain: Any = connection.call(f"find the VM {name}", partial(connection.handle.lookupByName, name))
+        except Refused as error:
+            raise Unsupported(error.message, hint="virsh list --all lists the VMs of the host") from error
+        if not connection.call(f"report whether the VM {name} runs", domain.isActive):
+            raise Unsupported(f"host {self._host.name}: {self._words} does not run", hint=remedy)
+        return domain
+
+
+class BorrowedDomain(LibvirtGuest):
+    """The VM while our disks are plugged in."""
+
+    def __init__(
+        self,
+        booted: Booted[RunningDomain],
+        *,
+        threads: VmThreads | None,
+        host: Runner,
+        log: CreationLog,
+        attached: Attachments,
+    ) -> None:
+        super().__init__(booted, threads=threads, host=host, log=log, attached=attached)
+        self.evidence = {**self.evidence, "borrowed": booted.machine.name}
+        if not self.evidence.get("hypervisor") and ask(self._connection, self._domain, "query-kvm")["enabled"]:
+            # Its system has no program that shows it. QEMU knows it as well.
+            self.evidence["hypervisor"] = "KVM"
+
+    @contextmanager
+    def holding(self, disk: str) -> Iterator[None]:
+        """The disk is still the one that was plugged in: the owner of the VM may have changed its devices meanwhile."""
+        serial = self._attached.serials[disk]
+        require_same(self.system, disk, serial, self.device(disk))
+        yield
+
+    def state(self) -> str:
+        domain = self._running_domain
+        log = last_words(self._host, qemu_log(domain.name), "QEMU's log")
+        return f"libvirt reports that the borrowed VM {'still runs' if domain.is_running() else 'has ended'}{log}"
+
+    @cached_property
+    def _running(self) -> Running:
+        domain = running(self._connection, self._domain, self._host)
+        return with_plugged(domain, [alias_of(disk) for disk in self._attached.disks.values()])

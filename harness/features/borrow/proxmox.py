@@ -1,0 +1,267 @@
+"""A running VM of others on a node of Proxmox VE: what is read of it, and how drives are plugged into it.
+
+The volumes of a run belong to another VM, which the run creates and never starts, so the borrowed VM owns nothing of
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from harness.errors import HostError, Unsupported
+from harness.events import Events
+from harness.features.borrow.agent import INSTALL, disabled, refuses, why_not_windows
+from harness.features.borrow.hypervisor import BorrowingHypervisor, Plugging, describe_vm, require_same
+from harness.guest.booting import Booted, GuestRunner
+from harness.guest.capacity import too_many_queues, why_never_plugged
+from harness.guest.protocol import Guest, GuestDisk, Hypervisor
+from harness.guest.proxmox.backend import ProxmoxHypervisor, require_attachable, source_of
+from harness.guest.proxmox.client import Client, PveError
+from harness.guest.proxmox.disk_users import require_unshared
+from harness.guest.proxmox.guest import ProxmoxGuest
+from harness.guest.proxmox.machine import VirtualMachine, exists
+from harness.guest.proxmox.node_state import logged_in, needed_to_borrow
+from harness.guest.proxmox.plugged import drive_plugged
+from harness.guest.proxmox.process import PID_FILE, with_plugged
+from harness.guest.proxmox.stores import PveVolume
+from harness.guest.qemu_process import Inspected, qemu_threads
+from harness.lab.created import CreationLog
+from harness.lab.hosts import Host
+from harness.lab.hypervisor import BorrowedVm
+from harness.lab.proxmox import GuestRules, ProxmoxSpec
+from harness.lab.transport.agent import AgentSilent, Ended
+from harness.lab.transport.base import Runner
+from harness.lab.vm_threads import VmThreads
+from harness.model.attach import Attach, Attachment
+from harness.model.guest import GuestOptions
+from harness.untrusted import reading
+
+_OWNER: Mapping[str, object] = {"memory": 16, "onboot": 0}
+"""The settings of the VM that owns the volumes of a run. It never starts."""
+_NO_VM = 0
+_CONTROLLER = "virtio-scsi-single"
+CALL_SECONDS = 30.0
+_BYTES = "latin-1"
+_SILENT = "QEMU guest agent is not running"
+_NOT_CONFIGURED = "No QEMU guest agent configured"
+
+
+@dataclass(frozen=True, slots=True)
+class ProxmoxAgent:
+    """The agent of one VM."""
+
+    machine: VirtualMachine
+
+    def require_usable(self) -> None:
+        """Raises Unsupported, with the remedy, if the agent cannot run programs; HostError."""
+        try:
+            info = self._get("info")
+        except AgentSilent as error:
+            raise Unsupported(error.message, hint=error.hint) from error
+        with self._reading("info"):
+            lacking = disabled(info["result"])
+        vm = f"VM {self.machine.vmid}"
+        why = refuses(vm, lacking) if lacking else why_not_windows(vm, self._os())
+        if why is not None:
+            raise Unsupported(f"host {self.machine.client.host}: {why[0]}", hint=why[1])
+
+    def execute(self, path: str, arguments: Sequence[str], stdin: bytes) -> int:
+        given: dict[str, object] = {"command": [path, *arguments]}
+        if stdin:
+            given["input-data"] = stdin.decode(_BYTES)
+        try:
+            answer = self.machine.client.write(
+                "post", f"{self._path}/exec", given, is_done=lambda: False, deadline=CALL_SECONDS
+            )
+        except PveError as error:
+            raise self._refused(error) from error
+        with self._reading("exec"):
+            return int(answer["pid"])
+
+    def ended(self, pid: int) -> Ended | None:
+        answer = self._get("exec-status", pid=pid)
+        with self._reading("exec-status"):
+            if not int(answer["exited"]):
+                return None
+            status = -int(answer["signal"]) if "signal" in answer else int(answer["exitcode"])
+            out, err = (str(answer.get(key, "")).encode(_BYTES) for key in ("out-data", "err-data"))
+            truncated = any(int(answer.get(key) or 0) for key in ("out-truncated", "err-truncated"))
+            return Ended(status, out, err, truncated)
+
+    def _os(self) -> dict[str, Any]:
+        answer = self._get("get-osinfo")
+        with self._reading("get-osinfo"):
+            return dict(answer["result"])
+
+    @property
+    def _path(self) -> str:
+        return f"{self.machine.path}/agent"
+
+    @property
+    def _words(self) -> str:
+        return f"host {self.machine.client.host}: the guest agent of VM {self.machine.vmid}"
+
+    def _get(self, command: str, **parameters: object) -> Any:
+        try:
+            return self.machine.client.get(f"{self._path}/{command}", parameters, deadline=CALL_SECONDS)
+        except PveError as error:
+            raise self._refused(error) from error
+
+    def _reading(self, command: str) -> AbstractContextManager[None]:
+        return reading(f"{self._words}: its answer to {command}", HostError)
+
+    def _refused(self, error: PveError) -> HostError:
+        if _SILENT in error.reason:
+            return AgentSilent(f"{self._words} does not answer: {error.reason.strip()}", hint=INSTALL)
+        if _NOT_CONFIGURED in error.reason:
+            vmid = self.machine.vmid
+            remedy = f"qm set {vmid} --agent enabled=1, then start VM {vmid} anew, and {INSTALL}"
+            return AgentSilent(f"{self._words} is not configured: {error.reason.strip()}", hint=remedy)
+        return error
+
+
+@contextmanager
+def borrow_from_node(host: Host, events: Events) -> Iterator[Hypervisor]:
+    """The hypervisor that borrows the VM that the lab file names. Raises LabUnavailable if the API is unreachable."""
+    spec = host.spec.hypervisor
+    if not isinstance(spec, ProxmoxSpec) or spec.borrowed is None:
+        raise ValueError(f"the lab file names no VM to borrow on host {host.name}")
+    with logged_in(host.name, spec) as client:
+        yield borrow_vm(host, client, spec.guest, spec.borrowed, events)
+
+
+def borrow_vm(
+    host: Host, client: Client, rules: GuestRules, vm: BorrowedVm, events: Events
+) -> BorrowingHypervisor[Mapping[str, Any]]:
+    """The same with a login to the node's API."""
+    layout_maker = ProxmoxHypervisor(host, client, rules, events, owner=_OWNER)
+    return BorrowingHypervisor(host, layout_maker, vm, NodeVm(host, client, vm, events), events)
+
+
+class NodeVm:
+    """A `VmOfOthers`: a VM of a node, described by its configuration."""
+
+    def __init__(self, host: Host, client: Client, vm: BorrowedVm, events: Events) -> None:
+        self._host = host
+        self._client = client
+        self._vm = vm
+        self._events = events
+        self._machine = VirtualMachine(client, int(vm.name))
+        self._words = describe_vm(vm)
+
+    @property
+    def agent(self) -> ProxmoxAgent:
+        return ProxmoxAgent(self._machine)
+
+    def require_allowed(self) -> None:
+        """Raises Unsupported, with the remedy, if Proxmox VE would refuse to the login what a run does with VMs."""
+        client = self._client
+        wanted = needed_to_borrow(self._vm)
+        granted = {path: client.privileges(path) for path in dict.fromkeys(each.path for each in wanted)}
+        missing = [f"{each.privilege} on {each.path}" for each in wanted if each.privilege not in granted[each.path]]
+        if missing:
+            raise Unsupported(
+                f"host {client.host}: to borrow VM {self._vm.name}, {client.spec.who} lacks {', '.join(missing)}",
+                hint="give it a role with these privileges: docs/borrow.md has one",
+            )
+
+    def read(self) -> dict[str, Any]:
+        """The VM's configuration. Raises Unsupported if there is no such VM, or if it does not run, HostError."""
+        host, vmid = self._host.name, self._machine.vmid
+        if not exists(self._client, vmid):
+            raise Unsupported(f"host {host}: the node has no VM {vmid}", hint="qm list lists the VMs of the node")
+        if not self._machine.running:
+            remedy = f"virt-overhead never starts a VM of others: qm start {vmid} on {host}"
+            raise Unsupported(f"host {host}: {self._words} does not run", hint=remedy)
+        return self._machine.config()
+
+    def why_emulated(self, state: Mapping[str, Any]) -> str | None:
+        return f"qm set {self._vm.name} --kvm 1" if str(state.get("kvm", "1")) == "0" else None
+
+    def why_not_plugged(self, state: Mapping[str, Any], attach: Attachment, options: GuestOptions) -> str | None:
+        return why_not_plugged(self._words, state, attach, options)
+
+    def prepare(self, disks: Sequence[GuestDisk], state: Mapping[str, Any]) -> Plugging:  # noqa: ARG002 - a VmOfOthers
+        machine, node = self._machine, self._host.runner
+        require_attachable(self._client, disks)
+        for path in dict.fromkeys(disk.source.path for disk in disks if not isinstance(disk.source, PveVolume)):
+            # Nor may the VM itself have it.
+            require_unshared(self._client, node, path, _NO_VM)
+
+        @contextmanager
+        def plug(log: CreationLog) -> Iterator[Callable[[GuestRunner], Guest]]:
+            with ExitStack() as stack:
+                keys = {
+                    disk.name: stack.enter_context(drive_plugged(machine, log, disk, source_of(disk))) for disk in disks
+                }
+
+                def make_guest(runner: GuestRunner) -> Guest:
+                    threads = qemu_threads(node, PID_FILE.format(vmid=machine.vmid), self._events)
+                    up = Booted(machine, runner, None)
+                    return BorrowedMachine(up, threads=threads, node=node, disks=disks, keys=keys)
+
+                yield make_guest
+
+        return Plugging({disk.name: disk.serial for disk in disks}, [], plug)
+
+    def list_changes(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+        return list_changed_settings(before, after)
+
+
+def why_not_plugged(vm: str, config: Mapping[str, Any], attach: Attachment, options: GuestOptions) -> str | None:
+    """Why a VM with this configuration cannot get a disk like this while it runs, with the remedy; None if it can."""
+    if (why := why_never_plugged(vm, attach, options)) or not isinstance(attach, Attach):
+        return why
+    if lock := config.get("lock"):
+        return f"{vm} is locked ({lock}): wait for the end of the task, or qm unlock it"
+    if str(config.get("protection", "0")) == "1":
+        return f"{vm} is protected, so that no disk can be removed from it: qm set ID --protection 0"
+    features = str(config.get("hotplug", "1"))
+    if features != "1" and "disk" not in features.split(","):
+        return f'{vm} takes no disks while it runs (hotplug = "{features}"): qm set ID --hotplug disk,network,usb'
+    controller = str(config.get("scsihw", "lsi"))
+    if attach.bus == "virtio-scsi" and controller != _CONTROLLER:
+        return (
+            f"{vm} has scsihw = {controller}, which it can change only at its start, and a disk on virtio-scsi needs "
+            f'{_CONTROLLER} for a controller of its own: use bus = "virtio-blk", or change it and start the VM anew'
+        )
+    vcpus = int(config.get("vcpus") or int(config.get("sockets", 1)) * int(config.get("cores", 1)))
+    return too_many_queues(attach, vcpus, GuestOptions(vcpus=vcpus))
+
+
+def list_changed_settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """The settings that are different in two configurations."""
+    names = sorted((before.keys() | after.keys()) - {"digest"})
+    return [name for name in names if before.get(name) != after.get(name)]
+
+
+class BorrowedMachine(ProxmoxGuest):
+    """The VM while our drives are plugged in."""
+
+    def __init__(
+        self,
+        booted: Booted[VirtualMachine],
+        *,
+        threads: VmThreads | None,
+        node: Runner,
+        disks: Sequence[GuestDisk],
+        keys: Mapping[str, str],
+    ) -> None:
+        super().__init__(booted, threads=threads, node=node, disks=disks, keys=keys)
+        self.evidence = {**self.evidence, "borrowed": f"VM {booted.machine.vmid}"}
+        if self.windows and str(booted.machine.config().get("kvm", "1")) == "1":
+            # Windows does not report it. Proxmox VE starts such a VM only under KVM.
+            self.evidence["hypervisor"] = "KVM"
+
+    @contextmanager
+    def holding(self, disk: str) -> Iterator[None]:
+        """The disk is still the one that was plugged in."""
+        serial = self._disks[disk].serial
+        require_same(self.system, disk, serial, self.device(disk))
+        yield
+
+    def _with_drives(self, process: Inspected) -> Inspected:
+        return with_plugged(self._node, self._machine.vmid, process)
