@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from harness.doctor.findings import Setting
 from harness.errors import HostError
-from harness.lab.identity import start_ticks
+from harness.lab.lease import start_ticks
 from harness.lab.paths import LEASE_DIRECTORY
 from harness.untrusted import parse_json, reading
 

@@ -1,9 +1,8 @@
 """The images of a lab, built from the recipes in images/ and stored in the user's cache."""
 
-from harness.image.cache import Cache, EmulatorImage, GuestImage, Image, LabImage, cache_root
+from harness.image.cache import Cache, EmulatorImage, GuestImage, Image, ImageSet, LabImage, cache_root, ensure_images
 from harness.image.keys import SshKey, ensure_key
 from harness.image.manifest import FileRecord, Manifest
-from harness.image.provide import ImageSet, ensure_images
 
 __all__ = [
     "Cache",

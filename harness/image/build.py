@@ -1,22 +1,170 @@
-"""Builds the image of one recipe with mmdebstrap, as root or as another user."""
+"""Builds the image of one recipe with mmdebstrap, as root or in a user namespace, in a scratch directory."""
 
 from __future__ import annotations
 
 import os
 import platform
+import pwd
 import re
 import shlex
+import shutil
 import signal
+import stat
 import subprocess
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Literal
 
 from harness.errors import LabUnavailable
-from harness.image.mode import require_mode
+from harness.files import write_atomically
 from harness.image.recipe import Recipe
-from harness.image.room import scratch_directory, too_full
+from harness.shipped import family_of, os_ids
 from harness.signals import cleaning_up, held_back, interruptible
-from harness.units import format_duration
+from harness.units import format_duration, format_size
+
+_PREFIX = "virt-overhead-build-"
+
+
+@contextmanager
+def scratch_directory(recipe: Recipe, out: Path, mode: Mode, *, record: Path) -> Iterator[Path]:
+    """A directory in which mmdebstrap unpacks, removed afterwards. The file `record` holds its path, for after a crash.
+
+    Raises LabUnavailable if no file system has the space that the recipe needs, there or at `out`.
+    """
+    if free(out) < recipe.size_bytes:
+        raise _no_space(recipe, f"{format_size(recipe.size_bytes)} for the image", [out])
+    places = [place for place in _places() if mode == "root" or _open_to_others(place)]
+    fitting = [place for place in places if free(place) >= _needed(recipe, place, out)]
+    if not fitting:
+        raise _no_space(recipe, f"{format_size(recipe.scratch_bytes)} of scratch space", places)
+    scratch = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=fitting[0]))
+    write_atomically(record, str(scratch))
+    try:
+        scratch.chmod(0o755)  # apt drops its privileges, and the user of the namespace is another one
+        yield scratch
+    finally:
+        remove_scratch(scratch)
+
+
+def remove_scratch(scratch: Path) -> None:
+    """Remove a scratch directory, even if a stopped build left files in it that belong to subordinate ids."""
+    if not scratch.name.startswith(_PREFIX) or scratch.is_symlink():
+        return
+    shutil.rmtree(scratch, ignore_errors=True)
+    if scratch.exists():
+        with suppress(OSError, subprocess.TimeoutExpired):
+            subprocess.run(
+                ["unshare", "--map-root-user", "--map-auto", "rm", "-rf", "--one-file-system", str(scratch)],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=120,
+                check=False,
+            )
+
+
+def too_full(recipe: Recipe, scratch: Path, out: Path, log: Path) -> LabUnavailable:
+    """The error for a build that filled a file system."""
+    fuller = min((scratch, out), key=free)
+    return _no_space(
+        recipe, f"{format_size(_needed(recipe, scratch, out))}; the file system ran full (see {log})", [fuller]
+    )
+
+
+def free(path: Path) -> int:
+    """Bytes that are free for this user on the file system of `path`."""
+    return shutil.disk_usage(path).free
+
+
+def _needed(recipe: Recipe, place: Path, out: Path) -> int:
+    shared = place.stat().st_dev == out.stat().st_dev
+    return recipe.scratch_bytes + (recipe.size_bytes if shared else 0)
+
+
+def _places() -> list[Path]:
+    chosen = os.environ.get("TMPDIR")
+    candidates = [*([Path(chosen)] if chosen else []), Path("/var/tmp"), Path("/tmp")]
+    return [place for place in candidates if place.is_dir() and os.access(place, os.W_OK | os.X_OK)]
+
+
+def _open_to_others(place: Path) -> bool:
+    place = place.resolve()
+    return all(step.stat().st_mode & stat.S_IXOTH for step in (place, *place.parents))
+
+
+def _no_space(recipe: Recipe, needed: str, places: list[Path]) -> LabUnavailable:
+    systems = {_mount_point(place): free(place) for place in places}
+    found = ", ".join(f"{system} has {format_size(room)} free" for system, room in systems.items())
+    return LabUnavailable(
+        f"building the {recipe.name} image needs {needed}, but {found or 'there is no temporary directory'}",
+        hint="free space there, or set TMPDIR (for the build) and VIRT_OVERHEAD_CACHE (for the images) to other "
+        "directories",
+    )
+
+
+def _mount_point(path: Path) -> Path:
+    path = path.resolve()
+    return next(step for step in (path, *path.parents) if step.is_mount())
+
+
+Mode = Literal["root", "unshare"]
+
+_IDS_NEEDED = 65536
+
+
+_IMPORT = "on a Debian or Ubuntu machine: virt-overhead images export; then here: virt-overhead images import FILE"
+
+
+def require_mode(*, etc: Path = Path("/etc"), uid: int | None = None) -> Mode:
+    """The mode of mmdebstrap for this user. Raises LabUnavailable, which says what to install or to set up."""
+    uid = os.geteuid() if uid is None else uid
+    programs = {"mmdebstrap": "mmdebstrap", "apt-get": "apt", "mke2fs": "e2fsprogs"}
+    if uid != 0:
+        programs["newuidmap"] = "uidmap"
+    # mke2fs is in /usr/sbin, which is not in every user's PATH. The build adds it as well.
+    path = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
+    missing = {program: package for program, package in programs.items() if not shutil.which(program, path=path)}
+    if missing:
+        ids = os_ids(etc / "os-release")
+        if ids and family_of(ids) != "debian":
+            raise LabUnavailable(
+                f"images are built with mmdebstrap and apt, on Debian and Ubuntu only, and this is {ids.split()[0]}",
+                hint=f"{_IMPORT} (docs/images.md)",
+            )
+        packages = sorted({*missing.values(), "debian-archive-keyring"})
+        raise LabUnavailable(
+            f"images cannot be built here without {', '.join(missing)}",
+            hint=f"apt-get install {' '.join(packages)}, or run ./quickstart",
+        )
+    if uid == 0:
+        return "root"
+    user = pwd.getpwuid(uid).pw_name
+    for name in ("subuid", "subgid"):
+        if _granted(etc / name, user, uid) < _IDS_NEEDED:
+            raise LabUnavailable(
+                f"user {user} needs {_IDS_NEEDED} subordinate ids in {etc / name} to build without root",
+                hint=f"as root: usermod --add-subuids 100000-165535 --add-subgids 100000-165535 {user}"
+                " (a range that no other line has); or build once as root",
+            )
+    switch = Path("/proc/sys/kernel/unprivileged_userns_clone")
+    if switch.exists() and switch.read_text().strip() == "0":
+        raise LabUnavailable(
+            "this machine allows only root to create user namespaces, and building without root needs one",
+            hint="as root: sysctl kernel.unprivileged_userns_clone=1; or build once as root",
+        )
+    return "unshare"
+
+
+def _granted(table: Path, user: str, uid: int) -> int:
+    """The size of the largest range of subordinate ids that `user` has."""
+    try:
+        lines = table.read_text().splitlines()
+    except OSError:
+        return 0
+    ranges = [line.split(":") for line in lines if line.count(":") == 2]
+    return max((int(count) for owner, _, count in ranges if owner in {user, str(uid)} and count.isdigit()), default=0)
+
 
 DEADLINE_S = 1800.0
 _STOP_SECONDS = 30.0

@@ -20,10 +20,11 @@ from typing import IO
 from harness.errors import ConfigError
 from harness.events import Events
 from harness.files import replacing
-from harness.image import manifest as manifests
 from harness.image.cache import Cache, Image
 from harness.image.keys import adopted_key
+from harness.image.manifest import NAME as MANIFEST_NAME
 from harness.image.manifest import DamagedError, Manifest
+from harness.image.manifest import parse as parse_manifest
 from harness.image.recipe import Recipe, load_recipes
 
 KEY = "ssh/id_ed25519"
@@ -47,7 +48,7 @@ def export_images(images: Iterable[Image], key: Path, path: Path | None = None) 
     with replacing(target, mode=0o600) as file, tarfile.open(fileobj=file, mode="w:gz", compresslevel=1) as archive:
         # The manifests come first: an import then needs to read the archive only once.
         for image in found:
-            _add(archive, f"{image.name}/{manifests.NAME}", image.path / manifests.NAME)
+            _add(archive, f"{image.name}/{MANIFEST_NAME}", image.path / MANIFEST_NAME)
         _add(archive, KEY, key)
         for image in found:
             for name in image.manifest.files:
@@ -139,8 +140,8 @@ class _Bundle:
                 raise DamagedError(f"{member.name} has {member.size} bytes")
             if member.name == KEY:
                 return found, content.read()
-            manifest = manifests.parse(content.read())
-            if member.name != f"{manifest.name}/{manifests.NAME}":
+            manifest = parse_manifest(content.read())
+            if member.name != f"{manifest.name}/{MANIFEST_NAME}":
                 raise DamagedError(f"{member.name} is the manifest of {manifest.name}")
             found[manifest.name] = manifest
 

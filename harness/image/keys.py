@@ -16,7 +16,7 @@ from platformdirs import user_data_path
 
 from harness.errors import ConfigError
 from harness.files import move, sync
-from harness.packages import install_command, os_ids
+from harness.shipped import install_command, os_ids
 
 _NAME = "id_ed25519"
 _KEYGEN_SECONDS = 30

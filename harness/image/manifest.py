@@ -15,8 +15,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from harness.config.names import path_name, spelt_otherwise
-from harness.files import replacing, sync
-from harness.owners import why_not_own
+from harness.files import replacing, sync, why_not_own
 
 NAME = "manifest.json"
 _CHECKED = ".checked.json"

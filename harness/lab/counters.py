@@ -1,15 +1,56 @@
-"""Reads a host's counters of block devices and CPUs. They include the activity of all programs."""
+"""Reads a host's counters of block devices, md arrays and CPUs. They include the activity of all programs.
+
+One program reads them at the planned times of a whole timetable: no login for each reading.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from harness.errors import HostError
-from harness.lab.md_status import MDSTAT, ArrayStatus, parse_mdstat
+from harness.lab.paths import MARK
+from harness.lab.transport.base import Runner
 from harness.lab.vm_threads import TICK, VmThreads, cpu_seconds
 from harness.model.counters import HostCounts, KvmCounts, MemberCounts, QemuCounts
+from harness.shipped import read_script
 from harness.untrusted import finite, reading
+
+MDSTAT = "/proc/mdstat"
+_KIB = 1024
+
+_NAME = re.compile(r"(md\S+) : ")
+_MEMBERS = re.compile(r" blocks .*\[(\d+)/(\d+)\]")
+_RECOVERY = re.compile(r" *\[[=>.]*\] +recovery = *[0-9.]+% \((\d+)/(\d+)\)")
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayStatus:
+    """One array at one moment. `missing` members are not there or not yet rebuilt.
+
+    `rebuilt` is the number of bytes of each member that a running recovery has completed; None without one. md/degraded
+    and md/sync_action have the same facts, but md/sync_completed advances in steps of a sixteenth of a member.
+    """
+
+    missing: int = 0
+    rebuilt: int | None = None
+
+
+def parse_mdstat(lines: Iterable[str]) -> dict[str, ArrayStatus]:
+    """The arrays in these lines of /proc/mdstat, by kernel name. Source: status_resync and md_seq_show in md.c."""
+    found: dict[str, ArrayStatus] = {}
+    name = ""
+    for line in lines:
+        if match := _NAME.match(line):
+            name = match[1]
+            found[name] = ArrayStatus()
+        elif name and (match := _MEMBERS.search(line)):
+            found[name] = ArrayStatus(int(match[1]) - int(match[2]))
+        elif name and (match := _RECOVERY.match(line)):
+            found[name] = ArrayStatus(found[name].missing, int(match[1]) * _KIB)
+    return found
+
 
 _SECTOR = 512  # the unit of /sys/block/*/stat, independent of the device's sectors
 
@@ -18,7 +59,6 @@ LINES = r" *[0-9]|cpu|ctxt |voluntary_ctxt_switches|nonvoluntary_ctxt_switches|m
 are of arrays in /proc/mdstat: the line with its name, and the one with its progress. The last is a clock source."""
 CLOCK = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
 """The file with the clock source that the kernel uses. The kernel changes it if it finds that it is not exact."""
-_KIB = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,3 +205,82 @@ def cpu_time(line: str) -> CpuTime:
     ticks = [int(field) for field in line.split()[1:9]]
     idle = ticks[3] + ticks[4]
     return CpuTime(sum(ticks) - idle, sum(ticks))
+
+
+_FIND = read_script("harness.lab", "find_md_threads.sh")
+
+
+@dataclass(frozen=True, slots=True)
+class MdDevice:
+    """One md device. `thread` is the process id of the kernel's thread that handles its writes; None without one."""
+
+    name: str
+    thread: int | None = None
+
+
+def md_devices(runner: Runner, arrays: Sequence[str]) -> dict[str, tuple[MdDevice, ...]]:
+    """The md devices of these arrays by the kernel's name of the array, itself first. Raises HostError."""
+    if not arrays:
+        return {}
+    printed = runner.run(["sh", "-s", "--", *arrays], stdin=_FIND, deadline=60).stdout
+    with reading(f"{runner.name}: the threads of arrays"):
+        return parse_devices(printed.splitlines())
+
+
+def parse_devices(lines: Iterable[str]) -> dict[str, tuple[MdDevice, ...]]:
+    """The devices in lines `ARRAY DEVICE THREAD`."""
+    found: dict[str, tuple[MdDevice, ...]] = {}
+    for line in lines:
+        array, device, thread = line.split()
+        own = MdDevice(device, None if thread == "-" else int(thread))
+        found[array] = (*found.get(array, ()), own)
+    return found
+
+
+_PROGRAM = read_script("harness.lab", "sample_files.pl", PATTERN=LINES)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The host's counters. Those of disks were read between two moments of its uptime, in seconds."""
+
+    begun: float
+    ended: float
+    counters: HostCounters
+
+
+def sampling_command(files: CounterFiles) -> tuple[str, ...]:
+    """The command that reads the files at the times on its standard input, see `planned`."""
+    return ("env", MARK, "perl", "-e", _PROGRAM, str(len(files.disks)), *files.paths)
+
+
+def planned(times: Sequence[float]) -> str:
+    """The standard input for these moments of the host's uptime, in seconds."""
+    return " ".join(f"{time:.4f}" for time in times) + "\n"
+
+
+def parse_samples(printed: str, files: CounterFiles, name: str, *, expected: int) -> list[Sample]:
+    """The samples in the command's output, in order, as many as `expected`.
+
+    HostError if there are fewer, if they cannot be read, or if a device is gone. Without counters, nothing would check
+    what fio reports.
+    """
+    found: list[tuple[float, float, list[str]]] = []
+    for line in printed.splitlines():
+        moments = re.fullmatch(r"@ ([0-9.]+) ([0-9.]+)", line)
+        if moments is not None:
+            with reading(f"{name}: the times of its counters"):
+                found.append((finite(moments[1]), finite(moments[2]), []))
+        elif found:
+            found[-1][2].append(line)
+    if len(found) != expected:
+        raise HostError(f"{name}: its counters were read {len(found)} times instead of {expected}")
+    return [Sample(begun, ended, files.parse(lines, name)) for begun, ended, lines in found]
+
+
+def sample(runner: Runner, files: CounterFiles, times: Sequence[float], *, deadline: float) -> str:
+    """Read the files at these moments of the host's uptime. Returns what `parse_samples` reads. Raises HostError."""
+    done = runner.run(sampling_command(files), stdin=planned(times), deadline=deadline, check=False)
+    if done.status != 0:
+        raise HostError(f"{runner.name}: its counters cannot be read: {done.stderr.strip()[-300:]}")
+    return done.stdout

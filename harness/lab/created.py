@@ -23,7 +23,6 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from harness.cleanup import Cleanup
 from harness.errors import HostError, SafetyError
 from harness.lab.paths import CREATED_DIRECTORY
 from harness.lab.promises import Promise
@@ -31,6 +30,7 @@ from harness.lab.safe_path import UNSAFE
 from harness.lab.transport.base import WRAPPED, Runner, failed
 from harness.run_id import RunId
 from harness.shipped import read_script
+from harness.signals import Cleanup
 from harness.untrusted import parse_json, reading
 
 T = TypeVar("T", bound="Thing")

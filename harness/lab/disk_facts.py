@@ -1,16 +1,32 @@
-"""Reads what the host's kernel knows of disks, with one command for all of them: identity, links, queue, controller."""
+"""Reads what a host knows of its disks: identity, links, queue, controller; RAID controllers; temperature and wear.
+
+The kernel's facts come from one command for all disks. The programs smartctl, nvme and storcli are asked if the host has
+them, and never fail a run. Broadcom's storcli and Dell's perccli print JSON; ssacli for Smart Array controllers does not.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
+from harness.errors import HarnessError
+from harness.lab.facts import RAID_TOOLS, HostFacts
 from harness.lab.transport.base import Runner
-from harness.model.disk import ArrayFacts, Controller, DiskFacts, PcieLink, SerialLink
+from harness.model.disk import ArrayFacts, Controller, DiskFacts, DiskHealth, PcieLink, SerialLink
 from harness.model.disk_class import DiskClass
 from harness.shipped import read_script
+from harness.untrusted import finite, parse_json, reading
 
 DEADLINE_SECONDS = 60.0
+"""A disk that sleeps needs seconds to answer."""
+_UNIT_BYTES = 512_000
+"""NVMe counts data in units of 1000 times 512 bytes (NVM Express Base Specification, SMART / Health Information)."""
+_KELVIN = 273
+_HAVE_NONE = (None, "loop", "dm", "md", "virtio")
+"""Transports of disks that have no health of their own."""
 MOST_LEVELS = 8
 """Devices on top of each other: a volume on a thin pool on an array on partitions of disks has six."""
 
@@ -154,3 +170,240 @@ def _rate(text: str | None) -> float | None:
     """The number at the beginning of `8.0 GT/s PCIe`, `6.0 Gbps` or `12.0 Gbit`; None for `<unknown>`."""
     found = _RATE.match(text or "")
     return float(found[1]) if found else None
+
+
+DRIVER = "megaraid_sas"
+
+_SHOWN = re.compile(r"(/c[0-9]+)/v([0-9]+)")
+_SIZE = re.compile(r"([0-9]{1,6}) ?([KM])B")
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """A volume of a controller: the device that it is for the system, and what it is."""
+
+    device: str
+    controller: str
+    array: ArrayFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """Disks by their kernel names, with what a controller's tool reports; and by disk why something is not known."""
+
+    disks: Mapping[str, DiskFacts]
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+
+def described(runner: Runner, host: HostFacts, disks: Mapping[str, DiskFacts]) -> Described:
+    """The disks with what the tool of their controller reports in addition."""
+    behind = [name for name, disk in disks.items() if disk.controller and disk.controller.driver == DRIVER]
+    tool = next((name for name in RAID_TOOLS if host.has_tool(name)), None)
+    if not behind:
+        return Described(disks)
+    what = "cache policy and strip size of its controller are not known"
+    if tool is None:
+        why = f"{what}, because {runner.name} has neither storcli64 nor perccli64, which the controller's vendor offers"
+        return Described(disks, dict.fromkeys(behind, why))
+    try:
+        controllers = dict(controllers_in(_shown(runner, host, tool, "/call")))
+        volumes = list(volumes_in(_shown(runner, host, tool, "/call/vall"), tool))
+    except HarnessError as error:
+        return Described(disks, dict.fromkeys(behind, f"{what}: {error.message}"))
+    # A disk that the controller passes through is no volume. It has neither of the two.
+    found = {volume.device: volume for volume in volumes if volume.device in behind}
+    return Described(
+        {
+            name: _with(disk, found[name], controllers.get(found[name].controller)) if name in found else disk
+            for name, disk in disks.items()
+        }
+    )
+
+
+def controllers_in(document: Any) -> Iterator[tuple[str, Controller]]:
+    """Model and firmware of each controller by its name (`/c0`), in the output of `storcli64 /call show J`."""
+    for number, data in _of_controllers(document):
+        model, firmware = data.get("Product Name"), data.get("FW Version")
+        yield f"/c{number}", Controller(model=_text(model), firmware=_text(firmware), driver=DRIVER)
+
+
+def volumes_in(document: Any, source: str) -> Iterator[Volume]:
+    """The volumes with a device, in the output of `storcli64 /call/vall show all J`."""
+    for _, data in _of_controllers(document):
+        for key, value in data.items():
+            shown = _SHOWN.fullmatch(key)
+            if shown is None:
+                continue
+            summary, properties = value[0], data.get(f"VD{shown[2]} Properties", {})
+            device = str(properties.get("OS Drive Name", "")).removeprefix("/dev/")
+            disks = data.get(f"PDs for VD {shown[2]}", [])
+            policy = [_text(summary.get("Cache")), _text(properties.get("Write Cache(initial setting)"))]
+            disk_cache = _text(properties.get("Disk Cache Policy"))
+            policy.append(f"disk cache: {disk_cache}" if disk_cache else None)
+            array = ArrayFacts(
+                level=_text(summary.get("TYPE")),
+                chunk_bytes=_bytes(properties.get("Strip Size")),
+                disks=len(disks) or None,
+                cache_policy=", ".join(word for word in policy if word) or None,
+                source=source,
+            )
+            if device:
+                yield Volume(device, shown[1], array)
+
+
+def _shown(runner: Runner, host: HostFacts, tool: str, what: str) -> Any:
+    argv = [host[f"tool_{tool}"], what, "show", *(["all"] if what != "/call" else []), "J"]
+    printed = runner.run(argv, deadline=DEADLINE_SECONDS, check=False).stdout
+    source = f"{runner.name}: the output of {tool} {' '.join(argv[1:])}"
+    with reading(source):
+        document = parse_json(printed, source)
+        # Both are generators elsewhere: what is wrong in the document is found here, where it is explained.
+        list(controllers_in(document))
+        list(volumes_in(document, tool))
+    return document
+
+
+def _of_controllers(document: Any) -> Iterable[tuple[int, Mapping[str, Any]]]:
+    for each in document["Controllers"]:
+        status = each["Command Status"]
+        if status.get("Status") == "Success" and type(status["Controller"]) is int:
+            yield status["Controller"], each.get("Response Data", {})
+
+
+def _with(disk: DiskFacts, volume: Volume, known: Controller | None) -> DiskFacts:
+    own = disk.controller or Controller()
+    controller = replace(own, model=known.model or own.model, firmware=known.firmware) if known else own
+    return replace(disk, disk_class="array", controller=controller, array=volume.array)
+
+
+def _text(value: object) -> str | None:
+    return " ".join(value.split())[:100] if isinstance(value, str) and value.strip() else None
+
+
+def _bytes(value: object) -> int | None:
+    """`256 KB` in bytes. The tool writes KB for 1024 bytes."""
+    found = _SIZE.fullmatch(value) if isinstance(value, str) else None
+    return int(found[1]) << {"K": 10, "M": 20}[found[2]] if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class HealthFound:
+    """The health of a disk, or why it is not known. smartctl knows names of SATA disks that the kernel shortens."""
+
+    health: DiskHealth | None = None
+    why: str | None = None
+    model: str | None = None
+    firmware: str | None = None
+
+
+def read_health(runner: Runner, host: HostFacts, disk: DiskFacts) -> HealthFound:
+    """The health of this disk now. The reason why it is not known names the package to install."""
+    if disk.transport in _HAVE_NONE:
+        return HealthFound()
+    device = f"/dev/{disk.device}"
+    is_nvme = disk.transport == "nvme"
+    if host.has_tool("smartctl"):
+        statistics = [] if is_nvme else ["-l", "devstat"]
+        return _read_health(runner, [host["tool_smartctl"], "--json=c", "-i", "-A", *statistics, device], of_smartctl)
+    if is_nvme and host.has_tool("nvme"):
+        return _read_health(runner, [host["tool_nvme"], "smart-log", device, "-o", "json"], of_nvme)
+    command = host.install("smartmontools")
+    return HealthFound(why=f"temperature and wear are not known, because {runner.name} has no smartctl: {command}")
+
+
+def of_smartctl(found: Mapping[str, Any], at: float) -> HealthFound:
+    """The health in the output of `smartctl --json`, of NVMe, SATA and SAS disks. Keys: smartmontools 7.0 and newer.
+
+    Raises ValueError, TypeError or LookupError if it is not such an output.
+    """
+    if "device" not in found:
+        raise ValueError(_message(found))
+    nvme = found.get("nvme_smart_health_information_log", {})
+    written = nvme.get("data_units_written")
+    used = (
+        nvme.get("percentage_used"),
+        found.get("endurance_used", {}).get("current_percent"),
+        found.get("scsi_percentage_used_endurance_indicator"),
+        _statistic(found, "Percentage Used Endurance Indicator"),
+    )
+    health = DiskHealth(
+        at=at,
+        source="smartctl",
+        celsius=_parse_number(found.get("temperature", {}).get("current")),
+        used_percent=next((number for each in used if (number := _parse_number(each)) is not None), None),
+        written_bytes=_whole(written) * _UNIT_BYTES if written is not None else _written(found),
+        hours=_whole_or_none(found.get("power_on_time", {}).get("hours")),
+        errors=_whole_or_none(nvme.get("media_errors")),
+    )
+    return HealthFound(health, None, _text(found.get("model_name")), _text(found.get("firmware_version")))
+
+
+def of_nvme(found: Mapping[str, Any], at: float) -> HealthFound:
+    """The health in the output of `nvme smart-log -o json`, which has the temperature in kelvin.
+
+    Raises ValueError, TypeError or LookupError if it is not such an output.
+    """
+    return HealthFound(
+        DiskHealth(
+            at=at,
+            source="nvme",
+            celsius=_whole(found["temperature"]) - _KELVIN,
+            used_percent=_parse_number(found["percent_used"]),
+            written_bytes=_whole(found["data_units_written"]) * _UNIT_BYTES,
+            hours=_whole_or_none(found.get("power_on_hours")),
+            errors=_whole_or_none(found.get("media_errors")),
+        )
+    )
+
+
+def _read_health(
+    runner: Runner, argv: list[str], parse: Callable[[Mapping[str, Any], float], HealthFound]
+) -> HealthFound:
+    source = f"{runner.name}: the output of {' '.join(argv)}"
+    try:
+        # The exit status of smartctl has a bit for each finding, and is not checked.
+        printed = runner.run(argv, deadline=DEADLINE_SECONDS, check=False)
+        with reading(source):
+            return parse(parse_json(printed.stdout, source), time.time())
+    except HarnessError as error:
+        return HealthFound(why=f"temperature and wear are not known: {error.message}")
+
+
+def _written(found: Mapping[str, Any]) -> int | None:
+    """The bytes written by ATA's device statistics, or by the error counters of SCSI, which count gigabytes."""
+    sectors = _statistic(found, "Logical Sectors Written")
+    if sectors is not None:
+        return _whole(sectors) * _whole(found.get("logical_block_size", 512))
+    gigabytes = found.get("scsi_error_counter_log", {}).get("write", {}).get("gigabytes_processed")
+    return round(finite(str(gigabytes)) * 1e9) if gigabytes is not None else None
+
+
+def _statistic(found: Mapping[str, Any], name: str) -> object:
+    """A value of ATA's device statistics (`-l devstat`)."""
+    pages = found.get("ata_device_statistics", {}).get("pages", [])
+    return next(
+        (each.get("value") for page in pages for each in page.get("table", []) if each.get("name") == name), None
+    )
+
+
+def _message(found: Mapping[str, Any]) -> str:
+    messages = found.get("smartctl", {}).get("messages", [])
+    return str(messages[0]["string"])[:200] if messages else "it describes no device"
+
+
+def _whole(value: object) -> int:
+    """A count. nvme-cli writes large counts as floating-point numbers or text, depending on its version."""
+    number = _parse_number(value)
+    if number is None or not 0 <= number < 1 << 64:
+        raise ValueError(f"{str(value)[:40]!r} is not a count")
+    return int(number)
+
+
+def _whole_or_none(value: object) -> int | None:
+    return None if value is None else _whole(value)
+
+
+def _parse_number(value: object) -> float | None:
+    if value is None or isinstance(value, bool):
+        return None
+    return finite(str(value).replace(",", ""))

@@ -11,8 +11,7 @@ from harness.lab.counters import CLOCK
 from harness.lab.transport.base import Runner
 from harness.model.layout import every_requirement
 from harness.model.requirement import Module, Tools
-from harness.packages import install_command
-from harness.shipped import read_script
+from harness.shipped import install_command, read_script
 
 _SCRIPT = read_script("harness.lab", "read_host.sh")
 

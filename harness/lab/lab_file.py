@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -27,7 +28,6 @@ from harness.lab.fields import (
     Word,
 )
 from harness.lab.guest_table import GuestTable, guest_rules
-from harness.lab.host_kinds import KINDS, OF_SSH, kinds_with
 from harness.lab.hypervisor import LIBVIRT, HypervisorSpec, LibvirtSpec
 from harness.lab.inventory import (
     AnyDisk,
@@ -45,6 +45,44 @@ from harness.model.disk_class import ARRAY, DiskClass
 from harness.model.guest import ANY_GUEST, GuestOptions, HostFile, guest_problems
 from harness.model.values import Table
 from harness.model.variant import VariantName, VariantTable, variant_problems, variants_of
+
+OF_SSH = frozenset({"address", "port", "user", "key", "host_key"})
+"""The keys that are about the login over SSH."""
+_OF_HYPERVISOR = frozenset({"api"})
+
+
+@dataclass(frozen=True, slots=True)
+class KindRules:
+    """What the lab file may contain for hosts of one kind."""
+
+    needless: frozenset[str]
+    """Keys that do not apply to it."""
+    ssh: Literal["none", "required", "optional"]
+    why_no_files: str | None = None
+    """Why a file cannot be one of its disks; None if it can."""
+    storages: bool = False
+    """Whether its hypervisor has storages on which volumes can be created."""
+    several_names: bool = False
+    """Whether several tables may name the same machine, to measure it with guests of several kinds."""
+
+
+KINDS: Mapping[str, KindRules] = {
+    "local": KindRules(needless=OF_SSH | _OF_HYPERVISOR, ssh="none"),
+    "ssh": KindRules(needless=_OF_HYPERVISOR, ssh="required"),
+    "proxmox": KindRules(
+        needless=frozenset({"backup_directory"}),
+        ssh="optional",
+        why_no_files="Proxmox VE does not support loop devices; allowed: id + serial, or storages",
+        storages=True,
+        several_names=True,
+    ),
+}
+
+
+def kinds_with(fit: Callable[[KindRules], bool]) -> str:
+    """The kinds of hosts whose rules fit, for a message."""
+    return " or ".join(f'"{kind}"' for kind, rules in KINDS.items() if fit(rules))
+
 
 _HINT = "docs/lab.md explains every key"
 

@@ -1,14 +1,17 @@
 """The lease of a host: only one run at a time, because two runs would disturb each other and remove each other's data.
 
-The lease is a lock of the host's kernel on LEASE_DIRECTORY. A process on the host holds it (see `lease_holder`). This
+The lease is a lock of the host's kernel on LEASE_DIRECTORY. A process on the host holds it (hold_lease.bash). This
 process is connected to it by an open channel. The holder ends with the channel, or when it has received nothing for a
 time, and then the kernel releases the lock. So the lease always ends with the run, even if the run is killed.
 """
 
 from __future__ import annotations
 
+import getpass
+import os
 import re
 import shlex
+import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -18,15 +21,92 @@ from pathlib import Path
 
 from harness.errors import HostError, LabUnavailable
 from harness.events import Events, Note
-from harness.lab.identity import this_process, utc
-from harness.lab.lease_holder import END, FENCE, HOLD, PROGRAMS, START
 from harness.lab.paths import LEASE_DIRECTORY
 from harness.lab.transport.base import Completed, HoldingRunner, Runner
 from harness.lab.transport.held import Held
+from harness.shipped import read_script
 from harness.signals import held_back
 from harness.units import format_duration
 from harness.untrusted import reading
 from harness.waiting import Deadline, attempts
+
+_MACHINE_ID = Path("/etc/machine-id")
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def this_process() -> str:
+    """User, machine and process. A host name or a process id alone may also belong to another machine."""
+    return (
+        f"{_user()}@{socket.gethostname()}, process {os.getpid()} started {_started()}, "
+        f"machine-id {_content(_MACHINE_ID)}, boot-id {_content(_BOOT_ID)}"
+    )
+
+
+def start_ticks(pid: int) -> str:
+    """Field 22 of proc(5)'s stat, the start time in ticks since boot; empty if there is no such process."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    return stat.rpartition(")")[2].split()[19]
+
+
+def utc(seconds: float) -> str:
+    """A time since the epoch, to the second."""
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
+
+
+def _started() -> str:
+    ticks = start_ticks(os.getpid())
+    if not ticks:
+        return "at an unknown time"
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - int(ticks) / os.sysconf("SC_CLK_TCK")
+    return utc(time.time() - age)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        # The user of a container may have an id, but no name.
+        return str(os.getuid())
+
+
+def _content(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8").strip() or "unknown"
+    except OSError:
+        return "unknown"
+
+
+PROGRAMS = ("bash", "flock", "stat")
+"""The programs that HOLD needs on the host. Debian and its derivatives always have them."""
+
+# bash, because its `read` has a timeout. So a heartbeat starts no process on a host that is being measured.
+START = (
+    "sh",
+    "-c",
+    """
+PATH="$PATH:/usr/sbin:/sbin"
+for program in $1; do command -v "$program" >/dev/null || { echo "missing $program"; exit 1; }; done
+shift
+exec bash --norc -c "$0" virt-overhead-lease "$@"
+""",
+)
+"""Its arguments: HOLD, all names of PROGRAMS in one argument, and the arguments of HOLD."""
+
+HOLD = read_script("harness.lab", "hold_lease.bash")
+
+# The line in the file identifies the holder. A process that has the directory open as its lock shows that the file does
+# not belong to a dead run.
+FENCE = (
+    "{{ {{ read -r holder && read -r process; }} 2>/dev/null <{directory}/lease"
+    " && [ \"$process\" = '{process}' ] && [ /proc/{pid}/fd/9 -ef {directory} ]; }}"
+)
+"""A shell condition that is true on the host while the process holds the lease. `process`: its PID and START."""
+
+END = read_script("harness.lab", "end_lease_holder.sh")
+
 
 BEAT_SECONDS = 5.0
 """The pause between two heartbeats of the run that holds the lease."""

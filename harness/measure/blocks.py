@@ -8,9 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from harness.guest.protocol import Guest
-from harness.lab.md_devices import MdDevice
-from harness.lab.md_status import ArrayStatus
-from harness.lab.sampling import Sample
+from harness.lab.counters import ArrayStatus, MdDevice, Sample
 from harness.measure.ran_slices import RanPart, RanSlice
 from harness.measure.series import RoundSegment
 from harness.measure.session import Session

@@ -10,12 +10,11 @@ from functools import partial
 
 from harness.errors import GuestError, Unsupported
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor
+from harness.lab.counters import md_devices
 from harness.lab.created import CreationLog
-from harness.lab.disk_facts import read_disks
-from harness.lab.disk_health import HealthFound, read_health
+from harness.lab.disk_facts import HealthFound, read_disks, read_health
 from harness.lab.hosts import Host
 from harness.lab.inventory import AnyDisk
-from harness.lab.md_devices import md_devices
 from harness.layout.backup_file import backup_file, why_no_backup
 from harness.layout.build import Layouts
 from harness.layout.layers import BARE

@@ -11,10 +11,9 @@ from pydantic import JsonValue
 
 from harness.events import Events, Note
 from harness.image import Image, ImageSet
-from harness.lab.disk_health import HealthFound, read_health
+from harness.lab.disk_facts import HealthFound, described, read_health
 from harness.lab.hosts import Host
 from harness.lab.inventory import AnyDisk, DiskById, array_of, class_known
-from harness.lab.raid_tool import described
 from harness.lab.storage import DiskByStorage
 from harness.measure.calibration import quoted
 from harness.measure.series import LabFound

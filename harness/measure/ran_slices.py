@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from threading import Event
 
 from harness.guest.protocol import Backup
+from harness.lab.counters import Sample
 from harness.lab.cycles import Cycles
-from harness.lab.sampling import Sample
 from harness.measure.fio_results import JobResult
 from harness.model.cell import Part
 from harness.results.journal_records import BackupCounts

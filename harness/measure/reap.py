@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from harness.cleanup import remedy_of
+from harness.signals import remedy_of
 from harness.errors import HarnessError, HostError
 from harness.guest.libvirt.borrowed_things import KINDS as BORROWED_THINGS
 from harness.guest.libvirt.own_image import GuestSystemFiles

@@ -16,8 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from harness.errors import ResultsError
-from harness.files import replacing
-from harness.owners import why_not_own
+from harness.files import replacing, why_not_own
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _MODE = 0o666

@@ -7,11 +7,11 @@ from contextlib import AbstractContextManager
 
 import pytest
 
+from harness.lab.counters import MDSTAT, ArrayStatus, parse_mdstat
 from harness.lab.created import CreationLog
 from harness.lab.embedded.lab import inventory
 from harness.lab.facts import HostFacts, read_facts
 from harness.lab.inventory import DiskById, DiskSpec
-from harness.lab.md_status import MDSTAT, ArrayStatus, parse_mdstat
 from harness.lab.transport.base import Runner
 from harness.lab.transport.ssh import SshRunner
 from harness.layout import files

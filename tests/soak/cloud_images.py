@@ -9,8 +9,8 @@ from pathlib import Path
 from harness.events import Events
 from harness.image import Cache, cache_root
 from harness.image.build import build
+from harness.image.cache import provide
 from harness.image.keys import ensure_key
-from harness.image.provide import provide
 from harness.image.recipe import Recipe, load_recipes
 
 _MIB = 1 << 20

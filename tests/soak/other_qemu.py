@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from harness.events import Events
 from harness.image import Cache, cache_root
 from harness.image.build import build
-from harness.image.provide import provide
+from harness.image.cache import provide
 from harness.image.recipe import SUITE, Recipe
 from harness.lab.transport.base import Runner
 from tests.patience import patience

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from contextlib import ExitStack, suppress
 
+from harness.lab.counters import ArrayStatus
 from harness.lab.created import read_log
 from harness.lab.facts import HostFacts
-from harness.lab.md_status import ArrayStatus
 from harness.lab.transport.base import Runner
 from harness.lab.transport.ssh import SshRunner
 from harness.measure.reap import reap

@@ -9,7 +9,7 @@ from pathlib import Path
 from harness.events import Events
 from harness.image import Cache, cache_root
 from harness.image.build import build
-from harness.image.provide import provide
+from harness.image.cache import provide
 from harness.image.recipe import Recipe
 from harness.lab.transport.base import Runner
 from tests.patience import patience

@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from harness.lab.embedded.controllers import CONTROLLERS, DISK_LIMIT, Limit
+from harness.lab.embedded.disks import CONTROLLERS, DISK_LIMIT, Limit
 from harness.model.attach import Attach
 from harness.model.base import Md
 from harness.model.cell import Cell

@@ -18,7 +18,7 @@ from pathlib import Path
 from harness.guest.proxmox import removal
 from harness.lab import created, pin, storage_space
 from harness.lab.created import CreationLog, Entry, read_log
-from harness.lab.guard import probes
+from harness.lab.guard import evidence as probes
 from harness.lab.guard.evidence import PROBES
 from harness.lab.inventory import DiskById
 from harness.lab.transport import base

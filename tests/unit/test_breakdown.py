@@ -17,8 +17,7 @@ import pytest
 from harness.analysis import Part, Passed, PathTimes, Point, follow, parts_in_guest, parts_on_host, path_times
 from harness.errors import Unsupported
 from harness.events import Events
-from harness.lab.trace_events import parse_trace
-from harness.lab.tracing import tracer
+from harness.lab.tracing import parse_trace, tracer
 from harness.lab.transport.base import Completed
 from harness.lab.transport.local import LocalRunner
 from harness.measure.campaign import Campaign

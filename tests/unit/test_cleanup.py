@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.cleanup import Cleanup
 from harness.errors import HarnessError, HostError
+from harness.signals import Cleanup
 from tests.unit.loop_disks import RUNNER
 
 REMEDY = "end what uses it, and: virt-overhead reap"

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import HostError
-from harness.lab.counters import CounterFiles, CpuTime, HostCounters, cpu_time
-from harness.lab.sampling import parse_samples, sample
+from harness.lab.counters import CounterFiles, CpuTime, HostCounters, cpu_time, parse_samples, sample
 from harness.lab.transport.local import LocalRunner
 from harness.lab.vm_threads import VmThreads
 from harness.model.counters import MemberCounts, Transferred, since

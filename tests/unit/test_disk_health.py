@@ -16,9 +16,8 @@ from typing import Any
 import pytest
 
 from harness.errors import HostError
-from harness.lab.disk_health import HealthFound, read_health
+from harness.lab.disk_facts import HealthFound, described, read_health
 from harness.lab.facts import HostFacts
-from harness.lab.raid_tool import described
 from harness.lab.transport.base import Completed
 from harness.lab.transport.local import LocalRunner
 from harness.model.disk import ArrayFacts, Controller, DiskFacts, DiskHealth

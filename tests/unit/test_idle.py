@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from harness.lab.counters import CpuTime, HostCounters
-from harness.lab.sampling import Sample
+from harness.lab.counters import CpuTime, HostCounters, Sample
 from harness.lab.transport.base import Completed
 from harness.measure.clock import Clock
 from harness.measure.session import LEAST_AT_ONCE, MOST_AT_ONCE, Idle, IdleReads, count_idle, idle_reads

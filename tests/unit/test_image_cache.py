@@ -12,7 +12,7 @@ import pytest
 from harness.errors import ConfigError, LabUnavailable
 from harness.events import Event, Events, Note, StepFinished, StepStarted
 from harness.image import Cache, Image, manifest
-from harness.image.provide import provide
+from harness.image.cache import provide
 from harness.image.recipe import Recipe, load_recipes
 
 

@@ -8,9 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from harness.lab.embedded.controllers import CONTROLLER_DISKS, CONTROLLERS
-from harness.lab.embedded.disks import DISKS, EMULATED, IN_MEMORY, EmulatedDisk, NullBlkDisk, creation_script
-from harness.lab.guard.probes import WHOLE_BYTES
+from harness.lab.embedded.disks import (
+    CONTROLLER_DISKS,
+    CONTROLLERS,
+    DISKS,
+    EMULATED,
+    IN_MEMORY,
+    EmulatedDisk,
+    NullBlkDisk,
+    creation_script,
+)
+from harness.lab.guard.evidence import WHOLE_BYTES
 
 MIB = 1024**2
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import ConfigError
-from harness.lab.embedded.controllers import CONTROLLER_DISKS, CONTROLLERS, Controller
-from harness.lab.embedded.disks import DISKS, SimulatedDisk
+from harness.lab.embedded.disks import CONTROLLER_DISKS, CONTROLLERS, DISKS, Controller, SimulatedDisk
 from harness.lab.inventory import DiskByFile, DiskById
 from harness.lab.lab_file import load_lab
 from harness.model.guest import ANY_GUEST, GUEST_OPTIONS

@@ -13,7 +13,7 @@ import pytest
 
 from harness.errors import HostError
 from harness.guest.libvirt.connection import Connection, Refused, _ssh_uri
-from harness.lab.transport.hostkeys import recall
+from harness.lab.transport.handshake import recall
 from harness.lab.transport.ssh import SshTarget
 from tests.unit.this_host import connected
 

@@ -11,10 +11,16 @@ from pathlib import Path
 import pytest
 
 from harness.analysis import Bottleneck
-from harness.lab.counters import CounterFiles, CpuTime, HostCounters
-from harness.lab.md_devices import MdDevice, md_devices, parse_devices
-from harness.lab.md_status import ArrayStatus
-from harness.lab.sampling import Sample
+from harness.lab.counters import (
+    ArrayStatus,
+    CounterFiles,
+    CpuTime,
+    HostCounters,
+    MdDevice,
+    Sample,
+    md_devices,
+    parse_devices,
+)
 from harness.lab.transport.local import LocalRunner
 from harness.measure.blocks import array_counts
 from harness.model.attach import Attach

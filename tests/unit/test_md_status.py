@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.lab.counters import CounterFiles, CpuTime, HostCounters
-from harness.lab.md_status import ArrayStatus, parse_mdstat
-from harness.lab.sampling import Sample, parse_samples
-from harness.lab.sampling import sample as sample_host
+from harness.lab.counters import ArrayStatus, CounterFiles, CpuTime, HostCounters, Sample, parse_mdstat, parse_samples
+from harness.lab.counters import sample as sample_host
 from harness.lab.transport.local import LocalRunner
 from harness.measure.blocks import array_counts
 from harness.model.counters import ArrayCounts, HostCounts

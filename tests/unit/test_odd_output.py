@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 
-from harness.cleanup import Cleanup
 from harness.errors import HarnessError, HostError
 from harness.events import Events
 from harness.guest.proxmox.connection import checked
@@ -28,6 +27,7 @@ from harness.lab.transport.base import Completed, HoldingRunner, Runner
 from harness.layout.backup_file import backup_file
 from harness.layout.source import BlockSource
 from harness.run_id import RunId
+from harness.signals import Cleanup
 
 ODD = [
     "",

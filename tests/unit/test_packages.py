@@ -12,12 +12,12 @@ from harness.doctor.findings import Level
 from harness.doctor.machine import versions
 from harness.doctor.probe import HostState
 from harness.errors import LabUnavailable
-from harness.image.mode import require_mode
+from harness.image.build import require_mode
 from harness.lab.facts import HostFacts, read_facts
 from harness.lab.transport.local import LocalRunner
 from harness.model.layout import every_requirement
 from harness.model.requirement import Tools
-from harness.packages import install_command, os_ids
+from harness.shipped import install_command, os_ids
 from tests.unit.os_releases import OS_RELEASES
 
 INSTALL = {

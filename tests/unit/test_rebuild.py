@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harness.errors import HostError
-from harness.lab.md_devices import MdDevice
+from harness.lab.counters import MdDevice
 from harness.lab.transport.base import Completed
 from harness.layout import md
 from harness.layout.build import Layouts

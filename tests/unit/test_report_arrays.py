@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.lab.embedded.controllers import CONTROLLERS
+from harness.lab.embedded.disks import CONTROLLERS
 from harness.report.arrays import array_headline
 from harness.report.cells import CellView
 from harness.report.gains import gain_sentences

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import SafetyError, Unsupported
+from harness.files import why_exchangeable
 from harness.lab.created import CreationLog, read_log
 from harness.lab.inventory import DiskByFile, HostSpec
 from harness.lab.processes import Processes
@@ -17,7 +18,6 @@ from harness.lab.storage_look import look_at
 from harness.layout.backup_file import backup_file, why_no_backup
 from harness.layout.device import block_device
 from harness.layout.source import BlockSource
-from harness.owners import why_exchangeable
 from harness.run_id import RunId
 from tests.unit.loop_disks import RUNNER, creation_log
 

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import HostError
-from harness.lab.counters import CounterFiles
-from harness.lab.sampling import Sample, parse_samples, planned, sample
+from harness.lab.counters import CounterFiles, Sample, parse_samples, planned, sample
 from harness.lab.transport.local import LocalRunner
 from harness.lab.vm_threads import VmThreads
 

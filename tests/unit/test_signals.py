@@ -217,7 +217,7 @@ def _command_lines() -> list[str]:
 
 REMOVING = """
 import signal, sys, time
-from harness.cleanup import Cleanup
+from harness.signals import Cleanup
 from harness.lab.transport.local import LocalRunner
 from harness.signals import ended_like_ctrl_c
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import ConfigError, HostError
-from harness.lab.transport import hostkeys
+from harness.lab.transport import handshake as hostkeys
 from harness.lab.transport.ssh import SshRunner
 from tests.unit.transport_servers import Server, booting, closed_port, configure_sshd, make_key, serve_sshd, sshd
 

@@ -113,7 +113,7 @@ def test_only_the_end_of_a_long_output_is_stored(runner: HoldingRunner) -> None:
 
 
 def test_a_process_here_that_outlives_its_input_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.lab.transport.streams.GRACE_SECONDS", 0.2)
+    monkeypatch.setattr("harness.lab.transport.exchange.GRACE_SECONDS", 0.2)
     monkeypatch.setattr(held_module, "GRACE_SECONDS", 0.2)
     with LocalRunner().hold(("sh", "-c", "echo $$; exec sleep 60"), what="it", deadline=SOON) as held:
         pid = int(held.lines[0])

@@ -19,11 +19,10 @@ from harness.guest.proxmox.process import drive_of
 from harness.guest.proxmox.process import read_process as read_pve_process
 from harness.guest.system import block_devices
 from harness.lab.accel import Acceleration, read_answers, stored_or_probed
-from harness.lab.counters import CounterFiles
+from harness.lab.counters import CounterFiles, Sample, parse_samples, sample
 from harness.lab.cycles import CycleSeries, count_cycles, cycle_counting
 from harness.lab.embedded.machine import LabMachineState
 from harness.lab.facts import HostFacts, read_facts
-from harness.lab.sampling import Sample, parse_samples, sample
 from harness.lab.transport.base import Completed, Runner
 from harness.lab.transport.local import LocalRunner
 from harness.lab.vm_threads import find_threads

@@ -21,8 +21,8 @@ from harness.guest.booting import system_of
 from harness.guest.protocol import GuestDisk
 from harness.guest.system import block_devices
 from harness.guest.windows.facts import Facts, notes_of
-from harness.lab.transport import powershell
-from harness.lab.transport.powershell import POWERSHELL, is_windows
+from harness.lab.transport import shells as powershell
+from harness.lab.transport.shells import POWERSHELL, is_windows
 from harness.lab.transport.ssh import SshRunner
 from harness.measure.clock import Clocks
 from harness.measure.fio import Section, Target, job_file

@@ -17,7 +17,7 @@ from harness.guest.windows.facts import notes_of
 from harness.lab.paths import MARK
 from harness.lab.transport.base import Completed, Runner
 from harness.lab.transport.held import Held
-from harness.lab.transport.powershell import NO_INPUT, PROGRAM
+from harness.lab.transport.shells import NO_INPUT, PROGRAM
 from harness.lab.transport.ssh import SshRunner
 from harness.measure.clock import Clock
 from harness.measure.platform import ENGINE, Start

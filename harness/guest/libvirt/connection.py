@@ -15,11 +15,10 @@ import libvirt
 
 from harness.errors import HostError, LabUnavailable
 from harness.lab.hosts import ReachedHost
-from harness.lab.transport.bounded import Overdue, within
-from harness.lab.transport.handshake import in_brackets
-from harness.lab.transport.hostkeys import recall
+from harness.lab.transport.base import Overdue, within
+from harness.lab.transport.handshake import in_brackets, recall
 from harness.lab.transport.ssh import SshTarget
-from harness.packages import install_command, os_ids
+from harness.shipped import install_command, os_ids
 from harness.signals import interruptible
 from harness.units import format_duration
 from harness.waiting import wait_until

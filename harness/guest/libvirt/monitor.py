@@ -11,7 +11,7 @@ import libvirt_qemu
 
 from harness.errors import GuestError
 from harness.guest.libvirt.connection import Connection
-from harness.lab.transport.bounded import Overdue, within
+from harness.lab.transport.base import Overdue, within
 from harness.model.counters import Transferred
 from harness.units import format_duration
 from harness.untrusted import count, parse_json, reading

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from harness.cleanup import Cleanup
 from harness.errors import HarnessError, HostError, LabUnavailable, SafetyError
 from harness.guest.proxmox.connection import LoginRefused, Refused, Unanswered, checked, log_in, unreachable
 from harness.guest.proxmox.secrets import Secret
 from harness.lab.proxmox import ROOT, ApiSpec
+from harness.signals import Cleanup
 from harness.waiting import Deadline, attempts, growing, wait_until
 
 _TAIL_LINES = 6

@@ -14,7 +14,7 @@ from harness.guest.proxmox.machine import VirtualMachine
 from harness.lab.hosts import Host
 from harness.lab.proxmox import GuestRules
 from harness.lab.transport.base import Runner
-from harness.lab.transport.hostkeys import WrongHostKey
+from harness.lab.transport.handshake import WrongHostKey
 from harness.lab.transport.ssh import SshRunner, SshTarget
 from harness.untrusted import reading
 from harness.waiting import Deadline, wait_until

@@ -14,7 +14,7 @@ from harness.guest.system import BlockDevice
 from harness.guest.windows.facts import Disks, Facts, Numbers, Taken, notes_of
 from harness.guest.windows.scripts import DISKS, GIVE_BACK, LOOK, NUMBERS, TAKE
 from harness.lab.transport.base import Runner
-from harness.lab.transport.powershell import PROGRAM
+from harness.lab.transport.shells import PROGRAM
 from harness.untrusted import parse_json, reading
 
 SECONDS = 120.0

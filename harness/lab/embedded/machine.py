@@ -21,8 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 from harness.errors import HostError, LabUnavailable
 from harness.files import write_atomically
 from harness.image import ImageSet
-from harness.lab.embedded.controllers import CONTROLLERS
-from harness.lab.embedded.disks import EMULATED, EmulatedDisk, creation_script
+from harness.lab.embedded.disks import CONTROLLERS, EMULATED, EmulatedDisk, creation_script
 from harness.signals import interruptible
 from harness.units import format_duration
 from harness.untrusted import parse_json

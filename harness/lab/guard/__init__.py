@@ -1,10 +1,20 @@
 """Decides which disks may be written to, and issues the permission that every destructive command needs."""
 
 from harness.lab.guard.evidence import Evidence, inspect
-from harness.lab.guard.grant import lend, require_writable, serial_of, take_back
 from harness.lab.guard.refusals import refusals, uses
 from harness.lab.guard.room import Room, require_room
-from harness.lab.guard.writable import Writable, built_on, created, created_directory, require_leading_to, run_all
+from harness.lab.guard.writable import (
+    Writable,
+    built_on,
+    created,
+    created_directory,
+    lend,
+    require_leading_to,
+    require_writable,
+    run_all,
+    serial_of,
+    take_back,
+)
 
 __all__ = [
     "Evidence",

@@ -1,4 +1,7 @@
-"""Reads the evidence about a disk from its host, for the guard. A probe without a result is evidence as well."""
+"""Reads the evidence about a disk from its host, for the guard.
+
+Each probe has one of three results: found, not found, could not tell. The last one is evidence as well.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,31 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import unquote
 
-from harness.lab.guard.probes import END_BYTES, INSPECT, SAMPLE_BYTES, SAMPLES
-from harness.lab.pin import BlockPin
+from harness.lab.paths import LEFT_DIRECTORY
+from harness.lab.pin import FACTS, BlockPin
 from harness.lab.transport.base import Runner
+from harness.shipped import read_script
 from harness.untrusted import parse_json, reading
+
+SAMPLE_BYTES = 65536
+"""Bytes of each sample that is read."""
+SAMPLES = 64
+"""Samples at random positions, not at the ends. If a share p of the disk holds data, all miss it with (1 - p)^64."""
+WHOLE_BYTES = 128 << 20
+"""A disk of this size or less is read as a whole."""
+END_BYTES = 1 << 20
+"""Bytes at each end of a disk that are all read, because most formats have their signatures there."""
+
+SAMPLED = read_script(
+    "harness.lab.guard",
+    "sample_disk.sh",
+    SAMPLE_BYTES=SAMPLE_BYTES,
+    WHOLE_BYTES=WHOLE_BYTES,
+    LEFT_DIRECTORY=LEFT_DIRECTORY,
+)
+
+INSPECT = FACTS + SAMPLED + read_script("harness.lab.guard", "inspect_disk.sh")
+
 
 INSPECT_SECONDS = 120.0
 

@@ -1,13 +1,14 @@
-"""The interface of a machine that can run commands, and the errors of commands."""
+"""The interface of a machine that can run commands, their errors, and deadlines for calls that may block forever."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Protocol, runtime_checkable
+from typing import IO, Generic, Protocol, TypeVar, runtime_checkable
 
 from harness.errors import HostError
 from harness.lab.transport.held import Held
@@ -194,3 +195,49 @@ def open_source(source: Path) -> IO[bytes]:
 
 def stdin_bytes(stdin: str | bytes | None) -> bytes:
     return stdin.encode() if isinstance(stdin, str) else stdin or b""
+
+
+T = TypeVar("T")
+
+
+class Overdue(Exception):
+    """The call was still blocked at its deadline. It continues in its thread, until `ended` is true."""
+
+    def __init__(self, thread: threading.Thread | None = None) -> None:
+        super().__init__()
+        self._thread = thread
+
+    @property
+    def ended(self) -> bool:
+        return self._thread is None or not self._thread.is_alive()
+
+
+class _Call(threading.Thread, Generic[T]):
+    def __init__(self, action: Callable[[], T]) -> None:
+        # A daemon thread, because a call that never returns must not stop the interpreter from exiting.
+        super().__init__(daemon=True)
+        self._action = action
+        self.result: T
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self.result = self._action()
+        except BaseException as error:
+            self.error = error
+
+
+def within(seconds: float, action: Callable[[], T], *, waiting: AbstractContextManager[None] | None = None) -> T:
+    """Return the result of `action()` or raise its exception. Raises Overdue after `seconds`.
+
+    The call continues if a signal interrupts the waiting. `waiting` says when it may: by default, where signals may.
+    """
+    call = _Call(action)
+    call.start()
+    with waiting or nullcontext():
+        call.join(max(seconds, 0.0))
+    if call.is_alive():
+        raise Overdue(call)
+    if call.error is not None:
+        raise call.error
+    return call.result

@@ -1,8 +1,14 @@
-"""Opens an authenticated SSH connection to an address. Every step has a deadline."""
+"""Opens an authenticated SSH connection to an address. Every step has a deadline.
+
+The key that the host must show is pinned by its owner, or stored at the first contact.
+"""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import contextlib
+import hashlib
 import logging
 import socket
 import threading
@@ -10,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from filelock import FileLock
 from paramiko import (
     AuthenticationException,
     Channel,
@@ -22,8 +29,8 @@ from paramiko import (
 from paramiko.ssh_exception import IncompatiblePeer
 
 from harness.errors import ConfigError, HostError
-from harness.lab.transport import hostkeys
-from harness.lab.transport.bounded import Overdue, within
+from harness.files import write_atomically
+from harness.lab.transport.base import Overdue, within
 from harness.lab.transport.exchange import WINDOW_BYTES
 from harness.units import format_duration
 from harness.waiting import Deadline
@@ -142,11 +149,11 @@ def _load_key(name: str, target: SshTarget) -> PKey:
 
 def _expected_key(target: SshTarget, label: str) -> tuple[str, str] | None:
     if target.host_key is not None:
-        return hostkeys.split_key(target.host_key, origin=f"host key of {target.address}")
+        return split_key(target.host_key, origin=f"host key of {target.address}")
     if target.known_hosts is None:
         return None
-    known = hostkeys.recall(target.known_hosts, label)
-    return None if known is None else hostkeys.split_key(known, origin=f"{target.known_hosts}, {label}")
+    known = recall(target.known_hosts, label)
+    return None if known is None else split_key(known, origin=f"{target.known_hosts}, {label}")
 
 
 def _negotiating(
@@ -249,9 +256,9 @@ def _check_host_key(
             remedy = f"if the machine was reinstalled, write its new key into the lab file: {new}"
         else:
             remedy = f"if the machine was reinstalled, remove the line `{label} ...` from {target.known_hosts}"
-        raise hostkeys.changed_key(name, target.address, expected=expected[1], shown=body, remedy=remedy)
+        raise changed_key(name, target.address, expected=expected[1], shown=body, remedy=remedy)
     if expected is None and target.known_hosts is not None:
-        hostkeys.remember(target.known_hosts, label, f"{shown.get_name()} {body}")
+        remember(target.known_hosts, label, f"{shown.get_name()} {body}")
 
 
 def _log_in(transport: Transport, target: SshTarget, name: str, key: PKey, remaining: float) -> None:
@@ -272,3 +279,61 @@ def _log_in(transport: Transport, target: SshTarget, name: str, key: PKey, remai
         )
     cause = "ended the connection" if answered else f"did not answer within {format_duration(NEGOTIATION_SECONDS)}"
     raise NotUpYet(f"{name}: {target.address} {cause} during the login")
+
+
+def split_key(text: str, *, origin: str) -> tuple[str, str]:
+    """Type and base64 body of a public key line ("ssh-ed25519 AAAA... comment"); ConfigError naming `origin`."""
+    kind, _, rest = text.strip().partition(" ")
+    body = rest.split()[0] if rest.split() else ""
+    try:
+        base64.b64decode(body, validate=True)
+    except binascii.Error:
+        body = ""
+    if not body:
+        raise ConfigError(
+            f"{origin}: {text.strip()[:60]!r} is not a public key",
+            hint="write the type and the key, for example `ssh-ed25519 AAAA...` from `ssh-keyscan -t ed25519 HOST`",
+        )
+    return kind, body
+
+
+def fingerprint(body: str) -> str:
+    """The fingerprint in the form of ssh-keygen -l: SHA256 over the key's blob, base64 without padding."""
+    digest = hashlib.sha256(base64.b64decode(body)).digest()
+    return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
+
+
+def recall(known_hosts: Path, label: str) -> str | None:
+    """The key stored under `label` as "type body", or None before the first contact."""
+    try:
+        lines = known_hosts.read_text().splitlines()
+    except FileNotFoundError:
+        return None
+    for line in lines:
+        known, _, key = line.strip().partition(" ")
+        # Earlier versions stored an IPv6 address without brackets.
+        if known in (label, label.replace("[", "").replace("]", "")):
+            return key
+    return None
+
+
+def remember(known_hosts: Path, label: str, key: str) -> None:
+    """Store the key of a first contact. The write is atomic, because an incomplete line would be another key."""
+    known_hosts.parent.mkdir(parents=True, exist_ok=True)
+    # Several runs may have a first contact at the same time.
+    with FileLock(f"{known_hosts}.lock"):
+        known = known_hosts.read_text() if known_hosts.exists() else ""
+        write_atomically(known_hosts, f"{known}{label} {key}\n")
+
+
+class WrongHostKey(HostError):
+    """A machine does not show the expected host key, so it is another machine."""
+
+
+def changed_key(name: str, address: str, *, expected: str, shown: str, remedy: str) -> WrongHostKey:
+    """The error for a host that shows another key; `expected` and `shown` are key bodies."""
+    return WrongHostKey(
+        f"{name}: the host key of {address} is not the expected one: "
+        f"expected {fingerprint(expected)}, shown {fingerprint(shown)}",
+        hint=remedy,
+    )

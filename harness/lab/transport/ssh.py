@@ -18,6 +18,7 @@ from harness.errors import HostError
 from harness.lab.transport.base import (
     NO_SPACE,
     Completed,
+    Overdue,
     TooMuchOutput,
     disk_full,
     failed,
@@ -27,14 +28,12 @@ from harness.lab.transport.base import (
     overdue,
     stdin_bytes,
     too_much,
+    within,
 )
-from harness.lab.transport.bounded import Overdue, within
-from harness.lab.transport.exchange import ConnectionLost, Exchange, is_missing_program
+from harness.lab.transport.exchange import ChannelStream, ConnectionLost, Exchange, is_missing_program
 from harness.lab.transport.handshake import Jump, NotUpYet, SshTarget, abandon, open_transport
 from harness.lab.transport.held import Held, holding
-from harness.lab.transport.powershell import POWERSHELL, is_windows
-from harness.lab.transport.shells import POSIX, RemoteShell
-from harness.lab.transport.streams import ChannelStream
+from harness.lab.transport.shells import POSIX, POWERSHELL, RemoteShell, is_windows
 from harness.signals import cleaning_up, held_back, interruptible
 from harness.units import format_duration
 from harness.waiting import Deadline, attempts
