@@ -1,4 +1,4 @@
-"""What comes with the project: scenarios, the recipes of images, scripts for hosts, names of distributions' packages."""
+"""What comes with the project: scenarios, recipes of images, scripts for hosts, names of distributions' packages."""
 
 from __future__ import annotations
 

@@ -98,11 +98,11 @@ def _words(argv: ast.expr, constants: dict[str, ast.expr], scope: ast.FunctionDe
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             found.append(node.value)
         elif isinstance(node, ast.Name) and (value := local.get(node.id, constants.get(node.id))) is not None:
-            found += _texts(value)
+            found += find_texts(value)
     return " ".join(found)
 
 
-def _texts(value: ast.expr) -> Iterator[str]:
+def find_texts(value: ast.expr) -> Iterator[str]:
     """The constant texts in a value, and the scripts that it reads."""
     for node in ast.walk(value):
         match node:

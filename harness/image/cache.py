@@ -1,4 +1,4 @@
-"""The cache of built images: one directory per recipe digest, which is always complete. What is missing is built now."""
+"""The cache of built images: one directory per recipe digest, always complete. What is missing is built now."""
 
 from __future__ import annotations
 

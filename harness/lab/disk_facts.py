@@ -1,7 +1,7 @@
 """Reads what a host knows of its disks: identity, links, queue, controller; RAID controllers; temperature and wear.
 
-The kernel's facts come from one command for all disks. The programs smartctl, nvme and storcli are asked if the host has
-them, and never fail a run. Broadcom's storcli and Dell's perccli print JSON; ssacli for Smart Array controllers does not.
+The kernel's facts come from one command for all disks. The programs smartctl, nvme and storcli are asked if the host
+has them, and never fail a run. Broadcom's storcli and Dell's perccli print JSON; ssacli for Smart Array does not.
 """
 
 from __future__ import annotations

@@ -158,21 +158,6 @@ def test_an_environment_of_other_dependencies_is_not_used(checkout: Checkout) ->
     assert checkout.run().returncode == 2
 
 
-@pytest.mark.skipif(not shutil.which("shellcheck"), reason="needs shellcheck")
-def test_shell_scripts_have_no_known_mistakes() -> None:
-    images = QUICKSTART.parent / "images"
-    scripts = [
-        QUICKSTART,
-        *sorted(images.glob("*/build")),
-        *sorted(images.glob("*/init")),
-        *sorted(images.glob("*/pack")),
-    ]
-    # SC2010: `ls | grep` over network devices, whose names have no blanks.
-    command = ["shellcheck", "--severity=warning", "--exclude=SC2010", *map(str, scripts)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
-
-
 @pytest.mark.parametrize(
     ("system", "program", "line"),
     [

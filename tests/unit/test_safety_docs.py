@@ -11,7 +11,7 @@ import pytest
 from harness.lab.created import HostThing
 from tests import safety_page
 from tests.refusals.catalogue import CASES
-from tests.safety_page import ROOT, THINGS, calls, programs, section, write_section
+from tests.safety_page import ROOT, THINGS, calls, find_texts, programs, section, write_section
 
 # What runs without a permission, and why that destroys nothing of others.
 WITHOUT_PERMISSION = {
@@ -24,6 +24,12 @@ WITHOUT_PERMISSION = {
     ("harness.lab.created.forget", "rmdir"),
     # The console's file of a guest that is in the creation log.
     ("harness.guest.libvirt.backend._removed", "rm"),
+    # Programs with which the guard's inspection reads a disk, or that it looks for; and its own temporary directory.
+    ("harness.lab.guard.evidence.inspect", "cryptsetup"),
+    ("harness.lab.guard.evidence.inspect", "mdadm"),
+    ("harness.lab.guard.evidence.inspect", "mount"),
+    ("harness.lab.guard.evidence.inspect", "rm"),
+    ("harness.lab.guard.evidence.inspect", "wipefs"),
     # An option of a file system that this run has just had Proxmox VE make.
     ("harness.guest.proxmox.layouts.build", "mount"),
 }
@@ -75,8 +81,7 @@ def _scripts(file: Path) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     for node in ast.parse(file.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            strings = [part.value for part in ast.walk(node.value) if isinstance(part, ast.Constant)]
-            found += [(node.targets[0].id, text) for text in strings if isinstance(text, str) and "\n" in text]
+            found += [(node.targets[0].id, text) for text in find_texts(node.value) if "\n" in text]
     return found
 
 
