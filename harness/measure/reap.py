@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from harness.signals import remedy_of
 from harness.errors import HarnessError, HostError
 from harness.guest.libvirt.borrowed_things import KINDS as BORROWED_THINGS
 from harness.guest.libvirt.own_image import GuestSystemFiles
@@ -18,6 +17,7 @@ from harness.lab.processes import Processes
 from harness.lab.tracing import TraceInstance
 from harness.lab.transport.base import Runner
 from harness.layout.registry import CREATED
+from harness.signals import remedy_of
 
 HOST_THINGS: tuple[type[HostThing], ...] = (
     *CREATED,

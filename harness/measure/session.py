@@ -14,12 +14,10 @@ from harness.doctor.tune import tuned
 from harness.errors import GuestError, HostError
 from harness.guest.lost import explained
 from harness.guest.protocol import Backup, Guest
-from harness.lab.counters import CounterFiles
+from harness.lab.counters import CounterFiles, MdDevice, Sample, parse_samples, sample
 from harness.lab.disk_facts import HealthFound
 from harness.lab.hosts import Host
-from harness.lab.counters import MdDevice
 from harness.lab.paths import LEASE_DIRECTORY
-from harness.lab.counters import Sample, parse_samples, sample
 from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts
 from harness.measure.clock import Clock, Clocks
