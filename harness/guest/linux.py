@@ -16,8 +16,7 @@ from harness.model.attach import ATTACH_OPTIONS, Attach, Attachment
 from harness.model.bus import Bus
 from harness.model.effective import Effective
 from harness.model.option import VirtioFeature, read_from
-from harness.packages import install_command
-from harness.shipped import read_script
+from harness.shipped import install_command, read_script
 from harness.untrusted import reading
 
 _DRIVERS: Mapping[Bus, str] = {

@@ -38,8 +38,7 @@ from harness.lab.created import CreationLog
 from harness.lab.hosts import Host
 from harness.lab.hypervisor import BorrowedVm, LibvirtSpec
 from harness.lab.transport.agent import AgentSilent, Ended
-from harness.lab.transport.base import Runner
-from harness.lab.transport.bounded import Overdue, within
+from harness.lab.transport.base import Overdue, Runner, within
 from harness.lab.vm_threads import VmThreads
 from harness.model.attach import Attachment
 from harness.model.guest import GuestOptions
