@@ -39,9 +39,17 @@ class FeatureTables:
     table: type
     """A pydantic dataclass: the table of the file, and what the scenario then has (`Scenario.requests_of`)."""
     what: str
-    """What a table is, as in "not a valid name of a search"."""
+    """What a table is, as in "not a valid name of a search". With `in_lab`, what they are together."""
+    name_type: Any = None
+    """The pydantic type of the names of the tables; None for lower case letters, digits and single hyphens."""
+    in_lab: bool = False
+    """Whether a lab file may have them too, for scenarios without any."""
     sets: tuple[str, ...] = ()
     """Its keys with a list in which each value may be only once."""
+    check_tables: Callable[[Mapping[str, Any]], Iterable[str]] = lambda _tables: ()
+    """What is wrong with the tables of a file by themselves, a line each, in the form of the schema's messages."""
+    adapt: Callable[[Scenario], tuple[Scenario, list[str]]] | None = None
+    """The scenario with what its tables change, and what they cannot change, in the same form."""
     find_problems: Callable[[Scenario], Iterable[str]] = lambda _scenario: ()
     """The conflicts of the tables with the rest of the scenario, a line each, in the form of the schema's messages."""
     evaluated: str | None = None

@@ -15,7 +15,7 @@ from harness.lab.proxmox import ProxmoxSpec
 from harness.lab.storage import DiskByStorage
 from harness.model.disk_class import ARRAY, STORAGE, DiskClass, class_of_link
 from harness.model.guest import ANY_GUEST, GuestOptions
-from harness.model.variant import Variant
+from harness.scenario.scenario import Requested
 
 EMBEDDED = "lab"
 """The name of the embedded lab's only host."""
@@ -142,8 +142,8 @@ class Inventory:
     source: str
     profile: str
     hosts: tuple[HostSpec, ...]
-    variants: tuple[Variant, ...] = ()
-    """In which variants the modes of scenarios are measured that have none of their own, the reference first."""
+    requests: tuple[Requested, ...] = ()
+    """What the lab asks of features, for scenarios that do not ask for it themselves."""
 
     def host_of(self, disk: str) -> HostSpec:
         """The only host that has `disk`. Otherwise a ConfigError names the existing disks."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, create_model
 
 from harness.config.problems import describe
 from harness.config.toml import read_toml
 from harness.errors import ConfigError
+from harness.feature import FeatureTables, feature_tables
 from harness.lab.api_table import ApiTable, api_spec
 from harness.lab.array import ArrayTable, reference_problems, stated_array
 from harness.lab.borrowed import borrowed_vm, require_id
@@ -44,7 +46,7 @@ from harness.lab.storage import DiskByStorage, StorageTable, storage_spec
 from harness.model.disk_class import ARRAY, DiskClass
 from harness.model.guest import ANY_GUEST, GuestOptions, HostFile, guest_problems
 from harness.model.values import Table
-from harness.model.variant import VariantName, VariantTable, variant_problems, variants_of
+from harness.scenario.scenario import Requested
 
 OF_SSH = frozenset({"address", "port", "user", "key", "host_key"})
 """The keys that are about the login over SSH."""
@@ -118,7 +120,6 @@ class _Host(Table):
 class _Lab(Table):
     profile: ProfileName = "smoke"
     host: Annotated[dict[Name, _Host], Field(min_length=1)]
-    variant: dict[VariantName, VariantTable] = Field(default_factory=dict)
 
 
 def load_lab(path: Path) -> Inventory:
@@ -129,16 +130,34 @@ def load_lab(path: Path) -> Inventory:
 def lab_of(data: dict[str, Any], source: str) -> Inventory:
     """The lab from the tables of a lab file. `source` is its name in messages. Raises ConfigError as `load_lab`."""
     try:
-        table = _Lab.model_validate(data)
+        table = _lab_schema().model_validate(data)
     except ValidationError as error:
-        raise _refused(source, describe(error, data, _Lab)) from None
+        raise _refused(source, describe(error, data, _lab_schema())) from None
     problems: list[str] = []
     hosts = tuple(_host(name, host, problems) for name, host in table.host.items())
     problems += _named_twice(table)
-    problems += variant_problems(table.variant)
+    requests: list[Requested] = []
+    for tables in _lab_tables():
+        asked: dict[str, object] = getattr(table, tables.key)
+        problems += tables.check_tables(asked)
+        requests += [Requested(name, value) for name, value in asked.items()]
     if problems:
         raise _refused(source, problems)
-    return Inventory(source, table.profile, hosts, variants_of(table.variant))
+    return Inventory(source, table.profile, hosts, tuple(requests))
+
+
+@cache
+def _lab_schema() -> type[_Lab]:
+    """The whole file: with the tables of the features that are installed."""
+    keys: dict[str, Any] = {
+        tables.key: (dict[tables.name_type, tables.table], Field(default_factory=dict))  # type: ignore[name-defined]
+        for tables in _lab_tables()
+    }
+    return create_model(_Lab.__name__, __base__=_Lab, **keys)
+
+
+def _lab_tables() -> list[FeatureTables]:
+    return [tables for tables in feature_tables() if tables.in_lab]
 
 
 def _named_twice(table: _Lab) -> Iterator[str]:

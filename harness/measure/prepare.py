@@ -28,9 +28,8 @@ from harness.model.cell import REFERENCE_PLACE
 from harness.model.disk import DiskFacts
 from harness.model.effective import Effective
 from harness.model.job import Job
-from harness.model.mode import Mode
+from harness.model.mode import HostSetting, Mode
 from harness.model.profile import Conditioning
-from harness.model.variant import HostSetting
 from harness.scenario.plan import Group, Plan
 from harness.scenario.setups import by_guest, disks_in_words, places_needed, stored_volumes
 from harness.scenario.wear import fio_rate

@@ -27,8 +27,7 @@ from harness.model.cell import Arm, Place
 from harness.model.counters import Transferred
 from harness.model.disk import DiskFacts
 from harness.model.effective import Effective
-from harness.model.mode import Mode
-from harness.model.variant import HostSetting
+from harness.model.mode import HostSetting, Mode
 from harness.results import ConditioningRecord
 from harness.scenario.setups import by_guest
 from harness.scenario.timetable import backed_up

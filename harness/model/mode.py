@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, ConfigDict
 
 from harness.model.attach import ATTACH_OPTIONS, Attach, Attachment, StoredAttachment
 from harness.model.base import Device, Md
@@ -16,7 +16,6 @@ from harness.model.layout import AnyLayout, Layout, Qcow2
 from harness.model.neighbour import Neighbour
 from harness.model.option import option_of_settings
 from harness.model.values import VALUE
-from harness.model.variant import HostSetting, ModeVariant
 
 OPTIONS: Mapping[str, str] = {
     **option_of_settings(GUEST_OPTIONS, ATTACH_OPTIONS),
@@ -29,6 +28,38 @@ BESIDE_NEIGHBOUR = "neighbour"
 """The end of the name of a mode with a neighbour."""
 DURING_BACKUP = "backup"
 """The end of the name of a mode whose disk is backed up meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostSetting:
+    """A file of the kernel's settings on the host, and its value."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    path: str
+    value: str
+
+    @property
+    def words(self) -> str:
+        return f"{self.path} = {self.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class ModeVariant:
+    """Of which mode a mode is a variant, and how it is compared."""
+
+    __pydantic_config__ = VALUE
+
+    name: str
+    """The name of the variant."""
+    mode: str
+    """The name of the mode without the variant."""
+    reference: str | None
+    """The variant that it is compared with; null for the reference itself."""
+    settings: tuple[HostSetting, ...] = field(default=(), compare=False)
+    """What is set on the host while its guest runs."""
+    alternating: bool = field(default=False, compare=False)
+    """Whether its guest and that of the other variants run one after the other. Otherwise they run side by side."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,14 @@ from dataclasses import replace
 
 from harness.config.names import choices, near
 from harness.errors import ConfigError
+from harness.feature import FeatureTables, feature_tables
 from harness.lab.inventory import DiskById, HostSpec, Inventory, array_of, class_known
 from harness.model.cell import Cell
 from harness.plugin.options import Options
 from harness.scenario.classes import ForLab, OfferedDisk, for_lab
 from harness.scenario.planning import expand
-from harness.scenario.scenario import Scenario
+from harness.scenario.scenario import Requested, Scenario
 from harness.scenario.setups import places_needed
-from harness.scenario.variants import in_variants, legality_problems
 
 
 def scenarios_for(options: Options, scenarios: Mapping[str, Scenario]) -> ForLab:
@@ -28,19 +28,23 @@ def scenarios_for(options: Options, scenarios: Mapping[str, Scenario]) -> ForLab
             allowed = choices(name, known) if known else "it has no disks"
             raise ConfigError(f'--disk={name}: {inventory.source} has no disk "{name}"; {allowed}')
     found = for_lab(scenarios, offered, options.disks)
-    return _in_variants(found, inventory) if inventory.variants else found
+    for tables in feature_tables():
+        if requests := tuple(each for each in inventory.requests if isinstance(each.value, tables.table)):
+            found = _adapt(found, inventory.source, tables, requests)
+    return found
 
 
-def _in_variants(found: ForLab, inventory: Inventory) -> ForLab:
-    """The scenarios in the variants of the lab file. Those with variants of their own keep them."""
+def _adapt(found: ForLab, source: str, tables: FeatureTables, requests: tuple[Requested, ...]) -> ForLab:
+    """The scenarios with what the lab file asks of a feature. Those with tables of their own keep them."""
     scenarios, notes = dict(found.scenarios), list(found.notes)
     for name, scenario in found.scenarios.items():
-        if scenario.variants:
+        if scenario.requests_of(tables.table) or tables.adapt is None:
             continue
-        if problem := next(legality_problems(scenario, inventory.variants), None):
-            notes.append(f"{name}: measured without the variants of {inventory.source}: {problem}")
+        adapted, problems = tables.adapt(replace(scenario, requests=(*scenario.requests, *requests)))
+        if problems:
+            notes.append(f"{name}: measured without the {tables.what} of {source}: {problems[0]}")
         else:
-            scenarios[name] = in_variants(scenario, inventory.variants)
+            scenarios[name] = adapted
     return replace(found, scenarios=scenarios, notes=tuple(notes))
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from harness.feature import Place, features
 from harness.report.blocks import Block
-from harness.report.variants import variant_blocks
 
 if TYPE_CHECKING:
     from harness.report.section import Section
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
 Content = Callable[["Section"], Iterable[Block]]
 
 CONTENTS: dict[Place, tuple[Content, ...]] = {
-    Place.DIFFERENCES: (variant_blocks,),
+    Place.DIFFERENCES: (),
     Place.FINDINGS: (),
 }
 """By place, in the order of the report. The content of features follows it."""

@@ -21,7 +21,6 @@ from harness.model.guest import ANY_GUEST, guest_problems
 from harness.model.job import Workload
 from harness.model.mode import Mode
 from harness.model.profile import PROFILES
-from harness.model.variant import variant_problems, variants_of
 from harness.model.workloads import parse_workloads
 from harness.published import links
 from harness.scenario.budgets import reference_problems
@@ -32,7 +31,6 @@ from harness.scenario.library import PRESETS
 from harness.scenario.neighbours import neighbour_problems, with_others
 from harness.scenario.scenario import Decomposition, Requested, Scenario
 from harness.scenario.schema import ScenarioTable, scenario_schema
-from harness.scenario.variants import in_variants, legality_problems
 
 _NAME = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
 MOST_PROBLEMS = 20
@@ -73,14 +71,16 @@ def load_scenario(path: Path) -> Scenario:
     scenario = replace(_scenario(path.stem, table), fio_files=files.read)
     problems += _guest_problems(table)
     problems += scenario_problems(scenario)
-    problems += variant_problems(table.variant)
-    variants = variants_of(table.variant)
+    for tables in feature_tables():
+        problems += tables.check_tables(scenario.requests_of(tables.table))
     neighbours = {name: mode.neighbour.neighbour for name, mode in table.mode.items() if mode.neighbour}
     backups = {name for name, mode in table.mode.items() if mode.backup}
     scenario = with_others(scenario, neighbours, backups)
     problems += neighbour_problems(scenario)
-    problems += legality_problems(scenario, variants)
-    scenario = in_variants(scenario, variants)
+    for tables in feature_tables():
+        if tables.adapt is not None:
+            scenario, conflicts = tables.adapt(scenario)
+            problems += conflicts
     problems += reference_problems(scenario)
     problems += decompose_problems(scenario)
     problems += [problem for tables in feature_tables() for problem in tables.find_problems(scenario)]

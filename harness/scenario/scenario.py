@@ -12,7 +12,6 @@ from harness.model.guest import GuestOptions
 from harness.model.job import Job, Workload
 from harness.model.mode import Mode
 from harness.model.profile import Profile
-from harness.model.variant import Variant
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +67,7 @@ class Scenario:
     `published` is the key of the published figures to compare with. If several `budgets` of one metric
     cover a cell, the last one counts. `expect_void` names modes whose cells the author expects to be void. `fio_files`
     are the fio files among the workloads. `reference` is the single disk that `disk` is compared with, if the lab says
-    that `disk` is an array and names one. It is then the second of `disks`. With `variants`, the reference first,
-    `modes` has each mode in each of them. `requests` are what it asks of features.
+    that `disk` is an array and names one. It is then the second of `disks`. `requests` are what it asks of features.
     """
 
     name: str
@@ -89,7 +87,6 @@ class Scenario:
     disk_class: str | None = None
     file: str = ""
     reference: str = ""
-    variants: tuple[Variant, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.file:

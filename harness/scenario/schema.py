@@ -27,7 +27,6 @@ from harness.model.layout import AnyLayout
 from harness.model.neighbour import MOST_GUESTS, NeighbourTable
 from harness.model.profile import PROFILE_TABLE, PROFILES
 from harness.model.values import Flag, Rate, Table
-from harness.model.variant import VariantName, VariantTable
 from harness.model.workloads import WorkloadList
 from harness.published import link_names
 from harness.scenario.library import PRESETS
@@ -149,20 +148,19 @@ class ScenarioTable(Table):
     profile: dict[ProfileName, PROFILE_TABLE] = Field(default_factory=dict)  # type: ignore[valid-type]
     budget: list[Budget] = Field(default_factory=list)
     decompose: dict[DecompositionName, DecomposeTable] = Field(default_factory=dict)
-    variant: dict[VariantName, VariantTable] = Field(default_factory=dict)
 
 
 @cache
 def scenario_schema() -> type[ScenarioTable]:
     """The whole file: with the tables of the features that are installed."""
-    keys: dict[str, Any] = {
-        tables.key: (dict[_names_of(tables.what), tables.table], Field(default_factory=dict))  # type: ignore[misc]
-        for tables in feature_tables()
-    }
+    keys: dict[str, Any] = {}
+    for tables in feature_tables():
+        name_type = tables.name_type or _make_name_type(tables.what)
+        keys[tables.key] = (dict[name_type, tables.table], Field(default_factory=dict))  # type: ignore[valid-type, name-defined]
     return create_model(ScenarioTable.__name__, __base__=ScenarioTable, **keys)
 
 
-def _names_of(what: str) -> Any:
+def _make_name_type(what: str) -> Any:
     """The type of the names of a feature's tables."""
 
     def require_valid(name: str) -> str:

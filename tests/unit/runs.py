@@ -11,6 +11,7 @@ from typing import Literal, TypeVar
 from pydantic import JsonValue
 
 from harness.analysis import Sequential, steady_state
+from harness.features.variants.request import Variant, in_variants
 from harness.model.attach import Attach
 from harness.model.budget import Budget
 from harness.model.bus import BUSES
@@ -19,7 +20,6 @@ from harness.model.effective import NOTHING, Effective
 from harness.model.job import Job, Workload, parse_workload
 from harness.model.mode import Mode
 from harness.model.profile import Profile
-from harness.model.variant import Variant
 from harness.model.workloads import parse_workloads
 from harness.results import (
     SCHEMA_VERSION,
@@ -46,7 +46,6 @@ from harness.scenario.plan import Group, Plan
 from harness.scenario.planning import plan_for
 from harness.scenario.scenario import Scenario
 from harness.scenario.timetable import backed_up
-from harness.scenario.variants import in_variants
 from tests.unit.counted import counters as counters_of
 
 T = TypeVar("T")
@@ -136,7 +135,7 @@ def synthetic_run(
     speed: Speed | None = None,
     flush: Speed | None = None,
     noise: float = 0.015,
-    variants: Sequence[Variant] = (),
+    variants: Mapping[str, Variant] = {},
     shape: Shape = FOUR_BINS,
 ) -> Run:
     """A run over the optane scenario, or over some of its `modes`.

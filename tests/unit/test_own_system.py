@@ -23,8 +23,7 @@ from harness.measure.prepare import NothingToCompare, SetupRequest, session, ski
 from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.guest import ANY_GUEST, GuestOptions
-from harness.model.mode import Mode
-from harness.model.variant import ModeVariant
+from harness.model.mode import Mode, ModeVariant
 from harness.run_id import RunId
 from tests.unit.loop_disks import RUNNER, require, traces
 from tests.unit.proxmox_shell import PlayedShell

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from harness.analysis import Calls, LatencyHistogram
-from harness.model.variant import Variant
+from harness.features.variants.request import Variant
 from harness.report.axes import log_axis
 from harness.report.figures import Figures, figures
 from harness.report.latencies import distributions, latency_view
@@ -299,7 +299,7 @@ def shapes(run: Run, kind: str) -> list[Any]:
 
 
 def test_variants_are_shown_by_their_names() -> None:
-    variants = (Variant("fast"), Variant("slow"))
+    variants = {"fast": Variant(), "slow": Variant()}
     run = synthetic_run(modes=["host", "lvm"], workloads=["randread-4k"], variants=variants)
     names = [trace["name"] for trace in figure(charts(run), "histogram-ios", 32)["data"]]
     assert names[0] == "host"

@@ -20,7 +20,6 @@ from harness.model.job import PATTERNS
 from harness.model.layout import Layout
 from harness.model.mode import Mode
 from harness.model.profile import PROFILE_TABLE, PROFILES, Profile
-from harness.model.variant import VariantTable
 from harness.model.workloads import NAMED
 from harness.published import link_names
 from harness.scenario.library import PRESETS
@@ -41,7 +40,6 @@ NAMES = [
     *(f"budget.{key.name}" for key in fields(Budget)),
     *(f"decompose.{key}" for key in DecomposeTable.model_fields),
     *(f"{tables.key}.{field.name}" for tables in feature_tables() for field in fields(tables.table)),
-    *(f"variant.{key}" for key in VariantTable.model_fields),
     *METRICS,
     *LAB_KINDS,
     *(f"attach.{key.name}" for key in fields(Attach)),

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from harness.analysis import METRICS, Estimate
-from harness.model.variant import ModeVariant
+from harness.model.mode import ModeVariant
 from harness.report.blocks import Aside, Block, Cell, Column, Heading, Mark, On, Row, Sentence, Table
 from harness.report.budgets import gravest_first, limit
 from harness.report.cells import CellView

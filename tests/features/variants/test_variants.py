@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import cast
 import pytest
 
 from harness.errors import GuestError, HostError
+from harness.features.variants.request import ATTACH_CHANGES, Variant, in_variants
 from harness.guest.protocol import Backup, Guest
 from harness.lab.hosts import Host
 from harness.lab.lab_file import lab_of
@@ -23,8 +24,7 @@ from harness.model.budget import Budget
 from harness.model.cell import Arm, Place
 from harness.model.effective import Effective
 from harness.model.guest import ANY_GUEST, GuestOptions
-from harness.model.mode import Mode
-from harness.model.variant import HostSetting, Variant
+from harness.model.mode import HostSetting, Mode
 from harness.plugin.options import Options
 from harness.plugin.selection import scenarios_for
 from harness.plugin.summary import explain
@@ -37,12 +37,11 @@ from harness.scenario.planning import expand, plan_for
 from harness.scenario.scenario import Scenario
 from harness.scenario.setups import regions, setups
 from harness.scenario.timetable import ScheduledArm, timetables
-from harness.scenario.variants import in_variants
 from tests.unit.runs import optane, synthetic_run
 from tests.unit.test_scenario_load import complaint, load
 
-OLD, SLOW = Variant("old"), Variant("slow", guest=GuestOptions(emulator="/opt/qemu/qemu-system-x86_64"))
-TWO = (OLD, SLOW)
+OLD, SLOW = Variant(), Variant(guest=GuestOptions(emulator="/opt/qemu/qemu-system-x86_64"))
+TWO = {"old": OLD, "slow": SLOW}
 FILE = """
 title = "A disk"
 modes = ["host", "lvm"]
@@ -163,8 +162,8 @@ def test_a_selected_variant_is_measured_with_its_reference() -> None:
 
 
 def test_a_variant_with_the_page_cache_has_a_twin_of_its_own() -> None:
-    cached = Variant("cached", attach=(("cache", "writeback"), ("aio", "threads")))
-    modes = by_name(in_variants(optane(), (OLD, cached)))
+    cached = Variant(attach=ATTACH_CHANGES.model_validate({"cache": "writeback", "aio": "threads"}))
+    modes = by_name(in_variants(optane(), {"old": OLD, "cached": cached}))
     assert [modes[name].twin.name for name in ("lvm-old", "lvm-cached")] == ["lvm", "lvm-cached"]
 
 
@@ -299,7 +298,7 @@ def test_a_setting_that_the_host_refuses_is_an_error(tmp_path: Path) -> None:
         pytest.fail("it was held")
 
 
-def run(*, difference: float | None = 0.01, rounds: int = 24, variants: tuple[Variant, ...] = TWO) -> Run:
+def run(*, difference: float | None = 0.01, rounds: int = 24, variants: Mapping[str, Variant] = TWO) -> Run:
     budgets = [Budget("iops", difference=difference)] if difference is not None else []
     return synthetic_run(modes=["host", "lvm"], budget=0.9, budgets=budgets, rounds=rounds, variants=variants)
 
@@ -318,7 +317,7 @@ def test_the_difference_is_paired_and_judged() -> None:
 
 
 def test_without_a_difference_none_is_shown() -> None:
-    same = run(variants=(OLD, Variant("new")), difference=0.05)
+    same = run(variants={"old": OLD, "new": Variant()}, difference=0.05)
     for cell in same.cells:
         if cell.against is not None:
             found = cell.metrics["iops"].difference
