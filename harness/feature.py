@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from harness.events import Events
+    from harness.guest.booting import GuestRunner
     from harness.guest.protocol import Hypervisor
+    from harness.guest.system import System
     from harness.lab.hosts import Host
     from harness.measure.platform import Platform
     from harness.measure.rounds import FollowingSeries, SeriesContext
@@ -106,6 +108,8 @@ class Feature:
     """What a report has of a disk: a function that yields blocks, by their place."""
     platforms: Mapping[str, Platform] = field(default_factory=dict)
     """How fio runs on other operating systems of guests than Linux, by the system's name."""
+    systems: Mapping[str, Callable[[GuestRunner], System]] = field(default_factory=dict)
+    """What reads facts and disks of these systems, by the same names, for the login to a guest."""
 
 
 @cache

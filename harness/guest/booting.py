@@ -10,10 +10,10 @@ from typing import Generic, TypeVar
 
 from harness.errors import GuestError, HostError, LabUnavailable, Unsupported
 from harness.events import Events, Note
+from harness.feature import features
 from harness.guest.linux import GuestSystem
 from harness.guest.protocol import Backup
 from harness.guest.system import System
-from harness.guest.windows.system import WindowsSystem
 from harness.lab.transport.agent import AgentRunner
 from harness.lab.transport.base import Runner
 from harness.lab.transport.ssh import SshRunner
@@ -79,8 +79,16 @@ def logging_in(what: str, *, hint: str, last_words: Callable[[], str] = lambda: 
 
 
 def system_of(runner: GuestRunner, fio: str = "fio") -> System:
-    """The operating system of the guest, which its SSH server reports at the login. `fio` is its program on Linux."""
-    return WindowsSystem(runner) if runner.windows else GuestSystem(runner, fio)
+    """The operating system of the guest, which its SSH server reports at the login. `fio` is its program on Linux.
+
+    Raises Unsupported if this installation lacks what measures it.
+    """
+    if not runner.windows:
+        return GuestSystem(runner, fio)
+    for feature in features():
+        if (windows := feature.systems.get("windows")) is not None:
+            return windows(runner)
+    raise Unsupported(f"{runner.name}: it runs Windows", hint="install the feature `windows`, which measures it")
 
 
 class BootedGuest(ABC):

@@ -17,10 +17,10 @@ from harness.errors import GuestError, HostError
 from harness.events import Events, Note
 from harness.features.borrow.hypervisor import open_disks, require_same
 from harness.features.windows.fio import Windows
+from harness.features.windows.guest import Facts, notes_of
 from harness.guest.booting import system_of
 from harness.guest.protocol import GuestDisk
 from harness.guest.system import block_devices
-from harness.guest.windows.facts import Facts, notes_of
 from harness.lab.transport import shells as powershell
 from harness.lab.transport.shells import POWERSHELL, is_windows
 from harness.lab.transport.ssh import SshRunner

@@ -25,7 +25,7 @@ import paramiko
 from paramiko.common import AUTH_FAILED, AUTH_SUCCESSFUL, OPEN_SUCCEEDED
 
 from harness.features.windows import fio
-from harness.guest.windows import scripts
+from harness.features.windows import guest as scripts
 from harness.lab.hypervisor import BorrowedVm, VmLogin
 from harness.lab.transport import shells as powershell
 from harness.lab.transport.ssh import SshRunner, SshTarget

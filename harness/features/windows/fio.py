@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from harness.errors import HostError
-from harness.guest.windows.facts import notes_of
+from harness.features.windows.guest import notes_of
 from harness.lab.paths import MARK
 from harness.lab.transport.base import Completed, Runner
 from harness.lab.transport.held import Held

@@ -1,17 +1,43 @@
-"""What Windows reports about itself and its disks, from the JSON of the scripts. Pure."""
+"""Windows in a guest: its facts, its disks by serial number, and taking them for raw I/O, by PowerShell 5.1 over SSH.
+
+What the scripts print is JSON. What never ran: docs/windows.md.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from harness.errors import GuestError, HostError
 from harness.guest.system import BlockDevice
+from harness.lab.transport.base import Runner
+from harness.lab.transport.shells import PROGRAM
 from harness.model.attach import Attach, Attachment
 from harness.model.bus import BUSES
 from harness.model.effective import Effective
+from harness.shipped import read_script
+from harness.untrusted import parse_json, reading
+
+LOOK = read_script("harness.features.windows", "describe_vm.ps1")
+
+DISKS = read_script("harness.features.windows", "list_disks.ps1")
+
+# Only what finds a disk.
+NUMBERS = r"""
+param($given)
+$disks = @(Get-Disk | Select-Object 'Number', 'SerialNumber')
+[ordered]@{ Disks = $disks } | ConvertTo-Json
+"""
+
+TAKE = read_script("harness.features.windows", "take_disk.ps1")
+
+GIVE_BACK = read_script("harness.features.windows", "give_back_disk.ps1")
+
 
 QUICK_PLANS = {
     "8c5e7fda-e8bf-4a96-9a85-a6e23a8c635c": "High performance",
@@ -237,3 +263,62 @@ def notes_of(evidence: Mapping[str, str]) -> Iterator[str]:
     if not clock.endswith(f" {TICKS} Hz"):
         remedy = "give the VM <timer name='hypervclock' present='yes'/>"
         yield f"its clock is slow to read ({clock or 'not reported'}): {remedy}"
+
+
+SECONDS = 120.0
+"""Get-CimInstance Win32_PnPSignedDriver and a first Get-PhysicalDisk can take many seconds."""
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowsSystem:
+    """A `System`: Windows, reached over SSH."""
+
+    runner: Runner
+    windows: ClassVar[bool] = True
+
+    def disks(self) -> Mapping[str, BlockDevice]:
+        return _asked(self.runner, Disks, "its list of disks", DISKS).by_serial
+
+    def paths(self) -> Mapping[str, str]:
+        return _asked(self.runner, Numbers, "its list of disks", NUMBERS).by_serial
+
+    def evidence(self) -> dict[str, str]:
+        return look_inside_windows(self.runner).evidence
+
+    def look_inside(self) -> Facts:
+        return look_inside_windows(self.runner)
+
+    def notes(self, evidence: Mapping[str, str]) -> Iterator[str]:
+        return notes_of(evidence)
+
+    @contextmanager
+    def opened(self, serials: Mapping[str, bool], tell: Callable[[str], None]) -> Iterator[None]:
+        """Offline, because Windows refuses raw writes where a volume is. At the end they are as they were before."""
+        with ExitStack() as stack:
+            for serial, writes in serials.items():
+                before = _asked(self.runner, Taken, f"the disk {serial}", TAKE, serial, str(writes))
+                stack.callback(self._give_back, serial, before, tell)
+            yield
+
+    def _give_back(self, serial: str, before: Taken, tell: Callable[[str], None]) -> None:
+        words = (PROGRAM, GIVE_BACK, serial, str(before.IsOffline), str(before.IsReadOnly))
+        try:
+            self.runner.run(words, deadline=SECONDS)
+        except HostError as error:
+            state = "offline" if not before.IsOffline else "as it is"
+            tell(f"Windows may keep the next disk in the place of {serial} {state}: {error.message}")
+
+
+def look_inside_windows(runner: Runner) -> Facts:
+    """What the system in the VM has. Raises HostError, also if its PowerShell is too old."""
+    return _asked(runner, Facts, "what it has", LOOK)
+
+
+def _asked(runner: Runner, model: type[_Model], what: str, script: str, *arguments: str) -> _Model:
+    printed = runner.run((PROGRAM, script, *arguments), deadline=SECONDS).stdout
+    source = f"{runner.name}: {what}"
+    document = parse_json(printed, source, GuestError)
+    with reading(source, GuestError):
+        return model.model_validate(document)

@@ -1,1 +1,0 @@
-"""Windows in a borrowed VM, by PowerShell over OpenSSH. What never ran: docs/windows.md."""
