@@ -78,6 +78,8 @@ class Place(StrEnum):
     In a terminal, the differences come before the table of the run, the others after it.
     """
 
+    ANSWERS = "answers"
+    """Below the headline of a disk."""
     DIFFERENCES = "differences"
     """Guests against each other."""
     FINDINGS = "findings"

@@ -46,13 +46,13 @@ def add_advise(commands: Any) -> None:
 
 
 def _advise(options: argparse.Namespace) -> int:
-    from harness.report.advice import advice_views, setting_lines
+    from harness.report.advice import advice_of_uses, setting_lines
     from harness.results import RunStore
 
     store = RunStore.named(options.path, REPORTS)
     run = store.read_results()
-    views = [view for view in advice_views(run) if options.use in (None, view.answer.answer.use.name)]
-    if not any(view.answer.take for view in views):
+    views = [view for view in advice_of_uses(run) if options.use in (None, view.answer.use.name)]
+    if not any(view.answer.mode for view in views):
         raise ConfigError(
             f"run {run.run.id} recommends nothing{f' for {options.use}' if options.use else ''}",
             hint=f"virt-overhead report {run.run.id} says why; measure at least two modes in several rounds",

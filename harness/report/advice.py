@@ -6,35 +6,44 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.report.answers import AnswerView, change_percent
+from harness.report.answers import (
+    answer_details,
+    answer_sentence,
+    answers_of,
+    caution_sentences,
+    change_percent,
+    change_words,
+    undecided_words,
+)
 from harness.report.cells import CellView
 from harness.report.model import report_view
 from harness.report.numbers import signed_percent
 from harness.report.section import Section
 from harness.report.settings import Setting, setting_of
 from harness.results import CellRecord, Run
+from harness.results.answers import Answer
 from harness.results.verifying import Advice, Verified, advice_of
 
 
 @dataclass(frozen=True, slots=True)
-class AdviceView:
+class UseAdvice:
     """The advice for one use of one disk. `setting` is how to set the recommended mode up, if that was read back."""
 
     section: Section
-    answer: AnswerView
+    answer: Answer
     setting: Setting | None
     advice: Advice | None
     """What can be measured again; None if nothing is recommended, or there is nothing to compare with."""
 
     @property
     def title(self) -> str:
-        return f"{self.section.name}, {self.answer.title}"
+        return f"{self.section.name}, {self.answer.use.title}"
 
     @property
     def lines(self) -> Iterator[str]:
         """For the terminal, without the setting."""
-        yield f"{self.section.name}, {self.answer.sentence}"
-        yield from (f"  {detail}" for detail in self.answer.details)
+        yield f"{self.section.name}, {answer_sentence(self.answer)}"
+        yield from (f"  {detail}" for detail in answer_details(self.answer))
 
     @property
     def record(self) -> dict[str, Any]:
@@ -42,29 +51,29 @@ class AdviceView:
         change = self.advice.change if self.advice else None
         return {
             "disk": self.section.name,
-            "use": self.answer.answer.use.name,
-            "mode": self.answer.take or None,
-            "sentence": self.answer.sentence,
-            "change": self.answer.change or None,
-            "undecided": self.answer.undecided or None,
-            "cautions": list(self.answer.cautions),
+            "use": self.answer.use.name,
+            "mode": self.answer.mode,
+            "sentence": answer_sentence(self.answer),
+            "change": change_words(self.answer) or None,
+            "undecided": undecided_words(self.answer) or None,
+            "cautions": list(caution_sentences(self.answer)),
             "against": self.advice.rival.mode if self.advice else None,
-            "metric": self.answer.answer.metric or None,
+            "metric": self.answer.metric or None,
             "ratio": {"point": change.ratio, "low": change.low, "high": change.high} if change else None,
             "set": {"tool": self.setting.tool, "text": self.setting.text} if self.setting else None,
             "cells": list(self.advice.cells) if self.advice else [],
         }
 
 
-def advice_views(run: Run) -> list[AdviceView]:
+def advice_of_uses(run: Run) -> list[UseAdvice]:
     """One for each use of each disk that was measured."""
     found = []
     for section in report_view(run).sections:
         results = _results(section.cells)
-        for answer in section.answers:
-            if answer.measured:
-                setting = setting_of(results, answer.take) if answer.take else None
-                found.append(AdviceView(section, answer, setting, advice_of(answer.answer, results)))
+        for answer in answers_of(section):
+            if answer.judge is not None:
+                setting = setting_of(results, answer.mode) if answer.mode else None
+                found.append(UseAdvice(section, answer, setting, advice_of(answer, results)))
     return found
 
 
@@ -73,18 +82,18 @@ def fresh_results(run: Run) -> dict[str, CellRecord]:
     return {cell.id: cell for section in report_view(run).sections for cell in _results(section.cells)}
 
 
-def setting_lines(views: Sequence[AdviceView]) -> Iterator[str]:
+def setting_lines(views: Sequence[UseAdvice]) -> Iterator[str]:
     """How to set up each recommended mode, once."""
-    shown: set[tuple[str, str]] = set()
+    shown: set[tuple[str, str | None]] = set()
     for view in views:
-        key = view.section.name, view.answer.take
+        key = view.section.name, view.answer.mode
         if view.setting is not None and key not in shown:
             shown.add(key)
-            yield f"set up `{view.answer.take}` ({view.section.name}) with {view.setting.tool}:"
+            yield f"set up `{view.answer.mode}` ({view.section.name}) with {view.setting.tool}:"
             yield from (f"  {line}" for line in view.setting.text.splitlines())
 
 
-def verified_lines(view: AdviceView, found: Verified) -> Iterator[str]:
+def verified_lines(view: UseAdvice, found: Verified) -> Iterator[str]:
     """Whether the advice held, and the figures."""
     yield f"{view.title}: `{found.advice.mode}` against `{found.advice.rival.mode}`: {found.held}: {found.why}"
     if found.fresh is not None and found.low is not None and found.high is not None:
@@ -93,7 +102,7 @@ def verified_lines(view: AdviceView, found: Verified) -> Iterator[str]:
         yield f"  expected when measured again: {expected} %"
 
 
-def verified_record(view: AdviceView, found: Verified) -> dict[str, Any]:
+def verified_record(view: UseAdvice, found: Verified) -> dict[str, Any]:
     """For `--json`. `expected` is where the fresh ratio is expected if nothing changed."""
     fresh = found.fresh
     return {

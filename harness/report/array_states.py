@@ -1,14 +1,17 @@
-"""What a missing member of an array, or its recovery, costs, as the report shows it: guest and host, job by job."""
+"""What a missing member of an array, or its recovery, costs guest and host, job by job."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from harness.analysis import Estimate
 from harness.model.cell import Place
+from harness.report.blocks import Aside, Block, Column, Heading, Row, Table
 from harness.report.cells import CellView
+from harness.report.lines import MOST_LISTED
 from harness.report.numbers import count, percent, percent_with_interval, sample_count
+from harness.report.section import Section
 from harness.results import ArrayStateMetric, ArrayStateRecord
 from harness.results.contrasts import contrast, mean_over_jobs
 
@@ -16,7 +19,7 @@ _MIB = 1024**2
 
 
 @dataclass(frozen=True, slots=True)
-class ArrayStateView:
+class StateCell:
     """One array with a missing member in one job, and the cell on the optimal array."""
 
     record: ArrayStateRecord
@@ -41,9 +44,9 @@ class ArrayStateView:
     def values(self) -> tuple[str, str, str, str]:
         """Loss of throughput in the guest and on the host, then the latency added there: percent with interval."""
         both = [self.throughput, self.latency]
-        guest, host = ([getattr(each, arm) if each else None for each in both] for arm in ("guest", "twin"))
+        guest, host = ([getattr(metric, arm) if metric else None for metric in both] for arm in ("guest", "twin"))
         throughput, latency = zip(guest, host, strict=True)
-        shown = [percent_with_interval(each) for each in (*throughput, *latency)]
+        shown = [percent_with_interval(estimate) for estimate in (*throughput, *latency)]
         return shown[0], shown[1], shown[2], shown[3]
 
     @property
@@ -81,6 +84,40 @@ class ArrayStateView:
         return self.throughput is not None and self.throughput.guest is not None
 
 
+def array_state_blocks(section: Section) -> Iterator[Block]:
+    """What the states of the arrays of a disk cost; nothing if all have their members."""
+    states = state_cells(section.run.array_states, section.cells)
+    if not states:
+        return
+    yield Heading("Arrays with a missing member")
+    yield Aside(
+        "The array with a missing member against the same array with all its members, in the same blocks: what guest "
+        "and host lose of their throughput there, and how much their mean latency grows. The blocks of a rebuilding "
+        "array are in another timetable of the same round, because its recovery would disturb all other arms."
+    )
+    figures = ("host loses, %", "guest's latency, +%", "host's latency, +%")
+    yield Table(
+        (
+            Column("array", "head"),
+            Column("cell", "mode"),
+            Column("guest loses, %", "strong"),
+            *map(Column, figures),
+            Column("result", "reason"),
+        ),
+        tuple(
+            Row(
+                (state.array, state.cell.id, *state.values, state.outcome),
+                sentence=state.sentence,
+                doubtful=bool(state.record.doubt),
+            )
+            for state in states
+        ),
+        f"Arrays with a missing member on {section.name}",
+        style="cells states",
+        most=MOST_LISTED,
+    )
+
+
 def difference(estimate: Estimate) -> str:
     """Whether an interval excludes zero, in words."""
     if estimate.low is None or estimate.high is None:
@@ -90,35 +127,40 @@ def difference(estimate: Estimate) -> str:
     return "faster" if estimate.high < 0 else "no difference shown"
 
 
-def array_state_views(records: Sequence[ArrayStateRecord], cells: Sequence[CellView]) -> tuple[ArrayStateView, ...]:
-    """The records of these cells, in the order of the cells."""
+def state_cells(records: Sequence[ArrayStateRecord], cells: Sequence[CellView]) -> tuple[StateCell, ...]:
+    """The records of these cells with the cells on the optimal arrays, in the order of the cells."""
     by_id = {cell.id: cell for cell in cells}
     by_cell = {record.cell: record for record in records}
     return tuple(
-        ArrayStateView(by_cell[cell.id], cell, by_id[by_cell[cell.id].optimal])
+        StateCell(by_cell[cell.id], cell, by_id[by_cell[cell.id].optimal])
         for cell in cells
         if cell.id in by_cell and by_cell[cell.id].optimal in by_id
     )
 
 
-def state_sentences(views: Sequence[ArrayStateView]) -> list[str]:
+def state_details(section: Section) -> list[str]:
+    """What the states of a disk's arrays cost, a sentence for each mode."""
+    return state_sentences(state_cells(section.run.array_states, section.cells))
+
+
+def state_sentences(views: Sequence[StateCell]) -> list[str]:
     """The answer for each mode, over its jobs: what the state costs the VM, and what it costs on the host.
 
     For example "`raid5-degraded` costs the VM 31.2 % [28.0, 34.1] of its throughput on the optimal array `raid5`, ...".
     The modes are in the order of the plan and not ranked.
     """
-    found = []
+    sentences = []
     for mode in dict.fromkeys(view.cell.mode for view in views):
         own = [view for view in views if view.cell.mode == mode]
         usable = [view for view in own if not view.record.doubt and view.throughput is not None]
         if not usable:
-            found.append(f"`{mode}`: a check failed in each of its jobs, so no cost is given.")
+            sentences.append(f"`{mode}`: a check failed in each of its jobs, so no cost is given.")
             continue
-        found.append(_sentence(mode, usable, len(own) - len(usable)))
-    return found
+        sentences.append(_sentence(mode, usable, len(own) - len(usable)))
+    return sentences
 
 
-def _sentence(mode: str, views: Sequence[ArrayStateView], left_out: int) -> str:
+def _sentence(mode: str, views: Sequence[StateCell], left_out: int) -> str:
     guest, host = _pooled(views, Place.GUEST), _pooled(views, Place.TWIN)
     costs = [f"the array on the host {_loss(host)}"] if host else []
     if guest:
@@ -148,7 +190,7 @@ def _point(estimate: Estimate) -> str:
     return f"{percent(estimate.point)} %"
 
 
-def _pooled(views: Sequence[ArrayStateView], arm: Place) -> Estimate | None:
+def _pooled(views: Sequence[StateCell], arm: Place) -> Estimate | None:
     """The loss of the geometric mean over the jobs. A sample is a block of each of them that both arrays have."""
     contrasts = []
     for view in views:

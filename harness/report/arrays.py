@@ -1,20 +1,184 @@
-"""The headline of a disk with arrays: how far they scale against the single disk, and what limits them."""
+"""Arrays: how they scale against their disks, what limits them, and what they deliver against each other."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from harness.analysis import Estimate
-from harness.report.cells import confidence_words
+from harness.analysis import Estimate, Shape
+from harness.model.base import Device
+from harness.model.cell import Place
+from harness.published import links
+from harness.published.schema import Gain, PublishedArray, Study
+from harness.report.blocks import Aside, Block, Cell, Column, Heading, Listing, Mark, On, Row, Table, join_words
+from harness.report.cells import ArmName, CellView, confidence_words
+from harness.report.lines import MOST_LISTED
 from harness.report.modes import Comparison, Headline, overlap, pooled
-from harness.report.numbers import count, percent, percent_interval, sample_count, significant
-from harness.report.scaling import ScalingView
+from harness.report.numbers import count, percent, percent_interval, percent_with_interval, sample_count, significant
+from harness.report.section import Section
+from harness.results import ScalingMetric, ScalingRecord
 from harness.results.answers import most_comparable
+from harness.results.contrasts import contrast
 
 MOST_IN_SENTENCE = 4
 """Arrays that the headline lists. Of more, it has the one that delivers most and the one that delivers least."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayCell:
+    """One array in one job."""
+
+    record: ScalingRecord
+    cell: CellView
+
+    @property
+    def array(self) -> str:
+        """For example "RAID 5 over 4"."""
+        legs = f" in {self.record.legs} legs" if self.record.legs > 1 else ""
+        return f"RAID {self.record.level} over {self.record.disks}{legs}"
+
+    @property
+    def single(self) -> str:
+        """The disk that it is compared with: "one disk", or "one disk (spare)" with the name of the reference."""
+        return f"one disk ({self.record.reference})" if self.record.reference else "one disk"
+
+    @property
+    def arms(self) -> tuple[ArmName, ArmName]:
+        """The arms of the cell that are compared: the array on the host, and the single disk."""
+        if not self.record.reference:
+            return "twin", "host"
+        return "host" if isinstance(self.cell.record.mode_detail.layout, Device) else "twin", "reference"
+
+    @property
+    def metric(self) -> ScalingMetric:
+        """IOPS for random jobs, bandwidth for sequential ones."""
+        return self.record.metrics[self.cell.throughput_name]
+
+    @property
+    def speedup(self) -> str:
+        """The array divided by the single disk: "2.87 [2.71, 3.04]"."""
+        estimate = self.metric.speedup
+        if estimate.low is None or estimate.high is None:
+            return significant(estimate.point)
+        return f"{significant(estimate.point)} [{significant(estimate.low)}, {significant(estimate.high)}]"
+
+    @property
+    def ideal(self) -> str:
+        """What the level can deliver, divided by the single disk."""
+        return f"{self.record.ideal:.3g}"
+
+    @property
+    def why(self) -> str:
+        """What the level can deliver in this job, and why."""
+        return f"{self.array}, {self.cell.workload}: {self.ideal} times one disk ({self.record.why_ideal})"
+
+    @property
+    def limit(self) -> str:
+        """The bottleneck with its evidence, and the limit of a path."""
+        words = f"{self.record.bottleneck}: {self.record.evidence}"
+        return f"{words}; the path does {self.path_figure}" if self.path_figure else words
+
+    @property
+    def path_rate(self) -> float:
+        """The limit of the path, in I/Os or bytes per second; 0 without one."""
+        limit = self._path_limit
+        return limit.point if limit is not None else 0.0
+
+    @property
+    def path_figure(self) -> str:
+        """The limit of the path: "33.5 MB/s [33.1, 33.9]", or "803 IOPS [798, 808]" for random jobs; empty without."""
+        limit = self._path_limit
+        if limit is None:
+            return ""
+        per, unit = (1e6, "MB/s") if self.cell.throughput_name == "bw" else (1.0, "IOPS")
+        figure = f"{significant(limit.point / per)} {unit}"
+        if limit.low is None or limit.high is None:
+            return figure
+        return f"{figure} [{significant(limit.low / per)}, {significant(limit.high / per)}]"
+
+    @property
+    def _path_limit(self) -> Estimate | None:
+        limit = self.record.path_limit
+        if limit is None:
+            return None
+        return limit.bw if self.cell.throughput_name == "bw" else limit.iops
+
+    @property
+    def outcome(self) -> str:
+        """The limit, or why the figures are not a result."""
+        return f"not a result: {self.record.doubt}" if self.record.doubt else f"{self.limit}{self.in_guest}"
+
+    @property
+    def in_guest(self) -> str:
+        """The thread that limits the guest, as the end of a sentence; empty if none does."""
+        return f"; in the guest, {self.record.guest_limit}" if self.record.guest_limit else ""
+
+    @property
+    def sentence(self) -> str:
+        """For a line of text."""
+        outcome = self.outcome if self.record.doubt else f"limit: {self.outcome}"
+        return (
+            f"{self.cell.id}: {self.array} delivers {self.speedup} x {self.single}, "
+            f"{percent_with_interval(self.metric.efficiency)} % of {self.record.disks} disks and "
+            f"{percent_with_interval(self.metric.of_ideal)} % of what the level can deliver ({self.ideal} x); {outcome}"
+        )
+
+
+def scaling_blocks(section: Section) -> Iterator[Block]:
+    """How the arrays of a disk scale; nothing without arrays."""
+    arrays = array_cells(section.run.scalings, section.cells)
+    if not arrays:
+        return
+    yield Heading("Arrays against their disks")
+    yield Aside(
+        join_words(
+            f"The array on the host against {arrays[0].single} in the same blocks. ",
+            Mark("Of all disks"),
+            " is the throughput divided by that of the single disk and by the number of disks. ",
+            Mark("Of that"),
+            " is the throughput divided by what the RAID level can deliver in this job if disks are the only limit. "
+            "The last column names the limit, if the counters show it.",
+        )
+    )
+    yield Table(
+        (
+            Column("array", "head"),
+            Column("cell", "mode"),
+            Column("times one disk", "strong"),
+            Column("of all disks, %"),
+            Column("the level can deliver"),
+            Column("of that, %"),
+            Column("limit", "reason"),
+        ),
+        tuple(map(_row, arrays)),
+        f"Arrays on {section.name}",
+        style="cells scaling",
+        most=MOST_LISTED,
+    )
+    yield Listing(tuple(dict.fromkeys(array.why for array in arrays)), on=On.PAGE)
+
+
+def _row(array: ArrayCell) -> Row:
+    return Row(
+        (
+            array.array,
+            array.cell.id,
+            array.speedup,
+            percent_with_interval(array.metric.efficiency),
+            Cell(f"{array.ideal}\N{MULTIPLICATION SIGN}", title=array.record.why_ideal),
+            percent_with_interval(array.metric.of_ideal),
+            array.outcome,
+        ),
+        sentence=array.sentence,
+        doubtful=bool(array.record.doubt),
+    )
+
+
+def array_cells(records: Sequence[ScalingRecord], cells: Sequence[CellView]) -> tuple[ArrayCell, ...]:
+    """The scalings of these cells, in their order."""
+    by_cell = {record.cell: record for record in records}
+    return tuple(ArrayCell(by_cell[cell.id], cell) for cell in cells if cell.id in by_cell)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +207,13 @@ class ArraySummary:
         )
 
 
-def array_headline(disk: str, views: Sequence[ScalingView], comparison: Comparison) -> Headline:
+def special_headline(section: Section) -> Headline | None:
+    """How the arrays scale that the run built on a disk; None if it built none."""
+    built = _built(section)
+    return array_headline(section.name, built, section.comparison) if built else None
+
+
+def array_headline(disk: str, views: Sequence[ArrayCell], comparison: Comparison) -> Headline:
     """For example "ssd1: `raid0` delivers 3.9 times one disk [3.8, 4.0], 98 % of 4 disks; `raid5` delivers ..."."""
     usable = [view for view in views if not view.record.doubt]
     if not usable:
@@ -58,7 +228,20 @@ def array_headline(disk: str, views: Sequence[ScalingView], comparison: Comparis
     return Headline(sentence, tuple(details))
 
 
-def existing_array_sentences(views: Sequence[ScalingView]) -> tuple[str, ...]:
+def array_sentences(section: Section) -> Iterator[str]:
+    """How an array of the host scales, and what the arrays that the run built give against each other."""
+    arrays, built = array_cells(section.run.scalings, section.cells), _built(section)
+    if arrays and not built:
+        yield from existing_array_sentences(arrays)
+    yield from gain_sentences(section.run.run.published.get(section.cells[0].record.scenario), built)
+
+
+def _built(section: Section) -> list[ArrayCell]:
+    """The arrays that the run built. One that was there before has a single disk to compare with, as a reference."""
+    return [array for array in array_cells(section.run.scalings, section.cells) if not array.record.reference]
+
+
+def existing_array_sentences(views: Sequence[ArrayCell]) -> tuple[str, ...]:
     """How an array scales that was there before the run. Its section is about what a guest loses of it.
 
     For example "RAID 5 over 6 on the host: `host` delivers 4.1 times one disk (spare) [4.0, 4.2], 68 % of 6 disks."
@@ -71,9 +254,9 @@ def existing_array_sentences(views: Sequence[ScalingView]) -> tuple[str, ...]:
     return (f"{usable[0].array} on the host: {words}.", _basis(arrays, usable), _limits(usable), *_not_usable(views))
 
 
-def _summaries(views: Sequence[ScalingView]) -> list[ArraySummary]:
+def _summaries(views: Sequence[ArrayCell]) -> list[ArraySummary]:
     """The arrays over the jobs that they have in common, the one that delivers most first."""
-    by_mode: dict[str, dict[str, ScalingView]] = {}
+    by_mode: dict[str, dict[str, ArrayCell]] = {}
     for view in views:
         by_mode.setdefault(view.cell.mode, {})[view.cell.record.job.id] = view
     chosen, jobs = most_comparable({mode: set(of_job) for mode, of_job in by_mode.items()})
@@ -92,7 +275,7 @@ def _speedup(overhead: Estimate) -> Estimate:
     return Estimate(1 - overhead.point, low, high, overhead.n, boots=overhead.boots, caveat=overhead.caveat)
 
 
-def _basis(arrays: Sequence[ArraySummary], views: Sequence[ScalingView]) -> str:
+def _basis(arrays: Sequence[ArraySummary], views: Sequence[ArrayCell]) -> str:
     first, last = arrays[0], arrays[-1]
     samples = sample_count(first.speedup.n, first.speedup.boots)
     basis = f"Geometric mean over {count(first.jobs, 'job')} in {samples}"
@@ -104,7 +287,7 @@ def _basis(arrays: Sequence[ArraySummary], views: Sequence[ScalingView]) -> str:
     return basis
 
 
-def _paths(views: Sequence[ScalingView]) -> list[str]:
+def _paths(views: Sequence[ArrayCell]) -> list[str]:
     """The limit of each path, the most that it let through: MB/s in sequential jobs, IOPS in random ones."""
     found = []
     for path in dict.fromkeys(view.record.path_limit.path for view in views if view.record.path_limit):
@@ -117,14 +300,14 @@ def _paths(views: Sequence[ScalingView]) -> list[str]:
     return found
 
 
-def _by_quantity(views: Sequence[ScalingView]) -> tuple[list[ScalingView], list[ScalingView]]:
+def _by_quantity(views: Sequence[ArrayCell]) -> tuple[list[ArrayCell], list[ArrayCell]]:
     return (
         [view for view in views if view.cell.throughput_name == "bw"],
         [view for view in views if view.cell.throughput_name == "iops"],
     )
 
 
-def _limits(views: Sequence[ScalingView]) -> str:
+def _limits(views: Sequence[ArrayCell]) -> str:
     counted = Counter(str(view.record.bottleneck) for view in views)
     words = ", ".join(f"{limit} in {count(number, 'cell')}" for limit, number in counted.most_common())
     return f"What limits the arrays: {words}."
@@ -140,6 +323,52 @@ def _guests(comparison: Comparison) -> list[str]:
     return [f"A guest loses, of the throughput of its array on the host: {', '.join(losses)}."] if losses else []
 
 
-def _not_usable(views: Sequence[ScalingView]) -> tuple[str, ...]:
+def _not_usable(views: Sequence[ArrayCell]) -> tuple[str, ...]:
     doubtful = sum(bool(view.record.doubt) for view in views)
     return (f"A check failed in {count(doubtful, 'cell')}: these figures are left out.",) if doubtful else ()
+
+
+def gain_sentences(published: str | None, views: Sequence[ArrayCell]) -> tuple[str, ...]:
+    """One sentence for each two arrays that the scenario's study compares. `published` is what the scenario names.
+
+    For example "`raid0-16-paths` against `raid0-16`: 1.98 times [1.95, 2.01] in randread-4k-qd32 (published: 2) ...".
+    """
+    link = links().get(published or "")
+    if link is None:
+        return ()
+    usable = [view for view in views if not view.record.doubt and view.cell.record.mode_detail.layout.is_base]
+    found: dict[tuple[str, str], list[str]] = {}
+    for gain in link.study.gain:
+        for modes, words in _compared(gain, link.study, usable):
+            found.setdefault(modes, []).append(words)
+    return tuple(f"`{wide}` against `{narrow}`: {'; '.join(words)}." for (wide, narrow), words in found.items())
+
+
+def _compared(gain: Gain, study: Study, views: Sequence[ArrayCell]) -> Iterator[tuple[tuple[str, str], str]]:
+    """The modes, and what one delivers against the other in each job of the gain."""
+    wide, narrow = (_alike(study.disk[name].array, views) for name in (gain.disk, gain.over))
+    for one in wide:
+        job = one.cell.record.job
+        for other in (each for each in narrow if each.cell.record.job == job and gain.covers(job)):
+            if ours := _times(one, other):
+                modes = one.cell.mode, other.cell.mode
+                yield modes, f"{_times_words(ours)} in {job.id} (published: {gain.times:g})"
+
+
+def _alike(array: PublishedArray | None, views: Sequence[ArrayCell]) -> list[ArrayCell]:
+    found = [(view, Shape(view.record.level, view.record.disks, view.record.legs)) for view in views]
+    return [view for view, shape in found if array is not None and array.is_like(shape)]
+
+
+def _times(one: ArrayCell, other: ArrayCell) -> Estimate | None:
+    """The ratio of their throughput on the host, in the blocks that both have; None without such blocks."""
+    arrays = one.cell.record, other.cell.record
+    ours, theirs = (array.series(one.cell.throughput_name, Place.TWIN) for array in arrays)
+    found = contrast(theirs, ours, confidence=max(array.confidence for array in arrays))
+    return None if found is None else found.times
+
+
+def _times_words(times: Estimate) -> str:
+    if times.low is None or times.high is None:
+        return f"{significant(times.point)} times"
+    return f"{significant(times.point)} times [{significant(times.low)}, {significant(times.high)}]"

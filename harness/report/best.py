@@ -2,59 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from statistics import fmean
 
 from harness.analysis import METRICS
 from harness.model.workloads import shows_best
+from harness.report.blocks import Aside, Block, Column, Heading, Mark, On, Row, Sentence, Table
 from harness.report.cells import CellView
 from harness.report.numbers import significant
+from harness.report.section import Section
 
-BEST_HEAD = "CrystalDiskMark shows the best of its passes: here it is beside the mean. Overheads are of means."
-
-
-@dataclass(frozen=True, slots=True)
-class MeanAndBest:
-    """The throughput of one arm in one test: mean and maximum of its slices, in MB/s of 10^6 bytes."""
-
-    mean: float
-    best: float
-
-    def __str__(self) -> str:
-        return f"{significant(self.mean)} (best {significant(self.best)})"
+_BASIS = "CrystalDiskMark shows the best of its passes: here it is beside the mean. Overheads are of means."
 
 
-@dataclass(frozen=True, slots=True)
-class BestRow:
-    """One cell of a CrystalDiskMark test. `slices` is the number of slices of each arm. The host alone has no guest."""
-
-    test: str
-    mode: str
-    slices: int
-    host: MeanAndBest
-    guest: MeanAndBest | None
-
-    @property
-    def sentence(self) -> str:
-        guest = f", guest {self.guest}" if self.guest is not None else ""
-        return f"{self.test}, {self.mode}: host {self.host}{guest} MB/s in {self.slices} slices"
-
-
-def best_rows(cells: Iterable[CellView]) -> tuple[BestRow, ...]:
-    """A row for each measured cell of CrystalDiskMark that is not void."""
-    return tuple(_rows(cells))
+def best_blocks(section: Section) -> Iterator[Block]:
+    """The best slices of a disk; nothing without tests of CrystalDiskMark."""
+    rows = tuple(_rows(section.cells))
+    if not rows:
+        return
+    yield Heading("CrystalDiskMark")
+    yield Aside((f"{_BASIS} MB/s are 10", Mark("6", "raised"), " bytes per second."))
+    yield Sentence(_BASIS, on=On.TEXT)
+    figures = ("slices", "host, mean", "host, best", "guest, mean", "guest, best")
+    yield Table(
+        (Column("test", "head"), Column("mode", "mode"), *map(Column, figures)),
+        rows,
+        f"Mean and best slice of CrystalDiskMark's tests on {section.name}",
+        listed=True,
+    )
 
 
-def _rows(cells: Iterable[CellView]) -> Iterator[BestRow]:
+def _rows(cells: Sequence[CellView]) -> Iterator[Row]:
+    """A row for each measured cell of CrystalDiskMark that is not void. The host alone has no guest."""
     for cell in cells:
-        found = cell.record.metrics.get("bw")
-        if found is None or not found.host or not shows_best(cell.record.job) or not cell.usable:
+        metric = cell.record.metrics.get("bw")
+        if metric is None or not metric.host or not shows_best(cell.record.job) or not cell.usable:
             continue
-        guest = _mean_and_best(found.guest) if found.guest else None
-        yield BestRow(cell.workload, cell.mode, len(found.host), _mean_and_best(found.host), guest)
+        arms = [("host", metric.host), *([("guest", metric.guest)] if metric.guest else [])]
+        figures = [figure for _, values in arms for figure in _mean_and_best(values)]
+        words = ", ".join(f"{arm} {{}} (best {{}})".format(*_mean_and_best(values)) for arm, values in arms)
+        yield Row(
+            (cell.workload, cell.mode, str(len(metric.host)), *figures, *[""] * (4 - len(figures))),
+            sentence=f"  {cell.workload}, {cell.mode}: {words} MB/s in {len(metric.host)} slices",
+        )
 
 
-def _mean_and_best(values: tuple[float, ...]) -> MeanAndBest:
+def _mean_and_best(values: Sequence[float]) -> tuple[str, str]:
+    """In MB/s of 10^6 bytes."""
     scale = METRICS["bw"].shown.scale
-    return MeanAndBest(fmean(values) / scale, max(values) / scale)
+    return significant(fmean(values) / scale), significant(max(values) / scale)

@@ -66,6 +66,11 @@ Inline = str | Mark | Link | Key | AtDepth
 Words = str | tuple[Inline, ...]
 
 
+def join_words(*parts: Inline) -> Words:
+    """Words of several parts."""
+    return parts
+
+
 @dataclass(frozen=True, slots=True)
 class Heading:
     """A title. With `key`, links lead to it."""
@@ -132,21 +137,35 @@ class Cell:
     limit: float | None = None
     """The budget in such a drawing, as a share."""
     lines: int = 1
-    """The rows that the cell spans."""
+    """The rows that the cell spans; 0 for a cell that one above it spans."""
+    repeated: bool = False
+    """Whether the text is that of the row above. Then only a screen reader has it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
     """A column of a table.
 
-    `kind` is what its fields are: `head` and `mode` name the row, `figure` and `strong` are numbers, `text`, `words`
-    and `name` are plain, `reason` is a remark that wraps, `code` is code, `drawing` draws intervals on `scale`.
+    `kind` is what its fields are: `head`, `depth`, `mode` and `step` name the row, `figure` and `strong` are numbers,
+    `text` and `name` are plain, `sentence` and `reason` wrap, `code` is code, `drawing` draws intervals on `scale`.
     """
 
     name: Words
-    kind: Literal["head", "depth", "mode", "figure", "strong", "text", "words", "name", "reason", "code", "drawing"] = (
-        "figure"
-    )
+    kind: Literal[
+        "head",
+        "depth",
+        "mode",
+        "step",
+        "figure",
+        "strong",
+        "text",
+        "name",
+        "sentence",
+        "reason",
+        "code",
+        "strong_code",
+        "drawing",
+    ] = "figure"
     interval: str | None = None
     """The confidence, or "" without one, of a figure that has an interval; None if it has none."""
     scale: Scale | None = None
@@ -155,7 +174,7 @@ class Column:
     on: On = On.ALL
 
 
-LEFT = ("head", "mode", "text", "words", "name", "reason", "code")
+LEFT = ("head", "mode", "step", "text", "name", "sentence", "reason", "code", "strong_code")
 """The kinds of columns whose text begins at the left."""
 
 
@@ -192,6 +211,8 @@ class Table:
     on: On = On.ALL
     style: str = "cells"
     caption_shown: bool = False
+    narrow: bool = False
+    """Whether a narrow window shows its cells below each other, each with the name of its column."""
     listed: bool = False
     most: int | None = None
 

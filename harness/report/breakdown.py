@@ -1,147 +1,158 @@
-"""Breakdowns as the report shows them: where the microseconds of one I/O go, in tables, sentences and a chart."""
+"""Breakdowns: where the microseconds of one I/O go, part by part."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-
-import plotly.graph_objects as go
 
 from harness.analysis import Estimate
-from harness.report.labels import safe
-from harness.report.numbers import (
-    count,
-    microseconds,
-    microseconds_interval,
-    percent_interval,
-    signed_percent,
+from harness.report.blocks import (
+    Aside,
+    Block,
+    Cell,
+    Chart,
+    Column,
+    Heading,
+    Key,
+    Listing,
+    Mark,
+    On,
+    Part,
+    Row,
+    Sentence,
+    Table,
 )
+from harness.report.draw import Figure, safe
+from harness.report.numbers import count, microseconds, microseconds_interval, percent_interval, signed_percent
+from harness.report.section import Section
 from harness.report.theme import HOST, LAYER, VIRTUALISATION
-from harness.report.waterfall_chart import Bar, bars_chart, starts
-from harness.results import BreakdownRecord, PartTime
+from harness.report.waterfall import Bar, bar_starts, draw_bars
+from harness.results import BreakdownRecord
 
 SUM = "sum of the parts"
 MEASURED = "measured without tracing"
 
 
-@dataclass(frozen=True, slots=True)
-class BreakdownRow:
-    """One line of the table as text, in us: the host's value is empty if an I/O of the host has no such part."""
-
-    name: str
-    host: str
-    guest: str
-    added: str
-    interval: str
-
-    @property
-    def values(self) -> tuple[str, ...]:
-        return self.host, self.guest, self.added, self.interval
-
-
-@dataclass(frozen=True, slots=True)
-class BreakdownView:
-    """One breakdown. `key` is unique within the page, and valid as an HTML id."""
-
-    key: str
-    record: BreakdownRecord
-
-    @property
-    def title(self) -> str:
-        return f"{self.record.mode}, {self.record.job}"
-
-    @property
-    def drawn(self) -> bool:
-        """Whether there is a breakdown."""
-        return self.record.skipped is None
-
-    @property
-    def rows(self) -> tuple[BreakdownRow, ...]:
-        """The parts, their sum, and the added latency without tracing; none if there is no breakdown."""
-        return tuple(self._rows())
-
-    def _rows(self) -> Iterator[BreakdownRow]:
-        for part in self.record.parts:
-            yield _row(part.part, part.host, part.guest, part.added)
-        for name, found in ((SUM, self.record.sum), (MEASURED, self.record.measured)):
-            if found is not None:
-                yield _row(name, None, None, found)
-
-    @property
-    def largest(self) -> tuple[PartTime, ...]:
-        """The parts that add something, the largest first."""
-        adding = [part for part in self.record.parts if part.added.point > 0]
-        return tuple(sorted(adding, key=lambda part: part.added.point, reverse=True))
-
-    @property
-    def sentence(self) -> str:
-        """The largest parts, for example "passthrough-blk adds 745 us to an I/O of randread-4k-qd1: QEMU 318, ..."."""
-        record = self.record
-        if record.skipped is not None or record.sum is None:
-            return f"{record.mode}, {record.job}: no breakdown: {record.skipped}"
-        parts = ", ".join(f"{part.part} {microseconds(part.added.point)}" for part in self.largest)
-        return f"`{record.mode}` adds {microseconds(record.sum.point)} us to an I/O of {record.job}: {parts}"
-
-    @property
-    def check(self) -> str:
-        """Whether the parts add up, and what tracing costs."""
-        record = self.record
-        words = []
-        if record.deviation is not None:
-            verdict = "add up to" if record.adds_up else "do not add up to"
-            words.append(
-                f"the parts {verdict} the added latency measured without tracing: {signed_percent(record.deviation)} % "
-                f"in {count(record.blocks, 'block')}"
-            )
-        costs = (
-            ("of the guest in the guest", record.guest_cost),
-            ("of the host in the guest", record.below_cost),
-            ("of the host on the host", record.host_cost),
-        )
-        costing = [f"{what} {_cost(cost)}" for what, cost in costs if cost is not None]
-        if costing:
-            words.append(f"what tracing costs: {', '.join(costing)}")
-        return "; ".join(words)
-
-
-def _row(name: str, host: float | None, guest: float | None, added: Estimate) -> BreakdownRow:
-    return BreakdownRow(
-        name,
-        "" if host is None else microseconds(host),
-        "" if guest is None else microseconds(guest),
-        microseconds(added.point, signed=True),
-        microseconds_interval(added),
+def breakdown_blocks(section: Section) -> Iterator[Block]:
+    """The breakdowns of a disk, of a run that traced where the time goes; nothing without any."""
+    records = section.own(section.run.breakdowns)
+    if not records:
+        return
+    yield Heading("Where the microseconds go")
+    yield Aside(
+        "The mean latency of one I/O, with one in flight, from the outside to the inside: as the kernels of host and "
+        "guest trace it. Each part is the duration of a layer without that of the layer below it, by one clock. The "
+        "kernels of host and guest are traced in different slices, and the parts add up to fio's mean latency in those "
+        "of the guest's kernel. Slices between them, in which nothing was traced, show the added latency and what "
+        "tracing costs."
     )
+    for number, record in enumerate(records, start=1):
+        yield from _breakdown(f"{section.key}-parts{number}", record)
 
 
-def _cost(cost: Estimate) -> str:
-    return f"{signed_percent(cost.point)} % {percent_interval(cost)}".rstrip()
+def _breakdown(key: str, record: BreakdownRecord) -> Iterator[Block]:
+    title = f"{record.mode}, {record.job}"
+    if record.skipped is not None:
+        yield Part(title, (Sentence(record.skipped, style="reason"),), key)
+        yield Sentence(breakdown_sentence(record), on=On.TEXT)
+        return
+    rows, check = tuple(part_rows(record)), f"{check_words(record)}."
+    table = Table(
+        (
+            Column("part", "step"),
+            Column(f"{record.baseline}, us"),
+            Column("guest, us"),
+            Column("adds us", "strong", interval="95 %"),
+        ),
+        rows,
+        f"Parts of the latency of {title}",
+        style="cells steps",
+    )
+    chart = Chart(
+        key,
+        lambda: draw_breakdown(record),
+        (
+            Key("parts that the host has too, ", LAYER),
+            Key("parts of the guest only, ", VIRTUALISATION),
+            Key("all parts; hatched: they do not add up", HOST),
+        ),
+        "What each part adds, as in the table",
+    )
+    notes = Listing(record.notes)
+    yield Part(title, (chart, table, Aside(check), notes), key)
+    yield Sentence(f"where the microseconds go, {title} (mean latency of one I/O in us):", on=On.TERMINAL)
+    lines = (*_aligned(record.baseline, rows), check_words(record), *record.notes)
+    yield Listing(lines, on=On.TERMINAL, indent=2)
+    yield Sentence((Mark(f"Where the microseconds go: {title}.", "strong"), f" {check}"), on=On.MARKDOWN)
+    yield Table(table.columns, rows, table.caption, on=On.MARKDOWN)
+    yield Listing(record.notes, on=On.MARKDOWN)
+    yield Sentence(breakdown_sentence(record), on=On.BRIEF)
 
 
-def breakdown_views(key: str, records: Sequence[BreakdownRecord]) -> tuple[BreakdownView, ...]:
-    """The breakdowns of one section."""
-    return tuple(BreakdownView(f"{key}-parts{number}", record) for number, record in enumerate(records, start=1))
+def part_rows(record: BreakdownRecord) -> Iterator[Row]:
+    """The parts, their sum, and the added latency without tracing. An I/O of the host may lack a part."""
+    for part in record.parts:
+        yield _row(part.part, part.host, part.guest, part.added)
+    for name, added in ((SUM, record.sum), (MEASURED, record.measured)):
+        if added is not None:
+            yield _row(name, None, None, added)
 
 
-def breakdown_lines(view: BreakdownView) -> list[str]:
-    """The table for a terminal. If there is no breakdown, the line has the reason."""
-    if not view.drawn:
-        return [view.sentence]
-    table = [("", view.record.baseline, "guest", "adds", ""), *((row.name, *row.values) for row in view.rows)]
-    widths = [max(len(row[column]) for row in table) for column in range(4)]
-    lines = [f"where the microseconds go, {view.title} (mean latency of one I/O in us):"]
+def breakdown_sentence(record: BreakdownRecord) -> str:
+    """The parts that add something, the largest first: "passthrough-blk adds 745 us to an I/O of randread-4k-qd1: QEMU
+    318, ..."."""
+    if record.skipped is not None or record.sum is None:
+        return f"{record.mode}, {record.job}: no breakdown: {record.skipped}"
+    adding = sorted((part for part in record.parts if part.added.point > 0), key=lambda part: -part.added.point)
+    parts = ", ".join(f"{part.part} {microseconds(part.added.point)}" for part in adding)
+    return f"`{record.mode}` adds {microseconds(record.sum.point)} us to an I/O of {record.job}: {parts}"
+
+
+def check_words(record: BreakdownRecord) -> str:
+    """Whether the parts add up, and what tracing costs."""
+    words = []
+    if record.deviation is not None:
+        verdict = "add up to" if record.adds_up else "do not add up to"
+        words.append(
+            f"the parts {verdict} the added latency measured without tracing: {signed_percent(record.deviation)} % "
+            f"in {count(record.blocks, 'block')}"
+        )
+    costs = (
+        ("of the guest in the guest", record.guest_cost),
+        ("of the host in the guest", record.below_cost),
+        ("of the host on the host", record.host_cost),
+    )
+    costing = [
+        f"{what} {f'{signed_percent(cost.point)} % {percent_interval(cost)}'.rstrip()}"
+        for what, cost in costs
+        if cost is not None
+    ]
+    if costing:
+        words.append(f"what tracing costs: {', '.join(costing)}")
+    return "; ".join(words)
+
+
+def _row(name: str, host: float | None, guest: float | None, added: Estimate) -> Row:
+    adds = Cell(microseconds(added.point, signed=True), interval=microseconds_interval(added))
+    return Row((name, *("" if value is None else microseconds(value) for value in (host, guest)), adds))
+
+
+def _aligned(baseline: str, rows: Sequence[Row]) -> Iterator[str]:
+    """The table as lines whose figures are below each other."""
+    table = [("", baseline, "guest", "adds", "")]
+    for name, host, guest, adds in (row.cells for row in rows):
+        assert isinstance(adds, Cell)
+        table.append((str(name), str(host), str(guest), str(adds.text), adds.interval))
+    widths = [max(len(line[column]) for line in table) for column in range(4)]
     for name, host, guest, added, interval in table:
         figures = f"{host:>{widths[1]}}  {guest:>{widths[2]}}  {added:>{widths[3]}} {interval}"
-        lines.append(f"  {name:<{widths[0]}}  {figures}".rstrip())
-    return [*lines, f"  {view.check}", *(f"  {note}" for note in view.record.notes)]
+        yield f"{name:<{widths[0]}}  {figures}".rstrip()
 
 
-def breakdown_chart(view: BreakdownView) -> go.Figure:
+def draw_breakdown(record: BreakdownRecord) -> Figure:
     """What each part adds, from the outside to the inside, then their sum, and what was measured without tracing.
 
     Only for a breakdown that was not skipped.
     """
-    record = view.record
     bars = [
         Bar(
             part.part,
@@ -150,10 +161,10 @@ def breakdown_chart(view: BreakdownView) -> go.Figure:
             LAYER if part.host is not None else VIRTUALISATION,
             f"{safe(part.part)}<br>host {microseconds(part.host)} us, guest {microseconds(part.guest)} us",
         )
-        for part, start in zip(record.parts, starts(part.added for part in record.parts), strict=True)
+        for part, start in zip(record.parts, bar_starts(part.added for part in record.parts), strict=True)
     ]
-    for name, found in ((SUM, record.sum), (MEASURED, record.measured)):
-        if found is not None:
-            text = f"{safe(name)}<br>{microseconds(found.point, signed=True)} us {microseconds_interval(found)}"
-            bars.append(Bar(name, found, 0.0, HOST, text, doubt=name == SUM and not record.adds_up))
-    return bars_chart(bars, blocks=record.blocks)
+    for name, added in ((SUM, record.sum), (MEASURED, record.measured)):
+        if added is not None:
+            text = f"{safe(name)}<br>{microseconds(added.point, signed=True)} us {microseconds_interval(added)}"
+            bars.append(Bar(name, added, 0.0, HOST, text, doubt=name == SUM and not record.adds_up))
+    return draw_bars(bars, blocks=record.blocks)

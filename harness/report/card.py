@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.report.answers import AnswerView, named
+from harness.report.answers import answers_of, named
 from harness.report.background import moment
+from harness.report.contents import headline_of
 from harness.report.markdown import code, marked, plain
 from harness.report.model import ReportView, report_view
 from harness.report.modes import ModeSummary
 from harness.report.numbers import percent_with_interval
 from harness.report.section import Section
 from harness.results import Run, RunStore
+from harness.results.answers import Answer
 
 MOST_MODES = 7
 """Modes that the card shows, in the order of the plan. Of more, it gives the number of the others."""
@@ -68,17 +70,17 @@ def card(run: Run) -> Card:
     view = report_view(run)
     section = next((section for section in view.sections if section.comparison.modes), next(iter(view.sections), None))
     comparison = section.comparison if section else None
-    answers = section.answers if section else ()
+    answers = answers_of(section) if section else ()
     return Card(
         run=run.run.id,
         measured=f"results of fio from {moment(run.run.started)}"
         if run.lab.imported
         else f"{run.lab.host}, {moment(run.run.started)}",
-        headline=section.headline.sentence if section else "This run has no cells",
+        headline=headline_of(section).sentence if section else "This run has no cells",
         warnings=tuple(
             f"{banner.title}: {banner.text}" for banner in sorted(view.banners, key=lambda banner: banner.kind != "lab")
         ),
-        answers=tuple(map(_answer, (answer for answer in answers if answer.take))),
+        answers=tuple(map(_answer, (answer for answer in answers if answer.mode))),
         modes=comparison.modes[:MOST_MODES] if comparison else (),
         jobs=comparison.jobs if comparison else 0,
         confidence=comparison.confidence if comparison else "",
@@ -117,9 +119,9 @@ def markdown(found: Card, picture: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _answer(view: AnswerView) -> CardAnswer:
-    equals = view.answer.equals
-    return CardAnswer(view.title, view.take, named([equal.mode for equal in equals], "or") if equals else "")
+def _answer(answer: Answer) -> CardAnswer:
+    equals = [equal.mode for equal in answer.equals]
+    return CardAnswer(answer.use.title, answer.mode or "", named(equals, "or") if equals else "")
 
 
 def _others(view: ReportView, section: Section | None) -> list[str]:

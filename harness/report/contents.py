@@ -6,18 +6,66 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from harness.feature import Place, features
+from harness.report import arrays
+from harness.report.answers import answer_blocks, brief_blocks, matrix_blocks, matrix_lines
+from harness.report.array_states import array_state_blocks, state_details
+from harness.report.arrays import array_sentences, scaling_blocks
+from harness.report.best import best_blocks
 from harness.report.blocks import Block
+from harness.report.breakdown import breakdown_blocks
+from harness.report.fio_files import fio_file_blocks
+from harness.report.modes import Headline, headline
+from harness.report.neighbours import neighbour_blocks, shared_blocks
+from harness.report.published import published_blocks
+from harness.report.responsible import blame_blocks, blame_sentences
+from harness.report.waterfall import waterfall_blocks
 
 if TYPE_CHECKING:
     from harness.report.section import Section
 
+
 Content = Callable[["Section"], Iterable[Block]]
 
 CONTENTS: dict[Place, tuple[Content, ...]] = {
-    Place.DIFFERENCES: (),
-    Place.FINDINGS: (),
+    Place.ANSWERS: (answer_blocks, matrix_lines, brief_blocks),
+    Place.DIFFERENCES: (neighbour_blocks, shared_blocks, matrix_blocks),
+    Place.FINDINGS: (
+        waterfall_blocks,
+        scaling_blocks,
+        array_state_blocks,
+        breakdown_blocks,
+        best_blocks,
+        fio_file_blocks,
+        published_blocks,
+        blame_blocks,
+    ),
 }
 """By place, in the order of the report. The content of features follows it."""
+
+
+HEADLINES: tuple[Callable[[Section], Headline | None], ...] = (arrays.special_headline,)
+"""What may answer for a disk in place of the mode that loses least."""
+LEADS: tuple[Callable[[Section], Iterable[str]], ...] = (blame_sentences,)
+"""The first details below a headline."""
+DETAILS: tuple[Callable[[Section], Iterable[str]], ...] = (array_sentences, state_details)
+"""The last ones."""
+
+
+def special_headline(section: Section) -> Headline | None:
+    """The headline of a disk that is not about its modes; None for the usual one."""
+    return next((special for find in HEADLINES if (special := find(section)) is not None), None)
+
+
+def headline_of(section: Section) -> Headline:
+    """The answer for a disk, with all details."""
+    answer = section.special or headline(section.name, section.comparison)
+    details = (sentence for find in DETAILS for sentence in find(section))
+    return Headline(answer.sentence, (*lead_sentences(section), *answer.details, *details))
+
+
+def lead_sentences(section: Section) -> tuple[str, ...]:
+    """The first details below the headline of a disk."""
+    return tuple(sentence for find in LEADS for sentence in find(section))
 
 
 def blocks_at(place: Place, section: Section) -> Iterator[Block]:

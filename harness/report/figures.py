@@ -10,17 +10,14 @@ import plotly.graph_objects as go
 
 from harness.analysis import METRICS
 from harness.report import charts
-from harness.report.breakdown import breakdown_chart
 from harness.report.cost_chart import cost_chart
 from harness.report.heatmap import colour_limit, heat_map, heat_maps
 from harness.report.latency_charts import histogram_chart, load_chart, percentiles_chart
 from harness.report.model import ReportView
 from harness.report.order import blocks_by_depth
 from harness.report.order_chart import order_chart
-from harness.report.published_chart import published_chart
 from harness.report.section import Section
 from harness.report.steadiness import steadiness
-from harness.report.waterfall_chart import waterfall_chart
 from harness.report.workload import WorkloadView
 
 Figures = dict[str, Any]
@@ -36,12 +33,6 @@ def figures(view: ReportView) -> Figures:
         for number, workload in enumerate(section.workloads, start=1):
             if any(cell.measured for cell in workload.cells):
                 found |= _of_workload(section, workload, f"{section.key}-w{number}", view.run.run.started)
-        for group in section.waterfalls:
-            if group.drawn:
-                found[group.key] = _by_depth({each.iodepth: each for each in group.drawn}, waterfall_chart)
-        if section.published is not None and (drawn := section.published.drawn):
-            found[f"{section.key}-published"] = plain_figure(published_chart(drawn, section.modes))
-        found |= {each.key: plain_figure(breakdown_chart(each)) for each in section.breakdowns if each.drawn}
     for conditioning in view.conditionings:
         for region in conditioning.regions:
             if not region.record.values:

@@ -2,54 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 from harness.model.fio_section import FioSection
-from harness.report.cells import CellView
+from harness.report.blocks import Aside, Block, Cell, Code, Column, Fold, Heading, On, Row, Sentence, Table
+from harness.report.section import Section
 from harness.results import FIO_FILES, Run
 
-
-@dataclass(frozen=True, slots=True)
-class SectionRow:
-    """One section of a file, as it was measured."""
-
-    job: str
-    """The job's id. Sections that ran at the same time have the same."""
-    section: FioSection
+_Sections = tuple[tuple[str, FioSection], ...]
+"""The id of a job with a section of it. Sections that ran at the same time have the same job."""
 
 
-@dataclass(frozen=True, slots=True)
-class FioFileView:
-    """A file, its sections, and its text with those of the files that it includes, by path."""
-
-    file: str
-    rows: tuple[SectionRow, ...]
-    texts: Mapping[str, str]
-
-    @property
-    def sentence(self) -> str:
-        """The options that did not apply, by name."""
-        names = dict.fromkeys(each.name for row in self.rows for each in row.section.overridden)
-        if not names:
-            return f"{self.file} was measured with all of its options"
-        return f"{self.file} was measured without its own {', '.join(names)}: the report says what applied instead"
-
-
-def fio_file_views(run: Run, scenario: str, cells: Sequence[CellView]) -> tuple[FioFileView, ...]:
-    """The fio files of these cells of a scenario, in the order of the plan."""
-    rows: dict[str, dict[SectionRow, None]] = {}
-    for job in dict.fromkeys(cell.record.job for cell in cells):
+def fio_file_blocks(section: Section) -> Iterator[Block]:
+    """The fio files of a disk's jobs; nothing if all jobs are of the harness."""
+    files: dict[str, dict[tuple[str, FioSection], None]] = {}
+    for job in dict.fromkeys(cell.record.job for cell in section.cells):
         if job.from_file is not None:
-            own = (SectionRow(job.id, section) for section in job.from_file.sections)
-            rows.setdefault(job.from_file.file, {}).update(dict.fromkeys(own))
-    return tuple(FioFileView(file, tuple(own), dict(_texts(run, scenario, file))) for file, own in rows.items())
+            of_job = ((job.id, part) for part in job.from_file.sections)
+            files.setdefault(job.from_file.file, {}).update(dict.fromkeys(of_job))
+    for file, parts in files.items():
+        yield Heading(file)
+        yield Aside("fio got these options of the file. virt-overhead sets the others itself, equally on every arm.")
+        yield Table(
+            (
+                Column("job", "head"),
+                Column("section"),
+                Column("options of the file", "code"),
+                Column("not applied", "code"),
+                Column("instead"),
+            ),
+            tuple(row for job, part in parts for row in _rows(job, part)),
+            f"Sections of {file} as they were measured on {section.name}",
+            on=On.PAGE,
+        )
+        for path, text in _texts(section.run, section.cells[0].record.scenario, file):
+            yield Fold(path, (Code(text),))
+        yield Sentence(f"{fio_file_sentence(file, tuple(parts))}.", on=On.TEXT)
+
+
+def fio_file_sentence(file: str, parts: _Sections) -> str:
+    """Which options of the file did not apply."""
+    names = dict.fromkeys(option.name for _, part in parts for option in part.overridden)
+    if not names:
+        return f"{file} was measured with all of its options"
+    return f"{file} was measured without its own {', '.join(names)}: the report says what applied instead"
+
+
+def _rows(job: str, part: FioSection) -> Iterator[Row]:
+    """A row for each option that did not apply."""
+    lines = len(part.overridden) or 1
+    first: Sequence[Cell] = [Cell(text, lines=lines) for text in (job, part.name, part.text)]
+    for option in part.overridden:
+        name = f"{option.name}={option.value}" if option.value else option.name
+        yield Row((*first, name, option.instead))
+        first = [Cell("", lines=0)] * 3
+    if not part.overridden:
+        yield Row((*first, "", ""))
 
 
 def _texts(run: Run, scenario: str, file: str) -> Iterator[tuple[str, str]]:
-    """The stored texts. The provenance has any JSON."""
-    found: object = run.provenance.get(FIO_FILES)
+    """The stored texts of the file and of those that it includes, by path. The provenance has any JSON."""
+    stored: object = run.provenance.get(FIO_FILES)
     for key in (scenario, file):
-        found = found.get(key) if isinstance(found, dict) else None
-    for path, text in found.items() if isinstance(found, dict) else ():
+        stored = stored.get(key) if isinstance(stored, dict) else None
+    for path, text in stored.items() if isinstance(stored, dict) else ():
         yield path, str(text)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from harness.files import write_atomically
 from harness.report.cells import CellView, Outcome
+from harness.report.contents import headline_of
 from harness.report.model import ReportView, report_view
 from harness.report.numbers import count
 from harness.report.terminal import outcome_words, row_values
@@ -75,7 +76,9 @@ def write_hosts_page(view: HostsView, path: Path) -> None:
 
     links = {host.run.run.id: os.path.relpath(host.page, path.parent) for host in view.hosts}
     page = environment().get_template("hosts.html.j2")
-    rendered = page.render(view=view, links=links, row_values=row_values, words=outcome_words, classes=_CLASSES)
+    rendered = page.render(
+        view=view, links=links, row_values=row_values, words=outcome_words, classes=_CLASSES, headline_of=headline_of
+    )
     write_atomically(path, rendered)
 
 

@@ -16,17 +16,15 @@ from harness.analysis import METRICS, Calls, Estimate, Unit
 from harness.analysis.metrics import SHOWN
 from harness.feature import Place
 from harness.report import background, budgets, numbers, packing
-from harness.report.best import BEST_HEAD
 from harness.report.blocks import slug
 from harness.report.cells import CellView, confidence_words
-from harness.report.contents import blocks_at
+from harness.report.contents import blocks_at, headline_of
 from harness.report.costs import why_no_cycles
 from harness.report.figures import compact_json, figures
 from harness.report.heatmap import colour_limit, heat_maps
 from harness.report.intervals import Scale
 from harness.report.latencies import CALLS
 from harness.report.model import report_view
-from harness.report.neighbours import NEIGHBOUR_COLUMNS, SHARED_COLUMNS
 from harness.report.order import blocks_by_depth, order_sentence
 from harness.report.packing import packed, packed_plotly
 from harness.report.page import Page, typographic, words
@@ -98,7 +96,7 @@ def environment() -> Environment:
         "slug": slug,
     }
     environment.globals |= {
-        "best_head": BEST_HEAD,
+        "headline_of": headline_of,
         "metric_value": _metric_value,
         "configuration": lambda cells: background.differing(background.configuration(cells)),
         "scale_of": _scale_of,
@@ -126,8 +124,6 @@ def environment() -> Environment:
         "LAYER": LAYER,
         "VIRTUALISATION": VIRTUALISATION,
         "part_colours": PART_COLOURS,
-        "NEIGHBOUR_COLUMNS": NEIGHBOUR_COLUMNS,
-        "SHARED_COLUMNS": SHARED_COLUMNS,
     }
     return environment
 

@@ -6,26 +6,19 @@ from collections.abc import Iterable, Sequence
 
 from harness.feature import Place
 from harness.report.blocks import LEFT, Block, Cell, Column, Heading, Listing, Mark, On, Sentence, Table, Words
-from harness.report.breakdown import BreakdownView
 from harness.report.cells import CellView, Outcome
-from harness.report.contents import blocks_at
-from harness.report.lines import first, plain_text
+from harness.report.contents import blocks_at, headline_of
+from harness.report.lines import first, lines, plain_text
 from harness.report.model import report_view
-from harness.report.neighbours import NEIGHBOUR_COLUMNS, SHARED_COLUMNS
-from harness.report.numbers import percent_with_interval
 from harness.report.section import Section
 from harness.report.terminal import (
-    answer_lines,
-    best_lines,
     disk_lines,
     efficiency_line,
     finding_lists,
     outcome_words,
     overhead_head,
-    published_lines,
     row_values,
 )
-from harness.report.waterfall import WaterfallGroup
 from harness.results import Run
 from harness.terminal import one_line
 
@@ -39,8 +32,6 @@ def markdown_table(run: Run) -> str:
     lines = [f"> **{banner.title}.** {plain(banner.text)}\n" for banner in view.banners]
     for section in view.sections:
         lines += blocks_as_markdown(blocks_at(Place.DIFFERENCES, section))
-        lines += _neighbours(section)
-        lines += _shared(section)
         lines += _answer(section)
     for title, sentences in finding_lists(view.verdicts):
         lines += [f"**{title}**", "", *(f"- {marked(sentence)}" for sentence in sentences), ""]
@@ -64,7 +55,11 @@ def _block(block: Block) -> list[str]:
         case Listing():
             return _listing([*map(_words, block.items)], block.most)
         case Table():
-            return _listing([plain(row.sentence) for row in block.rows], block.most) if block.listed else _table(block)
+            return (
+                _listing([plain(row.sentence.strip()) for row in block.rows], block.most)
+                if block.listed
+                else _table(block)
+            )
     return []
 
 
@@ -88,7 +83,7 @@ def _table(table: Table) -> list[str]:
 def _field(column: Column, cell: Cell | str) -> str:
     cell = Cell(cell) if isinstance(cell, str) else cell
     text = plain_text(cell.text)
-    if column.kind in ("mode", "code"):
+    if column.kind in ("mode", "name", "code"):
         return f"`{code(text)}`" if text else ""
     if column.kind in ("figure", "strong"):
         return one_line(f"{text} {cell.interval}".rstrip()).replace("|", "\\|").replace("<", "\\<")
@@ -105,11 +100,12 @@ def _words(text: Words) -> str:
 
 def _answer(section: Section) -> list[str]:
     """The headline, which mode to use for what, and what single options do."""
-    lines = [f"### {marked(section.headline.sentence)}", ""]
-    if section.headline.details:
-        lines += [" ".join(map(marked, section.headline.details)), ""]
-    indented = [(line, len(line) - len(line.lstrip())) for line in answer_lines(section)]
-    return lines + [f"{' ' * indent}- {marked(line.strip())}" for line, indent in indented] + [""] * bool(indented)
+    headline = headline_of(section)
+    found = [f"### {marked(headline.sentence)}", ""]
+    if headline.details:
+        found += [" ".join(map(marked, headline.details)), ""]
+    indented = [(line, len(line) - len(line.lstrip())) for line in lines(blocks_at(Place.ANSWERS, section))]
+    return found + [f"{' ' * indent}- {marked(line.strip())}" for line, indent in indented] + [""] * bool(indented)
 
 
 def _section(section: Section) -> list[str]:
@@ -118,110 +114,13 @@ def _section(section: Section) -> list[str]:
     rows = [
         f"| `{code(cell.id)}` | {_values(cell)} | {_verdict(cell)} |" for cell in section.cells if not cell.is_baseline
     ]
-    steps = [line for group in section.waterfalls for line in _waterfall(group)]
-    steps += [line for view in section.breakdowns for line in _breakdown(view)]
-    steps += _scalings(section) + _array_states(section)
-    steps += blocks_as_markdown(blocks_at(Place.FINDINGS, section))
+    steps = blocks_as_markdown(blocks_at(Place.FINDINGS, section))
     head = f"| cell | host | guest | unit | {overhead_head(section.cells)} | n | added us | verdict |"
     return [
         *lines,
         *([head, _ALIGNMENT, *rows, ""] if rows else []),
         *steps,
-        *_best(section),
-        *_fio_files(section),
-        *_published(section),
     ]
-
-
-def _neighbours(section: Section) -> list[str]:
-    if not section.neighbours:
-        return []
-    rows = [
-        f"| `{code(name)}` | `{code(neighbour)}` | {' | '.join(map(plain, rest))} |"
-        for name, neighbour, *rest in (view.values for view in section.neighbours)
-    ]
-    head = [f"**{plain(section.name)}: with a neighbour or a backup.**", "", f"| {' | '.join(NEIGHBOUR_COLUMNS)} |"]
-    return [*head, "|:--|:--|:--|--:|--:|--:|--:|--:|:--|", *rows, ""]
-
-
-def _shared(section: Section) -> list[str]:
-    lines = []
-    for view in section.shared:
-        lines += [f"**{plain(section.name)}: {plain(view.sentence)}**", ""]
-        lines += [f"| {' | '.join(SHARED_COLUMNS)} |", "|:--|--:|--:|--:|--:|--:|--:|"]
-        lines += [f"| {' | '.join(map(plain, row))} |" for row in (*view.rows, view.total)] + [""]
-    return lines
-
-
-def _waterfall(group: WaterfallGroup) -> list[str]:
-    """The smallest depth, as in the terminal: there, an I/O does not wait for other I/Os."""
-    name = f"{plain(group.name)}, {plain(group.workload)}"
-    if not group.drawn:
-        return [f"**{name}**: {plain(group.by_depth[0].record.skipped or '')}", ""]
-    shown = group.drawn[0]
-    rows = [*shown.rows, *([shown.total] if shown.total else [])]
-    return [
-        f"**{name} qd{shown.iodepth}.** {plain(shown.basis)}.",
-        "",
-        f"| step | adds us [{group.confidence}] | adds % | |",
-        "|:--|--:|--:|:--|",
-        *(f"| {plain(row.change)} | {' | '.join(row.values)} | {plain(row.remark)} |" for row in rows),
-        "",
-    ]
-
-
-def _breakdown(view: BreakdownView) -> list[str]:
-    if not view.drawn:
-        return [plain(view.sentence), ""]
-    return [
-        f"**Where the microseconds go: {plain(view.title)}.** {plain(view.check)}.",
-        "",
-        f"| part | {plain(view.record.baseline)} us | guest us | adds us | |",
-        "|:--|--:|--:|--:|:--|",
-        *(f"| {plain(row.name)} | {' | '.join(row.values)} |" for row in view.rows),
-        "",
-        *(f"- {plain(note)}" for note in view.record.notes),
-        "",
-    ]
-
-
-def _scalings(section: Section) -> list[str]:
-    if not section.scalings:
-        return []
-    head = "| cell | array | times one disk | % of all disks | % of what the level can deliver | limit |"
-    rows = [
-        f"| `{code(view.cell.id)}` | {plain(view.array)} | {view.speedup} | "
-        f"{percent_with_interval(view.metric.efficiency)} | "
-        f"{percent_with_interval(view.metric.of_ideal)} of {view.ideal} x | {plain(view.outcome)} |"
-        for view in section.scalings
-    ]
-    return [head, "|:--|:--|--:|--:|--:|:--|", *rows, ""]
-
-
-def _array_states(section: Section) -> list[str]:
-    if not section.array_states:
-        return []
-    columns = ["cell", "array", "guest loses %", "host loses %", "guest's latency +%", "host's latency +%", ""]
-    rows = [
-        f"| `{code(view.cell.id)}` | {plain(view.array)} | {' | '.join(view.values)} | {plain(view.outcome)} |"
-        for view in section.array_states
-    ]
-    return [f"| {' | '.join(columns)} |", "|:--|:--|--:|--:|--:|--:|:--|", *rows, ""]
-
-
-def _best(section: Section) -> list[str]:
-    head, *rows = best_lines(section) or [""]
-    return [plain(head), "", *(f"- {plain(row.strip())}" for row in rows), ""] if head else []
-
-
-def _fio_files(section: Section) -> list[str]:
-    return [line for fio_file in section.fio_files for line in (f"{plain(fio_file.sentence)}.", "")]
-
-
-def _published(section: Section) -> list[str]:
-    """The same lines as in the terminal, as a list."""
-    head, *rows = published_lines(section) or [""]
-    return [plain(head), "", *(f"- {plain(row.strip())}" for row in rows), ""] if head else []
 
 
 def _values(cell: CellView) -> str:

@@ -42,14 +42,15 @@ from harness.terminal import visible
 _TAGS = {"small": "small", "strong": "strong", "emphasis": "i", "raised": "sup"}
 _CLASSES = {
     "mode": "mode",
+    "step": "mode",
     "depth": "depth",
     "strong": "strong",
     "name": "mode",
-    "words": "mode",
+    "strong_code": "strong",
     "reason": "reason",
     "drawing": "drawing",
 }
-_HEADS = ("head", "depth", "mode")
+_HEADS = ("head", "depth", "mode", "step")
 _FIGURE = re.compile(r"[<>]?[\d.\N{MINUS SIGN}]+ %(?: \[[^\]]*\])?")
 
 
@@ -188,7 +189,7 @@ def _table(table: Table) -> Markup:
     places = [number for number, column in enumerate(table.columns) if On.PAGE in column.on]
     bodies = (
         Markup("<tbody>\n{}\n</tbody>").format(
-            Markup("\n").join(line for row in rows for line in _row(row, columns, places))
+            Markup("\n").join(line for row in rows for line in _row(row, columns, places, labels=table.narrow))
         )
         for _, rows in groupby(table.rows, key=lambda row: row.group)
     )
@@ -224,7 +225,7 @@ def _head_cells(column: Column) -> Markup:
     return head + Markup('<th scope="col">{}</th>').format(words(confidence))
 
 
-def _row(row: Row, columns: list[Column], places: list[int]) -> Iterator[Markup]:
+def _row(row: Row, columns: list[Column], places: list[int], *, labels: bool) -> Iterator[Markup]:
     width = sum(1 if column.interval is None else 2 for column in columns)
     style = " ".join(filter(None, (slug(row.tone), "doubtful" * row.doubtful)))
     of = Markup(' data-cell="{}"').format(row.of) if row.of else ""
@@ -238,7 +239,7 @@ def _row(row: Row, columns: list[Column], places: list[int]) -> Iterator[Markup]
                 Markup('<td colspan="{}" class="reason">{}</td>').format(width - used, _text(column, _cell(cell)))
             )
         else:
-            shown.append(_cells(column, _cell(cell)))
+            shown.append(_cells(column, _cell(cell), label=labels))
         used += 1 if column.interval is None else 2
     yield Markup("<tr{}{}>{}</tr>").format(_class(style), of, Markup("").join(shown))
     if row.remark:
@@ -253,14 +254,17 @@ def _cell(cell: Cell | str) -> Cell:
     return Cell(cell) if isinstance(cell, str) else cell
 
 
-def _cells(column: Column, cell: Cell) -> Markup:
-    """The cell, and the one with its interval if its column has them."""
+def _cells(column: Column, cell: Cell, *, label: bool) -> Markup:
+    """The cell, and the one with its interval if its column has them; nothing below a cell that spans rows."""
+    if cell.lines == 0:
+        return Markup("")
     name = _class(_CLASSES.get(column.kind, ""))
-    title = Markup(' title="{}"').format(cell.title) if cell.title else ""
+    title = Markup(' title="{}"').format(cell.title) if cell.title else Markup("")
     lines = Markup(' rowspan="{}"').format(cell.lines) if cell.lines > 1 else ""
     if column.kind in _HEADS:
         shown = Markup('<th scope="row"{}{}{}>{}</th>').format(name, title, lines, _text(column, cell))
     else:
+        title += Markup(' data-label="{}"').format(column.name) if label else ""
         shown = Markup("<td{}{}{}>{}</td>").format(name, title, lines, _text(column, cell))
     if column.interval is None:
         return shown
@@ -271,6 +275,8 @@ def _text(column: Column, cell: Cell) -> Markup:
     if column.scale is not None:
         return interval_drawing(column.scale, cell.drawn, cell.limit) if cell.drawn is not None else Markup("")
     text = _shown(column, cell.text)
+    if cell.repeated:
+        return Markup('<span class="hidden">{}</span>').format(text)
     if cell.tone:
         text = Markup('<span class="verdict {}">{}</span>').format(slug(cell.tone), text)
     if cell.link:
@@ -285,6 +291,6 @@ def _shown(column: Column, text: Words) -> Markup:
         return words(text)
     if column.kind in ("figure", "strong"):
         return escape(typographic(visible(text)))
-    if column.kind == "code":
+    if column.kind in ("code", "strong_code"):
         return Markup("<code>{}</code>").format(visible(text)) if text else Markup("")
-    return words(text) if column.kind == "reason" or "`" in text else escape(visible(text))
+    return words(text) if column.kind == "sentence" else escape(visible(text))

@@ -5,18 +5,43 @@ Absolute values are shown only if the lab represents real hardware. Otherwise on
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.analysis import METRICS, Shape
 from harness.model.cell import Place
-from harness.published import Band, Counterpart, Link, counterparts, links
+from harness.published import Band, Counterpart, counterparts, links
+from harness.published import Link as PublishedLink
+from harness.report.blocks import (
+    Aside,
+    Block,
+    Cell,
+    Chart,
+    Column,
+    Heading,
+    Link,
+    Listing,
+    Mark,
+    On,
+    Row,
+    Sentence,
+    Table,
+    Words,
+)
 from harness.report.cells import CellView
+from harness.report.draw import Figure, list_categories, safe, scatter, set_labelled_rows, set_scalable_axis
+from harness.report.lines import first
 from harness.report.numbers import count, percent, significant
+from harness.report.section import Section
+from harness.report.theme import HOST, mode_colours, mode_symbols
 from harness.results import MetricRecord, Run
 
 FAR = 1.5
 """A difference by more than this factor is noted. Losses of 0 and of 33 % differ by it: guest/host is 1 and 0.67."""
+
+_MANY_TIMES = 10.0
+"""A whisker does not widen the chart's axis beyond this multiple of its point."""
 
 NO_GATE = "For comparison only: no verdict, budget or exit status depends on published figures."
 
@@ -212,11 +237,11 @@ class PublishedRow:
 
 
 @dataclass(frozen=True, slots=True)
-class PublishedView:
+class PublishedFigures:
     """The published figures of one disk and scenario. `link` is None if this version does not have them."""
 
     name: str
-    link: Link | None
+    link: PublishedLink | None
     rows: tuple[PublishedRow, ...]
     basis: tuple[str, ...]
     """What is compared, and what is not and why, one sentence each."""
@@ -248,22 +273,89 @@ def _plus(value: float, end: float | None, sign: int) -> float | None:
     return None if end is None else value + sign * end
 
 
-def published_view(run: Run, scenario: str, cells: Sequence[CellView]) -> PublishedView | None:
-    """What was published about the modes and jobs of these cells; None if the scenario names no figures."""
-    name = run.run.published.get(scenario)
+def published_blocks(section: Section) -> Iterator[Block]:
+    """Published figures beside those of a disk; nothing if its scenario names none."""
+    figures = published_figures(section)
+    if figures is None:
+        return
+    study = figures.link.study if figures.link else None
+    source: Words = (Link("Source", study.url),) if study and study.url else ()
+    yield Heading("Published figures")
+    yield Aside((f"{figures.heading}. {''.join(f'{sentence} ' for sentence in figures.basis)}", *source))
+    if drawn := figures.drawn:
+        yield Chart(
+            f"{section.key}-published",
+            lambda: draw_published(drawn, section.modes),
+            "Ratios: open diamonds are published, filled markers ours with their interval; dotted: guest as fast as "
+            "host",
+            "Published ratios and ours, as in the table",
+        )
+    if figures.rows:
+        yield _table(section, figures)
+    if study is not None:
+        setup = (f"The study's setup: {study.setup}.",) if study.setup else ()
+        yield Listing((figures.measured_by_the_study, *setup, *study.notes), on=On.PAGE)
+    # In text, first the rows that differ a lot.
+    yield Sentence(" ".join((f"published: {figures.heading.rstrip('.')}.", *figures.basis)), on=On.TEXT)
+    sentences = first([row.sentence for row in figures.far_first])
+    yield Listing((*sentences, *filter(None, [figures.measured_by_the_study])), on=On.TEXT, indent=2)
+
+
+def _table(section: Section, figures: PublishedFigures) -> Table:
+    values = section.run.lab.representative
+    names = ("published at iodepth", "published", "published ratio", "our iodepth", "ours", "our ratio", "the ratio is")
+    return Table(
+        (
+            Column("workload", "head"),
+            Column("mode", "mode"),
+            *(Column(name) for name in names if values or name != "ours"),
+            Column("remarks", "reason"),
+        ),
+        tuple(
+            Row(
+                (
+                    row.workload,
+                    row.mode,
+                    row.depth,
+                    row.published_value,
+                    row.published_ratio,
+                    str(row.own.iodepth) if row.own else "",
+                    *([row.own_value] if values else []),
+                    row.own_ratio,
+                    row.relation if row.published_ratio or row.own_ratio else "",
+                    Cell(_remark(row)),
+                )
+            )
+            for row in figures.rows
+        ),
+        f"Published figures beside those of {section.name}",
+        on=On.PAGE,
+        style="cells published",
+    )
+
+
+def _remark(row: PublishedRow) -> Words:
+    words = "; ".join(filter(None, (*row.remarks, row.note)))
+    return (Mark("differs a lot", "strong"), f": {words}") if row.differences else words
+
+
+def published_figures(section: Section) -> PublishedFigures | None:
+    """What was published about the modes and jobs of a disk; None if its scenario names no figures."""
+    run = section.run
+    name = run.run.published.get(section.cells[0].record.scenario)
     if name is None:
         return None
     link = links().get(name)
     if link is None:
-        return PublishedView(name, None, (), ("This version of virt-overhead does not have them.",))
+        return PublishedFigures(name, None, (), ("This version of virt-overhead does not have them.",))
     arrays = {disk.name: disk.facts.array.shape for disk in run.disks if disk.facts.array is not None}
-    found = _rows(link, cells, arrays, absolute=run.lab.representative)
-    rows = tuple(row for row in found if row.comparable)
-    return PublishedView(name, link, rows, tuple(_basis(run, rows, left_out=len(found) - len(rows))))
+    all_rows = _rows(link, section.alone, arrays, absolute=run.lab.representative)
+    rows = tuple(row for row in all_rows if row.comparable)
+    return PublishedFigures(name, link, rows, tuple(_basis(run, rows, left_out=len(all_rows) - len(rows))))
 
 
 def _rows(
-    link: Link, cells: Sequence[CellView], arrays: Mapping[str, Shape | None], *, absolute: bool
+    link: PublishedLink, cells: Sequence[CellView], arrays: Mapping[str, Shape | None], *, absolute: bool
 ) -> list[PublishedRow]:
     """A row for each figure and mode, with the measured cells of all depths that it belongs to.
 
@@ -291,3 +383,75 @@ def _basis(run: Run, rows: Sequence[PublishedRow], left_out: int) -> Iterator[st
         )
         if left_out:
             yield f"Left out, because no ratio is published: {count(left_out, 'figure')}."
+
+
+def draw_published(rows: Sequence[PublishedRow], modes: Sequence[str]) -> Figure:
+    """For each row with both ratios: the published one as an open diamond, ours as a dot with its interval.
+
+    A published range is a line between two diamonds.
+    """
+    labels = _labels(rows)
+    figure = Figure()
+    reached = [1.0]
+    for label, row in zip(labels, rows, strict=True):
+        band, own = row.counterpart.ratio, row.own
+        if band is None or own is None or own.ratio is None:
+            continue
+        mode = row.cells[0].mode
+        colour = mode_colours(modes).get(mode, HOST)
+        ends = list(dict.fromkeys((band.low, band.high)))
+        low, high = own.low or own.ratio, own.high or own.ratio
+        reached += [*ends, own.ratio, max(low, own.ratio / _MANY_TIMES), min(high, own.ratio * _MANY_TIMES)]
+        figure.add_trace(
+            scatter(
+                x=ends,
+                y=[label] * len(ends),
+                mode="lines+markers",
+                name="published",
+                line={"color": HOST, "width": 2},
+                marker={"symbol": "diamond-open", "size": 9, "color": HOST, "line": {"width": 2}},
+                customdata=[f"{label}, published: {row.relation} {row.published_ratio}"] * len(ends),
+                hovertemplate="%{customdata}<extra></extra>",
+            )
+        )
+        figure.add_trace(
+            scatter(
+                x=[own.ratio],
+                y=[label],
+                error_x={
+                    "type": "data",
+                    "symmetric": False,
+                    "array": [high - own.ratio],
+                    "arrayminus": [own.ratio - low],
+                    "color": colour,
+                    "thickness": 1.4,
+                    "width": 4,
+                },
+                mode="markers",
+                name="ours",
+                marker={"symbol": mode_symbols(modes).get(mode, "circle"), "size": 8, "color": colour},
+                customdata=[f"{label}, ours at iodepth {own.iodepth}: {significant(own.ratio)}"],
+                hovertemplate="%{customdata}<extra></extra>",
+                meta=f"{row.counterpart.place}:{mode}",
+            )
+        )
+    set_labelled_rows(figure, labels, height=26)
+    figure.update_layout(hovermode="closest")
+    set_scalable_axis(figure, "xaxis", reached, log=True)
+    figure.update_xaxes(title="ratio")
+    figure.add_shape(
+        type="line", x0=1, x1=1, y0=0, y1=1, yref="paper", line={"width": 1.4, "dash": "dot", "color": HOST}
+    )
+    list_categories(figure, labels)
+    return figure
+
+
+def _labels(rows: Sequence[PublishedRow]) -> list[str]:
+    """A label for each row, with a number behind what is there several times."""
+    seen: Counter[str] = Counter()
+    labels = []
+    for row in rows:
+        label = safe(f"{row.workload} {row.mode}")
+        seen[label] += 1
+        labels.append(label if seen[label] == 1 else f"{label} ({seen[label]})")
+    return labels

@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol, TypeVar
 
 from harness.analysis import Estimate
-from harness.report.answers import AnswerView, MatrixView
-from harness.report.array_states import ArrayStateView
 from harness.report.background import guests_of
-from harness.report.best import BestRow
-from harness.report.breakdown import BreakdownView
 from harness.report.cells import CellView, Outcome
 from harness.report.disks import DiskView, disk_notes
-from harness.report.fio_files import FioFileView
-from harness.report.modes import Comparison, Headline
-from harness.report.neighbours import NeighbourView, SharedView
+from harness.report.modes import Comparison, Headline, compare_modes
 from harness.report.notes import Notes, notes_of
-from harness.report.published import PublishedView
-from harness.report.responsible import BlameView
-from harness.report.scaling import ScalingView
-from harness.report.settings import Setting, setting_of
-from harness.report.waterfall import WaterfallGroup
 from harness.report.workload import WorkloadView
 from harness.results import Run
 
@@ -41,6 +30,7 @@ class _OfDisk(Protocol):
 
 
 _RecordT = TypeVar("_RecordT", bound=_OfDisk)
+_ComputedT = TypeVar("_ComputedT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,33 +59,35 @@ class Section:
     """Unique within the page, and valid as an HTML id."""
     name: str
     title: str
-    headline: Headline
-    answers: tuple[AnswerView, ...]
-    """Which mode to use for what; empty for arrays, and without a result."""
-    matrix: MatrixView | None
-    """What single options do; None if no two modes differ in one option only."""
-    blames: tuple[BlameView, ...]
-    """Which layer is responsible in the recommended mode."""
-    comparison: Comparison
     cells: tuple[CellView, ...]
-    waterfalls: tuple[WaterfallGroup, ...]
-    scalings: tuple[ScalingView, ...]
-    array_states: tuple[ArrayStateView, ...]
-    """What a missing member of an array, or its recovery, costs."""
-    breakdowns: tuple[BreakdownView, ...]
-    """Where the microseconds of an I/O go, of a run that traced this."""
-    published: PublishedView | None
-    """Published figures for comparison; None if the scenario names none."""
-    best: tuple[BestRow, ...]
-    """The tests of CrystalDiskMark, with the best slice beside the mean."""
-    fio_files: tuple[FioFileView, ...]
-    """The fio files among the workloads: what was measured of each section."""
-    shared: tuple[SharedView, ...]
-    """What each of several guests got."""
-    neighbours: tuple[NeighbourView, ...]
-    """What neighbours cost."""
-    disks: tuple[DiskView, ...]
+    special: Headline | None = None
+    """What is answered of the disk if it is not which mode loses least, for example how its arrays scale."""
+    disks: tuple[DiskView, ...] = ()
     """What its disks are; empty for runs of version 0.1 and imported ones."""
+
+    _computed: dict[object, object] = field(default_factory=dict, compare=False, repr=False)
+
+    def once(self, compute: Callable[[Section], _ComputedT]) -> _ComputedT:
+        """What `compute` finds of this disk, computed once."""
+        if compute not in self._computed:
+            self._computed[compute] = compute(self)
+        return self._computed[compute]  # type: ignore[return-value]
+
+    @property
+    def is_one_of_several(self) -> bool:
+        """Whether the run has results of other disks or scenarios."""
+        return len({(cell.host, cell.disk, cell.scenario) for cell in self.run.cells}) > 1
+
+    @cached_property
+    def comparison(self) -> Comparison:
+        """What the modes lose whose guest runs alone."""
+        return compare_modes(self.alone)
+
+    @cached_property
+    def alone(self) -> tuple[CellView, ...]:
+        """The cells whose guest runs alone: only these are figures of an attach mode. All cells, if none of them is."""
+        alone = tuple(cell for cell in self.cells if not cell.record.mode_detail.runs_with_others)
+        return alone if any(not cell.is_baseline for cell in alone) else self.cells
 
     def own(self, records: Iterable[_RecordT]) -> tuple[_RecordT, ...]:
         """Those of the records that are of this disk and scenario."""
@@ -141,18 +133,6 @@ class Section:
             values=tuple(tuple(cell.overhead if cell and cell.usable else None for cell in row) for row in rows),
             words=tuple(tuple(_word(cell) if cell else "" for cell in row) for row in rows),
         )
-
-    @property
-    def settings(self) -> tuple[tuple[str, Setting], ...]:
-        """How to set up each recommended mode."""
-        modes = dict.fromkeys(answer.take for answer in self.answers if answer.take)
-        found = ((mode, setting_of([cell.record for cell in self.cells], mode)) for mode in modes)
-        return tuple((mode, setting) for mode, setting in found if setting is not None)
-
-    @property
-    def never(self) -> tuple[str, ...]:
-        """Why modes are never recommended, each once."""
-        return tuple(dict.fromkeys(sentence for answer in self.answers for sentence in answer.never))
 
     @property
     def notes(self) -> Notes:

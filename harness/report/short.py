@@ -10,12 +10,11 @@ from rich.console import Console
 
 from harness.console import CleanConsole
 from harness.feature import Place
+from harness.report.answers import answer_sentence, answers_of, open_rivals
 from harness.report.blocks import On
-from harness.report.contents import blocks_at
+from harness.report.contents import blocks_at, headline_of, lead_sentences
 from harness.report.lines import lines
 from harness.report.model import ReportView, report_view
-from harness.report.neighbours import worst_sentences
-from harness.report.section import Section
 from harness.report.terminal import difference_lines, efficiency_line, finding_lists, overhead_table, summary_lines
 from harness.results import Run
 
@@ -61,26 +60,16 @@ def _answers(view: ReportView) -> Iterator[str]:
         yield f"{banner.title}: {banner.text.partition('. ')[0] if banner.kind == 'lab' else banner.text}"
     for section in view.sections:
         yield from lines(blocks_at(Place.DIFFERENCES, section), On.BRIEF)
-    for section in view.sections:
-        yield from worst_sentences(section.neighbours, section.shared)
-    yield from (section.headline.sentence for section in view.sections)
+    headlines = [headline_of(section) for section in view.sections]
+    yield from (headline.sentence for headline in headlines)
     for title, sentences in finding_lists(view.verdicts):
         yield f"{title}: {sentences[0].partition(', for example ')[0]}"
-    for section in view.sections:
-        yield from _uses(section, f"{section.name}, " if len(view.sections) > 1 else "")
-    yield from (breakdown.sentence for section in view.sections for breakdown in section.breakdowns if breakdown.drawn)
-    yield from (" ".join(blame.sentences) for section in view.sections for blame in section.blames)
-    blamed = {sentence for section in view.sections for blame in section.blames for sentence in blame.sentences}
-    yield from (detail for section in view.sections for detail in section.headline.details if detail not in blamed)
-
-
-def _uses(section: Section, of: str) -> Iterator[str]:
-    """The mode for each use that was measured, and below them the uses that were not."""
-    yield from (f"{of}{answer.short}" for answer in section.answers if answer.measured)
-    absent = [answer for answer in section.answers if not answer.measured]
-    if absent:
-        words = ", ".join(f"{answer.title} (add the workload `{answer.answer.use.to_measure}`)" for answer in absent)
-        yield f"{of}not measured: {words}"
+    for place in (Place.ANSWERS, Place.FINDINGS):
+        for section in view.sections:
+            yield from lines(blocks_at(place, section), On.BRIEF)
+    # Those of the responsible layers have lines of their own.
+    leads = {sentence for section in view.sections for sentence in lead_sentences(section)}
+    yield from (detail for headline in headlines for detail in headline.details if detail not in leads)
 
 
 def answers_json(run: Run, page: Path) -> dict[str, Any]:
@@ -96,17 +85,17 @@ def answers_json(run: Run, page: Path) -> dict[str, Any]:
         "sections": [
             {
                 "name": section.name,
-                "headline": section.headline.sentence,
-                "details": list(section.headline.details),
+                "headline": headline_of(section).sentence,
+                "details": list(headline_of(section).details),
                 "answers": [
                     {
-                        "use": answer.title,
-                        "mode": answer.take or None,
-                        "equal": [equal.mode for equal in answer.answer.equals],
-                        "undecided": [each.mode for each in answer.open],
-                        "sentence": answer.sentence,
+                        "use": answer.use.title,
+                        "mode": answer.mode,
+                        "equal": [equal.mode for equal in answer.equals],
+                        "undecided": [rival.mode for rival in open_rivals(answer)],
+                        "sentence": answer_sentence(answer),
                     }
-                    for answer in section.answers
+                    for answer in answers_of(section)
                 ],
             }
             for section in view.sections

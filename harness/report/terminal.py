@@ -11,18 +11,15 @@ from rich.text import Text
 
 from harness.console import CleanConsole
 from harness.feature import Place
-from harness.report.best import BEST_HEAD
-from harness.report.breakdown import breakdown_lines
 from harness.report.budgets import compact_verdict
 from harness.report.cells import CellView, Outcome, confidence_words
-from harness.report.contents import blocks_at
-from harness.report.lines import MOST_DIFFERENCES, first
+from harness.report.contents import blocks_at, headline_of
+from harness.report.lines import first
 from harness.report.lines import lines as text_lines
 from harness.report.model import report_view
 from harness.report.numbers import microseconds, percent_with_interval, short
 from harness.report.section import Section
 from harness.report.verdicts import Verdicts
-from harness.report.waterfall import waterfall_lines
 from harness.results import Run
 from harness.units import format_duration
 
@@ -67,8 +64,6 @@ def difference_lines(run: Run) -> list[str]:
     found: list[str] = []
     for section in report_view(run).sections:
         found += text_lines(blocks_at(Place.DIFFERENCES, section))
-        found += first([each.sentence for each in section.neighbours], MOST_DIFFERENCES)
-        found += first([each.sentence for each in section.shared], MOST_DIFFERENCES)
     return found
 
 
@@ -78,21 +73,14 @@ def summary_lines(run: Run, path: Path | None = None) -> list[str]:
     view = report_view(run)
     lines = [f"{banner.title}: {banner.text}" for banner in view.banners]
     for section in view.sections:
-        lines.append(section.headline.sentence)
-        lines += [f"  {detail}" for detail in section.headline.details]
-        lines += [f"  {line}" for line in answer_lines(section)]
+        headline = headline_of(section)
+        lines += [headline.sentence, *(f"  {detail}" for detail in headline.details)]
+        lines += [f"  {line}" for line in text_lines(blocks_at(Place.ANSWERS, section))]
     for title, sentences in finding_lists(view.verdicts):
         lines += [f"{title}:", *(f"  {sentence}" for sentence in sentences)]
     for section in view.sections:
         lines += disk_lines(section)
-        lines += [line for group in section.waterfalls for line in waterfall_lines(group)]
-        lines += [line for view in section.breakdowns for line in breakdown_lines(view)]
-        lines += first([view.sentence for view in section.scalings])
-        lines += first([view.sentence for view in section.array_states])
         lines += text_lines(blocks_at(Place.FINDINGS, section))
-        lines += best_lines(section)
-        lines += [f"{each.sentence}." for each in section.fio_files]
-        lines += published_lines(section)
     counts = ", ".join(f"{number} {outcome}" for outcome, number in view.counts.items())
     if counts:
         lines.append(f"cells: {counts}")
@@ -103,40 +91,10 @@ def summary_lines(run: Run, path: Path | None = None) -> list[str]:
     return lines
 
 
-def answer_lines(section: Section) -> list[str]:
-    """Which mode to use for what, and what single options do."""
-    lines = []
-    for answer in section.answers:
-        lines += [answer.sentence, *(f"  {detail}" for detail in answer.details)]
-    lines += [f"set up `{mode}`: {setting.text}" for mode, setting in section.settings if "\n" not in setting.text]
-    lines += first([f"{sentence}." for sentence in section.never])
-    if section.matrix is not None:
-        lines += [
-            "one option at a time, guest against guest:",
-            *first([f"  {each}" for each in section.matrix.sentences]),
-        ]
-    return lines
-
-
 def disk_lines(section: Section) -> list[str]:
     """What the disks are, what a reader must know about them, and the size of the guests."""
     disks = [f"disk {line}" for line in (*first([disk.sentence for disk in section.disks]), *section.disk_notes)]
     return [*disks, *section.guests]
-
-
-def best_lines(section: Section) -> list[str]:
-    """The best slices of CrystalDiskMark's tests; empty without such tests."""
-    return [BEST_HEAD, *(f"  {row.sentence}" for row in section.best)] if section.best else []
-
-
-def published_lines(section: Section) -> list[str]:
-    """The published figures beside those of this disk, first those that differ a lot; empty without a link to them."""
-    published = section.published
-    if published is None:
-        return []
-    head = " ".join((f"published: {published.heading.rstrip('.')}.", *published.basis))
-    rows = first([row.sentence for row in published.far_first])
-    return [head, *(f"  {sentence}" for sentence in (*rows, published.measured_by_the_study) if sentence)]
 
 
 def overhead_head(cells: Sequence[CellView]) -> str:

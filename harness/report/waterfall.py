@@ -1,22 +1,53 @@
-"""Decompositions as the report shows them: the cost of each step, as figures for tables and as lines of text."""
+"""Decompositions: the cost of each step from the bare host to the guest, as a waterfall."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from statistics import fmean
 
 from harness.analysis import Estimate
-from harness.report.cells import CONFIDENCE, CellView
-from harness.report.numbers import count, microseconds, microseconds_interval, percent_interval, signed_percent
+from harness.report.blocks import (
+    Aside,
+    AtDepth,
+    Block,
+    Cell,
+    Chart,
+    Column,
+    Heading,
+    Key,
+    Listing,
+    Mark,
+    On,
+    Part,
+    Row,
+    Sentence,
+    Table,
+    join_words,
+)
+from harness.report.cells import CONFIDENCE
+from harness.report.draw import Figure, bar, list_categories, safe, set_labelled_rows
+from harness.report.numbers import (
+    count,
+    microseconds,
+    microseconds_interval,
+    percent,
+    percent_interval,
+    signed_percent,
+)
+from harness.report.section import Section
+from harness.report.theme import HOST, LAYER, VIRTUALISATION
 from harness.results import DecompositionRecord
 
 ALL = "all steps"
+_US = 1e6
+_ROW_HEIGHT = 34
 
 
 @dataclass(frozen=True, slots=True)
-class StepRow:
-    """One step, or all of them together."""
+class StepChange:
+    """What one step changes, or all of them together."""
 
     change: str
     arm: str
@@ -32,14 +63,6 @@ class StepRow:
     """The failed checks of the arm, or of the one before, because of which this is not a result; else empty."""
 
     @property
-    def values(self) -> tuple[str, str]:
-        """What the step adds, in us and in percent, both with their intervals."""
-        return (
-            f"{microseconds(self.added.point, signed=True)} {microseconds_interval(self.added)}".rstrip(),
-            f"{signed_percent(self.overhead.point)} {percent_interval(self.overhead)}".rstrip(),
-        )
-
-    @property
     def remark(self) -> str:
         """Why the step is not a finding; empty if it is one."""
         if self.doubt:
@@ -47,107 +70,251 @@ class StepRow:
         return "not beyond chance" if self.beyond_chance is False else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Waterfall:
-    """The decomposition of one job."""
-
-    record: DecompositionRecord
-    workload: str
-    iodepth: int
-
-    @property
-    def host(self) -> float:
-        """The host's mean latency over the blocks, in seconds. Only if the decomposition was not skipped."""
-        return fmean(self.record.steps[0].values)
-
-    @property
-    def rows(self) -> tuple[StepRow, ...]:
-        """The steps in order; none if the decomposition was skipped."""
-        found = []
-        for before, step in zip(self.record.steps, self.record.steps[1:], strict=False):
-            if step.added is None or step.overhead is None or step.so_far is None:
-                continue
-            judged = step.shown if step.p_value is not None else None
-            doubts = dict.fromkeys(doubt for doubt in (before.doubt, step.doubt) if doubt)
-            found.append(
-                StepRow(step.change, step.arm, step.added, step.overhead, step.so_far, judged, ", ".join(doubts))
-            )
-        return tuple(found)
-
-    @property
-    def total(self) -> StepRow | None:
-        """The last arm against the first; None if the decomposition was skipped."""
-        record = self.record
-        if record.added is None or record.overhead is None:
-            return None
-        first, last = record.steps[0], record.steps[-1]
-        doubts = ", ".join(dict.fromkeys(doubt for doubt in (first.doubt, last.doubt) if doubt))
-        return StepRow(ALL, last.arm, record.added, record.overhead, record.overhead, None, doubts)
-
-    @property
-    def basis(self) -> str:
-        """For example "Host 80.1 us, 5 blocks; blocks of rounds 2 and 4 lack an arm and are not used"."""
-        words = f"Host {microseconds(self.host)} us, {count(len(self.record.rounds), 'block')}"
-        if self.record.left_out:
-            rounds = "round" if len(self.record.left_out) == 1 else "rounds"
-            numbers = " and ".join(", ".join(map(str, self.record.left_out)).rsplit(", ", 1))
-            words += f"; blocks of {rounds} {numbers} lack an arm and are not used"
-        return words
+_Depths = dict[int, DecompositionRecord]
+"""The decompositions of one workload, by iodepth."""
 
 
-@dataclass(frozen=True, slots=True)
-class WaterfallGroup:
-    """One decomposition of one workload at all depths. `key` is the id of its chart in the page."""
+def waterfall_blocks(section: Section) -> Iterator[Block]:
+    """The decompositions of a disk; nothing without any. Text has the smallest depth: there, an I/O waits for no other
+    and pays each step once."""
+    groups = decompositions_of(section)
+    if not groups:
+        return
+    yield Heading("Step by step")
+    yield Aside(
+        join_words(
+            "The cost of each step, as mean latency of one I/O from submission to completion. The first arm is the "
+            "bare host, and each step changes one thing. Within a block, the steps add up to the whole, and so do "
+            "their means. Percentages are relative to the arm before, and multiply. Each interval is for its step "
+            "alone. ",
+            Mark("Beyond chance"),
+            " is judged over all steps of a waterfall together (Holm).",
+        )
+    )
+    for number, ((name, workload), by_depth) in enumerate(groups.items(), start=1):
+        yield from _waterfall(f"{section.key}-fall{number}", f"{name}, {workload}", by_depth)
 
-    key: str
-    name: str
-    workload: str
-    by_depth: tuple[Waterfall, ...]
 
-    @property
-    def drawn(self) -> tuple[Waterfall, ...]:
-        """The waterfalls that were not skipped."""
-        return tuple(each for each in self.by_depth if each.total is not None)
-
-    @property
-    def confidence(self) -> str:
-        """The confidence of each interval alone."""
-        early = any(each.record.confidence > CONFIDENCE for each in self.drawn)
-        return f"{CONFIDENCE * 100:.0f} % each{', over all looks' if early else ''}"
-
-
-def waterfall_groups(
-    key: str, records: Sequence[DecompositionRecord], cells: Sequence[CellView]
-) -> tuple[WaterfallGroup, ...]:
-    """The decompositions of one section. Its cells have the workload and depth of each job."""
-    jobs = {cell.record.job.id: cell for cell in cells}
-    grouped: dict[tuple[str, str], list[Waterfall]] = {}
-    for record in records:
+def decompositions_of(section: Section) -> dict[tuple[str, str], _Depths]:
+    """By the name of the decomposition and of the workload: those of each depth, the smallest first."""
+    jobs = {cell.record.job.id: cell for cell in section.cells}
+    groups: dict[tuple[str, str], _Depths] = {}
+    for record in section.own(section.run.decompositions):
         if (cell := jobs.get(record.job)) is not None:
-            waterfall = Waterfall(record, cell.workload, cell.iodepth)
-            grouped.setdefault((record.name, cell.workload), []).append(waterfall)
-    return tuple(
-        WaterfallGroup(f"{key}-fall{number}", name, workload, tuple(sorted(several, key=lambda each: each.iodepth)))
-        for number, ((name, workload), several) in enumerate(grouped.items(), start=1)
+            groups.setdefault((record.name, cell.workload), {})[cell.iodepth] = record
+    return {names: dict(sorted(by_depth.items())) for names, by_depth in groups.items()}
+
+
+def step_changes(record: DecompositionRecord) -> tuple[StepChange, ...]:
+    """The steps in order, then the last arm against the first; none if the decomposition was skipped."""
+    if record.added is None or record.overhead is None:
+        return ()
+    changes = []
+    for before, step in zip(record.steps, record.steps[1:], strict=False):
+        if step.added is None or step.overhead is None or step.so_far is None:
+            continue
+        judged = step.shown if step.p_value is not None else None
+        doubt = _doubts(before.doubt, step.doubt)
+        changes.append(StepChange(step.change, step.arm, step.added, step.overhead, step.so_far, judged, doubt))
+    first, last = record.steps[0], record.steps[-1]
+    doubt = _doubts(first.doubt, last.doubt)
+    return (*changes, StepChange(ALL, last.arm, record.added, record.overhead, record.overhead, None, doubt))
+
+
+def _doubts(*doubts: str) -> str:
+    return ", ".join(dict.fromkeys(filter(None, doubts)))
+
+
+def _waterfall(key: str, title: str, by_depth: _Depths) -> Iterator[Block]:
+    """One decomposition of one workload at all depths."""
+    drawn = {depth: record for depth, record in by_depth.items() if record.added is not None}
+    early = any(record.confidence > CONFIDENCE for record in drawn.values())
+    confidence = f"{CONFIDENCE * 100:.0f} % each{', over all looks' if early else ''}"
+    table = Table(
+        (
+            Column("iodepth", "depth"),
+            Column("step", "step"),
+            Column("adds us", "strong", interval=confidence),
+            Column("adds %", interval=""),
+            Column("so far, % of host", interval=""),
+            Column("beyond chance"),
+        ),
+        tuple(row for depth, record in by_depth.items() for row in _rows(depth, record)),
+        f"Steps of {title}",
+        style="cells steps",
+    )
+    chart = Chart(
+        key,
+        {depth: lambda record=record: draw_waterfall(record) for depth, record in drawn.items()},  # type: ignore[misc]
+        (
+            Key("storage layer, ", LAYER),
+            Key("guest, ", VIRTUALISATION),
+            Key("all steps", HOST),
+            AtDepth(),
+            "; hatched: not a result",
+        ),
+        f"Waterfall of {title}, as in the table",
+    )
+    yield Part(title, (chart, table) if drawn else (table,), key)
+    yield from _smallest_depth(title, by_depth, drawn, confidence)
+
+
+def _smallest_depth(title: str, by_depth: _Depths, drawn: _Depths, confidence: str) -> Iterator[Block]:
+    if not drawn:
+        reason = next(iter(by_depth.values())).skipped
+        yield Sentence(f"{title}: no decomposition: {reason}", on=On.TERMINAL)
+        yield Sentence((Mark(title, "strong"), f": {reason or ''}"), on=On.MARKDOWN)
+        return
+    depth, record = next(iter(drawn.items()))
+    changes, basis = step_changes(record), _basis(record)
+    yield Sentence(f"{title} qd{depth}, mean latency [{confidence}]. {basis}:", on=On.TERMINAL)
+    yield Listing(tuple(_aligned(changes)), on=On.TERMINAL, indent=2)
+    if len(drawn) > 1:
+        yield Sentence(f"and {count(len(drawn) - 1, 'larger depth')}: see the report", on=On.TERMINAL, indent=2)
+    yield Sentence((Mark(f"{title} qd{depth}.", "strong"), f" {basis}."), on=On.MARKDOWN)
+    yield Table(
+        (
+            Column("step", "text"),
+            Column("adds us", interval=confidence),
+            Column("adds %", interval=""),
+            Column("", "text"),
+        ),
+        tuple(Row((step.change, _added(step), _share(step.overhead), step.remark)) for step in changes),
+        f"Steps of {title}",
+        on=On.MARKDOWN,
     )
 
 
-def waterfall_lines(group: WaterfallGroup) -> list[str]:
-    """The waterfall at the smallest depth, for a terminal: there, an I/O waits for no other and pays each step once.
+def _rows(depth: int, record: DecompositionRecord) -> Iterator[Row]:
+    """The rows of one depth: what they are based on, then each step."""
+    changes = step_changes(record)
+    if not changes:
+        yield Row((str(depth), record.skipped or ""), group=str(depth))
+        return
+    yield Row((str(depth), _basis(record)), group=str(depth), tone="remark")
+    for step in changes:
+        chance = "" if step.beyond_chance is None else "yes" if step.beyond_chance else "no"
+        yield Row(
+            (
+                Cell(str(depth), repeated=True),
+                step.change,
+                Cell(microseconds(step.added.point), interval=microseconds_interval(step.added)),
+                Cell(percent(step.overhead.point), interval=percent_interval(step.overhead)),
+                Cell(percent(step.so_far.point), interval=percent_interval(step.so_far)),
+                "not a result" if step.doubt else chance,
+            ),
+            doubtful=bool(step.doubt),
+            remark=step.remark if step.doubt else "",
+            group=str(depth),
+        )
 
-    The number of larger depths follows. If there is no waterfall, the line has the reason.
+
+def _basis(record: DecompositionRecord) -> str:
+    """For example "Host 80.1 us, 5 blocks; blocks of rounds 2 and 4 lack an arm and are not used"."""
+    words = f"Host {microseconds(fmean(record.steps[0].values))} us, {count(len(record.rounds), 'block')}"
+    if record.left_out:
+        rounds = "round" if len(record.left_out) == 1 else "rounds"
+        numbers = " and ".join(", ".join(map(str, record.left_out)).rsplit(", ", 1))
+        words += f"; blocks of {rounds} {numbers} lack an arm and are not used"
+    return words
+
+
+def _aligned(changes: Sequence[StepChange]) -> Iterator[str]:
+    """The steps as lines whose figures are below each other."""
+    figures = [(_joined(_added(step)), _joined(_share(step.overhead))) for step in changes]
+    widths = [max(len(pair[column]) for pair in figures) for column in (0, 1)]
+    for step, (added, overhead) in zip(changes, figures, strict=True):
+        name = f"{ALL}, to {step.arm}" if step.change == ALL else step.change
+        remark = f" ({step.remark})" if step.remark else ""
+        yield f"{added:<{widths[0]}} us  {overhead:<{widths[1]}} %  {name}{remark}"
+
+
+def _added(step: StepChange) -> Cell:
+    return Cell(microseconds(step.added.point, signed=True), interval=microseconds_interval(step.added))
+
+
+def _share(estimate: Estimate) -> Cell:
+    return Cell(signed_percent(estimate.point), interval=percent_interval(estimate))
+
+
+def _joined(cell: Cell) -> str:
+    return f"{cell.text} {cell.interval}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One bar of a waterfall: what it adds, in seconds, from `start`. `doubt` draws it hatched."""
+
+    label: str
+    added: Estimate
+    start: float
+    colour: str
+    hover: str
+    doubt: bool = False
+
+
+def draw_waterfall(record: DecompositionRecord) -> Figure:
+    """Microseconds added to the host's mean latency, from top to bottom. Steps that are not a result are grey and
+    hatched.
+
+    Only for a decomposition that was not skipped.
     """
-    if not group.drawn:
-        return [f"{group.name}, {group.workload}: no decomposition: {group.by_depth[0].record.skipped}"]
-    shown = group.drawn[0]
-    rows = [*shown.rows, *([shown.total] if shown.total else [])]
-    values = [row.values for row in rows]
-    widths = [max(len(value[column]) for value in values) for column in (0, 1)]
-    lines = [f"{group.name}, {group.workload} qd{shown.iodepth}, mean latency [{group.confidence}]. {shown.basis}:"]
-    for row, (added, overhead) in zip(rows, values, strict=True):
-        name = f"{ALL}, to {row.arm}" if row.change == ALL else row.change
-        remark = f" ({row.remark})" if row.remark else ""
-        lines.append(f"  {added:<{widths[0]}} us  {overhead:<{widths[1]}} %  {name}{remark}")
-    if len(group.drawn) > 1:
-        lines.append(f"  and {count(len(group.drawn) - 1, 'larger depth')}: see the report")
-    return lines
+    *steps, whole = step_changes(record)
+    starts = bar_starts(step.added for step in steps)
+    bars = [
+        _bar(f"{number}. {step.change.partition(' (')[0]}", step, start)
+        for number, (step, start) in enumerate(zip(steps, starts, strict=True), 1)
+    ]
+    return draw_bars([*bars, _bar(ALL, whole, 0.0)], blocks=len(record.rounds))
+
+
+def bar_starts(added: Iterable[Estimate]) -> list[float]:
+    """Where each bar starts, in seconds: at the end of the one before."""
+    return list(accumulate((estimate.point for estimate in added), initial=0.0))[:-1]
+
+
+def draw_bars(bars: Sequence[Bar], *, blocks: int) -> Figure:
+    """Bars from top to bottom, over the microseconds added to the host's mean latency in this number of blocks."""
+    labels = [safe(each.label) for each in bars]
+    figure = Figure(
+        bar(
+            orientation="h",
+            y=labels,
+            base=[each.start * _US for each in bars],
+            x=[each.added.point * _US for each in bars],
+            error_x=_errors([each.added for each in bars]),
+            marker={
+                "color": [each.colour for each in bars],
+                "opacity": [0.45 if each.doubt else 1 for each in bars],
+                "pattern": {"shape": ["/" if each.doubt else "" for each in bars]},
+            },
+            customdata=[each.hover for each in bars],
+            hovertemplate="%{customdata}<extra></extra>",
+        ),
+        bargap=0.3,
+    )
+    set_labelled_rows(figure, labels, height=_ROW_HEIGHT)
+    figure.update_xaxes(title=f"added to the host's mean latency, us ({count(blocks, 'block')})", zeroline=True)
+    list_categories(figure, labels, showgrid=False)
+    return figure
+
+
+def _bar(label: str, step: StepChange, start: float) -> Bar:
+    colour = HOST
+    if not step.doubt and step.change != ALL:
+        colour = LAYER if step.arm.startswith("twin:") else VIRTUALISATION
+    remark = f"<br>{step.remark}" if step.remark else ""
+    hover = f"{safe(step.arm)}<br>{_joined(_added(step))} us, {_joined(_share(step.overhead))} %{remark}"
+    return Bar(label, step.added, start, colour, hover, bool(step.doubt))
+
+
+def _errors(estimates: Sequence[Estimate]) -> dict[str, object] | None:
+    """The whiskers of each step; None if a value has no interval."""
+    if any(estimate.low is None or estimate.high is None for estimate in estimates):
+        return None
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [((estimate.high or 0.0) - estimate.point) * _US for estimate in estimates],
+        "arrayminus": [(estimate.point - (estimate.low or 0.0)) * _US for estimate in estimates],
+    }

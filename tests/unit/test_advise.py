@@ -20,7 +20,7 @@ from harness.model.job import Job
 from harness.model.mode import Mode
 from harness.model.profile import Profile
 from harness.model.workloads import parse_workloads
-from harness.report.advice import advice_views, fresh_results
+from harness.report.advice import advice_of_uses, fresh_results
 from harness.results import CellRecord, Run, RunStore
 from harness.results.verifying import Advice, Held, Verified, verify
 from harness.run_id import RunId
@@ -58,7 +58,7 @@ def _with_setting(cell: CellRecord) -> CellRecord:
 
 
 def advice(run: Run) -> Advice:
-    (found,) = [view.advice for view in advice_views(run) if view.answer.answer.use.name == "general"]
+    (found,) = [view.advice for view in advice_of_uses(run) if view.answer.use.name == "general"]
     assert found is not None
     return found
 

@@ -21,11 +21,24 @@ from harness.model.profile import Profile
 from harness.model.uses import USES
 from harness.model.workloads import NAMED, parse_workloads
 from harness.report import markdown_table, summary_lines
-from harness.report.answers import AnswerView
+from harness.report.answers import (
+    answers_of,
+    basis_words,
+    caution_sentences,
+    change_words,
+    effect_sentence,
+    never_sentences,
+    results_of,
+    undecided_words,
+    verdict_words,
+)
+from harness.report.contents import headline_of
 from harness.report.model import report_view
 from harness.report.section import Section
 from harness.results import Run
+from harness.results.answers import Answer
 from harness.results.judging import better_p_value, with_better
+from harness.results.option_matrix import option_matrix
 from harness.scenario.scenario import Scenario
 from tests.unit.pages import page
 from tests.unit.runs import synthetic_run
@@ -78,8 +91,8 @@ def section_of(run: Run) -> Section:
     return section
 
 
-def answer(run: Run, use: str) -> AnswerView:
-    return next(each for each in section_of(run).answers if each.answer.use.name == use)
+def answer(run: Run, use: str) -> Answer:
+    return next(each for each in answers_of(section_of(run)) if each.use.name == use)
 
 
 # --- the mode to use ---
@@ -89,31 +102,33 @@ def test_the_fastest_mode_is_used_if_the_interval_shows_it_and_the_gain_is_given
     modes = (PASSTHROUGH, mode("threads", attach=Attach(aio="threads")))
     run = a_run(modes, {"passthrough": 100_000, "threads": 138_000})
     found = answer(run, "general")
-    assert found.take == "threads"
+    assert found.mode == "threads"
     gain = r"\+3\d\.\d % \[3\d\.\d, 4\d\.\d\] IOPS"
-    assert re.fullmatch(rf"use `threads`: {gain} against `passthrough`", found.verdict)
-    assert not found.undecided
-    assert found.change.startswith("aio threads (`passthrough` to `threads`): +3")
+    assert re.fullmatch(rf"use `threads`: {gain} against `passthrough`", verdict_words(found))
+    assert not undecided_words(found)
+    assert change_words(found).startswith("aio threads (`passthrough` to `threads`): +3")
 
 
 def test_modes_that_cannot_be_told_apart_are_equal_and_one_that_shares_the_disk_is_used_with_the_reason() -> None:
     modes = (mode("raw", RawFile()), PASSTHROUGH)
     run = a_run(modes, {"raw": 101_000, "passthrough": 100_000}, noise=0.08, rounds=4)
     found = answer(run, "general")
-    assert found.take == "raw"
-    assert found.verdict.startswith(
+    assert found.mode == "raw"
+    assert verdict_words(found).startswith(
         "`raw` and `passthrough` cannot be told apart; use `raw`: it leaves the rest of the"
     )
-    assert re.fullmatch(r"`raw` or `passthrough`: about .* more of measuring these modes would decide", found.undecided)
-    headline = section_of(run).headline.sentence
+    assert re.fullmatch(
+        r"`raw` or `passthrough`: about .* more of measuring these modes would decide", undecided_words(found)
+    )
+    headline = headline_of(section_of(run)).sentence
     assert headline.startswith("nvme: `raw` and `passthrough` cannot be told apart: they lose ")
 
 
 def test_differences_proven_to_be_small_are_equal_and_nothing_is_undecided() -> None:
     modes = (PASSTHROUGH, mode("raw", RawFile()))
     found = answer(a_run(modes, {"raw": 100_000, "passthrough": 100_000}, rounds=12), "general")
-    assert "are equal within 5 %" in found.verdict
-    assert not found.undecided
+    assert "are equal within 5 %" in verdict_words(found)
+    assert not undecided_words(found)
 
 
 def test_more_scatter_needs_more_time_to_decide() -> None:
@@ -121,7 +136,7 @@ def test_more_scatter_needs_more_time_to_decide() -> None:
     seconds = []
     for noise in (0.06, 0.12):
         run = a_run(modes, {"raw": 100_000, "passthrough": 100_000}, noise=noise)
-        (rival,) = answer(run, "general").answer.equals
+        (rival,) = answer(run, "general").equals
         assert rival.seconds is not None
         seconds.append(rival.seconds)
     assert seconds[0] < seconds[1]
@@ -153,17 +168,17 @@ def test_equal_modes_are_ranked_by_what_the_use_needs(
     modes = tuple(mode(f"m{number}", layout) for number, layout in enumerate(layouts))
     speeds = {each.name: 100_000.0 for each in modes}
     found = answer(a_run(modes, speeds, workloads=("randread-4k",), depths=(1, 8), rounds=12), use)
-    assert found.take == take[:2]
-    assert (f"; use `{take}`: {why}" if why else "; use any of them") in found.verdict
+    assert found.mode == take[:2]
+    assert (f"; use `{take}`: {why}" if why else "; use any of them") in verdict_words(found)
 
 
 def test_a_write_back_cache_may_be_recommended_with_what_it_costs() -> None:
     fast = mode("fast", RawFile(), Attach(cache="writeback", aio="io_uring"))
     run = a_run((PASSTHROUGH, fast), {"passthrough": 100_000, "fast": 150_000})
     found = answer(run, "general")
-    assert found.take == "fast"
-    assert section_of(run).never == ()
-    (caution,) = found.cautions
+    assert found.mode == "fast"
+    assert never_sentences(found) == ()
+    (caution,) = caution_sentences(found)
     assert caution.startswith(
         "`fast`: cache writeback honours the guest's flushes. A power failure loses only what the"
     )
@@ -176,18 +191,18 @@ def test_a_write_back_cache_may_be_recommended_with_what_it_costs() -> None:
 def test_a_cache_that_ignores_flushes_is_never_recommended_however_fast() -> None:
     fast = mode("fast", RawFile(), Attach(cache="unsafe", aio="io_uring"))
     run = a_run((PASSTHROUGH, fast), {"passthrough": 100_000, "fast": 150_000})
-    assert answer(run, "general").take == "passthrough"
-    (never,) = section_of(run).never
+    assert answer(run, "general").mode == "passthrough"
+    (never,) = never_sentences(answer(run, "general"))
     assert never.startswith("`fast` is never recommended: cache unsafe")
     alone = answer(a_run((fast,), {"fast": 150_000}), "general")
-    assert alone.take == ""
-    assert "no measured mode is safe" in alone.verdict
+    assert alone.mode is None
+    assert "no measured mode is safe" in verdict_words(alone)
 
 
 def test_one_round_ranks_nothing() -> None:
     modes = (PASSTHROUGH, mode("raw", RawFile()))
     run = a_run(modes, {"raw": 90_000, "passthrough": 100_000}, rounds=1)
-    assert answer(run, "general").take == ""
+    assert answer(run, "general").mode is None
     for text in ("\n".join(summary_lines(run)), markdown_table(run), page(run).text):
         assert "2 modes were measured without an interval, so none of them is ranked" in text
         assert "loses least" not in text
@@ -196,10 +211,10 @@ def test_one_round_ranks_nothing() -> None:
 
 def test_void_guests_are_in_no_answer_and_those_better_than_their_host_are_marked() -> None:
     run = synthetic_run(cached=["raw-cached"], faster=["raw"], rounds=6)
-    measured = [each for each in section_of(run).answers if each.measured]
-    assert {each.take for each in measured} == {"raw"}
-    assert all("`raw`: better than its host in " in " ".join(each.cautions) for each in measured)
-    assert "raw-cached" not in " ".join(each.verdict for each in measured)
+    measured = [each for each in answers_of(section_of(run)) if each.judge is not None]
+    assert {each.mode for each in measured} == {"raw"}
+    assert all("`raw`: better than its host in " in " ".join(caution_sentences(each)) for each in measured)
+    assert "raw-cached" not in " ".join(verdict_words(each) for each in measured)
 
 
 def test_without_a_difference_few_runs_have_a_guest_that_is_called_better_than_its_host() -> None:
@@ -253,12 +268,12 @@ def test_results_of_older_versions_have_no_p_value_and_are_marked_by_interval_an
 )
 def test_a_use_is_judged_by_the_best_jobs_that_were_measured(workload: str, depth: int, use: str, judged: str) -> None:
     run = a_run((PASSTHROUGH,), SPEEDS, workloads=(workload,), depths=(depth,), flushes={"host": 1e-3, "guest": 2e-3})
-    assert answer(run, use).basis.startswith(judged)
+    assert basis_words(answer(run, use)).startswith(judged)
 
 
 def test_a_use_without_jobs_says_what_to_measure() -> None:
     found = answer(a_run((PASSTHROUGH,), SPEEDS), "database")
-    assert found.verdict == "not measured: add the workload `wal`"
+    assert verdict_words(found) == "not measured: add the workload `wal`"
     for use in USES:
         assert any(use.judge_of([each.job(1, ramp=0, seconds=1)]) for each in parse_workloads(use.to_measure))
     assert {each.to_measure for each in USES if each.to_measure in NAMED}
@@ -313,19 +328,20 @@ def test_an_option_matrix_is_read_against_its_default_guest_against_guest() -> N
     )
     speeds = {"passthrough": 100_000, "iothread-off": 72_000, "bus-sata": 30_000, "aio-threads": 100_500, "odd": 60_000}
     run = a_run(modes, speeds, noise=0.02)
-    matrix = section_of(run).matrix
+    matrix = option_matrix(results_of(section_of(run)))
     assert matrix is not None
-    assert matrix.record.default == "passthrough"
-    assert [(each.record.mode, each.record.reference) for each in matrix.effects] == [
+    assert matrix.default == "passthrough"
+    assert [(each.mode, each.reference) for each in matrix.effects] == [
         ("iothread-off", "passthrough"),
         ("bus-sata", "iothread-off"),
         ("aio-threads", "passthrough"),
     ]
-    assert matrix.record.apart == ("odd",)
+    assert matrix.apart == ("odd",)
     assert re.fullmatch(
-        r"iothread off: -2\d\.\d % \[-\d\d\.\d, -\d\d\.\d\] against `passthrough`, slower", matrix.effects[0].sentence
+        r"iothread off: -2\d\.\d % \[-\d\d\.\d, -\d\d\.\d\] against `passthrough`, slower",
+        effect_sentence(matrix.effects[0]),
     )
-    assert matrix.effects[2].sentence.endswith(("undecided", "equal"))
+    assert effect_sentence(matrix.effects[2]).endswith(("undecided", "equal"))
     text = page(run).text
     assert text.index("One option at a time") < text.index("Throughput lost by mode")
 
@@ -337,7 +353,7 @@ def test_a_forum_lab_with_half_of_the_hosts_iops_names_the_layer_and_the_next_ac
     """Proxmox forum, thread 183695: 4 KiB random reads at QD64, host about 200k IOPS, guest 100k to 110k."""
     pve = mode("pve", LvmThin(), Attach(aio="io_uring", iothread=False))
     run = a_run((pve,), {"pve": 105_000})
-    headline = section_of(run).headline
+    headline = headline_of(section_of(run))
     assert re.fullmatch(r"nvme: `pve` loses 4\d\.\d % \[4\d\.\d, 5\d\.\d\] of the host's throughput", headline.sentence)
     assert re.fullmatch(
         r"`pve`: virtualisation is responsible \(storage layer \d\.\d % \[.*\], virtualisation 4\d\.\d % \[.*\]; "
@@ -350,24 +366,24 @@ def test_a_forum_lab_with_half_of_the_hosts_iops_names_the_layer_and_the_next_ac
     with_thread = mode("pve-iothread", LvmThin(), Attach(aio="io_uring"))
     both = a_run((pve, with_thread), {"pve": 105_000, "pve-iothread": 145_000})
     found = answer(both, "general")
-    assert found.take == "pve-iothread"
+    assert found.mode == "pve-iothread"
     assert re.fullmatch(
-        r"iothread on \(`pve` to `pve-iothread`\): \+3\d\.\d % \[3\d\.\d, \d\d\.\d\] IOPS", found.change
+        r"iothread on \(`pve` to `pve-iothread`\): \+3\d\.\d % \[3\d\.\d, \d\d\.\d\] IOPS", change_words(found)
     )
 
 
 def test_a_busy_iothread_gets_an_action_that_its_hypervisor_offers() -> None:
     """Proxmox VE has no mapping of queues to iothreads (QEMU 9.0, libvirt 10.0)."""
     run = a_run((mode("thread"),), {"thread": 105_000})
-    assert "several iothreads for its queues" in section_of(run).headline.details[1]
-    pve = section_of(with_drive(run, "scsi0: local-lvm:vm-100-disk-0,iothread=1")).headline.details[1]
+    assert "several iothreads for its queues" in headline_of(section_of(run)).details[1]
+    pve = headline_of(section_of(with_drive(run, "scsi0: local-lvm:vm-100-disk-0,iothread=1"))).details[1]
     assert "iothread_vq_mapping" not in pve
     assert pve.startswith("Next: give the guest several disks, each with an iothread")
 
 
 def test_a_slow_layout_is_named_instead_of_the_attachment() -> None:
     run = a_run((mode("thin", LvmThin()),), {"thin": 95_000}, twin=100_000)
-    details = section_of(run).headline.details
+    details = headline_of(section_of(run)).details
     assert details[0].startswith("`thin`: storage layer is responsible (storage layer 50.")
     assert details[1].startswith("Next: compare other layouts")
 
@@ -386,7 +402,7 @@ def test_fsync_in_the_guest_and_on_the_host_says_which_side_is_responsible(
     """etcd, pull request 10578: fio with fdatasync in the VM and on the hypervisor, to see which of them is slow."""
     flushes = {"host": host, "guest": guest}
     run = a_run((PASSTHROUGH,), SPEEDS, workloads=("wal",), depths=(1,), flushes=flushes, noise=0.03)
-    details = " ".join(section_of(run).headline.details)
+    details = " ".join(headline_of(section_of(run)).details)
     assert re.search(
         rf"fsync p99 is \d+\.\d ms in the guest of `passthrough` and \d+\.\d+ ms on the host: {said}", details
     )

@@ -10,7 +10,7 @@ import pytest
 from harness.analysis import Verdict
 from harness.model.counters import ArrayCounts, Counters
 from harness.report import markdown_table
-from harness.report.array_states import array_state_views, state_sentences
+from harness.report.array_states import state_cells, state_sentences
 from harness.report.cells import CellView
 from harness.report.terminal import summary_lines
 from harness.results import ArrayStateRecord, CellRecord, Run, RunStore, ValidityCheck
@@ -133,7 +133,7 @@ def test_a_recovery_that_ran_in_less_than_half_of_the_slices_makes_the_cell_void
 
 
 def sentences(run: Measured) -> list[str]:
-    views = array_state_views(run.states, [CellView(record) for record in run.records])
+    views = state_cells(run.states, [CellView(record) for record in run.records])
     return state_sentences(views)
 
 
@@ -151,7 +151,7 @@ def test_a_cost_that_cannot_be_told_from_none_is_not_called_one() -> None:
     nothing = measured(["raid5", "raid5-degraded"], cost={**COST, "degraded": 0.0}, noise=0.1)
     (sentence,) = sentences(nothing)
     assert sentence.endswith("(1 job, 8 blocks): no difference shown.")
-    (view,) = array_state_views(nothing.states, [CellView(record) for record in nothing.records])
+    (view,) = state_cells(nothing.states, [CellView(record) for record in nothing.records])
     assert view.outcome == "no difference shown"
 
 
@@ -163,7 +163,7 @@ def test_figures_that_are_no_result_are_left_out() -> None:
     assert "(1 job, 8 blocks). A check failed in 1 job, which are left out." in sentence
     none = replace(run, states=tuple(replace(each, doubt="array") for each in run.states))
     assert sentences(none) == ["`raid5-degraded`: a check failed in each of its jobs, so no cost is given."]
-    views = array_state_views(none.states, [CellView(record) for record in run.records])
+    views = state_cells(none.states, [CellView(record) for record in run.records])
     assert views[0].sentence.endswith(": not a result: array")
 
 
@@ -195,7 +195,7 @@ def test_the_page_the_table_and_the_terminal_show_each_cost(shown: Run) -> None:
     guest, host = (float(each.split()[0]) for each in degraded[2:4])
     assert guest == pytest.approx(20, abs=3)
     assert host == pytest.approx(40, abs=3)
-    assert f"| `{DEGRADED}` | RAID 5 over 6 disks, degraded | {' | '.join(degraded[2:6])} | slower |" in table
+    assert f"| RAID 5 over 6 disks, degraded | `{DEGRADED}` | {' | '.join(degraded[2:6])} | slower |" in table
     (line,) = [line for line in lines if line.startswith(f"{DEGRADED}: costs ")]
     costs = f"costs {degraded[2]} % of the guest's throughput and {degraded[3]} % of the array's on the host"
     assert line == f"{DEGRADED}: {costs}; slower"

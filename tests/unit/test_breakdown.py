@@ -33,14 +33,12 @@ from harness.model.job import parse_workload
 from harness.model.mode import Mode
 from harness.report import markdown_table, summary_lines
 from harness.report.breakdown import MEASURED, SUM
-from harness.report.figures import figures
-from harness.report.model import report_view
 from harness.report.short import short_lines
 from harness.results import Run, RunStore, TracedBlock, TracedJob
 from harness.scenario.plan import Group
 from tests.unit import killed_campaign
 from tests.unit.killed_campaign import HOST, plan
-from tests.unit.pages import page
+from tests.unit.pages import figures, page
 from tests.unit.recorded_campaign import RecordedMeasurer
 from tests.unit.runs import RUN_ID
 
@@ -362,9 +360,7 @@ def test_the_report_shows_the_parts_everywhere(run: Run) -> None:
 
 
 def test_the_bars_of_the_chart_end_where_the_next_begin(run: Run) -> None:
-    (section,) = report_view(run).sections
-    (view,) = (each for each in section.breakdowns if each.drawn)
-    bars = figures(report_view(run))[view.key]["data"][0]
+    (bars,) = (figure["data"][0] for key, figure in figures(run).items() if "-parts" in key)
     assert bars["y"] == [*Part, SUM, MEASURED]
     parts = len(Part)
     ends = [base + added for base, added in zip(bars["base"][:parts], bars["x"][:parts], strict=True)]

@@ -8,11 +8,9 @@ from dataclasses import replace
 import pytest
 
 from harness.lab.embedded.disks import CONTROLLERS
-from harness.report.arrays import array_headline
+from harness.report.arrays import array_cells, array_headline, gain_sentences
 from harness.report.cells import CellView
-from harness.report.gains import gain_sentences
 from harness.report.modes import Headline, compare_modes
-from harness.report.scaling import scaling_views
 from tests.unit.path_runs import Measured, measured
 
 JOBS = ["seqread-1m", "randread-4k"]
@@ -20,7 +18,7 @@ JOBS = ["seqread-1m", "randread-4k"]
 
 def headline(run: Measured) -> Headline:
     cells = [CellView(record) for record in run.records]
-    return array_headline("raid_a_1", scaling_views(run.scalings, cells), compare_modes(cells))
+    return array_headline("raid_a_1", array_cells(run.scalings, cells), compare_modes(cells))
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +69,7 @@ def test_without_a_path_as_the_limit_none_is_named() -> None:
 
 def test_a_second_controller_is_compared_with_what_the_study_found() -> None:
     run = measured(["seqread-1m", "randread-4k", "randwrite-4k"])
-    views = scaling_views(run.scalings, [CellView(record) for record in run.records])
+    views = array_cells(run.scalings, [CellView(record) for record in run.records])
     (sentence,) = gain_sentences("raid0_scaling", views)
     # The disks and controllers of the lab: two of them do twice as much. The study has 1 MiB at depth 1 only.
     assert re.fullmatch(

@@ -14,7 +14,7 @@ from harness.model.layout import Layout
 from harness.model.mode import ModeDetail
 from harness.report import markdown_table, summary_lines
 from harness.report.model import report_view
-from harness.report.published import PublishedRow, PublishedView
+from harness.report.published import PublishedFigures, PublishedRow, published_figures
 from harness.results import CellRecord, Run
 from tests.unit.pages import page
 from tests.unit.runs import synthetic_run
@@ -55,10 +55,11 @@ def on(run: Run, layout: Layout) -> Run:
     return replace(run, cells=tuple(cells))
 
 
-def view(run: Run) -> PublishedView:
+def view(run: Run) -> PublishedFigures:
     (section,) = report_view(run).sections
-    assert section.published is not None
-    return section.published
+    figures = published_figures(section)
+    assert figures is not None
+    return figures
 
 
 def row(run: Run, mode: str = "lvm") -> PublishedRow:
@@ -127,7 +128,7 @@ def test_page_links_to_the_source_and_shows_setup_and_notes() -> None:
 def test_a_run_without_a_link_shows_nothing() -> None:
     run = synthetic_run()
     assert run.run.published == {}
-    assert all(section.published is None for section in report_view(run).sections)
+    assert all(published_figures(section) is None for section in report_view(run).sections)
     assert "ublished" not in page(run).text
     assert "ublished" not in "\n".join(summary_lines(run)) + markdown_table(run)
 

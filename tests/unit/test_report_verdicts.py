@@ -10,6 +10,7 @@ from harness.analysis import Verdict
 from harness.model.budget import Budget
 from harness.report import markdown_table, overhead_text, summary_lines
 from harness.report.budgets import limit, p_value
+from harness.report.contents import headline_of
 from harness.report.deciding import samples_to_decide
 from harness.report.model import report_view
 from harness.results import BudgetRecord, MetricRecord, Run
@@ -100,8 +101,8 @@ def test_a_cached_mode_is_void_by_its_bytes_and_never_loses_least(cached: Run) -
     assert {cell.verdict for cell in cached.cells if cell.mode == "raw-cached"} == {Verdict.VOID}
     (section,) = report_view(cached).sections
     assert [mode.mode for mode in section.comparison.modes] == ["passthrough", "lvm", "raw"]
-    assert section.headline.sentence.startswith("optane: `passthrough` loses least")
-    assert any("`raw-cached` is void in 8 jobs" in detail for detail in section.headline.details)
+    assert headline_of(section).sentence.startswith("optane: `passthrough` loses least")
+    assert any("`raw-cached` is void in 8 jobs" in detail for detail in headline_of(section).details)
 
 
 def test_a_guest_faster_than_its_host_is_shown_with_a_mark_and_not_dropped(faster: Run) -> None:
@@ -110,7 +111,7 @@ def test_a_guest_faster_than_its_host_is_shown_with_a_mark_and_not_dropped(faste
     assert "raw" in [mode.mode for mode in section.comparison.modes]
     assert any(
         "`raw` is faster than its host by more than 5 % in 8 jobs: this needs an explanation" in text
-        for text in section.headline.details
+        for text in headline_of(section).details
     )
     lines = summary_lines(faster)
     assert "faster than the host by more than 5 %, which needs an explanation (8):" in lines
@@ -131,7 +132,9 @@ def test_the_list_of_guests_that_are_faster_says_whether_their_requests_explain_
 
 def test_a_run_whose_every_guest_is_void_has_no_headline_figure() -> None:
     run = synthetic_run(modes=["host", "raw-cached"], cached=["raw-cached"])
-    assert report_view(run).sections[0].headline.sentence == "optane: no attach mode has a figure that can be trusted"
+    assert (
+        headline_of(report_view(run).sections[0]).sentence == "optane: no attach mode has a figure that can be trusted"
+    )
 
 
 def test_void_figures_have_a_word_and_no_colour_in_the_heat_map_and_faster_ones_have_both(

@@ -10,6 +10,7 @@ import pytest
 
 from harness.analysis import Estimate
 from harness.report.card import card, markdown
+from harness.report.contents import headline_of
 from harness.report.markdown import markdown_table
 from harness.report.model import report_view
 from harness.report.modes import Comparison, ModeSummary, headline
@@ -47,7 +48,7 @@ def imported_run(host: Sequence[float], guest: Sequence[float], **options: str) 
 
 
 def sentence(run: Run) -> str:
-    return report_view(run).sections[0].headline.sentence
+    return headline_of(report_view(run).sections[0]).sentence
 
 
 def test_an_interval_from_much_better_to_much_worse_is_undecided() -> None:
