@@ -11,10 +11,13 @@ from enum import StrEnum
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
+
+    import pytest
 
     from harness.events import Events
     from harness.guest.booting import GuestRunner
@@ -31,6 +34,32 @@ if TYPE_CHECKING:
     from harness.scenario.scenario import Scenario
 
 _PACKAGE = "harness.features"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRuns:
+    """The complete runs of one session of pytest, one of each host."""
+
+    paths: tuple[Path, ...]
+    reports: Path
+    """The directory of all runs."""
+    undecided_fails: bool
+    """Whether what is undecided is a failure (`--inconclusive=fail`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOption:
+    """An option of a measurement with one value, for example `--history URL`, which does something with its runs."""
+
+    flag: str
+    metavar: str
+    help: str
+    check: Callable[[str, Path], object]
+    """Raises ConfigError for a mistake in the value, before hours of measuring. Gets the directory of all runs, too."""
+    judge: Callable[[str, SessionRuns], Iterable[tuple[str, str]]] = lambda _value, _runs: ()
+    """The name of a failed test for each failure of the runs, and why it fails."""
+    print: Callable[[str, SessionRuns, pytest.TerminalReporter], None]
+    """Prints the result after the answers of the runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +125,7 @@ class Feature:
 
     name: str
     """The name of its package."""
+    run_options: tuple[RunOption, ...] = ()
     hypervisor: Callable[[Host, Events], AbstractContextManager[Hypervisor] | None] = lambda _host, _events: None
     """What makes guests on a host instead of the host's own backend; None for all other hosts."""
     tables: FeatureTables | None = None

@@ -22,7 +22,6 @@ from harness.analysis.change import (
     estimate_change,
     paired_change,
 )
-from harness.analysis.changepoints import ChangePoint, change_points
 from harness.analysis.correlation import NO_CORRELATION, Correlation, pooled_correlation
 from harness.analysis.distribution import LatencyHistogram, few_bins, quantiles, upper_end, wider_bins
 from harness.analysis.drift import drifted, estimate_drift
@@ -82,7 +81,6 @@ __all__ = [
     "CarryOver",
     "Caveat",
     "Change",
-    "ChangePoint",
     "Correlation",
     "Estimate",
     "Evidence",
@@ -117,7 +115,6 @@ __all__ = [
     "best_slice",
     "boot_variance",
     "carry_over",
-    "change_points",
     "changes_shown",
     "decided",
     "differences",

@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from harness.cli import advising, following, history, hosts, labs, measuring, runs, shell, watching
+from harness.cli import advising, following, hosts, labs, measuring, runs, shell, watching
 from harness.cli.common import FAILED, USAGE, add_json
 from harness.cli.parser import Command
 from harness.errors import ConfigError, HarnessError
@@ -95,9 +95,6 @@ def make_parser() -> Command:
         watching.add_watch,
         runs.add_report,
         advising.add_advise,
-        runs.add_compare,
-        runs.add_baseline,
-        history.add_history,
         hosts.add_calibrate,
         hosts.add_reap,
         *load_verbs(),

@@ -13,6 +13,7 @@ from harness.terminal import clean_json
 
 if TYPE_CHECKING:
     from harness.lab.inventory import Inventory
+    from harness.results import RunStore
 
 REPORTS = Path("reports")
 """The directory of runs, unless an option names another."""
@@ -70,6 +71,17 @@ def chosen_inventory(options: argparse.Namespace) -> Inventory:
     inventory = load_lab(options.lab) if options.lab else embedded.inventory()
     withdraw_secrets(inventory.hosts)
     return inventory.only(options.host) if options.host else inventory
+
+
+def chosen_store(path: Path, reports: Path) -> RunStore:
+    """The run at `path`, or of this name in the directory `reports`. ConfigError if there is no such run."""
+    from harness.errors import ConfigError, ResultsError
+    from harness.results import RunStore
+
+    try:
+        return RunStore.named(path, reports)
+    except ResultsError as error:
+        raise ConfigError(error.message, hint=error.hint) from error
 
 
 def number_from(least: int) -> Callable[[str], int]:

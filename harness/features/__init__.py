@@ -12,5 +12,7 @@ NAMES: tuple[str, ...] = (
     "borrow",
     "exchange",
     "windows",
+    "compare",
+    "history",
 )
 """The order in which the kernel asks the features, and in which the command line shows their verbs."""

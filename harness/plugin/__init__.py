@@ -19,7 +19,7 @@ from harness.errors import (
 )
 from harness.model.cell import Cell
 from harness.plugin import hooks
-from harness.plugin.after import report_failures, write_comparisons
+from harness.plugin.after import report_failures
 from harness.plugin.engine import Engine
 from harness.plugin.keywords import deselect_across
 from harness.plugin.options import add_options
@@ -36,7 +36,7 @@ from harness.plugin.session import (
     selects_cells,
 )
 from harness.plugin.summary import cell_properties, explain, write_summary
-from harness.plugin.together import add_to_history, write_hosts
+from harness.plugin.together import write_hosts
 from harness.plugin.workers import OUTCOME, XdistHooks, interrupt_once
 from harness.results import CellRecord
 from harness.signals import cleaning_up, ended_like_ctrl_c, was_interrupted
@@ -203,8 +203,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         except ResultsError as error:
             terminalreporter.write_line(str(error), red=True)
     write_hosts(terminalreporter, engine.runs)
-    add_to_history(terminalreporter, engine.runs, engine.options.history)
-    write_comparisons(terminalreporter, engine)
+    for option, value in engine.options.of_features:
+        option.print(value, engine.session_runs, terminalreporter)
     if engine.late:
         terminalreporter.section("exceeds, after the correction for all cells of the run", red=True)
         terminalreporter.write_line(", ".join(engine.late))

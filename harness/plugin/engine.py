@@ -13,6 +13,7 @@ from typing import Any
 from harness.analysis import Verdict
 from harness.errors import ConfigError, LabUnavailable, NotTried, Unsupported
 from harness.events import Events
+from harness.feature import SessionRuns
 from harness.image import ImageSet, ensure_images
 from harness.lab.embedded import lab as embedded
 from harness.lab.inventory import DiskById, HostSpec
@@ -172,6 +173,10 @@ class Engine:
     def without_verdict(self) -> dict[str, str]:
         """Why nothing was judged, by host, or by scenario if no host has its disks. Known at the end."""
         return self.undecided or ({} if self.runs else dict(self.unavailable) or {"run": "no cell was measured"})
+
+    @property
+    def session_runs(self) -> SessionRuns:
+        return SessionRuns(tuple(self.runs), self.options.reports, self.options.inconclusive == "fail")
 
     @property
     def outcome(self) -> dict[str, Any]:

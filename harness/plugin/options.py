@@ -14,13 +14,12 @@ from typing import Literal, TypeVar, get_args
 import pytest
 
 from harness.errors import ConfigError
-from harness.history.store import HistoryStore
+from harness.feature import RunOption, features
 from harness.lab.embedded.lab import inventory as embedded_inventory
 from harness.lab.inventory import HostSpec, Inventory
 from harness.lab.lab_file import load_lab
 from harness.model.profile import PROFILES
 from harness.model.wear import OPTION, MaxWrites
-from harness.results.baselines import baseline_store
 from harness.units import parse_duration
 
 LAB_FILE = "lab.toml"
@@ -28,7 +27,6 @@ LAB_VARIABLE = "VIRT_OVERHEAD_LAB"
 EMBEDDED_LAB = "embedded"
 
 REQUIRE_VERDICT = "--require-verdict"
-BASELINE = "--baseline"
 BREAKDOWN = "--breakdown"
 
 LARGEST_SEED = 2**31 - 1
@@ -62,10 +60,8 @@ class Options:
     require_verdict: bool
     disks: frozenset[str] | None = None
     """The only disks to measure; None for all."""
-    baseline: str | None = None
-    """The name of the baseline to compare the run with; None for none."""
-    history: str | None = None
-    """The directory or URL of the history that gets the complete runs; None for none."""
+    of_features: tuple[tuple[RunOption, str], ...] = ()
+    """The options of features that were given, with their values."""
     breakdown: bool = False
     """Whether to trace where the microseconds of an I/O go."""
 
@@ -156,17 +152,8 @@ def add_options(parser: pytest.Parser) -> None:
         action="store_true",
         help="also trace one I/O at a time of each mode and workload, and show where its microseconds go",
     )
-    group.addoption(
-        BASELINE,
-        metavar="NAME",
-        help="compare the run with this baseline (`virt-overhead baseline`); a run that is worse is a failure",
-    )
-    group.addoption(
-        "--history",
-        metavar="URL",
-        help="add the complete runs, one of each host, to the history in this directory or at this URL "
-        "(`virt-overhead history`)",
-    )
+    for option in _list_options():
+        group.addoption(option.flag, metavar=option.metavar, help=option.help)
 
 
 def read_options(config: pytest.Config, project: Path) -> Options:
@@ -178,10 +165,11 @@ def read_options(config: pytest.Config, project: Path) -> Options:
     if host := config.getoption("--host"):
         inventory = inventory.only(host)
     reports = config.getoption("--reports") or project / "reports"
-    if baseline := config.getoption(BASELINE):
-        baseline_store(reports, baseline)  # A mistake is reported now, not after hours of measuring.
-    if history := config.getoption("--history"):
-        HistoryStore.at(history)
+    requested = tuple(
+        (option, value) for option in _list_options() if (value := config.getoption(option.flag)) is not None
+    )
+    for option, value in requested:
+        option.check(value, reports)  # A mistake is reported now, not after hours of measuring.
     return Options(
         inventory=inventory,
         hosts=hosts,
@@ -196,10 +184,13 @@ def read_options(config: pytest.Config, project: Path) -> Options:
         max_writes=config.getoption(OPTION),
         require_verdict=config.getoption(REQUIRE_VERDICT),
         disks=frozenset(config.getoption("--disk")) if config.getoption("--disk") else None,
-        baseline=baseline,
-        history=history,
+        of_features=requested,
         breakdown=config.getoption(BREAKDOWN),
     )
+
+
+def _list_options() -> list[RunOption]:
+    return [option for feature in features() for option in feature.run_options]
 
 
 def _inventory(config: pytest.Config, project: Path) -> Inventory:

@@ -6,9 +6,8 @@ from collections import Counter
 
 import pytest
 
-from harness.results.compare import compare
-from harness.results.compare_findings import arms_of
-from harness.results.compare_records import Finding, Outcome
+from harness.features.compare.comparison import compare, list_arms
+from harness.features.compare.records import Finding, Outcome
 from tests.simulation.stated import stated
 from tests.unit.replayed_runs import replayed
 
@@ -23,7 +22,7 @@ def findings(factor: float, noise: float) -> tuple[Counter[Finding], Counter[Out
     outcomes: Counter[Outcome] = Counter()
     for number in range(PAIRS):
         found = compare(replayed(2 * number, noise=noise), replayed(2 * number + 1, factor=factor, noise=noise))
-        arms.update(arm.metrics[arm.headline].finding for arm in arms_of(found))
+        arms.update(arm.metrics[arm.headline].finding for arm in list_arms(found))
         outcomes[found.outcome] += 1
     return arms, outcomes
 

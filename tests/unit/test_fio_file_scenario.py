@@ -10,6 +10,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from harness.errors import ConfigError
+from harness.features.compare.comparison import compare
 from harness.measure.provenance import fio_texts
 from harness.measure.resume import Earlier, requested
 from harness.model.job import Job
@@ -17,7 +18,6 @@ from harness.model.values import STORED
 from harness.model.workloads import OneWorkload
 from harness.report import markdown_table, summary_lines
 from harness.results import Run
-from harness.results.compare import compare
 from harness.scenario.fio_files import read_fio_files
 from harness.scenario.load import load_scenario
 from harness.scenario.planning import expand

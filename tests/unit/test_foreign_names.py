@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from harness.errors import ConfigError, HarnessError, ResultsError
+from harness.features.compare.baselines import set_baseline
 from harness.features.exchange.exporting import ExportRequest, export_run
 from harness.features.exchange.tables import make_rows, write_csv
+from harness.features.history.store import HistoryStore
 from harness.files import read_regular
-from harness.history.store import HistoryStore
 from harness.image import manifest as manifests
 from harness.results import RunStore
-from harness.results.baselines import set_baseline
 
 RECORDED = Path(__file__).parent / "data/run_0_1"
 OUTSIDE = [

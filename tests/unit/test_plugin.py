@@ -21,11 +21,11 @@ from xml.etree import ElementTree
 import pytest
 from platformdirs import user_data_path
 
+from harness.features.compare.baselines import set_baseline
 from harness.image.cache import Cache, Missing, cache_root
 from harness.image.keys import ensure_key
 from harness.image.recipe import load_recipes
 from harness.results import RunStore
-from harness.results.baselines import set_baseline
 from tests.unit.recorded_campaign import Played, write_recording
 from tests.unit.transport_servers import closed_port, make_key
 from tests.unit.warm_pytest import Request, WarmPytest, warm_pytest

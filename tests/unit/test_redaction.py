@@ -7,7 +7,7 @@ import shlex
 import pytest
 
 from harness.errors import ResultsError
-from harness.history.store import HistoryStore
+from harness.features.history.store import HistoryStore
 from harness.redaction import HIDDEN, command_line, hide_password_of, without_passwords
 from harness.results import RunStore
 from tests.unit.test_plugin import FINE, Play, play, run, warm

@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from harness.history.store import HistoryStore
-from harness.history.trends import trends
-from tests.unit.history_files import write_history
+from harness.features.history.store import HistoryStore
+from harness.features.history.trends import trends
+from tests.features.history.history_files import write_history
 
 
 def main(directory: Path, runs: int, cells: int) -> None:

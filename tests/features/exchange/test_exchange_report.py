@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from harness.analysis import Estimate
+from harness.features.compare.matching import list_differences
 from harness.report.card import card, markdown
 from harness.report.contents import headline_of
 from harness.report.markdown import markdown_table
 from harness.report.model import report_view
 from harness.report.modes import Comparison, ModeSummary, headline
 from harness.results import Run
-from harness.results.compare_differences import differences
 from tests.features.exchange.exchanged import document, fio_file, import_here, imported
 
 
@@ -109,10 +109,14 @@ def test_nothing_claims_that_virt_overhead_measured_an_imported_run() -> None:
 def test_two_imported_runs_differ_in_versions_and_options_and_not_in_their_files() -> None:
     before = imported_run([1000, 1010], [900, 905])
     after = imported_run([1000, 1010], [900, 905], size="2g")
-    changed = [each.what for each in differences(before, after, [("imported", "imported")], (), same_machine=False)]
+    changed = [
+        each.what for each in list_differences(before, after, [("imported", "imported")], (), same_machine=False)
+    ]
     assert changed == ["imported.guest:vm.randread-4k-qd4.size"]
     assert import_here("--host", fio_file("3.36"), "--guest", f"vm={fio_file('3.41')}") == 0
     other = imported().read_results()
-    changed = [each.what for each in differences(before, other, [("imported", "imported")], (), same_machine=False)]
+    changed = [
+        each.what for each in list_differences(before, other, [("imported", "imported")], (), same_machine=False)
+    ]
     assert {"imported.host.fio", "imported.guest:vm.fio"} <= set(changed)
     assert not [what for what in changed if "sha256" in what or what.endswith((".from", ".arm"))]

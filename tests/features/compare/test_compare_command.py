@@ -10,7 +10,7 @@ import pytest
 
 from harness.cli import main
 from harness.results import RunStore
-from tests.unit.compared_runs import store_run
+from tests.features.compare.compared_runs import store_run
 
 BEFORE, AFTER = "20260101-120000-000a", "20260102-120000-000b"
 
@@ -98,7 +98,7 @@ def test_the_docs_explain_every_option(capsys: pytest.CaptureFixture[str]) -> No
         main(["compare", "--help"])
     assert ended.value.code == 0
     options = set(re.findall(r"--[a-z-]+", capsys.readouterr().out)) - {"--help", "--debug"}
-    docs = (Path(__file__).parents[2] / "docs" / "compare.md").read_text(encoding="utf-8")
+    docs = (Path(__file__).parents[3] / "docs" / "compare.md").read_text(encoding="utf-8")
     assert options
     assert [option for option in options if f"`{option}" not in docs] == []
 

@@ -12,12 +12,11 @@ import pytest
 
 from harness.cli import main
 from harness.errors import ConfigError, HarnessError, ResultsError
-from harness.history.rows import HISTORY_COLUMNS
-from harness.history.store import HistoryStore
-from harness.history.trends import trends
+from harness.features.history.store import HISTORY_COLUMNS, HistoryStore
+from harness.features.history.trends import trends
 from harness.results import Run, RunStore
 from harness.run_id import RunId
-from tests.unit.history_files import run_id, write_history
+from tests.features.history.history_files import run_id, write_history
 from tests.unit.replayed_runs import replayed
 
 duckdb = pytest.importorskip("duckdb")
@@ -208,7 +207,7 @@ def test_without_duckdb_the_message_names_the_extra(
 
 
 def test_the_docs_explain_every_column_and_option(capsys: pytest.CaptureFixture[str]) -> None:
-    docs = (Path(__file__).parents[2] / "docs/history.md").read_text()
+    docs = (Path(__file__).parents[3] / "docs/history.md").read_text()
     assert [column.name for column in HISTORY_COLUMNS if f"`{column.name}`" not in docs] == []
     with pytest.raises(SystemExit):
         main(["history", "--help"])

@@ -65,26 +65,26 @@ def _require_distinct(directory: Path, what: str) -> None:
         )
 
 
-def baseline_store(reports: Path, name: str, host: str | None = None) -> RunStore:
+def find_baseline(reports: Path, name: str, host: str | None = None) -> RunStore:
     """The stored baseline of this name, of this host if it has several. ConfigError if there is none."""
-    found = {path.parent.name: path for path in baselines(reports).get(name, ())}
-    if not found:
-        known = baselines(reports)
+    by_host = {path.parent.name: path for path in list_baselines(reports).get(name, ())}
+    if not by_host:
+        known = list_baselines(reports)
         raise ConfigError(
             f'no baseline "{name}" in {reports / _DIRECTORY}' + (f"; {choices(name, known)}" if known else ""),
             hint=f"set it with: virt-overhead baseline set {name} RUN",
         )
-    if len(found) > 1 and host is not None and host not in found:
+    if len(by_host) > 1 and host is not None and host not in by_host:
         raise ConfigError(
-            f'baseline "{name}" has no run of host {host}; it has runs of: {", ".join(found)}',
+            f'baseline "{name}" has no run of host {host}; it has runs of: {", ".join(by_host)}',
             hint=f"set it with: virt-overhead baseline set {name} RUN, where RUN is of this host",
         )
-    return RunStore.open(found.get(host or "", next(iter(found.values()))))
+    return RunStore.open(by_host.get(host or "", next(iter(by_host.values()))))
 
 
-def baselines(reports: Path) -> dict[str, list[Path]]:
+def list_baselines(reports: Path) -> dict[str, list[Path]]:
     """By name of the baseline, the results.json of each host."""
-    found: dict[str, list[Path]] = {}
+    paths: dict[str, list[Path]] = {}
     for path in sorted((reports / _DIRECTORY).glob("*/*/results.json")):
-        found.setdefault(path.parent.parent.name, []).append(path)
-    return found
+        paths.setdefault(path.parent.parent.name, []).append(path)
+    return paths

@@ -8,8 +8,8 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from harness.history.screen import latest, nearby_words, quantity_words, shift_words, shown_value
-from harness.history.trends import Trend
+from harness.features.history.screen import latest, nearby_words, quantity_words, shift_words, shown_value
+from harness.features.history.trends import Trend
 from harness.report.figures import compact_json, plain_figure
 from harness.report.html import environment
 from harness.report.packing import packed, packed_plotly

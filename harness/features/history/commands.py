@@ -1,4 +1,4 @@
-"""The command `history`: adds runs to a history, and shows its trends."""
+"""`virt-overhead history`: adds runs to a history, and shows its trends."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any, get_args
 from harness.analysis import METRICS
 from harness.cli.common import REPORTS, add_json, number_from, print_json
 from harness.errors import ConfigError
-from harness.history import Quantity
+from harness.features.history import Quantity
 
 _ADD = "add"
 _SHOW = "show"
 
 
-def add_history(commands: Any) -> None:
+def add_commands(commands: Any) -> None:
     """Add the verb `history` to the subparsers."""
     parser = commands.add_parser(
         "history",
@@ -60,7 +60,7 @@ def add_history(commands: Any) -> None:
 
 
 def _history(options: argparse.Namespace) -> int:
-    from harness.history.store import HistoryStore
+    from harness.features.history.store import HistoryStore
 
     store = HistoryStore.at(options.store)
     if options.what[:1] == [_ADD]:
@@ -74,7 +74,7 @@ def _history(options: argparse.Namespace) -> int:
 
 
 def _add(options: argparse.Namespace, store: Any) -> int:
-    from harness.report.compare_command import chosen_store
+    from harness.cli.common import chosen_store
 
     labels = dict(map(_label, options.label))
     if len(options.what) == 1:
@@ -100,8 +100,8 @@ def _add(options: argparse.Namespace, store: Any) -> int:
 
 
 def _show(options: argparse.Namespace, store: Any, cell: str) -> int:
-    from harness.history.screen import trend_lines
-    from harness.history.trends import trends
+    from harness.features.history.screen import trend_lines
+    from harness.features.history.trends import trends
     from harness.report.files import write_page
 
     found = trends(
@@ -116,7 +116,7 @@ def _show(options: argparse.Namespace, store: Any, cell: str) -> int:
     else:
         sys.stdout.writelines(f"{line}\n" for line in trend_lines(found))
     if options.html is not None:
-        from harness.history.page import history_page
+        from harness.features.history.page import history_page
 
         write_page(options.html, history_page(found, store.url))
         sys.stderr.write(f"page: {options.html}\n") if options.json else print(f"page: {options.html}")

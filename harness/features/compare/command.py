@@ -9,14 +9,15 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Literal
 
-from harness.errors import ConfigError, ResultsError
-from harness.report.compare import comparison_view
-from harness.report.compare_text import comparison_markdown, print_comparison
+from harness.cli.common import chosen_store
+from harness.errors import ConfigError
+from harness.features.compare.baselines import find_baseline
+from harness.features.compare.comparison import compare, only_scenario
+from harness.features.compare.records import Comparison, Outcome, comparison_json
+from harness.features.compare.text import comparison_markdown, print_comparison
+from harness.features.compare.words import comparison_view
 from harness.report.files import write_page
-from harness.results import Run, RunStore
-from harness.results.baselines import baseline_store
-from harness.results.compare import compare, only_scenario
-from harness.results.compare_records import Comparison, Outcome, comparison_json
+from harness.results import Run
 from harness.terminal import clean_json
 
 WORSE = 3
@@ -59,13 +60,13 @@ def compare_runs(request: CompareRequest) -> int:
 
     ConfigError for runs that do not exist, or as for `compare`; ResultsError for files that cannot be used.
     """
-    first, *others = _runs(request)
+    first, *others = _open_runs(request)
     comparison = compare(
         first, *others, margin=request.margin, metric=request.metric, same_machine=request.baseline is not None
     )
-    views = [comparison_view(each, request.metric) for each in comparison.each]
+    views = [comparison_view(two, request.metric) for two in comparison.each]
     if request.html is not None:
-        from harness.report.compare_html import comparison_html  # noqa: PLC0415 - plotly takes a second to load
+        from harness.features.compare.page import comparison_html  # noqa: PLC0415 - plotly takes a second to load
 
         write_page(request.html, comparison_html(views))
     if request.form is Form.JSON:
@@ -78,12 +79,12 @@ def compare_runs(request: CompareRequest) -> int:
             print_comparison(view)
         if request.html is not None:
             sys.stdout.write(f"\npage: {request.html}\n")
-    return exit_status(comparison, request.inconclusive)
+    return decide_status(comparison, request.inconclusive)
 
 
-def exit_status(comparison: Comparison, inconclusive: Literal["fail", "skip"]) -> int:
+def decide_status(comparison: Comparison, inconclusive: Literal["fail", "skip"]) -> int:
     """The exit status for these outcomes: the gravest of them counts."""
-    outcomes = {each.outcome for each in comparison.each}
+    outcomes = {two.outcome for two in comparison.each}
     if Outcome.NOT_COMPARABLE in outcomes:
         return NOT_COMPARABLE
     if outcomes & {Outcome.WORSE, Outcome.MIXED}:
@@ -91,19 +92,11 @@ def exit_status(comparison: Comparison, inconclusive: Literal["fail", "skip"]) -
     return UNDECIDED if Outcome.UNDECIDED in outcomes and inconclusive == "fail" else 0
 
 
-def chosen_store(path: Path, reports: Path) -> RunStore:
-    """The run at `path`, or of this name in the directory `reports`. ConfigError if there is no such run."""
-    try:
-        return RunStore.named(path, reports)
-    except ResultsError as error:
-        raise ConfigError(error.message, hint=error.hint) from error
-
-
-def _runs(request: CompareRequest) -> Sequence[Run]:
+def _open_runs(request: CompareRequest) -> Sequence[Run]:
     """The reference, and the runs to compare with it."""
     runs = [chosen_store(path, request.reports).read_results() for path in request.runs]
     if request.baseline is not None:
-        runs.insert(0, baseline_store(request.reports, request.baseline, runs[0].lab.host).read_results())
+        runs.insert(0, find_baseline(request.reports, request.baseline, runs[0].lab.host).read_results())
     if len(runs) < 2:
         raise ConfigError(
             "one run: there is nothing to compare it with", hint="give two runs, or --baseline NAME and a run"

@@ -13,6 +13,7 @@ from harness.analysis import Better, Change, Unit
 from harness.model.cell import Place
 from harness.model.mode import ModeDetail
 from harness.model.values import STRICT as _STRICT
+from harness.results.facts import Effect
 from harness.results.records import LabInfo, RunStatus
 
 COMPARISON_SCHEMA = 2
@@ -29,17 +30,6 @@ class Finding(StrEnum):
     """The change is smaller than the margin, whether there is one or not."""
     UNDECIDED = "undecided"
     """Neither is shown: the intervals are too wide for this margin."""
-
-
-class Effect(StrEnum):
-    """What a difference between the runs means for their comparison."""
-
-    RULES_OUT = "rules out"
-    """The runs were measured differently, so no change of the figures says anything about what was measured."""
-    CAUSE = "possible cause"
-    """It may have caused a change."""
-    NONE = "none"
-    """It has no influence on the values."""
 
 
 class Outcome(StrEnum):

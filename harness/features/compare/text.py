@@ -9,9 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.console import CleanConsole
-from harness.report.compare import ComparisonView, JobRows, ScenarioRows
+from harness.features.compare.records import Finding, Outcome
+from harness.features.compare.words import ComparisonView, JobRows, ScenarioRows
 from harness.report.markdown import code, plain
-from harness.results.compare_records import Finding, Outcome
 
 _STYLES = {Finding.BETTER: "green", Finding.WORSE: "bold red", Finding.EQUAL: "cyan", Finding.UNDECIDED: "dim"}
 _OUTCOMES = {

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from harness.analysis import Change
+from harness.features.compare.comparison import compare
+from harness.features.compare.records import ArmChange, Finding, OverallChange
 from harness.model.cell import Place
-from harness.results.compare import compare
-from harness.results.compare_records import ArmChange, Finding, OverallChange
-from tests.unit.compared_runs import store_run
+from tests.features.compare.compared_runs import store_run
 
 BEFORE, AFTER = "20260101-120000-000a", "20260102-120000-000b"
 
@@ -69,8 +69,8 @@ def test_other_times_of_a_job_and_another_disk_are_named_as_differences() -> Non
     before = store_run(Path("reports"), BEFORE, disk="hdd")
     after = store_run(Path("reports"), AFTER, runtime=2.0)
     found = compare(before.read_results(), after.read_results())
-    differences = {each.what: each for each in found.differences}
-    assert (differences["job.seconds"].before, differences["job.seconds"].after) == (1.0, 2.0)
-    assert "hdd-passthrough-randread-4k-qd32" in differences["job.seconds"].cells
-    assert differences["hdd.disk"].before == "/dev/disk/by-id/hdd (serial HDD)"
-    assert differences["hdd.disk"].after == "/dev/disk/by-id/optane (serial OPTANE)"
+    list_differences = {each.what: each for each in found.differences}
+    assert (list_differences["job.seconds"].before, list_differences["job.seconds"].after) == (1.0, 2.0)
+    assert "hdd-passthrough-randread-4k-qd32" in list_differences["job.seconds"].cells
+    assert list_differences["hdd.disk"].before == "/dev/disk/by-id/hdd (serial HDD)"
+    assert list_differences["hdd.disk"].after == "/dev/disk/by-id/optane (serial OPTANE)"

@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from harness.analysis import change_points
-from harness.analysis.changepoints import LEAST, _energies
+from harness.features.history.trends import LEAST, _energies, change_points
 
 
 def noise(seed: int, n: int, sd: float = 0.02) -> list[float]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.analysis import Change, Estimate
-from harness.report.compare import ComparisonView, ScenarioRows
+from harness.features.compare.records import Finding, Outcome
+from harness.features.compare.words import ComparisonView, ScenarioRows
 from harness.report.html import environment
 from harness.report.intervals import Scale
-from harness.results.compare_records import Finding, Outcome
 
 _CLASSES = {
     Outcome.WORSE: "exceeds",

@@ -11,12 +11,12 @@ import pytest
 from pydantic import TypeAdapter
 
 from harness.errors import ConfigError
+from harness.features.compare.comparison import compare, only_scenario
+from harness.features.compare.matching import pair_names
+from harness.features.compare.records import ArmChange, Comparison, Finding, comparison_json
 from harness.model.attach import Attach
 from harness.model.cell import Place
 from harness.results import CellRecord, Run
-from harness.results.compare import compare, only_scenario
-from harness.results.compare_matching import same_or_last
-from harness.results.compare_records import ArmChange, Comparison, Finding, comparison_json
 from tests.unit.runs import synthetic_run
 
 AFTER = "20260102-120000-000b"
@@ -88,10 +88,10 @@ def test_scenarios_disks_and_modes_may_have_other_names() -> None:
 
 
 def test_names_belong_together_if_they_are_equal_or_the_last_ones() -> None:
-    assert same_or_last(["a"], ["b"]) == [("a", "b")]
-    assert same_or_last(["a", "b"], ["c", "a"]) == [("a", "a"), ("b", "c")]
-    assert same_or_last(["a", "b"], ["a"]) == [("a", "a")]
-    assert same_or_last(["a", "b"], ["c"]) == []
+    assert pair_names(["a"], ["b"]) == [("a", "b")]
+    assert pair_names(["a", "b"], ["c", "a"]) == [("a", "a"), ("b", "c")]
+    assert pair_names(["a", "b"], ["a"]) == [("a", "a")]
+    assert pair_names(["a", "b"], ["c"]) == []
 
 
 def test_a_mode_of_the_same_name_with_another_attachment_is_no_counterpart() -> None:
@@ -277,9 +277,9 @@ def test_runs_of_two_profiles_are_compared_at_the_depths_that_both_have() -> Non
     found = compare(run(("host", "lvm")), later(standard))
     assert {each.job for each in found.scenarios[0].arms} == {f"{job}-qd{depth}" for job in JOBS for depth in (1, 32)}
     assert "this job in this mode" in reasons(found)["after optane-lvm-randread-4k-qd256"]
-    differences = {each.what: (each.before, each.after) for each in found.differences}
-    assert differences["run.profile"] == ("smoke", "standard")
-    assert differences["job.seconds"] == (1.0, 10.0)
+    list_differences = {each.what: (each.before, each.after) for each in found.differences}
+    assert list_differences["run.profile"] == ("smoke", "standard")
+    assert list_differences["job.seconds"] == (1.0, 10.0)
 
 
 def test_a_run_of_version_0_1_has_a_round_for_each_block_and_is_compared() -> None:

@@ -9,15 +9,11 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from harness.analysis import METRICS, Caveat, Change
-from harness.model.cell import Place
-from harness.report.background import moment
-from harness.report.numbers import NONE, count, percent, short, significant
-from harness.results.compare_records import (
+from harness.features.compare.records import (
     ArmChange,
     ComparedRun,
     Comparison,
     Difference,
-    Effect,
     Finding,
     LeftOut,
     Outcome,
@@ -25,6 +21,10 @@ from harness.results.compare_records import (
     ScenarioChange,
     Side,
 )
+from harness.model.cell import Place
+from harness.report.background import moment
+from harness.report.numbers import NONE, count, percent, short, significant
+from harness.results.facts import Effect
 
 _MOST_CELLS = 3
 """The largest number of cells named with a reason or a difference. The JSON document has all."""

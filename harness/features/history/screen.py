@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pydantic import JsonValue
 
 from harness.analysis import METRICS
-from harness.history.trends import Nearby, Shift, Trend
+from harness.features.history.trends import Nearby, Shift, Trend
 from harness.report.numbers import NONE, count, percent, significant
 
 _MOST_NEARBY = 8

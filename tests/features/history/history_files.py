@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.history.rows import HISTORY_COLUMNS
+from harness.features.history.store import HISTORY_COLUMNS
 from harness.results.tables import Column, parquet_bytes
 
 DAY = 86_400.0
