@@ -91,7 +91,6 @@ def make_parser() -> Command:
         labs.add_init,
         labs.add_images,
         labs.add_lab,
-        hosts.add_doctor,
         watching.add_watch,
         runs.add_report,
         advising.add_advise,

@@ -11,28 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from harness.analysis.slices import LEAST_MEANS
 from harness.cli.common import FAILED, add_json, chosen_inventory, number_from, print_json, terminal_events
-from harness.errors import ConfigError
 from harness.events import Events, Note
 
 if TYPE_CHECKING:
     from harness.lab.inventory import HostSpec, Inventory
-
-
-def add_doctor(commands: Any) -> None:
-    """Add the verb `doctor` to the subparsers."""
-    doctors = commands.add_parser(
-        "doctor",
-        help="check whether the lab's hosts or this machine are fit for measuring",
-        example="virt-overhead doctor --lab lab.toml",
-    )
-    doctors.add_argument("--lab", type=Path, metavar="FILE", help="the lab file (default: this machine)")
-    doctors.add_argument("--host", metavar="NAME", help="only this host (`lab`: the embedded lab's)")
-    add_json(doctors, "the findings")
-    change = doctors.add_mutually_exclusive_group()
-    change.add_argument("--tune", action="store_true", help="hold better settings until Ctrl-C or the end of COMMAND")
-    change.add_argument("--restore", action="store_true", help="restore the settings that a killed --tune changed")
-    doctors.add_argument("command", nargs="*", metavar="-- COMMAND", help="with --tune: the command to run meanwhile")
-    doctors.set_defaults(run=_doctor)
 
 
 def add_calibrate(commands: Any) -> None:
@@ -84,16 +66,6 @@ def add_reap(commands: Any) -> None:
     reaper.add_argument("--force", action="store_true", help="first stop the run that holds the host")
     add_json(reaper, "what was left")
     reaper.set_defaults(run=_reap)
-
-
-def _doctor(options: argparse.Namespace) -> int:
-    from harness.doctor.command import DoctorRequest, doctor, hosts_of
-    from harness.guest.hypervisors import findings_of
-
-    if options.command and not options.tune:
-        raise ConfigError("a COMMAND needs --tune", hint="run: virt-overhead doctor --tune -- COMMAND")
-    request = DoctorRequest(options.tune, options.restore, options.json, tuple(options.command))
-    return doctor(hosts_of(options.lab, options.host), request, findings_of)
 
 
 def _calibrate(options: argparse.Namespace) -> int:

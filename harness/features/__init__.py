@@ -14,5 +14,6 @@ NAMES: tuple[str, ...] = (
     "windows",
     "compare",
     "history",
+    "doctor",
 )
 """The order in which the kernel asks the features, and in which the command line shows their verbs."""

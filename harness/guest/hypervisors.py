@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
-from harness.doctor.findings import Finding
 from harness.errors import LabUnavailable
 from harness.events import Events
 from harness.feature import features
 from harness.guest.protocol import Backend, Hypervisor, Remover
+from harness.lab.findings import Finding
 from harness.lab.hosts import Host, ReachedHost
 from harness.lab.inventory import HostSpec
 from harness.lab.proxmox import ProxmoxSpec

@@ -8,9 +8,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from harness.doctor.findings import Finding
 from harness.events import Events
 from harness.lab.created import CreationLog, Entry, Removal
+from harness.lab.findings import Finding
 from harness.lab.hosts import Host, ReachedHost
 from harness.lab.inventory import AnyDisk, HostSpec
 from harness.lab.transport.base import Runner

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from types import MappingProxyType
 
-from harness.doctor.findings import Finding, Level, Setting
-from harness.doctor.tune import tuned
 from harness.errors import GuestError, HostError
 from harness.guest.lost import explained
 from harness.guest.protocol import Backup, Guest
+from harness.lab.findings import Setting
+from harness.lab.held_settings import hold_settings
 from harness.lab.counters import CounterFiles, MdDevice, Sample, parse_samples, sample
 from harness.lab.disk_facts import HealthFound
 from harness.lab.hosts import Host
@@ -252,9 +252,8 @@ def holding_settings(
     The record in `directory` there has the old values, so `virt-overhead doctor --restore` restores them if this
     process is killed. Raises HostError if the host refuses one.
     """
-    wanted = tuple(Setting(setting.path, setting.value) for setting in settings)
-    finding = Finding("variant", "requested", Level.ADVICE, "the variant requests it", settings=wanted)
-    with tuned(host.runner, [finding], directory=directory) as tuning:
+    wanted = [Setting(setting.path, setting.value) for setting in settings]
+    with hold_settings(host.runner, wanted, directory=directory) as tuning:
         if tuning.refused:
             raise HostError(
                 f"host {host.name}: a setting of the variant was refused: {'; '.join(tuning.refused)}",

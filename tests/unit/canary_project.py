@@ -70,7 +70,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.doctor.command import DoctorRequest, doctor
+from harness.features.doctor.command import DoctorRequest, doctor
 from harness.guest.hypervisors import findings_of
 from harness.guest.proxmox.node_state import logged_in
 from harness.lab.hosts import connect

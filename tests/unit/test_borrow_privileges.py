@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from harness.doctor.findings import Level
 from harness.errors import HarnessError
 from harness.events import Events
 from harness.features.borrow import proxmox as borrowing
@@ -20,6 +19,7 @@ from harness.guest.protocol import GuestDisk
 from harness.guest.proxmox import removal
 from harness.guest.proxmox.client import Client
 from harness.guest.proxmox.node_state import examine_node, needed, read_state
+from harness.lab.findings import Level
 from harness.lab.hypervisor import BorrowedVm
 from harness.lab.proxmox import GuestRules
 from harness.lab.storage import DiskByStorage

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.doctor.findings import Level
-from harness.doctor.machine import versions
-from harness.doctor.probe import HostState
 from harness.errors import LabUnavailable
+from harness.features.doctor.machine import check_versions
+from harness.features.doctor.probe import HostState
 from harness.image.build import require_mode
 from harness.lab.facts import HostFacts, read_facts
+from harness.lab.findings import Level
 from harness.lab.transport.local import LocalRunner
 from harness.model.layout import every_requirement
 from harness.model.requirement import Tools
@@ -77,7 +77,7 @@ def test_the_ids_are_read_from_the_host() -> None:
 
 def test_the_doctor_names_the_packages_of_the_host(tmp_path: Path) -> None:
     state = HostState(HostFacts({"kernel": "6.8", "os_id": ids_of("rocky", tmp_path)}), files={})
-    advice = {each.check: each.advice for each in versions(state) if each.level is Level.PROBLEM}
+    advice = {each.check: each.advice for each in check_versions(state) if each.level is Level.PROBLEM}
     assert advice == {
         "fio": "dnf install fio",
         "QEMU": "dnf install qemu-kvm",

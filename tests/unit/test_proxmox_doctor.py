@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.doctor.findings import Finding, Level
 from harness.guest.hypervisors import findings_of
 from harness.guest.proxmox.node_state import NodeState, examine_node, needed, read_state
+from harness.lab.findings import Finding, Level
 from harness.lab.hypervisor import LIBVIRT
 from harness.lab.inventory import DiskById, HostSpec
 from harness.lab.lab_file import load_lab

@@ -14,8 +14,8 @@ from typing import Literal
 
 import pytest
 
-from harness.doctor.hold import run_command
 from harness.errors import ConfigError
+from harness.features.doctor.command import run_command
 from harness.guest.proxmox.secrets import Secret, read_secret
 from harness.lab.proxmox import SecretSource
 from harness.lab.transport.local import LocalRunner

@@ -61,7 +61,15 @@ def test_no_command_that_destroys_data_runs_without_a_permission() -> None:
 
 def _leaves_disks_alone(function: str) -> bool:
     """Rooms that never see a disk under test: images are built, the lab is started, a kernel's settings are changed."""
-    return function.startswith(("harness.image.", "harness.lab.embedded.", "harness.doctor.", "harness.lab.transport."))
+    return function.startswith(
+        (
+            "harness.image.",
+            "harness.lab.embedded.",
+            "harness.features.doctor.",
+            "harness.lab.held_settings.",
+            "harness.lab.transport.",
+        )
+    )
 
 
 def test_every_script_that_destroys_data_is_the_removal_of_a_thing_or_gets_a_permission() -> None:

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from harness.doctor.findings import Level
 from harness.errors import HostError, SafetyError, Unsupported
 from harness.guest.libvirt.storages import storage_finding
 from harness.lab.facts import HostFacts
+from harness.lab.findings import Level
 from harness.lab.storage import DiskByStorage
 from harness.lab.storage_look import Place, look_at
 from harness.lab.transport.base import Runner

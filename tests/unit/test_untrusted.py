@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from harness.doctor.record import Record
 from harness.errors import GuestError, HarnessError, HostError
 from harness.guest.libvirt.monitor import answer_of
 from harness.guest.libvirt.process import read_process
@@ -23,6 +22,7 @@ from harness.lab.counters import CounterFiles, Sample, parse_samples, sample
 from harness.lab.cycles import CycleSeries, count_cycles, cycle_counting
 from harness.lab.embedded.machine import LabMachineState
 from harness.lab.facts import HostFacts, read_facts
+from harness.lab.held_settings import SettingsRecord
 from harness.lab.transport.base import Completed, Runner
 from harness.lab.transport.local import LocalRunner
 from harness.lab.vm_threads import find_threads
@@ -183,7 +183,7 @@ def test_an_answer_of_qemu_that_cannot_be_read_is_a_guest_error(text: str, said:
     [DEEP, "", "[]", "null", "{}", '{"machine": 1, "pid": [], "started": {}, "before": [["a", "b"]]}', '{"before": 7}'],
 )
 def test_a_record_of_settings_that_cannot_be_read_is_none(text: str) -> None:
-    assert Record.parse(text) is None
+    assert SettingsRecord.parse(text) is None
 
 
 @pytest.mark.parametrize("text", [DEEP, "", "[]", '{"key": 1}', '{"key": {"accel": "warp", "why": "?"}}', "\0", "NaN"])

@@ -5,12 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.errors import ConfigError, ResultsError
 from harness.feature import Feature, RunOption, SessionRuns
-from harness.features.history.store import HistoryStore
-from harness.redaction import without_passwords
-from harness.report.numbers import count
-from harness.results import RunStore
 
 if TYPE_CHECKING:
     import pytest
@@ -18,11 +13,19 @@ if TYPE_CHECKING:
 
 def check_url(url: str, _reports: Path) -> None:
     """Raise ConfigError if there can be no history at this URL."""
+    from harness.features.history.store import HistoryStore
+
     HistoryStore.at(url)
 
 
 def add_runs(url: str, runs: SessionRuns, reporter: pytest.TerminalReporter) -> None:
     """Add the complete runs to the history; the others are named with the reason."""
+    from harness.errors import ConfigError, ResultsError
+    from harness.features.history.store import HistoryStore
+    from harness.redaction import without_passwords
+    from harness.report.numbers import count
+    from harness.results import RunStore
+
     if not runs.paths:
         return
     added = 0

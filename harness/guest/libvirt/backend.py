@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cached_property, partial
 from typing import Literal
 
-from harness.doctor.findings import Finding
 from harness.errors import Unsupported
 from harness.events import Events
 from harness.guest.booting import booted
@@ -33,6 +32,7 @@ from harness.guest.qemu_process import qemu_threads
 from harness.guest.storage_daemon import storage_daemon
 from harness.lab.created import CreationLog, Entry, Removal, Thing, fenced
 from harness.lab.file_identity import FILE_IDENTITY
+from harness.lab.findings import Finding
 from harness.lab.guard import serial_of
 from harness.lab.hosts import Host, ReachedHost
 from harness.lab.inventory import AnyDisk, HostSpec

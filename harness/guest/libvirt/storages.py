@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from harness.doctor.findings import Finding, Level
 from harness.errors import HarnessError
 from harness.guest.libvirt.pools import in_definition
+from harness.lab.findings import Finding, Level
 from harness.lab.guard.room import free_bytes
 from harness.lab.space import reserve_bytes
 from harness.lab.storage import DiskByStorage

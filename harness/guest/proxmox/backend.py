@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from harness.doctor.findings import Finding
 from harness.errors import Unsupported
 from harness.events import Events
 from harness.guest.booting import Started, booted
@@ -47,6 +46,7 @@ from harness.guest.proxmox.vm import (
 from harness.guest.qemu_process import qemu_threads
 from harness.image.keys import public_key
 from harness.lab.created import CreationLog, Entry, Removal
+from harness.lab.findings import Finding
 from harness.lab.hosts import Host, ReachedHost
 from harness.lab.inventory import AnyDisk, DiskById, HostSpec
 from harness.lab.proxmox import ROOT, GuestRules, ProxmoxSpec

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.doctor.findings import Finding, Level, not_available
 from harness.errors import ConfigError, HarnessError, HostError, LabUnavailable, SafetyError
 from harness.guest.proxmox.client import Client, PveError
 from harness.guest.proxmox.disk_users import claims_on, node_of
 from harness.guest.proxmox.new_vm import taken_ids
 from harness.guest.proxmox.secrets import read_secret
 from harness.guest.proxmox.vm import free_ids
+from harness.lab.findings import Finding, Level, not_available
 from harness.lab.hypervisor import BorrowedVm
 from harness.lab.inventory import DiskById, HostSpec
 from harness.lab.proxmox import ROOT, GuestRules, ProxmoxSpec

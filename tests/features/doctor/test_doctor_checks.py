@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from harness.doctor import Finding, Level, Setting, as_records, examine, has_problem, known_proof, look
-from harness.doctor.findings import NOT_AVAILABLE
-from harness.doctor.probe import DiskState, HostState
-from harness.doctor.record import Record
+from harness.features.doctor.devices import examine, find_proof
+from harness.features.doctor.probe import DiskState, HostState, look
 from harness.lab.accel import Acceleration
 from harness.lab.facts import HostFacts, read_facts
+from harness.lab.findings import NOT_AVAILABLE, Finding, Level, Setting, as_records, has_problem
+from harness.lab.held_settings import SettingsRecord
 from harness.lab.hosts import GuestFiles, _acceleration
 from harness.lab.inventory import DiskById
 from harness.lab.transport.local import LocalRunner
@@ -41,7 +41,7 @@ def read_state(tree: Tree, *disks: DiskById) -> HostState:
 
 
 def finding_of(state: HostState, check: str, proof: Acceleration | None = PROVEN) -> Finding:
-    (finding,) = [each for each in examine(state, proof) if each.check == check]
+    (finding,) = [finding for finding in examine(state, proof) if finding.check == check]
     return finding
 
 
@@ -63,7 +63,7 @@ def watched(
 
 
 def test_a_host_without_faults_has_only_ok_findings(tree: Tree) -> None:
-    assert [each for each in examine(watched(read_state(tree)), PROVEN) if each.level is not Level.OK] == []
+    assert [finding for finding in examine(watched(read_state(tree)), PROVEN) if finding.level is not Level.OK] == []
 
 
 def test_every_finding_gives_a_reason_and_every_advice_or_problem_a_remedy(tree: Tree) -> None:
@@ -76,7 +76,7 @@ def test_every_finding_gives_a_reason_and_every_advice_or_problem_a_remedy(tree:
 
 def test_values_that_a_machine_without_sysfs_lacks_are_not_available_and_no_problem(tmp_path: Path) -> None:
     state = look(RUNNER, FACTS, [], root=str(tmp_path), window=0)
-    findings = {each.check: each for each in examine(state, None)}
+    findings = {finding.check: finding for finding in examine(state, None)}
     for check in (
         "CPU frequency governor",
         "turbo",
@@ -89,7 +89,7 @@ def test_values_that_a_machine_without_sysfs_lacks_are_not_available_and_no_prob
     ):
         assert findings[check].value == NOT_AVAILABLE
         assert findings[check].level is Level.UNKNOWN
-    assert [each.check for each in findings.values() if each.level is Level.PROBLEM] == ["KVM"]
+    assert [finding.check for finding in findings.values() if finding.level is Level.PROBLEM] == ["KVM"]
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_the_lease_names_the_run_that_measures(tree: Tree) -> None:
 
 def test_the_lease_of_a_killed_run_is_not_mentioned(tree: Tree) -> None:
     tree.write("run/virt-overhead/lease", "run7 node9 12")
-    assert not [each for each in examine(read_state(tree), PROVEN) if each.check == "lease"]
+    assert not [finding for finding in examine(read_state(tree), PROVEN) if finding.check == "lease"]
 
 
 def test_mitigations_are_shown_in_full_and_never_advised_against(tree: Tree) -> None:
@@ -318,13 +318,13 @@ def test_kvm_is_proved_by_a_boot_and_not_by_its_device(
 
 def test_a_stored_boot_counts_only_for_the_same_host_kernel_cpu_and_qemu(tmp_path: Path) -> None:
     probes = tmp_path / "kvm-probes.json"
-    assert known_proof(FACTS, probes) is None
+    assert find_proof(FACTS, probes) is None
     answer = {"accel": "kvm", "why": "booted"}
     probes.write_text(json.dumps({"node1, 6.12.1, EPYC, QEMU emulator version 10.0.2, guest abc": answer}))
-    assert known_proof(FACTS, probes) == Acceleration("kvm", "booted")
-    assert known_proof(HostFacts({**FACTS.values, "kernel": "6.13"}), probes) is None
+    assert find_proof(FACTS, probes) == Acceleration("kvm", "booted")
+    assert find_proof(HostFacts({**FACTS.values, "kernel": "6.13"}), probes) is None
     probes.write_text("{")
-    assert known_proof(FACTS, probes) is None
+    assert find_proof(FACTS, probes) is None
 
 
 def test_the_doctor_finds_the_result_that_a_run_stored_of_its_probe(
@@ -333,8 +333,8 @@ def test_the_doctor_finds_the_result_that_a_run_stored_of_its_probe(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     images: Any = SimpleNamespace(guest=SimpleNamespace(digest="abc"))
     no_guest = GuestFiles("/absent", "/absent", Path("/absent"), "")
-    assert known_proof(FACTS) is None
-    assert known_proof(FACTS) != _acceleration(RUNNER, FACTS, no_guest, images) == known_proof(FACTS)
+    assert find_proof(FACTS) is None
+    assert find_proof(FACTS) != _acceleration(RUNNER, FACTS, no_guest, images) == find_proof(FACTS)
 
 
 def test_a_virtual_machine_is_named_with_its_stolen_cpu_time(tree: Tree) -> None:
@@ -348,7 +348,7 @@ def test_a_virtual_machine_is_named_with_its_stolen_cpu_time(tree: Tree) -> None
 @pytest.mark.parametrize("name", ["fio", "qemu", "libvirt"])
 def test_a_missing_program_is_a_problem(tree: Tree, name: str) -> None:
     findings = examine(replace(read_state(tree), facts=HostFacts({**FACTS.values, name: ""})), PROVEN)
-    (finding,) = [each for each in findings if each.value == "not installed"]
+    (finding,) = [finding for finding in findings if finding.value == "not installed"]
     assert finding.check.lower() == name
     assert finding.advice.startswith("apt-get install ")
     assert has_problem(findings)
@@ -390,7 +390,7 @@ def test_reserved_huge_pages_are_shown(tree: Tree) -> None:
 
 
 def test_settings_that_are_still_changed_are_shown_with_the_command_that_restores_them(tree: Tree) -> None:
-    mine = Record.of_this_process((Setting("/sys/x", "1"),))
+    mine = SettingsRecord.of_this_process((Setting("/sys/x", "1"),))
     tree.write("run/virt-overhead/tuned", mine.text())
     held = finding_of(read_state(tree), "tuned settings")
     assert (held.value, held.level) == (f"1 files, held by process {os.getpid()} of {socket.gethostname()}", Level.OK)
@@ -408,7 +408,7 @@ def test_findings_are_stored_as_plain_json(tree: Tree) -> None:
 
 def test_this_machine_is_examined_without_a_gap() -> None:
     state = look(RUNNER, read_facts(RUNNER), [], window=0.1)
-    findings = {each.check: each for each in examine(state, None)}
+    findings = {finding.check: finding for finding in examine(state, None)}
     assert findings["kernel"].value == platform.release()
     assert findings["free memory"].value.endswith("available")
     assert findings["KVM"].level in (Level.ADVICE, Level.PROBLEM)
@@ -433,6 +433,6 @@ def test_what_a_breakdown_lacks_comes_with_the_remedy(
         tree.remove(path)
     tree.write("proc/mounts", mounts)
     tree.write("proc/filesystems", filesystems)
-    found = finding_of(read_state(tree), "trace events")
-    assert found.level is level
-    assert advice in found.advice
+    processes = finding_of(read_state(tree), "trace events")
+    assert processes.level is level
+    assert advice in processes.advice

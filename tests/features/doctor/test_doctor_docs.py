@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 
 from harness.cli import main
-from harness.doctor import Setting, examine, look
-from harness.doctor.probe import HostState
-from harness.doctor.record import Record
+from harness.features.doctor.devices import examine
+from harness.features.doctor.probe import HostState, look
 from harness.lab.facts import HostFacts
+from harness.lab.findings import Setting
+from harness.lab.held_settings import SettingsRecord
 from harness.lab.transport.local import LocalRunner
 from tests.unit.sysfs_tree import DISK, FACTS, Tree
 
-DOCS = (Path(__file__).parents[2] / "docs" / "doctor.md").read_text(encoding="utf-8")
+DOCS = (Path(__file__).parents[3] / "docs" / "doctor.md").read_text(encoding="utf-8")
 
 
 def every_check(tmp_path: Path) -> set[str]:
@@ -25,7 +26,7 @@ def every_check(tmp_path: Path) -> set[str]:
     tree.write("proc/meminfo", "MemTotal: 33554432 kB\nHugePages_Total:     512\nHugePages_Free:      500")
     tree.write("sys/devices/system/node/node1/cpulist", "16-31")
     tree.write("proc/sys/kernel/numa_balancing", "1")
-    tree.write("run/virt-overhead/tuned", Record.of_this_process((Setting("/sys/x", "1"),)).text())
+    tree.write("run/virt-overhead/tuned", SettingsRecord.of_this_process((Setting("/sys/x", "1"),)).text())
     facts = HostFacts({**FACTS.values, "hypervisor": "kvm"})
     with tree.leased("run7"):
         seen = look(LocalRunner(), facts, [DISK], root=str(tree.root), window=0)
@@ -36,7 +37,7 @@ def every_check(tmp_path: Path) -> set[str]:
         replace(seen, disks=(replace(disk, device=""),)),
         replace(seen, disks=(replace(disk, device="", owned=False),)),
     ]
-    return {each.check.replace(f"{DISK.name}: ", "DISK: ") for case in cases for each in examine(case)}
+    return {finding.check.replace(f"{DISK.name}: ", "DISK: ") for case in cases for finding in examine(case)}
 
 
 def documented_checks() -> set[str]:

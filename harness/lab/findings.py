@@ -62,6 +62,11 @@ def as_records(findings: Iterable[Finding]) -> list[dict[str, str]]:
     ]
 
 
+def list_settings(findings: Iterable[Finding]) -> list[Setting]:
+    """The settings that the findings request."""
+    return [setting for finding in findings for setting in finding.settings]
+
+
 def has_problem(findings: Sequence[Finding]) -> bool:
     """Whether measurements on this host would give wrong figures, or none."""
     return any(finding.level is Level.PROBLEM for finding in findings)

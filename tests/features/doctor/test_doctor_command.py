@@ -14,10 +14,9 @@ from pathlib import Path
 import pytest
 
 from harness.cli import main
-from harness.doctor.command import DoctorRequest, doctor
-from harness.doctor.screen import tuning_lines
-from harness.doctor.tune import Change, Tuning
 from harness.errors import HostError, LabUnavailable
+from harness.features.doctor.command import DoctorRequest, doctor, format_tuning
+from harness.lab.held_settings import ChangedSetting, Tuning
 from harness.lab.inventory import HostSpec, Inventory, SshAddress
 from tests.unit.sysfs_tree import DISK, KSM, QUEUE, Tree
 from tests.unit.transport_servers import USER, sshd
@@ -38,8 +37,8 @@ key = "/absent"
 # A process that tunes a tree. It prints when it holds the settings, and the test ends it.
 HOLDING = """
 import sys
-from harness.doctor.command import DoctorRequest, doctor
-from tests.unit.test_doctor_command import HOST
+from harness.features.doctor.command import DoctorRequest, doctor
+from tests.features.doctor.test_doctor_command import HOST
 sys.exit(doctor(HOST, DoctorRequest(tune=True, window=0, root=sys.argv[1])))
 """
 
@@ -82,7 +81,7 @@ def test_with_json_standard_output_has_only_json(capsys: pytest.CaptureFixture[s
     (host,) = json.loads(capsys.readouterr().out)["hosts"]
     assert host["host"] == "here"
     assert {"check", "value", "level", "advice"} == set(host["findings"][0])
-    assert {each["level"] for each in host["findings"]} <= {"ok", "unknown", "advice", "problem"}
+    assert {finding["level"] for finding in host["findings"]} <= {"ok", "unknown", "advice", "problem"}
 
 
 def test_each_host_of_a_lab_file_is_checked_and_an_unreachable_one_is_reported(
@@ -267,12 +266,14 @@ def test_settings_are_not_changed_under_a_run_that_measures(tree: Tree) -> None:
 
 
 def test_the_summary_of_a_tuning_has_a_line_for_files_that_are_alike() -> None:
-    changed = tuple(Change(f"/sys/policy{cpu}/scaling_governor", "powersave", "performance") for cpu in range(64))
-    assert list(tuning_lines("a", Tuning(changed, ("/sys/x stays 1: Invalid argument",)))) == [
+    changed = tuple(
+        ChangedSetting(f"/sys/policy{cpu}/scaling_governor", "powersave", "performance") for cpu in range(64)
+    )
+    assert list(format_tuning("a", Tuning(changed, ("/sys/x stays 1: Invalid argument",)))) == [
         "host a: changed /sys/policy0/scaling_governor and 63 more: powersave -> performance",
         "host a: not changed: /sys/x stays 1: Invalid argument",
     ]
-    assert list(tuning_lines("a", Tuning())) == ["host a: nothing to change"]
+    assert list(format_tuning("a", Tuning())) == ["host a: nothing to change"]
 
 
 def kill_while_holding(tree: Tree) -> None:
@@ -298,7 +299,7 @@ def holding(tree: Tree) -> Iterator[subprocess.Popen[str]]:
 def python(source: str, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-u", "-c", source, *arguments],
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
         env=os.environ | {"COLUMNS": "120"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

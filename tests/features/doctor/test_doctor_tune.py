@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.doctor import Change, Finding, Level, Setting, examine, left_over, look, restore, tuned
-from harness.doctor.record import Record
 from harness.errors import HostError
+from harness.features.doctor.devices import examine
+from harness.features.doctor.probe import look
+from harness.lab.findings import Finding, Level, Setting, list_settings
+from harness.lab.held_settings import ChangedSetting, SettingsRecord, hold_settings, left_over, restore
 from harness.lab.inventory import DiskById
 from harness.lab.transport.base import Completed
 from harness.lab.transport.local import LocalRunner
@@ -89,20 +91,20 @@ def requesting(*settings: Setting) -> list[Finding]:
 
 
 def test_settings_are_held_in_the_block_and_restored_at_its_end(tree: Tree, directory: str) -> None:
-    with tuned(RUNNER, findings(tree), directory=directory) as tuning:
+    with hold_settings(RUNNER, list_settings(findings(tree)), directory=directory) as tuning:
         assert tree.settings == BETTER
         assert left_over(RUNNER, directory=directory) is not None
     assert tree.settings == BEFORE
     assert left_over(RUNNER, directory=directory) is None
     assert list(Path(directory).iterdir()) == []
-    assert Change(f"{tree.root}/{QUEUE}/scheduler", "mq-deadline", "none") in tuning.changed
+    assert ChangedSetting(f"{tree.root}/{QUEUE}/scheduler", "mq-deadline", "none") in tuning.changed
     assert len(tuning.changed) == 5
     assert tuning.refused == ()
 
 
 @pytest.mark.parametrize("failure", [ZeroDivisionError, KeyboardInterrupt, SystemExit])
 def test_settings_are_restored_after_any_failure(tree: Tree, directory: str, failure: type[BaseException]) -> None:
-    with pytest.raises(failure), tuned(RUNNER, findings(tree), directory=directory):
+    with pytest.raises(failure), hold_settings(RUNNER, list_settings(findings(tree)), directory=directory):
         raise failure
     assert tree.settings == BEFORE
     assert left_over(RUNNER, directory=directory) is None
@@ -110,14 +112,16 @@ def test_settings_are_restored_after_any_failure(tree: Tree, directory: str, fai
 
 def test_a_real_ctrl_c_restores_settings_and_a_second_one_does_not_stop_that(tree: Tree, directory: str) -> None:
     runner = FlakyRunner()
-    with pytest.raises(KeyboardInterrupt), tuned(runner, findings(tree), directory=directory):
+    with pytest.raises(KeyboardInterrupt), hold_settings(runner, list_settings(findings(tree)), directory=directory):
         interrupt_twice(runner)
     assert tree.settings == BEFORE
     assert left_over(RUNNER, directory=directory) is None
 
 
 def test_without_a_requested_setting_the_host_is_not_changed(directory: str) -> None:
-    with tuned(RUNNER, [Finding("a check", "fine", Level.OK, "a reason")], directory=directory) as tuning:
+    with hold_settings(
+        RUNNER, list_settings([Finding("a check", "fine", Level.OK, "a reason")]), directory=directory
+    ) as tuning:
         assert tuning.changed == ()
     assert not Path(directory).exists()
 
@@ -125,7 +129,7 @@ def test_without_a_requested_setting_the_host_is_not_changed(directory: str) -> 
 def test_a_setting_that_the_kernel_refuses_is_reported_and_the_others_are_held(tree: Tree, directory: str) -> None:
     (tree.root / "stubborn").mkdir()
     wanted = requesting(Setting(f"{tree.root}/stubborn", "1"), Setting(f"{tree.root}/{KSM}", "0"))
-    with tuned(RUNNER, wanted, directory=directory) as tuning:
+    with hold_settings(RUNNER, list_settings(wanted), directory=directory) as tuning:
         assert tree.read(KSM) == "0"
     assert [change.path for change in tuning.changed] == [f"{tree.root}/{KSM}"]
     (refused,) = tuning.refused
@@ -138,7 +142,7 @@ def test_a_setting_that_cannot_be_restored_is_named_with_its_value_and_a_remedy(
     path = tree.root / KSM
     with (
         pytest.raises(HostError, match=rf"host node1: settings were not restored: {path} is still .*irectory") as error,
-        tuned(RUNNER, findings(tree), directory=directory),
+        hold_settings(RUNNER, list_settings(findings(tree)), directory=directory),
     ):
         replace_by_directory(path)
     assert error.value.hint is not None
@@ -158,7 +162,7 @@ def test_if_the_host_is_lost_the_error_names_every_changed_file(tree: Tree, dire
     runner = FlakyRunner()
     with (
         pytest.raises(HostError, match="host node1: settings were not restored: connection lost") as error,
-        tuned(runner, findings(tree), directory=directory),
+        hold_settings(runner, list_settings(findings(tree)), directory=directory),
     ):
         runner.lost = True
     assert error.value.hint is not None
@@ -167,17 +171,17 @@ def test_if_the_host_is_lost_the_error_names_every_changed_file(tree: Tree, dire
 
 
 def test_a_file_that_no_longer_exists_is_not_a_failure(tree: Tree, directory: str) -> None:
-    with tuned(RUNNER, findings(tree), directory=directory):
+    with hold_settings(RUNNER, list_settings(findings(tree)), directory=directory):
         tree.remove(f"{QUEUE}/scheduler")
     assert tree.read(KSM) == "1"
     assert left_over(RUNNER, directory=directory) is None
 
 
 def test_settings_that_another_process_holds_are_not_changed(tree: Tree, directory: str) -> None:
-    with tuned(RUNNER, findings(tree), directory=directory):
+    with hold_settings(RUNNER, list_settings(findings(tree)), directory=directory):
         with (
             pytest.raises(HostError, match=rf"process {os.getpid()} of .* has already changed settings") as error,
-            tuned(RUNNER, requesting(Setting(f"{tree.root}/{KSM}", "2")), directory=directory),
+            hold_settings(RUNNER, list_settings(requesting(Setting(f"{tree.root}/{KSM}", "2"))), directory=directory),
         ):
             pass
         assert tree.settings == BETTER
@@ -189,7 +193,7 @@ def test_if_the_old_values_cannot_be_stored_nothing_is_changed(tree: Tree, tmp_p
     (tmp_path / "file").touch()
     with (
         pytest.raises(HostError, match="no setting was changed, because the old values cannot be stored"),
-        tuned(RUNNER, findings(tree), directory=str(tmp_path / "file" / "below")),
+        hold_settings(RUNNER, list_settings(findings(tree)), directory=str(tmp_path / "file" / "below")),
     ):
         pass
     assert tree.read(KSM) == "1"
@@ -197,7 +201,7 @@ def test_if_the_old_values_cannot_be_stored_nothing_is_changed(tree: Tree, tmp_p
 
 
 def test_the_record_is_on_the_host_before_anything_is_changed(tree: Tree, directory: str) -> None:
-    with tuned(RUNNER, findings(tree), directory=directory):
+    with hold_settings(RUNNER, list_settings(findings(tree)), directory=directory):
         record = json.loads((Path(directory) / "tuned").read_text())
     assert dict(record["before"]) == {f"{tree.root}/{path}": value for path, value in BEFORE.items()} | {
         f"{tree.root}/{QUEUE}/nr_requests": "1023"
@@ -206,23 +210,23 @@ def test_the_record_is_on_the_host_before_anything_is_changed(tree: Tree, direct
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"machine": "a"}', '{"machine": "a", "pid": 1, "before": [1]}'])
 def test_other_text_than_a_record_is_none(text: str) -> None:
-    assert Record.parse(text) is None
+    assert SettingsRecord.parse(text) is None
 
 
 def test_what_the_driver_sets_with_a_governor_is_restored_after_it(tree: Tree, directory: str) -> None:
     preference = f"{POLICY}1/energy_performance_preference"
     tree.write(preference, "balance_power")
-    with tuned(RUNNER, findings(tree), directory=directory):
+    with hold_settings(RUNNER, list_settings(findings(tree)), directory=directory):
         tree.write(preference, "performance")
     assert tree.read(preference) == "balance_power"
 
 
 def test_the_start_time_distinguishes_a_process_from_a_later_one_with_the_same_id() -> None:
-    mine = Record.of_this_process(())
+    mine = SettingsRecord.of_this_process(())
     assert (mine.is_alive, mine.is_dead) == (True, False)
-    later = Record(mine.machine, mine.pid, "1", ())
+    later = SettingsRecord(mine.machine, mine.pid, "1", ())
     assert (later.is_alive, later.is_dead) == (False, True)
-    elsewhere = Record("elsewhere", mine.pid, mine.started, ())
+    elsewhere = SettingsRecord("elsewhere", mine.pid, mine.started, ())
     assert (elsewhere.is_alive, elsewhere.is_dead) == (False, False)
 
 
@@ -239,8 +243,8 @@ def test_a_real_disk_gets_its_scheduler_back_with_the_tunables_that_the_kernel_r
         (queue / "nr_requests").write_text("77")
         (queue / "iosched" / "fifo_batch").write_text("5")
         state = look(RUNNER, FACTS, [DiskById("sata_ssd", device, "S1", destroy=True)], window=0)
-        wanted = [each for each in examine(state) if each.check.startswith("sata_ssd")]
-        with tuned(RUNNER, wanted, directory=directory) as tuning:
+        wanted = [finding for finding in examine(state) if finding.check.startswith("sata_ssd")]
+        with hold_settings(RUNNER, list_settings(wanted), directory=directory) as tuning:
             assert "[none]" in (queue / "scheduler").read_text()
             assert (queue / "nr_requests").read_text() != "77\n"
         assert [(change.before, change.after) for change in tuning.changed] == [("mq-deadline", "none")]

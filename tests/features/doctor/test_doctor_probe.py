@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.doctor.probe import HostState, cpu_ticks, look, processes
 from harness.errors import HostError
+from harness.features.doctor.probe import HostState, count_cpu_ticks, list_processes, look
 from harness.lab.facts import HostFacts, read_facts
 from harness.lab.inventory import DiskByFile, DiskById
 from harness.lab.transport.local import LocalRunner
@@ -85,16 +85,16 @@ def test_a_busy_process_is_listed_with_its_share_of_a_cpu() -> None:
     finally:
         busy.kill()
         busy.wait()
-    shares = {process.pid: process.cpu_share for process in processes(state)}
+    shares = {process.pid: process.cpu_share for process in list_processes(state)}
     # On a busy machine it gets only a part of a CPU.
     assert 0.01 < shares[busy.pid] < 1.5
-    assert cpu_ticks(state)["busy"] > 0
+    assert count_cpu_ticks(state)["busy"] > 0
 
 
 def test_a_command_with_blanks_and_parentheses_is_one_word_of_its_line(tree: Tree) -> None:
     fields = "S 1 1 0 0 -1 0 0 0 0 0 5 5 0 0 20 0 1 0 4711 0 0"
     tree.write("proc/99/stat", f"99 (a) (b c) {fields}")
-    assert [(process.pid, process.parent, process.command) for process in processes(state_of(tree))] == [
+    assert [(process.pid, process.parent, process.command) for process in list_processes(state_of(tree))] == [
         (99, 1, "a) (b c")
     ]
 
@@ -119,7 +119,7 @@ def test_the_state_of_this_machine_can_be_read() -> None:
     assert state.memory_bytes("MemTotal") == pytest.approx(
         os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), rel=0.05
     )
-    assert any(process.pid == os.getpid() for process in processes(state))
+    assert any(process.pid == os.getpid() for process in list_processes(state))
 
 
 def test_a_missing_root_is_an_error_that_names_the_host(tmp_path: Path) -> None:

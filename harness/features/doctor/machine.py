@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from harness.doctor.findings import Finding, Level, not_available
-from harness.doctor.probe import HostState, Process, cpu_ticks, processes
+from harness.features.doctor.probe import HostState, Process, count_cpu_ticks, list_processes
 from harness.lab.accel import Acceleration
+from harness.lab.findings import Finding, Level, not_available
 from harness.lab.paths import LEASE_DIRECTORY
 from harness.lab.tracing import TRACING
 
@@ -19,7 +19,7 @@ CONSUMER_SHARE = 0.05
 """Share of one CPU. Processes below it are not named."""
 
 
-def kvm(state: HostState, proof: Acceleration | None) -> Finding:
+def check_kvm(state: HostState, proof: Acceleration | None) -> Finding:
     """Whether guests run under KVM. `proof` is the result of booting one; /dev/kvm alone proves nothing."""
     check = "KVM"
     why = "an emulated guest is much slower than any disk, so its overhead says nothing about the attach mode"
@@ -40,7 +40,7 @@ def kvm(state: HostState, proof: Acceleration | None) -> Finding:
     return Finding(check, proof.why, Level.OK, why)
 
 
-def nested(state: HostState) -> Iterator[Finding]:
+def check_nested(state: HostState) -> Iterator[Finding]:
     check = "nested KVM"
     why = "only a lab host in a guest of this machine needs it: without it, the guests of that host are emulated"
     now = state.text("/sys/module/kvm_intel/parameters/nested") or state.text("/sys/module/kvm_amd/parameters/nested")
@@ -50,14 +50,14 @@ def nested(state: HostState) -> Iterator[Finding]:
         yield Finding(check, "on" if now in ("1", "Y") else "off", Level.OK, why)
 
 
-def halt_polling(state: HostState) -> Iterator[Finding]:
+def check_halt_polling(state: HostState) -> Iterator[Finding]:
     check = "KVM halt polling"
     why = "it affects how fast a virtual CPU that waits for the disk wakes up: compare only hosts with the same value"
     now = state.number("/sys/module/kvm/parameters/halt_poll_ns")
     yield not_available(check, why) if now is None else Finding(check, f"up to {now} ns", Level.OK, why)
 
 
-def virtualised(state: HostState) -> Iterator[Finding]:
+def check_virtualised(state: HostState) -> Iterator[Finding]:
     check = "the host itself"
     why = "a virtual machine's figures include the layers below it, and its guests are nested: compare only ratios"
     hypervisor = state.facts["hypervisor"]
@@ -71,7 +71,7 @@ def virtualised(state: HostState) -> Iterator[Finding]:
         why,
         "measure on bare metal before you publish figures",
     )
-    ticks = cpu_ticks(state)
+    ticks = count_cpu_ticks(state)
     why = "the hypervisor gives this CPU time to others, at moments that are not visible here"
     if not sum(ticks.values()):
         yield not_available("stolen CPU time", why)
@@ -87,7 +87,7 @@ def virtualised(state: HostState) -> Iterator[Finding]:
         )
 
 
-def lease(state: HostState) -> Iterator[Finding]:
+def check_lease(state: HostState) -> Iterator[Finding]:
     """A finding only if there is a lease."""
     if holder := state.text(f"{LEASE_DIRECTORY}/lease"):
         why = "two runs at the same time disturb each other, and the load that is reported here comes from that run"
@@ -100,16 +100,16 @@ def lease(state: HostState) -> Iterator[Finding]:
         )
 
 
-def load(state: HostState) -> Iterator[Finding]:
+def check_load(state: HostState) -> Iterator[Finding]:
     check = "other load"
     why = "other programs take CPU time from guest, QEMU and fio, and a different amount in each round"
-    ticks = cpu_ticks(state)
+    ticks = count_cpu_ticks(state)
     if not sum(ticks.values()):
         yield not_available(check, why)
         return
     share = ticks["busy"] / sum(ticks.values())
     minute = float(state.text("/proc/loadavg").split()[0]) if state.text("/proc/loadavg") else 0.0
-    value = f"{100 * share:.0f} % of {state.cpus} CPUs busy, load {minute:g}" + _consumers(processes(state))
+    value = f"{100 * share:.0f} % of {state.cpus} CPUs busy, load {minute:g}" + _name_consumers(list_processes(state))
     if share < BUSY_SHARE and minute < state.cpus:
         yield Finding(check, value, Level.OK, why)
     else:
@@ -117,10 +117,10 @@ def load(state: HostState) -> Iterator[Finding]:
         yield Finding(check, value, level, why, "end or postpone these programs: top -b -n 1 -o %CPU | head -20")
 
 
-def guests(state: HostState) -> Iterator[Finding]:
+def check_guests(state: HostState) -> Iterator[Finding]:
     check = "running guests"
     why = "other guests use CPUs, memory and the disk at unpredictable moments"
-    names = [name for argv in state.guests.values() if (name := _guest_name(argv))]
+    names = [name for argv in state.guests.values() if (name := _read_guest_name(argv))]
     if not names:
         yield Finding(check, "none", Level.OK, why)
     else:
@@ -129,16 +129,16 @@ def guests(state: HostState) -> Iterator[Finding]:
         )
 
 
-def irqbalance(state: HostState) -> Iterator[Finding]:
+def check_irqbalance(state: HostState) -> Iterator[Finding]:
     check = "irqbalance"
     why = "it moves interrupts between CPUs every few seconds, so a disk's interrupts arrive elsewhere in each round"
-    if any(process.command == "irqbalance" for process in processes(state)):
+    if any(process.command == "irqbalance" for process in list_processes(state)):
         yield Finding(check, "running", Level.ADVICE, why, "systemctl stop irqbalance   (and start it afterwards)")
     else:
         yield Finding(check, "not running", Level.OK, why)
 
 
-def versions(state: HostState) -> Iterator[Finding]:
+def check_versions(state: HostState) -> Iterator[Finding]:
     why = "figures of different versions cannot be compared, and a run needs all of these programs"
     yield Finding("kernel", state.facts["kernel"], Level.OK, why)
     for check, package in (("fio", "fio"), ("qemu", "qemu-system-x86"), ("libvirt", "libvirt-daemon-system")):
@@ -149,7 +149,7 @@ def versions(state: HostState) -> Iterator[Finding]:
             yield Finding(name, "not installed", Level.PROBLEM, why, state.facts.install(package))
 
 
-def trace_events(state: HostState) -> Iterator[Finding]:
+def check_trace_events(state: HostState) -> Iterator[Finding]:
     check = "trace events"
     why = "`--breakdown` follows an I/O by them through the layers of host and guest; nothing needs to be installed"
     events = f"{TRACING}/events"
@@ -170,16 +170,16 @@ def trace_events(state: HostState) -> Iterator[Finding]:
         yield Finding(check, "the kernel has none", Level.ADVICE, why, advice)
 
 
-def _consumers(found: Sequence[Process]) -> str:
+def _name_consumers(busiest: Sequence[Process]) -> str:
     named = [
         f"{process.command} (pid {process.pid}) {100 * process.cpu_share:.0f} % of one"
-        for process in found[:3]
+        for process in busiest[:3]
         if process.cpu_share >= CONSUMER_SHARE
     ]
     return f": {', '.join(named)}" if named else ""
 
 
-def _guest_name(argv: Sequence[str]) -> str:
+def _read_guest_name(argv: Sequence[str]) -> str:
     """The name of a QEMU process's guest, or "unnamed" if it has none. Empty for other commands."""
     first = argv[0].rpartition("/")[2] if argv else ""
     loaded = first.startswith("ld-linux")  # QEMU that is started by its own loader, as in the embedded lab
@@ -188,6 +188,3 @@ def _guest_name(argv: Sequence[str]) -> str:
         return ""
     name = argv[argv.index("-name") + 1] if "-name" in argv[:-1] else "unnamed"
     return name.removeprefix("guest=").partition(",")[0]
-
-
-CHECKS = (nested, halt_polling, virtualised, lease, load, guests, irqbalance, versions, trace_events)

@@ -3,32 +3,126 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import textwrap
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
+
+from rich.text import Text
 
 from harness.console import CleanConsole
-from harness.doctor.examine import examine, known_proof
-from harness.doctor.findings import Finding, as_records, has_problem
-from harness.doctor.hold import run_command, until_interrupted
-from harness.doctor.probe import WINDOW_SECONDS, HostState, look
-from harness.doctor.record import RECORD_FILE, Record
-from harness.doctor.screen import finding_lines, tuning_lines
-from harness.doctor.tune import held_already, left_over, restore, tuned
-from harness.errors import HarnessError, HostError, LabUnavailable
+from harness.errors import ConfigError, HarnessError, HostError, LabUnavailable
+from harness.features.doctor.devices import examine, find_proof
+from harness.features.doctor.probe import WINDOW_SECONDS, HostState, look
 from harness.lab.embedded import lab as embedded
 from harness.lab.facts import read_facts
+from harness.lab.findings import Finding, Level, as_records, has_problem, list_settings
+from harness.lab.held_settings import (
+    RECORD_FILE,
+    SettingsRecord,
+    Tuning,
+    held_already,
+    hold_settings,
+    left_over,
+    restore,
+)
 from harness.lab.hosts import connect
 from harness.lab.inventory import EMBEDDED, HostSpec, Inventory
 from harness.lab.lab_file import load_lab
 from harness.lab.paths import LEASE_DIRECTORY
 from harness.lab.transport.base import Runner
-from harness.lab.withdrawn import withdraw_secrets
-from harness.signals import ended_like_ctrl_c
+from harness.lab.withdrawn import whole_environment, withdraw_secrets
+from harness.signals import ended_like_ctrl_c, handling
 from harness.terminal import clean_json
 from harness.untrusted import reading
+
+
+def run_command(argv: Sequence[str]) -> int:
+    """Run a command on this terminal and wait until it has ended by itself, also after Ctrl-C. Returns its exit status.
+
+    The terminal sends Ctrl-C to the command as well, which may need time to clean up. SIGTERM and SIGHUP are forwarded
+    to it. Raises ConfigError if the command cannot be run.
+    """
+    process: subprocess.Popen[bytes] | None = None
+
+    def forward(number: int, _frame: FrameType | None) -> None:
+        if process is not None:
+            process.send_signal(number)
+
+    # A handler that does nothing. With SIG_IGN, the command would inherit it and ignore the signal as well.
+    with handling({signal.SIGINT: lambda *_: None, signal.SIGTERM: forward, signal.SIGHUP: forward}):
+        try:
+            # The command may start a run of virt-overhead, which needs the secrets that were withdrawn here.
+            process = subprocess.Popen(argv, env=whole_environment())
+        except OSError as error:
+            raise ConfigError(
+                f"cannot run {argv[0]}: {error.strerror}", hint="after --, give a command of this machine"
+            ) from None
+        status = process.wait()
+    return status if status >= 0 else 128 - status
+
+
+def wait_until_interrupted(ready: Callable[[], None]) -> None:
+    """Wait for Ctrl-C, SIGTERM or SIGHUP, without a deadline. Calls `ready` as soon as the signals are handled."""
+    ended = threading.Event()
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        ended.set()
+
+    with handling(dict.fromkeys((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), end)):
+        ready()
+        ended.wait()
+
+
+_STYLES = {Level.OK: "green", Level.UNKNOWN: "dim", Level.ADVICE: "yellow", Level.PROBLEM: "bold red"}
+_LABELS = {Level.OK: "ok", Level.UNKNOWN: "-", Level.ADVICE: "advice", Level.PROBLEM: "problem"}
+_INDENT = " " * 9
+
+
+def format_findings(host: str, findings: Sequence[Finding], *, width: int) -> Iterable[Text]:
+    """A line per check with level, name and value; below it why the check matters, and what to do.
+
+    Commands are not wrapped, because users copy them.
+    """
+    yield Text(f"host {host}", style="bold")
+    for finding in findings:
+        label = Text(f"{_LABELS[finding.level]:<{len(_INDENT)}}", style=_STYLES[finding.level])
+        yield label.append(Text.assemble((finding.check, "bold"), f": {finding.value}", style="default"))
+        for line in textwrap.wrap(finding.why, max(width - len(_INDENT), 40)):
+            yield Text(f"{_INDENT}{line}", style="dim")
+        if finding.advice:
+            yield Text(f"{_INDENT}-> {finding.advice}")
+    yield Text(_summarise(host, findings))
+
+
+def format_tuning(host: str, tuning: Tuning) -> Iterable[str]:
+    """What was changed and what could not be changed. Files with the same name and values share a line."""
+    if not tuning.changed and not tuning.refused:
+        yield f"host {host}: nothing to change"
+    alike = Counter((change.path.rpartition("/")[2], change.before, change.after) for change in tuning.changed)
+    for (name, before, after), number in alike.items():
+        first = next(change.path for change in tuning.changed if change.path.endswith(f"/{name}"))
+        others = f" and {number - 1} more" if number > 1 else ""
+        yield f"host {host}: changed {first}{others}: {before} -> {after}"
+    yield from (f"host {host}: not changed: {refusal}" for refusal in tuning.refused)
+
+
+def _summarise(host: str, findings: Sequence[Finding]) -> str:
+    count = Counter(finding.level for finding in findings)
+    problems = [finding.check for finding in findings if finding.level is Level.PROBLEM]
+    if problems:
+        return f"host {host}: figures measured now would be wrong or cannot be measured: {', '.join(problems)}"
+    if count[Level.ADVICE]:
+        return f"host {host}: fit for measuring; see the {count[Level.ADVICE]} pieces of advice above to improve it"
+    return f"host {host}: fit for measuring"
+
 
 THIS_MACHINE = Inventory("this machine", "smoke", (HostSpec("here", "local", ssh=None, disks=()),))
 
@@ -62,7 +156,7 @@ class _CheckedHost:
     error: str = ""
 
 
-def hosts_of(lab: Path | None, host: str | None) -> Inventory:
+def choose_hosts(lab: Path | None, host: str | None) -> Inventory:
     """The hosts to check: the hosts of the lab file, this machine if there is no file, or the embedded lab's host.
 
     Raises ConfigError if the file cannot be used or the host is unknown. Raises LabUnavailable if the embedded lab is
@@ -96,10 +190,10 @@ def doctor(
         _show(hosts, request, out)
         if request.tune:
             for host in hosts:
-                stack.enter_context(_held(host, request, notes))
+                stack.enter_context(_hold(host, request, notes))
             if request.command:
                 return run_command(request.command)
-            until_interrupted(lambda: _say(notes, "held until Ctrl-C"))
+            wait_until_interrupted(lambda: _say(notes, "held until Ctrl-C"))
     return int(any(host.error or has_problem(host.findings) for host in hosts))
 
 
@@ -113,13 +207,13 @@ def _check(
         _restore_what_was_left(runner, request, notes)
         state = look(runner, facts, spec.disks, root=request.root, window=request.window)
         with reading(f"host {spec.name}: its settings"):
-            findings = [each for each in examine(state, known_proof(facts)) if _concerns(each, spec)]
+            findings = [finding for finding in examine(state, find_proof(facts)) if _is_needed(finding, spec)]
         return _CheckedHost(spec, runner, state, (*findings, *hypervisor_checks(spec, runner)))
     except HarnessError as error:
         return _CheckedHost(spec, error=str(error))
 
 
-def _concerns(finding: Finding, spec: HostSpec) -> bool:
+def _is_needed(finding: Finding, spec: HostSpec) -> bool:
     return finding.check not in spec.hypervisor.needless_checks
 
 
@@ -138,14 +232,14 @@ def _restore_what_was_left(runner: Runner, request: DoctorRequest, notes: CleanC
 
 
 @contextmanager
-def _held(host: _CheckedHost, request: DoctorRequest, notes: CleanConsole) -> Iterator[None]:
+def _hold(host: _CheckedHost, request: DoctorRequest, notes: CleanConsole) -> Iterator[None]:
     if host.runner is None or host.state is None:
         yield
         return
     name = host.spec.name
     _require_tunable(host.state, name)
-    with tuned(host.runner, host.findings, directory=request.directory) as tuning:
-        for line in tuning_lines(name, tuning):
+    with hold_settings(host.runner, list_settings(host.findings), directory=request.directory) as tuning:
+        for line in format_tuning(name, tuning):
             _say(notes, line)
         yield
     if tuning.changed:
@@ -158,7 +252,7 @@ def _require_tunable(state: HostState, host: str) -> None:
             f"host {host}: only root can change settings, but this is user {state.facts['user']}",
             hint="use sudo, or log in as root",
         )
-    if record := Record.parse(state.text(RECORD_FILE)):
+    if record := SettingsRecord.parse(state.text(RECORD_FILE)):
         raise held_already(f"host {host}", record)
     if holder := state.text(f"{LEASE_DIRECTORY}/lease"):
         raise LabUnavailable(
@@ -180,7 +274,7 @@ def _show(hosts: list[_CheckedHost], request: DoctorRequest, out: CleanConsole) 
         if host.error:
             _say(out, host.error)
         else:
-            for line in finding_lines(host.spec.name, host.findings, width=out.width):
+            for line in format_findings(host.spec.name, host.findings, width=out.width):
                 out.print(line, soft_wrap=True)
 
 

@@ -19,7 +19,7 @@ WINDOW_SECONDS = 1.0
 """How long CPUs and disks are watched: long for the kernel's ticks of 1 to 10 ms, short for the user who waits."""
 DEADLINE_SECONDS = 60.0
 
-_SCRIPT = read_script("harness.doctor", "probe_host.sh")
+_SCRIPT = read_script("harness.features.doctor", "probe_host.sh")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +85,8 @@ class HostState:
 
     def memory_bytes(self, key: str) -> int | None:
         """A line of /proc/meminfo in bytes; None if the line does not exist."""
-        found = re.search(rf"^{key}: *(\d+) kB", self.text("/proc/meminfo"), re.M)
-        return int(found[1]) * 1024 if found else None
+        match = re.search(rf"^{key}: *(\d+) kB", self.text("/proc/meminfo"), re.M)
+        return int(match[1]) * 1024 if match else None
 
     @property
     def cpus(self) -> int:
@@ -100,10 +100,10 @@ def look(
 
     `root` is a directory to read instead of `/`. Raises HostError if the script did not run to its end.
     """
-    named = [word for disk in disks for word in _named(disk)]
+    named = [word for disk in disks for word in _name_disk(disk)]
     argv = ["sh", "-s", "--", root, str(window), LEASE_DIRECTORY, *named]
     printed = runner.run(argv, stdin=_SCRIPT, deadline=DEADLINE_SECONDS + window, check=False)
-    sections = _sections(printed.stdout)
+    sections = _split_sections(printed.stdout)
     if "end" not in sections:
         reason = printed.stderr.strip()[-300:] or "its output is not usable"
         raise HostError(f"{runner.name}: its settings could not be read: {reason}", hint="use a Linux host that has sh")
@@ -111,7 +111,7 @@ def look(
         return HostState(
             facts=facts,
             files={**sections["files"], **sections["disks"]},
-            disks=tuple(_disk(disk, number, sections["disks"]) for number, disk in enumerate(disks)),
+            disks=tuple(_to_state(disk, number, sections["disks"]) for number, disk in enumerate(disks)),
             guests={int(path.split("/")[2]): tuple(text.split("\t")) for path, text in sections["guests"].items()},
             before=sections["before"],
             after=sections["after"],
@@ -120,21 +120,21 @@ def look(
         )
 
 
-def processes(state: HostState) -> list[Process]:
+def list_processes(state: HostState) -> list[Process]:
     """The processes of the host, sorted by the CPU time that they used while watched, largest first."""
-    ticks = cpu_ticks(state)
+    ticks = count_cpu_ticks(state)
     per_cpu = sum(ticks.values()) / state.cpus
-    found = []
+    processes = []
     for path, line in state.after.items():
-        old, new = _process_fields(state.before.get(path, "")), _process_fields(line)
+        old, new = _split_process_fields(state.before.get(path, "")), _split_process_fields(line)
         # Field 22 of proc(5), the start time, distinguishes a process from a later one with the same id.
         if path.startswith("/proc/") and new and old and old[21] == new[21]:
             used = sum(int(new[at]) - int(old[at]) for at in (13, 14))
-            found.append(Process(int(new[0]), int(new[3]), new[1], used / per_cpu if per_cpu else 0.0))
-    return sorted(found, key=lambda process: -process.cpu_share)
+            processes.append(Process(int(new[0]), int(new[3]), new[1], used / per_cpu if per_cpu else 0.0))
+    return sorted(processes, key=lambda process: -process.cpu_share)
 
 
-def cpu_ticks(state: HostState) -> dict[str, int]:
+def count_cpu_ticks(state: HostState) -> dict[str, int]:
     """Ticks of all CPUs while watched: `busy`, `idle` and `steal`; see proc(5)."""
     old, new = (
         [int(word) for word in sample.get("/proc/stat", "").split()[1:9]] for sample in (state.before, state.after)
@@ -145,11 +145,11 @@ def cpu_ticks(state: HostState) -> dict[str, int]:
     return {"busy": user + nice + system + irq + softirq, "idle": idle + iowait, "steal": steal}
 
 
-def _named(disk: DiskSpec) -> tuple[str, str]:
+def _name_disk(disk: DiskSpec) -> tuple[str, str]:
     return ("id", disk.id) if isinstance(disk, DiskById) else ("file", str(disk.file))
 
 
-def _disk(disk: DiskSpec, number: int, printed: Mapping[str, str]) -> DiskState:
+def _to_state(disk: DiskSpec, number: int, printed: Mapping[str, str]) -> DiskState:
     # The first one was read from the device that is nearest to the disk.
     node = printed.get(f"/{number}/numa", "").partition("\n")[0]
     return DiskState(
@@ -162,7 +162,7 @@ def _disk(disk: DiskSpec, number: int, printed: Mapping[str, str]) -> DiskState:
     )
 
 
-def _sections(printed: str) -> dict[str, dict[str, str]]:
+def _split_sections(printed: str) -> dict[str, dict[str, str]]:
     """The sections by name; in each, the text of each file by its path from the root."""
     sections: dict[str, dict[str, str]] = {}
     current: dict[str, str] = {}
@@ -177,7 +177,7 @@ def _sections(printed: str) -> dict[str, dict[str, str]]:
     return sections
 
 
-def _process_fields(line: str) -> list[str]:
+def _split_process_fields(line: str) -> list[str]:
     """The fields of /proc/PID/stat; empty for another line. A command may contain blanks and parentheses."""
     head, _, tail = line.rpartition(")")
     pid, _, command = head.partition(" (")

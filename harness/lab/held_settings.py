@@ -1,23 +1,93 @@
-"""Changes settings on a host as the findings request, holds them for a while, and restores the old values."""
+"""Settings of a host that are held for a while: changed, recorded on the host, and restored.
+
+The record of the old values stays on the host until they are restored, so another process can do that if this one is
+killed.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from harness.doctor.findings import Finding, Setting
-from harness.doctor.record import RECORD_NAME, Record
 from harness.errors import HostError
+from harness.lab.findings import Setting
+from harness.lab.lease import start_ticks
 from harness.lab.paths import LEASE_DIRECTORY
 from harness.lab.transport.base import Runner, whole
 from harness.shipped import read_script
 from harness.signals import cleaning_up
-from harness.untrusted import reading
+from harness.untrusted import parse_json, reading
+
+RECORD_NAME = "tuned"
+# On a file system that is emptied at a reboot, because a reboot also resets sysfs.
+RECORD_FILE = f"{LEASE_DIRECTORY}/{RECORD_NAME}"
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsRecord:
+    """The process that changed settings, and their old values in the order in which to restore them.
+
+    `started` is the start time of the process in ticks since boot. It distinguishes it from a later process with the
+    same id.
+    """
+
+    machine: str
+    pid: int
+    started: str
+    before: tuple[Setting, ...]
+
+    @classmethod
+    def of_this_process(cls, before: tuple[Setting, ...]) -> SettingsRecord:
+        return cls(socket.gethostname(), os.getpid(), start_ticks(os.getpid()), before)
+
+    @classmethod
+    def parse(cls, text: str) -> SettingsRecord | None:
+        """The record that was written as `text`; None for any other text."""
+        try:
+            with reading(RECORD_FILE):
+                document = parse_json(text, RECORD_FILE)
+                before = tuple(Setting(path, value) for path, value in document["before"])
+                record = cls(document["machine"], document["pid"], document["started"], before)
+                return record if record._is_plain else None
+        except HostError:
+            return None
+
+    def text(self) -> str:
+        before = [[setting.path, setting.value] for setting in self.before]
+        record = {"machine": self.machine, "pid": self.pid, "started": self.started, "before": before}
+        return json.dumps(record, indent=1) + "\n"
+
+    @property
+    def _is_plain(self) -> bool:
+        texts = [
+            self.machine,
+            self.started,
+            *(text for setting in self.before for text in (setting.path, setting.value)),
+        ]
+        return type(self.pid) is int and all(isinstance(text, str) for text in texts)
+
+    @property
+    def holder(self) -> str:
+        return f"process {self.pid} of {self.machine}"
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process is known to run still. This is unknown for a process of another machine."""
+        return self.machine == socket.gethostname() and start_ticks(self.pid) == self.started
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether the process is known to have ended."""
+        return self.machine == socket.gethostname() and not self.is_alive
+
 
 DEADLINE_SECONDS = 30.0
 
-_CURRENT = read_script("harness.doctor", "current_setting.sh")
+_CURRENT = read_script("harness.lab", "current_setting.sh")
 # Reads one path per line on stdin; prints path and value of each file that exists.
 _READ = (
     _CURRENT
@@ -25,14 +95,14 @@ _READ = (
 while read -r path; do [ ! -e "$path" ] || { current "$path"; printf '%s\t%s\n' "$path" "$value"; }; done
 """
 )
-_WRITE = _CURRENT + read_script("harness.doctor", "write_settings.sh")
+_WRITE = _CURRENT + read_script("harness.lab", "write_settings.sh")
 # Creating a link is atomic and fails if it exists, so two processes cannot both get it.
 _CLAIM = 'mkdir -p "$1" && cat >"$2.$$" && ln "$2.$$" "$2"; status=$?; rm -f "$2.$$"; exit $status'
 _REPLACE = 'cat >"$1.new" && mv -f "$1.new" "$1"'
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ChangedSetting:
     """A file of the host whose value was changed."""
 
     path: str
@@ -44,24 +114,23 @@ class Change:
 class Tuning:
     """What was changed on a host, and a text for each setting that could not be changed."""
 
-    changed: tuple[Change, ...] = ()
+    changed: tuple[ChangedSetting, ...] = ()
     refused: tuple[str, ...] = ()
 
 
 @contextmanager
-def tuned(runner: Runner, findings: Sequence[Finding], *, directory: str = LEASE_DIRECTORY) -> Iterator[Tuning]:
-    """Hold the settings that the findings request. At the end, also after a failure, restore the old values.
+def hold_settings(runner: Runner, settings: Sequence[Setting], *, directory: str = LEASE_DIRECTORY) -> Iterator[Tuning]:
+    """Hold these settings on the host. At the end, also after a failure, restore the old values.
 
     First writes the old values to a record in `directory` on the host, which survives this process. Raises HostError if
     another process already holds the settings, or if files could not be restored; the error names each of them.
     """
-    settings = [setting for finding in findings for setting in finding.settings]
     if not settings:
         yield Tuning()
         return
     # After each file come the files that the kernel resets with it: the order in which to restore them.
     before = _read(runner, [path for setting in settings for path in (setting.path, *setting.resets)])
-    record = Record.of_this_process(tuple(Setting(path, value) for path, value in before.items()))
+    record = SettingsRecord.of_this_process(tuple(Setting(path, value) for path, value in before.items()))
     file = f"{directory}/{RECORD_NAME}"
     try:
         claimed = runner.run(
@@ -80,18 +149,18 @@ def tuned(runner: Runner, findings: Sequence[Finding], *, directory: str = LEASE
                 _restore(runner, file, record)
 
 
-def left_over(runner: Runner, *, directory: str = LEASE_DIRECTORY) -> Record | None:
+def left_over(runner: Runner, *, directory: str = LEASE_DIRECTORY) -> SettingsRecord | None:
     """The record of settings that were not restored on the host or are still held; None if there is no record."""
     return _stored(runner, f"{directory}/{RECORD_NAME}", None)
 
 
-def restore(runner: Runner, record: Record, *, directory: str = LEASE_DIRECTORY) -> None:
+def restore(runner: Runner, record: SettingsRecord, *, directory: str = LEASE_DIRECTORY) -> None:
     """Restore the settings that a process left. Raises HostError with the name of each file that was not restored."""
     with cleaning_up():
         _restore(runner, f"{directory}/{RECORD_NAME}", record)
 
 
-def held_already(host: str, record: Record) -> HostError:
+def held_already(host: str, record: SettingsRecord) -> HostError:
     """The error for settings that another process holds: it may restore them in the middle of a measurement."""
     return HostError(
         f"{host}: {record.holder} has already changed settings; nothing was changed now",
@@ -102,7 +171,7 @@ def held_already(host: str, record: Record) -> HostError:
 def _apply(runner: Runner, settings: Sequence[Setting], before: dict[str, str]) -> Tuning:
     now = _write(runner, settings)
     changed = tuple(
-        Change(setting.path, before[setting.path], setting.value)
+        ChangedSetting(setting.path, before[setting.path], setting.value)
         for setting in settings
         if now.get(setting.path, ("", ""))[0] == setting.value != before.get(setting.path)
     )
@@ -115,7 +184,7 @@ def _apply(runner: Runner, settings: Sequence[Setting], before: dict[str, str]) 
     return Tuning(changed, refused)
 
 
-def _restore(runner: Runner, file: str, record: Record) -> None:
+def _restore(runner: Runner, file: str, record: SettingsRecord) -> None:
     try:
         now = _write(runner, record.before)
         left = [setting for setting in record.before if now.get(setting.path, (setting.value, ""))[0] != setting.value]
@@ -150,10 +219,10 @@ def _lines(words: Sequence[str]) -> str:
     return "".join(f"{word}\n" for word in words)
 
 
-def _stored(runner: Runner, file: str, ours: Record | None) -> Record | None:
+def _stored(runner: Runner, file: str, ours: SettingsRecord | None) -> SettingsRecord | None:
     """The record on the host. `ours` is the record that may not have been restored if the host does not answer."""
     try:
-        return Record.parse(runner.run(["cat", file], deadline=DEADLINE_SECONDS, check=False).stdout)
+        return SettingsRecord.parse(runner.run(["cat", file], deadline=DEADLINE_SECONDS, check=False).stdout)
     except HostError as error:
         if ours is None:
             raise
