@@ -12,10 +12,10 @@ from types import MappingProxyType
 from harness.errors import GuestError, HostError
 from harness.guest.lost import explained
 from harness.guest.protocol import Backup, Guest
-from harness.lab.findings import Setting
-from harness.lab.held_settings import hold_settings
 from harness.lab.counters import CounterFiles, MdDevice, Sample, parse_samples, sample
 from harness.lab.disk_facts import HealthFound
+from harness.lab.findings import Setting
+from harness.lab.held_settings import hold_settings
 from harness.lab.hosts import Host
 from harness.lab.paths import LEASE_DIRECTORY
 from harness.lab.transport.base import Runner
