@@ -11,7 +11,7 @@ from harness.measure.noise import KnownNoise, Noise
 from harness.model.budget import Budget
 from harness.model.cell import Cell
 from harness.results import CONFIDENCE
-from harness.scenario.budgets import budgets_for
+from harness.scenario.legality import budgets_for
 from harness.scenario.plan import MOST_ROUNDS, Group, Plan
 from harness.scenario.scenario import Scenario
 

@@ -11,7 +11,7 @@ from harness.model.cell import Cell
 from harness.results.assemble import Check, no_check
 from harness.results.planned import Planned, PlannedGroup
 from harness.run_id import RunId
-from harness.scenario.budgets import budgets_for
+from harness.scenario.legality import budgets_for
 from harness.scenario.plan import Plan
 from harness.scenario.scenario import Scenario
 

@@ -12,10 +12,35 @@ from harness.model.attach import ATTACH_OPTIONS, Attach, Attachment, StoredAttac
 from harness.model.base import Device, Md
 from harness.model.effective import NOTHING, Effective
 from harness.model.guest import ANY_GUEST, GUEST_OPTIONS, GuestOptions
+from harness.model.job import Job
 from harness.model.layout import AnyLayout, Layout, Qcow2
-from harness.model.neighbour import Neighbour
 from harness.model.option import option_of_settings
-from harness.model.values import VALUE
+from harness.model.values import VALUE, Iodepth
+from harness.model.workloads import OneWorkload
+
+MOST_GUESTS = 6
+"""Guests that a mode has at most. fio on the host runs once for each of them, through one connection: OpenSSH allows 10
+sessions in it (MaxSessions in sshd_config(5)), and virt-overhead needs three for itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """What a second guest does, on a volume of its own, while a guest is measured."""
+
+    __pydantic_config__ = VALUE
+
+    workload: OneWorkload
+    iodepth: Iodepth = 32
+
+    @property
+    def id(self) -> str:
+        """The name of its job, for example `randwrite-4k-qd32`."""
+        return self.beside(seconds=0.0, ramp=0.0).id
+
+    def beside(self, *, seconds: float, ramp: float) -> Job:
+        """Its job beside one that is measured for `seconds` after `ramp` seconds."""
+        return self.workload.job(self.iodepth, ramp=ramp, seconds=seconds)
+
 
 OPTIONS: Mapping[str, str] = {
     **option_of_settings(GUEST_OPTIONS, ATTACH_OPTIONS),

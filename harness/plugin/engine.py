@@ -41,8 +41,7 @@ from harness.results.assemble import Check, no_check
 from harness.run_id import RunId
 from harness.scenario.paces import Paces
 from harness.scenario.plan import Plan
-from harness.scenario.plan_words import all_in_words, plan_in_words
-from harness.scenario.planning import plan_for
+from harness.scenario.planning import all_in_words, plan_for, plan_in_words
 from harness.scenario.scenario import Scenario
 from harness.scenario.setups import places_of
 from harness.scenario.wear import fitted_together, planned_writes

@@ -1,16 +1,160 @@
-"""Finds modes that conflict with other modes, with the disks or with the workloads of their scenario. Pure."""
+"""What conflicts in a scenario: the options of one mode, its modes with each other, with its disks and workloads, and
+its budgets with what it measures. Pure.
+
+Each problem names two keys with their values, the reason, and what is allowed. Limits of one version or one host are
+found on that host. A mode that a host does not support is skipped.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import get_args
 
-from harness.model.attach import Attach, Vfio
-from harness.model.base import Md
-from harness.model.layout import Qcow2
+from harness.analysis.metrics import METRICS
+from harness.config.names import choices
+from harness.config.problems import shown
+from harness.model.attach import ATTACH_OPTIONS, LUN, Attach, Attachment, Vfio
+from harness.model.base import Device, Md, RaidLevel
+from harness.model.budget import Budget, LabKind
+from harness.model.cell import Cell
+from harness.model.layout import Layout, Qcow2
 from harness.model.mode import Mode
 from harness.model.values import shown_field
+from harness.scenario.planning import expand
 from harness.scenario.scenario import Scenario
 from harness.units import format_size
+
+FEWEST_DISKS: dict[RaidLevel, int] = {0: 2, 1: 2, 5: 3, 6: 4, 10: 4}
+"""The fewest disks of an array. md also accepts two for RAID 10, but that is a mirror."""
+
+
+def mode_problems(layout: Layout, attach: Attachment, given: Collection[str]) -> Iterator[str]:
+    """The conflicts within one mode, with the keys of its table: `attach.aio = "native" (the default) conflicts ...`.
+
+    `given` holds the keys that the file sets. A message marks the value of any other key as the default.
+    """
+    md = layout.base
+    if isinstance(md, Md):
+        yield from _array(md, _Option("layout" if layout is md else "layout.on", md, given))
+    if isinstance(attach, Attach):
+        option = _Option("attach", attach, given)
+        yield from _of_options(layout, attach, option)
+        if isinstance(layout, Qcow2) and layout.data_file:
+            yield from _data_file(layout, attach, option)
+    yield from _whole_device(layout, attach)
+
+
+def vfio_problems(attach: object) -> Iterator[str]:
+    """Keys in addition to `device = "vfio"`. Such a device has no options on the host's side."""
+    if isinstance(attach, Mapping) and attach.get("device") == "vfio":
+        for key in sorted(set(attach) - {"device"}):
+            why = "because the guest's own driver does all the work"
+            yield _conflict(f"attach.{key}", 'attach.device = "vfio"', why, "device alone, or device disk")
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """A key of a table with its value, as messages write it."""
+
+    table: str
+    values: Attach | Md
+    given: Collection[str]
+
+    def __call__(self, name: str) -> str:
+        key = f"{self.table}.{name}"
+        if getattr(self.values, name) is None:
+            return f"{key} left out"
+        return f"{key} = {shown_field(self.values, name)}" + ("" if key in self.given else " (the default)")
+
+    def is_given(self, name: str) -> bool:
+        return f"{self.table}.{name}" in self.given
+
+
+def _conflict(one: str, other: str, why: str, allowed: str) -> str:
+    return f"{one} conflicts with {other}, {why}; allowed: {allowed}"
+
+
+def _array(md: Md, option: _Option) -> Iterator[str]:
+    per_leg, fewest = md.disks // md.legs, FEWEST_DISKS[md.level]
+    if md.disks % md.legs:
+        yield _conflict(
+            option("disks"), option("legs"), "because each leg has half of the disks", "an even number of disks"
+        )
+    elif per_leg < fewest and md.legs == 1:
+        yield _conflict(option("disks"), option("level"), f"which needs {fewest} disks", f"disks = {fewest} or more")
+    elif per_leg < fewest:
+        needed = f"an even number of disks, disks = {md.legs * fewest} or more, or legs = 1"
+        yield _conflict(
+            option("legs"), option("disks"), f"because a leg of RAID {md.level} needs {fewest} disks", needed
+        )
+    if md.starts and len(md.starts) != md.legs:
+        places = "one place" if md.legs == 1 else "two places"
+        yield _conflict(
+            option("starts"), option("legs"), "because each leg starts at one disk", f"{places}, or no starts"
+        )
+    elif len(set(md.places)) < len(md.places):
+        needed = f"places that are {per_leg} or more apart"
+        yield _conflict(option("starts"), option("disks"), f"because each leg needs {per_leg} disks of its own", needed)
+    yield from _state(md, option)
+    if md.level == 1 and md.legs == 1 and option.is_given("chunk"):
+        why = "because all disks of RAID 1 hold the same data"
+        yield _conflict(option("chunk"), option("level"), why, "no chunk, or another level")
+
+
+def _state(md: Md, option: _Option) -> Iterator[str]:
+    if md.spares and md.state != "rebuilding":
+        why = "because md rebuilds a spare at once" if md.state == "degraded" else "in which a spare moves no data"
+        yield _conflict(option("spares"), option("state"), why, 'spares = 0, or state = "rebuilding"')
+    if md.is_optimal:
+        return
+    if md.level == 0:
+        allowed = 'level 1, 5, 6 or 10, or state = "optimal"'
+        yield _conflict(option("state"), option("level"), "which cannot lose a member", allowed)
+    if md.legs == 2:
+        allowed = 'legs = 1, or state = "optimal"'
+        yield _conflict(option("state"), option("legs"), "because the member of one array is missing", allowed)
+    if md.state == "rebuilding" and not md.spares:
+        yield _conflict(option("state"), option("spares"), "because a spare is rebuilt", "spares = 1")
+
+
+def _of_options(layout: Layout, attach: Attach, option: _Option) -> Iterator[str]:
+    """What the rows of the option table say."""
+    used = attach.used
+    for name, row in ATTACH_OPTIONS.items():
+        for conflict in row.conflicts:
+            if conflict.when(attach):
+                allowed = conflict.allowed if isinstance(conflict.allowed, str) else conflict.allowed(attach)
+                yield _conflict(option(name), option(conflict.other), conflict.why, allowed)
+        if name not in used:
+            continue
+        if row.buses and attach.bus not in row.buses.names:
+            yield _conflict(option(name), option("bus"), row.buses.why, row.buses.allowed)
+        if row.needs_layout and layout.kind != row.needs_layout[0]:
+            kind, why = row.needs_layout
+            yield _conflict(option(name), f'layout.kind = "{layout.kind}"', why, f"kind {kind}")
+        if not row.served and attach.server == "storage-daemon":
+            why = "which does not have this option"
+            yield _conflict(option(name), option("server"), why, f"no {name}, or server qemu")
+        if not row.of_lun and attach.device == "lun":
+            yield _conflict(option(name), option("device"), f"{LUN} unchanged", f"no {name}, or device disk")
+
+
+def _data_file(layout: Qcow2, attach: Attach, option: _Option) -> Iterator[str]:
+    one = "layout.data_file = true"
+    if layout.snapshots:
+        why = "because one option of the image is measured at a time"
+        yield _conflict(one, f"layout.snapshots = {layout.snapshots}", why, "snapshots = 0")
+    if not attach.in_qemu:
+        why = "which gets the image only"
+        yield _conflict(one, option("server"), why, "server qemu")
+
+
+def _whole_device(layout: Layout, attach: Attachment) -> Iterator[str]:
+    """A disk that is passed through as a whole has no layer of the host."""
+    device = f'attach.device = "{attach.device}"'
+    if attach.device != "disk" and not isinstance(layout, Device):
+        yield _conflict(f'layout.kind = "{layout.kind}"', device, "which passes the whole disk through", "kind device")
 
 
 def scenario_problems(scenario: Scenario) -> Iterator[str]:
@@ -116,3 +260,106 @@ def _conflicts_with_vfio(shown_vfio: str, vfio: Mode, scenario: Scenario) -> Ite
 
 def _listed(names: Collection[str]) -> str:
     return "[" + ", ".join(f'"{name}"' for name in names) + "]"
+
+
+LAB_KINDS: tuple[LabKind, ...] = get_args(LabKind)
+
+_NOT_A_GUEST_MODE = "not a mode with a guest in this scenario"
+
+
+def budgets_for(scenario: Scenario, cell: Cell, lab_kind: LabKind) -> dict[str, Budget]:
+    """The budgets of `cell` in a lab of this kind, by their keys. Empty if the cell is not judged.
+
+    If several budgets of one metric match, the last one counts. Those of a difference between variants count apart.
+    """
+    return {rule.key: rule for rule in scenario.budgets if rule.covers(cell, lab_kind)}
+
+
+def reference_problems(scenario: Scenario) -> Iterator[str]:
+    """One line for each name in `budget` and `expect_void` that is not measured, and for each budget without effect.
+
+    The lines have the form of the schema's messages: `budget[0].modes[1] = "lmv": ...; allowed: ...`.
+    """
+    modes = list(dict.fromkeys(name for mode in scenario.modes if mode.attach is not None for name in mode.names))
+    workloads = [workload.name for workload in scenario.workloads]
+    depths = sorted({depth for profile in scenario.profiles for depth in profile.iodepth})
+    unknown = [*_unknown("expect_void", scenario.expect_void, modes, _NOT_A_GUEST_MODE)]
+    for index, rule in enumerate(scenario.budgets):
+        key = f"budget[{index}]"
+        named = [workload.name for workload in rule.workloads or ()]
+        unknown += _unknown(f"{key}.modes", rule.modes or (), modes, _NOT_A_GUEST_MODE)
+        unknown += _unknown(f"{key}.workloads", named, workloads, "not a workload of this scenario")
+        unknown += [
+            f"{key}.iodepth[{at}] = {depth}: no profile measures at this depth; allowed: {', '.join(map(str, depths))}"
+            for at, depth in enumerate(rule.iodepth or ())
+            if depth not in depths
+        ]
+    yield from unknown or [
+        *_throughput_budgets_of_fixed_rates(scenario),
+        *_budgets_of_syncs_without_any(scenario),
+        *_budgets_without_effect(scenario),
+    ]
+
+
+def _unknown(key: str, names: Sequence[str], allowed: Sequence[str], what: str) -> Iterator[str]:
+    for index, name in enumerate(names):
+        if name not in allowed:
+            known = choices(name, allowed or ["nothing, because only the host is measured"])
+            yield f"{key}[{index}] = {shown(name)}: {what}; {known}"
+
+
+def _throughput_budgets_of_fixed_rates(scenario: Scenario) -> Iterator[str]:
+    """Budgets of throughput for jobs with a fixed rate. Every arm has this throughput, so nothing can exceed them."""
+    latencies = [name for name, metric in METRICS.items() if metric.is_latency]
+    for index, rule in enumerate(scenario.budgets):
+        workloads = rule.workloads or scenario.workloads
+        if METRICS[rule.metric].higher_is_better and all(workload.rate is not None for workload in workloads):
+            key = f"budget[{index}].workloads" if rule.workloads else "workloads"
+            yield (
+                f'budget[{index}].metric = "{rule.metric}": conflicts with {key}[0] = "{workloads[0].name}", which '
+                f"has a fixed rate; allowed: {', '.join(latencies)}"
+            )
+
+
+def _budgets_of_syncs_without_any(scenario: Scenario) -> Iterator[str]:
+    """Budgets for fdatasync where no job calls it."""
+    for index, rule in enumerate(scenario.budgets):
+        if METRICS[rule.metric].of == "syncs" and not any(
+            workload.flushes for workload in rule.workloads or scenario.workloads
+        ):
+            yield (
+                f'budget[{index}].metric = "{rule.metric}": none of its workloads calls fdatasync; '
+                "allowed: a workload that does, for example wal, or another metric"
+            )
+
+
+def _budgets_without_effect(scenario: Scenario) -> Iterator[str]:
+    """Budgets that cover no cell of any profile, or only cells that later budgets cover as well."""
+    covering: set[int] = set()
+    counting: set[int] = set()
+    # Budgets do not depend on times, so profiles with the same depths have the same cells.
+    profiles = {profile.iodepth: profile.name for profile in scenario.profiles}
+    for cell in (cell for name in profiles.values() for cell in expand(scenario, name)):
+        for lab_kind in LAB_KINDS:
+            indices = [index for index, rule in enumerate(scenario.budgets) if rule.covers(cell, lab_kind)]
+            covering.update(indices)
+            counting.update({scenario.budgets[index].key: index for index in indices}.values())
+    for index, rule in enumerate(scenario.budgets):
+        compared = any(mode.against is not None for mode in scenario.modes)
+        if rule.difference is not None and not compared:
+            continue  # The lab file may have the variants.
+        if index not in covering and rule.difference is not None:
+            yield (
+                f"budget[{index}]: matches no cell, because its modes are compared with no other; "
+                "allowed: a variant that is not the reference, or a mode with a neighbour"
+            )
+        elif index not in covering:
+            yield (
+                f"budget[{index}]: matches no cell, because only the host is measured; "
+                "add a mode to modes, or remove the budget"
+            )
+        elif index not in counting:
+            yield (
+                f"budget[{index}]: has no effect, because later budgets of {rule.key} match all its cells; "
+                "allowed: general budgets first, exceptions after them"
+            )

@@ -8,7 +8,7 @@ from dataclasses import replace
 from harness.config.names import LONGEST_NAME
 from harness.model.attach import Attach, Attachment
 from harness.model.layout import Layout
-from harness.model.neighbour import Neighbour
+from harness.model.mode import Neighbour
 from harness.scenario.scenario import Scenario
 
 

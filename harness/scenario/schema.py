@@ -24,14 +24,14 @@ from harness.model.budget import Budget
 from harness.model.disk_class import RequestedClass
 from harness.model.guest import ANY_GUEST, GuestOptions
 from harness.model.layout import AnyLayout
-from harness.model.neighbour import MOST_GUESTS, NeighbourTable
+from harness.model.mode import MOST_GUESTS, Neighbour
 from harness.model.profile import PROFILE_TABLE, PROFILES
 from harness.model.values import Flag, Rate, Table
 from harness.model.workloads import WorkloadList
 from harness.published import link_names
-from harness.scenario.library import PRESETS
-from harness.scenario.mode_legality import mode_problems, vfio_problems
+from harness.scenario.legality import mode_problems, vfio_problems
 from harness.scenario.neighbours import backup_problems, together_problems
+from harness.scenario.scenario import PRESETS
 
 _PRESET_NAMES = tuple(mode.name for mode in PRESETS)
 _PROFILE_NAMES = tuple(profile.name for profile in PROFILES)
@@ -94,7 +94,7 @@ class ModeTable(Table):
     attach: AnyAttachment
     guest: GuestOptions = ANY_GUEST
     guests: Annotated[int, Field(ge=1, le=MOST_GUESTS)] = 1
-    neighbour: NeighbourTable | None = None
+    neighbour: Neighbour | None = None
     backup: Flag = False
 
     @model_validator(mode="wrap")

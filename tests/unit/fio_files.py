@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from harness.model.job import Job, Workload
-from harness.scenario.fio_files import read_fio_files
+from harness.scenario.load import read_fio_files
 
 DATABASE = Path(__file__).parent / "data" / "fio" / "my-database.fio"
 

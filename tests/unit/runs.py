@@ -41,10 +41,9 @@ from harness.results.groups import drift_checks, drift_notes, host_drift
 from harness.results.journal_records import BackupCounts
 from harness.results.judging import corrected
 from harness.run_id import RunId
-from harness.scenario.library import PRESETS
 from harness.scenario.plan import Group, Plan
 from harness.scenario.planning import plan_for
-from harness.scenario.scenario import Scenario
+from harness.scenario.scenario import PRESETS, Scenario
 from harness.scenario.timetable import backed_up
 from tests.unit.counted import counters as counters_of
 

@@ -12,7 +12,7 @@ import pytest
 from harness.errors import ConfigError, MeasurementError, ResultsError
 from harness.model.budget import LabKind
 from harness.results import RunStore
-from harness.scenario.budgets import budgets_for
+from harness.scenario.legality import budgets_for
 from harness.scenario.load import load_scenario
 from harness.scenario.planning import expand, plan_for
 from tests.bench.decide.__main__ import main

@@ -15,8 +15,7 @@ import pytest
 from harness.errors import ConfigError
 from harness.lab.lab_file import load_lab
 from harness.scenario.load import find_scenarios, load_scenario
-from harness.scenario.plan_words import plan_in_words
-from harness.scenario.planning import plan_for
+from harness.scenario.planning import plan_for, plan_in_words
 
 SCENARIOS = [tomllib.loads(path.read_text()) for path in find_scenarios(Path(__file__).parents[2] / "scenarios")]
 LABS = [

@@ -42,8 +42,7 @@ from harness.results import CellContext, Measurement, Run, RunStore, ValidityChe
 from harness.run_id import RunId
 from harness.scenario.load import find_scenarios, load_scenario
 from harness.scenario.plan import Group
-from harness.scenario.plan_words import plan_in_words
-from harness.scenario.planning import expand, plan_for
+from harness.scenario.planning import expand, plan_for, plan_in_words
 from harness.scenario.scenario import Scenario
 from harness.scenario.timetable import ScheduledArm, timetables
 from harness.scenario.wear import planned_writes

@@ -18,7 +18,7 @@ from harness.model.fio_values import ENGINES
 from harness.model.job import Workload
 from harness.model.layout import Zvol
 from harness.model.workloads import parse_workloads
-from harness.scenario.fio_files import read_fio_files
+from harness.scenario.load import read_fio_files
 from tests.unit.fio_files import DATABASE, job_of, read, read_in
 from tests.unit.test_fio import options
 

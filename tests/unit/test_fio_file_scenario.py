@@ -18,8 +18,7 @@ from harness.model.values import STORED
 from harness.model.workloads import OneWorkload
 from harness.report import markdown_table, summary_lines
 from harness.results import Run
-from harness.scenario.fio_files import read_fio_files
-from harness.scenario.load import load_scenario
+from harness.scenario.load import load_scenario, read_fio_files
 from harness.scenario.planning import expand
 from harness.scenario.scenario import Scenario
 from tests.unit.fio_files import DATABASE, job_of, read, read_in

@@ -42,8 +42,7 @@ from harness.model.counters import Transferred
 from harness.model.effective import NOTHING, Effective
 from harness.model.job import Job, parse_workload
 from harness.model.layout import Lvm
-from harness.model.mode import Mode
-from harness.model.neighbour import Neighbour
+from harness.model.mode import Mode, Neighbour
 from harness.results import ConditioningRecord, Measurement, RunStore
 from harness.results.byte_accounting import PROBED
 from harness.results.io_costs import costs_per_io

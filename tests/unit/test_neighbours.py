@@ -16,8 +16,7 @@ from harness.model.cell import Arm, Place
 from harness.model.guest import GuestOptions
 from harness.model.job import Job, parse_workload
 from harness.model.layout import Lvm, Qcow2
-from harness.model.mode import Mode
-from harness.model.neighbour import Neighbour
+from harness.model.mode import Mode, Neighbour
 from harness.report.costs import arm_costs
 from harness.report.html import render_html
 from harness.report.markdown import markdown_table

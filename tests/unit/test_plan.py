@@ -19,13 +19,11 @@ from harness.model.layout import Layout, Lvm
 from harness.model.mode import Mode
 from harness.model.profile import PROFILES, Conditioning
 from harness.scenario import paces
-from harness.scenario.library import PRESETS
 from harness.scenario.load import load_scenario
 from harness.scenario.paces import Paces
 from harness.scenario.plan import FIO_SHARE, REBUILD_SECONDS, STEADY_SECONDS, Group, Plan
-from harness.scenario.plan_words import plan_in_words
-from harness.scenario.planning import expand, group_cells, plan_for
-from harness.scenario.scenario import Scenario
+from harness.scenario.planning import expand, group_cells, plan_for, plan_in_words
+from harness.scenario.scenario import PRESETS, Scenario
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 GIB = 1024**3

@@ -10,7 +10,7 @@ from harness.analysis import METRICS
 from harness.errors import ConfigError
 from harness.model.budget import LAB_KINDS, Budget, LabKind
 from harness.model.cell import Cell
-from harness.scenario.budgets import budgets_for
+from harness.scenario.legality import budgets_for
 from harness.scenario.load import load_scenario
 from harness.scenario.planning import expand
 from harness.scenario.scenario import Scenario

@@ -22,8 +22,8 @@ from harness.model.mode import Mode
 from harness.model.profile import PROFILE_TABLE, PROFILES, Profile
 from harness.model.workloads import NAMED
 from harness.published import link_names
-from harness.scenario.library import PRESETS
 from harness.scenario.load import load_scenario
+from harness.scenario.scenario import PRESETS
 from harness.scenario.schema import DecomposeTable, scenario_schema
 from tests.unit.option_docs import check_rows
 

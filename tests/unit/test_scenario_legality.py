@@ -12,8 +12,8 @@ from harness.errors import ConfigError
 from harness.model.attach import Aio, Attach, Cache
 from harness.model.base import Device
 from harness.model.bus import Bus
+from harness.scenario.legality import FEWEST_DISKS, mode_problems
 from harness.scenario.load import load_scenario
-from harness.scenario.mode_legality import FEWEST_DISKS, mode_problems
 from harness.scenario.scenario import Scenario
 
 DISKS = 'disks = ["ssd1", "ssd2", "ssd3", "ssd4", "ssd5", "ssd6"]'

@@ -9,7 +9,7 @@ from harness.model.base import Device, Md
 from harness.model.bus import Bus
 from harness.model.layout import Layout, Lvm, Qcow2, RawFile
 from harness.model.mode import Mode
-from harness.scenario.library import PRESETS
+from harness.scenario.scenario import PRESETS
 from harness.scenario.setups import disks_in_words, places_needed, regions, setups
 
 HOST = Mode("host", Device(), None)

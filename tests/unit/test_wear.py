@@ -16,8 +16,7 @@ from harness.model.mode import Mode
 from harness.model.wear import MaxWrites
 from harness.scenario.load import find_scenarios, load_scenario
 from harness.scenario.plan import Plan
-from harness.scenario.plan_words import plan_in_words
-from harness.scenario.planning import plan_for
+from harness.scenario.planning import plan_for, plan_in_words
 from harness.scenario.scenario import Scenario
 from harness.scenario.wear import (
     BUILD_BYTES,

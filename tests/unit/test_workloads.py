@@ -13,7 +13,7 @@ from harness.model.budget import Budget
 from harness.model.job import Job
 from harness.model.profile import PROFILES, profile_of
 from harness.model.workloads import NAMED, parse_workloads
-from harness.scenario.budgets import reference_problems
+from harness.scenario.legality import reference_problems
 from tests.unit.runs import optane
 from tests.unit.test_fio import options
 

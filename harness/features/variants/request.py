@@ -15,8 +15,7 @@ from harness.model.guest import ANY_GUEST, GuestOptions, guest_problems
 from harness.model.layout import Qcow2
 from harness.model.mode import HostSetting, Mode, ModeVariant
 from harness.model.values import VALUE, Flag, Table, names_of
-from harness.scenario.legality import workload_problems
-from harness.scenario.mode_legality import mode_problems
+from harness.scenario.legality import mode_problems, workload_problems
 from harness.scenario.scenario import Scenario
 
 _SYSCTL = re.compile(r"[a-z0-9_]+([./][A-Za-z0-9_-]+)+")

@@ -30,7 +30,7 @@ from harness.results import (
     assemble,
 )
 from harness.run_id import RunId
-from harness.scenario.library import PRESETS
+from harness.scenario.scenario import PRESETS
 from tests.features.exchange.exchanged import RECORDED, import_bench_fio, imported
 
 JOB = Job("randread", 4096, iodepth=32, ramp=0.0, seconds=0.5)

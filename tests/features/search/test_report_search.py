@@ -12,7 +12,7 @@ from harness.features.search.records import SearchArm, SearchRecord
 from harness.features.search.report import load_words, search_sentences
 from harness.report import markdown_table, summary_lines
 from harness.results import Run, RunStore
-from harness.scenario.library import PRESETS
+from harness.scenario.scenario import PRESETS
 from tests.features.search.queueing import searched_run, searching
 from tests.unit import killed_campaign
 from tests.unit.pages import figures, page

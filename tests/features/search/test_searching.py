@@ -16,7 +16,7 @@ from harness.measure.series import RoundSegment
 from harness.model.cell import Place
 from harness.results import Measurement, Run, RunStore
 from harness.scenario.plan import Group
-from harness.scenario.plan_words import plan_in_words
+from harness.scenario.planning import plan_in_words
 from harness.scenario.timetable import Slice
 from tests.features.search.queueing import CAPACITY, CPU, FULL_SPEED, Queue, known_answer, searched_run, searching
 from tests.unit import killed_campaign
