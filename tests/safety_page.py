@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from harness.guest.libvirt.backend import Domain
-from harness.guest.libvirt.borrowed_things import KINDS as BORROWED_THINGS
+from harness.guest.libvirt.plugging import KINDS as BORROWED_THINGS
 from harness.guest.proxmox.created_objects import KINDS as PROXMOX_THINGS
 from harness.lab.created import Thing
 from harness.measure.reap import HOST_THINGS

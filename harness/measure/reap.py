@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from harness.errors import HarnessError, HostError
-from harness.guest.libvirt.borrowed_things import KINDS as BORROWED_THINGS
 from harness.guest.libvirt.own_image import GuestSystemFiles
+from harness.guest.libvirt.plugging import KINDS as BORROWED_THINGS
 from harness.guest.pci import PassedThrough
 from harness.guest.protocol import Remover
 from harness.guest.proxmox.created_objects import KINDS as PROXMOX_THINGS

@@ -12,8 +12,8 @@ import pytest
 
 from harness.errors import GuestError
 from harness.features.borrow.hypervisor import refuse_others
-from harness.guest.libvirt.backup import LibvirtBackup, backup_xml
 from harness.guest.libvirt.connection import Connection
+from harness.guest.libvirt.guest import LibvirtBackup, backup_xml
 from harness.guest.libvirt.requirements import Versions, mode_missing
 from harness.measure import ran_slices as backups
 from harness.measure.pauses import Pauses

@@ -13,10 +13,9 @@ import pytest
 
 from harness.errors import Unsupported
 from harness.guest.libvirt.disks import alias_of, root_ports
-from harness.guest.libvirt.domain import GuestSpec, domain_xml
+from harness.guest.libvirt.domain import GuestSpec, SystemFiles, domain_xml
+from harness.guest.libvirt.guest import hostdev_xml
 from harness.guest.libvirt.requirements import DATA_FILE, Versions, guest_missing, missing_for
-from harness.guest.libvirt.system_disk import SystemFiles
-from harness.guest.libvirt.vfio import hostdev_xml
 from harness.guest.protocol import SERIAL_CHARACTERS, GuestDisk
 from harness.layout.source import BlockSource
 from harness.model.attach import Aio, Attach, Cache, Controller, Vfio

@@ -12,8 +12,14 @@ import pytest
 
 from harness.errors import GuestError
 from harness.guest.libvirt.connection import Connection
-from harness.guest.libvirt.effective import Running, disk_of, read_effective, read_passed_through
-from harness.guest.libvirt.process import QemuProcess, parse_process
+from harness.guest.libvirt.effective import (
+    QemuProcess,
+    Running,
+    disk_of,
+    parse_process,
+    read_effective,
+    read_passed_through,
+)
 from harness.guest.linux import parse_disks
 from harness.guest.pci import PciDisk
 from harness.guest.qemu_process import Engines

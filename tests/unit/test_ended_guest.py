@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.guest.libvirt.last_words import ended_while_booting, qemu_log
+from harness.guest.libvirt.starting import ended_while_booting, qemu_log
 from harness.guest.proxmox.login import Ended, explained, require_running
 from harness.guest.proxmox.machine import VirtualMachine
 from harness.lab.transport.local import LocalRunner

@@ -15,9 +15,9 @@ import pytest
 
 from harness.errors import GuestError, HostError
 from harness.guest.capacity import Places, no_room, parse_places, too_many_queues, vcpus_for, why_not
-from harness.guest.libvirt.capabilities import unknown_hardware
 from harness.guest.libvirt.connection import Connection
-from harness.guest.libvirt.size import GuestSize, read_size
+from harness.guest.libvirt.effective import GuestSize, read_size
+from harness.guest.libvirt.requirements import unknown_hardware
 from harness.guest.placement import parse_placement, read_placement, seen_by_guest
 from harness.guest.proxmox.size import read_size as read_vm
 from harness.guest.proxmox.size import sized

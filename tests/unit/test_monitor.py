@@ -11,8 +11,7 @@ import libvirt_qemu
 import pytest
 
 from harness.errors import GuestError
-from harness.guest.libvirt.connection import Connection
-from harness.guest.libvirt.monitor import ask, of_device
+from harness.guest.libvirt.connection import Connection, ask, of_device
 
 # As QEMU 10 answers `query-blockstats`, without what nothing here reads: a SCSI disk, a virtio-blk one, a SATA one,
 # and a node that no device has.
@@ -64,7 +63,7 @@ class Connected:
 
 def test_a_qemu_that_does_not_answer_is_reported_as_hanging(monkeypatch: pytest.MonkeyPatch) -> None:
     released = threading.Event()
-    monkeypatch.setattr("harness.guest.libvirt.monitor._SECONDS", 0.1)
+    monkeypatch.setattr("harness.guest.libvirt.connection._SECONDS", 0.1)
     monkeypatch.setattr(libvirt_qemu, "qemuMonitorCommand", lambda *_: released.wait(300))
     with pytest.raises(GuestError, match="host kvm1: QEMU did not answer query-blockstats within 100 ms"):
         ask(cast(Connection, Connected()), None, "query-blockstats")

@@ -60,8 +60,8 @@ ID = RunId("20260101-000000-abcd")
 OTHER_ARGUMENTS = (
     "harness.lab.hosts.copy_guest",
     "harness.lab.hosts._guest_files",
-    "harness.guest.libvirt.storages._found",
-    "harness.guest.libvirt.storages.storage_finding",
+    "harness.guest.libvirt.pools._found",
+    "harness.guest.libvirt.pools.storage_finding",
     "harness.init.storages._lines",
 )
 """These need the files of an image, a storage that is allowed on a host with libvirt, or a command."""

@@ -13,9 +13,9 @@ import pytest
 from harness.errors import GuestError, Unsupported
 from harness.guest.cloud_init import HostKey, errors_of, user_data
 from harness.guest.libvirt import own_image
-from harness.guest.libvirt.capabilities import _no_firmware
+from harness.guest.libvirt.domain import read_system
 from harness.guest.libvirt.own_image import GuestSystemFiles, image_missing, system_files
-from harness.guest.libvirt.system_disk import read_system
+from harness.guest.libvirt.requirements import _no_firmware
 from harness.guest.linux import LinuxInside, look_inside_linux
 from harness.lab.created import CreationLog, read_log
 from harness.lab.transport.local import LocalRunner

@@ -7,9 +7,8 @@ from xml.etree import ElementTree as ET
 import libvirt
 import pytest
 
-from harness.guest.libvirt.effective import Running, with_plugged
+from harness.guest.libvirt.effective import QemuProcess, Running, with_plugged
 from harness.guest.libvirt.plugging import devices_for, differences, why_not_plugged
-from harness.guest.libvirt.process import QemuProcess
 from harness.guest.linux import LinuxInside
 from harness.guest.protocol import GuestDisk
 from harness.guest.qemu_process import Engines

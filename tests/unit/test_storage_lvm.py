@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from harness.errors import HostError, SafetyError, Unsupported
-from harness.guest.libvirt.storages import storage_finding
+from harness.guest.libvirt.pools import storage_finding
 from harness.lab.facts import HostFacts
 from harness.lab.findings import Level
 from harness.lab.storage import DiskByStorage

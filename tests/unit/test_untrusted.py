@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from harness.errors import GuestError, HarnessError, HostError
-from harness.guest.libvirt.monitor import answer_of
-from harness.guest.libvirt.process import read_process
+from harness.guest.libvirt.connection import answer_of
+from harness.guest.libvirt.effective import read_process
 from harness.guest.linux import GuestSystem
 from harness.guest.pci import behind
 from harness.guest.proxmox.process import drive_of

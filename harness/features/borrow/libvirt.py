@@ -20,18 +20,15 @@ from harness.events import Events
 from harness.features.borrow.agent import INSTALL, disabled, refuses, why_not_windows
 from harness.features.borrow.hypervisor import BorrowingHypervisor, Plugging, describe_vm, require_same
 from harness.guest.booting import Booted, GuestRunner
-from harness.guest.libvirt.attachments import Attachments, resolved
 from harness.guest.libvirt.backend import LibvirtHypervisor
-from harness.guest.libvirt.connection import Connection, Refused, connect
+from harness.guest.libvirt.connection import Connection, Refused, ask, connect
 from harness.guest.libvirt.disks import alias_of
-from harness.guest.libvirt.effective import Running, live_xml, running, with_plugged
+from harness.guest.libvirt.effective import PID_FILE, Running, live_xml, running, with_plugged
 from harness.guest.libvirt.guest import LibvirtGuest
-from harness.guest.libvirt.last_words import last_words, qemu_log
-from harness.guest.libvirt.monitor import ask
 from harness.guest.libvirt.plugged import devices_plugged
 from harness.guest.libvirt.plugging import devices_for, differences, shown, vcpus_of, why_not_plugged
-from harness.guest.libvirt.process import PID_FILE
-from harness.guest.libvirt.running import RunningDomain
+from harness.guest.libvirt.requirements import Attachments, resolved
+from harness.guest.libvirt.starting import RunningDomain, last_words, qemu_log
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor
 from harness.guest.qemu_process import qemu_threads
 from harness.lab.created import CreationLog

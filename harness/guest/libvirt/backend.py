@@ -12,20 +12,25 @@ from harness.errors import Unsupported
 from harness.events import Events
 from harness.guest.booting import booted
 from harness.guest.capacity import file_missing, no_memory, no_room, too_many_queues, vcpus_for
-from harness.guest.libvirt.attachments import missing, resolved, served_by_daemon
-from harness.guest.libvirt.borrowed_things import AddedThread, PluggedIn
-from harness.guest.libvirt.capabilities import unknown_hardware
 from harness.guest.libvirt.connection import Connection, Refused, connect
 from harness.guest.libvirt.disks import wrong_machine
 from harness.guest.libvirt.domain import GuestSpec
+from harness.guest.libvirt.effective import PID_FILE
 from harness.guest.libvirt.guest import LibvirtGuest
 from harness.guest.libvirt.own_image import image_missing
 from harness.guest.libvirt.plugged import remove_thread, unplug
-from harness.guest.libvirt.pools import place_of
-from harness.guest.libvirt.process import PID_FILE
-from harness.guest.libvirt.requirements import Versions, guest_missing, mode_missing
+from harness.guest.libvirt.plugging import AddedThread, PluggedIn
+from harness.guest.libvirt.pools import place_of, storage_finding
+from harness.guest.libvirt.requirements import (
+    Versions,
+    guest_missing,
+    missing,
+    mode_missing,
+    resolved,
+    served_by_daemon,
+    unknown_hardware,
+)
 from harness.guest.libvirt.starting import started, started_from_image
-from harness.guest.libvirt.storages import storage_finding
 from harness.guest.linux import LOOKED_AT, OwnSystems
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor, Remover
 from harness.guest.qemu_process import qemu_threads

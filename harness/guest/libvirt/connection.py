@@ -1,26 +1,30 @@
-"""A connection to a host's libvirt in which each call has a deadline."""
+"""A connection to a host's libvirt in which each call has a deadline, and QEMU's monitor behind it."""
 
 from __future__ import annotations
 
+import json
 import shlex
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 import libvirt
+import libvirt_qemu
 
-from harness.errors import HostError, LabUnavailable
+from harness.errors import GuestError, HostError, LabUnavailable
 from harness.lab.hosts import ReachedHost
 from harness.lab.transport.base import Overdue, within
 from harness.lab.transport.handshake import in_brackets, recall
 from harness.lab.transport.ssh import SshTarget
+from harness.model.counters import Transferred
 from harness.shipped import install_command, os_ids
 from harness.signals import interruptible
 from harness.units import format_duration
+from harness.untrusted import count, parse_json, reading
 from harness.waiting import wait_until
 
 CONNECT_SECONDS = 60.0
@@ -146,3 +150,55 @@ def _ssh_uri(target: SshTarget, directory: Path) -> str:
     # `%` before a zone and all other special characters are encoded; libvirt removes the brackets.
     at = f"{quote(target.user, safe='')}@{in_brackets(quote(target.host, safe=':'))}:{target.port}"
     return f"qemu+ssh://{at}/system?command={quote(str(program))}&no_tty=1"
+
+
+_SECONDS = 30.0
+_NO_QEMU = "check which QEMU the guest runs in: virt-overhead doctor"
+
+
+def ask(connection: Connection, domain: Any, command: str, **arguments: object) -> Any:
+    """The answer to one QMP command. Raises GuestError if QEMU refuses it, hangs or has ended."""
+    text = json.dumps({"execute": command, "arguments": arguments})
+    try:
+        answer = within(_SECONDS, lambda: libvirt_qemu.qemuMonitorCommand(domain, text, 0))
+    except Overdue:
+        raise GuestError(
+            f"host {connection.host}: QEMU did not answer {command} within {format_duration(_SECONDS)}",
+            hint=f"it hangs or was stopped; see on {connection.host}: journalctl -u libvirtd",
+        ) from None
+    except libvirt.libvirtError as error:
+        raise GuestError(
+            f"host {connection.host}: QEMU did not get the command {command}: {error.get_error_message()}"
+        ) from error
+    return answer_of(answer, command, f"host {connection.host}: QEMU")
+
+
+def answer_of(text: str, command: str, who: str) -> Any:
+    """What QEMU returns in its answer to `command`. Raises GuestError if it refuses or the answer is not valid."""
+    source = f"{who}: its answer to {command}"
+    with reading(source, GuestError, hint=_NO_QEMU):
+        found = parse_json(text, source, GuestError, hint=_NO_QEMU)
+        if "return" not in found:
+            raise GuestError(f"{who} refused {command}: {str(found.get('error', {}).get('desc', text))[:300]}")
+        return found["return"]
+
+
+def of_device(alias: str, entries: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """The entry of `query-block` or `query-blockstats` that belongs to the device libvirt calls `alias`.
+
+    QEMU names it by its path in the object tree. For virtio-blk, the path has one more part below the device.
+    """
+    return next((entry for entry in entries if f"/{alias}/" in f"/{entry.get('qdev', '')}/"), None)
+
+
+def transferred(connection: Connection, domain: Any, aliases: Iterable[str]) -> dict[str, Transferred]:
+    """The bytes that the guest read from and wrote to the devices with these aliases, as QEMU counts them."""
+    entries = ask(connection, domain, "query-blockstats")
+    counted = {}
+    for alias in aliases:
+        with reading(f"host {connection.host}: QEMU's counts for the guest's disk {alias}", GuestError, hint=_NO_QEMU):
+            entry = of_device(alias, entries)
+            if entry is None:
+                raise GuestError(f"host {connection.host}: QEMU counts nothing for the guest's disk {alias}")
+            counted[alias] = Transferred(count(entry["stats"]["rd_bytes"]), count(entry["stats"]["wr_bytes"]))
+    return counted

@@ -1,18 +1,159 @@
-"""The domain XML of a guest. Pure."""
+"""The domain XML of a guest: its size and placement, what it boots and its devices. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import cycle, islice
 from xml.etree import ElementTree as ET
 
-from harness.guest.libvirt.addresses import NETWORK_SLOT, MachineType, RootBus
-from harness.guest.libvirt.disks import NOTHING_TAKEN, DomainDisks, machine_for
-from harness.guest.libvirt.placing import add_cpu, add_memory_backing, add_numa, add_pins, add_polling
-from harness.guest.libvirt.system_disk import SystemFiles, add_firmware, add_system
+from harness.guest.libvirt.disks import (
+    NETWORK_SLOT,
+    NOTHING_TAKEN,
+    DomainDisks,
+    DriveNames,
+    MachineType,
+    RootBus,
+    Taken,
+    machine_for,
+)
 from harness.guest.protocol import GuestDisk
-from harness.model.guest import ANY_GUEST, GUEST_MEMORY, GuestOptions
+from harness.model.effective import Effective
+from harness.model.guest import ANY_GUEST, GUEST_MEMORY, Firmware, GuestOptions
+
+_ALIASES = ("ua-voh-system", "ua-voh-seed")
+_PREFIX = "vd"
+
+
+@dataclass(frozen=True, slots=True)
+class SystemFiles:
+    """What a guest of a disk image boots from: the files in a directory on the host, made for this guest only."""
+
+    directory: str
+    firmware: Firmware = "bios"
+
+    @property
+    def layer(self) -> str:
+        """The copy-on-write layer on top of the image."""
+        return f"{self.directory}/system.qcow2"
+
+    @property
+    def seed(self) -> str:
+        """The disk with the data for cloud-init."""
+        return f"{self.directory}/seed.img"
+
+    @property
+    def variables(self) -> str:
+        """The variables of UEFI. libvirt creates the file."""
+        return f"{self.directory}/variables.fd"
+
+
+def add_firmware(system: ET.Element, files: SystemFiles) -> None:
+    """The firmware. BIOS is libvirt's default. libvirt chooses a UEFI that boots systems without a signature, too."""
+    if files.firmware == "uefi":
+        system.set("firmware", "efi")
+        ET.SubElement(ET.SubElement(system, "firmware"), "feature", enabled="no", name="secure-boot")
+        ET.SubElement(system, "nvram").text = files.variables
+
+
+def add_system(devices: ET.Element, bus: RootBus, files: SystemFiles) -> Taken:
+    """Add both disks of the system. Returns the names that they have.
+
+    Nothing survives the guest, so nothing is flushed: what the system itself writes disturbs the measurement least.
+    """
+    names = DriveNames()
+    taken = []
+    for alias, path, image_format in zip(_ALIASES, (files.layer, files.seed), ("qcow2", "raw"), strict=True):
+        disk = ET.SubElement(devices, "disk", type="file", device="disk")
+        driver = {"name": "qemu", "type": image_format, "discard": "unmap", "detect_zeroes": "off"}
+        ET.SubElement(disk, "driver", driver | {"cache": "unsafe", "io": "threads"})
+        ET.SubElement(disk, "source", file=path)
+        taken.append(names.next(_PREFIX))
+        ET.SubElement(disk, "target", dev=taken[-1], bus="virtio")
+        if path == files.seed:
+            ET.SubElement(disk, "readonly")
+        else:
+            ET.SubElement(disk, "boot", order="1")
+        bus.place(disk)
+        ET.SubElement(disk, "serial").text = alias.removeprefix("ua-")
+        ET.SubElement(disk, "alias", name=alias)
+    return Taken(names=frozenset(taken))
+
+
+def read_system(live: ET.Element) -> Effective:
+    """Image and firmware of the guest that runs as `live`. Nothing for a guest without a disk for its system."""
+    for disk in live.iterfind("devices/disk"):
+        alias, below = disk.find("alias"), disk.find("backingStore/source")
+        if alias is not None and alias.get("name") == _ALIASES[0]:
+            uefi = live.find("os/loader") is not None
+            image = below.get("file") if below is not None else None
+            return Effective(qemu_image=image, qemu_firmware="uefi" if uefi else "bios")
+    return Effective()
+
+
+CPU_MODES = {"host": "host-passthrough", "max": "maximum"}
+"""libvirt's mode of the CPU for the two names that are not models."""
+
+
+def add_memory_backing(domain: ET.Element, options: GuestOptions, *, shared: bool = False) -> None:
+    """The pages of the memory. `shared` lets other processes map it: those that serve disks by vhost-user."""
+    if options.hugepages is None and not shared:
+        return
+    backing = ET.SubElement(domain, "memoryBacking")
+    if options.hugepages is not None:
+        pages = ET.SubElement(backing, "hugepages")
+        ET.SubElement(pages, "page", size=str(options.hugepages // 1024), unit="KiB")
+    if shared:
+        ET.SubElement(backing, "source", type="memfd")
+        ET.SubElement(backing, "access", mode="shared")
+
+
+def add_numa(domain: ET.Element, options: GuestOptions) -> None:
+    if options.numa_nodes is not None:
+        tune = ET.SubElement(domain, "numatune")
+        ET.SubElement(tune, "memory", mode=options.numa_mode or "strict", nodeset=options.numa_nodes)
+
+
+def add_cpu(domain: ET.Element, options: GuestOptions, *, accel: str) -> None:
+    """The CPU model and the topology. By default all that the host has, or that QEMU can emulate."""
+    model = options.cpu or ("host" if accel == "kvm" else "max")
+    if mode := CPU_MODES.get(model):
+        cpu = ET.SubElement(domain, "cpu", mode=mode)
+    else:
+        # Without a fallback, libvirt refuses a model that it cannot provide.
+        cpu = ET.SubElement(domain, "cpu", mode="custom", match="exact")
+        ET.SubElement(cpu, "model", fallback="forbid").text = model
+    if options.topology is not None:
+        sockets, cores, threads = map(str, options.topology)
+        ET.SubElement(cpu, "topology", sockets=sockets, cores=cores, threads=threads)
+
+
+def add_polling(thread_ids: ET.Element, options: GuestOptions, iothreads: int, of_disks: Mapping[int, int]) -> None:
+    """Polling of each iothread. libvirt numbers them from 1. `of_disks` has the times that disks request."""
+    for number in range(1, iothreads + 1) if options.polls or of_disks else ():
+        thread = ET.SubElement(thread_ids, "iothread", id=str(number))
+        polls = options.polls | ({"max": of_disks[number]} if number in of_disks else {})
+        if polls:
+            ET.SubElement(thread, "poll", {name: str(value) for name, value in polls.items()})
+
+
+def add_pins(tune: ET.Element, options: GuestOptions, *, vcpus: int, iothreads: int, pinned_cpu: int | None) -> None:
+    """The host's CPUs of each thread. Without a request, all vCPUs are pinned to `pinned_cpu`, if it is not None.
+
+    QEMU's other threads are then pinned to the CPUs before it, if there are any.
+    """
+    only = () if pinned_cpu is None else (str(pinned_cpu),)
+    others = f"0-{pinned_cpu - 1}" if pinned_cpu else None
+    if lists := options.pin_vcpus or only:
+        for vcpu, cpus in enumerate(islice(cycle(lists), vcpus)):
+            ET.SubElement(tune, "vcpupin", vcpu=str(vcpu), cpuset=cpus)
+    emulator, serving = options.pin_emulator or others, options.pin_iothreads or others
+    if emulator:
+        ET.SubElement(tune, "emulatorpin", cpuset=emulator)
+    for number in range(1, iothreads + 1) if serving else ():
+        ET.SubElement(tune, "iothreadpin", iothread=str(number), cpuset=str(serving))
+
 
 QEMU_NAMESPACE = "http://libvirt.org/schemas/domain/qemu/1.0"
 NAMESPACE = "urn:virt-overhead"

@@ -1,27 +1,184 @@
-"""The effective configuration of a disk, read back from the live domain XML, from QEMU and from its process."""
+"""The effective configuration of a disk and its guest: from the live domain XML, from QEMU and from its process."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 from xml.etree import ElementTree as ET
 
 from harness.errors import GuestError
-from harness.guest.libvirt.connection import Connection
-from harness.guest.libvirt.monitor import ask, of_device
-from harness.guest.libvirt.process import QemuProcess, read_process
-from harness.guest.libvirt.size import GuestSize, read_size
-from harness.guest.libvirt.system_disk import read_system
+from harness.guest.libvirt.connection import Connection, ask, of_device
+from harness.guest.libvirt.domain import read_system
+from harness.guest.libvirt.starting import qemu_log
 from harness.guest.pci import PciDisk
+from harness.guest.placement import Placement, read_placement
+from harness.guest.qemu_process import Engines, look_at_process, parse_inspected
 from harness.lab.transport.base import Runner
 from harness.model.attach import ATTACH_OPTIONS
-from harness.model.effective import Effective
+from harness.model.cpus import as_list
+from harness.model.effective import NOTHING, Effective
 from harness.model.guest import GUEST_OPTIONS
-from harness.model.option import BlockInfo, BlockNode, Property, Xml, read_from
+from harness.model.option import BlockInfo, BlockNode, IothreadInfo, Property, QemuArgument, Xml, read_from
 from harness.model.throttle import of_block_device, shown_limits
-from harness.untrusted import reading
+from harness.untrusted import parse_json, reading
+
+_ARGUMENTS = read_from(QemuArgument, GUEST_OPTIONS)
+PID_FILE = "/run/libvirt/qemu/{name}.pid"
+
+
+@dataclass(frozen=True, slots=True)
+class QemuProcess:
+    """The block devices in QEMU's arguments, by node name, its AIO engines, and all arguments."""
+
+    nodes: Mapping[str, Mapping[str, Any]]
+    engines: Engines
+    arguments: Sequence[str] = ()
+
+    @property
+    def files(self) -> Effective:
+        """What its arguments show of the guest: the program, the kernel and the initramfs."""
+        given: dict[str, Any] = dict(pairwise(self.arguments)) | {"": next(iter(self.arguments), None)}
+        return Effective(**{setting: given.get(source.name) for setting, source in _ARGUMENTS.items()})
+
+    def aio(self, node: str) -> str:
+        """The engine in effect: the requested one, unless QEMU dropped it or never set it up."""
+        *formats, storage = self._chain(node)
+        # A node that leads to the storage without a format is raw.
+        image_format = formats[0]["driver"] if formats else "raw"
+        return self.engines.in_effect(storage.get("aio", "threads"), image_format)
+
+    def discard(self, node: str) -> str:
+        """`unmap` if every layer of block devices passes discards on."""
+        return "unmap" if all(each.get("discard") == "unmap" for each in self._chain(node)) else "ignore"
+
+    def _chain(self, node: str) -> Iterator[Mapping[str, Any]]:
+        """The node of a device (raw, qcow2) and the nodes below it, down to the file or host device."""
+        for _ in range(len(self.nodes) + 1):
+            if node not in self.nodes:
+                raise GuestError(f"QEMU's arguments have no block device {node}; they have {', '.join(self.nodes)}")
+            found = self.nodes[node]
+            yield found
+            if not isinstance(found.get("file"), str):
+                return
+            node = found["file"]
+        raise GuestError(f"QEMU's block device {node} is its own layer")
+
+
+def read_process(runner: Runner, guest: str) -> QemuProcess:
+    """The QEMU process of the running guest called `guest` in libvirt."""
+    pid_file = PID_FILE.format(name=guest)
+    printed = look_at_process(runner, pid_file, log=qemu_log(guest)).stdout
+    with reading(f"{runner.name}: the command line of QEMU, guest {guest},", GuestError):
+        process = parse_process(printed)
+    if not process.nodes and "argument" not in printed:
+        raise GuestError(f"{runner.name}: {pid_file} leads to no QEMU process of guest {guest}")
+    return process
+
+
+def parse_process(printed: str) -> QemuProcess:
+    """The process, from what the host printed about it. Pure."""
+    found = parse_inspected(printed)
+    nodes = {}
+    for option, value in pairwise(found.arguments):
+        if option == "-blockdev" and value.startswith("{"):
+            node = parse_json(value, "-blockdev", GuestError)
+            nodes[node["node-name"]] = node
+    return QemuProcess(nodes, found.engines, found.arguments)
+
+
+_TYPE = "-x86_64-cpu"
+_POLICIES = {"bind": "strict"}
+"""libvirt's name of a policy for memory, where it differs from QEMU's."""
+
+
+_POLLING = read_from(IothreadInfo, GUEST_OPTIONS)
+
+
+@dataclass(frozen=True, slots=True)
+class Iothread:
+    """An iothread: the id of its thread on the host, and its polling."""
+
+    thread: int
+    polling: Effective
+
+
+@dataclass(frozen=True, slots=True)
+class GuestSize:
+    """What is read once for all disks of a guest. `whole` belongs to the guest, `iothreads` are by QEMU's name."""
+
+    whole: Effective = NOTHING
+    iothreads: Mapping[str, Iothread] = field(default_factory=dict)
+    placement: Placement = field(default_factory=Placement)
+
+    def of_disk(self, names: Iterable[str]) -> Effective:
+        """The settings of the guest, and those of the iothreads that serve a disk."""
+        serving = [self.iothreads[name] for name in names if name in self.iothreads]
+        found = self.whole
+        for each in serving:
+            found = found.merged(each.polling)
+        return found.merged(Effective(host_iothread_cpus=self.placement.of(each.thread for each in serving)))
+
+
+def read_size(connection: Connection, domain: Any, host: Runner, live: ET.Element) -> GuestSize:
+    """The size and placement of the running guest. `live` is the domain as libvirt runs it."""
+    with reading(f"host {connection.host}: the size of the guest as QEMU reports it", GuestError):
+        vcpus = sorted(ask(connection, domain, "query-cpus-fast"), key=lambda each: int(each["cpu-index"]))
+        memory = int(ask(connection, domain, "query-memory-size-summary")["base-memory"])
+        model = ask(connection, domain, "qom-get", path=vcpus[0]["qom-path"], property="type")
+        backends = ask(connection, domain, "query-memdev")
+        threads = ask(connection, domain, "query-iothreads")
+        placement = read_placement(host, PID_FILE.format(name=domain.name()), memory)
+        whole = Effective(
+            qemu_cpu=model.removesuffix(_TYPE),
+            qemu_vcpus=len(vcpus),
+            qemu_memory=memory,
+            **_topology([each["props"] for each in vcpus]),  # type: ignore[arg-type] # numbers, which are checked
+            **_numa(live, backends, placement),  # type: ignore[arg-type] # texts
+        )
+        return GuestSize(
+            whole.merged(placement.effective(int(each["thread-id"]) for each in vcpus)),
+            {str(thread["id"]): _iothread(thread) for thread in threads},
+            placement,
+        )
+
+
+def _topology(vcpus: list[dict[str, int]]) -> dict[str, int]:
+    """How many sockets, cores of a socket and threads of a core the vCPUs are spread over.
+
+    Dies, clusters and modules, if QEMU has any, are one each, because none is requested.
+    """
+    sockets = {each["socket-id"] for each in vcpus}
+    cores = {(each["socket-id"], each["core-id"]) for each in vcpus}
+    return {
+        "qemu_sockets": len(sockets),
+        "qemu_cores": len(cores) // len(sockets),
+        "qemu_threads": len(vcpus) // len(cores),
+    }
+
+
+def _numa(live: ET.Element, backends: list[dict[str, Any]], placement: Placement) -> dict[str, str]:
+    """The nodes of the guest's memory and the policy, if there is one.
+
+    QEMU reports them for its backends. If libvirt only restricts the process (by its cgroup), the kernel does.
+    """
+    tune = live.find("numatune/memory")
+    bound = [backend for backend in backends if backend.get("policy", "default") != "default"]
+    if bound:
+        nodes = as_list(int(node) for each in bound for node in each["host-nodes"])
+        policy = str(bound[0]["policy"])
+        return {"qemu_numa_nodes": nodes, "qemu_numa_mode": _POLICIES.get(policy, policy)}
+    if tune is None:
+        return {}
+    return {"qemu_numa_nodes": placement.nodes, "qemu_numa_mode": tune.get("mode", "strict")}
+
+
+def _iothread(found: Mapping[str, Any]) -> Iothread:
+    polling = Effective(**{setting: found[source.key] for setting, source in _POLLING.items()})
+    return Iothread(int(found["thread-id"]), polling)
+
 
 _DISKS = "devices/disk"
 

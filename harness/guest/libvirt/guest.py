@@ -1,33 +1,201 @@
-"""A running domain: the guest's disks, and their effective configuration."""
+"""A running guest of libvirt: its disks, devices that are passed through to it (VFIO), and backups of its disks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import cached_property
+from contextlib import contextmanager, suppress
+from functools import cached_property, partial
+from typing import Any
+from xml.etree import ElementTree as ET
 
-from harness.errors import GuestError
+import libvirt
+
+from harness.errors import GuestError, HostError
 from harness.guest.booting import Booted, BootedGuest
 from harness.guest.io_limits import read_io_limit
-from harness.guest.libvirt.attachments import Attachments
-from harness.guest.libvirt.backup import LibvirtBackup, target_of
+from harness.guest.libvirt.connection import Connection, Refused, transferred
 from harness.guest.libvirt.disks import alias_of
-from harness.guest.libvirt.effective import Running, read_effective, read_passed_through, read_vhost_user, running
-from harness.guest.libvirt.last_words import last_words, qemu_log
-from harness.guest.libvirt.monitor import transferred
-from harness.guest.libvirt.process import PID_FILE
-from harness.guest.libvirt.running import RunningDomain
-from harness.guest.libvirt.vfio import plugged
+from harness.guest.libvirt.effective import (
+    PID_FILE,
+    Running,
+    disk_of,
+    live_xml,
+    read_effective,
+    read_passed_through,
+    read_vhost_user,
+    running,
+)
+from harness.guest.libvirt.requirements import Attachments
+from harness.guest.libvirt.starting import RunningDomain, last_words, qemu_log
+from harness.guest.pci import PassedThrough, PciDisk
 from harness.guest.placement import seen_by_guest
 from harness.guest.protocol import Backup
 from harness.guest.storage_daemon import Daemon, read_served, turn_on_cache
 from harness.guest.system import BlockDevice, block_devices, plugged_in
 from harness.lab.created import CreationLog
+from harness.lab.guard import Writable, lend, take_back
 from harness.lab.transport.base import Runner
 from harness.lab.vm_threads import VmThreads
 from harness.model.attach import CACHES, Attach
 from harness.model.counters import Transferred
 from harness.model.effective import Effective
+from harness.signals import cleaning_up
+from harness.units import format_duration
+from harness.untrusted import count, reading
+from harness.waiting import wait_until
+
+PLUG_SECONDS = 120.0
+RELEASE_SECONDS = 60.0
+_POLL_SECONDS = 0.1
+
+
+def hostdev_xml(address: str, bus: int, alias: str) -> str:
+    """The XML of the host's PCI device at `address` (DDDD:BB:DD.F), plugged into the guest's PCIe bus `bus`.
+
+    It is managed: libvirt unbinds it from its driver on the host, and returns it to that driver.
+    """
+    segment, of_host, rest = address.split(":")
+    slot, function = rest.split(".")
+    device = ET.Element("hostdev", mode="subsystem", type="pci", managed="yes")
+    ET.SubElement(device, "driver", name="vfio")
+    at = {"domain": f"0x{segment}", "bus": f"0x{of_host}", "slot": f"0x{slot}", "function": f"0x{function}"}
+    ET.SubElement(ET.SubElement(device, "source"), "address", at)
+    ET.SubElement(device, "alias", name=alias)
+    place = {"type": "pci", "domain": "0x0000", "bus": f"{bus:#04x}", "slot": "0x00", "function": "0x0"}
+    ET.SubElement(device, "address", place)
+    ET.indent(device)
+    return ET.tostring(device, encoding="unicode")
+
+
+@contextmanager
+def plugged(
+    connection: Connection, domain: Any, log: CreationLog, disk: PciDisk, grant: Writable, *, bus: int, alias: str
+) -> Iterator[None]:
+    """The guest has the device until the end of the block. Then the host has the disk again under its link.
+
+    Raises SafetyError if the host uses the disk or another disk comes back, GuestError if the guest does not release
+    it (then the guest is destroyed), and HostError if the guest does not get it or the host does not get it back.
+    """
+    loan = lend(grant, disk.path)
+    xml = hostdev_xml(disk.address, bus, alias)
+    released = True
+    try:
+        with log.making_here(
+            PassedThrough(disks=grant.disks, address=disk.address, driver=disk.driver, link=disk.path)
+        ):
+            try:
+                connection.call(
+                    f"give {disk.path} ({disk.address}) to the guest",
+                    partial(domain.attachDeviceFlags, xml, libvirt.VIR_DOMAIN_AFFECT_LIVE),
+                    deadline=PLUG_SECONDS,
+                    hint="see dmesg there; another device of its IOMMU group may be in use",
+                )
+                yield
+            finally:
+                with cleaning_up():
+                    released = _unplugged(connection, domain, xml, alias)
+                    if not released:
+                        # The kernel returns the device to the host when the process ends.
+                        with suppress(HostError):
+                            connection.call("destroy the guest", domain.destroy, deadline=60)
+    finally:
+        with cleaning_up():
+            take_back(loan)
+    if not released:
+        raise GuestError(
+            f"host {connection.host}: the guest did not release {disk.path} within "
+            f"{format_duration(RELEASE_SECONDS)}, and was destroyed",
+            hint="its kernel needs PCI hot-plug (pciehp, acpiphp), and no program in it may use the disk",
+        )
+
+
+def _unplugged(connection: Connection, domain: Any, xml: str, alias: str) -> bool:
+    """Whether the guest has released the device or has ended."""
+    # libvirt refuses if the device was not plugged in or the guest has ended. Then nothing remains to do.
+    with suppress(HostError):
+        detach = partial(domain.detachDeviceFlags, xml, libvirt.VIR_DOMAIN_AFFECT_LIVE)
+        connection.call("take the device back", detach, deadline=PLUG_SECONDS)
+
+    def released() -> bool:
+        try:
+            live = live_xml(connection, domain)
+        except Refused:
+            return True
+        return all(each.get("name") != alias for each in live.iterfind("devices/hostdev/alias"))
+
+    return wait_until(released, deadline=RELEASE_SECONDS, every=_POLL_SECONDS)
+
+
+_CANCEL_SECONDS = 30.0
+_BACKUP_POLL_SECONDS = 0.02
+
+
+def target_of(live: ET.Element, alias: str) -> str:
+    """libvirt's name of the disk with this alias in a running guest: `vda`. Raises GuestError."""
+    target = disk_of(live, alias).find("target")
+    name = target.get("dev") if target is not None else None
+    if not name:
+        raise GuestError(f"guest {live.findtext('name')}: libvirt shows no name of the disk {alias}")
+    return name
+
+
+def backup_xml(disk: str, target: str) -> str:
+    """A full backup of the one disk that libvirt calls `disk`, to a RAW file that exists."""
+    backup = ET.Element("domainbackup", mode="push")
+    element = ET.SubElement(ET.SubElement(backup, "disks"), "disk", name=disk, backup="yes", type="file")
+    ET.SubElement(element, "driver", type="raw")
+    ET.SubElement(element, "target", file=target)
+    return ET.tostring(backup, encoding="unicode")
+
+
+class LibvirtBackup:
+    """A `Backup` of the disk that libvirt calls `disk`."""
+
+    def __init__(self, connection: Connection, domain: Any, disk: str, target: str) -> None:
+        self._connection = connection
+        self._domain = domain
+        self._disk = disk
+        self._xml = backup_xml(disk, target)
+
+    def begin(self) -> None:
+        flags = libvirt.VIR_DOMAIN_BACKUP_BEGIN_REUSE_EXTERNAL
+        self._connection.call("begin a backup", partial(self._domain.backupBegin, self._xml, None, flags), deadline=60)
+
+    def copied(self) -> int | None:
+        job = self._job(0)
+        with reading(f"host {self._connection.host}: libvirt's progress of the backup of {self._disk}", GuestError):
+            if job["type"] != libvirt.VIR_DOMAIN_JOB_NONE:
+                return count(job.get(libvirt.VIR_DOMAIN_JOB_DISK_PROCESSED, 0))
+            done = self._job(libvirt.VIR_DOMAIN_JOB_STATS_COMPLETED)
+            if done["type"] != libvirt.VIR_DOMAIN_JOB_FAILED:
+                return None
+            why = done.get("errmsg", "no reason given")
+        raise GuestError(
+            f"host {self._connection.host}: the backup of {self._disk} failed: {why}",
+            hint="see QEMU's log on the host, and the free space for the backup",
+        )
+
+    def cancel(self) -> None:
+        try:
+            self._connection.call("cancel the backup", self._domain.abortJob, deadline=_CANCEL_SECONDS)
+        except Refused:
+            # It may have ended by itself meanwhile.
+            if self.copied() is not None:
+                raise
+        if not wait_until(self._ended, deadline=_CANCEL_SECONDS, every=_BACKUP_POLL_SECONDS):
+            raise GuestError(
+                f"host {self._connection.host}: the backup of {self._disk} did not end after it was cancelled",
+                hint="see on the host: virsh domjobinfo",
+            )
+
+    def _ended(self) -> bool:
+        return bool(self._job(0)["type"] == libvirt.VIR_DOMAIN_JOB_NONE)
+
+    def _job(self, flags: int) -> dict[str, Any]:
+        found: dict[str, Any] = self._connection.call(
+            "report the backup", partial(self._domain.jobStats, flags), deadline=30
+        )
+        return found
 
 
 class LibvirtGuest(BootedGuest):

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 
 from harness.errors import GuestError, HostError, Unsupported
 from harness.guest.cloud_init import HostKey, user_data
-from harness.guest.libvirt.system_disk import SystemFiles
+from harness.guest.libvirt.domain import SystemFiles
 from harness.lab.created import CreationLog, HostThing, fenced
 from harness.lab.paths import STATE_DIRECTORY
 from harness.lab.safe_path import why_unsafe

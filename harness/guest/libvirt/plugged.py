@@ -11,11 +11,9 @@ from xml.etree import ElementTree as ET
 import libvirt
 
 from harness.errors import HostError
-from harness.guest.libvirt.borrowed_things import AddedThread, PluggedIn
 from harness.guest.libvirt.connection import Connection, Refused
-from harness.guest.libvirt.effective import live_xml
-from harness.guest.libvirt.plugging import Device, Devices, shown, threads_of
-from harness.guest.libvirt.process import PID_FILE
+from harness.guest.libvirt.effective import PID_FILE, live_xml
+from harness.guest.libvirt.plugging import AddedThread, Device, Devices, PluggedIn, shown, threads_of
 from harness.guest.protocol import GuestDisk
 from harness.lab.created import CreationLog, Removal
 from harness.lab.guard import require_leading_to

@@ -5,15 +5,55 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 from xml.etree import ElementTree as ET
 
 from harness.guest.capacity import too_many_queues, why_never_plugged
-from harness.guest.libvirt.addresses import AnyPlace
-from harness.guest.libvirt.disks import DomainDisks, Taken
+from harness.guest.libvirt.disks import AnyPlace, DomainDisks, Taken
 from harness.guest.protocol import GuestDisk
+from harness.lab.created import Thing
 from harness.model.attach import Attach, Attachment
 from harness.model.guest import GuestOptions
 from harness.model.option import QemuOverride
+
+
+class PluggedIn(Thing):
+    """A device in the running VM with this UUID: the alias, target and source of a disk, or the alias of a controller.
+
+    It is unplugged only if all of them match. `persistent`: libvirt has a definition of the VM while it does not run.
+    """
+
+    kind: Literal["plugged-in"] = "plugged-in"
+    name: str
+    uuid: str
+    alias: str
+    target: str
+    source: str
+    persistent: bool = True
+
+    @property
+    def words(self) -> str:
+        what = f"the disk {self.target} ({self.source})" if self.target else f"the controller {self.alias}"
+        return f"{what} in the borrowed VM {self.name}"
+
+
+class AddedThread(Thing):
+    """An iothread of the running VM with this UUID: its id, and the QEMU process by its id and its start."""
+
+    kind: Literal["added-iothread"] = "added-iothread"
+    name: str
+    uuid: str
+    thread: int
+    process: str
+    persistent: bool = True
+
+    @property
+    def words(self) -> str:
+        return f"iothread {self.thread} in the borrowed VM {self.name}"
+
+
+KINDS: tuple[type[Thing], ...] = (PluggedIn, AddedThread)
+"""All kinds of this module."""
 
 
 @dataclass(frozen=True, slots=True)

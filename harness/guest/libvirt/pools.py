@@ -1,4 +1,4 @@
-"""Where a storage pool of libvirt has its volumes, as a place that commands on the host can use."""
+"""Storages in use of a host with libvirt: where a pool has its volumes, and what the doctor finds."""
 
 from __future__ import annotations
 
@@ -7,10 +7,15 @@ from functools import partial
 from typing import cast
 from xml.etree import ElementTree
 
-from harness.errors import HostError, Unsupported
+from harness.errors import HarnessError, HostError, Unsupported
 from harness.guest.libvirt.connection import Connection
+from harness.lab.findings import Finding, Level
+from harness.lab.guard.room import free_bytes
+from harness.lab.space import reserve_bytes
 from harness.lab.storage import DiskByStorage
-from harness.lab.storage_look import Place
+from harness.lab.storage_look import FoundStorage, Place, look_at
+from harness.lab.transport.base import Runner
+from harness.units import format_size
 
 _PLACES: Mapping[str, tuple[Place, str]] = {
     "dir": ("directory", "target/path"),
@@ -57,3 +62,30 @@ def in_definition(text: str, where: str) -> tuple[Place, str]:
             f"{where} has the type {kind or '(none)'}", hint=f"allowed: pools of the type {', '.join(_PLACES)}"
         )
     return place, at
+
+
+_WHY = "a run creates its own volumes on a storage in use, and keeps enough of it free for others"
+
+
+def storage_finding(runner: Runner, storage: DiskByStorage) -> Finding:
+    """Whether the storage can be used, which layouts it offers, and how much space a run may use."""
+    check = f"{storage.name}: storage"
+    try:
+        found = _found(runner, storage)
+        free, total = free_bytes(runner, found)
+    except HarnessError as error:
+        return Finding(check, error.message, Level.PROBLEM, _WHY, error.hint or "correct the lab file")
+    usable = max(free - reserve_bytes(total), 0)
+    value = f"{found.words} offers {', '.join(found.layouts)}; {format_size(usable)} for volumes of a run"
+    if usable:
+        return Finding(check, value, Level.OK, _WHY)
+    return Finding(check, value, Level.PROBLEM, _WHY, "free space there, or name another storage")
+
+
+def _found(runner: Runner, storage: DiskByStorage) -> FoundStorage:
+    if storage.key == "pool":
+        dump = ["virsh", "--connect", "qemu:///system", "pool-dumpxml", storage.at]
+        text = runner.run(dump, deadline=60).stdout
+        return look_at(runner, *in_definition(text, f"{runner.name}: {storage.identity}"))
+    assert storage.key != "storage", "the lab file allows it only on a node of Proxmox VE"
+    return look_at(runner, storage.key, storage.at)

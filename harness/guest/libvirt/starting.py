@@ -1,30 +1,84 @@
-"""Starts a domain and logs in to it: a guest from virt-overhead's guest image, or from a disk image of others."""
+"""Starts a guest and logs in: its domain, whether it still runs, and its last output if it ends by itself."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import libvirt
 
+from harness.errors import GuestError, HostError
 from harness.events import Events
 from harness.guest.booting import Started, logging_in
 from harness.guest.cloud_init import HostKey, install_fio, wait_until_set_up
 from harness.guest.libvirt.connection import Connection, Refused
 from harness.guest.libvirt.domain import GuestSpec, domain_xml
-from harness.guest.libvirt.last_words import ended_while_booting, qemu_log
 from harness.guest.libvirt.own_image import system_files
-from harness.guest.libvirt.running import RunningDomain
 from harness.image.keys import new_key, public_key
 from harness.lab.created import CreationLog
 from harness.lab.guard import require_leading_to
 from harness.lab.hosts import Host
+from harness.lab.transport.base import Runner
 from harness.lab.transport.ssh import SshRunner, SshTarget
 from harness.model.guest import INSTALL, INSTALLED_FIO
+
+_LOGS = "/var/log/libvirt/qemu"
+
+
+def qemu_log(name: str, directory: str = _LOGS) -> str:
+    """The file to which libvirt writes the output of this guest's QEMU. Its last line says why the guest ended."""
+    return f"{directory}/{name}.log"
+
+
+def last_words(runner: Runner, file: str, whose: str = "its console") -> str:
+    """The last lines of the file, as text for the end of a message; empty if it is empty or cannot be read."""
+    with suppress(HostError):
+        found = runner.run(["tail", "-c", "400", file], deadline=20, check=False).stdout.strip()
+        if found:
+            return f"; {whose} ends with:\n     " + "\n     ".join(found.splitlines()[-4:])
+    return ""
+
+
+def ended_while_booting(runner: Runner, host: str, console: str, log: str) -> GuestError:
+    """The error for a guest that ended before the login, with everything that is known about the cause."""
+    known = last_words(runner, console) + last_words(runner, log, whose="QEMU's log")
+    return GuestError(
+        f"host {host}: the guest ended while it was booting{known or '; its console and QEMU printed nothing'}",
+        hint=f"see {console} and {log} on {host}",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RunningDomain:
+    """A transient domain by libvirt's handle. `console` is the file on the host with the output of its console."""
+
+    connection: Connection
+    handle: Any
+    name: str
+    console: str
+
+    def is_running(self) -> bool:
+        """Whether it runs. Raises HostError if libvirt does not answer."""
+        try:
+            return bool(self.connection.call("report the guest's state", self.handle.isActive, deadline=30))
+        except Refused as error:
+            if error.gone:
+                return False
+            raise
+
+    def last_words(self, host: Runner) -> str:
+        """The last lines of its console, for the end of a message."""
+        return last_words(host, self.console)
+
+    def destroy(self) -> None:
+        # The domain may already have ended by itself or with its connection.
+        with suppress(HostError):
+            self.connection.call("destroy the guest", self.handle.destroy, deadline=60)
+
 
 BOOT_SECONDS = {"kvm": 60.0, "tcg": 180.0}
 IMAGE_BOOT_SECONDS = {"kvm": 240.0, "tcg": 900.0}
