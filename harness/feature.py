@@ -12,7 +12,7 @@ from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from harness.guest.protocol import Hypervisor
     from harness.guest.system import System
     from harness.lab.hosts import Host
+    from harness.lab.inventory import HostSpec
     from harness.measure.platform import Platform
-    from harness.measure.rounds import FollowingSeries, SeriesContext
-    from harness.measure.series import PreparedGroup
+    from harness.measure.rounds import FollowingSeries, RunContext, SeriesContext
+    from harness.measure.series import PreparedGroup, StepLimit
     from harness.report.blocks import Block
     from harness.report.section import Section
     from harness.results import Run
@@ -60,6 +61,36 @@ class RunOption:
     """The name of a failed test for each failure of the runs, and why it fails."""
     print: Callable[[str, SessionRuns, pytest.TerminalReporter], None]
     """Prints the result after the answers of the runs."""
+
+
+class RunLimit(Protocol):
+    """A limit that a user set for a run."""
+
+    @property
+    def text(self) -> str:
+        """As the user wrote it."""
+
+    def fit_plans(self, host: HostSpec, plans: Mapping[str, Plan]) -> tuple[dict[str, Plan], dict[str, int]]:
+        """The plans of one host that keep the limit in their fewest rounds, and the limit of each disk in bytes.
+
+        Raises ConfigError.
+        """
+
+    def describe(self, scenario: str, plan: Plan, host: HostSpec) -> list[str]:
+        """The lines before the run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureLimit:
+    """A limit that a run keeps, and its option."""
+
+    flag: str
+    metavar: str
+    help: str
+    parse: Callable[[str], RunLimit]
+    """The value of the option. Raises ValueError."""
+    keep: Callable[[RunContext], StepLimit | None]
+    """The limit of a run on one host; None if the run has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +169,8 @@ class Feature:
     records: FeatureRecords | None = None
     contents: Mapping[Place, Callable[[Section], Iterable[Block]]] = field(default_factory=dict)
     """What a report has of a disk: a function that yields blocks, by their place."""
-    platforms: Mapping[str, Platform] = field(default_factory=dict)
+    limit: FeatureLimit | None = None
+    platforms: Mapping[str, Callable[[], Platform]] = field(default_factory=dict)
     """How fio runs on other operating systems of guests than Linux, by the system's name."""
     systems: Mapping[str, Callable[[GuestRunner], System]] = field(default_factory=dict)
     """What reads facts and disks of these systems, by the same names, for the login to a guest."""
@@ -148,6 +180,11 @@ class Feature:
 def features() -> tuple[Feature, ...]:
     """The features that add something to the kernel, in the order of the list."""
     return tuple(module.FEATURE for module in _load_modules("feature"))
+
+
+def run_limit() -> FeatureLimit | None:
+    """The limit that a run may have; None if no feature brings one."""
+    return next((feature.limit for feature in features() if feature.limit is not None), None)
 
 
 def feature_tables() -> tuple[FeatureTables, ...]:

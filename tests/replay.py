@@ -38,6 +38,7 @@ from harness.lab.embedded.lab import inventory as embedded_inventory
 from harness.lab.hosts import lab_kind_of
 from harness.lab.inventory import HostSpec
 from harness.lab.lab_file import load_lab
+from harness.lab.transport.base import Runner
 from harness.measure.campaign import Campaign
 from harness.measure.phases import Phases
 from harness.measure.resume import Earlier
@@ -76,6 +77,7 @@ class StoredMeasurer:
         self._cells = {cell.id: cell for cell in stored.cells}
         self._notes = notes
         self.restarts: Sequence[str] = notes.restarts
+        self.runner: Runner | None = None
 
     def prepare(self, plan: Plan, group: Group, examined: Callable[[LabFound], None]) -> PreparedGroup:
         stored = self._stored
@@ -113,14 +115,11 @@ class StoredMeasurer:
     def boot_again(self) -> None:
         """There is no guest."""
 
-    def written(self) -> Mapping[str, int]:
-        return {}
-
-    def may_write(self, step: str, at_most: Mapping[str, float]) -> None:
-        """Nothing is written."""
-
     def round_measured(self) -> None:
         """No round is measured."""
+
+    def close_session(self) -> None:
+        """There is no session."""
 
     def close(self) -> None:
         """Nothing was built."""

@@ -15,5 +15,6 @@ NAMES: tuple[str, ...] = (
     "compare",
     "history",
     "doctor",
+    "write_limit",
 )
 """The order in which the kernel asks the features, and in which the command line shows their verbs."""

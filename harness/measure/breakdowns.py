@@ -9,9 +9,8 @@ from harness.errors import Unsupported
 from harness.events import Note
 from harness.measure.pauses import Pauses
 from harness.measure.rounds import FollowingSeries, SeriesContext
-from harness.measure.series import PreparedGroup, SpecialStep, Step
+from harness.measure.series import LimitReached, PreparedGroup, SpecialStep, Step
 from harness.measure.traced_slices import TracingRequest, require_blocks
-from harness.measure.write_limit import WritesSpent
 from harness.model.attach import Attach, Vfio
 from harness.model.cell import Cell, Place
 from harness.results import BreakdownRecord, TracedJob
@@ -65,7 +64,7 @@ class Breakdown(FollowingSeries):
         return SpecialStep(self._context.plan, self._context.group, failure, self._trace)
 
     def handle_refusal(self, refusal: Unsupported) -> None:
-        if isinstance(refusal, WritesSpent):
+        if isinstance(refusal, LimitReached):
             raise refusal
         why = f"{refusal.message}; {refusal.hint}" if refusal.hint else refusal.message
         self._context.phases.events(Note(f"{self._request.id}: no breakdown: {why}"))

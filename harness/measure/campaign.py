@@ -9,20 +9,18 @@ from dataclasses import replace
 
 from harness.errors import MeasurementError, NotTried, ResultsError, Unsupported
 from harness.events import GroupMeasured, Note
-from harness.feature import features
+from harness.feature import features, run_limit
 from harness.measure.breakdowns import breakdowns_of
 from harness.measure.phases import MEASURE, Phases
 from harness.measure.prepare import NothingToCompare, require_guest
 from harness.measure.provenance import fio_texts
 from harness.measure.recorder import Recorder
 from harness.measure.resume import Earlier, claimed, evaluation, requested
-from harness.measure.rounds import FollowingSeries, GroupRounds, SeriesContext
-from harness.measure.series import LabFound, Measurer, PreparedGroup, SeriesEngine
+from harness.measure.rounds import FollowingSeries, GroupRounds, RunContext, SeriesContext
+from harness.measure.series import LabFound, LimitReached, Measurer, PreparedGroup, SeriesEngine, StepLimit
 from harness.measure.spec import CampaignSpec
 from harness.measure.timing import Timing, add_pace
-from harness.measure.write_limit import WriteLimit, WritesSpent
 from harness.model.cell import Cell
-from harness.model.wear import OPTION
 from harness.results import CellContext, CellRecord, Run, RunStatus, RunStore
 from harness.scenario.plan import Group, Plan
 
@@ -51,10 +49,11 @@ class Campaign:
         """The size of the journal of a run that is resumed, until the host is this run's alone; then None."""
         self._measured: set[str] = set()
         self._recorder = Recorder(spec, store, phases, self._earlier.journal)
-        self._limit = WriteLimit(spec, measurer, self._recorder, self._events, self._measured, self._earlier)
+        self._context = RunContext(spec, store, self._recorder, phases, self._earlier, measurer, self._measured)
+        self._limits = limits_of(self._context)
         self._phases = phases
         self._timing = Timing(spec.plans)
-        self._engine = SeriesEngine(measurer, self._events, self._examined, self._limit, self._timing)
+        self._engine = SeriesEngine(measurer, self._events, self._examined, self._limits, self._timing)
         self._again_seconds = 0.0
         """The time for which jobs were measured again."""
         self._recorder.describe({"asked": requested(spec), "evaluation": evaluation(spec), **fio_texts(spec)})
@@ -112,9 +111,15 @@ class Campaign:
         status: RunStatus = "complete" if whole else "failed"
         ended: RunStatus = "interrupted" if interrupted else status
         try:
-            self._measurer.close()
+            try:
+                self._measurer.close_session()
+                for limit in self._limits:
+                    limit.end()
+            finally:
+                self._measurer.close()
         finally:
-            self._limit.record()
+            for limit in self._limits:
+                limit.record()
             try:
                 run = self._complete(self._finished) if self._finished else self._write(ended)
             finally:
@@ -169,13 +174,10 @@ class Campaign:
         self._recorder.describe(prepared.provenance)
         self._recorder.disks(prepared.disks)
         self._write_if_due()  # New provenance and disks are stored before anything is measured.
-        context = SeriesContext(
-            self.spec, self._recorder, self._phases, self._earlier, self._measurer, plan=plan, group=group
-        )
+        context = self._context.of_group(plan, group)
         rounds = GroupRounds(
             context,
-            limit=self._limit,
-            ended=self._measured,
+            limits=self._limits,
             seconds_after=lambda: self._timing.after(group, self._measured),
         )
         with self._phases.step(MEASURE, f"measure {group.id}"):
@@ -205,7 +207,7 @@ class Campaign:
         If the limit of the bytes written is the reason, what an earlier part of the run measured is kept.
         """
         cells = group.cells
-        if isinstance(refused, WritesSpent):
+        if isinstance(refused, LimitReached):
             records = self._recorder.records_of(cells)
             cells = tuple(cell for cell in cells if cell.id not in records or not records[cell.id].rounds)
             self.not_measured |= {cell.id for cell in cells}
@@ -222,7 +224,7 @@ class Campaign:
             return self._records[cell.id]
         plan, why = self._left_out[cell.id]
         if not self._recorder.records_of([cell]):
-            reason = f"{OPTION}={self.spec.max_writes}: the plan leaves out {why.what}"
+            reason = f"{why.option}={self.spec.max_writes}: the plan leaves out {why.what}"
             context = CellContext(self.spec.host.name, "", plan.span, skipped=reason)
             return self._recorder.assemble([cell], {cell.id: context})[cell.id]
         self._records |= self._recorder.records_of(why.cells)
@@ -254,6 +256,13 @@ def _following_series(context: SeriesContext, prepared: PreparedGroup) -> Iterat
     for feature in features():
         yield from feature.follow(context, prepared)
     yield from breakdowns_of(context, prepared)
+
+
+def limits_of(context: RunContext) -> list[StepLimit]:
+    """The limits that the run keeps."""
+    limit = run_limit()
+    kept = limit.keep(context) if limit is not None else None
+    return [kept] if kept is not None else []
 
 
 def _why_skipped(cell: Cell, refused: Unsupported) -> str:

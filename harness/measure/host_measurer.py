@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from harness.errors import GuestError, HostError
@@ -11,10 +11,10 @@ from harness.guest.protocol import Hypervisor
 from harness.image import ImageSet
 from harness.lab.created import CreationLog
 from harness.lab.hosts import Host
+from harness.lab.transport.base import Runner
 from harness.measure.blocks import measure_timetable
 from harness.measure.environment import Environment
 from harness.measure.fio import reports_start
-from harness.measure.meter import Meter
 from harness.measure.phases import Phases
 from harness.measure.platform import LINUX
 from harness.measure.prepare import SetupRequest, session_with_reference
@@ -41,14 +41,12 @@ class SessionMeasurer:
     def restarts(self) -> Sequence[str]:
         return self._environment.restarts
 
+    @property
+    def runner(self) -> Runner | None:
+        return self._environment.opened().runner if self._environment.is_open else None
+
     def boot_again(self) -> None:
         self._environment.current.boot_again()
-
-    def written(self) -> Mapping[str, int]:
-        return {}
-
-    def may_write(self, step: str, at_most: Mapping[str, float]) -> None:
-        """Nothing is noted: the run has no limit."""
 
     def measure(self, group: Group, segment: RoundSegment, began: Callable[[Slice], None]) -> list[Measurement]:
         session = self._environment.current
@@ -70,6 +68,9 @@ class SessionMeasurer:
     def round_measured(self) -> None:
         self._environment.round_measured()
 
+    def close_session(self) -> None:
+        self._environment.close_session()
+
     def close(self) -> None:
         self._environment.close()
 
@@ -86,21 +87,18 @@ class HostMeasurer(SessionMeasurer):
         super().__init__(environment, store, seed=spec.seed)
         self._images = images
         self._phases = phases
-        self._meter = Meter(store, {name: spec.host.target(name) for name in spec.limits})
         self._disks = DiskRecords(phases.events)
 
     def prepare(self, plan: Plan, group: Group, examined: Callable[[LabFound], None]) -> PreparedGroup:
         host = self._environment.opened()
-        self._meter.read(host.runner)
         request = SetupRequest.of(plan, group)
         examined(replace(examine(host, self._images), builds=not self._environment.has(request)))
         at = self._session(request)
-        for each in (at, at.reference):
-            if each is not None:
-                self._meter.found({name: device for device, name in each.names.items()})
-                if each.layouts.shared is not None:
-                    # Others may have filled it since the last group. The end of the run frees the space of its volumes.
-                    each.layouts.shared.room.require(0)
+        sessions = [session for session in (at, at.reference) if session is not None]
+        for session in sessions:
+            if session.layouts.shared is not None:
+                # Others may have filled it since the last group. The end of the run frees the space of its volumes.
+                session.layouts.shared.room.require(0)
         disks = self._disks.of(at)
         return PreparedGroup(
             span=at.layouts.span,
@@ -114,37 +112,9 @@ class HostMeasurer(SessionMeasurer):
             block=at.block,
             disks=disks,
             disks_afterwards=self._disks.afterwards,
+            devices={name: device for session in sessions for device, name in session.names.items()},
+            uncounted=frozenset(arm.id for arm in group.arms if not at.of(arm).counted_disks(arm)),
         )
-
-    def written(self) -> Mapping[str, int]:
-        if self._environment.is_open:
-            self._meter.read(self._environment.opened().runner)
-        return self._meter.written
-
-    def may_write(self, step: str, at_most: Mapping[str, float]) -> None:
-        self._meter.may_write(step, at_most)
-
-    def measure(self, group: Group, segment: RoundSegment, began: Callable[[Slice], None]) -> list[Measurement]:
-        measurements = super().measure(group, segment, began)
-        hidden = {
-            slice_.arm.id for slice_ in segment.table.slices if not self._at(slice_.turn).counted_disks(slice_.arm)
-        }
-        for measurement in measurements:
-            if measurement.arm in hidden and measurement.counters.fio.written:
-                reference = next((cell.reference for cell in group.cells if measurement.arm == Place.REFERENCE), None)
-                self._meter.add(reference or group.disk, measurement.counters.fio.written)
-        return measurements
-
-    def close(self) -> None:
-        try:
-            if self._environment.is_open:
-                self._environment.close_session()
-                # Of a host that is lost, the last step was noted with the most that it may have written.
-                with suppress(HostError):
-                    self.written()
-                    self._meter.end()
-        finally:
-            super().close()
 
     def _session(self, request: SetupRequest) -> Session:
         """The session for `request`: the current one if the request is unchanged, else a new one."""

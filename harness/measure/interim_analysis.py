@@ -319,7 +319,7 @@ def _without_questions(
     return spent
 
 
-class Looks:
+class InterimAnalysis:
     """Looks at the measurements of a group on one host. The results are in `recorder`."""
 
     def __init__(self, spec: CampaignSpec, recorder: Recorder, measurer: Measurer) -> None:

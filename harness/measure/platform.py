@@ -200,6 +200,6 @@ def platform_of(fio: str = "fio", *, system: str = "linux") -> Platform:
     if system == "linux":
         return Linux(fio)
     for feature in features():
-        if (platform := feature.platforms.get(system)) is not None:
-            return platform
+        if (make := feature.platforms.get(system)) is not None:
+            return make()
     raise Unsupported(f"fio cannot be run in a guest with {system}", hint="use a guest with Linux")

@@ -32,7 +32,7 @@ from harness.model.mode import HostSetting, Mode
 from harness.model.profile import Conditioning
 from harness.scenario.plan import Group, Plan
 from harness.scenario.setups import by_guest, disks_in_words, places_needed, stored_volumes
-from harness.scenario.wear import fio_rate
+from harness.scenario.writes import fio_rate
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,12 @@ from typing import Any
 from pydantic import JsonValue, TypeAdapter
 
 from harness.errors import ConfigError, ResultsError
-from harness.feature import feature_tables, features
+from harness.feature import RunLimit, feature_tables, features, run_limit
 from harness.measure.spec import CampaignSpec
 from harness.model.budget import Budget
 from harness.model.mode import Mode, ModeDetail
 from harness.model.profile import profile_of
 from harness.model.values import STORED
-from harness.model.wear import OPTION, MaxWrites
 from harness.results import Journal, Measurement, Run, RunStore
 from harness.results.facts import comparable_fact
 from harness.run_id import RunId
@@ -230,19 +229,26 @@ def claimed(store: RunStore, earlier: Earlier) -> Earlier:
     return earlier
 
 
-def resumed_limit(earlier: Earlier, requested: MaxWrites | None) -> MaxWrites | None:
+def resumed_limit(earlier: Earlier, requested: RunLimit | None) -> RunLimit | None:
     """The limit of the bytes written of a run that is resumed: the requested one, else that of the stored run.
 
     Raises ConfigError if a limit is requested for a run whose bytes were not counted from its beginning.
     """
     stored = earlier.run.run.max_writes if earlier.run is not None else None
+    limit = run_limit()
+    if limit is None:
+        if stored is not None:
+            raise ConfigError(
+                f"the run has a limit of the bytes written ({stored}), which this installation cannot keep"
+            )
+        return None
     if requested is None:
-        return MaxWrites.parse(stored) if stored is not None else None
+        return limit.parse(stored) if stored is not None else None
     if stored is None:
         raise ConfigError(
-            f"{OPTION}={requested.text} cannot be used with --resume of a run that had no limit: "
+            f"{limit.flag}={requested.text} cannot be used with --resume of a run that had no limit: "
             "the bytes that it wrote were not counted",
-            hint=f"start a new run with {OPTION}, or resume this one without it",
+            hint=f"start a new run with {limit.flag}, or resume this one without it",
         )
     return requested
 

@@ -5,38 +5,55 @@ from __future__ import annotations
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Protocol
 
 from harness.analysis import Reason
 from harness.errors import Unsupported
 from harness.events import Note
-from harness.measure.interim_analysis import GroupProgress, Looks, out_of_reach
+from harness.measure.interim_analysis import GroupProgress, InterimAnalysis, out_of_reach
 from harness.measure.pauses import Pauses
 from harness.measure.phases import Phases
 from harness.measure.recorder import Recorder
 from harness.measure.reruns import Again, Cost, bytes_left, fio_seconds, jobs_again, within_promises, written
 from harness.measure.resume import Earlier
-from harness.measure.series import Measurer, Policy, PreparedGroup, Round
+from harness.measure.series import LimitReached, Measurer, Policy, PreparedGroup, Round, StepLimit
 from harness.measure.spec import CampaignSpec
-from harness.measure.write_limit import WriteLimit, WritesSpent
 from harness.model.cell import Arm
 from harness.model.job import Job
-from harness.results import Measurement
+from harness.results import Measurement, RunStore
 from harness.scenario.plan import Group, Plan
 from harness.scenario.timetable import ScheduledArm, timetables
 
 
 @dataclass(frozen=True, slots=True)
-class SeriesContext:
-    """What the policies of a group work with. `earlier` has the rounds of an earlier part of the run that count."""
+class RunContext:
+    """What the limits and the policies of a run on one host work with.
+
+    `earlier` has the rounds of an earlier part of the run that count, `measured` the ids of the groups that are not
+    measured further, so far.
+    """
 
     spec: CampaignSpec
+    store: RunStore
     recorder: Recorder
     phases: Phases
     earlier: Earlier
     measurer: Measurer
+    measured: Collection[str]
+
+    def of_group(self, plan: Plan, group: Group) -> SeriesContext:
+        """The same for a series of this group."""
+        return SeriesContext(
+            **{field.name: getattr(self, field.name) for field in fields(self)}, plan=plan, group=group
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesContext(RunContext):
+    """What the policies of a group work with."""
+
     plan: Plan
     group: Group
 
@@ -97,24 +114,22 @@ def planned_round(
 class GroupRounds(Policy):
     """Chooses the rounds of a group: one series until all its jobs are decided, then others for jobs to measure again.
 
-    Whole rounds of an earlier part of the run count first. `ended` are the ids of the groups that are not measured
-    further: what they left of the bytes that the plan promised may be used to measure jobs again. `seconds_after`
-    estimates the time of everything after the group.
+    Whole rounds of an earlier part of the run count first. What groups that are not measured further left of the bytes
+    that the plan promised may be used to measure jobs again. `seconds_after` estimates the time of everything after the
+    group.
     """
 
     def __init__(
         self,
         context: SeriesContext,
         *,
-        limit: WriteLimit,
-        ended: Iterable[str],
+        limits: Sequence[StepLimit],
         seconds_after: Callable[[], float],
     ) -> None:
         self._context = context
         self._recorder = context.recorder
-        self._looks = Looks(context.spec, context.recorder, context.measurer)
-        self._limit = limit
-        self._ended = frozenset(ended)
+        self._analysis = InterimAnalysis(context.spec, context.recorder, context.measurer)
+        self._limits = limits
         self._seconds_after = seconds_after
         self._stored = deque(context.earlier.rounds(context.group.id))
         self._progress = GroupProgress(context.group, context.plan, started=time.monotonic())
@@ -133,7 +148,7 @@ class GroupRounds(Policy):
             self._take_over_rounds(prepared)
             if self._progress.stopped is None:
                 return self._plan_round(prepared)
-            self._looks.assemble(self._progress, prepared, final=self._progress.last_look)
+            self._analysis.assemble(self._progress, prepared, final=self._progress.last_look)
             self._first_ended = self._first_ended or time.monotonic()
             following = self._next_series()
             if following is None:
@@ -142,18 +157,19 @@ class GroupRounds(Policy):
             while self._stored and not following.has(self._stored[0]):
                 self._stored.popleft()  # The series before needs fewer rounds than when the run was interrupted.
         if self._progress.left_out:
-            self._looks.assemble(self._progress, prepared, final=self._progress.last_look)
+            self._analysis.assemble(self._progress, prepared, final=self._progress.last_look)
         self._complete = True
         return None
 
     def count_step(self, prepared: PreparedGroup) -> None:
         self._count_round(prepared)
-        self._limit.record()
+        for limit in self._limits:
+            limit.record()
         self._recorder.write_if_due()
 
     def handle_refusal(self, refusal: Unsupported) -> None:
         progress = self._progress
-        if not isinstance(refusal, WritesSpent) or not self._recorder.of_group(progress.group.id):
+        if not isinstance(refusal, LimitReached) or not self._recorder.of_group(progress.group.id):
             raise refusal
         progress.stopped, progress.last_look = Reason.WRITES, True
         progress.left_out |= {cell.job: refusal.message for cell in progress.open_cells if cell.writes}
@@ -161,7 +177,7 @@ class GroupRounds(Policy):
     def end_series(self, prepared: PreparedGroup) -> None:
         progress = self._progress
         if not self._complete:
-            self._looks.assemble(progress, prepared, final=progress.stopped is None or progress.last_look)
+            self._analysis.assemble(progress, prepared, final=progress.stopped is None or progress.last_look)
 
     def _take_over_rounds(self, prepared: PreparedGroup) -> None:
         """Count the stored rounds of this series, until they decide it."""
@@ -181,27 +197,37 @@ class GroupRounds(Policy):
 
     def _count_round(self, prepared: PreparedGroup) -> None:
         """Count a round, and decide whether another one follows."""
-        progress, plan, group = self._progress, self._progress.plan, self._progress.group
+        progress = self._progress
         progress.rounds += 1
-        lacking = None if self._stored else self._limit.lacking(plan, group, _open_arms(progress, prepared))
-        if lacking is not None and self._continue_with_reads(lacking):
-            lacking = None
-        progress.no_room = lacking is not None
+        refused = None if self._stored else self._find_refusal(prepared)
+        if refused is not None and self._continue_with_reads(*refused):
+            refused = None
+        progress.no_room = refused is not None
         if progress.rounds == 1:
             self._warn_of_few_ios()
-        progress.stopped = self._looks.reason_to_stop(progress, prepared)
-        if lacking is not None and Reason.WRITES in (progress.stopped or ""):
-            self._limit.ended(lacking)
+        progress.stopped = self._analysis.reason_to_stop(progress, prepared)
+        if refused is not None and Reason.WRITES in (progress.stopped or ""):
+            limit, refusal = refused
+            limit.note_refusal(refusal)
 
-    def _continue_with_reads(self, lacking: WritesSpent) -> bool:
+    def _find_refusal(self, prepared: PreparedGroup) -> tuple[StepLimit, LimitReached] | None:
+        """The first limit that does not allow another round, and why."""
+        progress = self._progress
+        for limit in self._limits:
+            refusal = limit.find_refusal(progress.plan, progress.group, _open_arms(progress, prepared))
+            if refusal is not None:
+                return limit, refusal
+        return None
+
+    def _continue_with_reads(self, limit: StepLimit, refusal: LimitReached) -> bool:
         """End the jobs that write, and continue with those that only read. False if none can continue."""
         progress = self._progress
         writing = [cell for cell in progress.open_cells if cell.writes]
         last = progress.rounds >= progress.plan.most_rounds_of(progress.group)
         if last or len(writing) == len(progress.open_cells):
             return False
-        self._limit.ended(lacking)
-        progress.left_out.update({cell.job: lacking.message for cell in writing})
+        limit.note_refusal(refusal)
+        progress.left_out.update({cell.job: refusal.message for cell in writing})
         progress.end(cell.id for cell in writing)
         return True
 
@@ -232,7 +258,7 @@ class GroupRounds(Policy):
         ran = {other.id: self._recorder.ran(other.id) for other in plan.groups}
         if begun:
             ran[group.id] = self._recorder.ran(group.id, before=begun[0].round)
-        return bytes_left(plan, group, ran, self._ended)
+        return bytes_left(plan, group, ran, self._context.measured)
 
     def _warn_of_few_ios(self) -> None:
         """Name the percentiles with a budget that too few I/Os keep from being judged: at fixed rates before the first

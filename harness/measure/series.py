@@ -16,6 +16,7 @@ from pydantic import JsonValue
 
 from harness.errors import GuestError, HostError, Unsupported
 from harness.events import BlockStarted, Events
+from harness.lab.transport.base import Runner
 from harness.measure.timing import Timing
 from harness.measure.traced_slices import TracingRequest
 from harness.model.budget import LabKind
@@ -25,7 +26,7 @@ from harness.model.effective import Effective
 from harness.model.job import Job
 from harness.results import ConditioningRecord, LabInfo, Measurement, TracedBlock
 from harness.scenario.plan import Group, Plan
-from harness.scenario.timetable import BACKUP_TAIL, Pause, Slice, Timetable
+from harness.scenario.timetable import BACKUP_TAIL, Pause, ScheduledArm, Slice, Timetable
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,10 @@ class PreparedGroup:
     """The disks, with their health before the first measurement."""
     disks_afterwards: Callable[[], tuple[DiskRecord, ...]] = tuple
     """Reads the health of the disks again, for the time after the last measurement."""
+    devices: Mapping[str, str] = field(default_factory=dict)
+    """The kernel name of each disk by its name in the lab."""
+    uncounted: frozenset[str] = frozenset()
+    """The ids of the arms whose I/O the host's counters do not show, because a guest has the disk for itself."""
 
     def supports(self, arm: Arm) -> bool:
         """Whether the host supports the arm's mode."""
@@ -93,6 +98,10 @@ class Measurer(Protocol):
     def restarts(self) -> Sequence[str]:
         """One sentence for each failure of a simulated lab after which it was prepared again."""
 
+    @property
+    def runner(self) -> Runner | None:
+        """Runs commands on the host; None if it is not open. Raises HostError if it is no longer leased."""
+
     def prepare(self, plan: Plan, group: Group, examined: Callable[[LabFound], None]) -> PreparedGroup:
         """Prepare the group. A session that already serves the group stays open.
 
@@ -122,20 +131,14 @@ class Measurer(Protocol):
         Raises `error` on a real host, and if the lab fails repeatedly.
         """
 
-    def written(self) -> Mapping[str, int]:
-        """The bytes that the run has written to each disk, by the disks' own counters. Only of a run with a limit.
-
-        Raises HostError.
-        """
-
-    def may_write(self, step: str, at_most: Mapping[str, float]) -> None:
-        """Note in the journal what the next step writes to each disk at most, in bytes. `step` describes it."""
-
     def round_measured(self) -> None:
         """Note that a round was measured. A later failure is then a new one."""
 
+    def close_session(self) -> None:
+        """Take down the guest and the layouts. The host stays open."""
+
     def close(self) -> None:
-        """Take down everything that was built."""
+        """Take down everything that was built, and close the host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,23 +210,48 @@ class Policy(Protocol):
         return
 
 
+class LimitReached(Unsupported):
+    """A limit of the run does not allow the next step: it is not measured. Smaller steps may still be."""
+
+
 class StepLimit(Protocol):
-    """Decides before each step whether it may be measured. Each method raises Unsupported if it may not."""
+    """A limit that a run keeps: decides before each step whether it may be measured. `require_` raises LimitReached."""
+
+    def examine(self) -> None:
+        """Called when the host is open, before anything is built. Raises HostError."""
 
     def require_setup(self, plan: Plan, group: Group) -> None:
         """Before the layouts of the group are built and filled."""
 
+    def note_prepared(self, prepared: PreparedGroup) -> None:
+        """Called when the group is prepared."""
+
     def require_round(self, plan: Plan, group: Group, tables: Sequence[Timetable]) -> None:
         """Before a round with these timetables begins."""
 
-    def limited(self, plan: Plan, group: Group, table: Timetable) -> Timetable:
-        """Before each timetable: the timetable to measure."""
+    def require_table(self, plan: Plan, group: Group, table: Timetable) -> Timetable:
+        """Before each timetable. Returns the timetable to measure."""
+
+    def count_measurements(self, group: Group, measurements: Sequence[Measurement]) -> None:
+        """Called after each timetable."""
+
+    def find_refusal(self, plan: Plan, group: Group, arms: Mapping[Job, Sequence[ScheduledArm]]) -> LimitReached | None:
+        """Why another round with these arms cannot be measured; None if it can."""
+
+    def note_refusal(self, refusal: LimitReached) -> None:
+        """Record that measuring ended early for this reason."""
+
+    def record(self) -> None:
+        """Record what was used of the limit so far."""
+
+    def end(self) -> None:
+        """Called at the end of the run, when everything was taken down and the host is still open."""
 
 
 class SeriesEngine:
     """Measures series on one host. `examined` gets the properties of the host before a group is prepared.
 
-    `limit` is asked before everything that writes.
+    `limits` are asked before everything that writes.
     """
 
     def __init__(
@@ -231,13 +259,13 @@ class SeriesEngine:
         measurer: Measurer,
         events: Events,
         examined: Callable[[LabFound], None] = lambda _found: None,
-        limit: StepLimit | None = None,
+        limits: Sequence[StepLimit] = (),
         timing: Timing | None = None,
     ) -> None:
         self._measurer = measurer
         self._events = events
         self._examined = examined
-        self._limit = limit
+        self._limits = limits
         self._timing = timing or Timing(())
         self._boots: dict[str, int] = {}
         """The number of the current boot, by group: that of the first round in it."""
@@ -246,9 +274,11 @@ class SeriesEngine:
         """Prepare the group. If a simulated lab fails meanwhile, it is prepared again."""
 
         def examined(found: LabFound) -> None:
+            for limit in self._limits:
+                limit.examine()
             self._examined(found)
-            if self._limit is not None and found.builds:
-                self._limit.require_setup(plan, group)
+            for limit in self._limits if found.builds else ():
+                limit.require_setup(plan, group)
 
         while True:
             try:
@@ -256,6 +286,8 @@ class SeriesEngine:
             except (HostError, GuestError) as error:
                 self._start_again(error, f"the lab failed before {group.id} was measured")
             else:
+                for limit in self._limits:
+                    limit.note_prepared(prepared)
                 self._timing.prepared(plan, group)
                 return prepared
 
@@ -301,8 +333,8 @@ class SeriesEngine:
         if plan.reboots(group):
             self._boots.clear()
         boot = self._boots.setdefault(group.id, this.number)
-        if self._limit is not None:
-            self._limit.require_round(plan, group, this.tables)
+        for limit in self._limits:
+            limit.require_round(plan, group, this.tables)
         with this.recorded:
             if plan.reboots(group):
                 self._measurer.boot_again()
@@ -322,14 +354,21 @@ class SeriesEngine:
             self._events(BlockStarted(group.id, this.nth, rounds, what, max(left, 0.0)))
 
         for index, table in enumerate(this.tables, start=1):
-            paused = table.paused(this.pause, this.backup_tail(), this.quiet())
-            limited = self._limit.limited(plan, group, paused) if self._limit is not None else paused
+            limited = self._limit_table(this, table.paused(this.pause, this.backup_tail(), this.quiet()))
             following = self._seconds_after(this, this.tables[index:])
             started = time.monotonic()
             table_ends = started + self._timing.seconds_of([limited])
             measurements = self._measurer.measure(group, RoundSegment(this.number, index, boot, limited), began)
+            for limit in self._limits:
+                limit.count_measurements(group, measurements)
             self._timing.ran(group, limited, time.monotonic() - started)
             this.record(measurements)
+
+    def _limit_table(self, this: Round, table: Timetable) -> Timetable:
+        """The timetable as the limits permit it. Nothing is between this permission and the writes."""
+        for limit in self._limits:
+            table = limit.require_table(this.plan, this.group, table)
+        return table
 
     def _seconds_after(self, this: Round, later: Sequence[Timetable]) -> float:
         """The time of the later timetables of the round, of the rounds that surely follow, and of everything else."""

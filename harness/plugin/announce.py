@@ -11,11 +11,8 @@ from harness.lab.inventory import HostSpec
 from harness.measure.calibration import Calibration
 from harness.measure.detectable import Detectable, SmallBudget
 from harness.model.profile import Profile
-from harness.model.wear import OPTION, MaxWrites
 from harness.report.numbers import blocks_of_boots, count, percent
-from harness.scenario.plan import Plan
-from harness.scenario.wear import planned_writes
-from harness.units import format_duration, format_size
+from harness.units import format_duration
 
 MOST_NAMED = 3
 """Small budgets of a scenario that are named without -v."""
@@ -67,23 +64,6 @@ def slice_line(scenario: str, profile: Profile, disk: str, calibration: Calibrat
     change = f'set runtime = "{length}" and blocks = {best.blocks(profile.blocks, profile.runtime)}'
     where = f"in [profile.{profile.name}] of the scenario"
     return [f"{scenario}: slices of {now} (profile {profile.name}); by the calibration, {gain}: {where}, {change}"]
-
-
-def limit_lines(scenario: str, plan: Plan, host: HostSpec, most: MaxWrites) -> list[str]:
-    """The limit of the bytes written to each disk, what the fewest rounds write, and what the plan leaves out."""
-    planned = planned_writes(plan)
-    lines = []
-    for disk, limit in plan.limits.items():
-        endurance = host.target(disk).endurance
-        share = f", {percent(limit / endurance)} % of its endurance" if endurance else ""
-        lines.append(
-            f"{scenario}: {OPTION}={most.text}: at most {format_size(limit)} written to {disk}{share}; the layouts and "
-            f"the fewest rounds write {format_size(planned[disk])} or less, further rounds follow as far as it allows"
-        )
-    for each in plan.left_out:
-        cells = f" ({count(len(each.cells), 'cell')})" if each.cells else ""
-        lines.append(f"{scenario}: {OPTION} leaves out {each.what}{cells}")
-    return lines
 
 
 def missing_line(host: HostSpec, cells: Sequence[Detectable], lab: str | None) -> list[str]:

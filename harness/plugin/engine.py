@@ -13,7 +13,7 @@ from typing import Any
 from harness.analysis import Verdict
 from harness.errors import ConfigError, LabUnavailable, NotTried, Unsupported
 from harness.events import Events
-from harness.feature import SessionRuns
+from harness.feature import RunLimit, SessionRuns
 from harness.image import ImageSet, ensure_images
 from harness.lab.embedded import lab as embedded
 from harness.lab.inventory import DiskById, HostSpec
@@ -31,8 +31,7 @@ from harness.measure.spec import CampaignSpec
 from harness.measure.timing import read_paces
 from harness.model.cell import Cell
 from harness.model.profile import profile_of
-from harness.model.wear import MaxWrites
-from harness.plugin.announce import limit_lines, missing_line, slice_line, smallest_lines
+from harness.plugin.announce import missing_line, slice_line, smallest_lines
 from harness.plugin.options import Options
 from harness.redaction import command_line
 from harness.report import write_report
@@ -44,7 +43,6 @@ from harness.scenario.plan import Plan
 from harness.scenario.planning import all_in_words, plan_for, plan_in_words
 from harness.scenario.scenario import Scenario
 from harness.scenario.setups import places_of
-from harness.scenario.wear import fitted_together, planned_writes
 
 
 @dataclass
@@ -57,8 +55,8 @@ class Engine:
     check: Check = no_check
     """What users and other plugins check of each cell."""
     plans: dict[str, Plan] = field(default_factory=dict)
-    max_writes: MaxWrites | None = None
-    """The limit of the bytes written, also that of a run which is resumed."""
+    limit: RunLimit | None = None
+    """The limit of the run, also that of a run which is resumed."""
     runs: list[Path] = field(default_factory=list)
     measured: int = 0
     unavailable: dict[str, str] = field(default_factory=dict)
@@ -102,14 +100,14 @@ class Engine:
         if problems and not self.plans:
             raise problems[0]
         self._set_paces()
-        self.max_writes = self.options.max_writes
+        self.limit = self.options.limit
         if self.options.resume is not None:
             store = RunStore.open(self.options.resume)
             for host in {self._hosts[name].name for name in self.plans}:
                 earlier, *_ = earlier_part(store, host, self.options.profile)
-                self.max_writes = resumed_limit(earlier, self.options.max_writes)
-        if self.max_writes is not None:
-            self._limit_writes(self.max_writes)
+                self.limit = resumed_limit(earlier, self.options.limit)
+        if self.limit is not None:
+            self._fit_plans(self.limit)
 
     def describe(self, *, verbose: bool) -> list[str]:
         """The lines before the run: each plan, and the smallest overhead that its cells can show."""
@@ -118,9 +116,9 @@ class Engine:
         for name, plan in self.plans.items():
             by_name.setdefault(self._hosts[name].name, []).append(plan)
         lines += [f"{host_name}: {all_in_words(plans)}" for host_name, plans in by_name.items() if len(plans) > 1]
-        if self.max_writes is not None:
+        if self.limit is not None:
             for name, plan in self.plans.items():
-                lines += limit_lines(name, plan, self._hosts[name], self.max_writes)
+                lines += self.limit.describe(name, plan, self._hosts[name])
         by_host: dict[str, list[Detectable]] = {}
         known: dict[str, KnownNoise] = {}
         for name, plan in self.plans.items():
@@ -244,14 +242,12 @@ class Engine:
                 traced = breakdown_seconds(plan) if self.options.breakdown else 0.0
                 self.plans[name] = plan.on(known, min(iops, default=None), _offered(host, plan), traced)
 
-    def _limit_writes(self, most: MaxWrites) -> None:
-        """Fit the plans of each host into the limit. Raises ConfigError for a share of an unknown endurance."""
+    def _fit_plans(self, limit: RunLimit) -> None:
+        """Fit the plans of each host into the limit. Raises ConfigError."""
         for host in {host.name: host for host in self._hosts.values()}.values():
-            mine = {name: plan for name, plan in self.plans.items() if self._hosts[name] == host}
-            disks = {disk: None for plan in mine.values() for disk, size in planned_writes(plan).items() if size}
-            limits = {disk: most.of_disk(disk, host.target(disk).endurance) for disk in disks}
-            self._limits[host.name] = limits
-            self.plans |= fitted_together(mine, limits)
+            of_host = {name: plan for name, plan in self.plans.items() if self._hosts[name] == host}
+            fitted, self._limits[host.name] = limit.fit_plans(host, of_host)
+            self.plans |= fitted
 
     def _plan(self, name: str, cells: Sequence[Cell]) -> Plan:
         plan = plan_for(self.scenarios[name], self.options.profile, cells)
@@ -276,7 +272,7 @@ class Engine:
             seed=self.options.seed if self.options.seed is not None else random.SystemRandom().getrandbits(31),
             command=command_line(["pytest", *sys.argv[1:]]),
             check=self.check,
-            max_writes=self.max_writes.text if self.max_writes else None,
+            max_writes=self.limit.text if self.limit else None,
             limits=self._limits.get(host.name, {}),
             breakdown=self.options.breakdown,
         )

@@ -8,18 +8,18 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar, get_args
 
 import pytest
 
 from harness.errors import ConfigError
-from harness.feature import RunOption, features
+from harness.feature import FeatureLimit, RunLimit, RunOption, features, run_limit
 from harness.lab.embedded.lab import inventory as embedded_inventory
 from harness.lab.inventory import HostSpec, Inventory
 from harness.lab.lab_file import load_lab
 from harness.model.profile import PROFILES
-from harness.model.wear import OPTION, MaxWrites
 from harness.units import parse_duration
 
 LAB_FILE = "lab.toml"
@@ -55,8 +55,8 @@ class Options:
     require_lab: bool
     resume: Path | None
     inconclusive: Inconclusive
-    max_writes: MaxWrites | None
-    """The most that a run may write to each disk; None for no limit."""
+    limit: RunLimit | None
+    """The limit that a run must keep; None for no limit."""
     require_verdict: bool
     disks: frozenset[str] | None = None
     """The only disks to measure; None for all."""
@@ -135,13 +135,8 @@ def add_options(parser: pytest.Parser) -> None:
         default="skip",
         help="the outcome of a cell that the rounds did not decide (default: skip, which is not a failure)",
     )
-    group.addoption(
-        OPTION,
-        metavar="SIZE",
-        type=_max_writes,
-        help="the most that a run may write to each disk, for example 2TiB, or a share of the `endurance` in the lab "
-        "file, for example 1%%: the plan leaves out what would exceed it, and the run never does (default: no limit)",
-    )
+    if (limit := run_limit()) is not None:
+        group.addoption(limit.flag, metavar=limit.metavar, type=partial(_parse_limit, limit), help=limit.help)
     group.addoption(
         REQUIRE_VERDICT,
         action="store_true",
@@ -181,7 +176,7 @@ def read_options(config: pytest.Config, project: Path) -> Options:
         require_lab=config.getoption("--require-lab"),
         resume=config.getoption("--resume"),
         inconclusive=config.getoption("--inconclusive"),
-        max_writes=config.getoption(OPTION),
+        limit=config.getoption(limit.flag) if (limit := run_limit()) is not None else None,
         require_verdict=config.getoption(REQUIRE_VERDICT),
         disks=frozenset(config.getoption("--disk")) if config.getoption("--disk") else None,
         of_features=requested,
@@ -228,11 +223,11 @@ def _duration(option: str) -> Callable[[str], float]:
     return parse
 
 
-def _max_writes(text: str) -> MaxWrites:
+def _parse_limit(limit: FeatureLimit, text: str) -> RunLimit:
     try:
-        return MaxWrites.parse(text)
+        return limit.parse(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{OPTION}: {error}") from None
+        raise argparse.ArgumentTypeError(f"{limit.flag}: {error}") from None
 
 
 def _path(option: str) -> Callable[[str], Path]:

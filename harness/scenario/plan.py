@@ -253,6 +253,8 @@ class LeftOut:
 
     what: str
     cells: tuple[Cell, ...] = ()
+    option: str = ""
+    """The option that limits what is written."""
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from harness.lab.transport.base import Runner
 from harness.measure.series import LabFound, PreparedGroup, RoundSegment
 from harness.measure.traced_slices import TracingRequest
 from harness.model.counters import Counters
@@ -67,6 +68,8 @@ def at_full_speed(job: Job, arm: str, number: int, iops: float, counters: Counte
 class StandIn:
     """What a measurer without a host has nothing to do for."""
 
+    runner: Runner | None = None
+
     def prepare(self, plan: Plan, group: Group, examined: Callable[[LabFound], None]) -> PreparedGroup:  # noqa: ARG002
         return PreparedGroup(plan.span, ConditioningRecord("fill", None, (), None))
 
@@ -76,13 +79,10 @@ class StandIn:
     def boot_again(self) -> None:
         pass
 
-    def written(self) -> Mapping[str, int]:
-        return {}
-
-    def may_write(self, step: str, at_most: Mapping[str, float]) -> None:
+    def round_measured(self) -> None:
         pass
 
-    def round_measured(self) -> None:
+    def close_session(self) -> None:
         pass
 
     def close(self) -> None:

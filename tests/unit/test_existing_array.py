@@ -45,7 +45,7 @@ from harness.scenario.plan import Group
 from harness.scenario.planning import expand, plan_for, plan_in_words
 from harness.scenario.scenario import Scenario
 from harness.scenario.timetable import ScheduledArm, timetables
-from harness.scenario.wear import planned_writes
+from harness.scenario.writes import planned_writes
 from tests.unit.counted import counters as counters_of
 from tests.unit.loop_disks import RUNNER, require
 from tests.unit.measurements import at_full_speed
@@ -99,7 +99,7 @@ def for_this_lab(tmp_path: Path, text: str = LAB) -> Mapping[str, Scenario]:
         require_lab=False,
         resume=None,
         inconclusive="fail",
-        max_writes=None,
+        limit=None,
         require_verdict=False,
     )
     return scenarios_for(options, SCENARIOS).scenarios

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from harness.errors import HostError
+from harness.features.write_limit import meter
+from harness.features.write_limit.meter import Meter
 from harness.lab.inventory import AnyDisk, DiskByFile, DiskById
 from harness.lab.storage import DiskByStorage
 from harness.lab.transport.base import Completed
 from harness.lab.transport.local import LocalRunner
-from harness.measure import meter
-from harness.measure.meter import Meter
 from harness.results import RunStore
 from tests.unit.runs import RUN_ID
 

@@ -8,22 +8,20 @@ from pathlib import Path
 import pytest
 
 from harness.errors import ConfigError
+from harness.features.write_limit.fitting import MaxWrites, fitted, fitted_together
 from harness.model.base import Md
 from harness.model.cell import Arm, Place
 from harness.model.job import parse_workload
 from harness.model.layout import Zvol
 from harness.model.mode import Mode
-from harness.model.wear import MaxWrites
 from harness.scenario.load import find_scenarios, load_scenario
 from harness.scenario.plan import Plan
 from harness.scenario.planning import plan_for, plan_in_words
 from harness.scenario.scenario import Scenario
-from harness.scenario.wear import (
+from harness.scenario.writes import (
     BUILD_BYTES,
     BUILD_SHARE,
     fio_rate,
-    fitted,
-    fitted_together,
     planned_writes,
     slice_rate,
 )

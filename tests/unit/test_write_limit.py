@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import ceil
 from pathlib import Path
@@ -13,16 +13,15 @@ import pytest
 from harness.analysis import Reason, Verdict
 from harness.errors import ConfigError
 from harness.events import Event, Events, Note
+from harness.features.write_limit.fitting import MaxWrites, fitted
 from harness.lab.transport.base import Completed
 from harness.lab.transport.local import LocalRunner
 from harness.measure.campaign import Campaign
-from harness.measure.meter import Meter
 from harness.measure.phases import Phases
 from harness.measure.resume import Earlier, earlier_part, resumed_limit
 from harness.measure.series import LabFound, PreparedGroup, RoundSegment
 from harness.measure.spec import CampaignSpec
 from harness.model.job import parse_workload
-from harness.model.wear import MaxWrites
 from harness.report.banners import banners
 from harness.report.markdown import markdown_table
 from harness.report.terminal import summary_lines
@@ -32,7 +31,7 @@ from harness.scenario.plan import Group, Plan
 from harness.scenario.planning import plan_for
 from harness.scenario.scenario import Scenario
 from harness.scenario.timetable import Slice
-from harness.scenario.wear import fitted, planned_writes
+from harness.scenario.writes import planned_writes
 from tests.unit import killed_campaign
 from tests.unit.killed_campaign import HOST
 from tests.unit.recorded_campaign import SECONDS, Played, RecordedMeasurer, write_recording
@@ -65,13 +64,11 @@ class Counted(RecordedMeasurer):
 
     def __init__(self, spec: CampaignSpec, store: RunStore, images: object, phases: Phases) -> None:
         super().__init__(spec, store, images, phases)
-        self.meter = Meter(store, {name: spec.host.target(name) for name in spec.limits})
+        self.runner = self.disk
         self.pieces = 0
         self.built = False
 
     def prepare(self, plan: Plan, group: Group, examined: Callable[[LabFound], None]) -> PreparedGroup:
-        self.meter.read(self.disk)
-
         def found(lab: LabFound) -> None:
             examined(replace(lab, builds=not self.built))
 
@@ -94,13 +91,6 @@ class Counted(RecordedMeasurer):
 
     def disturbed(self, iops: float, previous: str | None, discarded: float) -> float:
         return self.speed * super().disturbed(iops, previous, discarded)
-
-    def written(self) -> Mapping[str, int]:
-        self.meter.read(self.disk)
-        return self.meter.written
-
-    def may_write(self, step: str, at_most: Mapping[str, float]) -> None:
-        self.meter.may_write(step, at_most)
 
 
 def _limited(each: Measurement, planned: Slice) -> Measurement:
@@ -319,9 +309,7 @@ def test_a_finished_run_of_which_cells_were_left_out_stays_as_it_is(store: RunSt
 def test_a_run_that_is_resumed_without_the_option_keeps_its_limit(store: RunStore) -> None:
     measured(campaign(store, 10**12))
     earlier, *_ = earlier_part(store, HOST.name, "smoke")
-    limit = resumed_limit(earlier, None)
-    assert limit is not None
-    assert limit.size == 10**12
+    assert resumed_limit(earlier, None) == MaxWrites(size=10**12, text=str(10**12))
 
 
 def test_a_limit_cannot_begin_in_the_middle_of_a_run(store: RunStore) -> None:

@@ -15,8 +15,7 @@ from harness.features.search.request import MOST_ROUNDS, USUAL_ROUNDS, PlannedSe
 from harness.measure.pauses import Pauses
 from harness.measure.phases import MEASURE
 from harness.measure.rounds import FollowingSeries, SeriesContext, planned_round
-from harness.measure.series import PreparedGroup, Round
-from harness.measure.write_limit import WritesSpent
+from harness.measure.series import LimitReached, PreparedGroup, Round
 from harness.model.cell import Arm
 from harness.model.job import Job
 from harness.results import Measurement
@@ -72,7 +71,7 @@ class SearchRounds(FollowingSeries):
         )
 
     def handle_refusal(self, refusal: Unsupported) -> None:
-        if not isinstance(refusal, WritesSpent):
+        if not isinstance(refusal, LimitReached):
             raise refusal
         self._record(refusal.message)
         self._refused = True

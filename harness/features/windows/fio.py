@@ -111,6 +111,9 @@ class Windows:
         return None
 
 
+WINDOWS = Windows()
+
+
 def _reading(name: str, held: Held) -> Clock:
     before = len(held.lines)
     asked = time.monotonic()

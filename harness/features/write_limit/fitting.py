@@ -1,82 +1,84 @@
-"""What a plan writes to each disk, and what it leaves out to stay below a limit of the bytes written. Pure."""
+"""The limit of the bytes written, as a user sets it, and what plans leave out to stay below it. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
-from harness.model.base import Base, Device
-from harness.model.cell import Arm
-from harness.model.job import Job
-from harness.model.layout import Layout, amplification
-from harness.scenario.plan import STEADY_FILLS, STEADY_ROUNDS, STEADY_SECONDS, Group, LeftOut, Plan, Setup
-from harness.scenario.setups import regions
+from harness.errors import ConfigError
+from harness.lab.inventory import HostSpec
+from harness.report.numbers import count, percent
+from harness.scenario.plan import LeftOut, Plan
+from harness.scenario.writes import planned_writes
+from harness.units import format_size, parse_share, parse_size
 
-BUILD_SHARE = 0.05
-"""What a layout writes beside its data, as a share of the region: metadata of a file system, an image or a volume."""
-BUILD_BYTES = 64 * 1024**2
-"""The same of a small region: partition tables, journals, the zeros at the end of a run."""
-MARGIN = 1.25
-"""How much faster than measured before an arm may be in the next slices."""
+OPTION = "--max-writes"
+
 KEPT_DEPTH = 32
 """The depth that a plan keeps longest: that of the profile `smoke`, and of most published figures."""
+_LEFT_OUT = partial(LeftOut, option=OPTION)
 
 
-def planned_writes(plan: Plan) -> dict[str, float]:
-    """The bytes that the plan writes to each disk at most, by the disk's name, in the fewest rounds that it measures.
+@dataclass(frozen=True, slots=True)
+class MaxWrites:
+    """The most that a run may write to each disk: in bytes, or as a share of the disk's rated endurance."""
 
-    Further rounds follow as far as a limit allows.
-    """
-    return {
-        disk: sum(setup_bytes(plan, setup, place) for setup in plan.setups)
-        + sum(group_bytes(plan, group, place) for group in plan.groups)
-        for place, disk in enumerate(plan.disks)
-    }
+    size: int | None = None
+    share: float | None = None
+    text: str = ""
+    """As the user wrote it."""
 
+    @classmethod
+    def parse(cls, text: str) -> MaxWrites:
+        """The limit in `text`: "2TiB", "500 GiB" or "1%". Raises ValueError."""
+        if text.strip().endswith("%"):
+            share = parse_share(text)
+            if not 0 < share <= 1:
+                raise ValueError(f"{text!r} is not a share of an endurance. Use more than 0 % and at most 100 %")
+            return cls(share=share, text=text.strip())
+        size = parse_size(text)
+        if size == 0:
+            raise ValueError(f"{text!r} allows no write at all. Use for example 500GiB, 2TiB or 1%")
+        return cls(size=size, text=text.strip())
 
-def setup_bytes(plan: Plan, setup: Setup, place: int) -> float:
-    """The bytes that building and conditioning the setup writes to this disk at most."""
-    bases: list[Base] = [Device() for bare in setup.bare_places if bare == place]
-    bases += [base for base in regions(setup.modes) if place in base.places]
-    filled = sum(base.bytes_written / len(base.places) for base in bases) * plan.span
-    steady = plan.conditioning == "steady"
-    fills = filled * (STEADY_FILLS if steady else 1)
-    work = STEADY_ROUNDS[1] * STEADY_SECONDS * plan.write_rate * len(bases) if steady else 0.0
-    return fills + filled * BUILD_SHARE + BUILD_BYTES * len(bases) + work
+    def of_disk(self, name: str, endurance: int | None) -> int:
+        """The bytes that may be written to this disk. Raises ConfigError for a share of an unknown endurance."""
+        if self.size is not None:
+            return self.size
+        if endurance is None:
+            raise ConfigError(
+                f"{OPTION}={self.text}: the rated endurance of disk {name} is not known",
+                hint=f"add it to the table of disk {name} in the lab file, from its data sheet, for example "
+                f'endurance = "600 TBW", or give a size, for example {OPTION}=2TiB',
+            )
+        return int(endurance * (self.share or 0.0))
 
+    def fit_plans(self, host: HostSpec, plans: Mapping[str, Plan]) -> tuple[dict[str, Plan], dict[str, int]]:
+        """The plans of one host, fitted together into this limit, and the limit of each disk in bytes.
 
-def group_bytes(plan: Plan, group: Group, place: int, *, rounds: int | None = None) -> float:
-    """The bytes that so many rounds of the group and its follow-ups write to this disk at most; None: the fewest."""
-    round_bytes = sum(
-        slice_rate(plan, arm, job) * job.wall for arm in group.arms if place in arm.places for job in group.jobs_of(arm)
-    )
-    following = (each.bytes_written(plan.write_rate, place) for each in plan.follow_ups if each.group == group.id)
-    return (plan.rounds if rounds is None else rounds) * group.blocks * round_bytes + sum(following)
+        Raises ConfigError for a share of an unknown endurance.
+        """
+        disks = {disk: None for plan in plans.values() for disk, size in planned_writes(plan).items() if size}
+        limits = {disk: self.of_disk(disk, host.target(disk).endurance) for disk in disks}
+        return fitted_together(plans, limits), limits
 
-
-def slice_rate(plan: Plan, arm: Arm, job: Job) -> float:
-    """The bytes per second that the jobs of a slice of this arm write at most to each of its disks."""
-    writing = [part.job for part in arm.parts(job) if part.job.writes]
-    if not all(map(is_paced, writing)):
-        return plan.write_rate
-    requested = sum(
-        (each.rate or 0) * each.bs * (1 - (each.share_of_reads or 0.0)) * _amplified(_layout(arm), each)
-        for each in writing
-    )
-    return min(plan.write_rate, MARGIN * requested / len(arm.places))
-
-
-def fio_rate(write_rate: int, layout: Layout | None, job: Job) -> float:
-    """The bytes per second that fio may write to this layout, so that none of its disks gets more than `write_rate`.
-
-    None is the bare disk.
-    """
-    return write_rate * (len(layout.base.places) if layout else 1) / max(_amplified(layout, job), 1.0)
-
-
-def is_paced(job: Job) -> bool:
-    """Whether the job has a rate of its own, which bounds its bytes. fio cannot have a second limit then."""
-    return job.rate is not None and job.from_file is None
+    def describe(self, scenario: str, plan: Plan, host: HostSpec) -> list[str]:
+        """The limit of the bytes written to each disk, what the fewest rounds write, and what the plan leaves out."""
+        planned = planned_writes(plan)
+        lines = []
+        for disk, limit in plan.limits.items():
+            endurance = host.target(disk).endurance
+            share = f", {percent(limit / endurance)} % of its endurance" if endurance else ""
+            lines.append(
+                f"{scenario}: {OPTION}={self.text}: at most {format_size(limit)} written to {disk}{share}; the layouts "
+                f"and the fewest rounds write {format_size(planned[disk])} or less, further rounds follow as far as it "
+                "allows"
+            )
+        for left_out in plan.left_out:
+            cells = f" ({count(len(left_out.cells), 'cell')})" if left_out.cells else ""
+            lines.append(f"{scenario}: {OPTION} leaves out {left_out.what}{cells}")
+        return lines
 
 
 def fitted(plan: Plan, limits: Mapping[str, int]) -> Plan:
@@ -129,23 +131,25 @@ class _Reduction:
             names: dict[str, dict[str, None]] = {}
             for follow_up in writing:
                 names.setdefault(follow_up.description, {})[follow_up.name] = None
-            left_out += [LeftOut(f"{description} ({', '.join(own)})") for description, own in names.items()]
+            left_out += [_LEFT_OUT(f"{description} ({', '.join(own)})") for description, own in names.items()]
             plan = replace(plan, follow_ups=tuple(each for each in plan.follow_ups if not each.writes))
         if self.depths:
             gone = _left_out_by_depth(plan, self.depths)
             cells = tuple(cell for cell in plan.cells if cell.writes and (cell.job.name, cell.job.iodepth) in gone)
             depths = ", ".join(map(str, sorted(self.depths)))
-            left_out.append(LeftOut(f"iodepth {depths} of jobs that write", cells))
+            left_out.append(_LEFT_OUT(f"iodepth {depths} of jobs that write", cells))
             plan = plan.without(cells)
         if self.steady:
-            left_out.append(LeftOut("conditioning until steady: the disk is filled once instead"))
+            left_out.append(_LEFT_OUT("conditioning until steady: the disk is filled once instead"))
             plan = replace(plan, conditioning="fill")
         if self.workloads:
             cells = tuple(cell for cell in plan.cells if cell.job.name in self.workloads)
-            left_out.append(LeftOut(f"the workloads {', '.join(self.workloads)}", cells))
+            left_out.append(_LEFT_OUT(f"the workloads {', '.join(self.workloads)}", cells))
             plan = plan.without(cells)
         if self.everything:
-            left_out.append(LeftOut("everything, because even filling the disk once would write too much", plan.cells))
+            left_out.append(
+                _LEFT_OUT("everything, because even filling the disk once would write too much", plan.cells)
+            )
             plan = plan.without(plan.cells)
         return replace(plan, left_out=tuple(left_out))
 
@@ -196,10 +200,15 @@ def _left_out_by_depth(plan: Plan, depths: Sequence[int]) -> set[tuple[str, int]
     return found
 
 
-def _layout(arm: Arm) -> Layout | None:
-    return arm.mode.layout if arm.mode else None
+def left_out_words(plan: Plan) -> list[str]:
+    """What the plan leaves out to keep its limit, in words."""
+    return [
+        f"{plan_name(plan)}: {each.what}" + (f" ({len(each.cells)} cells)" if each.cells else "")
+        for each in plan.left_out
+    ]
 
 
-def _amplified(layout: Layout | None, job: Job) -> float:
-    """The bytes that all disks of the layout together write at most for each byte of the job."""
-    return amplification(layout, job).most_written if layout is not None else 1.0
+def plan_name(plan: Plan) -> str:
+    """The scenario of the plan."""
+    cells = plan.cells or tuple(cell for each in plan.left_out for cell in each.cells)
+    return cells[0].scenario if cells else plan.disk

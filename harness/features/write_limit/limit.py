@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from harness.errors import HostError, Unsupported
-from harness.events import Events, Note
-from harness.measure.recorder import Recorder
+from harness.errors import HostError
+from harness.events import Note
+from harness.features.write_limit.fitting import OPTION, left_out_words
+from harness.features.write_limit.meter import Meter
 from harness.measure.reruns import written
-from harness.measure.resume import Earlier
-from harness.measure.series import Measurer
-from harness.measure.spec import CampaignSpec
-from harness.model.cell import Arm
+from harness.measure.rounds import RunContext
+from harness.measure.series import LimitReached, PreparedGroup, StepLimit
+from harness.model.cell import Arm, Place
 from harness.model.job import Job
-from harness.model.wear import OPTION
 from harness.results import Measurement
 from harness.results.records import DiskWrites
 from harness.scenario.plan import Group, Plan, Setup
 from harness.scenario.timetable import ScheduledArm, Slice, Timetable
-from harness.scenario.wear import MARGIN, fio_rate, group_bytes, is_paced, planned_writes, setup_bytes, slice_rate
+from harness.scenario.writes import MARGIN, fio_rate, group_bytes, is_paced, planned_writes, setup_bytes, slice_rate
 from harness.units import format_size
 
 MOST_SCALED = 8.0
@@ -29,7 +28,7 @@ LEAST_RATE = 64 * 1024
 """Bytes per second: the smallest limit that fio gets."""
 
 
-class WritesSpent(Unsupported):
+class WritesSpent(LimitReached):
     """The next step would write more to `disk` than the limit allows: it is not measured."""
 
     def __init__(self, disk: str, message: str) -> None:
@@ -50,45 +49,40 @@ class _Cost:
     rates: Mapping[tuple[Arm, Job], float]
 
 
-@dataclass(slots=True)
-class WriteLimit:
-    """The limit of one run on one host. `done` are the ids of the groups that are not measured further.
+class WriteLimit(StepLimit):
+    """The limit of one run on one host.
 
     What the plans write in their fewest rounds is reserved for the groups that follow. Further rounds use the rest.
     """
 
-    spec: CampaignSpec
-    measurer: Measurer
-    recorder: Recorder
-    events: Events
-    done: Collection[str]
-    earlier: Earlier
-    _spent: dict[str, dict[str, None]] = field(default_factory=dict)
-    """Why measuring ended early, by disk."""
-    _built: dict[str, int] = field(default_factory=dict)
-    """The setup whose regions are filled, by scenario."""
-    _of_groups: dict[tuple[str, int], float] = field(default_factory=dict, init=False)
-    """What the fewest rounds of each group that are left write, in bytes, by group and place of the disk."""
-    _of_setups: dict[tuple[str, int, int], float] = field(default_factory=dict, init=False)
-    """What building and filling each setup writes, in bytes, by scenario, number and place of the disk."""
-    _planned: dict[str, float] = field(default_factory=dict, init=False)
-    """What the plans write to each disk, in bytes."""
+    def __init__(self, context: RunContext) -> None:
+        spec = context.spec
+        self._spec = spec
+        self._context = context
+        self._meter = Meter(context.store, {name: spec.host.target(name) for name in spec.limits})
+        self._uncounted: frozenset[str] = frozenset()
+        """The ids of the arms of the prepared group whose writes the host's counters do not show."""
+        self._spent: dict[str, dict[str, None]] = {}
+        """Why measuring ended early, by disk."""
+        self._built: dict[str, int] = {}
+        """The setup whose regions are filled, by scenario."""
+        self._of_groups: dict[tuple[str, int], float] = {}
+        """What the fewest rounds of each group that are left write, in bytes, by group and place of the disk."""
+        self._of_setups: dict[tuple[str, int, int], float] = {}
+        """What building and filling each setup writes, in bytes, by scenario, number and place of the disk."""
+        self._planned: dict[str, float] = {}
+        """What the plans write to each disk, in bytes."""
+        for plan in spec.plans:
+            self._plan_bytes(plan)
 
-    def __post_init__(self) -> None:
-        for plan in self.spec.plans if self.spec.limits else ():
-            for disk, size in planned_writes(plan).items():
-                self._planned[disk] = self._planned.get(disk, 0.0) + size
-            for place in range(len(plan.disks)):
-                for group in plan.groups:
-                    rounds = max(plan.rounds - len(self.earlier.rounds(group.id)), 0)
-                    self._of_groups[group.id, place] = group_bytes(plan, group, place, rounds=rounds)
-                for setup in plan.setups:
-                    self._of_setups[*_key(setup), place] = setup_bytes(plan, setup, place)
+    def examine(self) -> None:
+        self._read_written()
+
+    def note_prepared(self, prepared: PreparedGroup) -> None:
+        self._meter.found(prepared.devices)
+        self._uncounted = prepared.uncounted
 
     def require_setup(self, plan: Plan, group: Group) -> None:
-        """Require that the setup of this group can be built and filled. Raises WritesSpent."""
-        if not self.spec.limits:
-            return
         setup = plan.setup_of(group)
         self._built.clear()
         self._built[group.scenario] = setup.number
@@ -96,39 +90,36 @@ class WriteLimit:
         room = self._room(group, reserved_groups=True)
         step = f"building and filling the regions of setup {setup.number} of {group.scenario}"
         self._require(step, cost, room)
-        self.measurer.may_write(step, cost)
+        self._meter.may_write(step, cost)
 
     def require_round(self, plan: Plan, group: Group, tables: Sequence[Timetable]) -> None:
         """Require that a round with these timetables can be measured. Raises WritesSpent."""
-        if self.spec.limits:
+        if self._spec.limits:
             slices = [(slice_.arm, slice_.job) for table in tables for slice_ in table.slices]
             self._require(f"the next round of {group.id}", self._cost(plan, group, slices).by_disk, self._room(group))
 
-    def lacking(self, plan: Plan, group: Group, turns: Mapping[Job, Sequence[ScheduledArm]]) -> WritesSpent | None:
-        """Why another round with these turns cannot be measured; None if it can, or if the counters cannot be read."""
-        if not self.spec.limits:
-            return None
-        slices = [(turn.arm, job) for job, own in turns.items() for turn in own for _ in range(group.blocks)]
+    def find_refusal(self, plan: Plan, group: Group, arms: Mapping[Job, Sequence[ScheduledArm]]) -> WritesSpent | None:
+        """Why another round cannot be measured; None if it can, or if the counters cannot be read."""
+        slices = [
+            (scheduled.arm, job) for job, of_job in arms.items() for scheduled in of_job for _ in range(group.blocks)
+        ]
         with suppress(HostError):  # a host that is lost is noticed by the next step
-            return self._lacking(
-                f"another round of {group.id}", self._cost(plan, group, slices).by_disk, self._room(group)
-            )
+            cost, room = self._cost(plan, group, slices).by_disk, self._room(group)
+            return self._find_excess(f"another round of {group.id}", cost, room)
         return None
 
-    def limited(self, plan: Plan, group: Group, table: Timetable) -> Timetable:
+    def require_table(self, plan: Plan, group: Group, table: Timetable) -> Timetable:
         """The timetable with a limit for fio in each slice that writes, so that it cannot exceed the limit of a disk.
 
         The limits are far above what the slices write, unless little is left. Raises WritesSpent.
         """
-        if not self.spec.limits:
-            return table
         cost = self._cost(plan, group, [(slice_.arm, slice_.job) for slice_ in table.slices])
         room = self._room(group)
         step = f"{len(table.slices)} slices of {group.id}"
         self._require(step, cost.by_disk, room)
         scale = min((room[disk] / size for disk, size in cost.by_disk.items() if size > 0), default=1.0)
         scale = min(scale, MOST_SCALED)
-        self.measurer.may_write(step, {disk: scale * size for disk, size in cost.by_disk.items()})
+        self._meter.may_write(step, {disk: scale * size for disk, size in cost.by_disk.items()})
 
         def limit(each: Slice) -> int | None:
             rate = cost.rates.get((each.arm, each.job))
@@ -136,45 +127,74 @@ class WriteLimit:
 
         return table.limited(limit)
 
+    def count_measurements(self, group: Group, measurements: Sequence[Measurement]) -> None:
+        for measurement in measurements:
+            if measurement.arm in self._uncounted and measurement.counters.fio.written:
+                reference = next((cell.reference for cell in group.cells if measurement.arm == Place.REFERENCE), None)
+                self._meter.add(reference or group.disk, measurement.counters.fio.written)
+
+    def end(self) -> None:
+        # Of a host that is lost, the last step was noted with the most that it may have written.
+        with suppress(HostError):
+            if self._context.measurer.runner is not None:
+                self._read_written()
+                self._meter.end()
+
     def record(self) -> None:
         """Read the counters, and record what was written."""
-        limits = self.spec.limits
-        now: Mapping[str, int] | None = None
         with suppress(HostError):
-            now = self.measurer.written() if limits else None
-        if now is None:
-            return
+            self._record(self._read_written())
+
+    def _record(self, now: Mapping[str, int]) -> None:
+        limits = self._spec.limits
         left_out: dict[str, list[str]] = {}
-        for plan in self.spec.plans:
+        for plan in self._spec.plans:
             words = left_out_words(plan)
             for disk in plan.disks:
                 left_out.setdefault(disk, []).extend(words)
-        self.recorder.writes(
+        self._context.recorder.writes(
             DiskWrites(
                 disk=disk,
                 limit=limit,
                 planned=round(self._planned[disk]),
                 written=now.get(disk, 0),
-                endurance=self.spec.host.target(disk).endurance,
+                endurance=self._spec.host.target(disk).endurance,
                 left_out=(*left_out.get(disk, ()), *self._spent.get(disk, ())),
             )
             for disk, limit in limits.items()
             if disk in self._planned
         )
 
-    def ended(self, error: WritesSpent) -> None:
-        """Record that measuring ended early for this reason."""
-        reasons = self._spent.setdefault(error.disk, {})
-        if error.message not in reasons:
-            reasons[error.message] = None
-            self.events(Note(error.message))
+    def note_refusal(self, refusal: LimitReached) -> None:
+        assert isinstance(refusal, WritesSpent)
+        reasons = self._spent.setdefault(refusal.disk, {})
+        if refusal.message not in reasons:
+            reasons[refusal.message] = None
+            self._context.phases.events(Note(refusal.message))
+
+    def _read_written(self) -> Mapping[str, int]:
+        """The bytes written to each disk so far, by its counter if the host is open. Raises HostError."""
+        if (runner := self._context.measurer.runner) is not None:
+            self._meter.read(runner)
+        return self._meter.written
+
+    def _plan_bytes(self, plan: Plan) -> None:
+        """Compute what the plan writes in its fewest rounds that are left."""
+        for disk, size in planned_writes(plan).items():
+            self._planned[disk] = self._planned.get(disk, 0.0) + size
+        for place in range(len(plan.disks)):
+            for group in plan.groups:
+                rounds = max(plan.rounds - len(self._context.earlier.rounds(group.id)), 0)
+                self._of_groups[group.id, place] = group_bytes(plan, group, place, rounds=rounds)
+            for setup in plan.setups:
+                self._of_setups[*_key(setup), place] = setup_bytes(plan, setup, place)
 
     def _require(self, step: str, cost: Mapping[str, float], room: Mapping[str, float]) -> None:
-        if (error := self._lacking(step, cost, room)) is not None:
-            self.ended(error)
+        if (error := self._find_excess(step, cost, room)) is not None:
+            self.note_refusal(error)
             raise error
 
-    def _lacking(self, step: str, cost: Mapping[str, float], room: Mapping[str, float]) -> WritesSpent | None:
+    def _find_excess(self, step: str, cost: Mapping[str, float], room: Mapping[str, float]) -> WritesSpent | None:
         for disk, size in cost.items():
             if disk in room and size > max(room[disk], 0.0):
                 return WritesSpent(
@@ -186,8 +206,8 @@ class WriteLimit:
 
     def _limit_words(self, disk: str) -> str:
         return (
-            f"host {self.spec.host.name}: {OPTION}={self.spec.max_writes} allows {format_size(self.spec.limits[disk])} "
-            f"for disk {disk}"
+            f"host {self._spec.host.name}: {OPTION}={self._spec.max_writes} allows "
+            f"{format_size(self._spec.limits[disk])} for disk {disk}"
         )
 
     def _room(self, group: Group, *, reserved_groups: bool = False) -> dict[str, float]:
@@ -195,13 +215,17 @@ class WriteLimit:
 
         With `reserved_groups`, its own fewest rounds are reserved as well, as before its regions are filled.
         """
-        now = self.measurer.written()
-        room = {disk: float(limit - now.get(disk, 0)) for disk, limit in self.spec.limits.items()}
-        for plan in self.spec.plans:
-            groups = [each.id for each in plan.groups if each.id not in self.done]
+        now = self._read_written()
+        room = {disk: float(limit - now.get(disk, 0)) for disk, limit in self._spec.limits.items()}
+        for plan in self._spec.plans:
+            groups = [each.id for each in plan.groups if each.id not in self._context.measured]
             of = {follow_up.id: follow_up.group for follow_up in plan.follow_ups}.get(group.id, group.id)
             others = [other for other in groups if reserved_groups or other != of]
-            setups = [_key(setup) for setup in plan.setups if not all(own.id in self.done for own in setup.groups)]
+            setups = [
+                _key(setup)
+                for setup in plan.setups
+                if not all(own.id in self._context.measured for own in setup.groups)
+            ]
             for place, disk in enumerate(plan.disks):
                 if disk in room:
                     room[disk] -= sum(self._of_groups[other, place] for other in others)
@@ -216,7 +240,7 @@ class WriteLimit:
         by_disk: dict[str, float] = {}
         rates: dict[tuple[Arm, Job], float] = {}
         ran: dict[tuple[str, str], list[Measurement]] = {}
-        for each in self.recorder.ran(group.id):
+        for each in self._context.recorder.ran(group.id):
             ran.setdefault((each.arm, each.job), []).append(each)
         for arm, job in slices:
             writing = [part.job for part in arm.parts(job) if part.job.writes]
@@ -236,20 +260,6 @@ class WriteLimit:
                 disk = plan.disks[place]
                 by_disk[disk] = by_disk.get(disk, 0.0) + rate * job.wall
         return _Cost(by_disk, rates)
-
-
-def left_out_words(plan: Plan) -> list[str]:
-    """What the plan leaves out to keep its limit, in words."""
-    return [
-        f"{plan_name(plan)}: {each.what}" + (f" ({len(each.cells)} cells)" if each.cells else "")
-        for each in plan.left_out
-    ]
-
-
-def plan_name(plan: Plan) -> str:
-    """The scenario of the plan."""
-    cells = plan.cells or tuple(cell for each in plan.left_out for cell in each.cells)
-    return cells[0].scenario if cells else plan.disk
 
 
 def _key(setup: Setup) -> tuple[str, int]:

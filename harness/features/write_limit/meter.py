@@ -17,7 +17,7 @@ _SECTOR = 512  # the unit of /sys/block/*/stat
 _DEADLINE = 30.0
 _GONE = "-"
 
-_READ = read_script("harness.measure", "read_written_sectors.sh")
+_READ = read_script("harness.features.write_limit", "read_written_sectors.sh")
 
 
 @dataclass(frozen=True, slots=True)
