@@ -12,7 +12,7 @@ from harness.errors import GuestError, HostError, LabUnavailable, Unsupported
 from harness.events import Events, Note
 from harness.feature import features
 from harness.guest.linux import GuestSystem
-from harness.guest.protocol import Backup
+from harness.guest.protocol import Backup, Guest
 from harness.guest.system import System
 from harness.lab.transport.agent import AgentRunner
 from harness.lab.transport.base import Runner
@@ -126,3 +126,15 @@ class BootedGuest(ABC):
     @abstractmethod
     def state(self) -> str:
         """The state of the guest as the hypervisor reports it. Raises HostError or LabUnavailable if it does not."""
+
+
+@contextmanager
+def explained(guest: Guest | None) -> Iterator[None]:
+    """Adds the state of the guest to an error in the block, if the guest no longer answers."""
+    try:
+        yield
+    except (HostError, GuestError) as error:
+        state = guest.post_mortem() if guest else None
+        if state is None:
+            raise
+        raise GuestError(f"{error.message}; {state}") from error

@@ -10,7 +10,7 @@ from itertools import pairwise
 from types import MappingProxyType
 
 from harness.errors import GuestError, HostError
-from harness.guest.lost import explained
+from harness.guest.booting import explained
 from harness.guest.protocol import Backup, Guest
 from harness.lab.counters import CounterFiles, MdDevice, Sample, parse_samples, sample
 from harness.lab.disk_facts import HealthFound

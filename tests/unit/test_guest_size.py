@@ -18,10 +18,9 @@ from harness.guest.capacity import Places, no_room, parse_places, too_many_queue
 from harness.guest.libvirt.connection import Connection
 from harness.guest.libvirt.effective import GuestSize, read_size
 from harness.guest.libvirt.requirements import unknown_hardware
-from harness.guest.placement import parse_placement, read_placement, seen_by_guest
-from harness.guest.proxmox.size import read_size as read_vm
-from harness.guest.proxmox.size import sized
-from harness.guest.qemu_process import Engines, Inspected
+from harness.guest.proxmox.guest import read_size as read_vm
+from harness.guest.proxmox.guest import sized
+from harness.guest.qemu_process import Engines, Inspected, parse_placement, read_placement, seen_by_guest
 from harness.lab.accel import Acceleration
 from harness.lab.facts import HostFacts
 from harness.lab.hosts import GuestFiles, Host

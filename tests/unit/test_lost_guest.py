@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from harness.errors import GuestError, HarnessError, HostError, MeasurementError
-from harness.guest.lost import explained
+from harness.guest.booting import explained
 from harness.guest.protocol import Guest
 
 

@@ -18,11 +18,10 @@ from harness.guest.protocol import GuestDisk
 from harness.guest.proxmox.backend import ProxmoxHypervisor
 from harness.guest.proxmox.client import Client
 from harness.guest.proxmox.drive import drive_string
-from harness.guest.proxmox.guest import ProxmoxGuest
+from harness.guest.proxmox.guest import ProxmoxGuest, sized
 from harness.guest.proxmox.machine import VirtualMachine
 from harness.guest.proxmox.new_vm import created
 from harness.guest.proxmox.secrets import Secret
-from harness.guest.proxmox.size import sized
 from harness.guest.proxmox.stores import PveVolume
 from harness.guest.proxmox.vm import shell_parameters
 from harness.image.keys import new_key

@@ -14,7 +14,7 @@ import pytest
 from harness.guest.libvirt.domain import GuestSpec, domain_xml
 from harness.guest.protocol import GuestDisk
 from harness.guest.proxmox.drive import drive_keys, drive_options, drive_string, not_offered
-from harness.guest.proxmox.process import drive_of
+from harness.guest.proxmox.guest import drive_of
 from harness.guest.proxmox.resolved import resolved
 from harness.guest.qemu_process import Inspected, parse_inspected
 from harness.layout.source import BlockSource

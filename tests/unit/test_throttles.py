@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.guest.io_limits import parse_io_limit, read_io_limit
+from harness.guest.qemu_process import parse_io_limit, read_io_limit
 from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.cell import Cell

@@ -14,8 +14,8 @@ from harness.guest.libvirt.connection import answer_of
 from harness.guest.libvirt.effective import read_process
 from harness.guest.linux import GuestSystem
 from harness.guest.pci import behind
-from harness.guest.proxmox.process import drive_of
-from harness.guest.proxmox.process import read_process as read_pve_process
+from harness.guest.proxmox.guest import drive_of
+from harness.guest.proxmox.guest import read_process as read_pve_process
 from harness.guest.system import block_devices
 from harness.lab.accel import Acceleration, read_answers, stored_or_probed
 from harness.lab.counters import CounterFiles, Sample, parse_samples, sample

@@ -21,11 +21,10 @@ from harness.guest.protocol import Guest, GuestDisk, Hypervisor
 from harness.guest.proxmox.backend import ProxmoxHypervisor, require_attachable, source_of
 from harness.guest.proxmox.client import Client, PveError
 from harness.guest.proxmox.disk_users import require_unshared
-from harness.guest.proxmox.guest import ProxmoxGuest
+from harness.guest.proxmox.guest import PID_FILE, ProxmoxGuest, with_plugged
 from harness.guest.proxmox.machine import VirtualMachine, exists
 from harness.guest.proxmox.node_state import logged_in, needed_to_borrow
 from harness.guest.proxmox.plugged import drive_plugged
-from harness.guest.proxmox.process import PID_FILE, with_plugged
 from harness.guest.proxmox.stores import PveVolume
 from harness.guest.qemu_process import Inspected, qemu_threads
 from harness.lab.created import CreationLog

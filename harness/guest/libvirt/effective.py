@@ -14,8 +14,7 @@ from harness.guest.libvirt.connection import Connection, ask, of_device
 from harness.guest.libvirt.domain import read_system
 from harness.guest.libvirt.starting import qemu_log
 from harness.guest.pci import PciDisk
-from harness.guest.placement import Placement, read_placement
-from harness.guest.qemu_process import Engines, look_at_process, parse_inspected
+from harness.guest.qemu_process import Engines, Placement, look_at_process, parse_inspected, read_placement
 from harness.lab.transport.base import Runner
 from harness.model.attach import ATTACH_OPTIONS
 from harness.model.cpus import as_list

@@ -12,7 +12,6 @@ import libvirt
 
 from harness.errors import GuestError, HostError
 from harness.guest.booting import Booted, BootedGuest
-from harness.guest.io_limits import read_io_limit
 from harness.guest.libvirt.connection import Connection, Refused, transferred
 from harness.guest.libvirt.disks import alias_of
 from harness.guest.libvirt.effective import (
@@ -28,8 +27,8 @@ from harness.guest.libvirt.effective import (
 from harness.guest.libvirt.requirements import Attachments
 from harness.guest.libvirt.starting import RunningDomain, last_words, qemu_log
 from harness.guest.pci import PassedThrough, PciDisk
-from harness.guest.placement import seen_by_guest
 from harness.guest.protocol import Backup
+from harness.guest.qemu_process import read_io_limit, seen_by_guest
 from harness.guest.storage_daemon import Daemon, read_served, turn_on_cache
 from harness.guest.system import BlockDevice, block_devices, plugged_in
 from harness.lab.created import CreationLog

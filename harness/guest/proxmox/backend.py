@@ -17,7 +17,7 @@ from harness.guest.proxmox.client import Client
 from harness.guest.proxmox.created_objects import CreatedVm
 from harness.guest.proxmox.disk_users import require_same_node, require_unclaimed, require_unshared
 from harness.guest.proxmox.drive import drive_keys, drive_string, not_offered
-from harness.guest.proxmox.guest import ProxmoxGuest
+from harness.guest.proxmox.guest import PID_FILE, ProxmoxGuest
 from harness.guest.proxmox.iso import ensure_iso
 from harness.guest.proxmox.layouts import (
     Stored,
@@ -32,7 +32,6 @@ from harness.guest.proxmox.login import log_in
 from harness.guest.proxmox.machine import VirtualMachine
 from harness.guest.proxmox.new_vm import Together, cloned, created, no_places
 from harness.guest.proxmox.node_state import logged_in, node_findings
-from harness.guest.proxmox.process import PID_FILE
 from harness.guest.proxmox.removal import remove
 from harness.guest.proxmox.stores import PveVolume, Stores
 from harness.guest.proxmox.vm import (
