@@ -140,10 +140,14 @@ class Place(StrEnum):
 
     ANSWERS = "answers"
     """Below the headline of a disk."""
+    FACTS = "facts"
+    """What the disk is."""
     DIFFERENCES = "differences"
     """Guests against each other."""
     FINDINGS = "findings"
     """Below the workloads of the page."""
+    COSTS = "costs"
+    """Below all findings of the page."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from harness.analysis import Estimate
 from harness.report.cells import ArmName, CellView
-from harness.report.labels import safe
+from harness.report.draw import safe
 from harness.report.theme import HOST, mode_colours, mode_symbols
 
 _DASH = {"host": "solid", "twin": "dash", "guest": "solid"}

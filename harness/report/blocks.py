@@ -36,7 +36,7 @@ class Mark:
     """Words in a sentence that look different on the page, for example a verdict. Other renderers show the text."""
 
     text: str
-    style: Literal["verdict", "small", "strong", "emphasis", "raised"] = "emphasis"
+    style: Literal["verdict", "small", "strong", "bold", "emphasis", "raised"] = "emphasis"
     tone: str = ""
     """The outcome that gives a verdict its colour."""
 

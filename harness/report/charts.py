@@ -6,13 +6,20 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import plotly.graph_objects as go
-
 from harness.analysis import METRICS, Estimate
 from harness.analysis.metrics import Shown
 from harness.report.arms import Look, look_of
-from harness.report.axes import scalable, whiskers
-from harness.report.labels import label_room, safe
+from harness.report.draw import (
+    Figure,
+    Trace,
+    bar,
+    label_room,
+    list_categories,
+    safe,
+    scatter,
+    set_scalable_axis,
+    whiskers,
+)
 from harness.report.numbers import microseconds, percent_with_interval, significant
 from harness.report.section import Section
 from harness.report.theme import HOST, LAYER, VIRTUALISATION, mode_colours, translucent
@@ -22,11 +29,11 @@ from harness.report.workload import Allowance, Quantity, Series, Split, Workload
 _BAND_ROOM = 20.0
 
 
-def over_iodepth(section: Section, workload: WorkloadView, quantity: Quantity) -> go.Figure:
+def over_iodepth(section: Section, workload: WorkloadView, quantity: Quantity) -> Figure:
     """Where an arm saturates: throughput, or mean completion latency, over iodepth. Dotted lines are the budgets."""
     scale = _shown(workload, quantity).scale
     series = workload.series(quantity)
-    figure = go.Figure()
+    figure = Figure()
     for arm in series:
         for trace in _traces(section, arm, quantity, scale):
             figure.add_trace(trace)
@@ -43,18 +50,18 @@ def over_iodepth(section: Section, workload: WorkloadView, quantity: Quantity) -
         ticktext=[str(depth) for depth in workload.depths],
         range=[math.log10(workload.depths[0] / 1.25), math.log10(workload.depths[-1] * 1.25)],
     )
-    scalable(figure, "yaxis", values, log=quantity == "latency")
+    set_scalable_axis(figure, "yaxis", values, log=quantity == "latency")
     return figure
 
 
-def at_one_depth(section: Section, workload: WorkloadView, quantity: Quantity) -> go.Figure:
+def at_one_depth(section: Section, workload: WorkloadView, quantity: Quantity) -> Figure:
     """A workload with one iodepth: throughput, or mean completion latency, as a dot with its interval for each arm.
 
     A vertical mark in the row of a guest is its budget.
     """
     scale = _shown(workload, quantity).scale
     series = [arm for arm in workload.series(quantity) if arm.points]
-    figure = go.Figure()
+    figure = Figure()
     reached: list[float] = []
     for arm in series:
         look = look_of(section.modes, arm.place, arm.mode)
@@ -63,7 +70,7 @@ def at_one_depth(section: Section, workload: WorkloadView, quantity: Quantity) -
         if quantity == "latency":
             reached.append(max(value.low or value.point, value.point / 4) / scale)
         figure.add_trace(
-            go.Scatter(
+            scatter(
                 x=[value.point / scale],
                 y=[look.name],
                 error_x=whiskers([value], 1 / scale, color=look.colour, thickness=1.4, width=4),
@@ -80,7 +87,7 @@ def at_one_depth(section: Section, workload: WorkloadView, quantity: Quantity) -
         limit = allowance.points[0][1] / scale
         reached.append(limit)
         figure.add_trace(
-            go.Scatter(
+            scatter(
                 x=[limit],
                 y=[look.name],
                 mode="markers",
@@ -102,26 +109,26 @@ def at_one_depth(section: Section, workload: WorkloadView, quantity: Quantity) -
         showlegend=False,
         hovermode="closest",
     )
-    figure.update_yaxes(categoryorder="array", categoryarray=labels[::-1], ticksuffix="  ")
-    scalable(figure, "xaxis", reached, log=quantity == "latency", most=5)
+    list_categories(figure, labels)
+    set_scalable_axis(figure, "xaxis", reached, log=quantity == "latency", most=5)
     figure.update_xaxes(title=_shown(workload, quantity).unit, nticks=5)
     return figure
 
 
-def split(section: Section, workload: WorkloadView, iodepth: int) -> go.Figure:
+def split(section: Section, workload: WorkloadView, iodepth: int) -> Figure:
     """The cause of the overhead: the storage layer (twin against host) and virtualisation (guest against twin).
 
     Figures that are void or faster than the host are grey, hatched and labelled.
     """
     parts = workload.split(iodepth)
     modes = [_split_label(part) for part in parts]
-    figure = go.Figure()
+    figure = Figure()
     for name, colour, estimates in (
         ("virtualisation", VIRTUALISATION, [part.virtualisation for part in parts]),  # drawn from below
         ("storage layer", LAYER, [part.layer for part in parts]),
     ):
         figure.add_trace(
-            go.Bar(
+            bar(
                 orientation="h",
                 name=name,
                 y=modes,
@@ -149,7 +156,7 @@ def split(section: Section, workload: WorkloadView, iodepth: int) -> go.Figure:
         bargroupgap=0.08,
     )
     figure.update_xaxes(title="overhead, %", range=[low, high], zeroline=True)
-    figure.update_yaxes(categoryorder="array", categoryarray=modes[::-1], showgrid=False, ticksuffix="  ")
+    list_categories(figure, modes, showgrid=False)
     return figure
 
 
@@ -161,7 +168,7 @@ def _traces(section: Section, arm: Series, quantity: Quantity, scale: float) -> 
         upper = [min(value.high or 0, value.point * _BAND_ROOM) / scale for _, value in bounded]
         lower = [max(value.low or 0, value.point / _BAND_ROOM) / scale for _, value in bounded]
         around = [depth for depth, _ in bounded]
-        yield go.Scatter(
+        yield scatter(
             x=around + around[::-1],
             y=upper + lower[::-1],
             fill="toself",
@@ -171,7 +178,7 @@ def _traces(section: Section, arm: Series, quantity: Quantity, scale: float) -> 
             hoverinfo="skip",
             meta=look.key,
         )
-    yield go.Scatter(
+    yield scatter(
         x=depths,
         y=[value.point / scale for _, value in arm.points],
         mode="lines+markers",
@@ -206,13 +213,13 @@ def _shown(workload: WorkloadView, quantity: Quantity) -> Shown:
     return METRICS[first.latency_name if quantity == "latency" else first.throughput_name].shown
 
 
-def _allowance(section: Section, allowance: Allowance, quantity: Quantity, scale: float) -> go.Scatter:
+def _allowance(section: Section, allowance: Allowance, quantity: Quantity, scale: float) -> Trace:
     """A dotted line over the depths that have the budget. A single depth gets a short line."""
     points = allowance.points
     name = f"budget of {safe(allowance.mode)}"
     show = microseconds if quantity == "latency" else lambda value: significant(value / scale)
     single = len(points) == 1
-    return go.Scatter(
+    return scatter(
         x=[points[0][0] / 1.15, points[0][0] * 1.15] if single else [depth for depth, _ in points],
         y=[value / scale for _, value in (points * 2 if single else points)],
         mode="lines",

@@ -13,6 +13,8 @@ from harness.report.arrays import array_sentences, scaling_blocks
 from harness.report.best import best_blocks
 from harness.report.blocks import Block
 from harness.report.breakdown import breakdown_blocks
+from harness.report.costs import cost_blocks
+from harness.report.disks import disk_blocks
 from harness.report.fio_files import fio_file_blocks
 from harness.report.modes import Headline, headline
 from harness.report.neighbours import neighbour_blocks, shared_blocks
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 Content = Callable[["Section"], Iterable[Block]]
 
 CONTENTS: dict[Place, tuple[Content, ...]] = {
+    Place.FACTS: (disk_blocks,),
     Place.ANSWERS: (answer_blocks, matrix_lines, brief_blocks),
     Place.DIFFERENCES: (neighbour_blocks, shared_blocks, matrix_blocks),
     Place.FINDINGS: (
@@ -39,6 +42,7 @@ CONTENTS: dict[Place, tuple[Content, ...]] = {
         published_blocks,
         blame_blocks,
     ),
+    Place.COSTS: (cost_blocks,),
 }
 """By place, in the order of the report. The content of features follows it."""
 

@@ -1,14 +1,35 @@
-"""What an I/O costs the host, as the report shows it: each arm's CPU time by part, cycles, exits, switches."""
+"""What an I/O costs the host: each arm's CPU time by part, cycles, exits, switches."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
 from harness.analysis import Estimate, estimate_mean
 from harness.report.arms import label_of
-from harness.report.cells import ArmName, CellView
+from harness.report.blocks import (
+    Aside,
+    AtDepth,
+    Block,
+    Cell,
+    Chart,
+    Column,
+    Fold,
+    Heading,
+    Inline,
+    Key,
+    Mark,
+    Row,
+    Table,
+    join_words,
+)
+from harness.report.cells import ArmName, CellView, confidence_words
+from harness.report.draw import Figure, bar, list_categories, safe, set_labelled_rows
+from harness.report.numbers import microseconds, microseconds_interval, significant
+from harness.report.section import Section
+from harness.report.theme import PART_COLOURS
+from harness.report.workload import WorkloadView
 from harness.results import Run
 from harness.results.io_costs import CPU_PARTS, CYCLE_COSTS, TOTAL, IoCost
 
@@ -47,6 +68,94 @@ class ArmCosts:
         return self.figure(TOTAL)
 
 
+def cost_blocks(section: Section) -> Iterator[Block]:
+    """What an I/O costs the host in each workload of a disk; nothing if that was not counted."""
+    counted = [
+        (number, workload, costs)
+        for number, workload in enumerate(section.workloads, start=1)
+        if (costs := costs_by_depth(workload))
+    ]
+    if not counted:
+        return
+    why = why_no_cycles(section.run)
+    yield Heading("Where the time goes")
+    yield Aside(
+        join_words(
+            "CPU time of the whole host per I/O, by part. ",
+            Mark("Guest's kernel"),
+            " is everything that runs in the guest except fio. ",
+            Mark("vCPU exits"),
+            " is the work of KVM and QEMU on the vCPUs' threads. Then come QEMU's other threads. ",
+            Mark("Host's kernel and the rest"),
+            " is the remaining time, mostly interrupts and kernel threads. fio's own time is left out on every arm. At "
+            "full speed, an arm with fewer I/Os pays more for each, so compare modes at a fixed rate."
+            + (f" Cycles: not counted: {why}." if why else ""),
+        )
+    )
+    for number, workload, costs in counted:
+        yield from _costs_of(section, workload, costs, f"{section.key}-w{number}-costs")
+
+
+def _costs_of(section: Section, workload: WorkloadView, costs: _ByDepth, key: str) -> Iterator[Block]:
+    all_arms = [arm for arms in costs.values() for arm in arms]
+    parts, cycles = parts_of(all_arms), cycles_of(all_arms)
+    names: list[Inline] = [", "] * (2 * len(parts) - 1)
+    names[::2] = [Key(part.title, PART_COLOURS[part.name]) for part in parts]
+    yield Chart(
+        key,
+        {depth: lambda arms=arms: draw_costs(arms) for depth, arms in costs.items()},  # type: ignore[misc]
+        (Mark(workload.name, "bold"), ", us per I/O", AtDepth(), ": ", *names),
+        "CPU time of the host per I/O by arm and part, as in the table",
+    )
+    counters = ("exits", "irq_injections", "switches", "qemu_switches")
+    table = Table(
+        (
+            Column("iodepth, arm", "head"),
+            Column("n"),
+            Column("CPU time, us", "strong", interval=confidence_words(workload.cells)),
+            *(Column(f"{part.title}, us") for part in parts),
+            Column("fio itself, us"),
+            *(Column(cost.title) for cost in cycles),
+            *map(Column, ("KVM exits", "interrupts injected", "context switches", "QEMU's part of these")),
+        ),
+        tuple(
+            Row(
+                (
+                    f"{depth} {arm.label}",
+                    str(arm.total.n) if arm.total else "",
+                    Cell(_us(arm.total), interval=microseconds_interval(arm.total)),
+                    *(_us(arm.figure(part.name)) for part in parts),
+                    _us(arm.figure("cpu_fio")),
+                    *(_plain(arm.figure(name)) for name in (*(cost.name for cost in cycles), *counters)),
+                ),
+                group=str(depth),
+            )
+            for depth, arms in costs.items()
+            for arm in arms
+        ),
+        f"What an I/O of {workload.name} costs the host on {section.name}",
+        style="facts numbers",
+    )
+    yield Fold(f"{workload.name}: figures per I/O", (table,), key=f"{key}-table")
+
+
+_ByDepth = Mapping[int, tuple[ArmCosts, ...]]
+
+
+def costs_by_depth(workload: WorkloadView) -> _ByDepth:
+    """What an I/O costs the host on each arm, by iodepth; without depths at which it was not counted."""
+    at = {depth: [cell for cell in workload.cells if cell.iodepth == depth] for depth in workload.depths}
+    return {depth: arms for depth, cells in at.items() if (arms := arm_costs(cells))}
+
+
+def _us(estimate: Estimate | None) -> str:
+    return microseconds(estimate.point if estimate else None)
+
+
+def _plain(estimate: Estimate | None) -> str:
+    return significant(estimate.point if estimate else None)
+
+
 def arm_costs(cells: Sequence[CellView]) -> tuple[ArmCosts, ...]:
     """The host, then twin and guest of each mode, for cells of one job. Arms that are void or not counted are absent.
 
@@ -78,3 +187,27 @@ def why_no_cycles(run: Run) -> str:
 
 def _present(costs: Sequence[IoCost], arms: Sequence[ArmCosts]) -> tuple[IoCost, ...]:
     return tuple(cost for cost in costs if any(arm.figure(cost.name) is not None for arm in arms))
+
+
+def draw_costs(arms: Sequence[ArmCosts]) -> Figure:
+    """CPU time of the host per I/O in us, arm by arm. Its parts add up to the length of the bar."""
+    labels = [safe(arm.label) for arm in arms]
+    figure = Figure()
+    for part in parts_of(arms):
+        estimates = [arm.figure(part.name) for arm in arms]
+        figure.add_trace(
+            bar(
+                orientation="h",
+                name=part.title,
+                y=labels,
+                x=[None if estimate is None else estimate.point * 1e6 for estimate in estimates],
+                marker={"color": PART_COLOURS[part.name]},
+                customdata=[microseconds(estimate.point if estimate else None) for estimate in estimates],
+                hovertemplate=f"%{{y}}, {part.title}: %{{customdata}} us<extra></extra>",
+            )
+        )
+    set_labelled_rows(figure, labels, height=26)
+    figure.update_layout(height=70 + 26 * len(arms), barmode="stack", bargap=0.3)
+    figure.update_xaxes(title="CPU time of the host per I/O, us", rangemode="tozero", exponentformat="none")
+    list_categories(figure, labels, showgrid=False)
+    return figure

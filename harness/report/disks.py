@@ -3,59 +3,69 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from harness.model.disk import Controller, DiskFacts, DiskHealth, DiskRecord
+from harness.report.background import guests_of
+from harness.report.blocks import Block, Column, Fold, Listing, On, Row, Sentence, Table
+from harness.report.lines import first
 from harness.report.numbers import significant
+from harness.report.section import Section
 from harness.results import Run
 from harness.units import format_size
 
 NO_MODEL = "its host reports no model"
 
 
-@dataclass(frozen=True, slots=True)
-class DiskView:
-    """One disk, or several disks that are alike, for example the members of an array."""
-
-    names: tuple[str, ...]
-    record: DiskRecord
-    """The record of the first one."""
-
-    @property
-    def sentence(self) -> str:
-        """For example "fast: Samsung SSD 990 PRO 2TB, firmware 4B2QJXD7, 2000 GB, ...; 41 to 45 C"."""
-        health = list(_health(self.record.before, self.record.after))
-        return f"{', '.join(self.names)}: {', '.join(_parts(self.record))}" + (
-            f"; {', '.join(health)}" if health else ""
-        )
-
-    @property
-    def model(self) -> str:
-        return self.record.facts.name or NO_MODEL
-
-    @property
-    def rows(self) -> tuple[tuple[str, str], ...]:
-        """Everything that is known about it, for a table."""
-        return tuple(_rows(self.record))
+def disk_blocks(section: Section) -> Iterator[Block]:
+    """What the disks of a section are, what a reader must know about them, and the size of its guests."""
+    disks = disks_of(section.run, section.cells[0].record.scenario, section.cells[0].record.disk)
+    notes = disk_notes(disks)
+    for names, record in disks:
+        named = ", ".join(names)
+        yield Sentence(disk_sentence(names, record), on=On.PAGE, style="basis")
+        rows = tuple(Row(row) for row in _rows(record))
+        facts = Table((Column("", "head"), Column("", "text")), rows, f"Facts of {named}", style="facts")
+        yield Fold(f"All facts of {named}", (facts,))
+    yield Listing(notes, on=On.PAGE)
+    sentences = first([disk_sentence(*disk) for disk in disks])
+    guests = guest_sentences(section)
+    yield Listing((*(f"disk {line}" for line in (*sentences, *notes)), *guests), on=On.TEXT)
+    for sentence in guests:
+        yield Sentence(sentence, on=On.PAGE, style="basis")
 
 
-def disk_views(run: Run, scenario: str, disk: str) -> tuple[DiskView, ...]:
-    """The disks of a scenario, `disk` first. Disks with the same facts and without notes of their own share a view."""
-    found: dict[DiskRecord, list[str]] = {}
-    for each in _of_scenario(run, scenario, disk):
-        alike = replace(each, name="", facts=replace(each.facts, device=""), before=None, after=None)
-        known = each if each.before or each.after else alike
-        found.setdefault(known, []).append(each.name)
-    return tuple(DiskView(tuple(names), record) for record, names in found.items())
+def guest_sentences(section: Section) -> tuple[str, ...]:
+    """Size and placement of the guests, as read back: a sentence for all modes with the same."""
+    guests = guests_of([cell.record for cell in section.cells])
+    return tuple(f"{what[0].upper()}{what[1:]}: {words}." for what, words in guests)
 
 
-def disk_notes(views: Sequence[DiskView]) -> tuple[str, ...]:
+def disk_sentence(names: Sequence[str], record: DiskRecord) -> str:
+    """For example "fast: Samsung SSD 990 PRO 2TB, firmware 4B2QJXD7, 2000 GB, ...; 41 to 45 C"."""
+    health = list(_health(record.before, record.after))
+    return f"{', '.join(names)}: {', '.join(_parts(record))}" + (f"; {', '.join(health)}" if health else "")
+
+
+def disks_of(run: Run, scenario: str, disk: str) -> tuple[tuple[tuple[str, ...], DiskRecord], ...]:
+    """The disks of a scenario, `disk` first: the names of those that are alike, with the record of the first one.
+
+    Disks are alike if they have the same facts and no notes of their own, for example the members of an array.
+    """
+    alike: dict[DiskRecord, list[str]] = {}
+    for record in _of_scenario(run, scenario, disk):
+        shared = replace(record, name="", facts=replace(record.facts, device=""), before=None, after=None)
+        alike.setdefault(record if record.before or record.after else shared, []).append(record.name)
+    return tuple((tuple(names), record) for record, names in alike.items())
+
+
+def disk_notes(disks: Sequence[tuple[Sequence[str], DiskRecord]]) -> tuple[str, ...]:
     """What a reader must know about the disks: each note once, with the disks that it applies to."""
-    found: dict[str, list[str]] = {}
-    for view in views:
-        for note in view.record.notes:
-            found.setdefault(note, []).extend(view.names)
-    return tuple(f"{', '.join(names)}: {note}" for note, names in found.items())
+    notes: dict[str, list[str]] = {}
+    for names, record in disks:
+        for note in record.notes:
+            notes.setdefault(note, []).extend(names)
+    return tuple(f"{', '.join(names)}: {note}" for note, names in notes.items())
 
 
 def _of_scenario(run: Run, scenario: str, disk: str) -> Iterator[DiskRecord]:

@@ -137,6 +137,7 @@ def set_rows(figure: Figure, labels: Sequence[str], ranges: Sequence[tuple[float
             "zeroline": False,
         }
     set_labelled_rows(figure, labels, height=height)
+    figure.update_layout(hovermode="closest")
     figure.update_xaxes(anchor="free", position=0)
 
 

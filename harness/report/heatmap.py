@@ -8,10 +8,8 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, TypeVar
 
-import plotly.graph_objects as go
-
 from harness.analysis import Estimate
-from harness.report.labels import label_room, safe
+from harness.report.draw import Figure, heatmap, label_room, safe
 from harness.report.numbers import percent, percent_with_interval
 from harness.report.section import HeatMap, Section
 
@@ -38,14 +36,14 @@ def heat_maps(section: Section) -> tuple[HeatMap, ...]:
     return tuple(whole.of(begin, end) for begin, end in pairwise([*parts, len(whole.columns)]))
 
 
-def heat_map(view: HeatMap, limit: float) -> go.Figure:
+def heat_map(view: HeatMap, limit: float) -> Figure:
     """Where the guests of a disk lose: orange is slower than the host, blue is faster within the limits of chance.
 
     `limit` is the overhead of the full colour.
     """
     edges, fields = _grid(view.columns)
-    figure = go.Figure(
-        go.Heatmap(
+    figure = Figure(
+        heatmap(
             x=edges,
             y=[number - 0.5 for number in range(len(view.modes) + 1)],
             z=[_spread(fields, [value and _clipped(value.point) for value in row], None) for row in view.values],

@@ -12,27 +12,28 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from harness.analysis import METRICS, Calls, Estimate, Unit
+from harness.analysis import METRICS, Estimate, Unit
 from harness.analysis.metrics import SHOWN
 from harness.feature import Place
 from harness.report import background, budgets, numbers, packing
 from harness.report.blocks import slug
 from harness.report.cells import CellView, confidence_words
+from harness.report.conditioning import conditioning_blocks, unsteady_disks
 from harness.report.contents import blocks_at, headline_of
-from harness.report.costs import why_no_cycles
-from harness.report.figures import compact_json, figures
+from harness.report.figures import figures
+from harness.report.groups import group_blocks
 from harness.report.heatmap import colour_limit, heat_maps
 from harness.report.intervals import Scale
-from harness.report.latencies import CALLS
+from harness.report.latencies import latency_charts, latency_tables, pooled_words
 from harness.report.model import report_view
-from harness.report.order import blocks_by_depth, order_sentence
-from harness.report.packing import packed, packed_plotly
+from harness.report.order import order_blocks
+from harness.report.packing import compact_json, packed, packed_plotly
 from harness.report.page import Page, typographic, words
 from harness.report.section import Section
 from harness.report.terminal import efficiency_line
-from harness.report.theme import HOST, LAYER, PART_COLOURS, VIRTUALISATION, mode_colours, mode_symbols, templates
+from harness.report.theme import HOST, LAYER, VIRTUALISATION, mode_colours, mode_symbols, templates
 from harness.report.verdicts import Judged
-from harness.results import MetricRecord, PooledPercentile, Run
+from harness.results import MetricRecord, Run
 from harness.terminal import visible
 from harness.units import format_duration
 
@@ -61,7 +62,12 @@ def render_html(run: Run) -> str:
         checksums=checksums,
         phases=background.phases(run),
         efficiency=efficiency_line(run),
-        why_no_cycles=why_no_cycles(run),
+        unsteady=unsteady_disks(run),
+        measuring=blocks.render((*conditioning_blocks(run), *group_blocks(run))),
+        latency_charts=lambda section, workload, key: blocks.render(latency_charts(workload, section.modes, key)),
+        more=lambda section, workload, key: blocks.render(
+            (*latency_tables(workload, section.name), *order_blocks(section, workload, key))
+        ),
     )
 
 
@@ -108,12 +114,8 @@ def environment() -> Environment:
         "p_value": budgets.p_value,
         "gravest_first": budgets.gravest_first,
         "batch_count": numbers.batch_count,
-        "pooled": _pooled,
+        "pooled": lambda percentile: typographic(pooled_words(percentile)),
         "pooled_percentiles": _pooled_percentiles,
-        "blocks_by_depth": blocks_by_depth,
-        "order_sentence": order_sentence,
-        "latencies_of": CALLS,
-        "quantiles_of": _quantiles_of,
         "colour_limit": colour_limit,
         "heat_maps": heat_maps,
         "mode_colours": mode_colours,
@@ -123,7 +125,6 @@ def environment() -> Environment:
         "HOST": HOST,
         "LAYER": LAYER,
         "VIRTUALISATION": VIRTUALISATION,
-        "part_colours": PART_COLOURS,
     }
     return environment
 
@@ -160,19 +161,6 @@ def _verdict_scale(judged: Sequence[Judged]) -> Scale:
 
 def _pooled_percentiles(cell: CellView) -> dict[str, MetricRecord]:
     return {name: metric for name, metric in cell.record.metrics.items() if metric.pooled or metric.batches}
-
-
-def _quantiles_of(of: Calls) -> tuple[float, ...]:
-    """The percentiles of these calls in the tables."""
-    return tuple(metric.quantile for metric in METRICS.values() if metric.of == of and metric.quantile is not None)
-
-
-def _pooled(percentile: PooledPercentile | None) -> str:
-    """The percentile in us with its interval: "213 [210, 217]"."""
-    if percentile is None:
-        return numbers.NONE
-    interval = numbers.microseconds_range(percentile.low, percentile.high)
-    return typographic(f"{numbers.microseconds(percentile.value)} {interval}")
 
 
 def _link(raw: str) -> str:

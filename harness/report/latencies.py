@@ -1,20 +1,36 @@
-"""The latencies of one job as charts show them: whole distributions, and latency over load."""
+"""The latencies of one workload: whole distributions, their percentiles, and latency over load."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
-from harness.analysis import METRICS, Calls, Estimate, LatencyHistogram, quantiles
-from harness.report.arms import ArmOfCell, arms_of
-from harness.report.cells import CellView
+from harness.analysis import METRICS, Calls, Estimate, LatencyHistogram, quantiles, upper_end, wider_bins
+from harness.analysis.metrics import Shown
+from harness.report.arms import ArmOfCell, arms_of, look_of
+from harness.report.blocks import AtDepth, Block, Cell, Chart, Column, Fold, Row, Table
+from harness.report.cells import CellView, confidence_words
+from harness.report.draw import Figure, log_axis, scatter, set_rows, set_scalable_axis, whiskers
+from harness.report.numbers import (
+    NONE,
+    microseconds,
+    microseconds_interval,
+    microseconds_range,
+    significant,
+)
+from harness.report.workload import WorkloadView
 from harness.results import PooledPercentile
 
 STEPS_OF_DECADE = 10
 """A curve of percentiles has so many points from 90 % to 99 %, from 99 % to 99.9 %, and so on."""
 _MOST_DECADES = 8
+
+_US = 1e6
+_TICKS = (0.0, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999)
+_DRAWN_PER_OCTAVE = 8
+_POINTS_WITH_LABELS = 30
 
 CALLS: Mapping[Calls, str] = {"ios": "Latency", "syncs": "Latency of fdatasync"}
 """What the charts of these calls show."""
@@ -67,24 +83,97 @@ class LoadCurve:
     points: tuple[LoadPoint, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class LatencyView:
-    """The latencies of one workload."""
+def latency_charts(workload: WorkloadView, modes: Sequence[str], key: str) -> Iterator[Chart]:
+    """The charts of a workload whose latencies are stored."""
+    for of, by_depth in distributions_by_depth(workload.cells).items():
+        calls, call = ("calls", "call") if of == "syncs" else ("I/Os", "I/O")
+        yield Chart(
+            f"{key}-percentiles-{of}",
+            {depth: lambda arms=arms: draw_percentiles(arms, modes) for depth, arms in by_depth.items()},  # type: ignore[misc]
+            (
+                f"{CALLS[of]} that a share of the {calls} does not exceed, us",
+                AtDepth(),
+                "; markers: with interval; dashed: twins",
+            ),
+            "Percentiles of the latency of each arm, as in the table of latencies",
+            style="",
+        )
+        yield Chart(
+            f"{key}-histogram-{of}",
+            {depth: lambda arms=arms: draw_histograms(arms, modes) for depth, arms in by_depth.items()},  # type: ignore[misc]
+            (f"{CALLS[of]}, the whole histogram of each arm, from the fastest to the slowest {call}", AtDepth()),
+            "Histogram of the latency of each arm; its percentiles are in the table of latencies",
+            style="rows",
+        )
+    if curves := load_curves(workload.cells):
+        shown = METRICS[workload.cells[0].throughput_name].shown
+        yield Chart(
+            f"{key}-load",
+            lambda: draw_load(curves, modes, shown),
+            "Latency over load, us: mean (solid) and p99 (dotted) of host and guests; the numbers are iodepths",
+            "Latency over throughput of host and guests, as in the table of latencies",
+            style="",
+        )
 
-    distributions: Mapping[Calls, Mapping[int, tuple[Distribution, ...]]]
-    """By kind of call and iodepth; without those that have none, as in a run of an older version."""
-    load: tuple[LoadCurve, ...]
+
+def latency_tables(workload: WorkloadView, of_disk: str) -> Iterator[Block]:
+    """The same latencies as tables. `of_disk` is the name of the section."""
+    for of, by_depth in distributions_by_depth(workload.cells).items():
+        quantiles_of = [
+            metric.quantile for metric in METRICS.values() if metric.of == of and metric.quantile is not None
+        ]
+        throughput = of == "ios" and not workload.rated
+        table = Table(
+            (
+                Column("iodepth, arm", "head"),
+                Column("calls" if of == "syncs" else "I/Os"),
+                *([Column(workload.unit)] if throughput else []),
+                Column("mean, us", interval=confidence_words(workload.cells)),
+                *(Column(f"p{quantile * 100:g}, us") for quantile in quantiles_of),
+            ),
+            tuple(
+                Row(
+                    (
+                        f"{depth} {distribution.arm.label}",
+                        f"{distribution.histogram.ios:,}".replace(",", " "),
+                        *([_throughput(distribution.arm)] if throughput else []),
+                        _mean_cell(distribution.mean),
+                        *(pooled_words(distribution.mark(quantile)) for quantile in quantiles_of),
+                    ),
+                    group=str(depth),
+                )
+                for depth, arms in by_depth.items()
+                for distribution in arms
+            ),
+            f"{CALLS[of]} of each arm in {workload.name} on {of_disk}, us",
+            style="facts numbers",
+        )
+        what = "latencies" if of == "ios" else "latencies of fdatasync"
+        yield Fold(f"{workload.name}: table of {what}", (table,), style="more")
 
 
-def latency_view(cells: Sequence[CellView]) -> LatencyView:
-    """The latencies of the cells of one workload."""
+def pooled_words(percentile: PooledPercentile | None) -> str:
+    """The percentile in us with its interval: "213 [210, 217]"."""
+    if percentile is None:
+        return NONE
+    return f"{microseconds(percentile.value)} {microseconds_range(percentile.low, percentile.high)}"
+
+
+def _mean_cell(mean: Estimate | None) -> Cell:
+    return Cell(microseconds(mean.point if mean else None), interval=microseconds_interval(mean))
+
+
+def _throughput(arm: ArmOfCell) -> str:
+    scale = METRICS[arm.cell.throughput_name].shown.scale
+    return significant(arm.throughput.point / scale) if arm.throughput else NONE
+
+
+def distributions_by_depth(cells: Sequence[CellView]) -> Mapping[Calls, Mapping[int, tuple[Distribution, ...]]]:
+    """The distributions of one workload by kind of call and iodepth; without those that have none."""
     depths = sorted({cell.iodepth for cell in cells})
-    by_depth = {depth: [cell for cell in cells if cell.iodepth == depth] for depth in depths}
-    found = {
-        of: {depth: arms for depth, own in by_depth.items() if (arms := distributions(own, of))}
-        for of in get_args(Calls)
-    }
-    return LatencyView({of: own for of, own in found.items() if own}, load_curves(cells))
+    at = {depth: [cell for cell in cells if cell.iodepth == depth] for depth in depths}
+    kinds = {of: {depth: arms for depth in depths if (arms := distributions(at[depth], of))} for of in get_args(Calls)}
+    return {of: by_depth for of, by_depth in kinds.items() if by_depth}
 
 
 def decades(quantile: float) -> float:
@@ -133,3 +222,177 @@ def _load_point(arm: ArmOfCell) -> LoadPoint | None:
     if throughput is None or mean is None:
         return None
     return LoadPoint(arm.cell.iodepth, throughput, mean, arm.mean("clat_p99"))
+
+
+def draw_percentiles(found: Sequence[Distribution], modes: Sequence[str]) -> Figure:
+    """The latency that a share of the calls does not exceed. The share's axis is logarithmic towards 100 %, as in
+    plots of HdrHistogram. The markers are the percentiles of the tables, with their intervals."""
+    figure = Figure()
+    values: list[float] = []
+    farthest = decades(0.9)
+    for each in found:
+        look = look_of(modes, each.arm.place, each.arm.mode)
+        curve = each.curve
+        values += [latency * _US for latency in curve]
+        farthest = max(farthest, (len(curve) - 1) / STEPS_OF_DECADE)
+        figure.add_trace(
+            scatter(
+                x=[step / STEPS_OF_DECADE for step in range(len(curve))],
+                y=[_digits(latency * _US) for latency in curve],
+                mode="lines",
+                name=look.name,
+                line={"color": look.colour, "width": 1.8, "dash": look.dash},
+                customdata=[_share(1 - 10 ** (-step / STEPS_OF_DECADE)) for step in range(len(curve))],
+                hovertemplate=f"{look.name}: %{{customdata}} % within %{{y:,.3~r}} us<extra></extra>",
+                meta=look.key,
+            )
+        )
+        if each.marks:
+            pooled = [mark for _, mark in each.marks]
+            figure.add_trace(
+                scatter(
+                    x=[decades(quantile) for quantile, _ in each.marks],
+                    y=[_digits(mark.value * _US) for mark in pooled],
+                    error_y={
+                        "type": "data",
+                        "symmetric": False,
+                        "array": [_digits((mark.high - mark.value) * _US) for mark in pooled],
+                        "arrayminus": [_digits((mark.value - mark.low) * _US) for mark in pooled],
+                    },
+                    mode="markers",
+                    name=look.name,
+                    marker={"color": look.colour, "symbol": look.symbol, "size": 5},
+                    customdata=[_exact(look.name, quantile, mark) for quantile, mark in each.marks],
+                    hovertemplate="%{customdata}<extra></extra>",
+                    meta=look.key,
+                )
+            )
+    ticks = [quantile for quantile in _TICKS if decades(quantile) <= farthest + 0.05]
+    figure.update_layout(height=300, margin={"l": 58, "r": 14, "t": 10, "b": 44}, showlegend=False, hovermode="closest")
+    figure.update_xaxes(
+        title="share of the I/Os, %",
+        tickvals=[decades(quantile) for quantile in ticks],
+        ticktext=[_share(quantile) for quantile in ticks],
+        range=[-0.05, farthest + 0.1],
+    )
+    figure.update_yaxes(**log_axis(values))
+    return figure
+
+
+def draw_histograms(found: Sequence[Distribution], modes: Sequence[str]) -> Figure:
+    """The distribution of each arm in a row of its own: the share of I/Os for each doubling of the latency.
+
+    The line reaches from the fastest I/O to the slowest. Each row has a scale of its own.
+    """
+    figure = Figure()
+    ends: list[float] = []
+    for number, each in enumerate(found):
+        look = look_of(modes, each.arm.place, each.arm.mode)
+        points = list(_outline(wider_bins(each.histogram, _DRAWN_PER_OCTAVE)))
+        ends += [points[0][0], points[-1][0]]
+        figure.add_trace(
+            scatter(
+                x=[latency for latency, _ in points],
+                y=[share for _, share in points],
+                yaxis=f"y{number + 1}" if number else "y",
+                mode="lines",
+                name=look.name,
+                line={"color": look.colour, "width": 1.2, "shape": "hv"},
+                fill="tozeroy",
+                fillpattern={"shape": "/", "size": 4, "solidity": 0.3} if each.arm.place == "twin" else None,
+                hovertemplate=f"{look.name}, from %{{x:,.3~r}} us: %{{y:.3~r}} % per doubling<extra></extra>",
+                meta=look.key,
+            )
+        )
+    peaks = [max(trace["y"]) for trace in figure.data]
+    set_rows(
+        figure,
+        [look_of(modes, each.arm.place, each.arm.mode).name for each in found],
+        ranges=[(0.0, peak * 1.08) for peak in peaks],
+    )
+    figure.update_xaxes(title="latency, us", tickangle=0, **log_axis(ends, most=4))
+    return figure
+
+
+def draw_load(curves: Sequence[LoadCurve], modes: Sequence[str], shown: Shown) -> Figure:
+    """Latency over the achieved throughput: solid for the mean, dotted for p99. The numbers are iodepths.
+
+    `shown` is how reports show the throughput.
+    """
+    unit, scale = shown.unit, shown.scale
+    figure = Figure()
+    labelled = sum(len(curve.points) for curve in curves) <= _POINTS_WITH_LABELS
+    values: list[float] = []
+    for curve in curves:
+        look = look_of(modes, curve.arm.place, curve.arm.mode)
+        for words, dash, open_, latencies in (
+            ("p99", "dot", "-open", [(point, point.p99) for point in curve.points if point.p99 is not None]),
+            ("mean", "solid", "", [(point, point.mean) for point in curve.points]),
+        ):
+            if not latencies:
+                continue
+            values += [latency.point * _US for _, latency in latencies]
+            throughputs = [point.throughput for point, _ in latencies]
+            with_text = words == "mean"
+            style = {"color": look.colour, "thickness": 1, "width": 2}
+            figure.add_trace(
+                scatter(
+                    x=[throughput.point / scale for throughput in throughputs],
+                    y=[latency.point * _US for _, latency in latencies],
+                    error_x=whiskers(throughputs, 1 / scale, **style),
+                    error_y=whiskers([latency for _, latency in latencies], _US, **style),
+                    mode="lines+markers+text" if with_text else "lines+markers",
+                    text=[
+                        str(point.iodepth) if labelled or point in (curve.points[0], curve.points[-1]) else ""
+                        for point, _ in latencies
+                    ]
+                    if with_text
+                    else None,
+                    textposition="bottom right",
+                    textfont={"size": 10, "color": look.colour},
+                    name=f"{look.name}, {words}",
+                    line={"color": look.colour, "width": 1.8 if with_text else 1.2, "dash": dash},
+                    marker={"symbol": look.symbol + open_, "size": 6},
+                    customdata=[
+                        f"{look.name}, qd{point.iodepth}: {significant(point.throughput.point / scale)} {unit}, "
+                        f"{words} {microseconds(latency.point)} us {microseconds_interval(latency)}".rstrip()
+                        for point, latency in latencies
+                    ],
+                    hovertemplate="%{customdata}<extra></extra>",
+                    meta=look.key,
+                )
+            )
+    figure.update_layout(height=300, margin={"l": 58, "r": 14, "t": 10, "b": 44}, showlegend=False, hovermode="closest")
+    loads = [point.throughput.point / scale for curve in curves for point in curve.points]
+    set_scalable_axis(figure, "xaxis", loads, log=False, most=5)
+    set_scalable_axis(figure, "yaxis", values, log=True)
+    figure.update_xaxes(title=f"achieved {unit}")
+    return figure
+
+
+def _outline(histogram: LatencyHistogram) -> Iterator[tuple[float, float]]:
+    """The steps of a histogram: latency in us, and percent of the I/Os per doubling of the latency, from there on.
+
+    Bins of different width are comparable so.
+    """
+    total, end = histogram.ios, 0
+    for low, number in histogram.bins.items():
+        if 0 < end < low:
+            yield _digits(end / 1e3), 0.0
+        end = upper_end(low, histogram.per_octave)
+        yield _digits(low / 1e3), _digits(100 * number / total / math.log2(end / max(low, 0.5)), 3)
+    yield _digits(end / 1e3), 0.0
+
+
+def _exact(name: str, quantile: float, mark: PooledPercentile) -> str:
+    return f"{name}, p{quantile * 100:g}: {microseconds(mark.value)} us {microseconds_range(mark.low, mark.high)}"
+
+
+def _share(share: float) -> str:
+    """A share in percent with as many digits as distinguish it from 100 %."""
+    return f"{share * 100:.{max(1, math.floor(decades(share)))}f}".rstrip("0").rstrip(".")
+
+
+def _digits(value: float, number: int = 4) -> float:
+    """So many significant digits: what a chart can show, and no more in the page."""
+    return float(f"{value:.{number}g}")

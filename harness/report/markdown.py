@@ -12,7 +12,6 @@ from harness.report.lines import first, lines, plain_text
 from harness.report.model import report_view
 from harness.report.section import Section
 from harness.report.terminal import (
-    disk_lines,
     efficiency_line,
     finding_lists,
     outcome_words,
@@ -109,15 +108,14 @@ def _answer(section: Section) -> list[str]:
 
 
 def _section(section: Section) -> list[str]:
-    lines = []
-    lines += [f"- {plain(line)}" for line in disk_lines(section)] + ([""] if disk_lines(section) else [])
+    facts = blocks_as_markdown(blocks_at(Place.FACTS, section))
     rows = [
         f"| `{code(cell.id)}` | {_values(cell)} | {_verdict(cell)} |" for cell in section.cells if not cell.is_baseline
     ]
     steps = blocks_as_markdown(blocks_at(Place.FINDINGS, section))
     head = f"| cell | host | guest | unit | {overhead_head(section.cells)} | n | added us | verdict |"
     return [
-        *lines,
+        *facts,
         *([head, _ALIGNMENT, *rows, ""] if rows else []),
         *steps,
     ]

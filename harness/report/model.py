@@ -9,8 +9,6 @@ from harness.report.banners import Banner, banners
 from harness.report.calibration import calibration_sentences
 from harness.report.cells import CellView, Outcome
 from harness.report.contents import special_headline
-from harness.report.disks import disk_views
-from harness.report.groups import ConditioningView, GroupView, conditionings, groups
 from harness.report.section import Section, outcome_counts
 from harness.report.verdicts import Verdicts, verdicts
 from harness.results import Run
@@ -27,17 +25,8 @@ class ReportView:
     banners: tuple[Banner, ...]
     sections: tuple[Section, ...]
     verdicts: Verdicts
-    groups: tuple[GroupView, ...]
-    conditionings: tuple[ConditioningView, ...]
     calibration: tuple[str, ...]
     """What is known about the smallest overhead that this lab can show, sentence by sentence."""
-
-    @property
-    def unsteady(self) -> frozenset[str]:
-        """The disks that did not reach a steady state before they were measured."""
-        return frozenset(
-            conditioning.disk for conditioning in self.conditionings if conditioning.record.steady is False
-        )
 
     @property
     def cells(self) -> tuple[CellView, ...]:
@@ -56,8 +45,6 @@ def report_view(run: Run) -> ReportView:
         banners=banners(run),
         sections=_sections(run, cells),
         verdicts=verdicts(cells),
-        groups=groups(run),
-        conditionings=conditionings(run),
         calibration=calibration_sentences(run),
     )
 
@@ -86,7 +73,6 @@ def _name(key: _Key, keys: Iterable[_Key]) -> str:
 
 def _section(run: Run, key: _Key, cells: tuple[CellView, ...], *, html_id: str, name: str) -> Section:
     """The section of these cells."""
-    _, disk, scenario = key
-    title = run.run.scenarios.get(scenario, scenario)
-    section = Section(run, html_id, name, title, cells, disks=disk_views(run, scenario, disk))
+    title = run.run.scenarios.get(key[2], key[2])
+    section = Section(run, html_id, name, title, cells)
     return replace(section, special=special_headline(section))

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import geometric_mean, stdev
 
 from harness.analysis import METRICS, Estimate, Metric, estimate_drift
-from harness.report.arms import ArmOfCell, arms_of
+from harness.report.arms import ArmOfCell, arms_of, look_of
+from harness.report.blocks import AtDepth, Block, Chart, Column, Fold, Row, Table, join_words
 from harness.report.cells import CellView
-from harness.report.numbers import count, percent, percent_interval, signed_percent
+from harness.report.draw import Figure, scatter, set_rows
+from harness.report.numbers import count, percent, percent_interval, signed_percent, significant
+from harness.report.section import Section
+from harness.report.theme import HOST, translucent
+from harness.report.workload import WorkloadView
+
+_ROW = 34
+"""The height of a row in pixels."""
+_WHOLE_HEIGHT = {"y0": 0, "y1": 1, "yref": "paper", "layer": "below"}
+_LEAST, _MOST = 0.02, 1.0  # of the scale
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class MeasuredBlock:
     """One value of an arm."""
 
     at: float
@@ -34,7 +44,7 @@ class ArmBlocks:
     metric: Metric
     timed: bool
     """Whether it is known when the blocks were measured."""
-    blocks: tuple[Block, ...]
+    blocks: tuple[MeasuredBlock, ...]
 
     @property
     def mean(self) -> float:
@@ -85,6 +95,52 @@ class ArmBlocks:
         return tuple(after.at for before, after in pairs if before.boot != after.boot)
 
 
+def order_blocks(section: Section, workload: WorkloadView, key: str) -> Iterator[Block]:
+    """The blocks of a workload in the order of time, their spread and drift; nothing without values."""
+    by_depth = blocks_by_depth(workload.cells, section.run.run.started)
+    if not by_depth:
+        return
+    chart = Chart(
+        f"{key}-order",
+        {depth: lambda arms=arms: draw_order(arms, section.modes) for depth, arms in by_depth.items()},  # type: ignore[misc]
+        join_words(
+            f"{workload.unit} of each block in the order of time",
+            AtDepth(),
+            ". A row is an arm around its mean, and all rows have the same scale. Shaded: rounds; dotted: the guest "
+            "was booted again",
+        ),
+        "Values of the blocks of each arm over time; spread and drift are in the table",
+    )
+    names = ("standard deviation, %", "lowest to highest, %", "first to last, %")
+    table = Table(
+        (
+            Column("iodepth, arm", "head"),
+            Column("blocks"),
+            Column(f"mean, {workload.unit}"),
+            *map(Column, names),
+        ),
+        tuple(
+            Row(
+                (
+                    f"{depth} {arm.arm.label}",
+                    str(len(arm.blocks)),
+                    significant(arm.shown_mean),
+                    arm.spread,
+                    arm.ends,
+                    arm.change,
+                ),
+                group=str(depth),
+            )
+            for depth, arms in by_depth.items()
+            for arm in arms
+        ),
+        f"Spread and drift of the blocks of {workload.name} on {section.name}",
+        style="facts numbers",
+    )
+    summary = f"{workload.name}: block by block, order and drift ({order_sentence(by_depth)})"
+    yield Fold(summary, (chart, table), style="more")
+
+
 def arm_blocks(cells: Sequence[CellView], started: float) -> tuple[ArmBlocks, ...]:
     """The arms of one job in the metric that judges it. `started` is the begin of the run, in seconds since 1970."""
     found = []
@@ -97,7 +153,7 @@ def arm_blocks(cells: Sequence[CellView], started: float) -> tuple[ArmBlocks, ..
         at = [(time - started) / 60 for time in record.times] if timed else range(1, len(values) + 1)
         boots = record.boots or (1,) * len(values)
         numbers = (number for _, number in record.samples)
-        blocks = map(Block, at, values, record.rounds, numbers, boots)
+        blocks = map(MeasuredBlock, at, values, record.rounds, numbers, boots)
         found.append(ArmBlocks(arm, METRICS[name], timed, tuple(sorted(blocks, key=lambda block: block.at))))
     return tuple(found)
 
@@ -124,3 +180,48 @@ def order_sentence(by_depth: Mapping[int, Sequence[ArmBlocks]]) -> str:
     rounds, boots = ({getattr(block, what) for block in most.blocks} for what in ("round", "boot"))
     words = f"{count(len(most.blocks), 'block')} in {count(len(rounds), 'round')}"
     return words + (f" and {count(len(boots), 'boot')}" if len(boots) > 1 else "")
+
+
+def draw_order(found: Sequence[ArmBlocks], modes: Sequence[str]) -> Figure:
+    """Each arm's values in a row around their mean. All rows have the same scale, in percent of their mean.
+
+    Rounds are shaded. Dotted vertical lines are boots of the guest. Only with at least one arm.
+    """
+    reach = min(max(_LEAST, *(each.furthest for each in found)), _MOST) * 1.15
+    figure = Figure()
+    for number, each in enumerate(found):
+        look, shown = look_of(modes, each.arm.place, each.arm.mode), each.metric.shown
+        figure.add_trace(
+            scatter(
+                x=[round(block.at, 2) for block in each.blocks],
+                y=[float(f"{block.value / shown.scale:.4g}") for block in each.blocks],
+                yaxis=f"y{number + 1}" if number else "y",
+                mode="markers",
+                name=look.name,
+                marker={"color": look.colour, "symbol": look.symbol, "size": 5},
+                # Not whole sentences: a page may have thousands of blocks.
+                customdata=[(block.round, block.number) for block in each.blocks],
+                hovertemplate=f"{look.name}, round %{{customdata[0]}}, block %{{customdata[1]}}: "
+                f"%{{y:,.4~r}} {shown.unit}<extra></extra>",
+                meta=look.key,
+            )
+        )
+    set_rows(
+        figure,
+        [look_of(modes, each.arm.place, each.arm.mode).name for each in found],
+        ranges=[(each.shown_mean * (1 - reach), each.shown_mean * (1 + reach)) for each in found],
+        height=_ROW,
+    )
+    for first, last in rounds_of(found):
+        figure.add_shape(
+            type="rect", x0=first, x1=last, **_WHOLE_HEIGHT, fillcolor=translucent(HOST, 0.1), line={"width": 0}
+        )
+    for at in max(found, key=lambda each: len(each.blocks)).boots:
+        figure.add_shape(type="line", x0=at, x1=at, **_WHOLE_HEIGHT, line={"dash": "dot", "width": 1, "color": HOST})
+    time = "minutes" if all(each.timed for each in found) else "block"
+    figure.update_xaxes(
+        title=f"{time} (rows: \N{PLUS-MINUS SIGN}{reach * 100:.3g} %)",
+        exponentformat="none",
+        zeroline=False,
+    )
+    return figure

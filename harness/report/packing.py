@@ -14,6 +14,11 @@ MOST_INLINE = 200
 """Up to so many cells, all tables are in the page as they are, and readable without JavaScript."""
 
 
+def compact_json(value: object) -> str:
+    """JSON without blanks."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
 def packed(text: str) -> Markup:
     """The text as gzip in base64, for a script element. The same text gives the same result."""
     return Markup(base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode())

@@ -39,7 +39,7 @@ from harness.report.intervals import Scale
 from harness.report.packing import Parts
 from harness.terminal import visible
 
-_TAGS = {"small": "small", "strong": "strong", "emphasis": "i", "raised": "sup"}
+_TAGS = {"small": "small", "strong": "strong", "bold": "b", "emphasis": "i", "raised": "sup"}
 _CLASSES = {
     "mode": "mode",
     "step": "mode",
@@ -222,7 +222,7 @@ def _head_cells(column: Column) -> Markup:
     if column.interval is None:
         return head
     confidence = f"interval, {column.interval}" if column.interval else "interval"
-    return head + Markup('<th scope="col">{}</th>').format(words(confidence))
+    return head + Markup('<th scope="col">{}</th>').format(visible(confidence))
 
 
 def _row(row: Row, columns: list[Column], places: list[int], *, labels: bool) -> Iterator[Markup]:

@@ -9,9 +9,7 @@ from functools import cached_property
 from typing import Protocol, TypeVar
 
 from harness.analysis import Estimate
-from harness.report.background import guests_of
 from harness.report.cells import CellView, Outcome
-from harness.report.disks import DiskView, disk_notes
 from harness.report.modes import Comparison, Headline, compare_modes
 from harness.report.notes import Notes, notes_of
 from harness.report.workload import WorkloadView
@@ -62,8 +60,6 @@ class Section:
     cells: tuple[CellView, ...]
     special: Headline | None = None
     """What is answered of the disk if it is not which mode loses least, for example how its arrays scale."""
-    disks: tuple[DiskView, ...] = ()
-    """What its disks are; empty for runs of version 0.1 and imported ones."""
 
     _computed: dict[object, object] = field(default_factory=dict, compare=False, repr=False)
 
@@ -137,17 +133,6 @@ class Section:
     @property
     def notes(self) -> Notes:
         return notes_of(self.cells)
-
-    @property
-    def guests(self) -> tuple[str, ...]:
-        """Size and placement of the guests, as read back: a sentence for all modes with the same."""
-        return tuple(
-            f"{what[0].upper()}{what[1:]}: {words}." for what, words in guests_of([cell.record for cell in self.cells])
-        )
-
-    @property
-    def disk_notes(self) -> tuple[str, ...]:
-        return disk_notes(self.disks)
 
     @property
     def counts(self) -> dict[Outcome, int]:

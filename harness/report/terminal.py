@@ -79,7 +79,7 @@ def summary_lines(run: Run, path: Path | None = None) -> list[str]:
     for title, sentences in finding_lists(view.verdicts):
         lines += [f"{title}:", *(f"  {sentence}" for sentence in sentences)]
     for section in view.sections:
-        lines += disk_lines(section)
+        lines += text_lines(blocks_at(Place.FACTS, section))
         lines += text_lines(blocks_at(Place.FINDINGS, section))
     counts = ", ".join(f"{number} {outcome}" for outcome, number in view.counts.items())
     if counts:
@@ -89,12 +89,6 @@ def summary_lines(run: Run, path: Path | None = None) -> list[str]:
     if path is not None:
         lines.append(f"report: {path}")
     return lines
-
-
-def disk_lines(section: Section) -> list[str]:
-    """What the disks are, what a reader must know about them, and the size of the guests."""
-    disks = [f"disk {line}" for line in (*first([disk.sentence for disk in section.disks]), *section.disk_notes)]
-    return [*disks, *section.guests]
 
 
 def overhead_head(cells: Sequence[CellView]) -> str:

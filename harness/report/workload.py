@@ -10,9 +10,6 @@ from harness.analysis import Estimate
 from harness.report.arms import arms_of
 from harness.report.budgets import allowed
 from harness.report.cells import ArmName, CellView
-from harness.report.costs import ArmCosts, arm_costs, cycles_of, parts_of
-from harness.report.latencies import LatencyView, latency_view
-from harness.results.io_costs import IoCost
 
 Quantity = Literal["throughput", "latency"]
 
@@ -69,32 +66,6 @@ class WorkloadView:
     def unit(self) -> str:
         """The unit of the cells' main metric."""
         return self.cells[0].headline_unit
-
-    def costs(self, iodepth: int) -> tuple[ArmCosts, ...]:
-        """What an I/O costs the host on each arm; empty if that was not counted."""
-        return self._costs[iodepth]
-
-    @cached_property
-    def latencies(self) -> LatencyView:
-        """Whole distributions, and latency over load."""
-        return latency_view(self.cells)
-
-    @cached_property
-    def cost_parts(self) -> tuple[IoCost, ...]:
-        return parts_of([arm for arms in self._costs.values() for arm in arms])
-
-    @cached_property
-    def cycle_costs(self) -> tuple[IoCost, ...]:
-        return cycles_of([arm for arms in self._costs.values() for arm in arms])
-
-    @property
-    def has_costs(self) -> bool:
-        return any(self._costs.values())
-
-    @cached_property
-    def _costs(self) -> dict[int, tuple[ArmCosts, ...]]:
-        """The costs by depth."""
-        return {depth: arm_costs([cell for cell in self.cells if cell.iodepth == depth]) for depth in self.depths}
 
     def series(self, quantity: Quantity) -> tuple[Series, ...]:
         """The host, then twin and guest of each mode. Arms without a usable value are left out."""

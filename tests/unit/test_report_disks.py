@@ -10,7 +10,7 @@ from pydantic import JsonValue
 
 from harness.model.disk import ArrayFacts, Controller, DiskFacts, DiskHealth, DiskRecord, PcieLink, SerialLink
 from harness.report import markdown_table, summary_lines
-from harness.report.disks import NO_MODEL, disk_notes, disk_views
+from harness.report.disks import NO_MODEL, disk_notes, disk_sentence, disks_of
 from harness.results import Run
 from tests.unit.pages import page
 from tests.unit.runs import synthetic_run
@@ -39,8 +39,8 @@ def a_run(*disks: DiskRecord, asked: Mapping[str, JsonValue] | None = None) -> R
 
 def sentence(facts: DiskFacts, before: DiskHealth | None = None, after: DiskHealth | None = None) -> str:
     record = DiskRecord(name="optane", facts=facts, before=before, after=after)
-    (view,) = disk_views(a_run(record), "optane", "optane")
-    return view.sentence
+    (disk,) = disks_of(a_run(record), "optane", "optane")
+    return disk_sentence(*disk)
 
 
 def test_a_disk_is_described_in_one_sentence() -> None:
@@ -82,15 +82,15 @@ def test_disks_that_are_alike_are_described_once_and_the_first_is_the_baseline()
     names = ("b", "a", "c")
     records = [DiskRecord(name=name, facts=replace(facts, device=f"sd{name}")) for name in names]
     run = a_run(*records, asked={f"optane.disk.{name}": "" for name in ("a", "b", "c")})
-    (view,) = disk_views(run, "optane", "b")
-    assert view.sentence == "b, a, c: DC500M, SATA 6 Gbit/s"
+    (disk,) = disks_of(run, "optane", "b")
+    assert disk_sentence(*disk) == "b, a, c: DC500M, SATA 6 Gbit/s"
     with_health = replace(run, disks=(replace(records[0], before=HEALTH), *records[1:]))
-    assert [view.names for view in disk_views(with_health, "optane", "b")] == [("b",), ("a", "c")]
+    assert [names for names, _ in disks_of(with_health, "optane", "b")] == [("b",), ("a", "c")]
 
 
 def test_disks_of_other_scenarios_are_left_out() -> None:
     run = a_run(DiskRecord(name="optane", facts=FAST), DiskRecord(name="other", facts=FAST))
-    assert [view.names for view in disk_views(run, "optane", "optane")] == [("optane",)]
+    assert [names for names, _ in disks_of(run, "optane", "optane")] == [("optane",)]
 
 
 def test_a_note_is_said_once_with_all_of_its_disks() -> None:
@@ -99,8 +99,8 @@ def test_a_note_is_said_once_with_all_of_its_disks() -> None:
         DiskRecord(name="a", facts=FAST, notes=(note,)),
         DiskRecord(name="b", facts=replace(FAST, model="X"), notes=("its link is slow", note)),
     ]
-    views = disk_views(a_run(*records, asked={"optane.disk.b": ""}), "optane", "a")
-    assert disk_notes(views) == (f"a, b: {note}", "b: its link is slow")
+    disks = disks_of(a_run(*records, asked={"optane.disk.b": ""}), "optane", "a")
+    assert disk_notes(disks) == (f"a, b: {note}", "b: its link is slow")
 
 
 @pytest.mark.parametrize("show", [lambda run: page(run).text, lambda run: "\n".join(summary_lines(run))])

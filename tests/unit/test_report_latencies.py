@@ -10,14 +10,14 @@ import pytest
 
 from harness.analysis import Calls, LatencyHistogram
 from harness.features.variants.request import Variant
-from harness.report.axes import log_axis
-from harness.report.figures import Figures, figures
-from harness.report.latencies import distributions, latency_view
+from harness.report.draw import log_axis
+from harness.report.figures import Figures
+from harness.report.latencies import distributions, distributions_by_depth, load_curves
 from harness.report.model import report_view
 from harness.report.order import arm_blocks, blocks_by_depth, order_sentence
 from harness.report.workload import WorkloadView
 from harness.results import CellRecord, Run
-from tests.unit.pages import Page, page
+from tests.unit.pages import Page, figures, page
 from tests.unit.runs import optane, synthetic_run
 
 MODES = ["host", "passthrough", "lvm"]
@@ -40,7 +40,7 @@ def shown(run: Run) -> Page:
 
 
 def charts(run: Run) -> Figures:
-    return figures(report_view(run))
+    return figures(run)
 
 
 def figure(found: Figures, name: str, depth: int | None = None) -> Any:
@@ -150,9 +150,11 @@ def test_fdatasync_has_charts_of_its_own(run: Run) -> None:
 
 def test_void_cells_are_in_no_distribution() -> None:
     name = "optane-lvm-randread-4k-qd32"
-    view = latency_view(workload(synthetic_run(modes=MODES, workloads=["randread-4k"], void=[name])).cells)
-    assert [each.arm.label for each in view.distributions["ios"][32]] == ARMS[:2]
-    assert [each.arm.label for each in view.distributions["ios"][1]] == ARMS
+    by_depth = distributions_by_depth(
+        workload(synthetic_run(modes=MODES, workloads=["randread-4k"], void=[name])).cells
+    )
+    assert [each.arm.label for each in by_depth["ios"][32]] == ARMS[:2]
+    assert [each.arm.label for each in by_depth["ios"][1]] == ARMS
 
 
 def test_a_run_of_an_older_version_has_no_distributions(run: Run) -> None:
@@ -193,7 +195,7 @@ def test_latency_over_load_has_host_and_guests_with_mean_and_p99(run: Run, drawn
 
 def test_a_guest_that_is_faster_than_its_host_has_a_curve_like_any_other() -> None:
     faster = synthetic_run(modes=MODES, workloads=["randread-4k"], faster=["lvm"])
-    labels = [curve.arm.label for curve in latency_view(workload(faster).cells).load]
+    labels = [curve.arm.label for curve in load_curves(workload(faster).cells)]
     assert labels == ["host", "guest passthrough", "guest lvm"]
 
 

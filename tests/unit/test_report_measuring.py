@@ -9,7 +9,8 @@ from pydantic import JsonValue
 
 from harness.analysis import METRICS, smallest_detectable
 from harness.report import markdown_table, overhead_text, summary_lines
-from harness.report.groups import GroupView
+from harness.report.conditioning import conditionings_of
+from harness.report.groups import course_sentence, orders_of
 from harness.report.model import report_view
 from harness.results import Run
 from tests.unit.pages import Page, page
@@ -38,19 +39,19 @@ def test_each_group_says_its_looks_and_why_it_ended(looked_at_page: Page) -> Non
 def test_a_group_that_was_interrupted_says_so(looked_at: Run) -> None:
     whole = looked_at.groups[0]
     cut = replace(whole, orders=whole.orders[:2], rounds=whole.rounds[:2], stopped=None)
-    assert GroupView(cut).course == (
+    assert course_sentence(cut) == (
         "2 rounds, without an interim look (planned: 3, 5, 8, 12). The group was not finished."
     )
 
 
 def test_an_abandoned_round_is_named_and_leaves_a_gap_in_the_numbers(looked_at: Run) -> None:
     group = replace(looked_at.groups[0], rounds=(1, 2, 5), abandoned=(3, 4))
-    assert "Abandoned and not counted: rounds 3 and 4. Ended by:" in GroupView(group).course
-    assert [number for number, _ in GroupView(group).orders] == [1, 2, 5]
+    assert "Abandoned and not counted: rounds 3 and 4. Ended by:" in course_sentence(group)
+    assert [number for number, _ in orders_of(group)] == [1, 2, 5]
 
 
 def test_the_orders_of_a_run_without_numbers_are_numbered_in_their_order(looked_at: Run) -> None:
-    assert [number for number, _ in GroupView(replace(looked_at.groups[0], rounds=())).orders] == [1, 2, 3]
+    assert [number for number, _ in orders_of(replace(looked_at.groups[0], rounds=()))] == [1, 2, 3]
 
 
 def test_the_order_of_arms_of_every_round_is_shown(looked_at: Run, looked_at_page: Page) -> None:
@@ -106,8 +107,8 @@ def test_the_plot_of_conditioning_has_all_rounds_and_the_window_that_is_judged(l
 
 def test_groups_that_share_a_conditioning_show_it_once(looked_at: Run) -> None:
     second = replace(looked_at.groups[0], id="optane-batch2")
-    shared = report_view(replace(looked_at, groups=(*looked_at.groups, second))).conditionings
-    assert [each.groups for each in shared] == [("optane-batch1", "optane-batch2")]
+    shared = conditionings_of(replace(looked_at, groups=(*looked_at.groups, second)))
+    assert [groups for _, _, groups in shared] == [["optane-batch1", "optane-batch2"]]
 
 
 # --- drift ---

@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-import plotly.graph_objects as go
-
 from harness.features.history.screen import latest, nearby_words, quantity_words, shift_words, shown_value
 from harness.features.history.trends import Trend
-from harness.report.figures import compact_json, plain_figure
+from harness.report.draw import Figure, scatter
 from harness.report.html import environment
-from harness.report.packing import packed, packed_plotly
+from harness.report.packing import compact_json, packed, packed_plotly
 from harness.report.theme import HOST, mode_colours, templates
 
 MOST_CHARTS = 200
@@ -23,7 +21,7 @@ def history_page(trends: Sequence[Trend], url: str) -> str:
     """The page of these trends of the history at `url`. It loads no other file."""
     ordered = sorted(trends, key=lambda trend: not trend.shifts)
     shown = ordered[:MOST_CHARTS]
-    figures = {f"trend{number}": plain_figure(_chart(trend)) for number, trend in enumerate(shown)}
+    figures = {f"trend{number}": _chart(trend).document for number, trend in enumerate(shown)}
     page = environment().get_template("history.html.j2")
     return page.render(
         url=url,
@@ -41,24 +39,28 @@ def history_page(trends: Sequence[Trend], url: str) -> str:
     )
 
 
-def _chart(trend: Trend) -> go.Figure:
+def _chart(trend: Trend) -> Figure:
     """The values over time, the mean between the change points, and a line at each of them."""
     colour = mode_colours([trend.cell])[trend.cell]
     times = [datetime.fromtimestamp(started, UTC).isoformat() for started in trend.started]
     values = [shown_value(trend, value) for value in trend.values]
-    figure = go.Figure()
-    figure.add_scatter(
-        x=times, y=values, mode="markers", text=trend.runs, marker={"size": 5, "color": colour}, showlegend=False
+    figure = Figure()
+    figure.add_trace(
+        scatter(
+            x=times, y=values, mode="markers", text=trend.runs, marker={"size": 5, "color": colour}, showlegend=False
+        )
     )
     for start, end, mean in _levels(trend):
         level = shown_value(trend, mean)
-        figure.add_scatter(
-            x=[times[start], times[end - 1]],
-            y=[level, level],
-            mode="lines",
-            line={"color": HOST, "width": 2},
-            hoverinfo="skip",
-            showlegend=False,
+        figure.add_trace(
+            scatter(
+                x=[times[start], times[end - 1]],
+                y=[level, level],
+                mode="lines",
+                line={"color": HOST, "width": 2},
+                hoverinfo="skip",
+                showlegend=False,
+            )
         )
     figure.update_layout(
         height=260,
