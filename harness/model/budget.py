@@ -35,7 +35,7 @@ MetricName = Annotated[str, AfterValidator(_known_metric)]
 class Budget:
     """The overhead that a scenario allows, in one metric, for the cells that the budget covers.
 
-    None for `modes`, `workloads` or `iodepth` is no restriction. `reference_problems` checks the names.
+    None for `modes`, `workloads` or `iodepth` is no restriction. `find_reference_problems` checks the names.
     """
 
     __pydantic_config__ = VALUE

@@ -21,10 +21,9 @@ from harness.model.cell import Cell
 from harness.plugin import hooks
 from harness.plugin.after import report_failures
 from harness.plugin.engine import Engine
-from harness.plugin.keywords import deselect_across
 from harness.plugin.options import add_options
 from harness.plugin.screen import clean_output
-from harness.plugin.selection import choice_lines, nearest_lines
+from harness.plugin.selection import choice_lines, deselect_across, nearest_lines
 from harness.plugin.session import (
     CELLS,
     ENGINE,
@@ -35,8 +34,7 @@ from harness.plugin.session import (
     scenarios_of,
     selects_cells,
 )
-from harness.plugin.summary import cell_properties, explain, write_summary
-from harness.plugin.together import write_hosts
+from harness.plugin.summary import cell_properties, explain, write_hosts, write_summary
 from harness.plugin.workers import OUTCOME, XdistHooks, interrupt_once
 from harness.results import CellRecord
 from harness.signals import cleaning_up, ended_like_ctrl_c, was_interrupted

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from harness.plugin.engine import Engine
-from harness.plugin.options import REQUIRE_VERDICT
-from harness.plugin.project import SCENARIOS
+from harness.plugin.options import REQUIRE_VERDICT, SCENARIOS
 
 _TEST = f"{SCENARIOS}/test_overhead.py"
 

@@ -40,7 +40,7 @@ from harness.results.assemble import Check, no_check
 from harness.run_id import RunId
 from harness.scenario.paces import Paces
 from harness.scenario.plan import Plan
-from harness.scenario.planning import all_in_words, plan_for, plan_in_words
+from harness.scenario.planning import describe_plan, describe_plans, plan_for
 from harness.scenario.scenario import Scenario
 from harness.scenario.setups import places_of
 
@@ -111,11 +111,11 @@ class Engine:
 
     def describe(self, *, verbose: bool) -> list[str]:
         """The lines before the run: each plan, and the smallest overhead that its cells can show."""
-        lines = [f"{name}: {plan_in_words(plan)}" for name, plan in self.plans.items()]
+        lines = [f"{name}: {describe_plan(plan)}" for name, plan in self.plans.items()]
         by_name: dict[str, list[Plan]] = {}
         for name, plan in self.plans.items():
             by_name.setdefault(self._hosts[name].name, []).append(plan)
-        lines += [f"{host_name}: {all_in_words(plans)}" for host_name, plans in by_name.items() if len(plans) > 1]
+        lines += [f"{host_name}: {describe_plans(plans)}" for host_name, plans in by_name.items() if len(plans) > 1]
         if self.limit is not None:
             for name, plan in self.plans.items():
                 lines += self.limit.describe(name, plan, self._hosts[name])

@@ -1,4 +1,4 @@
-"""Reads the plugin's command line options into one value."""
+"""The user's project and options: the directory of lab.toml and reports/, and what pytest's options mean."""
 
 from __future__ import annotations
 
@@ -6,21 +6,90 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar, get_args
 
 import pytest
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from harness.config.problems import describe
+from harness.config.toml import read_toml
 from harness.errors import ConfigError
 from harness.feature import FeatureLimit, RunLimit, RunOption, features, run_limit
 from harness.lab.embedded.lab import inventory as embedded_inventory
 from harness.lab.inventory import HostSpec, Inventory
 from harness.lab.lab_file import load_lab
 from harness.model.profile import PROFILES
+from harness.scenario.load import find_scenarios, load_scenario
+from harness.scenario.scenario import Scenario
+from harness.shipped import shipped
 from harness.units import parse_duration
+
+SCENARIOS = "scenarios"
+"""The name of the directory with scenario files and the test body, in a checkout and in the package."""
+
+_TABLE = "virt-overhead"
+_HINT = "docs/install.md explains the table [tool.virt-overhead]"
+
+
+class _Table(BaseModel):
+    """The table `[tool.virt-overhead]` of pyproject.toml."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    scenarios: list[str] = Field(default_factory=list)
+    """Directories with further scenarios, relative to pyproject.toml."""
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """`directory` is the user's. `scenarios` are the directories with scenario files, each once."""
+
+    directory: Path
+    scenarios: tuple[Path, ...]
+
+
+def read_project(config: pytest.Config) -> Project:
+    """The project of this run: `--project`, else pytest's rootdir. Raises ConfigError for a wrong pyproject.toml.
+
+    The scenarios are the project's own `scenarios/`, else those that come with the harness; and those that
+    `--scenarios` or pyproject.toml adds. A project that adds its own `scenarios/` has the shipped ones, too.
+    """
+    directory = config.getoption("--project") or config.rootpath
+    added = [*_read_table(directory), *(Path(each).absolute() for each in config.getoption("--scenarios") or ())]
+    own = config.rootpath / SCENARIOS
+    base = own if own.is_dir() and own.resolve() not in {each.resolve() for each in added} else shipped("scenarios")
+    return Project(directory, tuple({each.resolve(): each for each in (base, *added)}.values()))
+
+
+def load_scenarios(directories: Iterable[Path]) -> dict[str, Scenario]:
+    """The scenarios in these directories by name. Raises ConfigError if one is not valid, or two have the same name."""
+    found: dict[str, Path] = {}
+    for directory in directories:
+        for path in find_scenarios(directory):
+            if other := found.get(path.stem):
+                raise ConfigError(
+                    f"{path}: {other} is a scenario of the same name", hint="rename your file: its name is part of ids"
+                )
+            found[path.stem] = path
+    return {name: load_scenario(path) for name, path in found.items()}
+
+
+def _read_table(directory: Path) -> list[Path]:
+    path = directory / "pyproject.toml"
+    if not path.is_file():
+        return []
+    data = read_toml(path, what="project", hint=_HINT).get("tool", {}).get(_TABLE, {})
+    try:
+        table = _Table.model_validate(data)
+    except ValidationError as error:
+        problems = "\n".join(f"{path}: [tool.{_TABLE}] {problem}" for problem in describe(error, data, _Table))
+        raise ConfigError(problems, hint=_HINT) from None
+    return [directory / scenario for scenario in table.scenarios]
+
 
 LAB_FILE = "lab.toml"
 LAB_VARIABLE = "VIRT_OVERHEAD_LAB"
@@ -73,7 +142,7 @@ def add_options(parser: pytest.Parser) -> None:
     group.addoption(
         "--lab",
         metavar="FILE",
-        type=_path("--lab"),
+        type=_make_path_parser("--lab"),
         help=f"the lab file, or `{EMBEDDED_LAB}` for the embedded lab "
         f"(default: ${LAB_VARIABLE}, else {LAB_FILE} in the project's directory, else the embedded lab)",
     )
@@ -85,12 +154,15 @@ def add_options(parser: pytest.Parser) -> None:
         help="measure only this disk of the lab; may be given several times",
     )
     group.addoption(
-        "--reports", metavar="DIR", type=_path("--reports"), help="the directory for runs (default: reports/)"
+        "--reports",
+        metavar="DIR",
+        type=_make_path_parser("--reports"),
+        help="the directory for runs (default: reports/)",
     )
     group.addoption(
         "--scenarios",
         metavar="DIR",
-        type=_path("--scenarios"),
+        type=_make_path_parser("--scenarios"),
         action="append",
         help="a directory with further scenario files; may be given several times (also: `scenarios` of "
         "[tool.virt-overhead] in pyproject.toml)",
@@ -98,30 +170,33 @@ def add_options(parser: pytest.Parser) -> None:
     group.addoption(
         "--project",
         metavar="DIR",
-        type=_path("--project"),
+        type=_make_path_parser("--project"),
         help=f"the directory of {LAB_FILE}, reports/ and pyproject.toml (default: pytest's rootdir; with "
         "`virt-overhead run`, the current directory)",
     )
     group.addoption(
         "--seed",
         metavar="N",
-        type=_number("--seed", 0, LARGEST_SEED),
+        type=_make_number_parser("--seed", 0, LARGEST_SEED),
         help="seed of every random choice (default: a new one)",
     )
     group.addoption(
-        "--rounds", metavar="N", type=_number("--rounds", 1), help="rounds to measure (default: the profile's)"
+        "--rounds",
+        metavar="N",
+        type=_make_number_parser("--rounds", 1),
+        help="rounds to measure (default: the profile's)",
     )
     group.addoption(
         "--time",
         metavar="DURATION",
-        type=_duration("--time"),
+        type=_make_duration_parser("--time"),
         help='how long to measure each scenario, for example "20 min": where the rounds so far decide nothing yet '
         "(default: the profile's rounds and time limit)",
     )
     group.addoption(
         "--resume",
         metavar="RUN",
-        type=_path("--resume"),
+        type=_make_path_parser("--resume"),
         help="resume the run in this directory; its complete rounds count",
     )
     group.addoption(
@@ -155,7 +230,7 @@ def read_options(config: pytest.Config, project: Path) -> Options:
     """The options of this run of the project in the directory `project`. ConfigError if the lab file cannot be used."""
     if config.getoption("--rounds") and config.getoption("--time"):
         raise ConfigError("--rounds and --time contradict each other", hint="use one of them")
-    inventory = _inventory(config, project)
+    inventory = _read_inventory(config, project)
     hosts = inventory.hosts
     if host := config.getoption("--host"):
         inventory = inventory.only(host)
@@ -188,7 +263,7 @@ def _list_options() -> list[RunOption]:
     return [option for feature in features() for option in feature.run_options]
 
 
-def _inventory(config: pytest.Config, project: Path) -> Inventory:
+def _read_inventory(config: pytest.Config, project: Path) -> Inventory:
     named = config.getoption("--lab") or os.environ.get(LAB_VARIABLE)
     if str(named) == EMBEDDED_LAB:
         return embedded_inventory()
@@ -198,7 +273,7 @@ def _inventory(config: pytest.Config, project: Path) -> Inventory:
     return load_lab(default) if default.exists() else embedded_inventory()
 
 
-def _number(option: str, least: int, most: int = sys.maxsize) -> Callable[[str], int]:
+def _make_number_parser(option: str, least: int, most: int = sys.maxsize) -> Callable[[str], int]:
     allowed = f"of {least} or more" if most == sys.maxsize else f"from {least} to {most}"
 
     def parse(text: str) -> int:
@@ -210,7 +285,7 @@ def _number(option: str, least: int, most: int = sys.maxsize) -> Callable[[str],
     return parse
 
 
-def _duration(option: str) -> Callable[[str], float]:
+def _make_duration_parser(option: str) -> Callable[[str], float]:
     def parse(text: str) -> float:
         try:
             seconds = parse_duration(re.sub("m$", "min", text))
@@ -230,7 +305,7 @@ def _parse_limit(limit: FeatureLimit, text: str) -> RunLimit:
         raise argparse.ArgumentTypeError(f"{limit.flag}: {error}") from None
 
 
-def _path(option: str) -> Callable[[str], Path]:
+def _make_path_parser(option: str) -> Callable[[str], Path]:
     def parse(text: str) -> Path:
         if not text:  # For example from an unset variable. Path would use the current directory.
             raise argparse.ArgumentTypeError(f"{option} takes a path, but the value is empty")

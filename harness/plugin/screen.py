@@ -1,14 +1,24 @@
-"""pytest's terminal as a screen for progress. It can write while a test runs and its output is captured."""
+"""pytest's terminal as a screen for progress, also for that of pytest-xdist's workers, which have none."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+import json
+import shutil
+import socket
+import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TextIO, cast
+from dataclasses import asdict
+from pathlib import Path
+from threading import Thread
+from typing import TextIO, cast, get_args
 
 import pytest
 from _pytest.capture import CaptureManager
 
+from harness.events import Event, Listener
+from harness.progress import Progress, Screen
 from harness.terminal import CleanStream, clean, one_line
 
 
@@ -44,3 +54,71 @@ class PytestScreen:
         else:
             with self._capture.global_and_fixture_disabled():
                 yield
+
+
+KEY = "virt_overhead_progress"
+"""The key of `workerinput` with the path of the controller's socket."""
+
+_MOST_BYTES = 65536
+_EVENTS = {arg.__name__: arg for arg in get_args(Event)}
+
+
+class Sender:
+    """A worker's listener. Progress that cannot be sent is lost: the measurement is more important."""
+
+    def __init__(self, path: str, worker: str) -> None:
+        self._path = path
+        self._worker = worker
+
+    def __call__(self, event: Event) -> None:
+        message = json.dumps([self._worker, type(event).__name__, asdict(event)])
+        _send(self._path, message.encode())
+
+
+def _send(path: str, message: bytes) -> None:
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:
+        out.settimeout(0.1)
+        out.sendto(message, path)
+
+
+class Relay:
+    """The controller's side: each worker's events, with its name before them, on one screen."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._progress: dict[str, Listener] = {}
+        self._directory = tempfile.mkdtemp(prefix="virt-overhead-")
+        self.path = str(Path(self._directory, "progress"))
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind(self.path)
+        self._thread = Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Show what has arrived, and end."""
+        _send(self.path, b"")
+        self._thread.join(timeout=5)
+        self._socket.close()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _serve(self) -> None:
+        while message := self._socket.recv(_MOST_BYTES):
+            worker, name, fields = json.loads(message)
+            if worker not in self._progress:
+                self._progress[worker] = Progress(_Named(self._screen, worker))
+            self._progress[worker](_EVENTS[name](**fields))
+
+
+class _Named:
+    """A screen whose lines begin with a name."""
+
+    def __init__(self, screen: Screen, name: str) -> None:
+        self._screen = screen
+        self._name = name
+        self.isatty: Callable[[], bool] = screen.isatty
+
+    def write_line(self, line: str) -> None:
+        self._screen.write_line(f"  [{self._name}]{line}")
+
+    def rewrite(self, line: str, *, erase: bool) -> None:
+        self._screen.rewrite(f"  [{self._name}]{line}" if line else line, erase=erase)

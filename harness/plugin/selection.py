@@ -1,10 +1,19 @@
-"""What lab and --disk make of the scenario files: a scenario for each disk of a class, and the cells to choose from."""
+"""What lab, --disk and -k make of scenario files: a scenario for each disk of a class, and the cells to choose from.
+
+`-k` with the name of a disk selects the cells of that disk, and not those of a disk whose name it begins with. pytest
+looks for a word anywhere in the id of a cell. The id of `local` in the mode `lvm-thin` is `local-lvm-thin-...`, which
+contains `local-lvm`, the name of another storage: both are default names of Proxmox VE.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+
+import pytest
+from _pytest.mark import KeywordMatcher
+from _pytest.mark.expression import Expression
 
 from harness.config.names import choices, near
 from harness.errors import ConfigError
@@ -21,7 +30,7 @@ from harness.scenario.setups import places_needed
 def scenarios_for(options: Options, scenarios: Mapping[str, Scenario]) -> ForLab:
     """The scenarios for the lab's disks. Raises ConfigError if the lab does not have a disk that --disk names."""
     inventory = options.inventory
-    offered = [each for host in inventory.hosts for each in _offered(host)]
+    offered = [each for host in inventory.hosts for each in _list_offered(host)]
     known = list(dict.fromkeys(each.name for each in offered))
     for name in options.disks or ():
         if name not in known:
@@ -56,7 +65,7 @@ def cells_of(options: Options, found: ForLab) -> list[Cell]:
     Raises ConfigError if there are none.
     """
     cells = [(scenario, cell) for scenario in found.scenarios.values() for cell in expand(scenario, options.profile)]
-    usable = [cell for each, cell in cells if options.disks is None or _needed(each, cell) <= options.disks]
+    usable = [cell for each, cell in cells if options.disks is None or _list_needed(each, cell) <= options.disks]
     if not usable:
         named = f"--disk={', '.join(sorted(options.disks))}" if options.disks else options.inventory.source
         why = "; ".join(found.notes) or "every scenario needs other disks"
@@ -77,7 +86,7 @@ def nearest_lines(keyword: str, cells: Sequence[Cell]) -> list[str]:
 
 def choice_lines(inventory: Inventory, scenarios: Iterable[Scenario]) -> list[str]:
     """For each scenario that asked for a class: its file, its disk, and why the disk has the class."""
-    offered = {each.name: each for host in inventory.hosts for each in _offered(host)}
+    offered = {each.name: each for host in inventory.hosts for each in _list_offered(host)}
     return [
         f"{scenario.name}: {scenario.file} on disk {scenario.disk}, {offered[scenario.disk].known_from}"
         for scenario in scenarios
@@ -85,7 +94,7 @@ def choice_lines(inventory: Inventory, scenarios: Iterable[Scenario]) -> list[st
     ]
 
 
-def _offered(host: HostSpec) -> Iterable[OfferedDisk]:
+def _list_offered(host: HostSpec) -> Iterable[OfferedDisk]:
     for disk in host.measured:
         known = class_known(disk)
         stated = getattr(disk, "disk_class", None) is not None
@@ -106,5 +115,40 @@ def _offered(host: HostSpec) -> Iterable[OfferedDisk]:
         )
 
 
-def _needed(scenario: Scenario, cell: Cell) -> frozenset[str]:
+def _list_needed(scenario: Scenario, cell: Cell) -> frozenset[str]:
     return frozenset(scenario.disks[place] for place in places_needed([cell.mode]))
+
+
+def is_across(word: str, cell: Cell, names: Collection[str]) -> bool:
+    """Whether `word` is the name of another scenario or disk, and is in the id of the cell only across the border of
+    scenario and mode. `names` are all names of scenarios and disks, in lower case. Pure.
+    """
+    word, scenario = word.lower(), cell.scenario.lower()
+    rest = cell.id.lower().removeprefix(f"{scenario}-")
+    if word not in names or word in (scenario, cell.disk.lower()):
+        return False
+    return word.startswith(f"{scenario}-") and word not in scenario and word not in rest
+
+
+def deselect_across(
+    config: pytest.Config, items: list[pytest.Item], cell_of: Mapping[pytest.Item, Cell], given: Iterable[str]
+) -> None:
+    """Deselect the items that `-k` selected only by such a match. `given` has the names of scenarios and disks."""
+    names = frozenset(map(str.lower, given))
+    words = str(config.option.keyword or "")
+    if not any(name in words.lower() for name in names):
+        return
+    expression = Expression.compile(words)
+    left_out = {item for item, cell in cell_of.items() if not _is_selected(expression, item, cell, names)}
+    if left_out:
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
+
+
+def _is_selected(expression: Expression, item: pytest.Item, cell: Cell, names: Collection[str]) -> bool:
+    matches = KeywordMatcher.from_item(item)
+
+    def is_in(word: str, /, **options: str | int | bool | None) -> bool:
+        return matches(word, **options) and not is_across(word, cell, names)
+
+    return expression.evaluate(is_in)

@@ -10,11 +10,9 @@ import pytest
 from harness.events import Events
 from harness.model.cell import Cell
 from harness.plugin.engine import Engine
-from harness.plugin.options import Options, read_options
-from harness.plugin.project import SCENARIOS, Project, load_scenarios, read_project
-from harness.plugin.relay import KEY as RELAY
-from harness.plugin.relay import Sender
-from harness.plugin.screen import PytestScreen
+from harness.plugin.options import SCENARIOS, Options, Project, load_scenarios, read_options, read_project
+from harness.plugin.screen import KEY as RELAY
+from harness.plugin.screen import PytestScreen, Sender
 from harness.plugin.selection import cells_of, scenarios_for
 from harness.progress import Progress
 from harness.results import Measurement, ValidityCheck

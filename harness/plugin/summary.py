@@ -1,15 +1,18 @@
-"""The texts about measured cells for the terminal, JUnit and failed assertions."""
+"""The texts about measured cells for the terminal, JUnit and failed assertions, and the page of all hosts."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from harness.analysis import Verdict
 from harness.console import CleanConsole
+from harness.errors import ResultsError
 from harness.report.budgets import gravest_first, limit, sentence
 from harness.report.cells import CellView, confidence_words
+from harness.report.hosts import HostsView, write_hosts_page
 from harness.report.numbers import percent, percent_interval
 from harness.report.short import print_run
 from harness.results import CellRecord, RunStore
@@ -73,3 +76,20 @@ def write_summary(reporter: pytest.TerminalReporter, path: Path, *, verbose: boo
     with console.capture() as capture:
         print_run(run, store.report_path, verbose=verbose, console=console)
     reporter.write(capture.get())
+
+
+def write_hosts(reporter: pytest.TerminalReporter, runs: Sequence[Path]) -> None:
+    """For several runs: a line for each host, and one page with all cells, beside the directories of the runs."""
+    if len(runs) < 2:
+        return
+    try:
+        view = HostsView.of([RunStore.open(path) for path in runs])
+        page = runs[0].parent / f"hosts-{min(path.name for path in runs)}.html"
+        write_hosts_page(view, page)
+    except (ResultsError, OSError) as error:
+        reporter.write_line(f"the page of all hosts cannot be written: {error}", red=True)
+        return
+    reporter.section(view.headline)
+    for host in view.hosts:
+        reporter.write_line(host.sentence)
+    reporter.write_line(f"report of all hosts: {page}")

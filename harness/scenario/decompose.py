@@ -37,22 +37,22 @@ class Step:
 
 
 def steps_of(scenario: Scenario, decomposition: Decomposition) -> tuple[Step, ...]:
-    """The steps of a decomposition that has passed `decompose_problems`."""
-    by_id = {arm.id: arm for arm in _arms(scenario)}
+    """The steps of a decomposition that has passed `find_step_problems`."""
+    by_id = {arm.id: arm for arm in _list_arms(scenario)}
     arms = [by_id[step] for step in decomposition.steps]
     words = ["; ".join(change.words for change in changes(*pair)) for pair in pairwise(arms)]
     return tuple(Step(arm, change) for arm, change in zip(arms, ["", *words], strict=True))
 
 
-def decompose_problems(scenario: Scenario) -> Iterator[str]:
+def find_step_problems(scenario: Scenario) -> Iterator[str]:
     """One line for each step that is not an arm of the scenario, changes nothing, or changes more than one thing.
 
     The lines have the form of the schema's messages: `decompose.attach.steps[2] = "guest:lvm": ...; allowed: ...`.
     """
-    arms = {arm.id: arm for arm in _arms(scenario)}
+    arms = {arm.id: arm for arm in _list_arms(scenario)}
     for decomposition in scenario.decompositions:
         key = f"decompose.{decomposition.name}"
-        yield from _workload_problems(f"{key}.workloads", decomposition, scenario)
+        yield from _find_workload_problems(f"{key}.workloads", decomposition, scenario)
         unknown = [
             f"{_at(key, decomposition, number)}: not an arm of this scenario; {choices(step, arms)}"
             for number, step in enumerate(decomposition.steps)
@@ -62,20 +62,20 @@ def decompose_problems(scenario: Scenario) -> Iterator[str]:
             yield from unknown
             continue
         steps = [arms[step] for step in decomposition.steps]
-        yield from _step_problems(key, decomposition, steps)
-        yield from _setup_problems(key, steps, scenario)
+        yield from _find_single_step_problems(key, decomposition, steps)
+        yield from _find_setup_problems(key, steps, scenario)
 
 
 def changes(before: Arm, after: Arm) -> list[Change]:
     """All differences between two arms. Empty for the same arm, and for modes that differ only in their names."""
     return [
-        *_layout_changes(_layout(before), _layout(after)),
-        *_attach_changes(before, after),
-        *_guest_changes(before, after),
+        *_compare_layouts(_layout(before), _layout(after)),
+        *_compare_attachments(before, after),
+        *_compare_guests(before, after),
     ]
 
 
-def _arms(scenario: Scenario) -> list[Arm]:
+def _list_arms(scenario: Scenario) -> list[Arm]:
     """Every arm of the scenario's cells, the host first."""
     arms = [Arm(Place.HOST)]
     for mode in scenario.modes:
@@ -83,7 +83,7 @@ def _arms(scenario: Scenario) -> list[Arm]:
     return list(dict.fromkeys(arms))
 
 
-def _workload_problems(key: str, decomposition: Decomposition, scenario: Scenario) -> Iterator[str]:
+def _find_workload_problems(key: str, decomposition: Decomposition, scenario: Scenario) -> Iterator[str]:
     measured = [workload.name for workload in scenario.workloads]
     for number, workload in enumerate(decomposition.workloads or ()):
         if workload.name not in measured:
@@ -91,7 +91,7 @@ def _workload_problems(key: str, decomposition: Decomposition, scenario: Scenari
             yield f"{key}[{number}] = {shown(workload.name)}: not a workload of this scenario; {known}"
 
 
-def _step_problems(key: str, decomposition: Decomposition, arms: Sequence[Arm]) -> Iterator[str]:
+def _find_single_step_problems(key: str, decomposition: Decomposition, arms: Sequence[Arm]) -> Iterator[str]:
     if arms[0].place is not Place.HOST:
         yield f'{_at(key, decomposition, 0)}: not the bare host; allowed: "host" as the first step'
     for number, (before, after) in enumerate(pairwise(arms), start=1):
@@ -106,7 +106,7 @@ def _step_problems(key: str, decomposition: Decomposition, arms: Sequence[Arm]) 
             yield f"{at}: changes {len(found)} things {against}: {all_of_them}; allowed: one change per step"
 
 
-def _setup_problems(key: str, arms: Sequence[Arm], scenario: Scenario) -> Iterator[str]:
+def _find_setup_problems(key: str, arms: Sequence[Arm], scenario: Scenario) -> Iterator[str]:
     """Arms of different setups share no rounds, so their values cannot be paired."""
     modes = {arm.mode for arm in arms if arm.mode is not None}
     together = [setup for setup in setups(scenario.modes) if modes.intersection(setup)]
@@ -128,24 +128,24 @@ def _layout(arm: Arm) -> Kind:
     return arm.mode.layout.twin if arm.place is Place.TWIN else arm.mode.layout
 
 
-def _layout_changes(before: Kind, after: Kind) -> Iterator[Change]:
+def _compare_layouts(before: Kind, after: Kind) -> Iterator[Change]:
     """Compares the bases, then the layers on them. A different kind is one change, else each option is one change."""
     if type(before.base) is not type(after.base):
         yield Change("layout.on", f"{before.base.words} -> {after.base.words}")
     else:
-        yield from _option_changes("layout.on", before.base, after.base)
+        yield from _compare_options("layout.on", before.base, after.base)
     if before.is_base and after.is_base:
         return
     if type(before) is type(after):
-        yield from _option_changes("layout", before, after)
+        yield from _compare_options("layout", before, after)
     else:
         yield Change("layout.kind", f"{before.words} -> {after.words}")
 
 
-def _attach_changes(before: Arm, after: Arm) -> Iterator[Change]:
+def _compare_attachments(before: Arm, after: Arm) -> Iterator[Change]:
     one, other = _attached(before), _attached(after)
     if isinstance(one, Attach) and isinstance(other, Attach):
-        yield from _option_changes("attach", one, other)
+        yield from _compare_options("attach", one, other)
         return
     if one is None and other is not None:
         yield Change("guest", f"virtualisation ({other.words})")
@@ -156,20 +156,20 @@ def _attach_changes(before: Arm, after: Arm) -> Iterator[Change]:
         yield Change("attach.cache", f"page cache {_switch(not _direct(before))} -> {_switch(not _direct(after))}")
 
 
-def _guest_changes(before: Arm, after: Arm) -> Iterator[Change]:
+def _compare_guests(before: Arm, after: Arm) -> Iterator[Change]:
     """The options in which the guests of two arms differ."""
     if before.place is Place.GUEST is after.place and before.mode is not None and after.mode is not None:
         one, other = before.mode.guest, after.mode.guest
-        yield from _option_changes("guest", one.unpinned, other.unpinned)
+        yield from _compare_options("guest", one.unpinned, other.unpinned)
         if one.pins != other.pins:
             # All pins of a guest together place its threads on the host.
             words = (", ".join(f"{what} on {cpus}" for what, cpus in each.pins.items()) for each in (one, other))
             yield Change("guest.pin", " -> ".join(f"pinning {found}" if found else "no pinning" for found in words))
         yield from setting_changes(before.mode, after.mode)
-        yield from _other_guest_changes(before.mode, after.mode)
+        yield from _compare_other_guests(before.mode, after.mode)
 
 
-def _other_guest_changes(before: Mode, after: Mode) -> Iterator[Change]:
+def _compare_other_guests(before: Mode, after: Mode) -> Iterator[Change]:
     """The other guests that run at the same time."""
     if before.guests != after.guests:
         yield Change("guests", f"guests {before.guests} -> {after.guests}")
@@ -198,7 +198,7 @@ def _direct(arm: Arm) -> bool:
     return attach.direct if attach is not None else True
 
 
-def _option_changes(table: str, before: Any, after: Any) -> Iterator[Change]:
+def _compare_options(table: str, before: Any, after: Any) -> Iterator[Change]:
     """The options in which two values of one type differ."""
     for name in names_of(before):
         if name != "on" and getattr(before, name) != getattr(after, name):

@@ -29,7 +29,7 @@ FEWEST_DISKS: dict[RaidLevel, int] = {0: 2, 1: 2, 5: 3, 6: 4, 10: 4}
 """The fewest disks of an array. md also accepts two for RAID 10, but that is a mirror."""
 
 
-def mode_problems(layout: Layout, attach: Attachment, given: Collection[str]) -> Iterator[str]:
+def find_mode_problems(layout: Layout, attach: Attachment, given: Collection[str]) -> Iterator[str]:
     """The conflicts within one mode, with the keys of its table: `attach.aio = "native" (the default) conflicts ...`.
 
     `given` holds the keys that the file sets. A message marks the value of any other key as the default.
@@ -45,7 +45,7 @@ def mode_problems(layout: Layout, attach: Attachment, given: Collection[str]) ->
     yield from _whole_device(layout, attach)
 
 
-def vfio_problems(attach: object) -> Iterator[str]:
+def find_vfio_problems(attach: object) -> Iterator[str]:
     """Keys in addition to `device = "vfio"`. Such a device has no options on the host's side."""
     if isinstance(attach, Mapping) and attach.get("device") == "vfio":
         for key in sorted(set(attach) - {"device"}):
@@ -157,24 +157,24 @@ def _whole_device(layout: Layout, attach: Attachment) -> Iterator[str]:
         yield _conflict(f'layout.kind = "{layout.kind}"', device, "which passes the whole disk through", "kind device")
 
 
-def scenario_problems(scenario: Scenario) -> Iterator[str]:
+def find_scenario_problems(scenario: Scenario) -> Iterator[str]:
     """The conflicts of a scenario's modes with its other modes, its disks or its workloads.
 
     The lines have the form of the schema's messages: `mode.own.layout.disks = 6: conflicts with disks = ...`.
     """
     for index, mode in enumerate(scenario.modes):
-        yield from _disks_for(mode, scenario)
-        yield from _spans_for(mode, scenario)
+        yield from _find_missing_disks(mode, scenario)
+        yield from _find_short_spans(mode, scenario)
         if isinstance(mode.attach, Vfio):
-            yield from _conflicts_with_vfio(f'modes[{index}] = "{mode.name}"', mode, scenario)
+            yield from _find_vfio_conflicts(f'modes[{index}] = "{mode.name}"', mode, scenario)
         if isinstance(mode.attach, Attach):
-            yield from workload_problems(mode.name, mode.attach, scenario)
+            yield from find_workload_problems(mode.name, mode.attach, scenario)
         if isinstance(mode.layout, Qcow2) and mode.layout.snapshots:
-            yield from _snapshots_for(mode, mode.layout, scenario)
-    yield from _groups_of(scenario)
+            yield from _find_snapshot_conflicts(mode, mode.layout, scenario)
+    yield from _find_group_conflicts(scenario)
 
 
-def workload_problems(name: str, attach: Attach, scenario: Scenario) -> Iterator[str]:
+def find_workload_problems(name: str, attach: Attach, scenario: Scenario) -> Iterator[str]:
     """The conflicts of a mode with this name and attachment with the workloads of a scenario."""
     for index, workload in enumerate(scenario.workloads):
         shown_workload = f'workloads[{index}] = "{workload.name}"'
@@ -192,19 +192,19 @@ def workload_problems(name: str, attach: Attach, scenario: Scenario) -> Iterator
             )
 
 
-def _disks_for(mode: Mode, scenario: Scenario) -> Iterator[str]:
+def _find_missing_disks(mode: Mode, scenario: Scenario) -> Iterator[str]:
     md, have = mode.layout.base, len(scenario.disks)
     if isinstance(md, Md) and (needed := max(md.places) + 1) > have:
         table, key = "layout" if mode.layout is md else "layout.on", "starts" if md.starts else "disks"
         key = "spares" if needed - md.spares <= have else key
-        named = f"disks = {_listed(scenario.disks)}" if have > 1 else f'disk = "{scenario.disk}"'
+        named = f"disks = {_list_names(scenario.disks)}" if have > 1 else f'disk = "{scenario.disk}"'
         yield (
             f"mode.{mode.name}.{table}.{key} = {shown_field(md, key)}: conflicts with {named}, which has only {have}; "
             f"allowed: {needed} or more names in disks, or an array of fewer disks"
         )
 
 
-def _spans_for(mode: Mode, scenario: Scenario) -> Iterator[str]:
+def _find_short_spans(mode: Mode, scenario: Scenario) -> Iterator[str]:
     """A region with fewer chunks than the array has disks uses only some of them. That would not measure the array."""
     md = mode.layout.base
     if not isinstance(md, Md) or (md.level == 1 and md.legs == 1):
@@ -219,7 +219,7 @@ def _spans_for(mode: Mode, scenario: Scenario) -> Iterator[str]:
         )
 
 
-def _snapshots_for(mode: Mode, layout: Qcow2, scenario: Scenario) -> Iterator[str]:
+def _find_snapshot_conflicts(mode: Mode, layout: Qcow2, scenario: Scenario) -> Iterator[str]:
     """Reads beside writes: what is written is in the last image, so later reads do not pass through the chain."""
     reading = [workload.name for workload in scenario.workloads if workload.reads]
     writing = [workload.name for workload in scenario.workloads if workload.writes]
@@ -231,7 +231,7 @@ def _snapshots_for(mode: Mode, layout: Qcow2, scenario: Scenario) -> Iterator[st
         )
 
 
-def _groups_of(scenario: Scenario) -> Iterator[str]:
+def _find_group_conflicts(scenario: Scenario) -> Iterator[str]:
     """Modes of one throttle group: QEMU gives all its disks the limits of the last one."""
     first: dict[str, tuple[str, Attach]] = {}
     for mode in scenario.modes:
@@ -244,7 +244,7 @@ def _groups_of(scenario: Scenario) -> Iterator[str]:
                 )
 
 
-def _conflicts_with_vfio(shown_vfio: str, vfio: Mode, scenario: Scenario) -> Iterator[str]:
+def _find_vfio_conflicts(shown_vfio: str, vfio: Mode, scenario: Scenario) -> Iterator[str]:
     for index, other in enumerate(scenario.modes):
         if other is not vfio and other.attach is not None:
             yield (
@@ -253,12 +253,12 @@ def _conflicts_with_vfio(shown_vfio: str, vfio: Mode, scenario: Scenario) -> Ite
             )
     if len(scenario.disks) > 1:
         yield (
-            f"disks = {_listed(scenario.disks)}: conflicts with {shown_vfio}, which passes only one disk through; "
+            f"disks = {_list_names(scenario.disks)}: conflicts with {shown_vfio}, which passes only one disk through; "
             "allowed: disk with one name"
         )
 
 
-def _listed(names: Collection[str]) -> str:
+def _list_names(names: Collection[str]) -> str:
     return "[" + ", ".join(f'"{name}"' for name in names) + "]"
 
 
@@ -275,7 +275,7 @@ def budgets_for(scenario: Scenario, cell: Cell, lab_kind: LabKind) -> dict[str, 
     return {rule.key: rule for rule in scenario.budgets if rule.covers(cell, lab_kind)}
 
 
-def reference_problems(scenario: Scenario) -> Iterator[str]:
+def find_reference_problems(scenario: Scenario) -> Iterator[str]:
     """One line for each name in `budget` and `expect_void` that is not measured, and for each budget without effect.
 
     The lines have the form of the schema's messages: `budget[0].modes[1] = "lmv": ...; allowed: ...`.
@@ -283,32 +283,32 @@ def reference_problems(scenario: Scenario) -> Iterator[str]:
     modes = list(dict.fromkeys(name for mode in scenario.modes if mode.attach is not None for name in mode.names))
     workloads = [workload.name for workload in scenario.workloads]
     depths = sorted({depth for profile in scenario.profiles for depth in profile.iodepth})
-    unknown = [*_unknown("expect_void", scenario.expect_void, modes, _NOT_A_GUEST_MODE)]
+    unknown = [*_find_unknown("expect_void", scenario.expect_void, modes, _NOT_A_GUEST_MODE)]
     for index, rule in enumerate(scenario.budgets):
         key = f"budget[{index}]"
         named = [workload.name for workload in rule.workloads or ()]
-        unknown += _unknown(f"{key}.modes", rule.modes or (), modes, _NOT_A_GUEST_MODE)
-        unknown += _unknown(f"{key}.workloads", named, workloads, "not a workload of this scenario")
+        unknown += _find_unknown(f"{key}.modes", rule.modes or (), modes, _NOT_A_GUEST_MODE)
+        unknown += _find_unknown(f"{key}.workloads", named, workloads, "not a workload of this scenario")
         unknown += [
             f"{key}.iodepth[{at}] = {depth}: no profile measures at this depth; allowed: {', '.join(map(str, depths))}"
             for at, depth in enumerate(rule.iodepth or ())
             if depth not in depths
         ]
     yield from unknown or [
-        *_throughput_budgets_of_fixed_rates(scenario),
-        *_budgets_of_syncs_without_any(scenario),
-        *_budgets_without_effect(scenario),
+        *_find_throughput_budgets_of_fixed_rates(scenario),
+        *_find_budgets_of_syncs_without_any(scenario),
+        *_find_budgets_without_effect(scenario),
     ]
 
 
-def _unknown(key: str, names: Sequence[str], allowed: Sequence[str], what: str) -> Iterator[str]:
+def _find_unknown(key: str, names: Sequence[str], allowed: Sequence[str], what: str) -> Iterator[str]:
     for index, name in enumerate(names):
         if name not in allowed:
             known = choices(name, allowed or ["nothing, because only the host is measured"])
             yield f"{key}[{index}] = {shown(name)}: {what}; {known}"
 
 
-def _throughput_budgets_of_fixed_rates(scenario: Scenario) -> Iterator[str]:
+def _find_throughput_budgets_of_fixed_rates(scenario: Scenario) -> Iterator[str]:
     """Budgets of throughput for jobs with a fixed rate. Every arm has this throughput, so nothing can exceed them."""
     latencies = [name for name, metric in METRICS.items() if metric.is_latency]
     for index, rule in enumerate(scenario.budgets):
@@ -321,7 +321,7 @@ def _throughput_budgets_of_fixed_rates(scenario: Scenario) -> Iterator[str]:
             )
 
 
-def _budgets_of_syncs_without_any(scenario: Scenario) -> Iterator[str]:
+def _find_budgets_of_syncs_without_any(scenario: Scenario) -> Iterator[str]:
     """Budgets for fdatasync where no job calls it."""
     for index, rule in enumerate(scenario.budgets):
         if METRICS[rule.metric].of == "syncs" and not any(
@@ -333,7 +333,7 @@ def _budgets_of_syncs_without_any(scenario: Scenario) -> Iterator[str]:
             )
 
 
-def _budgets_without_effect(scenario: Scenario) -> Iterator[str]:
+def _find_budgets_without_effect(scenario: Scenario) -> Iterator[str]:
     """Budgets that cover no cell of any profile, or only cells that later budgets cover as well."""
     covering: set[int] = set()
     counting: set[int] = set()

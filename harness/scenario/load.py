@@ -28,9 +28,9 @@ from harness.model.mode import Mode
 from harness.model.profile import PROFILES
 from harness.model.workloads import FIO_SUFFIX, FioFiles, is_fio_file, parse_workloads
 from harness.published import links
-from harness.scenario.decompose import decompose_problems
-from harness.scenario.legality import reference_problems, scenario_problems
-from harness.scenario.neighbours import neighbour_problems, with_others
+from harness.scenario.decompose import find_step_problems
+from harness.scenario.legality import find_reference_problems, find_scenario_problems
+from harness.scenario.neighbours import add_modes_with_others, find_neighbour_problems
 from harness.scenario.scenario import PRESETS, Decomposition, FioFile, Requested, Scenario
 from harness.scenario.schema import ScenarioTable, scenario_schema
 from harness.units import format_size
@@ -55,7 +55,7 @@ def load_scenario(path: Path) -> Scenario:
     Raises ConfigError, which lists all problems, one per line: `FILE: KEY = VALUE: what is wrong; allowed: ...`.
     """
     data = read_toml(path, what="scenario", hint=_HINT)
-    problems = list(_name_problems(path.stem))
+    problems = list(_find_name_problems(path.stem))
     own_modes = data.get("mode")
     files = read_fio_files(path.parent, data.get("workloads"))
     context = {"own_modes": tuple(own_modes) if isinstance(own_modes, dict) else (), "fio_files": files.workloads}
@@ -64,30 +64,30 @@ def load_scenario(path: Path) -> Scenario:
     except ValidationError as error:
         problems += describe(error, data, scenario_schema())
         table = None
-    problems += _repeated(data)
-    problems += _unused_modes(data)
-    problems += _disk_and_disks(data)
+    problems += _find_repeated(data)
+    problems += _find_unused_modes(data)
+    problems += _find_disk_conflicts(data)
     if table is None:
         raise _refused(path, problems)
-    problems += _contradicting_rounds(table)
-    problems += _same_ids(table)
-    scenario = replace(_scenario(path.stem, table), fio_files=files.read)
-    problems += _guest_problems(table)
-    problems += scenario_problems(scenario)
+    problems += _find_contradicting_rounds(table)
+    problems += _find_same_ids(table)
+    scenario = replace(_make_scenario(path.stem, table), fio_files=files.read)
+    problems += _find_guest_problems(table)
+    problems += find_scenario_problems(scenario)
     for tables in feature_tables():
         problems += tables.check_tables(scenario.requests_of(tables.table))
     neighbours = {name: mode.neighbour for name, mode in table.mode.items() if mode.neighbour}
     backups = {name for name, mode in table.mode.items() if mode.backup}
-    scenario = with_others(scenario, neighbours, backups)
-    problems += neighbour_problems(scenario)
+    scenario = add_modes_with_others(scenario, neighbours, backups)
+    problems += find_neighbour_problems(scenario)
     for tables in feature_tables():
         if tables.adapt is not None:
             scenario, conflicts = tables.adapt(scenario)
             problems += conflicts
-    problems += reference_problems(scenario)
-    problems += decompose_problems(scenario)
+    problems += find_reference_problems(scenario)
+    problems += find_step_problems(scenario)
     problems += [problem for tables in feature_tables() for problem in tables.find_problems(scenario)]
-    problems += _published_problems(scenario)
+    problems += _find_published_problems(scenario)
     if problems:
         raise _refused(path, problems)
     return scenario
@@ -100,7 +100,7 @@ def _refused(path: Path, problems: Iterable[str]) -> ConfigError:
     return ConfigError("\n".join(f"{path}: {problem}" for problem in shown_first), hint=_HINT)
 
 
-def _name_problems(stem: str) -> Iterator[str]:
+def _find_name_problems(stem: str) -> Iterator[str]:
     # A hyphen would make an id such as optane-lvm-randread-4k-qd32 ambiguous.
     if not _NAME.fullmatch(stem):
         yield f'file name "{stem}": allowed: lower case letters, digits and single underscores'
@@ -108,7 +108,7 @@ def _name_problems(stem: str) -> Iterator[str]:
         yield f'file name "{stem}": allowed: at most {LONGEST_NAME} characters before .toml'
 
 
-def _repeated(data: Mapping[str, Any]) -> Iterator[str]:
+def _find_repeated(data: Mapping[str, Any]) -> Iterator[str]:
     """Values that a list has twice. 4096 and 4k are the same block size."""
     lists = {key: data.get(key) for key in ("disks", "modes", "workloads", "expect_void")}
     profiles = data.get("profile")
@@ -130,12 +130,12 @@ def _repeated(data: Mapping[str, Any]) -> Iterator[str]:
     for key, values in lists.items():
         found: dict[str, int] = {}
         for index, value in enumerate(values if isinstance(values, list) else []):
-            first = found.setdefault(_meaning(key, value), index)
+            first = found.setdefault(_read_meaning(key, value), index)
             if first != index:
                 yield f"{key}[{index}] = {shown(value)}: the same as {key}[{first}]; allowed: each value once"
 
 
-def _meaning(key: str, value: object) -> str:
+def _read_meaning(key: str, value: object) -> str:
     if key.endswith("workloads") and isinstance(value, str):
         try:
             return repr(parse_workloads(value))
@@ -144,7 +144,7 @@ def _meaning(key: str, value: object) -> str:
     return repr(value)
 
 
-def _unused_modes(data: Mapping[str, Any]) -> Iterator[str]:
+def _find_unused_modes(data: Mapping[str, Any]) -> Iterator[str]:
     own, used = data.get("mode"), data.get("modes")
     if isinstance(own, dict) and isinstance(used, list):
         for name in own:
@@ -152,7 +152,7 @@ def _unused_modes(data: Mapping[str, Any]) -> Iterator[str]:
                 yield f'mode.{quoted_key(name)}: defined but not measured; add "{name}" to modes, or remove it'
 
 
-def _same_ids(table: ScenarioTable) -> Iterator[str]:
+def _find_same_ids(table: ScenarioTable) -> Iterator[str]:
     """Workloads of fio files that have the same name as another workload."""
     names: dict[str, Workload] = {}
     for workload in table.workloads:
@@ -161,7 +161,7 @@ def _same_ids(table: ScenarioTable) -> Iterator[str]:
             yield f'workloads: "{workload.name}" of {file} has the name of another one; rename its section, or the file'
 
 
-def _disk_and_disks(data: Mapping[str, Any]) -> Iterator[str]:
+def _find_disk_conflicts(data: Mapping[str, Any]) -> Iterator[str]:
     if "disk" in data and "disks" in data:
         disk, disks = shown(data["disk"]), shown(data["disks"])
         yield f"disk = {disk}: conflicts with disks = {disks}, which starts with the baseline; allowed: one of the two"
@@ -173,7 +173,7 @@ def _disk_and_disks(data: Mapping[str, Any]) -> Iterator[str]:
             yield f"class = {found}: conflicts with disks = {shown(data['disks'])}; allowed: only with disk"
 
 
-def _contradicting_rounds(table: ScenarioTable) -> Iterator[str]:
+def _find_contradicting_rounds(table: ScenarioTable) -> Iterator[str]:
     """`most_rounds` below `rounds`. A default `most_rounds` is raised to the file's `rounds` and is not a problem."""
     for profile in PROFILES:
         changes = table.profile.get(profile.name)
@@ -186,7 +186,7 @@ def _contradicting_rounds(table: ScenarioTable) -> Iterator[str]:
             )
 
 
-def _guest_problems(table: ScenarioTable) -> Iterator[str]:
+def _find_guest_problems(table: ScenarioTable) -> Iterator[str]:
     """Options of a guest that conflict. A mode's guest also has the options of the scenario's guest."""
     yield from (f"guest.{problem}" for problem in guest_problems(table.guest))
     for name, mode in table.mode.items():
@@ -195,7 +195,7 @@ def _guest_problems(table: ScenarioTable) -> Iterator[str]:
             yield from (f"mode.{name}.guest.{problem}" for problem in found)
 
 
-def _published_problems(scenario: Scenario) -> Iterator[str]:
+def _find_published_problems(scenario: Scenario) -> Iterator[str]:
     """Figures of one array, where the modes build arrays: figures of the array would be shown beside a single disk."""
     name = scenario.published
     if name is None or not links()[name].disk_is_array:
@@ -208,7 +208,7 @@ def _published_problems(scenario: Scenario) -> Iterator[str]:
         )
 
 
-def _scenario(name: str, table: ScenarioTable) -> Scenario:
+def _make_scenario(name: str, table: ScenarioTable) -> Scenario:
     own = {key: Mode(key, mode.layout, mode.attach, mode.guest, guests=mode.guests) for key, mode in table.mode.items()}
     modes = {mode.name: mode for mode in PRESETS} | own
     disks = tuple(table.disks or [table.disk or name])

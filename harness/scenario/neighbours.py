@@ -12,7 +12,9 @@ from harness.model.mode import Neighbour
 from harness.scenario.scenario import Scenario
 
 
-def with_others(scenario: Scenario, neighbours: Mapping[str, Neighbour], backups: Collection[str]) -> Scenario:
+def add_modes_with_others(
+    scenario: Scenario, neighbours: Mapping[str, Neighbour], backups: Collection[str]
+) -> Scenario:
     """The scenario with a further mode for each mode that has a neighbour: after `lvm` comes `lvm-neighbour`.
 
     The same for each mode with a backup: `lvm-backup`. Both are measured in the same blocks, on the same volume.
@@ -30,7 +32,7 @@ def with_others(scenario: Scenario, neighbours: Mapping[str, Neighbour], backups
     return replace(scenario, modes=tuple(modes))
 
 
-def together_problems(layout: Layout, guests: int, *, neighbour: bool) -> Iterator[str]:
+def find_together_problems(layout: Layout, guests: int, *, neighbour: bool) -> Iterator[str]:
     """The conflicts of several guests, or of a neighbour, with a mode's layout and with each other."""
     if guests > 1 and neighbour:
         yield (
@@ -45,7 +47,7 @@ def together_problems(layout: Layout, guests: int, *, neighbour: bool) -> Iterat
         )
 
 
-def backup_problems(layout: Layout, attach: Attachment, guests: int, *, neighbour: bool) -> Iterator[str]:
+def find_backup_problems(layout: Layout, attach: Attachment, guests: int, *, neighbour: bool) -> Iterator[str]:
     """The conflicts of a backup with the rest of its mode: QEMU copies a disk that its own block layer serves."""
     one = "backup = true"
     if guests > 1 or neighbour:
@@ -63,7 +65,7 @@ def backup_problems(layout: Layout, attach: Attachment, guests: int, *, neighbou
         )
 
 
-def neighbour_problems(scenario: Scenario) -> Iterator[str]:
+def find_neighbour_problems(scenario: Scenario) -> Iterator[str]:
     """What the modes with several guests, or with a neighbour, conflict with in this scenario."""
     together = [mode for mode in scenario.modes if mode.runs_with_others]
     names = [mode.name for mode in scenario.modes]

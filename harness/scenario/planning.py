@@ -50,12 +50,12 @@ def expand(scenario: Scenario, profile_name: str) -> list[Cell]:
     return [
         Cell(scenario.name, scenario.disk, mode, job, scenario.reference)
         for together in setups(scenario.modes)
-        for job in _jobs(scenario.workloads, profile, together)
+        for job in _make_jobs(scenario.workloads, profile, together)
         for mode in together
     ]
 
 
-def _jobs(workloads: Sequence[Workload], profile: Profile, together: Sequence[Mode]) -> Iterator[Job]:
+def _make_jobs(workloads: Sequence[Workload], profile: Profile, together: Sequence[Mode]) -> Iterator[Job]:
     """The jobs of a setup with these modes. Arms that take turns have one long slice instead of several."""
     slices = profile.blocks if takes_turns(together) else 1
     for workload in workloads:
@@ -74,29 +74,31 @@ def group_cells(cells: Iterable[Cell], max_round_seconds: float, *, blocks: int 
     for cell in cells:
         by_scenario.setdefault((cell.scenario, cell.disk), []).append(cell)
     return [
-        Group(f"{scenario}-batch{number}", disk, scenario, tuple(batch), _blocks(batch, blocks), setup)
+        Group(f"{scenario}-batch{number}", disk, scenario, tuple(batch), _count_blocks(batch, blocks), setup)
         for (scenario, disk), own in by_scenario.items()
-        for number, (setup, batch) in enumerate(_batches(own, max_round_seconds, blocks), start=1)
+        for number, (setup, batch) in enumerate(_split_into_batches(own, max_round_seconds, blocks), start=1)
     ]
 
 
-def _batches(cells: Sequence[Cell], max_round_seconds: float, blocks: int) -> Iterator[tuple[int, list[Cell]]]:
+def _split_into_batches(
+    cells: Sequence[Cell], max_round_seconds: float, blocks: int
+) -> Iterator[tuple[int, list[Cell]]]:
     """The cells of each group of one scenario, with the number of its setup."""
     for number, together in enumerate(setups(cell.mode for cell in cells), start=1):
         by_job: dict[Job, list[Cell]] = {}
         for cell in cells:
             if cell.mode in together:
                 by_job.setdefault(cell.job, []).append(cell)
-        for batch in _within_round(list(by_job.values()), max_round_seconds, blocks):
+        for batch in _fit_into_rounds(list(by_job.values()), max_round_seconds, blocks):
             yield number, batch
 
 
-def _within_round(cells_by_job: Sequence[list[Cell]], max_round_seconds: float, blocks: int) -> list[list[Cell]]:
+def _fit_into_rounds(cells_by_job: Sequence[list[Cell]], max_round_seconds: float, blocks: int) -> list[list[Cell]]:
     batches: list[list[Cell]] = []
     room = 0.0
     for cells in cells_by_job:
         arms = {arm for cell in cells for arm in cell.arms}
-        cost = len(arms) * _blocks(cells, blocks) * cells[0].job.wall
+        cost = len(arms) * _count_blocks(cells, blocks) * cells[0].job.wall
         if not batches or cost > room:
             batches.append([])
             room = max_round_seconds
@@ -105,11 +107,11 @@ def _within_round(cells_by_job: Sequence[list[Cell]], max_round_seconds: float, 
     return batches
 
 
-def _blocks(cells: Sequence[Cell], blocks: int) -> int:
+def _count_blocks(cells: Sequence[Cell], blocks: int) -> int:
     return 1 if takes_turns(cell.mode for cell in cells) else blocks
 
 
-def plan_in_words(plan: Plan) -> str:
+def describe_plan(plan: Plan) -> str:
     """For example `40 cells in 1 group, 8 arms, 3 rounds: about 5 min, at most 192 GiB written to optane`.
 
     If the number of rounds varies: `3 to 12 rounds: about 40 min, at most 2 h 10 min, at most ...`. With more than one
@@ -121,26 +123,26 @@ def plan_in_words(plan: Plan) -> str:
     disks = max((setup.disks for setup in plan.setups), key=len, default=(plan.disk,))
     several = plan.most_rounds > plan.rounds
     rounds = f"{plan.rounds} to {plan.most_rounds} rounds" if several else _count(plan.rounds, "round")
-    about, most = _hours(plan.minutes), _hours(plan.most_minutes)
+    about, most = _write_hours(plan.minutes), _write_hours(plan.most_minutes)
     counts = Counter(follow_up.title for follow_up in plan.follow_ups)
     following = "".join(f", {number} x {title}" for title, number in counts.items())
     return (
         f"{_count(len(plan.cells), 'cell')} in {groups}, {_count(arms, 'arm')}, "
         f"{rounds}{following}: about {about}, {f'at most {most}, ' if most != about else ''}"
-        f"at most {format_size(_most_written(plan, disks))} written to {disks_in_words(disks)}"
+        f"at most {format_size(_limit_written(plan, disks))} written to {disks_in_words(disks)}"
     )
 
 
-def all_in_words(plans: Sequence[Plan]) -> str:
+def describe_plans(plans: Sequence[Plan]) -> str:
     """The plans of one run on a host together, for example `68 cells in 3 scenarios: about 31 min`."""
     cells, scenarios = sum(len(plan.cells) for plan in plans), _count(len(plans), "scenario")
     once = max((plan.once_minutes for plan in plans), default=0.0)
-    about = _hours(once + sum(plan.minutes - plan.once_minutes for plan in plans))
-    most = _hours(once + sum(plan.most_minutes - plan.once_minutes for plan in plans))
+    about = _write_hours(once + sum(plan.minutes - plan.once_minutes for plan in plans))
+    most = _write_hours(once + sum(plan.most_minutes - plan.once_minutes for plan in plans))
     return f"{_count(cells, 'cell')} in {scenarios}: about {about}{f', at most {most}' if most != about else ''}"
 
 
-def _most_written(plan: Plan, disks: Iterable[str]) -> float:
+def _limit_written(plan: Plan, disks: Iterable[str]) -> float:
     """The bytes written at most, within the limits of the disks."""
     return min(plan.write_bytes, sum(plan.limits.get(disk, math.inf) for disk in disks))
 
@@ -149,6 +151,6 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _hours(minutes: float) -> str:
+def _write_hours(minutes: float) -> str:
     whole = max(1, round(minutes))
     return f"{whole} min" if whole < 120 else f"{whole // 60} h {whole % 60} min"

@@ -29,8 +29,8 @@ from harness.model.profile import PROFILE_TABLE, PROFILES
 from harness.model.values import Flag, Rate, Table
 from harness.model.workloads import WorkloadList
 from harness.published import link_names
-from harness.scenario.legality import mode_problems, vfio_problems
-from harness.scenario.neighbours import backup_problems, together_problems
+from harness.scenario.legality import find_mode_problems, find_vfio_problems
+from harness.scenario.neighbours import find_backup_problems, find_together_problems
 from harness.scenario.scenario import PRESETS
 
 _PRESET_NAMES = tuple(mode.name for mode in PRESETS)
@@ -100,13 +100,13 @@ class ModeTable(Table):
     @model_validator(mode="wrap")
     @classmethod
     def _consistent(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        if problems := list(vfio_problems(data.get("attach") if isinstance(data, dict) else None)):
+        if problems := list(find_vfio_problems(data.get("attach") if isinstance(data, dict) else None)):
             raise ValueError("\n".join(problems))
         table = handler(data)
-        problems = list(mode_problems(table.layout, table.attach, frozenset(_keys(data))))
-        problems += together_problems(table.layout, table.guests, neighbour=bool(table.neighbour))
+        problems = list(find_mode_problems(table.layout, table.attach, frozenset(_keys(data))))
+        problems += find_together_problems(table.layout, table.guests, neighbour=bool(table.neighbour))
         if table.backup:
-            problems += backup_problems(table.layout, table.attach, table.guests, neighbour=bool(table.neighbour))
+            problems += find_backup_problems(table.layout, table.attach, table.guests, neighbour=bool(table.neighbour))
         if problems:
             raise ValueError("\n".join(problems))
         return table
@@ -121,7 +121,7 @@ def _keys(table: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 class DecomposeTable(Table):
-    """A decomposition. `decompose_problems` checks later that each step is an arm and changes one thing."""
+    """A decomposition. `find_step_problems` checks later that each step is an arm and changes one thing."""
 
     steps: Annotated[list[str], Field(min_length=2)]
     workloads: WorkloadList | None = None

@@ -304,11 +304,11 @@ def test_with_slices_the_groups_of_a_job_show_together_how_neighbours_are_correl
     job, *others = dict.fromkeys(group.head.job for group in own)
     first = [next(group for group in each if group.head.job == job) for each in (own, other)]
     alone, together = (next(judged(unit)).found for unit in (first[:1], first))
-    with_others = next(judged([*first, *(group for group in own if group.head.job in others)])).found
+    add_modes_with_others = next(judged([*first, *(group for group in own if group.head.job in others)])).found
     assert alone.correlation is not None
     assert alone.half_width is not None
     assert together.correlation != alone.correlation
-    assert with_others == together
+    assert add_modes_with_others == together
 
 
 def test_the_report_prints_a_row_for_each_comparison_job_and_design(

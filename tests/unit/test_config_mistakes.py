@@ -15,7 +15,7 @@ import pytest
 from harness.errors import ConfigError
 from harness.lab.lab_file import load_lab
 from harness.scenario.load import find_scenarios, load_scenario
-from harness.scenario.planning import plan_for, plan_in_words
+from harness.scenario.planning import describe_plan, plan_for
 
 SCENARIOS = [tomllib.loads(path.read_text()) for path in find_scenarios(Path(__file__).parents[2] / "scenarios")]
 LABS = [
@@ -118,7 +118,7 @@ def with_mistakes(document: dict[str, Any], chance: random.Random) -> dict[str, 
 def plan(path: Path) -> None:
     scenario = load_scenario(path)
     for profile in scenario.profiles:
-        plan_in_words(plan_for(scenario, profile.name))
+        describe_plan(plan_for(scenario, profile.name))
 
 
 @pytest.mark.parametrize(("documents", "read"), [(SCENARIOS, plan), (LABS, load_lab)], ids=["scenarios", "lab files"])

@@ -42,7 +42,7 @@ from harness.results import CellContext, Measurement, Run, RunStore, ValidityChe
 from harness.run_id import RunId
 from harness.scenario.load import find_scenarios, load_scenario
 from harness.scenario.plan import Group
-from harness.scenario.planning import expand, plan_for, plan_in_words
+from harness.scenario.planning import describe_plan, expand, plan_for
 from harness.scenario.scenario import Scenario
 from harness.scenario.timetable import ScheduledArm, timetables
 from harness.scenario.writes import planned_writes
@@ -156,7 +156,7 @@ def test_the_reference_is_measured_in_each_block_and_its_bytes_are_announced(tmp
     assert [arm.id for arm in cells[1].arms] == ["host", "twin:lvm", "guest:lvm", "reference"]
     plan = plan_for(scenario, "smoke", cells)
     assert all(Arm(Place.REFERENCE) in group.arms for group in plan.groups)
-    assert plan_in_words(plan).endswith("written to vms, spare")
+    assert describe_plan(plan).endswith("written to vms, spare")
     written = planned_writes(plan)
     assert set(written) == {"vms", "spare"}
     # The fill of its region, and all of its slices that write.

@@ -22,7 +22,7 @@ from harness.scenario import paces
 from harness.scenario.load import load_scenario
 from harness.scenario.paces import Paces
 from harness.scenario.plan import FIO_SHARE, REBUILD_SECONDS, STEADY_SECONDS, Group, Plan
-from harness.scenario.planning import expand, group_cells, plan_for, plan_in_words
+from harness.scenario.planning import describe_plan, expand, group_cells, plan_for
 from harness.scenario.scenario import PRESETS, Scenario
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
@@ -282,7 +282,7 @@ def test_each_setup_is_built_filled_and_started_anew() -> None:
     for kind in ("build", "condition", "boot", "end"):
         assert work[kind] == pytest.approx(sum(plan.setup_work(setup, 0)[kind] for setup in plan.setups))
     assert work["lab"] == paces.LAB_SECONDS, "the host is opened once"
-    assert plan_in_words(plan).startswith("80 cells in 3 groups and 3 setups, 39 arms, 3 rounds: ")
+    assert describe_plan(plan).startswith("80 cells in 3 groups and 3 setups, 39 arms, 3 rounds: ")
 
 
 def test_a_setup_takes_as_many_disks_as_its_arrays_have() -> None:
@@ -291,7 +291,7 @@ def test_a_setup_takes_as_many_disks_as_its_arrays_have() -> None:
     plan = plan_for(scenario, "smoke")
     assert plan.disks == scenario.disks
     assert [setup.disks for setup in plan.setups] == [("ssd1", "ssd2", "ssd3")]
-    assert plan_in_words(plan).endswith("written to ssd1, ssd2, ssd3")
+    assert describe_plan(plan).endswith("written to ssd1, ssd2, ssd3")
     mirror = plan_for(scenario, "smoke", [cell for cell in expand(scenario, "smoke") if cell.mode.name != "stripe"])
     assert [setup.disks for setup in mirror.setups] == [("ssd1", "ssd2")]
 
@@ -337,14 +337,14 @@ def test_the_plan_says_what_it_costs() -> None:
     assert work["fio"] == 192
     assert work["start"] == 3 * 3 * paces.START_SECONDS, "two pieces, and one of the cached arms"
     assert plan.minutes * 60 == pytest.approx(sum(seconds * plan.paces.of_kind(kind) for kind, seconds in work.items()))
-    assert plan_in_words(plan) == (
+    assert describe_plan(plan) == (
         "40 cells in 1 group, 8 arms, 3 rounds: about 4 min, at most 192.2 GiB written to nvme0"
     )
 
 
 def test_a_selection_costs_only_what_it_needs() -> None:
     plan = plan_for(OPTANE, "smoke", selected("lvm-randread-4k-qd1"))
-    assert plan_in_words(plan) == "1 cell in 1 group, 3 arms, 3 rounds: about 1 min, at most 128 MiB written to nvme0"
+    assert describe_plan(plan) == "1 cell in 1 group, 3 arms, 3 rounds: about 1 min, at most 128 MiB written to nvme0"
 
 
 def test_nothing_selected_costs_nothing() -> None:
@@ -360,7 +360,7 @@ def test_a_plan_with_more_rounds_where_they_are_needed_says_the_least_and_the_mo
     assert (plan.work(0)["fio"], plan.work(0, most=True)["fio"]) == (3 * 100, 12 * 100)
     assert plan.minutes < plan.most_minutes
     assert plan.write_bytes == plan.fill_bytes(plan.span) + 12 * 5 * 10 * 2 * GIB
-    assert plan_in_words(plan) == (
+    assert describe_plan(plan) == (
         "4 cells in 1 group, 5 arms, 3 to 12 rounds: about 6 min, at most 22 min, at most 1.172 TiB written to nvme0"
     )
 

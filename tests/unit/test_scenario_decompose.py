@@ -15,7 +15,7 @@ from harness.model.job import parse_workload
 from harness.model.layout import Layout, Lvm, LvmThin, Qcow2, RawFile
 from harness.model.mode import Mode
 from harness.model.profile import PROFILES
-from harness.scenario.decompose import changes, decompose_problems, steps_of
+from harness.scenario.decompose import changes, find_step_problems, steps_of
 from harness.scenario.load import load_scenario
 from harness.scenario.scenario import Decomposition, Scenario
 
@@ -51,13 +51,13 @@ def scenario(*steps: str, workloads: tuple[str, ...] | None = None) -> Scenario:
 
 
 def problem(*steps: str) -> str:
-    (line,) = decompose_problems(scenario(*steps))
+    (line,) = find_step_problems(scenario(*steps))
     return line
 
 
 def words(*steps: str) -> list[str]:
     asked = scenario(*steps)
-    assert list(decompose_problems(asked)) == []
+    assert list(find_step_problems(asked)) == []
     return [step.change for step in steps_of(asked, asked.decompositions[0])]
 
 
@@ -152,7 +152,7 @@ def test_wrong_steps_are_refused_with_the_reason(steps: tuple[str, ...], said: s
 
 
 def test_a_workload_that_is_not_measured_is_refused() -> None:
-    (line,) = decompose_problems(scenario("host", "guest:passthrough", workloads=("randread-4k", "randread-8k")))
+    (line,) = find_step_problems(scenario("host", "guest:passthrough", workloads=("randread-4k", "randread-8k")))
     assert line.startswith(
         'decompose.attach.workloads[1] = "randread-8k": not a workload of this scenario; allowed: randread-4k,'
     )
@@ -162,12 +162,12 @@ def test_modes_that_are_not_measured_in_the_same_rounds_are_refused() -> None:
     volumes = tuple(Mode(f"lvm-{number}", Lvm(), Attach(queues=number)) for number in range(1, 12))
     steps = ("host", "twin:lvm-1", "guest:lvm-1", "guest:lvm-11")
     crowded = replace(scenario(*steps), modes=(MODES[0], *volumes))
-    (line,) = decompose_problems(crowded)
+    (line,) = find_step_problems(crowded)
     assert line.startswith(
         "decompose.attach.steps: the modes of these steps are in different setups (lvm-1 and lvm-11)"
     )
     near = replace(scenario(*steps[:3], "guest:lvm-2"), modes=crowded.modes)
-    assert list(decompose_problems(near)) == []
+    assert list(find_step_problems(near)) == []
 
 
 FILE = """

@@ -12,7 +12,7 @@ from harness.errors import ConfigError
 from harness.model.attach import Aio, Attach, Cache
 from harness.model.base import Device
 from harness.model.bus import Bus
-from harness.scenario.legality import FEWEST_DISKS, mode_problems
+from harness.scenario.legality import FEWEST_DISKS, find_mode_problems
 from harness.scenario.load import load_scenario
 from harness.scenario.scenario import Scenario
 
@@ -567,7 +567,7 @@ def test_each_conflict_of_a_mode_has_its_own_line(tmp_path: Path) -> None:
 
 def test_all_conflicts_of_a_mode_are_reported() -> None:
     attach = Attach("sata", "writeback", iothread=True, queues=4, read_only=True, detect_zeroes="unmap")
-    assert len(list(mode_problems(Device(), attach, ()))) == 5
+    assert len(list(find_mode_problems(Device(), attach, ()))) == 5
 
 
 @pytest.mark.parametrize(
@@ -577,7 +577,7 @@ def test_exactly_the_legal_combinations_of_bus_cache_aio_and_iothread_are_accept
     bus: Bus, cache: Cache, aio: Aio, iothread: bool
 ) -> None:
     legal = (aio != "native" or cache in DIRECT) and (not iothread or bus in VIRTIO)
-    assert (not list(mode_problems(Device(), Attach(bus, cache, aio, iothread), ()))) is legal
+    assert (not list(find_mode_problems(Device(), Attach(bus, cache, aio, iothread), ()))) is legal
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from harness.model.layout import Zvol
 from harness.model.mode import Mode
 from harness.scenario.load import find_scenarios, load_scenario
 from harness.scenario.plan import Plan
-from harness.scenario.planning import plan_for, plan_in_words
+from harness.scenario.planning import describe_plan, plan_for
 from harness.scenario.scenario import Scenario
 from harness.scenario.writes import (
     BUILD_BYTES,
@@ -192,4 +192,4 @@ def test_plans_on_the_same_disk_share_its_limit() -> None:
 
 
 def test_the_plan_announces_no_more_than_its_limit() -> None:
-    assert "at most 1 TiB written to optane" in plan_in_words(within(publish("optane"), 1024**4))
+    assert "at most 1 TiB written to optane" in describe_plan(within(publish("optane"), 1024**4))

@@ -13,7 +13,7 @@ from harness.model.budget import Budget
 from harness.model.job import Job
 from harness.model.profile import PROFILES, profile_of
 from harness.model.workloads import NAMED, parse_workloads
-from harness.scenario.legality import reference_problems
+from harness.scenario.legality import find_reference_problems
 from tests.unit.runs import optane
 from tests.unit.test_fio import options
 
@@ -150,7 +150,7 @@ def test_a_budget_for_fdatasync_needs_a_workload_that_calls_it(workload: str, pr
     scenario = replace(
         optane(), workloads=parse_workloads(workload), budgets=(Budget("sync_p99", 0.5, lab=("emulated",)),)
     )
-    found = [each for each in reference_problems(scenario) if "fdatasync" in each]
+    found = [each for each in find_reference_problems(scenario) if "fdatasync" in each]
     assert len(found) == problems
 
 

@@ -15,7 +15,7 @@ from harness.model.guest import ANY_GUEST, GuestOptions, guest_problems
 from harness.model.layout import Qcow2
 from harness.model.mode import HostSetting, Mode, ModeVariant
 from harness.model.values import VALUE, Flag, Table, names_of
-from harness.scenario.legality import mode_problems, workload_problems
+from harness.scenario.legality import find_mode_problems, find_workload_problems
 from harness.scenario.scenario import Scenario
 
 _SYSCTL = re.compile(r"[a-z0-9_]+([./][A-Za-z0-9_-]+)+")
@@ -172,10 +172,10 @@ def _find_mode_problems(mode: Mode, name: str, variant: Variant, scenario: Scena
     changed = _change(mode, name, variant, None, alternating=False)
     if changed.attach is not None and changed.attach != mode.attach:
         given = {f"attach.{option}" for option in variant.attach_changes}
-        problems = mode_problems(mode.layout, changed.attach, given)
+        problems = find_mode_problems(mode.layout, changed.attach, given)
         yield from (f'{key}, in the mode "{mode.name}": {problem}' for problem in problems)
         if isinstance(changed.attach, Attach):
-            yield from workload_problems(changed.name, changed.attach, scenario)
+            yield from find_workload_problems(changed.name, changed.attach, scenario)
     if changed.guest not in (mode.guest, variant.guest):
         yield from (
             f'{key}.guest, in the mode "{mode.name}": {guest_problem}'

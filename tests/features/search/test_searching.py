@@ -16,7 +16,7 @@ from harness.measure.series import RoundSegment
 from harness.model.cell import Place
 from harness.results import Measurement, Run, RunStore
 from harness.scenario.plan import Group
-from harness.scenario.planning import plan_in_words
+from harness.scenario.planning import describe_plan
 from harness.scenario.timetable import Slice
 from tests.features.search.queueing import CAPACITY, CPU, FULL_SPEED, Queue, known_answer, searched_run, searching
 from tests.unit import killed_campaign
@@ -95,7 +95,7 @@ def test_slices_at_low_rates_are_long_enough_for_the_percentile() -> None:
 def test_the_plan_counts_the_time_and_the_bytes_of_its_searches() -> None:
     plain, reading = killed_campaign.plan(killed_campaign.scenario()), killed_campaign.plan(searching())
     writing = killed_campaign.plan(searching(workload=killed_campaign.scenario().workloads[1]))
-    assert "3 rounds, 1 x highest load: about" in plan_in_words(reading.with_rounds(3))
+    assert "3 rounds, 1 x highest load: about" in describe_plan(reading.with_rounds(3))
     assert reading.minutes > plain.minutes
     assert reading.most_minutes == pytest.approx(plain.most_minutes + 10)
     assert reading.write_bytes == plain.write_bytes
