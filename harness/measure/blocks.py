@@ -73,30 +73,30 @@ def measure_timetable(
         Measurement(
             group=group.id,
             round=segment.number,
-            block=each.planned.block,
+            block=ran_slice.planned.block,
             boot=segment.boot,
-            arm=each.planned.arm.id,
-            repeat=each.planned.turn.again,
-            job=each.result.job,
-            rate=each.planned.job.rate,
-            started=zero + each.begun,
-            seconds=each.result.seconds,
-            wall=each.planned.job.wall,
-            metrics=dict(each.result.metrics),
-            io_bytes=each.result.io_bytes,
-            raw=each.raw,
-            counters=_counters(at(each.planned.turn), each, by_arm[each.planned.arm], others),
-            histogram=dict(each.result.histogram),
-            sync_histogram=dict(each.result.sync_histogram),
-            notes=(each.cycles.note,) if each.cycles.note else (),
-            overlap=each.overlap or None,
-            discarded_s=round(each.planned.job.ramp - ramps[each.result.job], 6),
-            write_limit=each.planned.write_limit,
-            parts=tuple(_part(part) for part in each.parts) if len(each.parts) > 1 else (),
-            together=round(each.together, 4) if len(each.parts) > 1 else None,
-            backup=each.backup,
+            arm=ran_slice.planned.arm.id,
+            repeat=ran_slice.planned.turn.again,
+            job=ran_slice.result.job,
+            rate=ran_slice.planned.job.rate,
+            started=zero + ran_slice.begun,
+            seconds=ran_slice.result.seconds,
+            wall=ran_slice.planned.job.wall,
+            metrics=dict(ran_slice.result.metrics),
+            io_bytes=ran_slice.result.io_bytes,
+            raw=ran_slice.raw,
+            counters=_counters(at(ran_slice.planned.turn), ran_slice, by_arm[ran_slice.planned.arm], others),
+            histogram=dict(ran_slice.result.histogram),
+            sync_histogram=dict(ran_slice.result.sync_histogram),
+            notes=(ran_slice.cycles.note,) if ran_slice.cycles.note else (),
+            overlap=ran_slice.overlap or None,
+            discarded_s=round(ran_slice.planned.job.ramp - ramps[ran_slice.result.job], 6),
+            write_limit=ran_slice.planned.write_limit,
+            parts=tuple(_part(part) for part in ran_slice.parts) if len(ran_slice.parts) > 1 else (),
+            together=round(ran_slice.together, 4) if len(ran_slice.parts) > 1 else None,
+            backup=ran_slice.backup,
         )
-        for each, others in zip(ran, may_move, strict=True)
+        for ran_slice, others in zip(ran, may_move, strict=True)
     ]
     for measurement in measurements:
         store.append(measurement)
@@ -127,7 +127,9 @@ def _bytes(arm: Arm, ran: Sequence[RanSlice], by_qemu: Mapping[Arm, Transferred 
     qemu = by_qemu[max(sharing, key=lambda other: len(other.mode.volumes) if other.mode else 0)]
     if qemu is None:
         return None
-    by_fio = (part.result.transferred for each in ran if each.planned.arm in sharing for part in each.parts)
+    by_fio = (
+        part.result.transferred for ran_slice in ran if ran_slice.planned.arm in sharing for part in ran_slice.parts
+    )
     return ArmBytes(qemu=qemu, fio=sum(by_fio, Transferred()))
 
 
@@ -143,10 +145,10 @@ def _probed(number: int, ran: Sequence[RanSlice]) -> int:
 
     fio on the host does so at the end of each slice that writes, and when it starts, for all of its jobs.
     """
-    writes = [each.planned.arm.place is not Place.GUEST and each.planned.job.writes for each in ran]
+    writes = [ran_slice.planned.arm.place is not Place.GUEST and ran_slice.planned.job.writes for ran_slice in ran]
     closed = [(ran[earlier].ended, len(ran[earlier].parts)) for earlier in range(number + 1) if writes[earlier]]
     if any(writes):
-        closed.append((ran[0].first, max(len(each.parts) for each in ran)))
+        closed.append((ran[0].first, max(len(ran_slice.parts) for ran_slice in ran)))
     recent = (disks for moment, disks in closed if ran[number].first <= moment + PROBE_SECONDS)
     return PROBED * max(recent, default=0)
 
@@ -176,13 +178,13 @@ def _counters(at: Session, ran: RanSlice, arm: ArmBytes | None, others: Backgrou
     )
     if ran.before is None or ran.after is None:
         return counted
-    found = _of_host(counted, ran.before, ran.after, at, ran.planned)
+    counters = _of_host(counted, ran.before, ran.after, at, ran.planned)
     if ran.backup is not None:
         # How much of the disk's bytes is the backup's is not known: fio is only compared with QEMU.
-        return replace(found, disk=None, disk_requests=None, storage=None, background=None, members={})
-    if found.background is None:
-        return found
-    return replace(found, background=replace(found.background, probed=others.probed, earlier=others.earlier))
+        return replace(counters, disk=None, disk_requests=None, storage=None, background=None, members={})
+    if counters.background is None:
+        return counters
+    return replace(counters, background=replace(counters.background, probed=others.probed, earlier=others.earlier))
 
 
 def _of_host(counted: Counters, before: Sample, after: Sample, at: Session, planned: Slice) -> Counters:
@@ -197,8 +199,8 @@ def _of_host(counted: Counters, before: Sample, after: Sample, at: Session, plan
     shared = [since(now.disks[disk], then.disks[disk]) for disk in at.shared_disks]
     busy = now.cpu.busy_since(then.cpu)
     guests = list(dict.fromkeys(part.guest for part in parts)) if arm.in_guest else [parts[0].guest]
-    own = [(now.of_guest(guest), then.of_guest(guest)) for guest in guests]
-    threads = total([since(later.qemu, earlier.qemu) for later, earlier in own])
+    of_guests = [(now.of_guest(guest), then.of_guest(guest)) for guest in guests]
+    threads = total([since(later.qemu, earlier.qemu) for later, earlier in of_guests])
     seconds = after.begun - before.begun
     idle = at.idle.of(list(members))
     background = Background(expected=idle.rate * seconds, burst=idle.burst)
@@ -212,7 +214,7 @@ def _of_host(counted: Counters, before: Sample, after: Sample, at: Session, plan
         host_cpu_busy=busy,
         host=since(now.host, then.host),
         threads=threads,
-        kvm=total([since(later.kvm, earlier.kvm) for later, earlier in own]),
+        kvm=total([since(later.kvm, earlier.kvm) for later, earlier in of_guests]),
         members=members if len(members) > 1 else {},
         array=array_counts(before, after, [device.name for device in at.arrays(arm)]),
         md_s=_busiest(before, after, at.arrays(arm)),
@@ -237,12 +239,12 @@ def array_counts(before: Sample, after: Sample, names: Sequence[str]) -> ArrayCo
     )
 
 
-def _together(found: Sequence[ArrayStatus | None]) -> ArrayStatus | None:
-    known = [each for each in found if each is not None]
-    if not known or len(known) < len(found):
+def _together(statuses: Sequence[ArrayStatus | None]) -> ArrayStatus | None:
+    known = [status for status in statuses if status is not None]
+    if not known or len(known) < len(statuses):
         return None
-    rebuilt = [each.rebuilt for each in known if each.rebuilt is not None]
-    return ArrayStatus(sum(each.missing for each in known), sum(rebuilt) if rebuilt else None)
+    rebuilt = [status.rebuilt for status in known if status.rebuilt is not None]
+    return ArrayStatus(sum(status.missing for status in known), sum(rebuilt) if rebuilt else None)
 
 
 def _busiest(before: Sample, after: Sample, devices: Sequence[MdDevice]) -> float | None:

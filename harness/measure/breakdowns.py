@@ -98,7 +98,7 @@ def breakdown_seconds(plan: Plan) -> float:
 
 def _cells(group: Group) -> list[Cell]:
     """A cell with one I/O in flight for each mode with a guest and each workload that may have one."""
-    found: dict[str, Cell] = {}
+    cells: dict[str, Cell] = {}
     for cell in group.cells:
         job = cell.job
         if cell.mode.attach is None or cell.mode.runs_with_others or job.from_file is not None or job.numjobs > 1:
@@ -106,8 +106,8 @@ def _cells(group: Group) -> list[Cell]:
         # A workload with depths of its own is about those.
         if not job.iodepths or 1 in job.iodepths:
             alone = replace(cell, job=job.workload.job(1, ramp=job.ramp, seconds=job.seconds))
-            found.setdefault(alone.id, alone)
-    return list(found.values())
+            cells.setdefault(alone.id, alone)
+    return list(cells.values())
 
 
 def _why_not(cell: Cell, *, limited: bool) -> str | None:

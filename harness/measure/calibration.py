@@ -179,12 +179,16 @@ def of_host(spec: HostSpec) -> Calibration | None:
     disks = {disk.name: disk.identity for disk in spec.disks}
     for path in paths:
         with suppress(ResultsError):
-            found = read(path)
-            if found is None:
+            calibration = read(path)
+            if calibration is None:
                 continue
-            same = found.disk_identity in disks.values() if found.disk_identity else found.host == spec.name
-            if spec.kind == "embedded" or (same and (found.disk_identity or found.disk in disks)):
-                return found
+            same = (
+                calibration.disk_identity in disks.values()
+                if calibration.disk_identity
+                else calibration.host == spec.name
+            )
+            if spec.kind == "embedded" or (same and (calibration.disk_identity or calibration.disk in disks)):
+                return calibration
     return None
 
 

@@ -70,7 +70,9 @@ class Campaign:
         self._records = {cell.id: cell for cell in self._finished.cells} if self._finished else {}
         """The cells of the groups that are measured."""
         self._groups = {cell.id: (group, plan) for plan in spec.plans for group in plan.groups for cell in group.cells}
-        self._left_out = {cell.id: (plan, each) for plan in spec.plans for each in plan.left_out for cell in each.cells}
+        self._left_out = {
+            cell.id: (plan, left_out) for plan in spec.plans for left_out in plan.left_out for cell in left_out.cells
+        }
 
     def record(self, cell: Cell) -> CellRecord:
         """The cell's record. Raises the error that stopped measuring, and NotTried with this cause for later cells."""
@@ -191,13 +193,13 @@ class Campaign:
         self._events(self._progress(group))
 
     def _progress(self, group: Group) -> GroupMeasured:
-        groups = {each.id: each for plan in self.spec.plans for each in plan.groups}
+        groups = {planned.id: planned for plan in self.spec.plans for planned in plan.groups}
         records = self._recorder.records_of(cell for cell in group.cells if cell.mode.attach is not None)
         counted = Counter("skipped" if record.skipped else str(record.verdict) for record in records.values())
         return GroupMeasured(
             group.id,
-            sum(len(each.cells) for each in groups.values() if each.id in self._measured),
-            sum(len(each.cells) for each in groups.values()),
+            sum(len(planned.cells) for planned in groups.values() if planned.id in self._measured),
+            sum(len(planned.cells) for planned in groups.values()),
             ", ".join(f"{number} {verdict}" for verdict, number in counted.items()) or "measured",
         )
 
@@ -230,7 +232,7 @@ class Campaign:
         self._records |= self._recorder.records_of(why.cells)
         return self._records[cell.id]
 
-    def _examined(self, found: LabFound) -> None:
+    def _examined(self, lab: LabFound) -> None:
         """Record the properties of the host. Refuses a resumed run on another lab before anything is built."""
         read_bytes, self._read_bytes = self._read_bytes, None
         if read_bytes not in (None, self.store.journal_bytes):
@@ -239,8 +241,8 @@ class Campaign:
                 f"{self.store.path} was changed by another process since it was read",
                 hint="nothing is lost: resume the run again",
             )
-        self._earlier.require_same(found.provenance)
-        self._recorder.examined(found)
+        self._earlier.require_same(lab.provenance)
+        self._recorder.examined(lab)
 
     def _resume(self) -> None:
         """When the lab is first known to be the same, take over the results of the earlier part."""

@@ -125,11 +125,11 @@ class Clocks:
         """
         if not late:
             return
-        found = self.late(runner) + median(late)
-        if found > MOST_LATE_SECONDS:
-            self.startup.was_late(found)
+        lateness = self.late(runner) + median(late)
+        if lateness > MOST_LATE_SECONDS:
+            self.startup.was_late(lateness)
         else:
-            self._late[runner] = self._late_by_name[runner.name] = max(found, 0.0)
+            self._late[runner] = self._late_by_name[runner.name] = max(lateness, 0.0)
 
     def read(self, runner: Runner, asking: AbstractContextManager[Callable[[], Clock]] | None = None) -> Clock:
         """Compare the machine's clock with that of this process, with a few readings. Raises HostError.

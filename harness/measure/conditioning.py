@@ -83,11 +83,11 @@ def condition(
             break
         left = (most - number) * (time.monotonic() - started) / number
         events(StepAdvanced(f"condition {runner.name}'s disk", f"round {number} of at most {most}", left))
-    found = tuple(_steadiness(name, each) for name, each in values.items())
-    for region in found:
+    steadiness = tuple(_steadiness(name, iops) for name, iops in values.items())
+    for region in steadiness:
         if not region.steady:
             events(Note(f"{runner.name}: {region.region} is not steady after {len(region.values)} rounds of {job.id}"))
-    return ConditioningRecord("steady", job.id, found, all(region.steady for region in found))
+    return ConditioningRecord("steady", job.id, steadiness, all(region.steady for region in steadiness))
 
 
 def conditioning_job(jobs: Sequence[Job]) -> Job:

@@ -56,8 +56,8 @@ class Section:
 
         fio does not report the bytes of its option ramp_time, but host and QEMU count them.
         """
-        own = (self.name, self.job.seconds)
-        return ((f"{self.name}{_RAMP}", self.job.ramp), own) if self.job.ramp else (own,)
+        unchanged = (self.name, self.job.seconds)
+        return ((f"{self.name}{_RAMP}", self.job.ramp), unchanged) if self.job.ramp else (unchanged,)
 
 
 def job_file(
@@ -109,8 +109,8 @@ def is_ramp(name: str) -> bool:
 
 def reports_start(version: str) -> bool:
     """Whether this fio ("fio-3.39") reports when a job started."""
-    found = re.match(r"fio-([0-9]+)\.([0-9]+)", version)
-    return found is not None and (int(found[1]), int(found[2])) >= (3, 36)
+    match = re.match(r"fio-([0-9]+)\.([0-9]+)", version)
+    return match is not None and (int(match[1]), int(match[2])) >= (3, 36)
 
 
 def _released_together(
@@ -142,7 +142,7 @@ def _write_limit(section: Section, pattern: Sequence[str]) -> Iterator[str]:
     if section.write_limit is None or any(line.startswith(("rate=", "rate_iops=")) for line in pattern):
         return
     job = section.job
-    processes = sum(each.processes for each in job.from_file.sections) if job.from_file else job.numjobs
+    processes = sum(section.processes for section in job.from_file.sections) if job.from_file else job.numjobs
     yield f"rate=,{max(section.write_limit // processes, 1)}"
 
 
@@ -165,8 +165,8 @@ def _patterns(job: Job, block: int) -> Iterator[list[str]]:
     if job.from_file is None:
         yield _pattern(job, block)
     else:
-        for own in job.from_file.sections:
-            yield [f"{option.name}={option.value}" for option in own.options_for(block)]
+        for section in job.from_file.sections:
+            yield [f"{option.name}={option.value}" for option in section.options_for(block)]
 
 
 def _pattern(job: Job, block: int) -> list[str]:

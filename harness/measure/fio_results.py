@@ -157,9 +157,9 @@ def read_entries(output: str, names: list[str], where: str) -> dict[str, JobEntr
     return {name: _entry(entries[name], name, source) for name in names}
 
 
-def _entry(found: object, name: str, source: str) -> JobEntry:
+def _entry(entry: object, name: str, source: str) -> JobEntry:
     try:
-        return _ENTRY.validate_python(found)
+        return _ENTRY.validate_python(entry)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         key = ".".join(map(str, first["loc"]))

@@ -127,13 +127,13 @@ class HostMeasurer(SessionMeasurer):
 
 def _unable(group: Group, at: Session) -> dict[str, str]:
     """Why fio cannot run the job of a cell in its guest, by the cell's id."""
-    found = {}
+    reasons = {}
     for cell in group.cells:
         if cell.mode.name in at.skipped:
             continue
         if why := next(filter(None, (at.platform(arm).why_unsupported(cell.job) for arm in cell.arms)), None):
-            found[cell.id] = f"host {at.host.name}: {why}"
-    return found
+            reasons[cell.id] = f"host {at.host.name}: {why}"
+    return reasons
 
 
 def _notes(arm: Arm, at: Session) -> list[str]:
@@ -141,12 +141,14 @@ def _notes(arm: Arm, at: Session) -> list[str]:
     notes = _of_storage(arm, at)
     if arm.place is Place.REFERENCE:
         return notes
-    fio = {variant: found.get("fio", "") for variant, found in at.guests.evidence.items()} if at.guests else {}
+    fio = {variant: evidence.get("fio", "") for variant, evidence in at.guests.evidence.items()} if at.guests else {}
     if arm.mode is None and (others := set(fio.values()) - {at.host.facts["fio"]}):
         notes.append(f"fio differs: {at.host.facts['fio']} on the host, {', '.join(sorted(others))} in the guest")
-    own = fio.get(arm.mode.variant_name, "") if arm.in_guest and arm.mode is not None else at.host.facts["fio"]
-    if own and not reports_start(own):  # there is none if the guest could not start
-        notes.append(f"{arm.id}: {own} does not report when a job starts, so overlapping slices cannot be recognised")
+    of_machine = fio.get(arm.mode.variant_name, "") if arm.in_guest and arm.mode is not None else at.host.facts["fio"]
+    if of_machine and not reports_start(of_machine):  # there is none if the guest could not start
+        notes.append(
+            f"{arm.id}: {of_machine} does not report when a job starts, so overlapping slices cannot be recognised"
+        )
     if (engine := at.platform(arm).engine) != LINUX.engine:
         notes.append(f"fio's engine differs: {LINUX.engine} on the host, {engine} in the guest")
         notes += at.platform(arm).notes(at.guest_evidence(arm))

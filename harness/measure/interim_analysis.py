@@ -218,11 +218,11 @@ def reasons_to_stop(
         job: correlation_of(record for record in records.values() if record.job == job)
         for job in {cell.job for cell in cells}
     }
-    found: dict[str, list[Reason]] = {}
+    reasons_by_cell: dict[str, list[Reason]] = {}
     for cell in cells:
         record = records[cell.id]
         if record.verdict is Verdict.VOID or record.skipped is not None or cell.mode.attach is None:
-            found[cell.id] = []
+            reasons_by_cell[cell.id] = []
             continue
         samples = samples_of(record.rounds, record.boots, correlations[cell.job])
         reasons = [
@@ -231,8 +231,8 @@ def reasons_to_stop(
             if question.metric in record.metrics or METRICS[question.metric].quantile is not None
         ]
         if all(reasons):
-            found[cell.id] = [reason for reason in reasons if reason]
-    return found
+            reasons_by_cell[cell.id] = [reason for reason in reasons if reason]
+    return reasons_by_cell
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,10 +272,10 @@ def _reason(question: _Question, cell: Cell, record: CellRecord, samples: Sample
 
 def reason_to_stop(cells: Sequence[Cell], records: Mapping[str, CellRecord], looking: Looking) -> str | None:
     """Why no further round is necessary for any of these cells, in words. None to continue."""
-    found = reasons_to_stop(cells, records, looking)
-    if len(found) < len(cells):
+    reasons_by_cell = reasons_to_stop(cells, records, looking)
+    if len(reasons_by_cell) < len(cells):
         return None
-    if reasons := dict.fromkeys(reason for each in found.values() for reason in each):
+    if reasons := dict.fromkeys(reason for of_cell in reasons_by_cell.values() for reason in of_cell):
         return ", ".join(reasons)
     return _without_questions(looking.sequential, records, cells, looking.spent)
 
@@ -400,7 +400,7 @@ class InterimAnalysis:
     def _context(
         self, cell: Cell, progress: GroupProgress, at: PreparedGroup, group: GroupRecord, *, final: bool
     ) -> CellContext:
-        modes, reference = [each.mode for each in progress.group.cells], cell.mode.against
+        modes, reference = [other.mode for other in progress.group.cells], cell.mode.against
         return CellContext(
             host=self._spec.host.name,
             group=group.id,
@@ -412,7 +412,7 @@ class InterimAnalysis:
             effective=at.effective.get(cell.mode.name, NOTHING),
             against=at.effective.get(reference.name, NOTHING) if reference is not None else NOTHING,
             others=tuple(at.effective.get(volume.name, NOTHING) for volume in cell.mode.volumes[1:]),
-            carried=tuple(each for each in group.carry_over if each.job == cell.job.id),
+            carried=tuple(carried for carried in group.carry_over if carried.job == cell.job.id),
             notes=(
                 *self._measurer.restarts,
                 *_rounded_up(cell.job, at.block),
@@ -458,9 +458,9 @@ def out_of_reach(
     any, the job's fixed rate gives them, and jobs at full speed are left out.
     """
     rounds = plan.most_rounds_of(group)
-    for (job, own), (of, percentiles) in product(_by_job(group.cells).items(), _PERCENTILES.items()):
+    for (job, of_job), (of, percentiles) in product(_by_job(group.cells).items(), _PERCENTILES.items()):
         slowest = _slowest(
-            job, {arm.id for cell in own for arm in cell.arms if arm.place is not Place.REFERENCE}, measured, of
+            job, {arm.id for cell in of_job for arm in cell.arms if arm.place is not Place.REFERENCE}, measured, of
         )
         if slowest is None:
             continue
@@ -470,7 +470,7 @@ def out_of_reach(
             for metric in percentiles
         }
         reached = [metric.name for metric, least in needed.items() if least is not None and least <= rounds]
-        judged = {rule.metric for cell in own for rule in budgets.get(cell.id, ())}
+        judged = {rule.metric for cell in of_job for rule in budgets.get(cell.id, ())}
         for metric, least in needed.items():
             if metric.name in judged and metric.name not in reached:
                 yield (
@@ -482,20 +482,20 @@ def out_of_reach(
 
 
 def _by_job(cells: Iterable[Cell]) -> dict[Job, list[Cell]]:
-    found: dict[Job, list[Cell]] = {}
+    by_job: dict[Job, list[Cell]] = {}
     for cell in cells:
-        found.setdefault(cell.job, []).append(cell)
-    return found
+        by_job.setdefault(cell.job, []).append(cell)
+    return by_job
 
 
 def _slowest(job: Job, arms: set[str], measured: Sequence[Measurement], of: Calls) -> tuple[str, float] | None:
     """The arm of the job that completes the fewest I/Os in a block, and their mean number; None if it is not known."""
     counted: dict[str, list[int]] = {}
-    for each in measured:
-        if each.job == job.id and each.arm in arms:
-            counted.setdefault(each.arm, []).append(sum(histogram_of(each, of).values()))
+    for measurement in measured:
+        if measurement.job == job.id and measurement.arm in arms:
+            counted.setdefault(measurement.arm, []).append(sum(histogram_of(measurement, of).values()))
     if counted:
-        return min(((arm, fmean(ios)) for arm, ios in counted.items()), key=lambda each: each[1])
+        return min(((arm, fmean(ios)) for arm, ios in counted.items()), key=lambda arm_ios: arm_ios[1])
     return None if job.rate is None or of != "ios" else ("every arm", job.rate * job.seconds)
 
 

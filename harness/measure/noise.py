@@ -63,11 +63,11 @@ class KnownNoise:
         """
         boots = self.calibration.boots if self.calibration is not None else None
         sd_of_boots = boots.sd if boots is not None else 0.0
-        if (found := self._earlier(cell)) is not None:
-            run, record = found
+        if (earlier := self._earlier(cell)) is not None:
+            run, record = earlier
             if (scatter := scatter_of(record, metric)) is not None:
-                own = scatter.sd_of_boots if scatter.sd_of_boots is not None else sd_of_boots
-                return Noise(scatter.sd, own, scatter.correlation, f"run {run.run.id}", _lab_kind(run))
+                of_boots = scatter.sd_of_boots if scatter.sd_of_boots is not None else sd_of_boots
+                return Noise(scatter.sd, of_boots, scatter.correlation, f"run {run.run.id}", _lab_kind(run))
         if self.calibration is None or METRICS[metric].quantile is not None:
             return None
         by_job = self.calibration.noise_sd_by_job.get(cell.job.id)
@@ -85,7 +85,7 @@ class KnownNoise:
             return False
         requested = run.provenance.get("asked")
         disk = requested.get(f"{cell.scenario}.disk.{cell.disk}") if isinstance(requested, dict) else None
-        same_disk = any(own.name == cell.disk and own.identity == disk for own in self.host.measured)
+        same_disk = any(target.name == cell.disk and target.identity == disk for target in self.host.measured)
         return same_disk and (record.job, record.mode_detail) == (cell.job, cell.mode.detail)
 
 

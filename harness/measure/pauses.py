@@ -65,13 +65,13 @@ class Pauses:
 
     def learn(self, timetable: Sequence[Measurement]) -> None:
         """Take the measurements of a timetable into account. They are in the order of time, and at least one."""
-        for each in timetable:
-            if each.backup is not None:
-                self._cancelled.append(min(each.backup.after, MOST_AFTER_BACKUP))
+        for measurement in timetable:
+            if measurement.backup is not None:
+                self._cancelled.append(min(measurement.backup.after, MOST_AFTER_BACKUP))
                 continue
-            longest = max([each.seconds, *(part.seconds for part in each.parts)])
-            self._seconds.setdefault((each.job, each.in_guest), []).append(longest)
-            self._of_arm.setdefault((each.job, each.arm), []).append(longest)
+            longest = max([measurement.seconds, *(part.seconds for part in measurement.parts)])
+            self._seconds.setdefault((measurement.job, measurement.in_guest), []).append(longest)
+            self._of_arm.setdefault((measurement.job, measurement.arm), []).append(longest)
         if timetable[0].round != self._round:
             self._round, self._closer = timetable[0].round, []
         self._closer += [-deviation for deviation in _deviations(timetable)]
@@ -84,9 +84,9 @@ class Pauses:
         """
         if seconds := self._seconds.get((job.id, in_guest)):
             longest = max(_most(seconds) - job.seconds, 0.0)
-            own = self._of_arm.get((job.id, arm.id)) if arm is not None else None
-            if own and longest > _LONG_PAUSE:
-                longest = min(longest, _OF_ARM * max(_most(own) - job.seconds, 0.0))
+            of_arm = self._of_arm.get((job.id, arm.id)) if arm is not None else None
+            if of_arm and longest > _LONG_PAUSE:
+                longest = min(longest, _OF_ARM * max(_most(of_arm) - job.seconds, 0.0))
             return self.jitter + longest
         of_hard_disk = _SLOWEST_IOPS_DEEP if job.depth > _DEEP else _SLOWEST_IOPS_ROTATIONAL
         return self.jitter + drain_seconds(job, arm, of_hard_disk if rotational else _SLOWEST_IOPS)
@@ -121,11 +121,11 @@ def _deviations(timetable: Sequence[Measurement]) -> list[float]:
             usual = median(apart for _, apart in several)
             for places, apart in several:
                 between.setdefault(places, []).append(apart - usual)
-    found: list[float] = []
+    closer: list[float] = []
     for deviations in between.values():
         usual = median(deviations) if len(deviations) >= _USUAL else 0.0
-        found += [deviation - usual for deviation in deviations]
-    return found
+        closer += [deviation - usual for deviation in deviations]
+    return closer
 
 
 def _most(values: Sequence[float]) -> float:

@@ -70,8 +70,8 @@ class LinuxFio:
 
     def ready(self, done: Completed) -> float | None:
         """The machine's uptime at which fio's first job waited for its start. None if it was not noted."""
-        found = _READY.search(done.stderr)
-        return float(found[1]) if found else None
+        match = _READY.search(done.stderr)
+        return float(match[1]) if match else None
 
     def stop(self, runner: Runner) -> None:
         """End it on the machine, if it runs there. Raises HostError."""

@@ -85,9 +85,9 @@ class NothingToCompare(Unsupported):
 def require_guest(modes: Sequence[Mode], skipped: Mapping[str, str]) -> None:
     """Raise NothingToCompare if `modes` has modes with a guest, and all of them are `skipped`."""
     reasons = {mode.name: skipped.get(mode.name) for mode in modes if mode.attach is not None}
-    found = {name: why for name, why in reasons.items() if why is not None}
-    if found and len(found) == len(reasons):
-        raise NothingToCompare(found)
+    known = {name: why for name, why in reasons.items() if why is not None}
+    if known and len(known) == len(reasons):
+        raise NothingToCompare(known)
 
 
 def skipped_modes(
@@ -143,10 +143,10 @@ def session(
         of_arrays = (name for members in layouts.members.values() for name in members)
         shared = layouts.shared.disks if layouts.shared is not None else ()
         devices = dict.fromkeys([layouts.disk, *of_arrays, *shared])
-        found = read_disks(host.runner, list(devices))
+        facts = read_disks(host.runner, list(devices))
         names = layouts.names or {layouts.disk: disks[0].name}
         # A simulated disk has neither temperature nor wear.
-        health = {} if host.spec.simulated else _health(host, [found[name] for name in names if name in found])
+        health = {} if host.spec.simulated else _health(host, [facts[name] for name in names if name in facts])
         sources = {mode.name: source for mode, source in elsewhere.items()}
         layouts = replace(layouts, by_mode={**layouts.by_mode, **sources})
         usable += elsewhere
@@ -176,7 +176,7 @@ def session(
             for mode in usable
             if mode.layout.encrypted
         }
-        block = _logical_block(found.get(layouts.disk), effective.values())
+        block = _logical_block(facts.get(layouts.disk), effective.values())
         clocks, idle = Clocks(), Idle()
         if hypervisor.poll_seconds:
             with phases.step("idle", f"count what other programs read from {words} meanwhile"):
@@ -190,11 +190,11 @@ def session(
             conditioning,
             clocks=clocks,
             names=names,
-            disks=found,
+            disks=facts,
             health=health,
             block=block,
             idle=idle,
-            md=md_devices(host.runner, sorted({*layouts.arrays.values(), *_arrays_among(found)})),
+            md=md_devices(host.runner, sorted({*layouts.arrays.values(), *_arrays_among(facts)})),
             backup_files=backup_files,
         )
 
@@ -230,9 +230,13 @@ def _health(host: Host, disks: Iterable[DiskFacts]) -> dict[str, HealthFound]:
 
 def _logical_block(disk: DiskFacts | None, effective: Iterable[Effective]) -> int:
     """The largest logical block size, in bytes, of the host's disk, of the guest's disks and of what encrypts them."""
-    own = disk.logical_block_bytes if disk is not None else None
-    found = (size for each in effective for size in (each.guest_logical_block_size, each.host_encryption_sector))
-    return max([own or 512, *(size or 512 for size in found)])
+    of_disk = disk.logical_block_bytes if disk is not None else None
+    sizes = (
+        size
+        for effective_disk in effective
+        for size in (effective_disk.guest_logical_block_size, effective_disk.host_encryption_sector)
+    )
+    return max([of_disk or 512, *(size or 512 for size in sizes)])
 
 
 def _effective(by_disk: Mapping[str, Effective], modes: Iterable[Mode]) -> dict[str, Effective]:
@@ -250,18 +254,18 @@ def _guests(
     """The guests with the disks of these modes, by name; None without modes."""
     if not modes:
         return None
-    alternating = any(mode.alternating for own in modes.values() for mode in own)
-    users = Counter(volume for own in modes.values() for volume in {mode.stored for mode in own})
+    alternating = any(mode.alternating for of_guest in modes.values() for mode in of_guest)
+    users = Counter(volume for of_guest in modes.values() for volume in {mode.stored for mode in of_guest})
     boots: dict[str, Boot] = {}
-    for name, own in modes.items():
+    for name, of_guest in modes.items():
         disks = [
             GuestDisk(mode.name, layouts.guest(mode), mode.attach, users[mode.stored] > 1 and not alternating)
-            for mode in own
+            for mode in of_guest
             if mode.attach
         ]
-        make = partial(start, disks, own[0].guest, variant=name)
-        boots[name] = partial(_started, host, own[0].settings, make, phases)
-    names = {name: [mode.name for mode in own] for name, own in modes.items()}
+        make = partial(start, disks, of_guest[0].guest, variant=name)
+        boots[name] = partial(_started, host, of_guest[0].settings, make, phases)
+    names = {name: [mode.name for mode in of_guest] for name, of_guest in modes.items()}
     return Guests(host.name, boots, names, alternating=alternating)
 
 
@@ -315,8 +319,8 @@ def session_with_reference(
 
 
 def _require_other_disks(array: Session, reference: Session) -> None:
-    own, others = ({at.layouts.disk, *at.shared_disks} - {""} for at in (array, reference))
-    if both := own & others:
+    of_array, others = ({at.layouts.disk, *at.shared_disks} - {""} for at in (array, reference))
+    if both := of_array & others:
         raise Unsupported(
             f"{array.host.name}: {', '.join(reference.names.values())}, the reference of "
             f"{', '.join(array.names.values())}, is on the same disks: {', '.join(sorted(both))}",

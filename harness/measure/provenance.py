@@ -38,7 +38,7 @@ def lab_info(host: Host) -> LabInfo:
 
 def provenance(host: Host, images: ImageSet) -> dict[str, JsonValue]:
     """The provenance of host, images and virt-overhead, as plain JSON values by subject."""
-    found: dict[str, JsonValue] = {
+    versions: dict[str, JsonValue] = {
         "harness": {"version": version("virt-overhead"), "python": platform.python_version()},
         "host": dict(host.facts.provenance),
         "acceleration": {"accel": host.acceleration.accel, "why": host.acceleration.why},
@@ -46,18 +46,18 @@ def provenance(host: Host, images: ImageSet) -> dict[str, JsonValue]:
         "images": {image.name: _image(image) for image in (images.guest, images.emulator, images.lab)},
     }
     if (calibration := quoted(host, images)) is not None:
-        found["calibration"] = calibration
-    return found
+        versions["calibration"] = calibration
+    return versions
 
 
 def fio_texts(spec: CampaignSpec) -> dict[str, JsonValue]:
     """The texts of the fio files among the workloads; empty without such files."""
-    found: dict[str, JsonValue] = {
+    entries: dict[str, JsonValue] = {
         name: {file.path: dict(file.texts) for file in scenario.fio_files}
         for name, scenario in spec.scenarios.items()
         if scenario.fio_files
     }
-    return {FIO_FILES: found} if found else {}
+    return {FIO_FILES: entries} if entries else {}
 
 
 def disk_provenance(at: Session, disks: Sequence[DiskRecord], first: str) -> dict[str, JsonValue]:
@@ -84,8 +84,8 @@ def guest_provenance(guests: Guests | None) -> dict[str, JsonValue]:
     if guests is None:
         return {}
     return {
-        f"guest {variant}".strip(): {**found, **_boot(guests.boot_seconds[variant])}
-        for variant, found in guests.evidence.items()
+        f"guest {variant}".strip(): {**evidence, **_boot(guests.boot_seconds[variant])}
+        for variant, evidence in guests.evidence.items()
     }
 
 
@@ -130,8 +130,8 @@ class DiskRecords:
         at = self._at
         if at is None or at.host.spec.simulated:
             return ()
-        found = [(disk, read_health(at.host.runner, at.host.facts, disk.facts).health) for disk in self._current]
-        return tuple(replace(disk, after=health) for disk, health in found)
+        health_now = [(disk, read_health(at.host.runner, at.host.facts, disk.facts).health) for disk in self._current]
+        return tuple(replace(disk, after=health) for disk, health in health_now)
 
 
 def class_notes(disk: AnyDisk, facts: DiskFacts) -> Iterator[str]:
@@ -151,10 +151,10 @@ def array_notes(disk: AnyDisk, facts: DiskFacts) -> Iterator[str]:
     stated = array_of(disk)
     if stated is None:
         return
-    found = facts.array or ArrayFacts()
-    if wrong := ", ".join(found.contradictions(stated.facts)):
+    array = facts.array or ArrayFacts()
+    if wrong := ", ".join(array.contradictions(stated.facts)):
         yield f"the lab file says {wrong}, as its host reports: correct `array` in the lab file"
-    if stated.reference and found.completed(stated.facts).shape is None:
+    if stated.reference and array.completed(stated.facts).shape is None:
         yield (
             f"how it scales against {stated.reference} is not known, because its host does not report its level and "
             "number of disks: set `level` and `disks` of `array` in the lab file"
@@ -172,12 +172,12 @@ def link_notes(facts: DiskFacts) -> Iterator[str]:
 def _records(at: Session) -> Iterator[DiskRecord]:
     host = at.host
     with_tool = described(host.runner, host.facts, at.disks)
-    found = with_tool.disks
+    members = with_tool.disks
     for device, name in at.names.items():
-        facts = found.get(device, DiskFacts(device=device))
+        facts = members.get(device, DiskFacts(device=device))
         health = at.health.get(device, HealthFound())
         facts = replace(facts, model=health.model or facts.model, firmware=health.firmware or facts.firmware)
-        below = tuple(_below(facts, found))
+        below = tuple(_below(facts, members))
         disk = host.spec.target(name)
         notes = [*class_notes(disk, facts), *array_notes(disk, facts), *link_notes(facts)]
         if (stated := array_of(disk)) is not None:
@@ -188,13 +188,13 @@ def _records(at: Session) -> Iterator[DiskRecord]:
         yield DiskRecord(name=name, facts=facts, below=below, before=health.health, notes=tuple(notes))
 
 
-def _below(disk: DiskFacts, found: Mapping[str, DiskFacts]) -> Iterator[DiskFacts]:
+def _below(disk: DiskFacts, disks: Mapping[str, DiskFacts]) -> Iterator[DiskFacts]:
     """The disks at the bottom, on which the disk is, each once. Volumes between them are left out."""
     waiting, seen = list(disk.members), {disk.device}
     for name in waiting:
-        if name in seen or name not in found:
+        if name in seen or name not in disks:
             continue
         seen.add(name)
-        if not found[name].members:
-            yield found[name]
-        waiting += found[name].members
+        if not disks[name].members:
+            yield disks[name]
+        waiting += disks[name].members

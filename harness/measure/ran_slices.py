@@ -30,12 +30,12 @@ class Times:
 
 def overlapping(slices: Sequence[Times], number: int) -> int | None:
     """The number of the first slice that ran at the same time as the one with this number; None if none did."""
-    own = slices[number]
+    times = slices[number]
     return next(
         (
             other
-            for other, each in enumerate(slices)
-            if other != number and each.first < own.ended and own.first < each.ended
+            for other, other_times in enumerate(slices)
+            if other != number and other_times.first < times.ended and times.first < other_times.ended
         ),
         None,
     )
@@ -46,11 +46,11 @@ def alone_between(slices: Sequence[Times], number: int, before: Times, after: Ti
 
     Only then is what the counters show of this slice alone.
     """
-    own = slices[number]
-    inside = before.ended <= own.first + TOLERANCE and own.ended - TOLERANCE <= after.first
+    times = slices[number]
+    inside = before.ended <= times.first + TOLERANCE and times.ended - TOLERANCE <= after.first
     return inside and all(
-        each.ended <= before.first + TOLERANCE or after.ended - TOLERANCE <= each.first
-        for other, each in enumerate(slices)
+        other_times.ended <= before.first + TOLERANCE or after.ended - TOLERANCE <= other_times.first
+        for other, other_times in enumerate(slices)
         if other != number
     )
 
@@ -130,7 +130,7 @@ class Copies:
     def rate(self, begun: float, ended: float) -> float:
         """Bytes per second of those that ran in this time, over their own time."""
         near = [copy for copy in self.copies if copy.first < ended and copy.last > begun]
-        return sum(each.copied for each in near) / max(sum(each.last - each.first for each in near), 1e-9)
+        return sum(copy.copied for copy in near) / max(sum(copy.last - copy.first for copy in near), 1e-9)
 
     def after(self, begun: float, ended: float) -> float:
         """Seconds after this time until those had ended that ran in it."""
@@ -151,25 +151,25 @@ class Backups:
 
     def run(self, slices: Iterable[tuple[Slice, Backup]]) -> Copies:
         """Back the disk of each slice up while it runs. Raises HostError, GuestError if libvirt does not do it."""
-        found: list[Copy] = []
+        copies: list[Copy] = []
         for planned, backup in slices:
             if not self._waited(self.start + planned.start - planned.lead):
                 break
-            found += self._during(planned, backup)
-        return Copies(found)
+            copies += self._during(planned, backup)
+        return Copies(copies)
 
     def _during(self, planned: Slice, backup: Backup) -> list[Copy]:
         end = self.start + planned.end
-        found: list[Copy] = []
+        copies: list[Copy] = []
         with ExitStack() as stack:
             stack.callback(backup.cancel)
             while not self.stopped.is_set() and time.monotonic() < end:
                 backup.begin()
-                found.append(self._watched(backup, end))
-        if found:
-            last = found.pop()
-            found.append(Copy(last.first, last.last, last.copied, time.monotonic()))
-        return found
+                copies.append(self._watched(backup, end))
+        if copies:
+            last = copies.pop()
+            copies.append(Copy(last.first, last.last, last.copied, time.monotonic()))
+        return copies
 
     def _watched(self, backup: Backup, end: float) -> Copy:
         """The copy that has just begun, until it ends or the slice does."""

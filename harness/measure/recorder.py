@@ -65,7 +65,7 @@ class Recorder:
         self._lab = LabInfo(spec.host.name, spec.host.kind, "unknown", representative=False, why=NOT_EXAMINED)
         self._lab_kind: LabKind | None = None
         planned = (cell for plan in spec.plans for cell in plan.cells)
-        left_out = (cell for plan in spec.plans for each in plan.left_out for cell in each.cells)
+        left_out = (cell for plan in spec.plans for part in plan.left_out for cell in part.cells)
         self._every_cell = {cell.id: cell for cell in (*planned, *left_out)}
         """The cells of the plans, then those that the plans leave out, by id."""
         self._family = 0
@@ -110,20 +110,20 @@ class Recorder:
         """Versions and settings of the measurement, as plain JSON values."""
         return self._provenance
 
-    def examined(self, found: LabFound) -> None:
+    def examined(self, lab: LabFound) -> None:
         """Record the properties of the host."""
-        self._lab = found.info
-        self._lab_kind = found.kind
-        self._family = self._spec.family(found.kind)
-        self.describe(found.provenance)
+        self._lab = lab.info
+        self._lab_kind = lab.kind
+        self._family = self._spec.family(lab.kind)
+        self.describe(lab.provenance)
 
     def describe(self, provenance: Mapping[str, JsonValue]) -> None:
         """Record further provenance, by key."""
         self._provenance |= provenance
 
-    def disks(self, found: Iterable[DiskRecord]) -> None:
+    def disks(self, disks: Iterable[DiskRecord]) -> None:
         """Record disks and their health. What is known from before is kept."""
-        self._disks |= {disk.name: merged(self._disks.get(disk.name), disk) for disk in found}
+        self._disks |= {disk.name: merged(self._disks.get(disk.name), disk) for disk in disks}
 
     def failed(self, error: Exception) -> None:
         """Record why measuring stopped. The first cause counts."""
@@ -138,7 +138,7 @@ class Recorder:
 
     def add_record(self, record: Any) -> None:
         """Record the current state of what a feature measures. Its class must be the record of a feature."""
-        key = next(each.key for each in feature_records() if isinstance(record, each.record))
+        key = next(records.key for records in feature_records() if isinstance(record, records.record))
         self._of_features.setdefault(key, {})[record.id] = record
 
     @property
@@ -174,7 +174,7 @@ class Recorder:
     def ran(self, group: str, before: float = math.inf) -> list[Measurement]:
         """Everything that ran of a group in rounds below `before`, also in rounds that do not count (yet)."""
         every = (*self._earlier.of_group(group), *self._ran.get(group, ()))
-        return [each for each in every if each.round < before]
+        return [measurement for measurement in every if measurement.round < before]
 
     def next_round(self, group: str) -> int:
         """A number that no round of the group has used, also no abandoned one."""
@@ -227,10 +227,10 @@ class Recorder:
 
         Their verdicts are corrected for the number of budgets of the run.
         """
-        own = {cell.id: self._records[cell.id] for cell in cells if cell.id in self._records}
-        if not any(record.budget for record in own.values()):
-            return own
-        return self._corrected(self._records.values(), only=own)
+        records = {cell.id: self._records[cell.id] for cell in cells if cell.id in self._records}
+        if not any(record.budget for record in records.values()):
+            return records
+        return self._corrected(self._records.values(), only=records)
 
     def of_group(self, group: str) -> list[Measurement]:
         """The measurements of a group so far, in order of time."""
@@ -272,7 +272,7 @@ class Recorder:
         planned = tuple(group for plan in spec.plans for group in plan.groups)
         groups = tuple(self._groups[group.id] for group in planned if group.id in self._groups)
         cells = tuple(cell for group in planned for cell in group.cells)
-        records = self._corrected(self._records[each] for each in self._every_cell if each in self._records)
+        records = self._corrected(self._records[cell_id] for cell_id in self._every_cell if cell_id in self._records)
         measured = (*self._earlier.measurements, *chain(*self._measurements.values()))
         guests = sum(cell.mode.attach is not None for cell in self._every_cell.values())
         run = Run(
@@ -309,5 +309,5 @@ class Recorder:
         return self._numbers.setdefault(group, self._earlier.numbers(group))
 
     def _corrected(self, records: Iterable[CellRecord], only: Collection[str] | None = None) -> dict[str, CellRecord]:
-        found = corrected(records, family=self._family, error_rate=(1 - CONFIDENCE) / 2, only=only)
-        return {record.id: record for record in found}
+        judged = corrected(records, family=self._family, error_rate=(1 - CONFIDENCE) / 2, only=only)
+        return {record.id: record for record in judged}

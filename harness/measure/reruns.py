@@ -68,7 +68,10 @@ def jobs_again(
     jobs = [job for job in group.jobs if job not in without]
     if discarded := longer_slices(carry_over, measured, jobs):
         return Again(discarded, longer=True)
-    longest = {job: max((each.discarded_s for each in measured if each.job == job.id), default=0.0) for job in jobs}
+    longest = {
+        job: max((measurement.discarded_s for measurement in measured if measurement.job == job.id), default=0.0)
+        for job in jobs
+    }
     few = {job: cells for job in jobs if (cells := _overlapped(plan, group, job, records, measured))}
     if not few:
         return None
@@ -90,14 +93,18 @@ def _overlapped(
     By the cell's id, how many of its blocks were lost. A cell that is void for another reason does not count: it would
     be void again. Once a job was measured for twice the plan's fewest rounds, it is not measured again.
     """
-    own = {(each.round, each.block) for each in measured if each.job == job.id}
-    void = {(each.round, each.block) for each in measured if each.job == job.id and each.overlap is not None}
+    blocks = {(measurement.round, measurement.block) for measurement in measured if measurement.job == job.id}
+    void = {
+        (measurement.round, measurement.block)
+        for measurement in measured
+        if measurement.job == job.id and measurement.overlap is not None
+    }
     cells = [records[cell.id] for cell in group.cells if cell.job == job]
     usable = [record for record in cells if record.skipped is None and record.verdict is not Verdict.VOID]
-    enough = min(_ENOUGH, len(own))
-    if not void or len(own) >= 2 * plan.rounds * group.blocks:
+    enough = min(_ENOUGH, len(blocks))
+    if not void or len(blocks) >= 2 * plan.rounds * group.blocks:
         return {}
-    return {record.id: len(own) - len(record.rounds) for record in usable if len(record.rounds) < enough}
+    return {record.id: len(blocks) - len(record.rounds) for record in usable if len(record.rounds) < enough}
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +139,11 @@ def bytes_left(plan: Plan, group: Group, ran: Mapping[str, Iterable[Measurement]
     reserved. The part for conditioning is spent.
     """
     left = 0.0
-    for each in plan.groups:
-        used = written(ran[each.id], plan.span)
-        left += plan.bytes_of(each) - used if each == group or each.id in ended else min(plan.bytes_of(each) - used, 0)
+    for other in plan.groups:
+        used = written(ran[other.id], plan.span)
+        left += (
+            plan.bytes_of(other) - used if other == group or other.id in ended else min(plan.bytes_of(other) - used, 0)
+        )
     return left
 
 
@@ -161,12 +170,12 @@ def _cost(again: Again, plan: Plan, group: Group, job: Job, measured: Iterable[M
     """The cost of the rounds in which the job is measured again, on those of the arms that it was measured on."""
     by_arm: dict[str, list[Measurement]] = {}
     arms = again.arms(group, job)
-    for each in split_by_length(each for each in measured if each.job == job.id)[0]:
-        if each.arm in arms:
-            by_arm.setdefault(each.arm, []).append(each)
+    for measurement in split_by_length(of_job for of_job in measured if of_job.job == job.id)[0]:
+        if measurement.arm in arms:
+            by_arm.setdefault(measurement.arm, []).append(measurement)
     rounds = plan.rounds if again.rounds is None else again.rounds
     seconds = rounds * group.blocks * (job.wall + again.discarded[job])
-    ran = ((written(own, plan.span), fio_seconds(group, own)) for own in by_arm.values())
+    ran = ((written(of_arm, plan.span), fio_seconds(group, of_arm)) for of_arm in by_arm.values())
     rate = sum(moved / took for moved, took in ran if took > 0)
     writes = any(cell.writes for cell in group.cells if cell.job.id == job.id)
     return Cost(rate * seconds if writes else 0.0, len(by_arm) * seconds / FIO_SHARE)

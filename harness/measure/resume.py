@@ -34,8 +34,8 @@ def comparable_mode(stored: JsonValue) -> JsonValue:
     A mode that cannot be read stays as it is, so it differs from every mode.
     """
     try:
-        found = _of_version_1(stored) if isinstance(stored, str) else stored
-        return _record(_adapter().validate_python(found, context=STORED))
+        mode = _of_version_1(stored) if isinstance(stored, str) else stored
+        return _record(_adapter().validate_python(mode, context=STORED))
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         return stored
 
@@ -59,8 +59,8 @@ def _plain(code: ast.expr) -> Any:
 
 
 def _record(mode: ModeDetail) -> JsonValue:
-    found: JsonValue = _adapter().dump_python(mode, mode="json")
-    return found
+    record: JsonValue = _adapter().dump_python(mode, mode="json")
+    return record
 
 
 @cache
@@ -85,11 +85,11 @@ class Earlier:
     def rounds(self, group: str) -> list[list[Measurement]]:
         """The group's complete rounds, sorted by number: those that have all measurements that they began with."""
         whole = self.journal.whole(group)
-        found: dict[int, list[Measurement]] = {}
-        for each in self.journal.of_group(group):
-            if each.round in whole:
-                found.setdefault(each.round, []).append(each)
-        return [found[number] for number in sorted(found)]
+        rounds: dict[int, list[Measurement]] = {}
+        for measurement in self.journal.of_group(group):
+            if measurement.round in whole:
+                rounds.setdefault(measurement.round, []).append(measurement)
+        return [rounds[number] for number in sorted(rounds)]
 
     def seconds(self, group: str, until: int | None = None) -> float:
         """Seconds for which the group was measured, up to round `until` or in total, also in rounds that do not count.
@@ -97,10 +97,10 @@ class Earlier:
         The time between rounds is not in the journal and does not count.
         """
         processes: dict[int, dict[float, float]] = {}
-        for each in self.journal.of_group(group):
-            if until is None or each.round <= until:
-                ran = processes.setdefault(each.round, {})
-                ran[each.started] = ran.get(each.started, 0.0) + each.wall
+        for measurement in self.journal.of_group(group):
+            if until is None or measurement.round <= until:
+                ran = processes.setdefault(measurement.round, {})
+                ran[measurement.started] = ran.get(measurement.started, 0.0) + measurement.wall
         return sum(max(start + wall for start, wall in ran.items()) - min(ran) for ran in processes.values())
 
     def finished(self, spec: CampaignSpec) -> bool:
@@ -148,15 +148,15 @@ def requested(spec: CampaignSpec) -> dict[str, JsonValue]:
     Workloads and depths are not included, because they are in the names of the jobs; only the digests of fio files are.
     The number of rounds and the budgets are not included, because they may change when a run is resumed.
     """
-    found: dict[str, JsonValue] = {}
+    facts: dict[str, JsonValue] = {}
     for name, scenario in spec.scenarios.items():
         profile = profile_of(scenario.profiles, spec.profile)
-        found |= {f"{name}.{key}": getattr(profile, key) for key in _OF_PROFILE}
+        facts |= {f"{name}.{key}": getattr(profile, key) for key in _OF_PROFILE}
         disks = [disk for disk in spec.host.measured if disk.name in scenario.disks]
-        found |= {f"{name}.disk.{disk.name}": disk.identity for disk in disks}
-        found |= {f"{name}.mode.{mode.name}": mode_record(mode) for mode in scenario.modes}
-        found |= {f"{name}.file.{file.path}": f"sha256 {file.sha256}" for file in scenario.fio_files}
-    return found
+        facts |= {f"{name}.disk.{disk.name}": disk.identity for disk in disks}
+        facts |= {f"{name}.mode.{mode.name}": mode_record(mode) for mode in scenario.modes}
+        facts |= {f"{name}.file.{file.path}": f"sha256 {file.sha256}" for file in scenario.fio_files}
+    return facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,15 +255,15 @@ def resumed_limit(earlier: Earlier, requested: RunLimit | None) -> RunLimit | No
 
 def _requests(scenario: Scenario) -> dict[str, JsonValue]:
     """What the scenario asks of features, and what may change when a run is resumed."""
-    found: dict[str, JsonValue] = {}
+    requests_by_key: dict[str, JsonValue] = {}
     for tables in feature_tables():
         requests: dict[str, Any] = scenario.requests_of(tables.table)
         if tables.evaluated:
             form = TypeAdapter[Any](tables.table)
-            found[tables.evaluated] = [
+            requests_by_key[tables.evaluated] = [
                 {"name": name, **form.dump_python(table, mode="json")} for name, table in requests.items()
             ]
-    return found
+    return requests_by_key
 
 
 @cache

@@ -273,11 +273,11 @@ class SeriesEngine:
     def prepare(self, plan: Plan, group: Group) -> PreparedGroup:
         """Prepare the group. If a simulated lab fails meanwhile, it is prepared again."""
 
-        def examined(found: LabFound) -> None:
+        def examined(lab: LabFound) -> None:
             for limit in self._limits:
                 limit.examine()
-            self._examined(found)
-            for limit in self._limits if found.builds else ():
+            self._examined(lab)
+            for limit in self._limits if lab.builds else ():
                 limit.require_setup(plan, group)
 
         while True:

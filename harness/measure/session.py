@@ -62,8 +62,8 @@ class Idle:
 
     def of(self, disks: Sequence[str]) -> IdleReads:
         """What they read from these disks together."""
-        found = [self.disks[disk] for disk in disks if disk in self.disks]
-        return IdleReads(sum(each.rate for each in found), sum(each.burst for each in found))
+        reads = [self.disks[disk] for disk in disks if disk in self.disks]
+        return IdleReads(sum(disk_reads.rate for disk_reads in reads), sum(disk_reads.burst for disk_reads in reads))
 
 
 def count_idle(runner: Runner, clock: Clock, disks: Sequence[str], poll_seconds: float) -> Idle:
@@ -83,7 +83,7 @@ def count_idle(runner: Runner, clock: Clock, disks: Sequence[str], poll_seconds:
 def idle_reads(samples: Sequence[Sample], disk: str, poll_seconds: float) -> IdleReads:
     """What the disk's counter shows. If there were polls, both figures are bounded to what a poll can be. Pure."""
     seconds = samples[-1].begun - samples[0].begun
-    bursts = list(_bursts([each.counters.disks[disk].read for each in samples]))
+    bursts = list(_bursts([reading.counters.disks[disk].read for reading in samples]))
     if not bursts or seconds <= 0:
         return IdleReads()
     rate = min(max(sum(bursts) / seconds, LEAST_AT_ONCE / poll_seconds), MOST_AT_ONCE / poll_seconds)
@@ -311,9 +311,9 @@ class Session:
     @property
     def rotates(self) -> bool:
         """Whether one of its disks is a hard disk, which needs longer pauses between slices."""
-        own = self.disks.get(self.layouts.disk)
+        facts = self.disks.get(self.layouts.disk)
         others = self.reference is not None and self.reference.rotates
-        return others or (own is not None and own.rotational is True)
+        return others or (facts is not None and facts.rotational is True)
 
     @property
     def paths(self) -> dict[str, str]:
@@ -383,8 +383,8 @@ class Session:
         disks = by_guest(arm.mode for arm in arms if arm.in_guest and arm.mode is not None)
         counted = {
             name: moved
-            for guest, own in disks.items()
-            for name, moved in self._guests.of(guest).transferred([mode.name for mode in own]).items()
+            for guest, modes in disks.items()
+            for name, moved in self._guests.of(guest).transferred([mode.name for mode in modes]).items()
         }
         return {arm: _together(counted, arm.mode) if arm.in_guest and arm.mode else None for arm in arms}
 
@@ -403,8 +403,8 @@ class Session:
 
     def arrays(self, arm: Arm) -> tuple[MdDevice, ...]:
         """The md devices that the arm is on: its array, or that of the disk, and the arrays below; empty without."""
-        own = self.layouts.arrays.get(arm.mode.stored.name) if arm.mode else None
-        return self.md.get(own or self.layouts.disk, ())
+        array = self.layouts.arrays.get(arm.mode.stored.name) if arm.mode else None
+        return self.md.get(array or self.layouts.disk, ())
 
     @contextmanager
     def rebuilding(self, arm: Arm, seconds: float) -> Iterator[None]:
@@ -428,6 +428,6 @@ class Session:
 
 def _together(counted: Mapping[str, Transferred | None], mode: Mode) -> Transferred | None:
     """The bytes of all disks that the mode uses at the same time; None if one of them is not counted."""
-    found = [counted[volume.name] for volume in mode.volumes]
-    known = [each for each in found if each is not None]
-    return sum(known, Transferred()) if len(known) == len(found) else None
+    moved = [counted[volume.name] for volume in mode.volumes]
+    known = [transferred for transferred in moved if transferred is not None]
+    return sum(known, Transferred()) if len(known) == len(moved) else None

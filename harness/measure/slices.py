@@ -108,13 +108,13 @@ def run_timetable(
             _wait([*running.values(), sampled, counted, copied, *others], table, start, began)
     store.save_raw(f"{name}-counters.txt", sampled.result(), command=f"{' '.join(files.paths)}")
     samples = parse_samples(sampled.result(), files, session.host.runner.name, expected=len(times))
-    found: dict[SliceJob, tuple[Machine, JobResult, str]] = {}
+    results_of: dict[SliceJob, tuple[Machine, JobResult, str]] = {}
     for fio, done in running.items():
         raw = fio.save(done.result())
         results = parse(done.result().stdout, fio.machine.sections, fio.machine.runner.name, within=deadline)
-        for each, result in zip(fio.machine.jobs, results, strict=True):
-            found[each] = fio.machine, result, raw
-    ran = _ran(table, found, _Readings(start, host.clock, samples, counted.result(), copied.result()))
+        for slice_job, result in zip(fio.machine.jobs, results, strict=True):
+            results_of[slice_job] = fio.machine, result, raw
+    ran = _ran(table, results_of, _Readings(start, host.clock, samples, counted.result(), copied.result()))
     ready = [moment for fio, done in running.items() if (moment := fio.ready(done.result())) is not None]
     if ready:
         startup.was_ready(max(ready) - asked - slower, len(table.slices))
@@ -128,9 +128,9 @@ def run_timetable(
 def _late(names: Collection[str], ran: Sequence[RanSlice], start: float) -> list[float]:
     """Seconds by which the jobs of these fio started late; empty if fio does not report starts."""
     return [
-        part.first - start - each.planned.start
-        for each in ran
-        for part in each.parts
+        part.first - start - ran_slice.planned.start
+        for ran_slice in ran
+        for part in ran_slice.parts
         if part.planned.machine in names and part.result.started is not None
     ]
 
@@ -164,8 +164,8 @@ def _counter_files(at: SessionFor, session: Session, table: Timetable) -> Counte
 
 def _disks(at: SessionFor, table: Timetable) -> tuple[str, ...]:
     sessions = [(at(slice_.turn), slice_.arm) for slice_ in table.slices]
-    own = (disk for session, arm in sessions for disk in session.counted_disks(arm))
-    return tuple(dict.fromkeys([*own, *(disk for session, _ in sessions for disk in session.shared_disks)]))
+    counted = (disk for session, arm in sessions for disk in session.counted_disks(arm))
+    return tuple(dict.fromkeys([*counted, *(disk for session, _ in sessions for disk in session.shared_disks)]))
 
 
 def _arrays(at: SessionFor, table: Timetable) -> tuple[MdDevice, ...]:
@@ -227,37 +227,38 @@ def reported_slices(slices: Iterable[Slice]) -> Iterator[Slice]:
 
 def _ran(
     table: Timetable,
-    found: Mapping[SliceJob, tuple[Machine, JobResult, str]],
+    results_of: Mapping[SliceJob, tuple[Machine, JobResult, str]],
     read: _Readings,
 ) -> list[RanSlice]:
     """The slices in their order, with the counters that were read between them."""
     parts = [
-        tuple(_ran_part(slice_, part, found[slice_, part], read) for part in slice_.parts) for slice_ in table.slices
+        tuple(_ran_part(slice_, part, results_of[slice_, part], read) for part in slice_.parts)
+        for slice_ in table.slices
     ]
-    times = [Times(min(part.first for part in own), max(part.ended for part in own)) for own in parts]
-    readings = [Times(read.host.moment(each.begun), read.host.moment(each.ended)) for each in read.samples]
+    times = [Times(min(part.first for part in of_slice), max(part.ended for part in of_slice)) for of_slice in parts]
+    readings = [Times(read.host.moment(reading.begun), read.host.moment(reading.ended)) for reading in read.samples]
     alone = [alone_between(times, number, *readings[number : number + 2]) for number in range(len(times))]
     return [
         RanSlice(
-            planned=each,
-            result=together([part.result for part in own if not part.planned.neighbour]),
+            planned=planned,
+            result=together([part.result for part in of_slice if not part.planned.neighbour]),
             first=ran.first,
-            begun=own[0].begun,
+            begun=of_slice[0].begun,
             ended=ran.ended,
             before=read.samples[number] if alone[number] else None,
             after=read.samples[number + 1] if alone[number] else None,
-            cycles=read.cycles.between(read.host.uptime(own[0].begun), read.host.uptime(ran.ended)),
-            raw=own[0].raw,
-            overlap=_overlap(table, times, number) or _left_over(each, read.copies, ran),
-            backup=_backup(each, read.copies, own[0]),
-            parts=own,
+            cycles=read.cycles.between(read.host.uptime(of_slice[0].begun), read.host.uptime(ran.ended)),
+            raw=of_slice[0].raw,
+            overlap=_overlap(table, times, number) or _left_over(planned, read.copies, ran),
+            backup=_backup(planned, read.copies, of_slice[0]),
+            parts=of_slice,
         )
-        for number, (each, own, ran) in enumerate(zip(table.slices, parts, times, strict=True))
+        for number, (planned, of_slice, ran) in enumerate(zip(table.slices, parts, times, strict=True))
     ]
 
 
-def _ran_part(planned: Slice, part: Part, found: tuple[Machine, JobResult, str], read: _Readings) -> RanPart:
-    machine, result, raw = found
+def _ran_part(planned: Slice, part: Part, result_of: tuple[Machine, JobResult, str], read: _Readings) -> RanPart:
+    machine, result, raw = result_of
     moments = read.start + planned.start, read.start + planned.measured_from
     first, begun = (
         plan if uptime is None else machine.clock.moment(uptime)
@@ -314,8 +315,8 @@ class Machine:
     def schedule_fio(self, token: str, start: float) -> ScheduledFio:
         """Its fio, with the first slice of the timetable at the moment `start`."""
         starts = []
-        for each, part in self.jobs:
-            moments = (self.clock.uptime(start + moment - self.late) for moment in _starts(each))
+        for planned, part in self.jobs:
+            moments = (self.clock.uptime(start + moment - self.late) for moment in _starts(planned))
             starts += [Start(moment, part.job.numjobs) for moment in moments]
         return self.platform.schedule_fio(f"{token}-{self.name}", starts)
 
@@ -371,12 +372,12 @@ class Fio:
 
 def guests_of(session: Session, table: Timetable) -> dict[str, Guest | None]:
     """The guest on each machine of the timetable; None on the host, which is the first, also if no slice runs there."""
-    found: dict[str, Guest | None] = {"host": None}
+    guests: dict[str, Guest | None] = {"host": None}
     for slice_ in table.slices:
         for part in slice_.parts:
-            if part.machine not in found:
-                found[part.machine] = session.guest(part.arm)
-    return found
+            if part.machine not in guests:
+                guests[part.machine] = session.guest(part.arm)
+    return guests
 
 
 def read_clocks(guests: Iterable[Guest | None], session: Session, pool: ThreadPoolExecutor) -> dict[Runner, Clock]:
@@ -431,7 +432,7 @@ def _runner(session: Session, guest: Guest | None) -> Runner:
 
 def _on_host(at: SessionFor, jobs: Sequence[SliceJob]) -> Callable[..., Completed]:
     """Runs fio on the host, if all devices of these jobs are still the same."""
-    devices = list(dict.fromkeys(at(each.turn).layouts.twin(part.arm.mode).writable for each, part in jobs))
+    devices = list(dict.fromkeys(at(planned.turn).layouts.twin(part.arm.mode).writable for planned, part in jobs))
 
     def on_host(argv: Sequence[str], *, stdin: str, deadline: float, check: bool) -> Completed:
         return run_all(devices, argv, stdin=stdin, deadline=deadline, check=check)
@@ -446,12 +447,12 @@ def _sections(at: SessionFor, jobs: Sequence[SliceJob], prepare: float) -> Itera
     too late, only the first slices start late. A job needs memory from then on, so only a few wait at a time.
     """
     starts: list[float] = []
-    for number, (each, part) in enumerate(jobs, start=1):
-        starts.append(each.start)
+    for number, (planned, part) in enumerate(jobs, start=1):
+        starts.append(planned.start)
         earlier = starts[-1 - JOBS_AHEAD] + prepare if len(starts) > JOBS_AHEAD else 0.0
-        delay = max(each.start - AHEAD_SECONDS, min(earlier, each.start), 0.0)
-        name = f"{number}-{each.turn}-{part.job.id}".replace(":", "-")
-        yield Section(name, part.job, at(each.turn).target(part.arm), delay, _write_limit(each))
+        delay = max(planned.start - AHEAD_SECONDS, min(earlier, planned.start), 0.0)
+        name = f"{number}-{planned.turn}-{part.job.id}".replace(":", "-")
+        yield Section(name, part.job, at(planned.turn).target(part.arm), delay, _write_limit(planned))
 
 
 def _write_limit(planned: Slice) -> int | None:

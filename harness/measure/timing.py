@@ -85,15 +85,15 @@ class Timing:
         """The time of everything that follows this group. `ended` has the ids of the groups that are measured."""
         seconds = 0.0
         for plan in self._plans:
-            left = [each for each in plan.groups if each.id not in ended and each.id != group.id]
-            for each in left:
-                work = plan.group_work(each)
+            left = [other for other in plan.groups if other.id not in ended and other.id != group.id]
+            for other in left:
+                work = plan.group_work(other)
                 seconds += sum(usual * self._pace(kind) for kind, usual in work.items())
-            setups = {each.setup for each in left if (each.scenario, each.setup) not in self._prepared}
+            setups = {other.setup for other in left if (other.scenario, other.setup) not in self._prepared}
             for setup in plan.expected_setups:
                 if setup.number in setups:
                     seconds += self._paces.seconds(plan.setup_work(setup, plan.fewest_steady_rounds))
-                elif group.id in {each.id for each in setup.groups}:
+                elif group.id in {other.id for other in setup.groups}:
                     seconds += self._paces.seconds({"end": setup.end_seconds})
         return seconds
 
@@ -161,7 +161,9 @@ def add_pace(host: HostSpec, pace: Pace, path: Path | None = None) -> None:
     path = path or pace_file()
     known: Mapping[str, Sequence[Pace]] = _read(path)
     runs = [pace, *known.get(host_key(host), ())][:MOST_RUNS]
-    document = {name: [asdict(each) for each in several] for name, several in {**known, host_key(host): runs}.items()}
+    document = {
+        name: [asdict(run_pace) for run_pace in several] for name, several in {**known, host_key(host): runs}.items()
+    }
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, json.dumps(document, indent=1))

@@ -112,12 +112,12 @@ def traced_blocks(
         tracing = _Tracing(at, session, store, on_host, in_guest, f"{request.id}-breakdown")
         # A first block shows how fast both arms are, and how exactly slices start on these machines. It does not count.
         first = tracing.run(request.table(chance), 0, chance).slices
-        rates = {each.planned.turn: each.result.metrics["iops"] for each in first}
+        rates = {ran_slice.planned.turn: ran_slice.result.metrics["iops"] for ran_slice in first}
         request = request.at_most(max(_MOST_IOS / max(rates.values()), _LEAST_SECONDS))
         traced = sum(iops for turn, iops in rates.items() if turn.again == Traced.HOST)
         tables = request.tables(chance, traced * request.job.seconds)
         ran = [tracing.run(table, number, chance) for number, table in enumerate(tables, start=1)]
-        return [block for each in ran for block in each.blocks()]
+        return [block for ran_table in ran for block in ran_table.blocks()]
 
 
 def _in_random_order(arm: Arm, chance: random.Random) -> list[Traced]:
@@ -149,7 +149,7 @@ class _Tracing:
 
     def run(self, table: Timetable, number: int, chance: random.Random) -> _Ran:
         """Run it, and read the traces."""
-        switching = Switching(self._switch, lambda each: Traced(each.turn.again), off=Traced.NOTHING)
+        switching = Switching(self._switch, lambda planned: Traced(planned.turn.again), off=Traced.NOTHING)
         seed, name = chance.getrandbits(31), f"{self.name}{number}"
         try:
             ran = run_timetable(
@@ -158,7 +158,8 @@ class _Tracing:
         finally:
             switching.end()
         host, guest = (
-            _Trace(each.passed(), self.session.clocks.read(each.runner)) for each in (self.on_host, self.in_guest)
+            _Trace(machine_tracer.passed(), self.session.clocks.read(machine_tracer.runner))
+            for machine_tracer in (self.on_host, self.in_guest)
         )
         return _Ran(ran, switching, host, guest)
 
@@ -176,8 +177,8 @@ class _Trace:
     def during(self, ran: RanSlice) -> PathTimes | None:
         """The I/Os of a slice."""
         begun, ended = (self.clock.uptime(moment) for moment in (ran.begun, ran.ended))
-        first = bisect_left(self.passed, begun, key=lambda each: each.moment)
-        last = bisect_right(self.passed, ended, key=lambda each: each.moment)
+        first = bisect_left(self.passed, begun, key=lambda passed: passed.moment)
+        last = bisect_right(self.passed, ended, key=lambda passed: passed.moment)
         return path_times(follow(self.passed[first:last]))
 
 
@@ -202,7 +203,7 @@ class _Ran:
         return not ran.overlap and not self.switching.disturbed(ran.first, ran.ended)
 
     def _block(self, ran: Mapping[tuple[bool, int], RanSlice]) -> TracedBlock | None:
-        latency = {turn: each.result.metrics["lat_mean"] for turn, each in ran.items()}
+        latency = {turn: ran_slice.result.metrics["lat_mean"] for turn, ran_slice in ran.items()}
         of_guest, of_host = ran[True, Traced.GUEST], ran[True, Traced.HOST]
         host, guest, below = (
             self.host.during(ran[False, Traced.HOST]),
