@@ -22,9 +22,8 @@ from harness.lab.withdrawn import withdraw_secrets
 from harness.measure.breakdowns import breakdown_seconds
 from harness.measure.calibration import of_host
 from harness.measure.campaign import Campaign
-from harness.measure.detectable import Detectable, detectable
+from harness.measure.detectable import Detectable, KnownNoise, detectable
 from harness.measure.host_measurer import HostMeasurer
-from harness.measure.noise import KnownNoise
 from harness.measure.phases import Phases
 from harness.measure.resume import Earlier, earlier_part, resumed_limit
 from harness.measure.spec import CampaignSpec

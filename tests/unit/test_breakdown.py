@@ -24,8 +24,7 @@ from harness.measure.campaign import Campaign
 from harness.measure.phases import Phases
 from harness.measure.resume import Earlier
 from harness.measure.spec import CampaignSpec
-from harness.measure.switching import Switching
-from harness.measure.traced_slices import BLOCKS, Traced, TracingRequest
+from harness.measure.traced_slices import BLOCKS, Switching, Traced, TracingRequest
 from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.cell import Arm, Place

@@ -17,7 +17,7 @@ from harness.image.recipe import load_recipes
 from harness.lab.transport.local import LocalRunner
 from harness.layout.build import Layouts
 from harness.layout.source import BlockSource
-from harness.measure.conditioning import condition, conditioning_job
+from harness.measure.prepare import condition, conditioning_job
 from harness.model.job import Job, parse_workload
 from harness.model.profile import Conditioning
 from harness.scenario.plan import STEADY_SECONDS
@@ -85,8 +85,8 @@ def fio(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def runner(fio: Path, monkeypatch: pytest.MonkeyPatch) -> LocalRunner:
     monkeypatch.setenv("PATH", str(fio), prepend=":")
-    monkeypatch.setattr("harness.measure.conditioning.STEADY_SECONDS", 0.02)
-    monkeypatch.setattr("harness.measure.conditioning.STEADY_ROUNDS", STEADY_ROUNDS)
+    monkeypatch.setattr("harness.measure.prepare.STEADY_SECONDS", 0.02)
+    monkeypatch.setattr("harness.measure.prepare.STEADY_ROUNDS", STEADY_ROUNDS)
     return LocalRunner("host here")
 
 

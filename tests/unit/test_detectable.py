@@ -14,8 +14,7 @@ from pydantic import JsonValue
 from harness.analysis import Verdict, smallest_detectable
 from harness.lab.inventory import DiskById, HostSpec
 from harness.measure.calibration import of_host, path_of, write
-from harness.measure.detectable import Detectable, detectable
-from harness.measure.noise import MOST_RUNS, KnownNoise
+from harness.measure.detectable import MOST_RUNS, Detectable, KnownNoise, detectable
 from harness.model.budget import Budget
 from harness.plugin.announce import missing_line, slice_line, smallest_lines
 from harness.results import Run, RunStore

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.measure.conditioning import conditioning_job
 from harness.measure.fio import Section, Target, job_file
 from harness.measure.platform import LinuxFio, Start
+from harness.measure.prepare import conditioning_job
 from harness.model.fio_file import Line, workloads_of
 from harness.model.fio_options import ALIASES, OPTIONS, STRUCTURAL
 from harness.model.fio_section import FromFile

@@ -24,7 +24,7 @@ from harness.layout.disks import partitioned_disks
 from harness.layout.free_space import no_space, places_for, require_space
 from harness.layout.regions import Need
 from harness.layout.storage_files import files
-from harness.measure.conditioning import condition
+from harness.measure.prepare import condition
 from harness.model.layout import RawFile
 from tests.unit.loop_disks import RUNNER, creation_log
 

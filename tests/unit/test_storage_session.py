@@ -99,7 +99,7 @@ def test_the_volumes_are_filled_and_the_results_say_where_they_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Each is filled in several parts, with a look at the space before each.
-    monkeypatch.setattr("harness.measure.conditioning.FILLED_AT_ONCE", 6 * MIB)
+    monkeypatch.setattr("harness.measure.prepare.FILLED_AT_ONCE", 6 * MIB)
     for at in opened(host, hypervisor, storage, HOST, RAW, log=tmp_path):
         assert at.layouts.span == 16 * MIB
         for arm in (Arm(Place.HOST), Arm(Place.TWIN, RAW)):
