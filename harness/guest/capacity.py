@@ -11,7 +11,7 @@ from harness.lab.hosts import Host
 from harness.lab.transport.base import Runner
 from harness.model.attach import Attach, Attachment
 from harness.model.cpus import as_list, cpus_in
-from harness.model.guest import ANY_GUEST, GUEST_MEMORY, GuestOptions, cpu_type, guest_problems
+from harness.model.guest import ANY_GUEST, GUEST_MEMORY, GuestOptions, find_guest_problems, parse_cpu_type
 from harness.shipped import read_script
 from harness.units import format_size
 from harness.untrusted import reading
@@ -106,7 +106,7 @@ def file_missing(guest: GuestOptions, runner: Runner) -> str | None:
 
 def why_not(guest: GuestOptions, host: Host, places: Places, *, reserved: bool = True) -> Iterator[str]:
     """Each reason why the host cannot have such a guest, with the remedy. Pure."""
-    yield from (f"guest.{problem}" for problem in guest_problems(guest))
+    yield from (f"guest.{problem}" for problem in find_guest_problems(guest))
     count, cpus = guest.vcpu_count or 0, len(places.cpus)
     if count > cpus:
         yield f"the guest needs {count} vCPUs, but the host has {cpus} CPUs: request fewer vCPUs"
@@ -120,7 +120,7 @@ def why_not(guest: GuestOptions, host: Host, places: Places, *, reserved: bool =
         yield f'numa_nodes = "{guest.numa_nodes}": the host has no node {as_list(absent)}; it has {there}: name these'
     if guest.hugepages and reserved and (free := places.free_in(nodes, guest.hugepages)) < memory:
         yield _too_few_pages(guest, memory // guest.hugepages, free // guest.hugepages, guest.hugepages)
-    if guest.cpu and cpu_type(guest.cpu) == "host" and host.acceleration.accel != "kvm":
+    if guest.cpu and parse_cpu_type(guest.cpu) == "host" and host.acceleration.accel != "kvm":
         yield f'cpu = "{guest.cpu}": QEMU has it only with KVM, but guests here are emulated: request "max"'
 
 

@@ -38,7 +38,7 @@ class LinuxInside:
     system: Mapping[str, str]
     fio: str = "fio"
 
-    def lacking(self, vm: str, attach: Attachment, *, otherwise: str = "") -> str | None:
+    def unsupported_by_guest_os(self, vm: str, attach: Attachment, *, otherwise: str = "") -> str | None:
         """An `Inside`. `otherwise` is another remedy if it lacks fio."""
         system = self.system
         if system.get("user") != "0":
@@ -75,7 +75,7 @@ class OwnSystems:
     def __init__(self) -> None:
         self._found: dict[Hashable, LinuxInside] = {}
 
-    def lacking(
+    def unsupported_by_guest_os(
         self,
         system: Hashable,
         attach: Attachment,
@@ -92,7 +92,7 @@ class OwnSystems:
         if system not in self._found:
             with boot() as guest:
                 self._found[system] = look_inside_linux(guest.runner, guest.fio)
-        return self._found[system].lacking(words, attach, otherwise=otherwise)
+        return self._found[system].unsupported_by_guest_os(words, attach, otherwise=otherwise)
 
 
 READY_SECONDS = 60

@@ -159,15 +159,16 @@ class Hypervisor(Remover, Protocol):
         """The time from one poll to the next in which its own services read the disks of its storages; 0 without."""
         ...
 
-    def missing(self, mode: Mode, disk: AnyDisk) -> str | None:
+    def unsupported_by_host(self, mode: Mode, disk: AnyDisk) -> str | None:
         """Why the host does not support `mode` on `disk`, with the remedy; None if it does. Changes nothing."""
         ...
 
-    def lacking(self, log: CreationLog, mode: Mode) -> str | None:
+    def unsupported_by_guest_os(self, log: CreationLog, mode: Mode) -> str | None:
         """What the system of the mode's guest lacks for measuring it, with the remedy; None if nothing.
 
         A system of the user's own is booted once in a run to find out, without disks under test. virt-overhead's own
-        lacks nothing. Ask `missing` first. Raises GuestError, HostError or Unsupported if it does not start.
+        lacks nothing. Ask `unsupported_by_host` first. Raises GuestError, HostError or Unsupported if it does not
+        start.
         """
         ...
 

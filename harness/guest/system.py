@@ -66,7 +66,7 @@ class System(Protocol):
 class Inside(Protocol):
     """What the system in a VM has, before anything is plugged into it."""
 
-    def lacking(self, vm: str, attach: Attachment) -> str | None:
+    def unsupported_by_guest_os(self, vm: str, attach: Attachment) -> str | None:
         """What it lacks for measuring a disk that is attached in this way, with the remedy; else None."""
         ...
 

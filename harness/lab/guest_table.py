@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from harness.lab.fields import HostKey, HostPath, Word, host_address
 from harness.lab.proxmox import GuestRules, Network, Reach
-from harness.model.guest import GUEST_MEMORY, OPTION_TYPES, OPTIONS_TABLE, GuestOptions, cpu_type
+from harness.model.guest import GUEST_MEMORY, OPTION_TYPES, OPTIONS_TABLE, GuestOptions, parse_cpu_type
 
 BY_AGENT = "agent"
 """How a borrowed VM is reached without SSH."""
@@ -112,7 +112,7 @@ class GuestTable(OPTIONS_TABLE):  # type: ignore[misc, valid-type] # it is creat
 
 def guest_rules(where: str, table: GuestTable, problems: list[str]) -> GuestRules:
     """The settings of guests on a node. `problems` gets a message below `where` for each key that is not valid."""
-    if not table.kvm and table.cpu is not None and cpu_type(table.cpu) == "host":
+    if not table.kvm and table.cpu is not None and parse_cpu_type(table.cpu) == "host":
         problems.append(f'{where}.cpu = "{table.cpu}": QEMU has it only with KVM; allowed with kvm = false: "max"')
     if table.network == "static" and not table.address:
         problems.append(f'{where}.address: missing; network = "static" needs it, for example "192.0.2.50/24"')

@@ -44,7 +44,7 @@ from harness.lab.inventory import (
 from harness.lab.proxmox import ProxmoxSpec, StoredLayout
 from harness.lab.storage import DiskByStorage, StorageTable, storage_spec
 from harness.model.disk_class import ARRAY, DiskClass
-from harness.model.guest import ANY_GUEST, GuestOptions, HostFile, guest_problems
+from harness.model.guest import ANY_GUEST, GuestOptions, HostFile, find_guest_problems
 from harness.model.values import Table
 from harness.scenario.scenario import Requested
 
@@ -234,7 +234,7 @@ def _guest(where: str, table: _Host, problems: list[str]) -> GuestOptions:
     if table.kind != "proxmox" and (surplus := sorted(table.guest.of_node)):
         why = f'cannot be used with kind = "{table.kind}"; allowed: only with kind = "proxmox"'
         problems += [f"{where}.{key}: {why}" for key in surplus]
-    problems += [f"{where}.{problem}" for problem in guest_problems(table.guest.options)]
+    problems += [f"{where}.{problem}" for problem in find_guest_problems(table.guest.options)]
     return table.guest.options
 
 

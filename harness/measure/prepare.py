@@ -247,10 +247,10 @@ def skipped_modes(
     """
 
     def why_not(mode: Mode) -> str | None:
-        if why := hypervisor.missing(mode, disk) or unsettable(host.runner, mode.settings):
+        if why := hypervisor.unsupported_by_host(mode, disk) or unsettable(host.runner, mode.settings):
             return why
         with phases.timed("boot"):
-            return hypervisor.lacking(log, mode)
+            return hypervisor.unsupported_by_guest_os(log, mode)
 
     skipped = {mode.name: f"host {host.name}: {why}" for mode in modes if (why := why_not(mode))}
     for mode in modes:

@@ -30,7 +30,7 @@ from harness.model.option import (
     declared,
     on_virtio,
 )
-from harness.model.throttle import NO_LIMIT, Limit, LimitKind, shown_limits
+from harness.model.throttle import NO_LIMIT, LimitKind, RateLimit, format_limits
 from harness.model.values import VALUE, Count, Flag, PollTime, Rate, Size, power_of_two
 from harness.units import format_size
 
@@ -582,14 +582,14 @@ class Attach:
         return self.server == "qemu"
 
     @property
-    def limits(self) -> dict[LimitKind, Limit]:
+    def limits(self) -> dict[LimitKind, RateLimit]:
         """The requested limits of the disk's I/O."""
         requested: dict[LimitKind, tuple[int | None, int | None]] = {
             "iops": (self.iops, self.iops_burst),
             "bps": (self.bw, self.bw_burst),
         }
         return {
-            kind: Limit(rate, burst, self.burst_seconds or 1)
+            kind: RateLimit(rate, burst, self.burst_seconds or 1)
             for kind, (rate, burst) in requested.items()
             if rate is not None
         }
@@ -629,7 +629,7 @@ class Attach:
     def shown_limit(self, kind: LimitKind) -> str:
         """A limit as QEMU shows it."""
         limit = self.limits.get(kind)
-        return shown_limits(limit.settings(kind) if limit else {}, kind)
+        return format_limits(limit.settings(kind) if limit else {}, kind)
 
 
 ATTACH_OPTIONS: Mapping[str, Option[Attach]] = declared(Attach)

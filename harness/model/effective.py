@@ -139,9 +139,9 @@ class Effective:
 
     def settings(self) -> Iterator[tuple[str, JsonValue]]:
         """Every setting that has a value, by name."""
-        for each in fields(self):
-            if (value := getattr(self, each.name)) is not None:
-                yield each.name, list(value) if isinstance(value, tuple) else value
+        for setting in fields(self):
+            if (value := getattr(self, setting.name)) is not None:
+                yield setting.name, list(value) if isinstance(value, tuple) else value
 
     def merged(self, other: Effective) -> Effective:
         """The settings of both. If both have a value, the value of `other` counts."""

@@ -47,14 +47,14 @@ def _attachment(before: ModeDetail, after: ModeDetail) -> Iterator[Factor]:
     if isinstance(one, Attach) and isinstance(other, Attach):
         yield from _fields(one, other, attached=True)
     elif one != other:
-        before_words, after_words = (each.words if each is not None else "host" for each in (one, other))
+        before_words, after_words = (side.words if side is not None else "host" for side in (one, other))
         yield Factor("attachment", before_words, after_words, attached=True)
 
 
 def _fields(before: Any, after: Any, *, attached: bool = False) -> Iterator[Factor]:
     for name in names_of(before):
-        if (own := getattr(before, name)) != (other := getattr(after, name)):
-            words = _words(before, name, own), _words(after, name, other)
+        if (first := getattr(before, name)) != (second := getattr(after, name)):
+            words = _words(before, name, first), _words(after, name, second)
             yield Factor(name.replace("_", " "), words[0], words[1], attached)
 
 

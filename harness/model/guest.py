@@ -220,7 +220,7 @@ class GuestOptions:
         docs='`<cpu>`; `cpu`, also with PVE\'s options (`"host,flags=+aes"`)',
         values='`"host"`, `"max"`, a model of QEMU',
         by_default="`host` with KVM, else `max`",
-        shown=(ReadBack("qemu_cpu", expected=lambda guest: None if guest.cpu is None else cpu_type(guest.cpu)),),
+        shown=(ReadBack("qemu_cpu", expected=lambda guest: None if guest.cpu is None else parse_cpu_type(guest.cpu)),),
         pve=Pve("cpu"),
     )
     """The CPU model, by QEMU's name; `host` is the host's own, `max` all that the host can do or emulate."""
@@ -420,15 +420,15 @@ class GuestOptions:
     @property
     def files(self) -> dict[str, str]:
         """The requested files of the host, by the names of the options."""
-        found = {"emulator": self.emulator, "kernel": self.kernel, "initramfs": self.initramfs, "image": self.image}
-        return {name: path for name, path in found.items() if path is not None}
+        files = {"emulator": self.emulator, "kernel": self.kernel, "initramfs": self.initramfs, "image": self.image}
+        return {name: path for name, path in files.items() if path is not None}
 
     @property
     def pins(self) -> dict[str, str]:
         """The requested CPUs of the host, by what is pinned to them."""
-        found = {"vCPUs": "/".join(compressed(self.pin_vcpus)), "iothreads": self.pin_iothreads}
-        found["emulator"] = self.pin_emulator
-        return {what: cpus for what, cpus in found.items() if cpus}
+        pins = {"vCPUs": "/".join(compressed(self.pin_vcpus)), "iothreads": self.pin_iothreads}
+        pins["emulator"] = self.pin_emulator
+        return {what: cpus for what, cpus in pins.items() if cpus}
 
     @property
     def unpinned(self) -> GuestOptions:
@@ -444,8 +444,8 @@ class GuestOptions:
     @property
     def polls(self) -> dict[str, int]:
         """The requested polling options by the name of the attribute in libvirt's XML."""
-        found = {"max": self.poll_max_ns, "grow": self.poll_grow, "shrink": self.poll_shrink}
-        return {name: value for name, value in found.items() if value is not None}
+        polls = {"max": self.poll_max_ns, "grow": self.poll_grow, "shrink": self.poll_shrink}
+        return {name: value for name, value in polls.items() if value is not None}
 
     def over(self, other: GuestOptions) -> GuestOptions:
         """These options, and those of `other` where these have none.
@@ -466,8 +466,8 @@ class GuestOptions:
 
     def _filled(self, base: GuestOptions) -> GuestOptions:
         kept = {"preset", *self.requested}
-        for own, instead in _EITHER:
-            kept |= set(instead) if any(getattr(self, name) is not None for name in own) else set()
+        for options, instead in _EITHER:
+            kept |= set(instead) if any(getattr(self, name) is not None for name in options) else set()
         return replace(self, **{name: getattr(base, name) for name in names_of(self) if name not in kept})
 
 
@@ -485,7 +485,7 @@ PRESETS: Mapping[GuestPreset, GuestOptions] = {
 }
 
 
-def cpu_type(cpu: str) -> str:
+def parse_cpu_type(cpu: str) -> str:
     """The model in Proxmox VE's options of a CPU: `host`, `host,flags=+aes`, `cputype=host`."""
     options = dict(part.partition("=")[::2] for part in cpu.split(","))
     return options.get("cputype", cpu.partition(",")[0])
@@ -496,7 +496,7 @@ def compressed(lists: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(lists)) if len(set(lists)) == 1 else tuple(lists)
 
 
-def guest_problems(options: GuestOptions) -> Iterator[str]:
+def find_guest_problems(options: GuestOptions) -> Iterator[str]:
     """The conflicts among the options, each as `KEY = VALUE: conflicts with ...; allowed: ...`."""
     guest = options.over(ANY_GUEST)
     count, topology, memory = guest.vcpu_count, guest.topology, guest.memory or GUEST_MEMORY
@@ -533,28 +533,28 @@ def _image_problems(guest: GuestOptions) -> Iterator[str]:
             yield f'{name} = "{path}": conflicts with image = "{guest.image}"; allowed: one of the two'
 
 
-def guest_in_words(found: Effective) -> str:
+def describe_guest(effective: Effective) -> str:
     """The size and placement that were read back, in one line; empty if nothing was."""
-    parts = [_vcpus_in_words(found)]
-    parts.append(format_size(found.qemu_memory) if found.qemu_memory else "")
-    parts.append(f"in pages of {format_size(found.host_page_size)}" if found.host_page_size else "")
-    nodes, mode = found.qemu_numa_nodes, found.qemu_numa_mode
+    parts = [_vcpus_in_words(effective)]
+    parts.append(format_size(effective.qemu_memory) if effective.qemu_memory else "")
+    parts.append(f"in pages of {format_size(effective.host_page_size)}" if effective.host_page_size else "")
+    nodes, mode = effective.qemu_numa_nodes, effective.qemu_numa_mode
     parts.append(f"on NUMA nodes {nodes} ({mode})" if nodes else "")
-    parts += [text for text in (found.machine, found.qemu_cpu and f"CPU model {found.qemu_cpu}") if text]
-    named = {"iothreads": found.host_iothread_cpus, "QEMU's other threads": found.host_emulator_cpus}
+    parts += [text for text in (effective.machine, effective.qemu_cpu and f"CPU model {effective.qemu_cpu}") if text]
+    named = {"iothreads": effective.host_iothread_cpus, "QEMU's other threads": effective.host_emulator_cpus}
     parts += [f"{what} on host CPUs {cpus}" for what, cpus in named.items() if cpus]
-    if found.qemu_poll_max_ns is not None:
-        parts.append(f"polling up to {found.qemu_poll_max_ns} ns" if found.qemu_poll_max_ns else "no polling")
+    if effective.qemu_poll_max_ns is not None:
+        parts.append(f"polling up to {effective.qemu_poll_max_ns} ns" if effective.qemu_poll_max_ns else "no polling")
     return ", ".join(part for part in parts if part)
 
 
-def _vcpus_in_words(found: Effective) -> str:
-    if found.qemu_vcpus is None:
+def _vcpus_in_words(effective: Effective) -> str:
+    if effective.qemu_vcpus is None:
         return ""
-    shape = (found.qemu_sockets, found.qemu_cores, found.qemu_threads)
+    shape = (effective.qemu_sockets, effective.qemu_cores, effective.qemu_threads)
     topology = f" ({' x '.join(map(str, shape))} sockets, cores, threads)" if None not in shape else ""
-    cpus = f" on host CPUs {' / '.join(found.host_vcpu_cpus)}" if found.host_vcpu_cpus else ""
-    return f"{found.qemu_vcpus} vCPU{'s' if found.qemu_vcpus > 1 else ''}{topology}{cpus}"
+    cpus = f" on host CPUs {' / '.join(effective.host_vcpu_cpus)}" if effective.host_vcpu_cpus else ""
+    return f"{effective.qemu_vcpus} vCPU{'s' if effective.qemu_vcpus > 1 else ''}{topology}{cpus}"
 
 
 def _option_types() -> dict[str, Any]:

@@ -290,7 +290,7 @@ def requirements(layout: Layout) -> Iterator[Requirement]:
 
 def missing_requirement(layout: Layout, host: HostFeatures) -> str | None:
     """Why the layout cannot be built on the host, with the remedy. None if it can."""
-    return next(filter(None, (requirement.missing(host) for requirement in requirements(layout))), None)
+    return next(filter(None, (requirement.unsupported_by(host) for requirement in requirements(layout))), None)
 
 
 def amplification(layout: Layout, job: Job) -> Amplification:

@@ -136,10 +136,10 @@ class Mode:
     @property
     def volumes(self) -> tuple[Mode, ...]:
         """A mode for each volume that it uses at the same time: its own first, then that of each further guest."""
-        own = self.attached
+        first = self.attached
         last = 2 if self.neighbour is not None else self.guests
-        further = (replace(own, name=f"{own.name}-g{n}", guests=1, number=n) for n in range(2, last + 1))
-        return (own, *further)
+        further = (replace(first, name=f"{first.name}-g{n}", guests=1, number=n) for n in range(2, last + 1))
+        return (first, *further)
 
     @property
     def runs_with_others(self) -> bool:

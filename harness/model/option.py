@@ -96,12 +96,12 @@ class BlockInfo:
 
     def read(self, inserted: Mapping[str, Any]) -> Any:
         """The value. Raises KeyError if QEMU should report it and does not."""
-        found: Any = inserted
+        value: Any = inserted
         for key in self.keys:
-            if self.optional and key not in found:
+            if self.optional and key not in value:
                 return None
-            found = found[key]
-        return found
+            value = value[key]
+        return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,8 +280,8 @@ def on_virtio(blk: Xml, scsi: OnController | QemuOverride) -> Mapping[Bus, Xml |
 
 def declare(default: T, option: Option[Any]) -> T:
     """A field of a dataclass with its default and its row of the option table."""
-    found: Any = field(default=default, metadata={"option": option})
-    return found  # type: ignore[no-any-return] # a dataclass takes the field and has the value
+    row: Any = field(default=default, metadata={"option": option})
+    return row  # type: ignore[no-any-return] # a dataclass takes the field and has the value
 
 
 def declared(options: type) -> dict[str, Any]:

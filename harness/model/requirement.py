@@ -29,7 +29,7 @@ class Tools:
     what: str
     package: str
 
-    def missing(self, host: HostFeatures) -> str | None:
+    def unsupported_by(self, host: HostFeatures) -> str | None:
         """What the host lacks, with the remedy. None if it has everything."""
         if all(host.has_tool(name) for name in self.names):
             return None
@@ -44,7 +44,7 @@ class Module:
     what: str
     remedy: str = ""
 
-    def missing(self, host: HostFeatures) -> str | None:
+    def unsupported_by(self, host: HostFeatures) -> str | None:
         """What the host lacks, with the remedy. None if it has the module."""
         if host.has_module(self.name):
             return None
@@ -55,7 +55,7 @@ class Module:
 class DeviceMapper:
     """The kernel's device-mapper."""
 
-    def missing(self, host: HostFeatures) -> str | None:
+    def unsupported_by(self, host: HostFeatures) -> str | None:
         """What the host lacks, with the remedy. None if it has device-mapper."""
         if host.has_device_mapper:
             return None

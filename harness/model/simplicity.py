@@ -13,7 +13,7 @@ from harness.model.values import names_of
 _DEFAULT = Attach()
 
 
-class Need(StrEnum):
+class UserNeed(StrEnum):
     """What the users of a disk may need besides speed."""
 
     HOST_KEEPS_DISK = "the host keeps the disk, so the guest can be moved and its disk be copied"
@@ -21,9 +21,9 @@ class Need(StrEnum):
     SNAPSHOTS = "it has efficient snapshots"
 
     def met_by(self, mode: ModeDetail) -> bool:
-        if self is Need.HOST_KEEPS_DISK:
+        if self is UserNeed.HOST_KEEPS_DISK:
             return not isinstance(mode.attach, Vfio)
-        if self is Need.SHARED:
+        if self is UserNeed.SHARED:
             return not mode.layout.is_base and not isinstance(mode.attach, Vfio)
         return mode.layout.has_snapshots
 
@@ -55,17 +55,17 @@ def caution(mode: ModeDetail) -> str | None:
     return _CAUTIONS.get(mode.attach.cache) if isinstance(mode.attach, Attach) else None
 
 
-def preference(mode: ModeDetail, needs: Sequence[Need]) -> tuple[int, ...]:
+def preference(mode: ModeDetail, needs: Sequence[UserNeed]) -> tuple[int, ...]:
     """Sorts modes of equal speed for a user with these needs, the most important first; then by `simplicity`."""
     return (*(int(not need.met_by(mode)) for need in needs), *simplicity(mode))
 
 
-def why_preferred(mode: ModeDetail, other: ModeDetail, needs: Sequence[Need]) -> str:
+def explain_preference(mode: ModeDetail, other: ModeDetail, needs: Sequence[UserNeed]) -> str:
     """Why a user with these needs takes a mode and not another one of equal speed; empty if there is no reason."""
     for need in needs:
         if need.met_by(mode) != need.met_by(other):
             return str(need) if need.met_by(mode) else ""
-    return why_simpler(mode, other)
+    return explain_simpler(mode, other)
 
 
 def simplicity(mode: ModeDetail) -> tuple[int, int, int]:
@@ -73,14 +73,14 @@ def simplicity(mode: ModeDetail) -> tuple[int, int, int]:
     return int(isinstance(mode.attach, Vfio)), mode.layout.effort, len(_departures(mode))
 
 
-def why_simpler(mode: ModeDetail, other: ModeDetail) -> str:
+def explain_simpler(mode: ModeDetail, other: ModeDetail) -> str:
     """What makes a mode simpler than another, in words; empty if neither is simpler."""
-    own, its = simplicity(mode), simplicity(other)
-    if own >= its:
+    simple, other_simple = simplicity(mode), simplicity(other)
+    if simple >= other_simple:
         return ""
-    if own[0] < its[0]:
-        return "the host keeps the disk, so the guest can be moved and its disk be copied"
-    if own[1] < its[1]:
+    if simple[0] < other_simple[0]:
+        return "the host keeps the disk, so the guest can be moved and other_simple disk be copied"
+    if simple[1] < other_simple[1]:
         return f"{mode.layout.words} has fewer layers to look after than {other.layout.words}"
     return f"it keeps the default of {', '.join(_departures(other)[:3])}"
 

@@ -17,7 +17,7 @@ _BURSTS = {"": "", "_max": "-max", "_max_length": "-max-length"}
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class RateLimit:
     """At most `rate` per second on average. For `seconds`, it may be up to `burst` per second, if that is not None."""
 
     rate: int
@@ -43,7 +43,7 @@ class Limit:
         return most
 
 
-def shown_limits(settings: Mapping[str, int], kind: LimitKind) -> str:
+def format_limits(settings: Mapping[str, int], kind: LimitKind) -> str:
     """The limits of one kind by QEMU's names, in one text: `iops-total=1000`. `none` without a limit."""
     names = (f"{kind}-{way}{burst}" for way, burst in product(_WAYS.values(), _BURSTS.values()))
     given = [(name, settings.get(name, 0)) for name in names]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from harness.model.job import Job
-from harness.model.simplicity import Need
+from harness.model.simplicity import UserNeed
 
 KIB = 1024
 _SMALL = 16 * KIB
@@ -35,7 +35,7 @@ class Use:
     judges: tuple[Judge, ...]
     to_measure: str
     """A workload that represents it, for a scenario without one."""
-    needs: tuple[Need, ...] = (Need.HOST_KEEPS_DISK, Need.SHARED)
+    needs: tuple[UserNeed, ...] = (UserNeed.HOST_KEEPS_DISK, UserNeed.SHARED)
     """What decides between modes of equal speed, the most important first."""
 
     def judge_of(self, jobs: Sequence[Job]) -> tuple[Judge, tuple[Job, ...]] | None:
@@ -82,7 +82,7 @@ USES = (
             Judge("random I/O of every depth, without a mix of reads and writes", ("iops",), _random),
         ),
         "iometer-fileserver",
-        (Need.HOST_KEEPS_DISK, Need.SHARED, Need.SNAPSHOTS),
+        (UserNeed.HOST_KEEPS_DISK, UserNeed.SHARED, UserNeed.SNAPSHOTS),
     ),
     Use(
         "database",

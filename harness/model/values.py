@@ -83,7 +83,7 @@ def names_of(value: Any) -> list[str]:
 
 def _is_marked(hint: Any, marker: type) -> bool:
     metadata = getattr(hint, "__metadata__", ())
-    return marker in metadata or any(_is_marked(each, marker) for each in getattr(hint, "__args__", ()))
+    return marker in metadata or any(_is_marked(part, marker) for part in getattr(hint, "__args__", ()))
 
 
 def power_of_two(low: int, high: int | None = None, *, sizes: bool = True) -> Callable[[int], int]:

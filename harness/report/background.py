@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from harness.model.attach import Attachment
 from harness.model.base import Kind
 from harness.model.effective import DEFINITIONS, NOTHING
-from harness.model.guest import GuestOptions, guest_in_words
+from harness.model.guest import GuestOptions, describe_guest
 from harness.model.values import names_of, shown_field
 from harness.redaction import without_passwords
 from harness.report.cells import CellView
@@ -116,7 +116,7 @@ def guests_of(cells: Iterable[CellRecord]) -> Iterator[tuple[str, str]]:
     """The size and placement of the guests, as they were read back: one row for all modes with the same."""
     modes: dict[str, dict[str, None]] = {}
     for cell in cells:
-        if words := guest_in_words(cell.effective):
+        if words := describe_guest(cell.effective):
             modes.setdefault(words, {})[cell.mode] = None
     for words, names in modes.items():
         yield "guest" if len(modes) == 1 else f"guest of {', '.join(names)}", words

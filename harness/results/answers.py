@@ -11,7 +11,7 @@ from harness.analysis import METRICS, Estimate, Relation, estimate_mean
 from harness.model.factors import Factor, factors
 from harness.model.job import Job
 from harness.model.mode import ModeDetail
-from harness.model.simplicity import caution, preference, unfit, why_preferred
+from harness.model.simplicity import caution, explain_preference, preference, unfit
 from harness.model.uses import USES, Judge, Use
 from harness.results.cells import CellRecord
 from harness.results.io_costs import TOTAL
@@ -224,7 +224,7 @@ class _Decision:
     def _why(self, chosen: str, others: Sequence[str]) -> str:
         """Why the chosen one and not the others, each reason once; empty if there is no reason."""
         ranked = sorted(others, key=self._preference, reverse=True)
-        reasons = [why_preferred(self._details[chosen], self._details[mode], self._needs) for mode in ranked]
+        reasons = [explain_preference(self._details[chosen], self._details[mode], self._needs) for mode in ranked]
         return " and ".join(dict.fromkeys(filter(None, reasons)))
 
 

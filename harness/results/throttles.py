@@ -12,7 +12,7 @@ from statistics import fmean, pstdev
 
 from harness.model.attach import Attach
 from harness.model.cell import Arm, Cell, Place
-from harness.model.throttle import Limit, LimitKind
+from harness.model.throttle import LimitKind, RateLimit
 from harness.results.cells import CellRecord, ValidityCheck
 from harness.results.journal_records import Measurement
 from harness.units import format_size
@@ -48,7 +48,7 @@ def throttle_checks(measurements: Iterable[Measurement], cell: Cell) -> list[Val
     ]
 
 
-def _check(kind: LimitKind, limit: Limit, own: Sequence[Measurement], guests: int) -> ValidityCheck:
+def _check(kind: LimitKind, limit: RateLimit, own: Sequence[Measurement], guests: int) -> ValidityCheck:
     name = _METRICS[kind]
     amount = sum(each.metrics[name] * each.seconds for each in own)
     seconds = sum(each.seconds for each in own)

@@ -22,7 +22,7 @@ from harness.errors import ConfigError
 from harness.feature import feature_tables
 from harness.model.disk_class import REQUESTED_CLASSES
 from harness.model.fio_file import Line, variables_of, workloads_of
-from harness.model.guest import ANY_GUEST, guest_problems
+from harness.model.guest import ANY_GUEST, find_guest_problems
 from harness.model.job import Workload
 from harness.model.mode import Mode
 from harness.model.profile import PROFILES
@@ -188,10 +188,10 @@ def _find_contradicting_rounds(table: ScenarioTable) -> Iterator[str]:
 
 def _find_guest_problems(table: ScenarioTable) -> Iterator[str]:
     """Options of a guest that conflict. A mode's guest also has the options of the scenario's guest."""
-    yield from (f"guest.{problem}" for problem in guest_problems(table.guest))
+    yield from (f"guest.{problem}" for problem in find_guest_problems(table.guest))
     for name, mode in table.mode.items():
         if mode.guest != ANY_GUEST:
-            found = guest_problems(mode.guest.over(table.guest))
+            found = find_guest_problems(mode.guest.over(table.guest))
             yield from (f"mode.{name}.guest.{problem}" for problem in found)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from harness.guest.libvirt.domain import GuestSpec, domain_xml
+from harness.guest.libvirt.domain import GuestSpec, build_domain_xml
 from harness.guest.protocol import GuestDisk
 from harness.lab.hosts import Host
 from harness.lab.transport.ssh import SshRunner, SshTarget
@@ -96,7 +96,7 @@ def own_vm(host: Host, on_host: SshRunner) -> Iterator[OwnVm]:
     target = SshTarget("127.0.0.1", PORT, "root", files.key, files.host_key)
     with ExitStack() as stack:
         stack.callback(on_host.run, ["sh", "-c", _REMOVE], deadline=patience(120), check=False)
-        on_host.run(["sh", "-c", _MAKE], stdin=domain_xml(spec), deadline=patience(120))
+        on_host.run(["sh", "-c", _MAKE], stdin=build_domain_xml(spec), deadline=patience(120))
         inside = SshRunner.connect_when_up(
             target, name=f"VM {NAME}", via=on_host, deadline=patience(BOOT_SECONDS), on_wait=lambda _cause: None
         )

@@ -13,8 +13,8 @@ import pytest
 from harness.errors import GuestError
 from harness.features.borrow.hypervisor import refuse_others
 from harness.guest.libvirt.connection import Connection
-from harness.guest.libvirt.guest import LibvirtBackup, backup_xml
-from harness.guest.libvirt.requirements import Versions, mode_missing
+from harness.guest.libvirt.guest import LibvirtBackup, build_backup_xml
+from harness.guest.libvirt.requirements import Versions, refuse_mode
 from harness.measure import ran_slices as backups
 from harness.measure.pauses import Pauses
 from harness.measure.ran_slices import Backups, Copies, Copy
@@ -214,7 +214,7 @@ def test_libvirt_pushes_one_disk_to_the_file_and_shows_its_progress() -> None:
     own = backup(domain)
     own.begin()
     ((xml, checkpoint, flags),) = domain.asked
-    assert (xml, checkpoint) == (backup_xml("vdb", "/b/disk.raw"), None)
+    assert (xml, checkpoint) == (build_backup_xml("vdb", "/b/disk.raw"), None)
     assert flags == libvirt.VIR_DOMAIN_BACKUP_BEGIN_REUSE_EXTERNAL
     assert xml == (
         '<domainbackup mode="push"><disks><disk name="vdb" backup="yes" type="file"><driver type="raw" />'
@@ -236,8 +236,8 @@ def test_a_failed_backup_is_an_error_with_its_reason() -> None:
 
 
 def test_an_old_libvirt_has_no_backups() -> None:
-    assert mode_missing(DURING, Versions(6_000_000, 10_000_000)) is None
-    why = mode_missing(DURING, Versions(5_010_000, 10_000_000))
+    assert refuse_mode(DURING, Versions(6_000_000, 10_000_000)) is None
+    why = refuse_mode(DURING, Versions(5_010_000, 10_000_000))
     assert why is not None
     assert why.startswith("backup needs libvirt 6.0.0, but the host has 5.10.0")
 

@@ -68,7 +68,7 @@ def measure(ours: BorrowingHypervisor[Any], shell: NodeShell) -> None:
 def test_the_role_of_the_docs_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with borrower(ROLES, tmp_path, monkeypatch) as (root, ours, shell):
         before = left(root)
-        assert ours.missing(THIN, STORED) is None
+        assert ours.unsupported_by_host(THIN, STORED) is None
         measure(ours, shell)
         assert left(root) == before
 
@@ -80,7 +80,7 @@ def test_each_privilege_is_needed_and_named_before_anything_is_created(
     lacking = {name: [each for each in given if each != privilege] for name, given in ROLES.items()}
     with borrower(lacking, tmp_path, monkeypatch) as (root, ours, shell):
         before = left(root)
-        why = ours.missing(THIN, STORED) or ""
+        why = ours.unsupported_by_host(THIN, STORED) or ""
         assert re.search(rf"to borrow VM 100, bench@pve!voh lacks .*{re.escape(privilege)} on /vms", why)
         assert "docs/borrow.md has one" in why
         assert left(root) == before
@@ -93,12 +93,12 @@ def test_each_privilege_is_needed_and_named_before_anything_is_created(
 def test_the_agent_needs_one_privilege_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     by_agent = replace(BORROWED, login=None)
     with borrower(ROLES, tmp_path, monkeypatch, by_agent) as (_, ours, _):
-        assert f"lacks {BY_AGENT} on /vms/100" in (ours.missing(THIN, STORED) or "")
+        assert f"lacks {BY_AGENT} on /vms/100" in (ours.unsupported_by_host(THIN, STORED) or "")
     more = ROLES | {"VohBorrow": [*ROLES["VohBorrow"], BY_AGENT]}
     (tmp_path / "again").mkdir()
     with borrower(more, tmp_path / "again", monkeypatch, by_agent) as (_, ours, _):
         # The VM's configuration has no agent, which is found only with the privilege.
-        assert "qm set 100 --agent enabled=1" in (ours.missing(THIN, STORED) or "")
+        assert "qm set 100 --agent enabled=1" in (ours.unsupported_by_host(THIN, STORED) or "")
 
 
 def test_the_docs_have_exactly_what_the_doctor_asks_for(tmp_path: Path) -> None:

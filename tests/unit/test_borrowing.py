@@ -86,7 +86,7 @@ class Borrowed:
         self._directory = str(directory / "created")
 
     def why(self, attach: Attach = BLK) -> str | None:
-        return self.hypervisor.missing(Mode("raw", Device(), attach), DISK)
+        return self.hypervisor.unsupported_by_host(Mode("raw", Device(), attach), DISK)
 
     def recorded(self) -> list[str]:
         return [entry.kind for entry in read_log(RUNNER, self._directory)]
@@ -169,9 +169,9 @@ def test_what_its_system_lacks_or_cannot_get_is_the_reason(make: Make) -> None:
     borrowed = make()
     assert 'bus = "sata"' in (borrowed.why(Attach("sata", iothread=False)) or "")
     mode = Mode("raw", Device(), BLK, GuestOptions(vcpus=4))
-    assert "leave out vcpus" in (borrowed.hypervisor.missing(mode, DISK) or "")
+    assert "leave out vcpus" in (borrowed.hypervisor.unsupported_by_host(mode, DISK) or "")
 
 
 def test_several_guests_cannot_be_one_vm(make: Make) -> None:
-    why = make().hypervisor.missing(Mode("four", Lvm(), BLK, guests=4), DISK)
+    why = make().hypervisor.unsupported_by_host(Mode("four", Lvm(), BLK, guests=4), DISK)
     assert "VM shop runs alone: measure several guests, or a neighbour, without borrow" in (why or "")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.guest.libvirt.requirements import Versions, missing_for, mode_missing, unoffered
-from harness.guest.proxmox.drive import not_offered
+from harness.guest.libvirt.requirements import Versions, refuse_attach, refuse_mode, refuse_unoffered
+from harness.guest.proxmox.drive import refuse_drive
 from harness.guest.proxmox.layouts import not_made
 from harness.layout import files
 from harness.model.attach import Attach, Server
@@ -61,10 +61,10 @@ def test_a_group_is_read_back() -> None:
 
 def test_a_host_that_lacks_them_says_which_version_has_them() -> None:
     debian_12 = Versions(9_000_000, 7_002_000)
-    why = mode_missing(Mode("own", APART, Attach()), debian_12)
+    why = refuse_mode(Mode("own", APART, Attach()), debian_12)
     assert why is not None
     assert why.startswith("data_file needs libvirt 10.10.0, but the host has 9.0.0")
-    assert missing_for(Attach(iops=1, throttle_group="both"), debian_12, cpus=4) is None
+    assert refuse_attach(Attach(iops=1, throttle_group="both"), debian_12, cpus=4) is None
     assert not_made(APART) == "Proxmox VE has no option for a data file of qcow2"
 
 
@@ -78,9 +78,9 @@ def test_a_host_that_lacks_them_says_which_version_has_them() -> None:
 )
 def test_ways_that_no_host_offers_are_skipped_with_a_reason(server: Server, old: str, new: str) -> None:
     for versions, said in ((Versions(9_000_000, 7_000_000), old), (Versions(12_000_000, 11_000_000), new)):
-        assert said in (unoffered(Attach("virtio-blk", server=server), versions) or "")
-    assert unoffered(Attach("virtio-blk", server="storage-daemon"), Versions(1, 1)) is None
-    assert 'server = "' in (not_offered(Attach("virtio-blk", server=server)) or "")
+        assert said in (refuse_unoffered(Attach("virtio-blk", server=server), versions) or "")
+    assert refuse_unoffered(Attach("virtio-blk", server="storage-daemon"), Versions(1, 1)) is None
+    assert 'server = "' in (refuse_drive(Attach("virtio-blk", server=server)) or "")
 
 
 @pytest.mark.parametrize(

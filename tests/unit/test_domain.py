@@ -12,10 +12,10 @@ import libvirt
 import pytest
 
 from harness.errors import Unsupported
-from harness.guest.libvirt.disks import alias_of, root_ports
-from harness.guest.libvirt.domain import GuestSpec, SystemFiles, domain_xml
-from harness.guest.libvirt.guest import hostdev_xml
-from harness.guest.libvirt.requirements import DATA_FILE, Versions, guest_missing, missing_for
+from harness.guest.libvirt.disks import alias_of, number_root_ports
+from harness.guest.libvirt.domain import GuestSpec, SystemFiles, build_domain_xml
+from harness.guest.libvirt.guest import build_hostdev_xml
+from harness.guest.libvirt.requirements import DATA_FILE, Versions, refuse_attach, refuse_guest
 from harness.guest.protocol import SERIAL_CHARACTERS, GuestDisk
 from harness.layout.source import BlockSource
 from harness.model.attach import Aio, Attach, Cache, Controller, Vfio
@@ -173,11 +173,11 @@ GUESTS = SPECS | SITTINGS
 
 @pytest.mark.parametrize("name", GUESTS)
 def test_a_guest_is_described_as_in_its_golden_file(name: str, regenerate: bool) -> None:
-    as_in_golden_file(f"{name}.xml", domain_xml(GUESTS[name]), regenerate=regenerate)
+    as_in_golden_file(f"{name}.xml", build_domain_xml(GUESTS[name]), regenerate=regenerate)
 
 
 def test_a_device_that_is_passed_through_is_described_as_in_its_golden_file(regenerate: bool) -> None:
-    described = hostdev_xml("0000:41:00.1", root_ports(PASSED)["vfio-2"], alias_of(PASSED[2]))
+    described = build_hostdev_xml("0000:41:00.1", number_root_ports(PASSED)["vfio-2"], alias_of(PASSED[2]))
     as_in_golden_file("hostdev.xml", described, regenerate=regenerate)
 
 
@@ -219,9 +219,9 @@ def test_libvirts_own_schema_accepts_all_of_a_scenario_that_it_is_new_enough_for
     known = [
         disk
         for disk in spec.disks
-        if not isinstance(disk.attach, Attach) or missing_for(disk.attach, here, cpus=spec.vcpus) is None
+        if not isinstance(disk.attach, Attach) or refuse_attach(disk.attach, here, cpus=spec.vcpus) is None
     ]
-    assert accepted(domain_xml(replace(spec, disks=tuple(known))))
+    assert accepted(build_domain_xml(replace(spec, disks=tuple(known))))
     assert len(known) >= len(spec.disks) - 2  # at most NVMe and the mapping of queues
 
 
@@ -231,7 +231,7 @@ def test_libvirts_own_schema_accepts_every_guest(name: str) -> None:
 
 
 def test_libvirts_own_schema_accepts_a_device_that_is_passed_through() -> None:
-    domain = ET.fromstring(domain_xml(SPECS["vfio"]))
+    domain = ET.fromstring(build_domain_xml(SPECS["vfio"]))
     devices = domain.find("devices")
     assert devices is not None
     devices.append(ET.fromstring((GOLDEN / "hostdev.xml").read_text()))
@@ -254,13 +254,13 @@ def valid(spec: GuestSpec) -> bool:
     """Whether libvirt accepts the guest; the test is skipped where the one here is too old to know what it has."""
     here = Versions(libvirt.getVersion(), NEW.qemu)
     for disk in spec.disks:
-        if isinstance(disk.attach, Attach) and (why := missing_for(disk.attach, here, cpus=spec.vcpus)):
+        if isinstance(disk.attach, Attach) and (why := refuse_attach(disk.attach, here, cpus=spec.vcpus)):
             pytest.skip(f"libvirt's schema here does not know it yet: {why}")
         if disk.source.data_file and here.libvirt < DATA_FILE:
             pytest.skip("libvirt's schema here does not know data files yet")
-    if why := guest_missing(spec.options, here):
+    if why := refuse_guest(spec.options, here):
         pytest.skip(f"libvirt's schema here does not know it yet: {why}")
-    return accepted(domain_xml(spec))
+    return accepted(build_domain_xml(spec))
 
 
 def accepted(xml: str) -> bool:
@@ -273,7 +273,7 @@ def accepted(xml: str) -> bool:
 
 def test_every_disk_is_found_again_by_its_own_serial_and_alias() -> None:
     long = [GuestDisk(f"virtio-blk-with-iothread-{n}", FILE, Attach("virtio-blk")) for n in range(3)]
-    live = ET.fromstring(domain_xml(guest(*ARTICLE, *long)))
+    live = ET.fromstring(build_domain_xml(guest(*ARTICLE, *long)))
     serials = [disk.findtext("serial") or "" for disk in live.iterfind("devices/disk")]
     assert serials == [disk.serial for disk in (*ARTICLE, *long)]
     assert len(set(serials)) == len(serials)
@@ -283,7 +283,7 @@ def test_every_disk_is_found_again_by_its_own_serial_and_alias() -> None:
 
 
 def test_no_two_disks_share_a_controller_or_an_iothread() -> None:
-    live = ET.fromstring(domain_xml(SPECS["article"]))
+    live = ET.fromstring(build_domain_xml(SPECS["article"]))
     threads = [driver.get("iothread") for driver in live.iterfind("devices/controller[@type='scsi']/driver")]
     used = [address.get("controller") for address in live.iterfind("devices/disk/address")]
     assert threads == ["1", "2", "3", "4"]
@@ -294,7 +294,7 @@ def test_no_two_disks_share_a_controller_or_an_iothread() -> None:
 def test_disks_share_a_controller_if_the_mode_requests_it_and_its_queues_are_the_same() -> None:
     shared = Attach(controller="shared")
     live = ET.fromstring(
-        domain_xml(
+        build_domain_xml(
             guest(
                 GuestDisk("a", FILE, shared),
                 GuestDisk("b", FILE, replace(shared, cache="directsync")),
@@ -308,7 +308,7 @@ def test_disks_share_a_controller_if_the_mode_requests_it_and_its_queues_are_the
 
 
 def test_only_the_threads_of_a_disk_that_requests_it_do_not_poll() -> None:
-    live = ET.fromstring(domain_xml(SPECS["polling-of-a-disk"]))
+    live = ET.fromstring(build_domain_xml(SPECS["polling-of-a-disk"]))
     polls = {each.get("id"): dict(poll.attrib) for each in live.iterfind("iothreadids/iothread") for poll in each}
     assert polls == {"1": {"max": "0", "grow": "2"}, "2": {"max": "0", "grow": "2"}, "3": {"grow": "2"}}
 
@@ -316,7 +316,7 @@ def test_only_the_threads_of_a_disk_that_requests_it_do_not_poll() -> None:
 def test_disks_that_poll_differently_share_no_controller() -> None:
     shared = Attach(controller="shared")
     live = ET.fromstring(
-        domain_xml(guest(GuestDisk("a", FILE, shared), GuestDisk("b", FILE, replace(shared, poll_max_ns=0))))
+        build_domain_xml(guest(GuestDisk("a", FILE, shared), GuestDisk("b", FILE, replace(shared, poll_max_ns=0))))
     )
     assert [at.get("controller") for at in live.iterfind("devices/disk/address")] == ["0", "1"]
 
@@ -324,13 +324,13 @@ def test_disks_that_poll_differently_share_no_controller() -> None:
 def test_a_thread_for_all_queues_and_a_mapping_to_one_thread_are_no_common_controller() -> None:
     shared = Attach(controller="shared", queues=2)
     mapped = replace(shared, iothread=False, iothread_vq_mapping=1)
-    live = ET.fromstring(domain_xml(guest(GuestDisk("a", FILE, shared), GuestDisk("b", FILE, mapped))))
+    live = ET.fromstring(build_domain_xml(guest(GuestDisk("a", FILE, shared), GuestDisk("b", FILE, mapped))))
     assert [at.get("controller") for at in live.iterfind("devices/disk/address")] == ["0", "1"]
 
 
 def test_nothing_about_a_disk_is_left_to_a_default() -> None:
     for spec in SPECS.values():
-        disks = ET.fromstring(domain_xml(spec)).iterfind("devices/disk")
+        disks = ET.fromstring(build_domain_xml(spec)).iterfind("devices/disk")
         # A storage daemon has these options instead of libvirt.
         for driver in (each for disk in disks if disk.get("type") != "vhostuser" for each in disk.iterfind("driver")):
             assert {"cache", "io", "discard", "detect_zeroes", "type"} <= set(driver.keys())
@@ -339,7 +339,7 @@ def test_nothing_about_a_disk_is_left_to_a_default() -> None:
 @pytest.mark.parametrize("disks", [1, 27, 28, 100, 223])
 def test_each_device_has_its_own_place_on_the_root_bus(disks: int) -> None:
     spec = guest(*(GuestDisk(f"blk-{number}", VOLUME, Attach("virtio-blk")) for number in range(disks)))
-    live = ET.fromstring(domain_xml(spec))
+    live = ET.fromstring(build_domain_xml(spec))
     places = Counter((at.get("slot"), at.get("function")) for at in live.iterfind("devices/*/address[@type='pci']"))
     assert set(places.values()) == {1}
     assert places.keys().isdisjoint({("0x00", "0x0"), ("0x01", "0x0"), ("0x1e", "0x0"), ("0x1f", "0x0")})
@@ -347,23 +347,23 @@ def test_each_device_has_its_own_place_on_the_root_bus(disks: int) -> None:
     several = {slot for slot, function in places if function != "0x0"}
     first = {at.get("slot") for at in live.iterfind("devices/*/address[@multifunction='on']")}
     assert several <= first
-    assert accepted(domain_xml(spec))
+    assert accepted(build_domain_xml(spec))
 
 
 def test_more_devices_than_the_root_bus_has_room_for_are_refused_with_both_numbers() -> None:
     spec = guest(*(GuestDisk(f"blk-{number}", VOLUME, Attach("virtio-blk")) for number in range(224)))
     with pytest.raises(Unsupported, match="225 devices do not fit on a guest's root bus, which has room for 224"):
-        domain_xml(spec)
+        build_domain_xml(spec)
 
 
 def test_more_disks_than_libvirt_has_letters_have_names_of_their_own() -> None:
     spec = guest(*(GuestDisk(f"blk-{number}", VOLUME, Attach("virtio-blk")) for number in range(30)))
-    names = [at.get("dev") for at in ET.fromstring(domain_xml(spec)).iterfind("devices/disk/target")]
+    names = [at.get("dev") for at in ET.fromstring(build_domain_xml(spec)).iterfind("devices/disk/target")]
     assert names[24:29] == ["vdy", "vdz", "vdaa", "vdab", "vdac"]
 
 
 def test_sata_disks_beyond_the_ports_of_a_controller_get_another() -> None:
-    live = ET.fromstring(domain_xml(every_option("sata")))
+    live = ET.fromstring(build_domain_xml(every_option("sata")))
     places = [(at.get("controller"), at.get("unit")) for at in live.iterfind("devices/disk/address")]
     assert places[BUSES["sata"].most - 1 : BUSES["sata"].most + 1] == [("0", "5"), ("1", "0")]
     # The first is part of the chip set.
@@ -372,30 +372,30 @@ def test_sata_disks_beyond_the_ports_of_a_controller_get_another() -> None:
 
 
 def test_only_a_guest_with_a_disk_on_ide_is_the_older_machine() -> None:
-    machines = {name: ET.fromstring(domain_xml(spec)).find("os/type") for name, spec in SPECS.items()}
+    machines = {name: ET.fromstring(build_domain_xml(spec)).find("os/type") for name, spec in SPECS.items()}
     old = {name for name, machine in machines.items() if machine is not None and machine.get("machine") == "pc"}
     assert old == {name for name in SPECS if name.startswith("ide")} | {"guest-pc"}
-    assert "bus=pci.0" in domain_xml(SPECS["ide-1"])
+    assert "bus=pci.0" in build_domain_xml(SPECS["ide-1"])
 
 
 def test_a_fifth_disk_on_ide_is_refused() -> None:
     with pytest.raises(Unsupported, match="room for 4 disks on IDE"):
-        domain_xml(every_option("ide", stop=5))
+        build_domain_xml(every_option("ide", stop=5))
 
 
 def test_ide_and_a_device_that_is_passed_through_cannot_be_in_one_guest() -> None:
     with pytest.raises(Unsupported, match="no machine type has both IDE, which old requests, and PCIe, which vfio"):
-        domain_xml(guest(GuestDisk("old", FILE, Attach("ide", iothread=False)), PASSED[0]))
+        build_domain_xml(guest(GuestDisk("old", FILE, Attach("ide", iothread=False)), PASSED[0]))
 
 
 def test_each_device_that_is_passed_through_has_a_port_of_its_own() -> None:
-    assert root_ports(PASSED) == {"vfio": 1, "vfio-2": 2}
-    ports = ET.fromstring(domain_xml(SPECS["vfio"])).iterfind("devices/controller[@model='pcie-root-port']")
+    assert number_root_ports(PASSED) == {"vfio": 1, "vfio-2": 2}
+    ports = ET.fromstring(build_domain_xml(SPECS["vfio"])).iterfind("devices/controller[@model='pcie-root-port']")
     assert [port.get("index") for port in ports] == ["1", "2"]
 
 
 def test_the_guest_answers_only_on_the_hosts_loopback() -> None:
-    assert "hostfwd=tcp:127.0.0.1:20099-:22" in domain_xml(replace(guest(), ssh_port=20099))
+    assert "hostfwd=tcp:127.0.0.1:20099-:22" in build_domain_xml(replace(guest(), ssh_port=20099))
 
 
 # --- what libvirt and QEMU must know ---
@@ -407,13 +407,13 @@ DEBIAN_13 = Versions(libvirt=11_003_000, qemu=10_000_000)
 def test_polling_needs_a_libvirt_that_has_it_in_its_xml() -> None:
     polling = GUEST_OPTIONS["polling"]
     said = "polling of iothreads needs libvirt 9.4.0, but the host has 9.0.0: upgrade the host"
-    assert said in (guest_missing(polling, DEBIAN_12) or "")
-    assert guest_missing(polling, DEBIAN_13) is None
-    assert {name for name, each in GUEST_OPTIONS.items() if guest_missing(each, DEBIAN_12)} == {"polling", "no-polling"}
+    assert said in (refuse_guest(polling, DEBIAN_12) or "")
+    assert refuse_guest(polling, DEBIAN_13) is None
+    assert {name for name, each in GUEST_OPTIONS.items() if refuse_guest(each, DEBIAN_12)} == {"polling", "no-polling"}
 
 
 def test_options_of_a_cpu_are_for_proxmox_ve_only() -> None:
-    assert "request the model only" in (guest_missing(GuestOptions(cpu="host,flags=+aes"), DEBIAN_13) or "")
+    assert "request the model only" in (refuse_guest(GuestOptions(cpu="host,flags=+aes"), DEBIAN_13) or "")
 
 
 @pytest.mark.parametrize(
@@ -426,7 +426,7 @@ def test_options_of_a_cpu_are_for_proxmox_ve_only() -> None:
 def test_a_disk_on_a_machine_type_without_its_bus_is_refused(attach: Attach | Vfio, machine: str, said: str) -> None:
     spec = replace(guest(GuestDisk("own", DEVICE, attach)), options=GuestOptions(machine=machine))
     with pytest.raises(Unsupported, match=f"own: {said}"):
-        domain_xml(spec)
+        build_domain_xml(spec)
 
 
 @pytest.mark.parametrize(
@@ -441,7 +441,7 @@ def test_a_disk_on_a_machine_type_without_its_bus_is_refused(attach: Attach | Vf
     ],
 )
 def test_the_refusal_of_an_old_host_names_the_required_version(attach: Attach, said: str) -> None:
-    assert said in (missing_for(attach, DEBIAN_12, cpus=4) or "")
+    assert said in (refuse_attach(attach, DEBIAN_12, cpus=4) or "")
 
 
 def test_rings_caches_and_storage_daemons_need_newer_programs_than_debian_11() -> None:
@@ -452,14 +452,14 @@ def test_rings_caches_and_storage_daemons_need_newer_programs_than_debian_11() -
         'server = "storage-daemon" needs libvirt 7.1.0': Attach("virtio-blk", server="storage-daemon"),
         'server = "storage-daemon" needs QEMU 7.0.0': Attach("virtio-blk", server="storage-daemon"),
     }
-    assert [said for said, attach in asked.items() if said not in (missing_for(attach, old, cpus=4) or "")] == []
+    assert [said for said, attach in asked.items() if said not in (refuse_attach(attach, old, cpus=4) or "")] == []
     # A storage daemon's thread polls as its arguments say, whatever libvirt knows.
-    assert missing_for(Attach("virtio-blk", server="storage-daemon", poll_max_ns=0), DEBIAN_12, cpus=4) is None
+    assert refuse_attach(Attach("virtio-blk", server="storage-daemon", poll_max_ns=0), DEBIAN_12, cpus=4) is None
 
 
 def test_debian_13_has_all_but_nvme() -> None:
     lacking = {
         bus for bus in ("virtio-blk", "virtio-scsi", "sata", "ide", "nvme")
-        for attach in options(bus).values() if missing_for(attach, DEBIAN_13, cpus=2)
+        for attach in options(bus).values() if refuse_attach(attach, DEBIAN_13, cpus=2)
     }  # fmt: skip
     assert lacking == {"nvme"}

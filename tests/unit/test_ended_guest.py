@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.guest.libvirt.starting import ended_while_booting, qemu_log
+from harness.guest.libvirt.starting import explain_end, qemu_log
 from harness.guest.proxmox.login import Ended, explained, require_running
 from harness.guest.proxmox.machine import VirtualMachine
 from harness.lab.transport.local import LocalRunner
@@ -19,7 +19,7 @@ def test_the_message_has_the_end_of_the_console_and_why_qemu_ended(tmp_path: Pat
     console, log = tmp_path / "console.log", Path(qemu_log("voh-1", str(tmp_path)))
     console.write_text("Booting\nKernel panic - not syncing\n")
     log.write_text("kvm: error: EXIT\n2026-01-01 12:00:00: shutting down, reason=crashed\n")
-    error = ended_while_booting(RUNNER, "node1", str(console), str(log))
+    error = explain_end(RUNNER, "node1", str(console), str(log))
     assert error.message == (
         "host node1: the guest ended while it was booting; its console ends with:\n"
         "     Booting\n     Kernel panic - not syncing; QEMU's log ends with:\n"
@@ -29,7 +29,7 @@ def test_the_message_has_the_end_of_the_console_and_why_qemu_ended(tmp_path: Pat
 
 
 def test_the_message_says_so_if_nothing_was_printed(tmp_path: Path) -> None:
-    error = ended_while_booting(RUNNER, "node1", str(tmp_path / "absent"), str(tmp_path / "absent too"))
+    error = explain_end(RUNNER, "node1", str(tmp_path / "absent"), str(tmp_path / "absent too"))
     assert error.message == "host node1: the guest ended while it was booting; its console and QEMU printed nothing"
 
 

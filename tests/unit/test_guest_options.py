@@ -20,7 +20,7 @@ from harness.model.base import Device
 from harness.model.cell import Arm, Place
 from harness.model.cpus import as_list, cpus_in, kernels_form
 from harness.model.effective import Effective
-from harness.model.guest import ANY_GUEST, GIB, MIB, OPTION_TYPES, GuestOptions, guest_in_words, guest_problems
+from harness.model.guest import ANY_GUEST, GIB, MIB, OPTION_TYPES, GuestOptions, describe_guest, find_guest_problems
 from harness.model.layout import Lvm
 from harness.model.mode import OPTIONS, Mode
 from harness.model.values import STORED
@@ -203,7 +203,7 @@ def test_keys_of_a_node_are_refused_for_a_host_of_libvirt(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("options", GUEST_OPTIONS.values(), ids=GUEST_OPTIONS)
 def test_every_option_that_is_tried_is_free_of_conflicts(options: GuestOptions) -> None:
-    assert list(guest_problems(options)) == []
+    assert list(find_guest_problems(options)) == []
 
 
 # --- what must be read back ---
@@ -270,9 +270,9 @@ def test_the_size_that_was_read_back_is_one_line() -> None:
         qemu_memory=8 * GIB, host_page_size=2 * MIB, qemu_numa_nodes="0", qemu_numa_mode="strict",
         host_vcpu_cpus=("2", "3"), host_iothread_cpus="4-5", host_emulator_cpus="1", qemu_poll_max_ns=0,
     )  # fmt: skip
-    assert guest_in_words(found) == (
+    assert describe_guest(found) == (
         "2 vCPUs (1 x 2 x 1 sockets, cores, threads) on host CPUs 2 / 3, 8 GiB, in pages of 2 MiB, on NUMA nodes 0 "
         "(strict), pc-q35-9.2, CPU model host, iothreads on host CPUs 4-5, QEMU's other threads on host CPUs 1, "
         "no polling"
     )
-    assert guest_in_words(Effective()) == ""
+    assert describe_guest(Effective()) == ""

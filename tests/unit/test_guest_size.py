@@ -17,7 +17,7 @@ from harness.errors import GuestError, HostError
 from harness.guest.capacity import Places, no_room, parse_places, too_many_queues, vcpus_for, why_not
 from harness.guest.libvirt.connection import Connection
 from harness.guest.libvirt.effective import GuestSize, read_size
-from harness.guest.libvirt.requirements import unknown_hardware
+from harness.guest.libvirt.requirements import refuse_hardware
 from harness.guest.proxmox.guest import read_size as read_vm
 from harness.guest.proxmox.guest import sized
 from harness.guest.qemu_process import Engines, Inspected, parse_placement, read_placement, seen_by_guest
@@ -277,7 +277,7 @@ class Libvirt(Connected):
 
 def of(fake: Libvirt, guest: GuestOptions) -> str | None:
     connection = Connection(fake, "kvm1")
-    return unknown_hardware(connection, guest, "kvm")
+    return refuse_hardware(connection, guest, "kvm")
 
 
 def test_a_cpu_model_must_be_known_and_usable() -> None:

@@ -61,7 +61,7 @@ OTHER_ARGUMENTS = (
     "harness.lab.hosts.copy_guest",
     "harness.lab.hosts._guest_files",
     "harness.guest.libvirt.pools._found",
-    "harness.guest.libvirt.pools.storage_finding",
+    "harness.guest.libvirt.pools.examine_storage",
     "harness.init.storages._lines",
 )
 """These need the files of an image, a storage that is allowed on a host with libvirt, or a command."""

@@ -14,14 +14,14 @@ from harness.errors import GuestError, Unsupported
 from harness.guest.cloud_init import HostKey, errors_of, user_data
 from harness.guest.libvirt import own_image
 from harness.guest.libvirt.domain import read_system
-from harness.guest.libvirt.own_image import GuestSystemFiles, image_missing, system_files
+from harness.guest.libvirt.own_image import GuestSystemFiles, refuse_image, system_files
 from harness.guest.libvirt.requirements import _no_firmware
 from harness.guest.linux import LinuxInside, look_inside_linux
 from harness.lab.created import CreationLog, read_log
 from harness.lab.transport.local import LocalRunner
 from harness.model.attach import Attach
 from harness.model.bus import Bus
-from harness.model.guest import INSTALLED_FIO, GuestOptions, guest_problems
+from harness.model.guest import INSTALLED_FIO, GuestOptions, find_guest_problems
 from harness.run_id import RunId
 
 HERE = LocalRunner("host here")
@@ -72,7 +72,7 @@ def qemu_img(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPa
     ids=["kernel", "firmware", "install", "fio"],
 )
 def test_options_that_contradict_an_image_are_refused(options: GuestOptions, why: str) -> None:
-    (found,) = guest_problems(options)
+    (found,) = find_guest_problems(options)
     assert found.startswith(why)
 
 
@@ -105,11 +105,11 @@ def test_what_a_host_lacks_for_an_image_is_reported_with_the_remedy(
     tmp_path: Path, qemu_img: pytest.MonkeyPatch, changed: Mapping[str, str], why: str | None
 ) -> None:
     runner = LocalRunner("host here")
-    assert image_missing(GuestOptions(), runner) is None
+    assert refuse_image(GuestOptions(), runner) is None
     (tmp_path / "sh").symlink_to("/bin/sh")
     for name, value in changed.items():
         qemu_img.setenv(name, value or str(tmp_path))
-    found = image_missing(DEBIAN, runner)
+    found = refuse_image(DEBIAN, runner)
     assert found is None if why is None else found is not None
     assert (why or "") in (found or "")
 
@@ -140,16 +140,18 @@ def test_what_the_system_of_an_image_lacks_is_reported_with_the_remedy(
     changed: Mapping[str, str], fio: str, why: str | None
 ) -> None:
     system = LinuxInside({**SYSTEM, **changed}, fio)
-    found = system.lacking("the guest of IMAGE", Attach("virtio-blk"), otherwise=" when the image is made")
-    assert system.lacking("it", Attach("virtio-scsi")) is None or "fio" in (why or "")
+    found = system.unsupported_by_guest_os(
+        "the guest of IMAGE", Attach("virtio-blk"), otherwise=" when the image is made"
+    )
+    assert system.unsupported_by_guest_os("it", Attach("virtio-scsi")) is None or "fio" in (why or "")
     assert (found is None) if why is None else why in (found or "")
 
 
 @pytest.mark.parametrize(("bus", "driver"), [("sata", "ahci"), ("ide", "ata_piix"), ("nvme", "nvme")])
 def test_the_driver_of_each_bus_is_required(bus: Bus, driver: str) -> None:
     attach = Attach(bus, iothread=False)
-    assert f"no driver {driver}" in (LinuxInside(SYSTEM).lacking("it", attach) or "")
-    assert LinuxInside(SYSTEM | {driver: "yes"}).lacking("it", attach) is None
+    assert f"no driver {driver}" in (LinuxInside(SYSTEM).unsupported_by_guest_os("it", attach) or "")
+    assert LinuxInside(SYSTEM | {driver: "yes"}).unsupported_by_guest_os("it", attach) is None
 
 
 def test_the_check_runs_in_a_real_system() -> None:

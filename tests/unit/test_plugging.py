@@ -99,7 +99,7 @@ SYSTEM = {"user": "0", "fio": "fio-3.39", "os": "debian ", "virtio_scsi": "yes"}
     ids=["nothing", "root", "fio", "driver"],
 )
 def test_what_its_system_lacks_is_reported_with_the_remedy(changed: dict[str, str], why: str | None) -> None:
-    found = LinuxInside(SYSTEM | changed).lacking("the borrowed VM shop", Attach())
+    found = LinuxInside(SYSTEM | changed).unsupported_by_guest_os("the borrowed VM shop", Attach())
     assert (found is None) if why is None else (found is not None and why in found)
 
 

@@ -17,7 +17,7 @@ from harness.guest.booting import Booted
 from harness.guest.protocol import GuestDisk
 from harness.guest.proxmox.backend import ProxmoxHypervisor
 from harness.guest.proxmox.client import Client
-from harness.guest.proxmox.drive import drive_string
+from harness.guest.proxmox.drive import format_drive
 from harness.guest.proxmox.guest import ProxmoxGuest, sized
 from harness.guest.proxmox.machine import VirtualMachine
 from harness.guest.proxmox.new_vm import created
@@ -242,9 +242,9 @@ def test_on_a_node_without_zfs_a_zvol_is_skipped_with_the_reason_and_the_other_m
     with serve(memory_node(cpus=4, zfs=False)) as serving, connected(serving) as client:
         shell = NodeShell(serving, tmp_path)
         ours = hypervisor(client, iso, shell)
-        why = ours.missing(ZVOL, DISK)
+        why = ours.unsupported_by_host(ZVOL, DISK)
         assert why == "ZFS is not installed there: apt-get install zfsutils-linux"
-        others = [mode for mode in (HOST, LVM, RAW, ZVOL) if ours.missing(mode, DISK) is None]
+        others = [mode for mode in (HOST, LVM, RAW, ZVOL) if ours.unsupported_by_host(mode, DISK) is None]
         with ours.layouts(shell.log(RUN), [DISK], others, span=SPAN) as layouts:
             assert set(layouts.by_mode) == {"host", "lvm", "raw"}
         with pytest.raises(Unsupported, match="apt-get install zfsutils-linux"):
@@ -254,7 +254,7 @@ def test_on_a_node_without_zfs_a_zvol_is_skipped_with_the_reason_and_the_other_m
 
 def test_on_a_node_with_zfs_a_zvol_is_built(client: Client, iso: Path, shell: NodeShell) -> None:
     ours = hypervisor(client, iso, shell, facts={"tool_zpool": "1", "tool_zfs": "1", "module_zfs": "1"})
-    assert ours.missing(ZVOL, DISK) is None
+    assert ours.unsupported_by_host(ZVOL, DISK) is None
     with ours.layouts(shell.log(RUN), [DISK], [HOST, ZVOL], span=SPAN) as layouts:
         assert layouts.by_mode["zvol"].path == f"/dev/zvol/voh-{RUN}-zfs/vm-9000-voh-0"
     assert left(client) == []
@@ -264,11 +264,11 @@ def test_passthrough_with_a_token_is_refused_before_anything_is_made(
     token: Client, iso: Path, shell: NodeShell
 ) -> None:
     ours = hypervisor(token, iso, shell)
-    why = ours.missing(PASSTHROUGH, DISK)
+    why = ours.unsupported_by_host(PASSTHROUGH, DISK)
     assert why is not None
     assert "only from root@pam with a password, not from root@pam!t1" in why
-    assert ours.missing(HOST, DISK) is None
-    assert ours.missing(LVM, DISK) is None
+    assert ours.unsupported_by_host(HOST, DISK) is None
+    assert ours.unsupported_by_host(LVM, DISK) is None
     with (
         pytest.raises(Unsupported, match="root@pam"),
         ours.layouts(shell.log(RUN), [DISK], [PASSTHROUGH], span=SPAN),
@@ -302,7 +302,7 @@ def test_a_token_may_create_volumes(token: Client, iso: Path, shell: NodeShell) 
 def test_an_unsupported_mode_is_skipped_with_the_reason(
     *, client: Client, iso: Path, mode: Mode, disk: DiskById | DiskByStorage, said: str, shell: NodeShell
 ) -> None:
-    assert said in (hypervisor(client, iso, shell).missing(mode, disk) or "")
+    assert said in (hypervisor(client, iso, shell).unsupported_by_host(mode, disk) or "")
 
 
 def test_a_storage_of_another_type_is_refused_by_name(client: Client, iso: Path, shell: NodeShell) -> None:
@@ -379,7 +379,7 @@ def test_a_vm_has_the_requested_size_and_qemus_arguments_show_it(
 
     monkeypatch.setattr("harness.guest.proxmox.backend.log_in", look)
     ours = hypervisor(client, iso, shell)
-    assert ours.missing(mode, STORED) is None
+    assert ours.unsupported_by_host(mode, STORED) is None
     with (
         pytest.raises(GuestError, match="that is enough"),
         ours.layouts(shell.log(RUN), [STORED], [HOST, mode], span=SPAN) as layouts,
@@ -399,12 +399,12 @@ def test_a_size_that_pve_does_not_offer_is_skipped_with_the_remedy(
     ours, theirs = hypervisor(client, iso, shell), hypervisor(token, iso, shell)
     shell.prints["/sys/devices/system/cpu/online"] = "cpus 0-3\nnodes 0\n"
     pinned = replace(THIN, guest=GUEST_OPTIONS["one-place"])
-    assert ours.missing(pinned, STORED) is None
-    assert "pin_vcpus: Proxmox VE accepts this only from root@pam" in (theirs.missing(pinned, STORED) or "")
+    assert ours.unsupported_by_host(pinned, STORED) is None
+    assert "pin_vcpus: Proxmox VE accepts this only from root@pam" in (theirs.unsupported_by_host(pinned, STORED) or "")
     polling = replace(THIN, guest=GUEST_OPTIONS["polling"])
-    assert "does not offer the polling of iothreads" in (ours.missing(polling, STORED) or "")
+    assert "does not offer the polling of iothreads" in (ours.unsupported_by_host(polling, STORED) or "")
     large = replace(THIN, guest=GuestOptions(vcpus=5))
-    assert "needs 5 vCPUs, but the host has 4 CPUs" in (ours.missing(large, STORED) or "")
+    assert "needs 5 vCPUs, but the host has 4 CPUs" in (ours.unsupported_by_host(large, STORED) or "")
 
 
 NO_FEATURES = ""
@@ -486,13 +486,15 @@ def test_a_clone_of_the_template_is_looked_at_once_before_anything_is_made_on_a_
 
     monkeypatch.setattr("harness.guest.proxmox.backend.log_in", log_in)
     ours = hypervisor(client, iso, shell, replace(RULES, template=100))
-    whys = {ours.lacking(shell.log(RUN), mode) for mode in (THIN, QCOW2)}
+    whys = {ours.unsupported_by_guest_os(shell.log(RUN), mode) for mode in (THIN, QCOW2)}
     assert whys == {"in a clone of the template 100, fio is not installed: apt-get install fio in the template"}
     assert len(logins) == 1
     assert [key for key in logins[0] if key.startswith("scsi") and key != "scsihw"] == ["scsi0"], "its own disk only"
     assert left(client) == before
     assert shell.logged == []
-    assert hypervisor(client, iso, shell).lacking(shell.log(RUN), THIN) is None, "our own image has everything"
+    assert hypervisor(client, iso, shell).unsupported_by_guest_os(shell.log(RUN), THIN) is None, (
+        "our own image has everything"
+    )
 
 
 def test_a_linked_clone_of_a_template_on_a_directory_is_removed_and_the_template_stays(
@@ -572,7 +574,7 @@ def test_a_drive_that_the_vm_no_longer_has_is_named_with_the_vm_and_its_host(cli
 
 def _read_back(node: Node, machine: VirtualMachine) -> None:
     attach = Attach(bus="virtio-scsi", cache="directsync", aio="io_uring", discard="unmap", queues=2)
-    machine.set({"scsi0": drive_string("local-lvm:1", attach, "thin")})
+    machine.set({"scsi0": format_drive("local-lvm:1", attach, "thin")})
     machine.start()
     command = nodeshell.run(node, ["qm", "showcmd", str(machine.vmid)]).text.strip()
     disk = GuestDisk("thin", BlockSource("/dev/pve/vm-9000-disk-0", "block", 0, SPAN), attach)

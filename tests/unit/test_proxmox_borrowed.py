@@ -18,7 +18,7 @@ from harness.features.borrow.proxmox import borrow_vm, why_not_plugged
 from harness.guest.protocol import GuestDisk
 from harness.guest.proxmox import plugged, removal
 from harness.guest.proxmox.client import Client
-from harness.guest.proxmox.drive import drive_keys
+from harness.guest.proxmox.drive import choose_drives
 from harness.lab.accel import Acceleration
 from harness.lab.facts import HostFacts
 from harness.lab.hosts import GuestFiles, Host
@@ -250,7 +250,7 @@ def test_a_place_that_somebody_else_takes_meanwhile_stays_theirs(
     borrowing: Borrowing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chosen: list[str] = []
-    choose = drive_keys
+    choose = choose_drives
 
     def race(*given: Any) -> dict[str, str]:
         found = choose(*given)
@@ -259,7 +259,7 @@ def test_a_place_that_somebody_else_takes_meanwhile_stays_theirs(
         chosen.extend(found.values())
         return found
 
-    monkeypatch.setattr(plugged, "drive_keys", race)
+    monkeypatch.setattr(plugged, "choose_drives", race)
     with borrowing.begun():
         config = borrowing.config()
         assert config["scsi1"].startswith("local-lvm:vm-100-disk-1")
@@ -310,11 +310,11 @@ def test_changes_of_its_owner_during_the_run_are_noted(borrowing: Borrowing) -> 
 
 
 def test_a_vm_that_does_not_run_is_not_started(borrowing: Borrowing) -> None:
-    assert borrowing.hypervisor.missing(THIN, STORED) is None
+    assert borrowing.hypervisor.unsupported_by_host(THIN, STORED) is None
     borrowing.node.machines[100].process = None
     other = borrow_vm(borrowing.hypervisor._host, borrowing.client, GuestRules(vmids=(9000, 9001)), BORROWED, Events())
     assert "does not run; virt-overhead never starts a VM of others: qm start 100" in (
-        other.missing(THIN, STORED) or ""
+        other.unsupported_by_host(THIN, STORED) or ""
     )
 
 

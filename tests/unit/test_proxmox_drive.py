@@ -11,9 +11,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from harness.guest.libvirt.domain import GuestSpec, domain_xml
+from harness.guest.libvirt.domain import GuestSpec, build_domain_xml
 from harness.guest.protocol import GuestDisk
-from harness.guest.proxmox.drive import drive_keys, drive_options, drive_string, not_offered
+from harness.guest.proxmox.drive import choose_drives, format_drive, parse_drive, refuse_drive
 from harness.guest.proxmox.guest import drive_of
 from harness.guest.proxmox.resolved import resolved
 from harness.guest.qemu_process import Inspected, parse_inspected
@@ -21,14 +21,14 @@ from harness.layout.source import BlockSource
 from harness.model.attach import CACHES, Aio, Attach, Cache, DetectZeroes, Discard, Vfio
 from harness.model.bus import Bus
 from harness.model.effective import Effective
-from harness.model.throttle import shown_limits
+from harness.model.throttle import format_limits
 from harness.results.configuration import configuration_check
 from pve_double import nodeshell, schema
 from pve_double.state import Node
 from tests.unit.proxmox_nodes import double
 
 RECORDED = [json.loads(line) for line in (schema.DATA / "drives.jsonl").read_text().splitlines()]
-PINNED = [each for each in RECORDED if {"cache", "aio"} <= drive_options(each["val"]).keys()]
+PINNED = [each for each in RECORDED if {"cache", "aio"} <= parse_drive(each["val"]).keys()]
 VOLUME = "local-lvm:vm-9000-disk-0"
 ZEROES: tuple[tuple[DetectZeroes, Discard], ...] = (
     ("off", "ignore"),
@@ -45,7 +45,7 @@ def words_of(record: dict[str, Any]) -> list[str]:
 
 def meant(record: dict[str, Any]) -> Attach:
     """The attachment that a recorded drive string stands for."""
-    options = drive_options(record["val"])
+    options = parse_drive(record["val"])
     buses: dict[str, Bus] = {"virtio": "virtio-blk", "scsi": "virtio-scsi", "sata": "sata"}
     return Attach(
         bus=buses[record["key"].rstrip("0123456789")],
@@ -70,7 +70,7 @@ def offered(bus: Bus) -> Iterator[Attach]:
             read_only=read_only,
             queues=queues,
         )
-        if not_offered(attach) is None:
+        if refuse_drive(attach) is None:
             yield attach
     yield Attach(bus, iothread=False, iops=1000)
     yield Attach(bus, iothread=False, iops=1000, iops_burst=2000, bw=12_345_678, bw_burst=20 << 20, burst_seconds=5)
@@ -89,10 +89,10 @@ def test_cache_and_aio_are_read_back_as_requested(record: dict[str, Any]) -> Non
 def test_our_drive_string_has_all_options_of_a_recorded_one(record: dict[str, Any]) -> None:
     attach = meant(record)
     if attach.aio == "native" and not attach.direct:
-        assert "aio native with cache" in (not_offered(attach) or "")
+        assert "aio native with cache" in (refuse_drive(attach) or "")
         return
-    recorded = drive_options(record["val"])
-    ours = drive_options(drive_string(recorded["file"], attach, "lvm"))
+    recorded = parse_drive(record["val"])
+    ours = parse_drive(format_drive(recorded["file"], attach, "lvm"))
     assert recorded.items() <= ours.items()
     assert ours["serial"] == "lvm"
     assert {"cache", "aio", "discard", "detect_zeroes", "iothread"} <= ours.keys()
@@ -162,8 +162,8 @@ def test_every_offered_attachment_is_read_back_as_requested_and_as_with_libvirt(
     attachments = list(offered(bus))
     assert len(attachments) > 20
     for attach in attachments:
-        (key,) = drive_keys({"mode": bus}).values()
-        drive = drive_string(VOLUME, attach, "mode")
+        (key,) = choose_drives({"mode": bus}).values()
+        drive = format_drive(VOLUME, attach, "mode")
         process = process_with(node, drive, key)
         found = drive_of(process, key)
         check = configuration_check(
@@ -171,8 +171,8 @@ def test_every_offered_attachment_is_read_back_as_requested_and_as_with_libvirt(
             Effective(
                 bus=key.rstrip("0"),
                 qemu_device=found.device,
-                cache=drive_options(drive)["cache"],
-                aio=drive_options(drive)["aio"],
+                cache=parse_drive(drive)["cache"],
+                aio=parse_drive(drive)["aio"],
                 qemu_aio=process.engines.in_effect(found.aio, found.format),
                 qemu_cache_direct=found.direct,
                 qemu_cache_no_flush=found.no_flush,
@@ -182,8 +182,8 @@ def test_every_offered_attachment_is_read_back_as_requested_and_as_with_libvirt(
                 qemu_detect_zeroes=found.detect_zeroes,
                 qemu_read_only=found.read_only,
                 qemu_queues=found.queues,
-                qemu_iops_limit=shown_limits(found.limits, "iops"),
-                qemu_bw_limit=shown_limits(found.limits, "bps"),
+                qemu_iops_limit=format_limits(found.limits, "iops"),
+                qemu_bw_limit=format_limits(found.limits, "bps"),
             ),
         )
         assert check is not None
@@ -206,7 +206,7 @@ def as_libvirt_has_it(attach: Attach) -> tuple[str, str, bool]:
         (disk,),
         vcpus=2,
     )
-    domain = ET.fromstring(domain_xml(spec))
+    domain = ET.fromstring(build_domain_xml(spec))
     driver = domain.find("devices/disk/driver")
     assert driver is not None
     on_disk = "iothread" in driver.attrib
@@ -235,16 +235,16 @@ def as_libvirt_has_it(attach: Attach) -> tuple[str, str, bool]:
     ids=str,
 )
 def test_an_option_that_pve_lacks_is_refused_by_name(attach: Attach | Vfio, said: str) -> None:
-    assert said in (not_offered(attach) or "")
+    assert said in (refuse_drive(attach) or "")
     with pytest.raises(ValueError, match=r"."):
-        drive_string(VOLUME, attach, "serial")
+        format_drive(VOLUME, attach, "serial")
 
 
 def test_each_disk_gets_its_own_free_drive() -> None:
-    keys = drive_keys({"a": "virtio-scsi", "b": "virtio-blk", "c": "virtio-scsi", "d": "sata"}, ["scsi0", "memory"])
+    keys = choose_drives({"a": "virtio-scsi", "b": "virtio-blk", "c": "virtio-scsi", "d": "sata"}, ["scsi0", "memory"])
     assert keys == {"a": "scsi1", "b": "virtio0", "c": "scsi2", "d": "sata0"}
     with pytest.raises(ValueError, match="room for 6 disks on sata"):
-        drive_keys({str(number): "sata" for number in range(7)})
+        choose_drives({str(number): "sata" for number in range(7)})
 
 
 def test_an_engine_that_qemu_dropped_is_not_in_effect() -> None:

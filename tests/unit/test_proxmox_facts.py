@@ -12,7 +12,7 @@ from harness.calibrate.command import disk_of
 from harness.errors import ConfigError, SafetyError
 from harness.guest.proxmox.client import Client, is_lock_timeout, remedy
 from harness.guest.proxmox.disk_users import require_same_node, require_unclaimed, stable_path
-from harness.guest.proxmox.drive import drive_keys
+from harness.guest.proxmox.drive import choose_drives
 from harness.guest.proxmox.machine import VirtualMachine
 from harness.guest.proxmox.secrets import Secret
 from harness.lab.inventory import DiskById, HostSpec
@@ -101,9 +101,9 @@ def test_a_command_in_the_guest_is_given_to_a_shell_word_by_word() -> None:
 @pytest.mark.parametrize(("bus", "last"), [("virtio-blk", "virtio15"), ("virtio-scsi", "scsi30"), ("sata", "sata5")])
 def test_a_bus_has_as_many_places_as_pve_gives_it(bus: Bus, last: str) -> None:
     number = int(re.sub(r"\D", "", last)) + 1
-    assert list(drive_keys({str(disk): bus for disk in range(number)}).values())[-1] == last
+    assert list(choose_drives({str(disk): bus for disk in range(number)}).values())[-1] == last
     with pytest.raises(ValueError, match=f"room for {number} disks"):
-        drive_keys({str(disk): bus for disk in range(number + 1)})
+        choose_drives({str(disk): bus for disk in range(number + 1)})
 
 
 # Locks

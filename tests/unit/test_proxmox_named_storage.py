@@ -77,10 +77,10 @@ def test_a_ceph_pool_is_refused_with_the_reason(node: Node, client: Client) -> N
 
 def test_modes_that_the_storage_does_not_offer_are_skipped_with_the_reason(ours: ProxmoxHypervisor) -> None:
     local, thin = named("local"), named("local-lvm")
-    assert [ours.missing(mode, local) for mode in (HOST, RAW, QCOW2)] == [None, None, None]
-    assert ours.missing(THIN, local) == "its layout is lvm-thin; storage local offers: raw, qcow2"
-    assert ours.missing(RAW, thin) == "its layout is raw; storage local-lvm offers: lvm-thin"
-    assert "the node has no storage with this name" in str(ours.missing(RAW, named("nowhere")))
+    assert [ours.unsupported_by_host(mode, local) for mode in (HOST, RAW, QCOW2)] == [None, None, None]
+    assert ours.unsupported_by_host(THIN, local) == "its layout is lvm-thin; storage local offers: raw, qcow2"
+    assert ours.unsupported_by_host(RAW, thin) == "its layout is raw; storage local-lvm offers: lvm-thin"
+    assert "the node has no storage with this name" in str(ours.unsupported_by_host(RAW, named("nowhere")))
 
 
 def test_volumes_are_created_on_it_and_its_disks_are_shared(

@@ -12,7 +12,7 @@ from harness.errors import HarnessError, Unsupported
 from harness.guest.protocol import GuestDisk
 from harness.guest.proxmox.backend import ProxmoxHypervisor
 from harness.guest.proxmox.client import Client
-from harness.guest.proxmox.drive import drive_options
+from harness.guest.proxmox.drive import parse_drive
 from harness.guest.proxmox.machine import VirtualMachine
 from harness.lab.hosts import Host
 from harness.lab.proxmox import GuestRules
@@ -53,7 +53,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, str | None]]:
 
     def log_in(machine: VirtualMachine, _host: Host, rules: GuestRules) -> PlayedShell:
         asked.append((machine.vmid, rules.address))
-        return guest_with(drive_options(str(machine.config()["scsi0"]))["serial"])
+        return guest_with(parse_drive(str(machine.config()["scsi0"]))["serial"])
 
     monkeypatch.setattr(LOGGED_IN, log_in)
     return asked
@@ -70,7 +70,7 @@ def boot(ours: ProxmoxHypervisor, shell: NodeShell, layouts: Layouts, name: str)
 def test_each_guest_is_a_vm_with_its_own_volume_and_address_also_after_another_boot(
     client: Client, ours: ProxmoxHypervisor, shell: NodeShell, asked: list[tuple[int, str | None]]
 ) -> None:
-    assert ours.missing(THREE, STORED) is None
+    assert ours.unsupported_by_host(THREE, STORED) is None
     with (
         ours.layouts(shell.log(RUN), [STORED], [HOST, *stored_volumes([THREE])], span=SPAN) as layouts,
         ExitStack() as up,
@@ -132,8 +132,8 @@ def test_a_node_without_room_for_all_guests_skips_the_mode_with_the_remedy(
     ours = with_rules(client, shell, tmp_path, rules, **facts)
     three = replace(THREE, guest=GuestOptions(memory=GIB // 2))
     shell.prints["/sys/devices/system/cpu/online"] = "cpus 0-3\nnodes 0\n"
-    assert said in (ours.missing(three, STORED) or "")
-    assert ours.missing(replace(three, guests=1), STORED) is None
+    assert said in (ours.unsupported_by_host(three, STORED) or "")
+    assert ours.unsupported_by_host(replace(three, guests=1), STORED) is None
 
 
 def test_the_volumes_of_all_guests_count_before_anything_is_created(

@@ -138,7 +138,7 @@ def test_a_user_other_than_root_may_log_in_with_a_password(tmp_path: Path) -> No
             with ours.layouts(shell.log(RUN), [DISK], [HOST, LVM, RAW], span=SPAN):
                 assert f"{TAG}-{RUN}-lvm" in {each["storage"] for each in root.get("storage")}
             life_of_a_vm(client, shell)
-            why = ours.missing(PASSTHROUGH, DISK)
+            why = ours.unsupported_by_host(PASSTHROUGH, DISK)
         finally:
             client.close()
         assert why is not None

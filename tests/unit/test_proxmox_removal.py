@@ -192,7 +192,10 @@ def test_what_no_longer_exists_is_absent(client: Client, ours: ProxmoxHypervisor
 def test_a_vm_without_the_token_in_its_notes_is_left_alone(
     client: Client, ours: ProxmoxHypervisor, shell: NodeShell, settings: dict[str, str]
 ) -> None:
-    with created(client, shell.log(RUN), RULES, shell_parameters(RULES, "local:iso/mini.iso", 1)) as (machine, vm):
+    with created(client, shell.log(RUN), RULES, shell_parameters(RULES, "local:iso/mini.iso", 1)) as (
+        machine,
+        vm,
+    ):
         entry = shell.logged[0]
         machine.set(settings)
         removal = ours.remove(entry)

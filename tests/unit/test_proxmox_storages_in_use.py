@@ -121,7 +121,7 @@ def test_its_volumes_are_filled_and_removed_and_no_group_begins_once_it_is_full(
     *, ours: ProxmoxHypervisor, shell: NodeShell, node: Node, of: Type
 ) -> None:
     modes = [HOST, *of.modes]
-    assert [ours.missing(mode, OWN) for mode in modes] == [None] * len(modes)
+    assert [ours.unsupported_by_host(mode, OWN) for mode in modes] == [None] * len(modes)
     with ours.layouts(shell.log(RUN), [OWN], modes, span=SPAN) as layouts:
         regions = layouts.regions
         assert len(regions) == len(modes)

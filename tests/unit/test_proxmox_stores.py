@@ -369,10 +369,14 @@ def test_the_block_size_of_a_storage_in_use_is_not_changed(
     options = {"blocksize": has} if has else {}
     node.store.storages["tank"] = Storage("tank", "zfspool", frozenset({"images"}), 10 * GIB, pool="t", options=options)
     ours = hypervisor(client, guest_iso(tmp_path), shell)
-    why = ours.missing(Mode("z", Zvol(volblocksize=8 * KIB), Attach()), DiskByStorage("tank", key="storage", at="tank"))
+    why = ours.unsupported_by_host(
+        Mode("z", Zvol(volblocksize=8 * KIB), Attach()), DiskByStorage("tank", key="storage", at="tank")
+    )
     assert (why is None) == fits
     assert fits or "pvesm set tank --blocksize 8k" in (why or "")
-    assert ours.missing(Mode("z", Zvol(), Attach()), DiskByStorage("tank", key="storage", at="tank")) is None
+    assert (
+        ours.unsupported_by_host(Mode("z", Zvol(), Attach()), DiskByStorage("tank", key="storage", at="tank")) is None
+    )
 
 
 @pytest.mark.parametrize("preallocation", ["off", "falloc", "full"])

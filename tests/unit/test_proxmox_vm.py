@@ -14,11 +14,11 @@ from harness.guest.proxmox.vm import (
     clone_parameters,
     free_ids,
     marks,
+    name_vm,
     of_root,
     shell_parameters,
     size_parameters,
     unplaced,
-    vm_name,
 )
 from harness.lab.proxmox import GuestRules
 from harness.model.guest import ANY_GUEST, GuestOptions
@@ -49,8 +49,8 @@ def test_a_vm_has_its_run_and_token_from_the_beginning() -> None:
 
 
 def test_a_name_is_one_that_dns_allows() -> None:
-    assert vm_name("my_run.7") == "voh-my-run-7"
-    assert len(vm_name("x" * 100)) == 63
+    assert name_vm("my_run.7") == "voh-my-run-7"
+    assert len(name_vm("x" * 100)) == 63
 
 
 def test_ids_are_the_free_ones_of_the_range() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from harness.errors import HostError, SafetyError, Unsupported
-from harness.guest.libvirt.pools import storage_finding
+from harness.guest.libvirt.pools import examine_storage
 from harness.lab.facts import HostFacts
 from harness.lab.findings import Level
 from harness.lab.storage import DiskByStorage
@@ -316,16 +316,16 @@ def test_the_chunk_of_the_pool_is_stated(host: LvmHost) -> None:
 
 
 def test_the_doctor_says_what_a_storage_offers_and_how_much_of_it_a_run_may_use(host: LvmHost) -> None:
-    finding = storage_finding(host, DiskByStorage("vms", key="thin_pool", at="pve/data"))
+    finding = examine_storage(host, DiskByStorage("vms", key="thin_pool", at="pve/data"))
     # 40 % of 50 GiB are used, and 5 % must stay free.
     assert finding.value == "thin pool pve/data offers lvm-thin; 27.5 GiB for volumes of a run"
     assert finding.level is Level.OK
     host.change("pool", used=0.96)
-    assert storage_finding(host, DiskByStorage("vms", key="thin_pool", at="pve/data")).level is Level.PROBLEM
+    assert examine_storage(host, DiskByStorage("vms", key="thin_pool", at="pve/data")).level is Level.PROBLEM
 
 
 def test_the_doctor_names_a_storage_that_cannot_be_used(host: LvmHost) -> None:
-    finding = storage_finding(host, DiskByStorage("vms", key="volume_group", at="pev"))
+    finding = examine_storage(host, DiskByStorage("vms", key="volume_group", at="pev"))
     assert finding.level is Level.PROBLEM
     assert 'Volume group "pev" not found' in finding.value
     assert "correct the name in the lab file" in str(finding.advice)

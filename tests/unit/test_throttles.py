@@ -13,7 +13,7 @@ from harness.model.base import Device
 from harness.model.cell import Cell
 from harness.model.job import Job
 from harness.model.mode import Mode
-from harness.model.throttle import Limit
+from harness.model.throttle import RateLimit
 from harness.results import CellContext, CellRecord, Measurement, ValidityCheck, assemble
 from harness.results.throttles import plateau_notes, throttle_checks
 from tests.unit.measurements import A_SLICE
@@ -33,15 +33,15 @@ def checks(attach: Attach, slices: list[dict[str, float]], *, job: Job = JOB) ->
     ("limit", "seconds", "allowed"),
     [
         # A tenth of a second at once, then the limit.
-        (Limit(1000), 1.0, 1100),
-        (Limit(1000), 10.0, 10_100),
+        (RateLimit(1000), 1.0, 1100),
+        (RateLimit(1000), 10.0, 10_100),
         # A burst of one second may come at any speed, a longer one only at the speed of the burst.
-        (Limit(1000, 2000), 1.0, 3000),
-        (Limit(1000, 2000, 5), 1.0, 2200),
-        (Limit(1000, 2000, 5), 100.0, 110_000),
+        (RateLimit(1000, 2000), 1.0, 3000),
+        (RateLimit(1000, 2000, 5), 1.0, 2200),
+        (RateLimit(1000, 2000, 5), 100.0, 110_000),
     ],
 )
-def test_qemu_lets_through_what_its_leaky_bucket_holds(limit: Limit, seconds: float, allowed: float) -> None:
+def test_qemu_lets_through_what_its_leaky_bucket_holds(limit: RateLimit, seconds: float, allowed: float) -> None:
     assert limit.allowed(seconds) == pytest.approx(allowed)
 
 

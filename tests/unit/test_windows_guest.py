@@ -144,16 +144,18 @@ def facts(*changes: tuple[str, str]) -> Facts:
     ids=["administrator", "fio", "broken fio"],
 )
 def test_what_windows_lacks_is_the_reason_with_the_remedy(change: tuple[str, str], why: str) -> None:
-    assert facts().lacking(VM, Attach()) is None
-    found = facts(change).lacking(VM, Attach()) or ""
+    assert facts().unsupported_by_guest_os(VM, Attach()) is None
+    found = facts(change).unsupported_by_guest_os(VM, Attach()) or ""
     assert found.startswith(f"in {VM}, ")
     assert why in found
 
 
 def test_a_driver_that_windows_does_not_have_is_named() -> None:
     inside = facts(('"vioscsi"', '"viofs"'), ("DEV_1048", "DEV_1049"))
-    assert "no driver vioscsi: install it from the ISO image virtio-win" in (inside.lacking(VM, Attach()) or "")
-    assert inside.lacking(VM, BLK) is None
+    assert "no driver vioscsi: install it from the ISO image virtio-win" in (
+        inside.unsupported_by_guest_os(VM, Attach()) or ""
+    )
+    assert inside.unsupported_by_guest_os(VM, BLK) is None
 
 
 @pytest.mark.parametrize(

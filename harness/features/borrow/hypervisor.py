@@ -126,7 +126,7 @@ class BorrowingHypervisor(Generic[State]):
     ) -> AbstractContextManager[Layouts]:
         return self._layout_maker.layouts(log, disks, modes, span=span)
 
-    def missing(self, mode: Mode, disk: AnyDisk) -> str | None:
+    def unsupported_by_host(self, mode: Mode, disk: AnyDisk) -> str | None:
         """Why the mode cannot be measured in the VM, with the remedy; None if it can."""
         why = refuse_others(self._words, mode) or self._layout_maker.why_no_disk(mode, disk)
         if why or mode.attach is None:
@@ -137,10 +137,10 @@ class BorrowingHypervisor(Generic[State]):
         if self._host.acceleration.accel == "kvm" and (remedy := self._vm.why_emulated(before.state)):
             return f"{self._words} is emulated although the host has KVM: {remedy}"
         why = self._vm.why_not_plugged(before.state, mode.attach, mode.guest)
-        return why or before.system.lacking(self._words, mode.attach)
+        return why or before.system.unsupported_by_guest_os(self._words, mode.attach)
 
-    def lacking(self, log: CreationLog, mode: Mode) -> None:
-        """Nothing beside what `missing` says: the VM runs already."""
+    def unsupported_by_guest_os(self, log: CreationLog, mode: Mode) -> None:
+        """Nothing beside what `unsupported_by_host` says: the VM runs already."""
 
     @contextmanager
     def guest(

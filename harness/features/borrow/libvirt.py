@@ -27,7 +27,7 @@ from harness.guest.libvirt.effective import PID_FILE, Running, live_xml, running
 from harness.guest.libvirt.guest import LibvirtGuest
 from harness.guest.libvirt.plugged import devices_plugged
 from harness.guest.libvirt.plugging import devices_for, differences, shown, vcpus_of, why_not_plugged
-from harness.guest.libvirt.requirements import Attachments, resolved
+from harness.guest.libvirt.requirements import Attachments, resolve_attachments
 from harness.guest.libvirt.starting import RunningDomain, last_words, qemu_log
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor
 from harness.guest.qemu_process import qemu_threads
@@ -180,7 +180,7 @@ class LibvirtVm:
 
     def prepare(self, disks: Sequence[GuestDisk], state: ET.Element) -> Plugging:
         host, connection = self._host.runner, self._connection
-        attached = resolved(host, self._host.name, disks)
+        attached = resolve_attachments(host, self._host.name, disks)
 
         @contextmanager
         def plug(log: CreationLog) -> Iterator[Callable[[GuestRunner], Guest]]:

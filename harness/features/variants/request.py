@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, create_model
 
 from harness.config.names import LONGEST_NAME, short_name
 from harness.model.attach import Attach
-from harness.model.guest import ANY_GUEST, GuestOptions, guest_problems
+from harness.model.guest import ANY_GUEST, GuestOptions, find_guest_problems
 from harness.model.layout import Qcow2
 from harness.model.mode import HostSetting, Mode, ModeVariant
 from harness.model.values import VALUE, Flag, Table, names_of
@@ -106,7 +106,7 @@ def check_tables(variants: Mapping[str, Variant]) -> Iterator[str]:
     for other in others:
         yield f"variant.{other}.reference = true: variant.{first} is the reference already; allowed: one reference"
     for name, variant in variants.items():
-        yield from (f"variant.{name}.guest.{problem}" for problem in guest_problems(variant.guest))
+        yield from (f"variant.{name}.guest.{problem}" for problem in find_guest_problems(variant.guest))
 
 
 def adapt(scenario: Scenario) -> tuple[Scenario, list[str]]:
@@ -179,7 +179,7 @@ def _find_mode_problems(mode: Mode, name: str, variant: Variant, scenario: Scena
     if changed.guest not in (mode.guest, variant.guest):
         yield from (
             f'{key}.guest, in the mode "{mode.name}": {guest_problem}'
-            for guest_problem in guest_problems(changed.guest)
+            for guest_problem in find_guest_problems(changed.guest)
         )
 
 

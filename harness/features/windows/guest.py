@@ -195,7 +195,7 @@ class Facts(_Part):
     Antivirus: _Antivirus | None
     Ticks: Annotated[int, Field(ge=1)]
 
-    def lacking(self, vm: str, attach: Attachment) -> str | None:
+    def unsupported_by_guest_os(self, vm: str, attach: Attachment) -> str | None:
         """What it lacks for measuring a disk that is attached in this way, with the remedy; else None."""
         if not self.Administrator:
             return f"in {vm}, only an administrator can open disks: log in as a member of the group Administrators"

@@ -13,24 +13,24 @@ from harness.events import Events
 from harness.guest.booting import booted
 from harness.guest.capacity import file_missing, no_memory, no_room, too_many_queues, vcpus_for
 from harness.guest.libvirt.connection import Connection, Refused, connect
-from harness.guest.libvirt.disks import wrong_machine
+from harness.guest.libvirt.disks import refuse_machine
 from harness.guest.libvirt.domain import GuestSpec
 from harness.guest.libvirt.effective import PID_FILE
 from harness.guest.libvirt.guest import LibvirtGuest
-from harness.guest.libvirt.own_image import image_missing
+from harness.guest.libvirt.own_image import refuse_image
 from harness.guest.libvirt.plugged import remove_thread, unplug
 from harness.guest.libvirt.plugging import AddedThread, PluggedIn
-from harness.guest.libvirt.pools import place_of, storage_finding
+from harness.guest.libvirt.pools import examine_storage, place_of
 from harness.guest.libvirt.requirements import (
     Versions,
-    guest_missing,
-    missing,
-    mode_missing,
-    resolved,
-    served_by_daemon,
-    unknown_hardware,
+    is_served_by_daemon,
+    refuse_disk,
+    refuse_guest,
+    refuse_hardware,
+    refuse_mode,
+    resolve_attachments,
 )
-from harness.guest.libvirt.starting import started, started_from_image
+from harness.guest.libvirt.starting import start_from_image, started
 from harness.guest.linux import LOOKED_AT, OwnSystems
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor, Remover
 from harness.guest.qemu_process import qemu_threads
@@ -151,14 +151,14 @@ class LibvirtHypervisor(LibvirtRemover):
         identity = str(uuid.uuid4())
         # The guests of a run have the same name, and the file of one may still be there.
         console = f"{CONSOLE_DIRECTORY}/{name}-{identity[:8]}.log"
-        attached = resolved(self._host.runner, self._host.name, disks)
+        attached = resolve_attachments(self._host.runner, self._host.name, disks)
         made = Domain(disks=_on(disks), name=name, uuid=identity, console=console)
         vcpus = vcpus_for(self._host.facts, [disk.attach for disk in disks], options)
         with ExitStack() as stack:
             daemons = {
                 disk.name: stack.enter_context(storage_daemon(log, disk, queues=vcpus))
                 for disk in disks
-                if served_by_daemon(disk.attach)
+                if is_served_by_daemon(disk.attach)
             }
             known = [made]
             entry = stack.enter_context(log.making(made, lambda: self._removed(known[-1])))
@@ -170,7 +170,7 @@ class LibvirtHypervisor(LibvirtRemover):
             start = partial(started, self._host, self._connection, spec)
             tries, expected = BOOT_TRIES, _EXPECTED_BOOT_SECONDS
             if options.image is not None:
-                start = partial(started_from_image, self._host, self._connection, spec, log=log, events=self._events)
+                start = partial(start_from_image, self._host, self._connection, spec, log=log, events=self._events)
                 tries, expected = _IMAGE_BOOT_TRIES, _EXPECTED_IMAGE_BOOT_SECONDS
             up = stack.enter_context(booted(start, tries=tries, expected_s=expected, events=self._events))
             pid_file = PID_FILE.format(name=name)
@@ -222,7 +222,7 @@ class LibvirtHypervisor(LibvirtRemover):
         """libvirt never polls its storages."""
         return 0.0
 
-    def missing(self, mode: Mode, disk: AnyDisk) -> str | None:
+    def unsupported_by_host(self, mode: Mode, disk: AnyDisk) -> str | None:
         """Why the host does not support `mode` on `disk`, with the remedy; None if it does."""
         if (why := self.why_no_disk(mode, disk)) or mode.attach is None:
             return why
@@ -232,8 +232,8 @@ class LibvirtHypervisor(LibvirtRemover):
         """The same for the mode's disk alone: its layout, and how it is attached to any guest of this host."""
         if (why := self._not_built(mode, disk)) or mode.attach is None:
             return why
-        why = missing(self._host.runner, self._host.facts, self._versions, mode.attach, disk)
-        return why or mode_missing(mode, self._versions)
+        why = refuse_disk(self._host.runner, self._host.facts, self._versions, mode.attach, disk)
+        return why or refuse_mode(mode, self._versions)
 
     @cached_property
     def _versions(self) -> Versions:
@@ -242,7 +242,7 @@ class LibvirtHypervisor(LibvirtRemover):
             self._connection.call("report QEMU's version", self._connection.handle.getVersion),
         )
 
-    def lacking(self, log: CreationLog, mode: Mode) -> str | None:
+    def unsupported_by_guest_os(self, log: CreationLog, mode: Mode) -> str | None:
         """What the mode's image, or kernel and initramfs, lacks for measuring it, with the remedy; None if nothing."""
         options = mode.guest
         if mode.attach is None or not options.own_system:
@@ -254,7 +254,9 @@ class LibvirtHypervisor(LibvirtRemover):
             otherwise += ', or set fio = "install" of the guest, which copies virt-overhead\'s own'
         boot = partial(self.guest, log, [], options, variant=LOOKED_AT)
         words = f"the guest of {of}"
-        return self._own_systems.lacking(options.own_system, mode.attach, boot, words=words, otherwise=otherwise)
+        return self._own_systems.unsupported_by_guest_os(
+            options.own_system, mode.attach, boot, words=words, otherwise=otherwise
+        )
 
     def _not_built(self, mode: Mode, disk: AnyDisk) -> str | None:
         if not isinstance(disk, DiskByStorage):
@@ -277,13 +279,13 @@ class LibvirtHypervisor(LibvirtRemover):
         """Why the host cannot have a guest with these options for a disk that is attached in this way."""
         cpus = int(self._host.facts["cpus"] or 1)
         return (
-            guest_missing(guest, self._versions)
+            refuse_guest(guest, self._versions)
             or too_many_queues(attach, cpus, guest)
-            or wrong_machine(attach, guest)
+            or refuse_machine(attach, guest)
             or no_room(guest, self._host)
             or file_missing(guest, self._host.runner)
-            or image_missing(guest, self._host.runner)
-            or unknown_hardware(self._connection, guest, self._host.acceleration.accel)
+            or refuse_image(guest, self._host.runner)
+            or refuse_hardware(self._connection, guest, self._host.acceleration.accel)
         )
 
 
@@ -302,7 +304,7 @@ class LibvirtBackend:
 
     def findings(self, host: HostSpec, runner: Runner) -> Sequence[Finding]:
         """Findings about the storages in use. The doctor's own checks cover libvirt."""
-        return [storage_finding(runner, storage) for storage in host.stored]
+        return [examine_storage(runner, storage) for storage in host.stored]
 
 
 def _on(disks: Sequence[GuestDisk]) -> tuple[str, ...]:

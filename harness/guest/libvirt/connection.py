@@ -177,10 +177,10 @@ def answer_of(text: str, command: str, who: str) -> Any:
     """What QEMU returns in its answer to `command`. Raises GuestError if it refuses or the answer is not valid."""
     source = f"{who}: its answer to {command}"
     with reading(source, GuestError, hint=_NO_QEMU):
-        found = parse_json(text, source, GuestError, hint=_NO_QEMU)
-        if "return" not in found:
-            raise GuestError(f"{who} refused {command}: {str(found.get('error', {}).get('desc', text))[:300]}")
-        return found["return"]
+        reply = parse_json(text, source, GuestError, hint=_NO_QEMU)
+        if "return" not in reply:
+            raise GuestError(f"{who} refused {command}: {str(reply.get('error', {}).get('desc', text))[:300]}")
+        return reply["return"]
 
 
 def of_device(alias: str, entries: list[dict[str, Any]]) -> dict[str, Any] | None:

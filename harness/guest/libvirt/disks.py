@@ -106,7 +106,7 @@ def alias_of(disk: GuestDisk) -> str:
     return f"ua-{disk.serial}"
 
 
-def machine_for(disks: tuple[GuestDisk, ...], options: GuestOptions = ANY_GUEST) -> MachineType:
+def choose_machine(disks: tuple[GuestDisk, ...], options: GuestOptions = ANY_GUEST) -> MachineType:
     """The family of the machine: q35, or i440fx (`pc`) if it is requested or a disk is on IDE, which q35 does not have.
 
     Raises Unsupported if the disks or the request need both.
@@ -119,12 +119,12 @@ def machine_for(disks: tuple[GuestDisk, ...], options: GuestOptions = ANY_GUEST)
             hint="measure them in separate runs, selected with -k",
         )
     for disk in disks:
-        if why := wrong_machine(disk.attach, options):
+        if why := refuse_machine(disk.attach, options):
             raise Unsupported(f"{disk.name}: {why}")
     return "pc" if with_ide or _family(options) == "pc" else "q35"
 
 
-def wrong_machine(attach: Attachment, options: GuestOptions) -> str | None:
+def refuse_machine(attach: Attachment, options: GuestOptions) -> str | None:
     """Why a disk cannot be attached in this way to a guest of the requested machine type; None if it can."""
     needed = "PCIe" if isinstance(attach, Vfio) else "IDE" if isinstance(attach, Attach) and attach.bus == "ide" else ""
     family = _family(options)
@@ -140,14 +140,14 @@ def _family(options: GuestOptions) -> MachineType | None:
     return "q35" if "q35" in options.machine else "pc"
 
 
-def root_ports(disks: tuple[GuestDisk, ...]) -> dict[str, int]:
+def number_root_ports(disks: tuple[GuestDisk, ...]) -> dict[str, int]:
     """The number of the PCIe bus for each disk that is passed through, by the disk's name."""
     passed = (disk.name for disk in disks if isinstance(disk.attach, Vfio))
     return {name: number for number, name in enumerate(passed, start=1)}
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class UsedIds:
     """What a running VM has: the highest id of an iothread, the SCSI controllers by index, and the names of disks."""
 
     threads: int = 0
@@ -155,7 +155,7 @@ class Taken:
     names: frozenset[str] = frozenset()
 
 
-NOTHING_TAKEN = Taken()
+NOTHING_USED = UsedIds()
 
 
 class DomainDisks:
@@ -166,7 +166,7 @@ class DomainDisks:
     is `taken` belongs to the VM that the disks are plugged into.
     """
 
-    def __init__(self, devices: ET.Element, bus: RootBus, machine: MachineType, taken: Taken = NOTHING_TAKEN) -> None:
+    def __init__(self, devices: ET.Element, bus: RootBus, machine: MachineType, taken: UsedIds = NOTHING_USED) -> None:
         self.threads = taken.threads
         self.overrides: dict[str, dict[str, int | bool]] = {}
         """QEMU's properties by libvirt's alias of a SCSI controller. libvirt has no attributes for them."""

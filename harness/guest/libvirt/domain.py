@@ -10,13 +10,13 @@ from xml.etree import ElementTree as ET
 
 from harness.guest.libvirt.disks import (
     NETWORK_SLOT,
-    NOTHING_TAKEN,
+    NOTHING_USED,
     DomainDisks,
     DriveNames,
     MachineType,
     RootBus,
-    Taken,
-    machine_for,
+    UsedIds,
+    choose_machine,
 )
 from harness.guest.protocol import GuestDisk
 from harness.model.effective import Effective
@@ -57,7 +57,7 @@ def add_firmware(system: ET.Element, files: SystemFiles) -> None:
         ET.SubElement(system, "nvram").text = files.variables
 
 
-def add_system(devices: ET.Element, bus: RootBus, files: SystemFiles) -> Taken:
+def add_system(devices: ET.Element, bus: RootBus, files: SystemFiles) -> UsedIds:
     """Add both disks of the system. Returns the names that they have.
 
     Nothing survives the guest, so nothing is flushed: what the system itself writes disturbs the measurement least.
@@ -78,7 +78,7 @@ def add_system(devices: ET.Element, bus: RootBus, files: SystemFiles) -> Taken:
         bus.place(disk)
         ET.SubElement(disk, "serial").text = alias.removeprefix("ua-")
         ET.SubElement(disk, "alias", name=alias)
-    return Taken(names=frozenset(taken))
+    return UsedIds(names=frozenset(taken))
 
 
 def read_system(live: ET.Element) -> Effective:
@@ -199,7 +199,7 @@ class GuestSpec:
     """What it boots from instead of kernel and initramfs."""
 
 
-def domain_xml(spec: GuestSpec) -> str:
+def build_domain_xml(spec: GuestSpec) -> str:
     """The guest's domain XML. It sets every disk option, so no default of libvirt or QEMU applies."""
     ET.register_namespace("qemu", QEMU_NAMESPACE)
     ET.register_namespace("voh", NAMESPACE)
@@ -214,7 +214,7 @@ def domain_xml(spec: GuestSpec) -> str:
     thread_ids = ET.SubElement(domain, "iothreadids")
     tune = ET.SubElement(domain, "cputune")
     add_numa(domain, spec.options)
-    machine = machine_for(spec.disks, spec.options)
+    machine = choose_machine(spec.disks, spec.options)
     _system(domain, spec, machine)
     features = ET.SubElement(domain, "features")
     ET.SubElement(features, "acpi")
@@ -225,7 +225,7 @@ def domain_xml(spec: GuestSpec) -> str:
     bus = RootBus()
     ET.SubElement(devices, "controller", type="usb", model="none")
     bus.place(ET.SubElement(devices, "controller", type="virtio-serial", index="0"))
-    taken = NOTHING_TAKEN if spec.system is None else add_system(devices, bus, spec.system)
+    taken = NOTHING_USED if spec.system is None else add_system(devices, bus, spec.system)
     disks = DomainDisks(devices, bus, machine, taken)
     users = Counter(disk.source.path for disk in spec.disks)
     for disk in spec.disks:

@@ -21,7 +21,7 @@ from harness.model.cpus import as_list
 from harness.model.effective import NOTHING, Effective
 from harness.model.guest import GUEST_OPTIONS
 from harness.model.option import BlockInfo, BlockNode, IothreadInfo, Property, QemuArgument, Xml, read_from
-from harness.model.throttle import of_block_device, shown_limits
+from harness.model.throttle import format_limits, of_block_device
 from harness.untrusted import parse_json, reading
 
 _ARGUMENTS = read_from(QemuArgument, GUEST_OPTIONS)
@@ -51,18 +51,18 @@ class QemuProcess:
 
     def discard(self, node: str) -> str:
         """`unmap` if every layer of block devices passes discards on."""
-        return "unmap" if all(each.get("discard") == "unmap" for each in self._chain(node)) else "ignore"
+        return "unmap" if all(layer.get("discard") == "unmap" for layer in self._chain(node)) else "ignore"
 
     def _chain(self, node: str) -> Iterator[Mapping[str, Any]]:
         """The node of a device (raw, qcow2) and the nodes below it, down to the file or host device."""
         for _ in range(len(self.nodes) + 1):
             if node not in self.nodes:
                 raise GuestError(f"QEMU's arguments have no block device {node}; they have {', '.join(self.nodes)}")
-            found = self.nodes[node]
-            yield found
-            if not isinstance(found.get("file"), str):
+            layer = self.nodes[node]
+            yield layer
+            if not isinstance(layer.get("file"), str):
                 return
-            node = found["file"]
+            node = layer["file"]
         raise GuestError(f"QEMU's block device {node} is its own layer")
 
 
@@ -79,13 +79,13 @@ def read_process(runner: Runner, guest: str) -> QemuProcess:
 
 def parse_process(printed: str) -> QemuProcess:
     """The process, from what the host printed about it. Pure."""
-    found = parse_inspected(printed)
+    inspected = parse_inspected(printed)
     nodes = {}
-    for option, value in pairwise(found.arguments):
+    for option, value in pairwise(inspected.arguments):
         if option == "-blockdev" and value.startswith("{"):
             node = parse_json(value, "-blockdev", GuestError)
             nodes[node["node-name"]] = node
-    return QemuProcess(nodes, found.engines, found.arguments)
+    return QemuProcess(nodes, inspected.engines, inspected.arguments)
 
 
 _TYPE = "-x86_64-cpu"
@@ -115,16 +115,16 @@ class GuestSize:
     def of_disk(self, names: Iterable[str]) -> Effective:
         """The settings of the guest, and those of the iothreads that serve a disk."""
         serving = [self.iothreads[name] for name in names if name in self.iothreads]
-        found = self.whole
-        for each in serving:
-            found = found.merged(each.polling)
-        return found.merged(Effective(host_iothread_cpus=self.placement.of(each.thread for each in serving)))
+        effective = self.whole
+        for thread in serving:
+            effective = effective.merged(thread.polling)
+        return effective.merged(Effective(host_iothread_cpus=self.placement.of(thread.thread for thread in serving)))
 
 
 def read_size(connection: Connection, domain: Any, host: Runner, live: ET.Element) -> GuestSize:
     """The size and placement of the running guest. `live` is the domain as libvirt runs it."""
     with reading(f"host {connection.host}: the size of the guest as QEMU reports it", GuestError):
-        vcpus = sorted(ask(connection, domain, "query-cpus-fast"), key=lambda each: int(each["cpu-index"]))
+        vcpus = sorted(ask(connection, domain, "query-cpus-fast"), key=lambda vcpu: int(vcpu["cpu-index"]))
         memory = int(ask(connection, domain, "query-memory-size-summary")["base-memory"])
         model = ask(connection, domain, "qom-get", path=vcpus[0]["qom-path"], property="type")
         backends = ask(connection, domain, "query-memdev")
@@ -134,11 +134,11 @@ def read_size(connection: Connection, domain: Any, host: Runner, live: ET.Elemen
             qemu_cpu=model.removesuffix(_TYPE),
             qemu_vcpus=len(vcpus),
             qemu_memory=memory,
-            **_topology([each["props"] for each in vcpus]),  # type: ignore[arg-type] # numbers, which are checked
+            **_topology([vcpu["props"] for vcpu in vcpus]),  # type: ignore[arg-type] # numbers, which are checked
             **_numa(live, backends, placement),  # type: ignore[arg-type] # texts
         )
         return GuestSize(
-            whole.merged(placement.effective(int(each["thread-id"]) for each in vcpus)),
+            whole.merged(placement.effective(int(vcpu["thread-id"]) for vcpu in vcpus)),
             {str(thread["id"]): _iothread(thread) for thread in threads},
             placement,
         )
@@ -149,8 +149,8 @@ def _topology(vcpus: list[dict[str, int]]) -> dict[str, int]:
 
     Dies, clusters and modules, if QEMU has any, are one each, because none is requested.
     """
-    sockets = {each["socket-id"] for each in vcpus}
-    cores = {(each["socket-id"], each["core-id"]) for each in vcpus}
+    sockets = {vcpu["socket-id"] for vcpu in vcpus}
+    cores = {(vcpu["socket-id"], vcpu["core-id"]) for vcpu in vcpus}
     return {
         "qemu_sockets": len(sockets),
         "qemu_cores": len(cores) // len(sockets),
@@ -166,7 +166,7 @@ def _numa(live: ET.Element, backends: list[dict[str, Any]], placement: Placement
     tune = live.find("numatune/memory")
     bound = [backend for backend in backends if backend.get("policy", "default") != "default"]
     if bound:
-        nodes = as_list(int(node) for each in bound for node in each["host-nodes"])
+        nodes = as_list(int(node) for backend in bound for node in backend["host-nodes"])
         policy = str(bound[0]["policy"])
         return {"qemu_numa_nodes": nodes, "qemu_numa_mode": _POLICIES.get(policy, policy)}
     if tune is None:
@@ -174,9 +174,9 @@ def _numa(live: ET.Element, backends: list[dict[str, Any]], placement: Placement
     return {"qemu_numa_nodes": placement.nodes, "qemu_numa_mode": tune.get("mode", "strict")}
 
 
-def _iothread(found: Mapping[str, Any]) -> Iothread:
-    polling = Effective(**{setting: found[source.key] for setting, source in _POLLING.items()})
-    return Iothread(int(found["thread-id"]), polling)
+def _iothread(reported: Mapping[str, Any]) -> Iothread:
+    polling = Effective(**{setting: reported[source.key] for setting, source in _POLLING.items()})
+    return Iothread(int(reported["thread-id"]), polling)
 
 
 _DISKS = "devices/disk"
@@ -276,7 +276,7 @@ def _effective(connection: Connection, domain: Any, guest: Running, alias: str) 
     iothreads = devices.queues.iothreads
     is_qcow2 = inserted["drv"] == "qcow2"
     top = process.nodes.get(node, {})
-    found = Effective(
+    effective = Effective(
         libvirt_disk=definition(disk, controller),
         iothread=_has_thread((disk if controller is None else controller).find("driver")),
         controller_disks=len(sharing) if controller is not None else None,
@@ -287,27 +287,27 @@ def _effective(connection: Connection, domain: Any, guest: Running, alias: str) 
         qemu_block_driver=inserted["drv"],
         qemu_backing_files=inserted.get("backing_file_depth") if is_qcow2 else None,
         qemu_data_file="data-file" in top if is_qcow2 else None,
-        qemu_iops_limit=shown_limits(limits, "iops"),
-        qemu_bw_limit=shown_limits(limits, "bps"),
+        qemu_iops_limit=format_limits(limits, "iops"),
+        qemu_bw_limit=format_limits(limits, "bps"),
         **dict(_read_options(disk, devices, inserted, top)),
     )
-    return found.merged(guest.machine).merged(guest.size.of_disk(iothreads)).merged(guest.program)
+    return effective.merged(guest.machine).merged(guest.size.of_disk(iothreads)).merged(guest.program)
 
 
 def read_vhost_user(connection: Connection, domain: Any, guest: Running, alias: str) -> Effective:
     """The device of a disk that another process serves. QEMU knows nothing about what is behind it."""
     with reading(f"host {connection.host}: the device of the guest's disk {alias}", GuestError):
         devices = _DiskDevices(connection, domain, alias, None)
-        found = Effective(**dict(_read_options(disk_of(guest.live, alias), devices, None, {})))
-        return guest.size.of_disk(()).merged(guest.machine).merged(found)
+        effective = Effective(**dict(_read_options(disk_of(guest.live, alias), devices, None, {})))
+        return guest.size.of_disk(()).merged(guest.machine).merged(effective)
 
 
 class _DiskDevices:
     """The devices of a disk in QEMU: its own, and that of its queues, which for virtio-scsi is the controller."""
 
     def __init__(self, connection: Connection, domain: Any, alias: str, controller: ET.Element | None) -> None:
-        self.own = QemuDevice(connection, domain, alias)
-        self.queues = self.own if controller is None else QemuDevice(connection, domain, _alias(controller))
+        self.disk = QemuDevice(connection, domain, alias)
+        self.queues = self.disk if controller is None else QemuDevice(connection, domain, _alias(controller))
 
 
 def _read_options(
@@ -323,7 +323,7 @@ def _read_options(
             case Xml() as place:
                 yield shown.setting, place.read(disk)
             case Property(names, of_queues):
-                yield shown.setting, (devices.queues if of_queues else devices.own).get(*names)
+                yield shown.setting, (devices.queues if of_queues else devices.disk).get(*names)
             case BlockInfo() as block if inserted is not None:
                 yield shown.setting, block.read(inserted)
             case BlockNode(key, convert) if key in node:
@@ -420,7 +420,7 @@ class QemuDevice:
         self._path = f"/machine/peripheral/{alias}"
         listed = ask(connection, domain, "qom-list", path=self._path)
         with reading(f"host {connection.host}: the properties of QEMU's device {alias}", GuestError):
-            self._names = {each["name"] for each in listed}
+            self._names = {entry["name"] for entry in listed}
 
     def get(self, *names: str) -> Any:
         """The value of the first of these properties that the device has; None if it has none of them."""
@@ -433,6 +433,6 @@ class QemuDevice:
     def iothreads(self) -> tuple[str, ...]:
         """The names of the iothreads that serve its queues; none if QEMU's main thread serves them."""
         if mapping := self.get("iothread-vq-mapping"):
-            return tuple(str(each["iothread"]) for each in mapping)
+            return tuple(str(queues["iothread"]) for queues in mapping)
         name = str(self.get("iothread") or "").rpartition("/")[2]
         return (name,) if name else ()

@@ -48,7 +48,7 @@ RELEASE_SECONDS = 60.0
 _POLL_SECONDS = 0.1
 
 
-def hostdev_xml(address: str, bus: int, alias: str) -> str:
+def build_hostdev_xml(address: str, bus: int, alias: str) -> str:
     """The XML of the host's PCI device at `address` (DDDD:BB:DD.F), plugged into the guest's PCIe bus `bus`.
 
     It is managed: libvirt unbinds it from its driver on the host, and returns it to that driver.
@@ -76,7 +76,7 @@ def plugged(
     it (then the guest is destroyed), and HostError if the guest does not get it or the host does not get it back.
     """
     loan = lend(grant, disk.path)
-    xml = hostdev_xml(disk.address, bus, alias)
+    xml = build_hostdev_xml(disk.address, bus, alias)
     released = True
     try:
         with log.making_here(
@@ -120,7 +120,7 @@ def _unplugged(connection: Connection, domain: Any, xml: str, alias: str) -> boo
             live = live_xml(connection, domain)
         except Refused:
             return True
-        return all(each.get("name") != alias for each in live.iterfind("devices/hostdev/alias"))
+        return all(other.get("name") != alias for other in live.iterfind("devices/hostdev/alias"))
 
     return wait_until(released, deadline=RELEASE_SECONDS, every=_POLL_SECONDS)
 
@@ -138,7 +138,7 @@ def target_of(live: ET.Element, alias: str) -> str:
     return name
 
 
-def backup_xml(disk: str, target: str) -> str:
+def build_backup_xml(disk: str, target: str) -> str:
     """A full backup of the one disk that libvirt calls `disk`, to a RAW file that exists."""
     backup = ET.Element("domainbackup", mode="push")
     element = ET.SubElement(ET.SubElement(backup, "disks"), "disk", name=disk, backup="yes", type="file")
@@ -154,7 +154,7 @@ class LibvirtBackup:
         self._connection = connection
         self._domain = domain
         self._disk = disk
-        self._xml = backup_xml(disk, target)
+        self._xml = build_backup_xml(disk, target)
 
     def begin(self) -> None:
         flags = libvirt.VIR_DOMAIN_BACKUP_BEGIN_REUSE_EXTERNAL
@@ -191,10 +191,10 @@ class LibvirtBackup:
         return bool(self._job(0)["type"] == libvirt.VIR_DOMAIN_JOB_NONE)
 
     def _job(self, flags: int) -> dict[str, Any]:
-        found: dict[str, Any] = self._connection.call(
+        job: dict[str, Any] = self._connection.call(
             "report the backup", partial(self._domain.jobStats, flags), deadline=30
         )
-        return found
+        return job
 
 
 class LibvirtGuest(BootedGuest):
@@ -240,20 +240,20 @@ class LibvirtGuest(BootedGuest):
         alias = alias_of(self._attached.disks[disk])
         if disk in self._attached.passed:
             pci = self._attached.passed[disk]
-            found = read_passed_through(self._connection, self._domain, self._host, pci, alias)
-            found = found.merged(self._running.size.whole).merged(self._running.program)
+            effective = read_passed_through(self._connection, self._domain, self._host, pci, alias)
+            effective = effective.merged(self._running.size.whole).merged(self._running.program)
         else:
             pid_file = PID_FILE.format(name=self._running_domain.name)
             if disk in self._daemons:
                 daemon = self._daemons[disk]
                 pid_file = daemon.pid_file
-                found = read_vhost_user(self._connection, self._domain, self._running, alias)
-                found = found.merged(read_served(self._host, daemon))
+                effective = read_vhost_user(self._connection, self._domain, self._running, alias)
+                effective = effective.merged(read_served(self._host, daemon))
             else:
-                found = read_effective(self._connection, self._domain, self._running, alias)
-            found = found.merged(read_io_limit(self._host, pid_file, self._attached.disks[disk].source.path))
-        seen = seen_by_guest(self.evidence, found.qemu_memory)
-        return found.merged(self._device(disk).effective).merged(seen)
+                effective = read_effective(self._connection, self._domain, self._running, alias)
+            effective = effective.merged(read_io_limit(self._host, pid_file, self._attached.disks[disk].source.path))
+        seen = seen_by_guest(self.evidence, effective.qemu_memory)
+        return effective.merged(self._device(disk).effective).merged(seen)
 
     def backup(self, disk: str, target: str) -> Backup:
         name = target_of(self._running.live, alias_of(self._attached.disks[disk]))

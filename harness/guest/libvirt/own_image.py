@@ -53,7 +53,7 @@ rmdir "$1" 2>/dev/null && echo removed || echo "foreign: $1 has files of others"
         return [self.directory]
 
 
-def image_missing(options: GuestOptions, runner: Runner) -> str | None:
+def refuse_image(options: GuestOptions, runner: Runner) -> str | None:
     """Why the host cannot boot guests from the requested image, with the remedy; None if it can or need not."""
     if options.image is None:
         return None
@@ -75,8 +75,8 @@ def image_format(runner: Runner, image: str) -> str:
     if why is None and done.status != 0:
         why = f"qemu-img cannot read it: {done.stderr.strip() or 'it gave no reason'}: correct the path, or the image"
     if why is None:
-        found = parse_json(done.stdout, f"{runner.name}: qemu-img about {image}", HostError)
-        format_name = found.get("format") if isinstance(found, dict) else None
+        image_info = parse_json(done.stdout, f"{runner.name}: qemu-img about {image}", HostError)
+        format_name = image_info.get("format") if isinstance(image_info, dict) else None
         unsafe = why_unsafe(runner, image)
         if format_name in _FORMATS and unsafe is None:
             return str(format_name)
@@ -95,12 +95,12 @@ def system_files(
     """What a new guest of the requested image boots from. It is removed at the end. Raises Unsupported, HostError."""
     if options.image is None:
         raise GuestError("no image is requested for this guest")
-    found = image_format(log.runner, options.image)
+    source_format = image_format(log.runner, options.image)
     files = SystemFiles(f"{_GUESTS}/{uuid.uuid4()}", options.firmware or "bios")
     # QEMU shows a directory as a FAT disk. cloud-init looks for this label.
     seed = {"driver": "vvfat", "dir": _SEED, "floppy": True, "label": "cidata"}
     with log.making_here(GuestSystemFiles(directory=files.directory)) as entry:
-        make = ["sh", "-c", _MAKE, "sh", files.directory, options.image, found, f"json:{json.dumps(seed)}"]
+        make = ["sh", "-c", _MAKE, "sh", files.directory, options.image, source_format, f"json:{json.dumps(seed)}"]
         given = user_data(authorized_key, host_key)
         log.runner.run(fenced(entry, whole(make, given)), stdin=given, deadline=120)
         yield files

@@ -55,8 +55,10 @@ def devices_plugged(
             stack.enter_context(_plugged(connection, domain, log, controller, serials, persistent=persistent))
         for disk in disks:
             require_leading_to({disk.source.path: disk.source.writable})
-            own = disk.source.writable.disks
-            stack.enter_context(_plugged(connection, domain, log, devices.disks[disk.name], own, persistent=persistent))
+            serials_of_disk = disk.source.writable.disks
+            stack.enter_context(
+                _plugged(connection, domain, log, devices.disks[disk.name], serials_of_disk, persistent=persistent)
+            )
         yield
 
 
@@ -97,11 +99,11 @@ def unplug(connection: Connection, made: PluggedIn) -> Removal:
     """
     _require_quiet(connection, made)
     domain, live = _running(connection, made)
-    if live is None or (found := shown(live, made.alias)) is None:
+    if live is None or (current := shown(live, made.alias)) is None:
         return Removal("absent")
-    if found != (made.target, made.source):
+    if current != (made.target, made.source):
         return Removal(
-            "foreign", f"{made.alias} of the VM {made.name} is now {found[0]} with {found[1] or 'no source'}"
+            "foreign", f"{made.alias} of the VM {made.name} is now {current[0]} with {current[1] or 'no source'}"
         )
     refused = ""
     try:

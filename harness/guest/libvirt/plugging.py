@@ -9,7 +9,7 @@ from typing import Literal
 from xml.etree import ElementTree as ET
 
 from harness.guest.capacity import too_many_queues, why_never_plugged
-from harness.guest.libvirt.disks import AnyPlace, DomainDisks, Taken
+from harness.guest.libvirt.disks import AnyPlace, DomainDisks, UsedIds
 from harness.guest.protocol import GuestDisk
 from harness.lab.created import Thing
 from harness.model.attach import Attach, Attachment
@@ -98,11 +98,11 @@ def devices_for(live: ET.Element, disks: Sequence[GuestDisk], token: str) -> Dev
     )
 
 
-def taken_by(live: ET.Element) -> Taken:
+def taken_by(live: ET.Element) -> UsedIds:
     """The iothreads, SCSI controllers and names of disks that the VM has."""
     scsi = frozenset(_numbers(live, "devices/controller[@type='scsi']", "index"))
-    names = frozenset(each.get("dev", "") for each in live.iterfind("devices/disk/target"))
-    return Taken(max(threads_of(live), default=0), scsi, names)
+    names = frozenset(target.get("dev", "") for target in live.iterfind("devices/disk/target"))
+    return UsedIds(max(threads_of(live), default=0), scsi, names)
 
 
 def threads_of(live: ET.Element) -> set[int]:
@@ -128,11 +128,11 @@ def shown(live: ET.Element, alias: str) -> tuple[str, str] | None:
 def differences(before: ET.Element, after: ET.Element) -> list[str]:
     """The devices and iothreads that the VM has only in one of these two moments."""
     had, has = _parts(before), _parts(after)
-    return [f"{each} was removed" for each in sorted(had - has)] + [f"{each} was added" for each in sorted(has - had)]
+    return [f"{part} was removed" for part in sorted(had - has)] + [f"{part} was added" for part in sorted(has - had)]
 
 
 def _parts(live: ET.Element) -> set[str]:
-    aliases = {f"{each.tag} {_attribute(each, 'alias', 'name')}" for each in live.iterfind("devices/*[alias]")}
+    aliases = {f"{device.tag} {_attribute(device, 'alias', 'name')}" for device in live.iterfind("devices/*[alias]")}
     return aliases | {f"iothread {number}" for number in threads_of(live)}
 
 
@@ -166,12 +166,12 @@ def _device(disk: ET.Element) -> Device:
 
 
 def _numbers(live: ET.Element, path: str, attribute: str) -> Iterator[int]:
-    yield from (int(each.get(attribute, "0")) for each in live.iterfind(path))
+    yield from (int(element.get(attribute, "0")) for element in live.iterfind(path))
 
 
 def _attribute(element: ET.Element, child: str, name: str) -> str:
-    found = element.find(child)
-    return found.get(name, "") if found is not None else ""
+    below = element.find(child)
+    return below.get(name, "") if below is not None else ""
 
 
 def _text(element: ET.Element) -> str:

@@ -67,16 +67,18 @@ def in_definition(text: str, where: str) -> tuple[Place, str]:
 _WHY = "a run creates its own volumes on a storage in use, and keeps enough of it free for others"
 
 
-def storage_finding(runner: Runner, storage: DiskByStorage) -> Finding:
+def examine_storage(runner: Runner, storage: DiskByStorage) -> Finding:
     """Whether the storage can be used, which layouts it offers, and how much space a run may use."""
     check = f"{storage.name}: storage"
     try:
-        found = _found(runner, storage)
-        free, total = free_bytes(runner, found)
+        storage_found = _found(runner, storage)
+        free, total = free_bytes(runner, storage_found)
     except HarnessError as error:
         return Finding(check, error.message, Level.PROBLEM, _WHY, error.hint or "correct the lab file")
     usable = max(free - reserve_bytes(total), 0)
-    value = f"{found.words} offers {', '.join(found.layouts)}; {format_size(usable)} for volumes of a run"
+    value = (
+        f"{storage_found.words} offers {', '.join(storage_found.layouts)}; {format_size(usable)} for volumes of a run"
+    )
     if usable:
         return Finding(check, value, Level.OK, _WHY)
     return Finding(check, value, Level.PROBLEM, _WHY, "free space there, or name another storage")

@@ -12,7 +12,7 @@ from harness.errors import GuestError, Unsupported
 from harness.guest import pci
 from harness.guest.capacity import too_many_queues
 from harness.guest.libvirt.connection import Connection, Refused
-from harness.guest.libvirt.disks import root_ports
+from harness.guest.libvirt.disks import number_root_ports
 from harness.guest.libvirt.domain import CPU_MODES
 from harness.guest.pci import PciDisk
 from harness.guest.protocol import GuestDisk
@@ -42,47 +42,49 @@ class Versions:
     qemu: int
 
 
-def missing_for(attach: Attach, has: Versions, cpus: int) -> str | None:
+def refuse_attach(attach: Attach, has: Versions, cpus: int) -> str | None:
     """Why a host with these versions and CPUs cannot attach a disk in this way, with the remedy; None if it can."""
     if why := too_many_queues(attach, cpus):
         return why
-    return lacking(need for name, since in _since(attach) for need in _needs(name, since, has))
+    return describe_old_versions(need for name, since in _since(attach) for need in _needs(name, since, has))
 
 
-def unoffered(attach: Attach, has: Versions) -> str | None:
+def refuse_unoffered(attach: Attach, has: Versions) -> str | None:
     """Why no host offers an option today, with the remedy; None if hosts with these or later versions may."""
     for name, since in _since(attach):
         if since.lacking:
-            return lacking(_needs(name, since, has)) or f"{since.what}: {since.lacking}"
+            return describe_old_versions(_needs(name, since, has)) or f"{since.what}: {since.lacking}"
     return None
 
 
-def guest_missing(guest: GuestOptions, has: Versions) -> str | None:
+def refuse_guest(guest: GuestOptions, has: Versions) -> str | None:
     """Why a host with these versions cannot have a guest with these options, with the remedy; None if it can."""
     if guest.cpu is not None and not _MODEL.fullmatch(guest.cpu):
         return f'cpu = "{guest.cpu}" is an option of Proxmox VE; with libvirt, request the model only'
     requested = ((name, GUEST_OPTIONS[name].needs(guest)) for name in guest.requested)
-    return lacking(need for name, since in requested if since is not None for need in _needs(name, since, has))
+    return describe_old_versions(
+        need for name, since in requested if since is not None for need in _needs(name, since, has)
+    )
 
 
-def mode_missing(mode: Mode, has: Versions) -> str | None:
+def refuse_mode(mode: Mode, has: Versions) -> str | None:
     """Why a host with these versions cannot have what a mode requests beside its attachment; None if it can."""
     needs = []
     if mode.backup:
         needs.append(("backup", "libvirt", BACKUP, has.libvirt))
     if isinstance(mode.layout, Qcow2) and mode.layout.data_file:
         needs.append(("data_file", "libvirt", DATA_FILE, has.libvirt))
-    return lacking(needs)
+    return describe_old_versions(needs)
 
 
-def lacking(needs: Iterable[tuple[str, str, int, int]]) -> str | None:
+def describe_old_versions(needs: Iterable[tuple[str, str, int, int]]) -> str | None:
     """Which of these versions a host lacks, as text: what, the program, the oldest suitable version and the host's."""
-    found = dict.fromkeys(
+    reasons = dict.fromkeys(
         f"{what} needs {program} {_shown(least)}, but the host has {_shown(version)}"
         for what, program, least, version in needs
         if version < least
     )
-    return f"{'; '.join(found)}: upgrade the host, or measure on another one" if found else None
+    return f"{'; '.join(reasons)}: upgrade the host, or measure on another one" if reasons else None
 
 
 def _since(attach: Attach) -> Iterator[tuple[str, Since]]:
@@ -104,7 +106,7 @@ def _shown(version: int) -> str:
     return f"{version // 1_000_000}.{version // 1_000 % 1_000}.{version % 1_000}"
 
 
-def unknown_hardware(connection: Connection, guest: GuestOptions, accel: str) -> str | None:
+def refuse_hardware(connection: Connection, guest: GuestOptions, accel: str) -> str | None:
     """Why QEMU on the host lacks the requested machine type, firmware or CPU model, with the remedy; else None."""
     any_cpu = guest.cpu is None or guest.cpu in CPU_MODES
     if guest.machine is None and guest.emulator is None and guest.firmware != "uefi" and any_cpu:
@@ -112,29 +114,31 @@ def unknown_hardware(connection: Connection, guest: GuestOptions, accel: str) ->
     kind = "kvm" if accel == "kvm" else "qemu"
     look = partial(connection.handle.getDomainCapabilities, guest.emulator, "x86_64", guest.machine, kind, 0)
     try:
-        found = connection.call("show what its QEMU can do", look)
+        described = connection.call("show what its QEMU can do", look)
     except Refused as error:
         if guest.emulator is not None:
             command = f"virsh domcapabilities --emulatorbin {guest.emulator}"
             return f'emulator = "{guest.emulator}": {error.message}; see `{command}` there'
         return f"{error.message}; `virsh capabilities` on {connection.host} lists the machine types"
     with reading(f"host {connection.host}: libvirt's list of firmware and CPU models", GuestError):
-        capabilities = ET.fromstring(found)
+        capabilities = ET.fromstring(described)
         return _no_firmware(capabilities, guest, connection.host) or _unknown_model(
             capabilities, guest, connection.host
         )
 
 
-def _no_firmware(found: ET.Element, guest: GuestOptions, host: str) -> str | None:
-    if guest.firmware != "uefi" or "efi" in {value.text for value in found.iterfind("os/enum[@name='firmware']/value")}:
+def _no_firmware(capabilities: ET.Element, guest: GuestOptions, host: str) -> str | None:
+    if guest.firmware != "uefi" or "efi" in {
+        value.text for value in capabilities.iterfind("os/enum[@name='firmware']/value")
+    }:
         return None
     return f'firmware = "uefi": libvirt finds no UEFI for QEMU on {host}: apt-get install ovmf'
 
 
-def _unknown_model(found: ET.Element, guest: GuestOptions, host: str) -> str | None:
+def _unknown_model(capabilities: ET.Element, guest: GuestOptions, host: str) -> str | None:
     if guest.cpu is None or guest.cpu in CPU_MODES:
         return None
-    models = {model.text: model.get("usable") for model in found.iterfind("cpu/mode[@name='custom']/model")}
+    models = {model.text: model.get("usable") for model in capabilities.iterfind("cpu/mode[@name='custom']/model")}
     if guest.cpu not in models:
         return f'cpu = "{guest.cpu}": not a CPU model of the QEMU on {host}; `virsh domcapabilities` lists them'
     if models[guest.cpu] == "no":
@@ -166,7 +170,7 @@ class Attachments:
         return [self.serials[name] for name in self.disks if name not in self.passed]
 
 
-def resolved(runner: Runner, host: str, disks: Sequence[GuestDisk]) -> Attachments:
+def resolve_attachments(runner: Runner, host: str, disks: Sequence[GuestDisk]) -> Attachments:
     """The attachments of a guest on `host`. Raises Unsupported if a disk cannot be passed through."""
     serials = {}
     passed = {}
@@ -179,26 +183,26 @@ def resolved(runner: Runner, host: str, disks: Sequence[GuestDisk]) -> Attachmen
             assert device is not None, "refused above"
             passed[disk.name] = device
             serials[disk.name] = device.serial
-        elif served_by_daemon(disk.attach):
+        elif is_served_by_daemon(disk.attach):
             serials[disk.name] = SERIAL
         elif disk.attach.device == "lun":
             serials[disk.name] = _scsi_serial(runner, disk.source.path)
-    return Attachments({disk.name: disk for disk in disks}, serials, passed, root_ports(tuple(disks)))
+    return Attachments({disk.name: disk for disk in disks}, serials, passed, number_root_ports(tuple(disks)))
 
 
-def served_by_daemon(attach: Attachment) -> bool:
+def is_served_by_daemon(attach: Attachment) -> bool:
     """Whether a storage daemon serves a disk that is attached in this way."""
     return isinstance(attach, Attach) and not attach.in_qemu
 
 
-def missing(runner: Runner, facts: HostFacts, versions: Versions, attach: Attachment, disk: AnyDisk) -> str | None:
+def refuse_disk(runner: Runner, facts: HostFacts, versions: Versions, attach: Attachment, disk: AnyDisk) -> str | None:
     """Why the host cannot attach `disk` in this way, with the remedy; None if it can."""
     cpus = int(facts["cpus"] or 1)
-    if isinstance(attach, Attach) and (why := unoffered(attach, versions)):
+    if isinstance(attach, Attach) and (why := refuse_unoffered(attach, versions)):
         return why
-    if served_by_daemon(attach) and not facts.has_tool(PROGRAM):
+    if is_served_by_daemon(attach) and not facts.has_tool(PROGRAM):
         return f"{PROGRAM} is not installed there: apt-get install qemu-system-common"
-    if isinstance(attach, Attach) and (why := missing_for(attach, versions, cpus)):
+    if isinstance(attach, Attach) and (why := refuse_attach(attach, versions, cpus)):
         return why
     if isinstance(disk, DiskById):
         return _cannot_be_handed(runner, attach, disk.id)

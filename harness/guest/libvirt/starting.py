@@ -16,7 +16,7 @@ from harness.events import Events
 from harness.guest.booting import Started, logging_in
 from harness.guest.cloud_init import HostKey, install_fio, wait_until_set_up
 from harness.guest.libvirt.connection import Connection, Refused
-from harness.guest.libvirt.domain import GuestSpec, domain_xml
+from harness.guest.libvirt.domain import GuestSpec, build_domain_xml
 from harness.guest.libvirt.own_image import system_files
 from harness.image.keys import new_key, public_key
 from harness.lab.created import CreationLog
@@ -37,13 +37,13 @@ def qemu_log(name: str, directory: str = _LOGS) -> str:
 def last_words(runner: Runner, file: str, whose: str = "its console") -> str:
     """The last lines of the file, as text for the end of a message; empty if it is empty or cannot be read."""
     with suppress(HostError):
-        found = runner.run(["tail", "-c", "400", file], deadline=20, check=False).stdout.strip()
-        if found:
-            return f"; {whose} ends with:\n     " + "\n     ".join(found.splitlines()[-4:])
+        lines = runner.run(["tail", "-c", "400", file], deadline=20, check=False).stdout.strip()
+        if lines:
+            return f"; {whose} ends with:\n     " + "\n     ".join(lines.splitlines()[-4:])
     return ""
 
 
-def ended_while_booting(runner: Runner, host: str, console: str, log: str) -> GuestError:
+def explain_end(runner: Runner, host: str, console: str, log: str) -> GuestError:
     """The error for a guest that ended before the login, with everything that is known about the cause."""
     known = last_words(runner, console) + last_words(runner, log, whose="QEMU's log")
     return GuestError(
@@ -100,7 +100,7 @@ def started(host: Host, connection: Connection, spec: GuestSpec) -> Iterator[Sta
 
 
 @contextmanager
-def started_from_image(
+def start_from_image(
     host: Host, connection: Connection, spec: GuestSpec, *, log: CreationLog, events: Events
 ) -> Iterator[Started[RunningDomain]]:
     """A guest from the requested disk image, when cloud-init is done. It ends with the block, and its layer is removed.
@@ -144,7 +144,7 @@ def _create(connection: Connection, spec: GuestSpec) -> tuple[Any, int]:
     require_leading_to({disk.source.path: disk.source.writable for disk in spec.disks})
     for attempt in range(1, _PORT_TRIES + 1):
         port = random.choice(_PORTS)
-        xml = domain_xml(replace(spec, ssh_port=port))
+        xml = build_domain_xml(replace(spec, ssh_port=port))
         create = partial(connection.handle.createXML, xml, libvirt.VIR_DOMAIN_START_AUTODESTROY)
         hint = f"see {qemu_log(spec.name)} there"
         try:
@@ -158,7 +158,7 @@ def _create(connection: Connection, spec: GuestSpec) -> tuple[Any, int]:
 def _log_in(host: Host, domain: RunningDomain, target: SshTarget, seconds: float) -> SshRunner:
     def require_booting(_cause: str) -> None:
         if not domain.is_running():
-            raise ended_while_booting(host.runner, host.name, domain.console, qemu_log(domain.name))
+            raise explain_end(host.runner, host.name, domain.console, qemu_log(domain.name))
 
     hint = f"its console is in {domain.console} on {host.name}"
     with logging_in(f"host {host.name}: the guest", hint=hint, last_words=lambda: domain.last_words(host.runner)):

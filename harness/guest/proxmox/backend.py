@@ -16,7 +16,7 @@ from harness.guest.protocol import Guest, GuestDisk, Hypervisor, Remover
 from harness.guest.proxmox.client import Client
 from harness.guest.proxmox.created_objects import CreatedVm
 from harness.guest.proxmox.disk_users import require_same_node, require_unclaimed, require_unshared
-from harness.guest.proxmox.drive import drive_keys, drive_string, not_offered
+from harness.guest.proxmox.drive import choose_drives, format_drive, refuse_drive
 from harness.guest.proxmox.guest import PID_FILE, ProxmoxGuest
 from harness.guest.proxmox.iso import ensure_iso
 from harness.guest.proxmox.layouts import (
@@ -109,7 +109,7 @@ class ProxmoxHypervisor(ProxmoxRemover):
         """How often pvestatd asks all storages for their space, which reads the metadata of every volume group."""
         return _POLL_SECONDS
 
-    def missing(self, mode: Mode, disk: AnyDisk) -> str | None:
+    def unsupported_by_host(self, mode: Mode, disk: AnyDisk) -> str | None:
         """Why the node does not support `mode` on `disk`, with the remedy; None if it does."""
         if (why := self.why_no_disk(mode, disk)) or mode.attach is None:
             return why
@@ -131,14 +131,14 @@ class ProxmoxHypervisor(ProxmoxRemover):
             return "virt-overhead makes backups only through libvirt, not with vzdump: use a host with libvirt"
         return why
 
-    def lacking(self, log: CreationLog, mode: Mode) -> str | None:
+    def unsupported_by_guest_os(self, log: CreationLog, mode: Mode) -> str | None:
         """What the user's template lacks for measuring the mode, with the remedy; None if nothing."""
         template = self._rules.template
         if mode.attach is None or template is None:
             return None
         boot = partial(self.guest, log, [], mode.guest)
         words, otherwise = f"a clone of the template {template}", " in the template"
-        return self._own_systems.lacking(template, mode.attach, boot, words=words, otherwise=otherwise)
+        return self._own_systems.unsupported_by_guest_os(template, mode.attach, boot, words=words, otherwise=otherwise)
 
     def _too_many(self, mode: Mode) -> str | None:
         """Why the node cannot run all guests of the mode at the same time, with the remedy; None if it can."""
@@ -284,8 +284,8 @@ class ProxmoxHypervisor(ProxmoxRemover):
 
         def strings() -> dict[str, Any]:
             buses = {disk.name: disk.attach.bus for disk in disks if isinstance(disk.attach, Attach)}
-            keys.update(drive_keys(buses, machine.config()))
-            drives = {keys[disk.name]: drive_string(source_of(disk), disk.attach, disk.serial) for disk in disks}
+            keys.update(choose_drives(buses, machine.config()))
+            drives = {keys[disk.name]: format_drive(source_of(disk), disk.attach, disk.serial) for disk in disks}
             vcpus = vcpus_for(self._host.facts, [disk.attach for disk in disks], options)
             return size_parameters(options, vcpus) | drives
 
@@ -329,7 +329,7 @@ def source_of(disk: GuestDisk) -> str:
 def require_attachable(client: Client, disks: Sequence[GuestDisk]) -> None:
     """Raises Unsupported, with the remedy, if a VM of the node cannot have one of these disks."""
     for disk in disks:
-        if why := not_offered(disk.attach):
+        if why := refuse_drive(disk.attach):
             raise Unsupported(f"host {client.host}: {disk.name}: {why}")
         if not isinstance(disk.source, PveVolume) and (why := client.spec.why_no_devices):
             raise Unsupported(

@@ -8,8 +8,8 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from harness.guest.proxmox.drive import drive_options
-from harness.guest.proxmox.vm import vm_name
+from harness.guest.proxmox.drive import parse_drive
+from harness.guest.proxmox.vm import name_vm
 from harness.lab.created import Thing
 
 Maker = Literal["lvm", "lvmthin", "directory", "zfs"]
@@ -42,7 +42,7 @@ class CreatedVm(Thing):
     def planned(cls, node: str, vmid: int, run_id: str, *, clone: bool = False) -> CreatedVm:
         """A VM that is about to be created, with a unique identity."""
         token = secrets.token_hex(16)
-        return cls(node=node, vmid=vmid, name=vm_name(run_id), token=token, uuid="" if clone else str(uuid.uuid4()))
+        return cls(node=node, vmid=vmid, name=name_vm(run_id), token=token, uuid="" if clone else str(uuid.uuid4()))
 
     @property
     def words(self) -> str:
@@ -149,7 +149,7 @@ class PluggedDrive(Thing):
 
     def in_config(self, config: Mapping[str, Any]) -> list[str]:
         """The drives of a VM with this configuration that have the same source and serial number."""
-        return [key for key, value in config.items() if _DRIVE.fullmatch(key) and self._is(drive_options(str(value)))]
+        return [key for key, value in config.items() if _DRIVE.fullmatch(key) and self._is(parse_drive(str(value)))]
 
     def _is(self, options: Mapping[str, str]) -> bool:
         return (options["file"], options.get("serial")) == (self.source, self.serial)
@@ -172,7 +172,7 @@ def volumes_of(config: Mapping[str, Any], vmid: int) -> dict[str, str]:
     found: dict[str, str] = {}
     for key in sorted(config):
         if _DRIVE.fullmatch(key.partition(" ")[0]):
-            volid = drive_options(str(config[key]))["file"]
+            volid = parse_drive(str(config[key]))["file"]
             if owner_of(volid) == vmid and not _is_cloudinit(volid):
                 found.setdefault(volid, key)
     return found

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from harness.model.attach import ATTACH_OPTIONS, Attach, Attachment
 from harness.model.bus import BUSES, Bus
 from harness.model.option import Pve
-from harness.model.throttle import Limit, LimitKind
+from harness.model.throttle import LimitKind, RateLimit
 from harness.model.values import shown_field
 
 MIB = 1024**2
@@ -17,7 +17,7 @@ CDROM = "ide2"
 """The drive of the guest's own medium: the guest image's ISO, or a template's cloud-init drive."""
 
 
-def not_offered(attach: Attachment) -> str | None:
+def refuse_drive(attach: Attachment) -> str | None:
     """The options of an attachment that Proxmox VE's drives do not have, as a message; None if they have all."""
     if not isinstance(attach, Attach):
         return "VFIO passthrough is not offered by this backend"
@@ -38,12 +38,12 @@ def _not_offered(attach: Attach, name: str, pve: Pve[Attach] | None) -> str | No
     return pve.refused(attach)
 
 
-def drive_string(source: str, attach: Attachment, serial: str) -> str:
+def format_drive(source: str, attach: Attachment, serial: str) -> str:
     """PVE's configuration of a drive. `source` is a volume id or a path. Sets every option that affects a figure.
 
-    Raises ValueError for options that `not_offered` names, and for a source or serial that the format cannot hold.
+    Raises ValueError for options that `refuse_drive` names, and for a source or serial that the format cannot hold.
     """
-    if (why := not_offered(attach)) or not isinstance(attach, Attach):
+    if (why := refuse_drive(attach)) or not isinstance(attach, Attach):
         raise ValueError(why)
     if "," in source or "," in serial or len(serial) > LONGEST_SERIAL:
         raise ValueError(f"{source} with serial {serial} cannot be written as a drive of Proxmox VE")
@@ -59,16 +59,16 @@ def drive_string(source: str, attach: Attachment, serial: str) -> str:
     return ",".join([source, *(f"{key}={value}" for key, value in options.items())])
 
 
-def _limited(kind: LimitKind, limit: Limit) -> dict[str, str | int]:
+def _limited(kind: LimitKind, limit: RateLimit) -> dict[str, str | int]:
     """PVE has its bandwidths in MiB/s, but the length of their bursts under the name of bytes."""
     name, unit = ("iops", 1) if kind == "iops" else ("mbps", MIB)
-    found: dict[str, str | int] = {name: f"{limit.rate / unit:.15g}"}
+    options: dict[str, str | int] = {name: f"{limit.rate / unit:.15g}"}
     if limit.burst is not None:
-        found |= {f"{name}_max": f"{limit.burst / unit:.15g}", f"{kind}_max_length": limit.seconds}
-    return found
+        options |= {f"{name}_max": f"{limit.burst / unit:.15g}", f"{kind}_max_length": limit.seconds}
+    return options
 
 
-def drive_keys(buses: Mapping[str, Bus], taken: Iterable[str] = ()) -> dict[str, str]:
+def choose_drives(buses: Mapping[str, Bus], taken: Iterable[str] = ()) -> dict[str, str]:
     """A drive of the VM (`scsi0`) for each disk in `buses`, by the disk's name. Uses no drive in `taken`.
 
     Raises ValueError if a bus has too few places.
@@ -86,7 +86,7 @@ def drive_keys(buses: Mapping[str, Bus], taken: Iterable[str] = ()) -> dict[str,
     return keys
 
 
-def drive_options(drive: str) -> dict[str, str]:
+def parse_drive(drive: str) -> dict[str, str]:
     """The options of a drive string by name. `file` is its volume or path."""
     source, *options = drive.split(",")
     pairs = (option.partition("=") for option in options)

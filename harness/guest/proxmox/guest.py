@@ -12,7 +12,7 @@ from typing import Any
 from harness.errors import GuestError, HostError
 from harness.guest.booting import Booted, BootedGuest
 from harness.guest.protocol import GuestDisk
-from harness.guest.proxmox.drive import drive_options
+from harness.guest.proxmox.drive import parse_drive
 from harness.guest.proxmox.machine import VirtualMachine
 from harness.guest.proxmox.resolved import Resolved, resolved
 from harness.guest.qemu_process import (
@@ -30,7 +30,7 @@ from harness.lab.vm_threads import VmThreads
 from harness.model.counters import Transferred
 from harness.model.cpus import kernels_form
 from harness.model.effective import Effective
-from harness.model.throttle import shown_limits
+from harness.model.throttle import format_limits
 from harness.untrusted import reading
 
 PID_FILE = "/var/run/qemu-server/{vmid}.pid"
@@ -133,7 +133,7 @@ class ProxmoxGuest(BootedGuest):
 
 
 def _effective(config: Mapping[str, Any], process: Inspected, key: str) -> Effective:
-    options, qemu = drive_options(str(config[key])), drive_of(process, key)
+    options, qemu = parse_drive(str(config[key])), drive_of(process, key)
     return Effective(
         bus=key.rstrip("0123456789"),
         cache=options.get("cache"),
@@ -153,8 +153,8 @@ def _effective(config: Mapping[str, Any], process: Inspected, key: str) -> Effec
         qemu_read_only=qemu.read_only,
         qemu_queues=qemu.queues,
         controller_disks=qemu.controller_disks,
-        qemu_iops_limit=shown_limits(qemu.limits, "iops"),
-        qemu_bw_limit=shown_limits(qemu.limits, "bps"),
+        qemu_iops_limit=format_limits(qemu.limits, "iops"),
+        qemu_bw_limit=format_limits(qemu.limits, "bps"),
     )
 
 

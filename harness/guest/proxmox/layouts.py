@@ -12,7 +12,7 @@ from harness.errors import SafetyError, Unsupported
 from harness.guest.proxmox.client import Client
 from harness.guest.proxmox.created_objects import MOUNTS, Maker
 from harness.guest.proxmox.disk_users import require_unclaimed, stable_path
-from harness.guest.proxmox.drive import not_offered
+from harness.guest.proxmox.drive import refuse_drive
 from harness.guest.proxmox.node_state import STORAGE_TYPES
 from harness.guest.proxmox.stores import Filled, PveVolume, Store, Stores, StoresReserve, allocated, require_room
 from harness.lab.created import CreationLog
@@ -214,7 +214,7 @@ _BASELINE: Mapping[StoredLayout, Stored] = {
 
 def missing(spec: ApiSpec, mode: Mode, disk: AnyDisk) -> str | None:
     """Why this mode is not possible on this disk with the lab's login, with the remedy; None if it is. Pure."""
-    why = not_made(mode.layout) or (not_offered(mode.attach) if mode.attach else None)
+    why = not_made(mode.layout) or (refuse_drive(mode.attach) if mode.attach else None)
     if why:
         return why
     if isinstance(disk, DiskByStorage):

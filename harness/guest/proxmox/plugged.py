@@ -14,7 +14,7 @@ from harness.errors import GuestError, HarnessError, HostError, Unsupported
 from harness.guest.protocol import GuestDisk
 from harness.guest.proxmox.client import Client, Expected, PveError
 from harness.guest.proxmox.created_objects import PluggedDrive, smbios_uuid
-from harness.guest.proxmox.drive import drive_keys, drive_string
+from harness.guest.proxmox.drive import choose_drives, format_drive
 from harness.guest.proxmox.machine import CONFIG_SECONDS, VirtualMachine, exists, require_all
 from harness.lab.created import CreationLog, Removal
 from harness.model.attach import Attach
@@ -42,11 +42,11 @@ def drive_plugged(machine: VirtualMachine, log: CreationLog, disk: GuestDisk, so
     if not isinstance(attach, Attach):
         raise TypeError(f"{disk.name} is not a drive")
     # Replication jobs of the VM would copy the volume, or fail because they cannot.
-    value = f"{drive_string(source, attach, disk.serial)},replicate=0"
+    value = f"{format_drive(source, attach, disk.serial)},replicate=0"
     for attempt in range(1, _TRIES + 1):
         config, later = machine.config(), client.get(f"{machine.path}/config")
         try:
-            (key,) = drive_keys({disk.name: attach.bus}, {*config, *later}).values()
+            (key,) = choose_drives({disk.name: attach.bus}, {*config, *later}).values()
         except ValueError as error:
             raise Unsupported(f"host {client.host}: VM {machine.vmid}: {error}") from None
         made = PluggedDrive(

@@ -38,8 +38,8 @@ class Resolved:
     @property
     def cache(self) -> str:
         """The cache mode of these three flags, with PVE's and libvirt's name."""
-        found = (self.direct, self.no_flush, self.write_cache)
-        return next((name for name, flags in CACHES.items() if flags == found), "none of its modes")
+        flags_of_drive = (self.direct, self.no_flush, self.write_cache)
+        return next((name for name, flags in CACHES.items() if flags == flags_of_drive), "none of its modes")
 
 
 def resolved(arguments: Sequence[str], key: str) -> Resolved | None:
@@ -67,7 +67,7 @@ def resolved(arguments: Sequence[str], key: str) -> Resolved | None:
         write_cache=device.get("write-cache", "on") == "on" if write_cache is None else write_cache,
         iothread="iothread" in owner,
         queues=int(queues) if queues else None,
-        controller_disks=sum(each.get("bus") == device.get("bus") for each in devices) if controller else 1,
+        controller_disks=sum(other.get("bus") == device.get("bus") for other in devices) if controller else 1,
     )
 
 
@@ -133,7 +133,7 @@ def _group(options: Iterable[tuple[str, str]], name: str | None) -> dict[str, in
     """The limits of the throttle group that a block device refers to."""
     for option, text in options:
         if option == "object" and text.startswith("{"):
-            found = parse_json(text, "QEMU's -object", GuestError)
-            if found.get("qom-type") == "throttle-group" and found.get("id") == name:
-                return {key: int(value) for key, value in found.get("limits", {}).items()}
+            group = parse_json(text, "QEMU's -object", GuestError)
+            if group.get("qom-type") == "throttle-group" and group.get("id") == name:
+                return {key: int(value) for key, value in group.get("limits", {}).items()}
     return {}

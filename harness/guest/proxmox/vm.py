@@ -19,7 +19,7 @@ _POLICIES: Mapping[NumaMode, str] = {"strict": "bind", "preferred": "preferred",
 _DRIVE = re.compile(r"(virtio|scsi|sata|ide|efidisk|tpmstate|unused)\d+")
 
 
-def vm_name(run_id: str) -> str:
+def name_vm(run_id: str) -> str:
     """`voh-RUN`, in which characters that are not valid in a DNS name are replaced."""
     return f"{TAG}-{re.sub('[^A-Za-z0-9-]', '-', run_id)}"[:SHORT].rstrip("-")
 
@@ -35,8 +35,8 @@ def description(run_id: str, token: str) -> str:
 def marks(run_id: str, token: str) -> dict[str, object]:
     """The marks of a run's VM from its creation on: for its administrator, and for its removal."""
     return {
-        "name": vm_name(run_id),
-        "tags": f"{TAG};{vm_name(run_id).lower()}",
+        "name": name_vm(run_id),
+        "tags": f"{TAG};{name_vm(run_id).lower()}",
         "description": description(run_id, token),
     }
 
@@ -80,18 +80,18 @@ def size_parameters(guest: GuestOptions, vcpus: int) -> dict[str, object]:
         raise ValueError(why)
     sockets = guest.topology[0] if guest.topology else 1
     memory = guest.memory or GUEST_MEMORY
-    found: dict[str, object] = {"cores": vcpus // sockets}
-    found |= {"sockets": sockets} if guest.topology else {}
+    parameters: dict[str, object] = {"cores": vcpus // sockets}
+    parameters |= {"sockets": sockets} if guest.topology else {}
     for name in guest.requested:
         if (pve := GUEST_OPTIONS[name].pve) is not None and pve.key:
-            found[pve.key] = pve.value(getattr(guest, name))
+            parameters[pve.key] = pve.value(getattr(guest, name))
     if guest.numa_nodes or guest.hugepages:
         # Proxmox VE has huge pages only with a NUMA node of the guest that lies on nodes of the host.
         nodes = (guest.numa_nodes or "0").replace(",", ";")
         policy = _POLICIES[guest.numa_mode or "strict"]
         cpus = "0" if vcpus == 1 else f"0-{vcpus - 1}"
-        found |= {"numa": 1, "numa0": f"cpus={cpus},hostnodes={nodes},memory={memory // MIB},policy={policy}"}
-    return found
+        parameters |= {"numa": 1, "numa0": f"cpus={cpus},hostnodes={nodes},memory={memory // MIB},policy={policy}"}
+    return parameters
 
 
 def unplaced(guest: GuestOptions) -> str | None:

@@ -89,11 +89,11 @@ class SimulatedHypervisor:
     host: Host
     poll_seconds: float = 0.0
 
-    def missing(self, mode: Mode, disk: AnyDisk) -> str | None:
+    def unsupported_by_host(self, mode: Mode, disk: AnyDisk) -> str | None:
         del mode, disk
         return None
 
-    def lacking(self, log: CreationLog, mode: Mode) -> str | None:
+    def unsupported_by_guest_os(self, log: CreationLog, mode: Mode) -> str | None:
         del log, mode
         return None
 
