@@ -105,7 +105,7 @@ def test_a_run_measures_with_the_guest_of_the_lab_file_of_its_host(tmp_path: Pat
         rounds=None,
         time=None,
         resume=None,
-        max_writes=None,
+        limit=None,
         breakdown=None,
     )
     engine = Engine(options, {"sized": found}, Events())
