@@ -20,9 +20,8 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def wheel() -> Iterator[ZipFile]:
-    with TemporaryDirectory() as directory:
-        with build_wheel(ROOT, Path(directory)) as archive:
-            yield archive
+    with TemporaryDirectory() as directory, build_wheel(ROOT, Path(directory)) as archive:
+        yield archive
 
 
 def build_wheel(project: Path, directory: Path) -> ZipFile:
