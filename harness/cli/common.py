@@ -66,7 +66,7 @@ def chosen_inventory(options: argparse.Namespace) -> Inventory:
     """The hosts of `--lab` (else of the embedded lab), or only the one of `--host`."""
     from harness.lab.embedded import lab as embedded
     from harness.lab.lab_file import load_lab
-    from harness.lab.withdrawn import withdraw_secrets
+    from harness.lab.secret_env import withdraw_secrets
 
     inventory = load_lab(options.lab) if options.lab else embedded.inventory()
     withdraw_secrets(inventory.hosts)

@@ -13,9 +13,8 @@ from typing import Any, ClassVar, Literal
 from harness.errors import GuestError
 from harness.guest.protocol import GuestDisk
 from harness.guest.qemu_process import Inspected, look_at_process, parse_inspected
-from harness.lab.created import CreationLog, fenced
+from harness.lab.created import END, CreationLog, Processes, fenced
 from harness.lab.guard import require_leading_to
-from harness.lab.processes import END, Processes
 from harness.lab.transport.base import Runner
 from harness.model.attach import CACHES, Attach
 from harness.model.effective import Effective

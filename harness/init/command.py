@@ -21,8 +21,8 @@ from harness.lab.hosts import connect
 from harness.lab.inventory import HostSpec
 from harness.lab.lab_file import lab_of
 from harness.lab.proxmox import ProxmoxSpec
+from harness.lab.secret_env import withdraw_secrets
 from harness.lab.transport.base import Runner
-from harness.lab.withdrawn import withdraw_secrets
 from harness.terminal import clean_json
 
 SOURCE = "virt-overhead init"

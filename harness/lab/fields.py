@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BeforeValidator
 from harness.config.names import choices, plain_name
 from harness.config.values import absolute_path, word
 from harness.errors import ConfigError
-from harness.lab.fio_path import fio_path
+from harness.lab.fields import fio_path
 from harness.lab.transport.handshake import split_key
 from harness.model.profile import PROFILES
 from harness.units import format_size, parse_endurance, parse_size

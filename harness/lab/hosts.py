@@ -17,9 +17,9 @@ from harness.lab.accel import Acceleration, probe, probes_file, stored_or_probed
 from harness.lab.cycles import NOT_PROBED, CycleCounting, cycle_counting
 from harness.lab.embedded.lab import embedded_lab, running_host_spec
 from harness.lab.facts import HostFacts, read_facts
+from harness.lab.host_files import why_unsafe
 from harness.lab.inventory import HostSpec
 from harness.lab.paths import IMAGE_DIRECTORY, STATE_DIRECTORIES, STATE_DIRECTORY
-from harness.lab.safe_path import why_unsafe
 from harness.lab.transport.base import HoldingRunner, Runner
 from harness.lab.transport.local import LocalRunner
 from harness.lab.transport.ssh import SshRunner, SshTarget

@@ -14,9 +14,6 @@ from harness.config.problems import describe
 from harness.config.toml import read_toml
 from harness.errors import ConfigError
 from harness.feature import FeatureTables, feature_tables
-from harness.lab.api_table import ApiTable, api_spec
-from harness.lab.array import ArrayTable, reference_problems, stated_array
-from harness.lab.borrowed import borrowed_vm, require_id
 from harness.lab.fields import (
     Address,
     BackingFile,
@@ -29,7 +26,7 @@ from harness.lab.fields import (
     ProfileName,
     Word,
 )
-from harness.lab.guest_table import GuestTable, guest_rules
+from harness.lab.guest_table import GuestTable, borrowed_vm, guest_rules, require_id
 from harness.lab.hypervisor import LIBVIRT, HypervisorSpec, LibvirtSpec
 from harness.lab.inventory import (
     AnyDisk,
@@ -41,8 +38,8 @@ from harness.lab.inventory import (
     array_of,
     class_known,
 )
-from harness.lab.proxmox import ProxmoxSpec, StoredLayout
-from harness.lab.storage import DiskByStorage, StorageTable, storage_spec
+from harness.lab.proxmox import ApiTable, ProxmoxSpec, StoredLayout, api_spec
+from harness.lab.storage import ArrayTable, DiskByStorage, StorageTable, reference_problems, stated_array, storage_spec
 from harness.model.disk_class import ARRAY, DiskClass
 from harness.model.guest import ANY_GUEST, GuestOptions, HostFile, find_guest_problems
 from harness.model.values import Table

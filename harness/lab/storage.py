@@ -11,10 +11,9 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator
 
 from harness.config.values import absolute_path, one_line
-from harness.lab.array import ArrayTable, StatedArray, stated_array
-from harness.lab.fields import Endurance, Word
-from harness.lab.fio_path import fio_path
+from harness.lab.fields import Endurance, Word, fio_path
 from harness.lab.proxmox import StoredLayout
+from harness.lab.storage import ArrayTable, StatedArray, stated_array
 from harness.model.values import Table
 
 StorageKey = Literal["volume_group", "thin_pool", "directory", "pool", "dataset", "storage"]
@@ -32,7 +31,7 @@ class StorageKind:
     layouts: tuple[str, ...] = ()
     """The kinds of layouts of its volumes. Empty for a pool or a storage of Proxmox VE: only the host knows them."""
     space: str = ""
-    """Its type for `harness.lab.storage_space`."""
+    """Its type for `harness.lab.space`."""
     allocates: Allocates = "at once"
     hint: str = ""
     """What to do if it cannot be used."""

@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from harness.errors import SafetyError
 from harness.lab.created import CreationLog
 from harness.lab.guard.room import filling_up
-from harness.lab.promises import Promise, outstanding, promising
-from harness.lab.safe_path import require_safe
-from harness.lab.storage_space import Allocation, read_space, shortages
+from harness.lab.host_files import require_safe
+from harness.lab.space import Allocation, Promise, outstanding, promising, read_space, shortages
 from harness.lab.transport.base import Runner
 
 _TYPE = "file"

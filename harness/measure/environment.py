@@ -11,14 +11,13 @@ from harness.events import Note
 from harness.guest.hypervisors import hypervisor_of
 from harness.guest.protocol import Hypervisor
 from harness.image import ImageSet
-from harness.lab.created import CreationLog, read_log
+from harness.lab.created import CreationLog, Processes, read_log
 from harness.lab.facts import require_fio
 from harness.lab.guard import serial_of
 from harness.lab.hosts import Host, open_host
 from harness.lab.inventory import HostSpec
 from harness.lab.lease import Lease, lease
 from harness.lab.paths import MARK
-from harness.lab.processes import Processes
 from harness.measure.phases import Phases
 from harness.measure.reap import reap, split_by_disks
 from harness.measure.session import Session

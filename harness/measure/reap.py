@@ -11,9 +11,8 @@ from harness.guest.pci import PassedThrough
 from harness.guest.protocol import Remover
 from harness.guest.proxmox.created_objects import KINDS as PROXMOX_THINGS
 from harness.guest.storage_daemon import DaemonProcess
-from harness.lab.created import REMEDY, Entry, HostThing, Removal, close, forget
+from harness.lab.created import REMEDY, Entry, HostThing, Processes, Removal, close, forget
 from harness.lab.paths import TAG
-from harness.lab.processes import Processes
 from harness.lab.tracing import TraceInstance
 from harness.lab.transport.base import Runner
 from harness.layout.registry import CREATED

@@ -13,10 +13,10 @@ from typing import Any
 from harness.errors import HostError, MeasurementError
 from harness.guest.protocol import Backup, Guest
 from harness.lab.counters import CounterFiles, MdDevice, Sample, parse_samples, sample
+from harness.lab.created import Processes
 from harness.lab.cycles import NO_CYCLES, CycleSeries, count_cycles
 from harness.lab.guard import run_all
 from harness.lab.paths import MARK
-from harness.lab.processes import Processes
 from harness.lab.transport.base import Completed, Runner
 from harness.measure.clock import Clock
 from harness.measure.fio import Section, job_file, reports_start

@@ -25,7 +25,7 @@ from harness.report import render_html
 from harness.results import Run
 from tests.bench.scale.matrix import PROFILE, workloads
 from tests.browser.chromium import started_chromium
-from tests.unit.runs import real_shape, synthetic_run
+from tests.build import real_shape, synthetic_run
 
 OPENED = 3
 MEGABYTE = 10**6

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page
 from harness.report import render_html
 from harness.results import Run, RunStore
 from tests.browser.chromium import started_chromium
-from tests.unit.runs import real_shape, synthetic_run
+from tests.build import real_shape, synthetic_run
 
 STORED = Path(__file__).parents[1] / "unit" / "data" / "run_0_1"
 GALLERY = next((Path(__file__).parents[2] / "docs" / "gallery").glob("*/results.json")).parent

@@ -15,10 +15,10 @@ import pytest
 
 from harness.results import RunStore
 from harness.run_id import RunId
+from tests.build import RUN_ID, synthetic_run
 from tests.package.installed import Installed
 from tests.patience import patience
 from tests.unit.ci_examples import EXAMPLES, GITHUB, steps
-from tests.unit.runs import RUN_ID, synthetic_run
 
 LATER = RunId("20260102-120000-0002")
 LAB = """

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from harness.results import RunStore
 from harness.run_id import RunId
+from tests.build import RUN_ID, synthetic_run
 from tests.package.installed import ROOT, Installed
 from tests.patience import patience
-from tests.unit.runs import RUN_ID, synthetic_run
 
 
 def ids(printed: str) -> list[str]:

@@ -16,10 +16,10 @@ from harness.model.job import Job
 from harness.model.mode import Mode
 from harness.results.configuration import configuration_check
 from harness.results.throttles import HOLDS, throttle_checks
+from tests.build import A_SLICE
 from tests.e2e.attaching import MIB, Lab, a_file
 from tests.e2e.conftest import lab_host
 from tests.patience import patience
-from tests.unit.measurements import A_SLICE
 
 __all__ = ["lab_host"]
 

@@ -24,7 +24,7 @@ from harness.results import (
     assemble,
     scalings,
 )
-from tests.unit.measurements import at_full_speed
+from tests.build import at_full_speed
 
 OPTIMAL = Md(5, 6)
 DEGRADED = replace(OPTIMAL, state="degraded")

@@ -33,8 +33,8 @@ from harness.results import Run, RunStore
 from harness.scenario.plan import Plan
 from harness.scenario.planning import plan_for
 from harness.scenario.scenario import Scenario
+from tests.build import RUN_ID, optane
 from tests.unit.recorded_campaign import Played, RecordedMeasurer, write_recording
-from tests.unit.runs import RUN_ID, optane
 
 ROUNDS = 2
 HOST = HostSpec("node1", "ssh", None, (DiskById("optane", "/dev/disk/by-id/a", "A", destroy=True),))

@@ -15,7 +15,7 @@ from harness.model.counters import Counters, FioCounts, MemberCounts
 from harness.model.job import parse_workload
 from harness.model.mode import Mode
 from harness.results import CellContext, CellRecord, Measurement, ScalingRecord, ValidityCheck, assemble, scalings
-from tests.unit.measurements import at_full_speed
+from tests.build import at_full_speed
 
 CHUNK = 64 * 1024
 ONE_8 = Md(0, 8, chunk=CHUNK)

@@ -19,8 +19,8 @@ from harness.model.cell import Place
 from harness.results import ConditioningRecord, LabInfo, Measurement, RunStore
 from harness.scenario.plan import Group, Plan
 from harness.scenario.timetable import Slice
-from tests.unit.counted import counters as counters_of
-from tests.unit.measurements import StandIn, as_planned
+from tests.build import StandIn, as_planned
+from tests.build import counters as counters_of
 
 HOST_IOPS = 10_000.0
 SECONDS = 3.0

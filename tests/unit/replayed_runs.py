@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 
 from harness.results import CellRecord, Run
-from tests.unit.runs import synthetic_run
+from tests.build import synthetic_run
 
 BLOCKS = 30
 

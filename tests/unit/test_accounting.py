@@ -14,9 +14,8 @@ from harness.model.mode import Mode
 from harness.results import CellContext, CellRecord, Measurement, assemble
 from harness.results.io_costs import CPU_PARTS, CYCLE_COSTS, IO_COSTS, costs_per_io
 from harness.results.judging import with_better
-from tests.unit.counted import counters as counters_of
-from tests.unit.measurements import A_SLICE
-from tests.unit.runs import optane
+from tests.build import build_measurement, optane
+from tests.build import counters as counters_of
 
 JOB = Job("randread", 4096, iodepth=1, ramp=0, seconds=10, rate=1000)
 LVM = next(mode for mode in optane().modes if mode.name == "lvm")
@@ -182,23 +181,23 @@ def test_every_figure_has_a_unit_and_a_title() -> None:
 # --- of a cell ---
 
 
-def measured(place: Place, number: int, counters: dict[str, float], *, iops: float = 1000.0) -> Measurement:
+def spend(place: Place, number: int, counts: dict[str, float], *, iops: float = 1000.0) -> Measurement:
+    """A slice with these counters."""
     arm = Arm(place, None if place is Place.HOST else LVM)
-    return replace(
-        A_SLICE,
-        round=number,
-        arm=arm.id,
-        job=JOB.id,
+    return build_measurement(
+        arm.id,
+        number,
+        job=JOB,
         started=100.0 * number + len(arm.id),
         metrics={"iops": iops, "bw": iops * 4096, "clat_mean": 1e-4 if place is Place.HOST else 2e-4},
         raw=f"raw/{number}-{place}.json",
-        counters=counters_of(counters),
+        counts=counts,
     )
 
 
 def rounds(*, host: dict[str, float] = HOST, guest: dict[str, float] = GUEST, number: int = 2) -> list[Measurement]:
     return [
-        measured(place, each, counters)
+        spend(place, each, counters)
         for each in range(1, number + 1)
         for place, counters in ((Place.HOST, host), (Place.TWIN, host), (Place.GUEST, guest))
     ]
@@ -233,7 +232,7 @@ def test_parts_of_only_one_side_add_nothing() -> None:
 
 
 def test_the_host_twice_in_a_round_counts_with_its_mean() -> None:
-    again = replace(measured(Place.HOST, 1, HOST | {"host_busy_s": 2.0}), repeat=2)
+    again = replace(spend(Place.HOST, 1, HOST | {"host_busy_s": 2.0}), repeat=2)
     assert us(cell([*rounds(number=1), again]).accounting["cpu"].host[0]) == pytest.approx((70 + 170) / 2)
 
 

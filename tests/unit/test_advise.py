@@ -24,7 +24,7 @@ from harness.report.advice import advice_of_uses, fresh_results
 from harness.results import CellRecord, Run, RunStore
 from harness.results.verifying import Advice, Held, Verified, verify
 from harness.run_id import RunId
-from tests.unit.runs import optane, synthetic_run
+from tests.build import optane, synthetic_run
 
 MODES = (
     Mode("host", Device(), None),

@@ -40,8 +40,8 @@ from harness.results.answers import Answer
 from harness.results.judging import better_p_value, with_better
 from harness.results.option_matrix import option_matrix
 from harness.scenario.scenario import Scenario
+from tests.build import synthetic_run
 from tests.unit.pages import page
-from tests.unit.runs import synthetic_run
 
 DEVICE = Device()
 

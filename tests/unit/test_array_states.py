@@ -14,10 +14,9 @@ from harness.report.array_states import state_cells, state_sentences
 from harness.report.cells import CellView
 from harness.report.terminal import summary_lines
 from harness.results import ArrayStateRecord, CellRecord, Run, RunStore, ValidityCheck
+from tests.build import A_SLICE, RUN_ID, synthetic_run
 from tests.unit.array_state_runs import COST, IN_GUEST, RATE, Measured, measured
-from tests.unit.measurements import A_SLICE
 from tests.unit.pages import page
-from tests.unit.runs import RUN_ID, synthetic_run
 
 DEGRADED = "array_vm-raid5-degraded-randread-4k-qd32"
 REBUILDING = "array_vm-raid5-rebuilding-randread-4k-qd32"

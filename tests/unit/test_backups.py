@@ -30,8 +30,7 @@ from harness.results.backups import backup_checks, backup_notes, backup_record
 from harness.results.blocks import Blocks
 from harness.results.journal_records import BackupCounts, Measurement
 from harness.scenario.timetable import BACKUP_LEAD, BACKUP_TAIL, ScheduledArm, Slice, backed_up, timetables, waiting
-from tests.unit.measurements import A_SLICE
-from tests.unit.runs import optane, synthetic_run
+from tests.build import A_SLICE, optane, synthetic_run
 from tests.unit.test_scenario_load import complaint, load
 
 ALONE = Mode("lvm", Lvm(), Attach())

@@ -18,7 +18,7 @@ from harness.scenario.planning import expand, plan_for
 from tests.bench.decide.__main__ import main
 from tests.bench.decide.checkout import IODEPTHS, measured, scenario
 from tests.bench.decide.costs import Cost, costs, table
-from tests.unit.runs import RUN_ID, measure, optane, synthetic_run
+from tests.build import RUN_ID, measure, optane, synthetic_run
 
 # A plugin as each checkout has one. It measures nothing: its run is complete when it is resumed.
 PLUGIN = """

@@ -29,7 +29,7 @@ from tests.bench.designs.blocks import Block, units
 from tests.bench.designs.comparisons import COMPARISONS, WORKLOADS, Comparison, Design, Seen, Sizes
 from tests.bench.designs.measuring import Series, units_for
 from tests.bench.lines import append, read
-from tests.unit.measurements import StandIn, as_planned
+from tests.build import StandIn, as_planned
 
 SIZES = Sizes(blocks=6)
 SESSION = RunId("20260101-000000-abcd")

@@ -14,7 +14,7 @@ from harness.results import Journal, Run
 from harness.scenario.planning import plan_for
 from tests.bench.lines import append
 from tests.bench.smoke_runs import SmokeRun, main, table, with_results
-from tests.unit.runs import measure, optane, synthetic_run
+from tests.build import measure, optane, synthetic_run
 
 BARE = SmokeRun("reports", 0, lab_s=30.0, wall_s=250.0)
 MEASUREMENTS = tuple(each for group in plan_for(optane(), "smoke").groups for each in measure(group, 3))

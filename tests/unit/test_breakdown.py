@@ -35,11 +35,11 @@ from harness.report.breakdown import MEASURED, SUM
 from harness.report.short import short_lines
 from harness.results import Run, RunStore, TracedBlock, TracedJob
 from harness.scenario.plan import Group
+from tests.build import RUN_ID
 from tests.unit import killed_campaign
 from tests.unit.killed_campaign import HOST, plan
 from tests.unit.pages import figures, page
 from tests.unit.recorded_campaign import RecordedMeasurer
-from tests.unit.runs import RUN_ID
 
 TRACES = Path(__file__).parent / "data" / "traces"
 US = 1e-6

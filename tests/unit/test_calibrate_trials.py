@@ -25,7 +25,7 @@ from harness.model.cell import Place
 from harness.results import Measurement
 from harness.scenario.plan import Group
 from harness.scenario.timetable import Slice
-from tests.unit.measurements import StandIn, as_planned
+from tests.build import StandIn, as_planned
 
 
 def test_the_two_arms_of_a_device_against_itself_differ_only_in_their_names() -> None:

@@ -28,8 +28,8 @@ from harness.measure.calibration import (
     write,
 )
 from harness.report.model import report_view
+from tests.build import synthetic_run
 from tests.unit.calibrations import CALIBRATION
-from tests.unit.runs import synthetic_run
 
 MANIFEST = Manifest(1, "any", "recipe", "trixie", "2026-01-01", 1.0, "fio-3.39", "6.12", "", {}, {}, {})
 IMAGES = ImageSet(

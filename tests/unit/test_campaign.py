@@ -34,11 +34,11 @@ from harness.results import Measurement, Run, RunStore
 from harness.scenario.plan import Group, Plan
 from harness.scenario.scenario import Scenario
 from harness.scenario.timetable import Slice, Timetable
+from tests.build import RUN_ID, optane
 from tests.unit import killed_campaign
 from tests.unit.draining import Draining, NeverDrained, draining_scenario, the_guest
 from tests.unit.killed_campaign import HOST, campaign, measured, plan, record
 from tests.unit.recorded_campaign import Played, RecordedMeasurer, write_recording
-from tests.unit.runs import RUN_ID, optane
 
 
 @pytest.fixture(autouse=True)

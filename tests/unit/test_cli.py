@@ -16,15 +16,14 @@ import libvirt
 import pytest
 
 from harness.cli import hosts, main
-from harness.lab.created import CreationLog, read_log
+from harness.lab.created import CreationLog, Processes, read_log
 from harness.lab.embedded.machine import LabMachine, LabMachineState
 from harness.lab.inventory import HostSpec
 from harness.lab.lease import lease
-from harness.lab.processes import Processes
 from harness.lab.transport.local import LocalRunner
 from harness.results import RunStore
 from harness.run_id import RunId
-from tests.unit.runs import RUN_ID, synthetic_run
+from tests.build import RUN_ID, synthetic_run
 
 
 @pytest.fixture(autouse=True)

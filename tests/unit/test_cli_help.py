@@ -15,7 +15,7 @@ from harness.cli import following, main, make_parser
 from harness.cli.following import look_around
 from harness.cli.parser import Command, commands
 from harness.results import RunStatus, RunStore
-from tests.unit.runs import RUN_ID, synthetic_run
+from tests.build import RUN_ID, synthetic_run
 
 HEAVY = ("numpy", "paramiko", "plotly", "proxmoxer", "pydantic", "pytest", "requests", "rich", "scipy", "libvirt")
 HEAVY_OF_HARNESS = ("harness.lab", "harness.layout", "harness.measure", "harness.plugin", "harness.results")

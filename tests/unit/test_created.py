@@ -10,13 +10,12 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from harness.lab.host_files import FILE_IDENTITY
 
 from harness.errors import HostError
 from harness.lab import created
-from harness.lab.created import CreationLog, Entry, close, fenced, read_log
-from harness.lab.file_identity import FILE_IDENTITY
+from harness.lab.created import CreationLog, Entry, Processes, close, fenced, read_log
 from harness.lab.inventory import DiskByFile
-from harness.lab.processes import Processes
 from harness.lab.storage_look import look_at
 from harness.lab.transport.base import Completed
 from harness.layout.device import BackingFile, block_device, own_file

@@ -22,8 +22,8 @@ from harness.results.scatter import scatter_of
 from harness.run_id import RunId
 from harness.scenario.plan import FIO_SHARE, Plan
 from harness.scenario.planning import plan_for
+from tests.build import optane, synthetic_run
 from tests.unit.calibrations import CALIBRATION
-from tests.unit.runs import optane, synthetic_run
 
 DISK = DiskById("optane", "/dev/disk/by-id/nvme-optane", "S1", destroy=True)
 HOST = HostSpec("lab1", "local", ssh=None, disks=(DISK,))

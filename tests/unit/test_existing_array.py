@@ -16,11 +16,11 @@ from harness.errors import ConfigError, Unsupported
 from harness.events import Events
 from harness.guest.libvirt.backend import LibvirtHypervisor
 from harness.guest.libvirt.connection import Connection
-from harness.lab.array import StatedArray
 from harness.lab.created import CreationLog
 from harness.lab.hosts import Host
 from harness.lab.inventory import Inventory, array_of
 from harness.lab.lab_file import load_lab
+from harness.lab.storage import StatedArray
 from harness.measure.blocks import measure_timetable
 from harness.measure.phases import Phases
 from harness.measure.prepare import SetupRequest, session_with_reference
@@ -46,10 +46,9 @@ from harness.scenario.planning import describe_plan, expand, plan_for
 from harness.scenario.scenario import Scenario
 from harness.scenario.timetable import ScheduledArm, timetables
 from harness.scenario.writes import planned_writes
-from tests.unit.counted import counters as counters_of
+from tests.build import at_full_speed, synthetic_run
+from tests.build import counters as counters_of
 from tests.unit.loop_disks import RUNNER, require
-from tests.unit.measurements import at_full_speed
-from tests.unit.runs import synthetic_run
 from tests.unit.this_host import connection, this_host
 
 __all__ = ["connection"]

@@ -21,9 +21,9 @@ from harness.results import Run
 from harness.scenario.load import load_scenario, read_fio_files
 from harness.scenario.planning import expand
 from harness.scenario.scenario import Scenario
+from tests.build import synthetic_run
 from tests.unit.fio_files import DATABASE, job_of, read, read_in
 from tests.unit.pages import page
-from tests.unit.runs import synthetic_run
 from tests.unit.test_resume import ran, spec
 
 SCENARIO = """

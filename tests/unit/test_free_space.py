@@ -15,9 +15,8 @@ from harness.events import Events
 from harness.lab.facts import read_facts
 from harness.lab.guard import require_room
 from harness.lab.inventory import DiskByFile
-from harness.lab.promises import Promise
+from harness.lab.space import Promise, read_space
 from harness.lab.storage_look import look_at
-from harness.lab.storage_space import read_space
 from harness.layout.build import built
 from harness.layout.device import block_device
 from harness.layout.disks import partitioned_disks

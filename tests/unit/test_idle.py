@@ -18,7 +18,7 @@ from pve_double.pvestatd import INTERVAL_SECONDS, READS
 from pve_double.state import Node
 from pve_double.storage.volumes import Storage
 from pve_double.testing import memory_node
-from tests.unit.measurements import A_SLICE
+from tests.build import A_SLICE
 from tests.unit.proxmox_shell import PlayedShell
 
 KIB, MIB = 1024, 1024**2

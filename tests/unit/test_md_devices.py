@@ -31,8 +31,8 @@ from harness.model.job import parse_workload
 from harness.model.mode import Mode
 from harness.results import CellContext, Measurement, assemble, scalings
 from harness.results.array_states import state_notes
-from tests.unit.counted import counters as counters_of
-from tests.unit.measurements import A_SLICE, at_full_speed
+from tests.build import A_SLICE, at_full_speed
+from tests.build import counters as counters_of
 
 RUNNER = LocalRunner("host here")
 

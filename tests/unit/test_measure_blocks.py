@@ -48,12 +48,12 @@ from harness.results.byte_accounting import PROBED
 from harness.results.io_costs import costs_per_io
 from harness.scenario.plan import Group
 from harness.scenario.timetable import ScheduledArm, Slice, Timetable, timetables
+from tests.build import RUN_ID
 from tests.unit import paced_fio
 from tests.unit.granted import granted
 from tests.unit.loop_disks import loop, require, sparse
 from tests.unit.paced_fio import Mistakes
 from tests.unit.processes import ends
-from tests.unit.runs import RUN_ID
 
 MIB = 1024**2
 SPAN = 16 * MIB

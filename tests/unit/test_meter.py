@@ -17,7 +17,7 @@ from harness.lab.storage import DiskByStorage
 from harness.lab.transport.base import Completed
 from harness.lab.transport.local import LocalRunner
 from harness.results import RunStore
-from tests.unit.runs import RUN_ID
+from tests.build import RUN_ID
 
 DISKS: dict[str, AnyDisk] = {"nvme": DiskById("nvme", "/dev/disk/by-id/nvme-a", "A", destroy=True)}
 MIB = 1024**2

@@ -31,8 +31,7 @@ from harness.scenario.scenario import Scenario
 from harness.scenario.setups import by_guest, regions, setups
 from harness.scenario.timetable import ScheduledArm, Slice
 from harness.scenario.writes import slice_rate
-from tests.unit.measurements import A_SLICE
-from tests.unit.runs import optane, synthetic_run
+from tests.build import A_SLICE, optane, synthetic_run
 from tests.unit.test_scenario_load import complaint, load
 
 FILE = """

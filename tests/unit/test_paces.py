@@ -16,8 +16,8 @@ from harness.scenario.paces import Kind, Pace, Paces, pace_of
 from harness.scenario.plan import Plan
 from harness.scenario.planning import plan_for
 from harness.scenario.timetable import ScheduledArm, Timetable, timetables
+from tests.build import optane
 from tests.unit import killed_campaign
-from tests.unit.runs import optane
 
 EMBEDDED = HostSpec("lab", "embedded", None, (), simulated="everything")
 LOCAL = HostSpec("node1", "local", None, ())

@@ -14,7 +14,7 @@ from harness.model.cell import Arm, Place
 from harness.model.job import Job
 from harness.model.mode import Mode
 from harness.results import Measurement
-from tests.unit.measurements import A_SLICE
+from tests.build import build_measurement
 
 JOB = Job("randread", 4096, iodepth=32, ramp=0, seconds=1)
 OTHER = replace(JOB, iodepth=1)
@@ -23,8 +23,9 @@ OTHER = replace(JOB, iodepth=1)
 STARTS = count(1000, 100)
 
 
-def measured(seconds: float, job: Job = JOB, *, arm: str = "host") -> Measurement:
-    return replace(A_SLICE, arm=arm, job=job.id, started=next(STARTS), seconds=seconds)
+def lasting(seconds: float, job: Job = JOB, *, arm: str = "host") -> Measurement:
+    """The next slice, which lasted so long."""
+    return build_measurement(arm, job=job, started=next(STARTS), seconds=seconds)
 
 
 def pause(
@@ -54,28 +55,28 @@ def test_a_hard_disk_needs_a_longer_pause() -> None:
 
 
 def test_once_measured_the_longest_end_of_the_job_counts() -> None:
-    assert pause([measured(1.02), measured(1.3), measured(1.0)]) == pytest.approx(UNKNOWN_JITTER + 0.3)
-    assert pause([measured(1.02)], rotational=True) == pytest.approx(UNKNOWN_JITTER + 0.02)
+    assert pause([lasting(1.02), lasting(1.3), lasting(1.0)]) == pytest.approx(UNKNOWN_JITTER + 0.3)
+    assert pause([lasting(1.02)], rotational=True) == pytest.approx(UNKNOWN_JITTER + 0.02)
 
 
 def test_one_slice_in_fifty_may_end_later() -> None:
-    ends = [measured(1.0 + number / 1000) for number in range(101)]
+    ends = [lasting(1.0 + number / 1000) for number in range(101)]
     assert pause(ends) == pytest.approx(LEAST_JITTER + 0.098)
 
 
 def test_a_slice_on_the_host_needs_no_pause_as_long_as_one_in_a_guest() -> None:
-    slices = [measured(1.3, arm="guest:lvm"), measured(1.02), measured(1.02, arm="twin:lvm")]
+    slices = [lasting(1.3, arm="guest:lvm"), lasting(1.02), lasting(1.02, arm="twin:lvm")]
     assert pause(slices, in_guest=True) == pytest.approx(UNKNOWN_JITTER + 0.3)
     assert pause(slices) == pytest.approx(UNKNOWN_JITTER + 0.02)
 
 
 def test_an_arm_need_not_wait_for_the_io_of_a_slower_one() -> None:
     array = Arm(Place.TWIN, Mode("array", Md(0, 4), None))
-    slices = [measured(3.0), measured(1.4, arm=array.id), measured(1.4, arm=array.id)]
+    slices = [lasting(3.0), lasting(1.4, arm=array.id), lasting(1.4, arm=array.id)]
     assert pause(slices) == pytest.approx(UNKNOWN_JITTER + 2.0)
     assert pause(slices, arm=array) == pytest.approx(UNKNOWN_JITTER + 1.5 * 0.4)
-    assert pause([measured(3.0)], arm=array) == pytest.approx(UNKNOWN_JITTER + 2.0), "nothing is known of it"
-    short = [measured(1.3), measured(1.1, arm=array.id)]
+    assert pause([lasting(3.0)], arm=array) == pytest.approx(UNKNOWN_JITTER + 2.0), "nothing is known of it"
+    short = [lasting(1.3), lasting(1.1, arm=array.id)]
     assert pause(short, arm=array) == pause(short), "short pauses are the same for all"
 
 
@@ -88,7 +89,7 @@ def run_of(*apart: float, number: int = 1, arms: Sequence[str] = ("host",)) -> l
     """Slices of a round on these arms in turn, with so many seconds from each start to the next one."""
     starts = accumulate(apart, initial=100.0 * number)
     return [
-        replace(measured(1.0, arm=arms[index % len(arms)]), round=number, started=start)
+        replace(lasting(1.0, arm=arms[index % len(arms)]), round=number, started=start)
         for index, start in enumerate(starts)
     ]
 
@@ -130,10 +131,10 @@ def test_two_slices_do_not_show_how_exact_starts_are() -> None:
 
 
 def test_the_ends_of_other_jobs_do_not_count() -> None:
-    assert pause([measured(1.5, OTHER)]) == pause()
-    assert pause([measured(1.5, OTHER), measured(1.1)]) == pytest.approx(UNKNOWN_JITTER + 0.1)
+    assert pause([lasting(1.5, OTHER)]) == pause()
+    assert pause([lasting(1.5, OTHER), lasting(1.1)]) == pytest.approx(UNKNOWN_JITTER + 0.1)
 
 
 def test_the_pause_is_never_shorter_than_the_start_of_a_slice_needs() -> None:
-    assert pause([measured(0.9)]) == UNKNOWN_JITTER
-    assert pause([measured(1.0)]) == UNKNOWN_JITTER
+    assert pause([lasting(0.9)]) == UNKNOWN_JITTER
+    assert pause([lasting(1.0)]) == UNKNOWN_JITTER

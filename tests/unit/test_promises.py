@@ -20,12 +20,11 @@ from harness.results import Measurement, Run, RunStore
 from harness.scenario.plan import FIO_SHARE, Group, Plan
 from harness.scenario.scenario import Scenario
 from harness.scenario.timetable import Slice
+from tests.build import RUN_ID, counters
 from tests.unit import killed_campaign
-from tests.unit.counted import counters
 from tests.unit.draining import Draining, NeverDrained, draining_scenario, the_guest
 from tests.unit.killed_campaign import campaign, measured
 from tests.unit.recorded_campaign import SECONDS, Played, RecordedMeasurer, write_recording
-from tests.unit.runs import RUN_ID
 
 GB = 1e9
 WRITE, READ, LARGER = "randwrite-4k-qd32", "randread-4k-qd32", "randwrite-16k-qd32"

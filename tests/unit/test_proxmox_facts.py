@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from harness.lab.host_files import disks_below
 
 from harness.calibrate.command import disk_of
 from harness.errors import ConfigError, SafetyError
@@ -16,7 +17,6 @@ from harness.guest.proxmox.drive import choose_drives
 from harness.guest.proxmox.machine import VirtualMachine
 from harness.guest.proxmox.secrets import Secret
 from harness.lab.inventory import DiskById, HostSpec
-from harness.lab.members import disks_below
 from harness.lab.proxmox import ApiSpec, GuestRules, ProxmoxSpec, SecretSource
 from harness.model.attach import Attach
 from harness.model.bus import Bus

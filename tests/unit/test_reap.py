@@ -13,10 +13,9 @@ from pathlib import Path
 import pytest
 
 from harness.errors import HostError
-from harness.lab.created import CreationLog, Entry, read_log
+from harness.lab.created import CreationLog, Entry, Processes, read_log
 from harness.lab.facts import read_facts
 from harness.lab.inventory import DiskByFile
-from harness.lab.processes import Processes
 from harness.layout.build import built
 from harness.measure.reap import described, reap, split_by_disks
 from harness.model.attach import Attach
@@ -226,7 +225,7 @@ def test_a_record_is_there_before_the_thing_and_gone_after_it(place: Path) -> No
 
 def test_a_record_survives_a_kill_at_any_moment_of_writing_it(place: Path) -> None:
     script = (
-        "import sys; from pathlib import Path; from harness.lab.processes import Processes\n"
+        "import sys; from pathlib import Path; from harness.lab.created import Processes\n"
         "from tests.unit.loop_disks import creation_log\n"
         "log = creation_log(Path(sys.argv[1]))\n"
         "print('ready', flush=True)\n"

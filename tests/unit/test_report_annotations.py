@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 from harness.report.annotations import annotation_lines
-from tests.unit.runs import synthetic_run
+from tests.build import synthetic_run
 
 PASSTHROUGH = "optane-passthrough-randread-4k-qd32"
 

@@ -11,8 +11,8 @@ from harness.report.blocks import Row, Table
 from harness.report.model import report_view
 from harness.report.numbers import significant
 from harness.results import Run
+from tests.build import synthetic_run
 from tests.unit.pages import page
-from tests.unit.runs import synthetic_run
 
 TEST = "cdm8-rnd4k-q1t1-read"
 

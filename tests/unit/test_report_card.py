@@ -14,7 +14,7 @@ from harness.errors import ConfigError
 from harness.report.card import card, markdown
 from harness.report.card_picture import HEIGHT, WIDTH, picture
 from harness.results import Run, RunStore
-from tests.unit.runs import RUN_ID, synthetic_run
+from tests.build import RUN_ID, synthetic_run
 
 HOSTILE = "</script>$x^2$[a](b)|*\n" * 8
 

@@ -12,8 +12,8 @@ from harness.report.model import report_view
 from harness.report.theme import PART_COLOURS
 from harness.results import CostRecord, Run
 from harness.results.io_costs import CPU_PARTS, CYCLE_COSTS
+from tests.build import synthetic_run
 from tests.unit.pages import Page, page
-from tests.unit.runs import synthetic_run
 
 MODES = ["host", "passthrough", "lvm"]
 RATED = "randread-4k-i1000"

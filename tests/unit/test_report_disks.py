@@ -12,8 +12,8 @@ from harness.model.disk import ArrayFacts, Controller, DiskFacts, DiskHealth, Di
 from harness.report import markdown_table, summary_lines
 from harness.report.disks import NO_MODEL, disk_notes, disk_sentence, disks_of
 from harness.results import Run
+from tests.build import synthetic_run
 from tests.unit.pages import page
-from tests.unit.runs import synthetic_run
 
 FAST = DiskFacts(
     device="nvme0n1",

@@ -7,7 +7,7 @@ import pytest
 from harness.model.budget import Budget
 from harness.plugin.summary import cell_properties, explain
 from harness.results import Run
-from tests.unit.runs import synthetic_run
+from tests.build import synthetic_run
 
 LVM = "optane-lvm-randread-4k-qd32"
 

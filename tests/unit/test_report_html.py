@@ -22,8 +22,8 @@ from harness.report.heatmap import heat_maps
 from harness.report.model import report_view
 from harness.report.notes import Notes, ReportNote, notes_of
 from harness.results import CellRecord, Run, RunStore
+from tests.build import RUN_ID, synthetic_run
 from tests.unit.pages import Page, page
-from tests.unit.runs import RUN_ID, synthetic_run
 
 HOSTILE = "</script><script>alert(1)</script>"
 MINUS = "\N{MINUS SIGN}"

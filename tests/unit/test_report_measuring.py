@@ -13,8 +13,8 @@ from harness.report.conditioning import conditionings_of
 from harness.report.groups import course_sentence, orders_of
 from harness.report.model import report_view
 from harness.results import Run
+from tests.build import CALIBRATION, synthetic_run
 from tests.unit.pages import Page, page
-from tests.unit.runs import CALIBRATION, synthetic_run
 
 MODES = ["host", "lvm"]
 

@@ -16,8 +16,8 @@ from harness.report import markdown_table, summary_lines
 from harness.report.model import report_view
 from harness.report.published import PublishedFigures, PublishedRow, published_figures
 from harness.results import CellRecord, Run
+from tests.build import synthetic_run
 from tests.unit.pages import page
-from tests.unit.runs import synthetic_run
 
 NO_GATE = "For comparison only: no verdict, budget or exit status depends on published figures."
 JOB = "randread-4k"

@@ -20,8 +20,8 @@ from harness.results import (
 )
 from harness.scenario.planning import plan_for
 from harness.scenario.scenario import Decomposition
+from tests.build import optane, synthetic_run
 from tests.unit.pages import Page, page
-from tests.unit.runs import optane, synthetic_run
 
 STEPS = ("host", "twin:lvm", "guest:lvm", "guest:raw")
 CELL = "optane-lvm-randread-4k-qd32"

@@ -12,7 +12,7 @@ from harness.report import markdown_table, overhead_text, print_run, summary_lin
 from harness.report.numbers import microseconds, percent, short, significant
 from harness.report.short import SHORT_LINES, short_lines
 from harness.results import CellRecord, Run
-from tests.unit.runs import synthetic_run
+from tests.build import synthetic_run
 
 LVM = "optane-lvm-randread-4k-qd32"
 

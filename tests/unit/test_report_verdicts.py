@@ -15,8 +15,8 @@ from harness.report.deciding import samples_to_decide
 from harness.report.model import report_view
 from harness.results import BudgetRecord, MetricRecord, Run
 from harness.results.cells import CostRecord
+from tests.build import synthetic_run
 from tests.unit.pages import Page, page
-from tests.unit.runs import synthetic_run
 
 LVM = "optane-lvm-randread-4k-qd32"
 LATENCY = Budget("clat_mean", share=0.3, absolute=50e-6, both="looser")

@@ -17,8 +17,7 @@ from harness.model.job import Job
 from harness.model.layout import Lvm
 from harness.model.mode import Mode
 from harness.results import CellContext, CellRecord, Measurement, ValidityCheck, assemble
-from tests.unit.counted import counters
-from tests.unit.measurements import A_SLICE
+from tests.build import build_measurement, counters
 
 JOB = Job(rw="randread", bs=4096, iodepth=32, ramp=1.0, seconds=10.0)
 HOST = Cell("optane", "nvme0", Mode("host", Device(), None), JOB)
@@ -26,23 +25,17 @@ PASSTHROUGH = Cell("optane", "nvme0", Mode("passthrough", Device(), Attach()), J
 LVM = Cell("optane", "nvme0", Mode("lvm", Lvm(), Attach(bus="virtio-blk")), JOB)
 
 
-def measured(arm: str, round: int, job: Job = JOB, group: str = "nvme0", **metrics: float) -> Measurement:  # noqa: A002
-    return replace(
-        A_SLICE,
-        group=group,
-        round=round,
-        arm=arm,
-        job=job.id,
-        started=1000.0 + 100 * round + {"h": 0, "t": 10, "g": 20}[arm[0]],
-        metrics=metrics,
-        raw=f"raw/{round}-{arm.replace(':', '-')}.json",
-    )
+def in_round(arm: str, number: int, job: Job = JOB, group: str = "nvme0", **metrics: float) -> Measurement:
+    """A slice of this arm, which has its time in the round."""
+    started = 1000.0 + 100 * number + {"h": 0, "t": 10, "g": 20}[arm[0]]
+    raw = f"raw/{number}-{arm.replace(':', '-')}.json"
+    return build_measurement(arm, number, job=job, group=group, started=started, metrics=metrics, raw=raw)
 
 
 def campaign(arms: Mapping[str, list[float]]) -> list[Measurement]:
     """IOPS by arm and round, and the latency that 32 I/Os in flight make of them."""
     return [
-        measured(arm, number, iops=iops, lat_mean=32 / iops)
+        in_round(arm, number, iops=iops, lat_mean=32 / iops)
         for arm, values in arms.items()
         for number, iops in enumerate(values, start=1)
     ]
@@ -143,8 +136,8 @@ def test_values_are_in_round_order_however_they_were_measured() -> None:
 
 def test_other_groups_and_jobs_stay_out() -> None:
     others = [
-        measured("host", 1, group="hdd", iops=5),
-        measured("host", 1, job=replace(JOB, iodepth=1), iops=6),
+        in_round("host", 1, group="hdd", iops=5),
+        in_round("host", 1, job=replace(JOB, iodepth=1), iops=6),
     ]
     assert one(LVM, others + campaign(THREE)) == one(LVM, campaign(THREE))
 
@@ -187,7 +180,7 @@ def test_a_failed_check_makes_the_cell_void_with_or_without_a_budget() -> None:
 
 
 def test_a_value_of_zero_makes_the_cell_void_and_names_its_file() -> None:
-    record = one(LVM, [*campaign(THREE), measured("guest:lvm", 4, iops=0)], Budget("iops", 0.1))
+    record = one(LVM, [*campaign(THREE), in_round("guest:lvm", 4, iops=0)], Budget("iops", 0.1))
     assert record.verdict == "void"
     assert [check.detail for check in record.validity] == ["iops is 0 in raw/4-guest-lvm.json"]
 
@@ -207,7 +200,7 @@ def test_notes_of_measurements_reach_the_cell_once() -> None:
 
 def test_an_unknown_metric_is_refused() -> None:
     with pytest.raises(ResultsError, match="unknown metric iosp"):
-        one(LVM, [measured("host", 1, iosp=3)])
+        one(LVM, [in_round("host", 1, iosp=3)])
 
 
 # --- blocks of a round ---
@@ -217,7 +210,7 @@ def in_blocks(arms: Mapping[str, list[float]]) -> list[Measurement]:
     """IOPS by arm, of two rounds of two blocks each; the slices of a block follow each other."""
     numbers = [(1, 1), (1, 2), (2, 1), (2, 2)]
     return [
-        replace(measured(arm, round_, iops=iops), block=block, boot=round_, started=100.0 * round_ + 10 * block + at)
+        replace(in_round(arm, round_, iops=iops), block=block, boot=round_, started=100.0 * round_ + 10 * block + at)
         for at, (arm, values) in enumerate(arms.items())
         for (round_, block), iops in zip(numbers, values, strict=True)
     ]

@@ -14,6 +14,7 @@ from harness.model.job import Job
 from harness.results import Measurement
 from harness.results.carried import carry_over_notes, carry_overs, longer_slices, split_by_length
 from harness.results.cells import LongerSlices
+from tests.build import build_measurement
 
 JOB = Job("randwrite", 4096, iodepth=32, ramp=0, seconds=1)
 OTHER = replace(JOB, rw="randread")
@@ -30,26 +31,13 @@ def measured(effect: float, *, blocks: int = 12, jobs: tuple[Job, ...] = (JOB,),
             for job in jobs:
                 for arm in chance.sample(ARMS, len(ARMS)):
                     iops = 1000 * (1 + effect * (previous == "guest:lvm")) * chance.lognormvariate(0, 0.03)
-                    found.append(measurement(number, block, arm, job, started=len(found), iops=iops))
+                    found.append(
+                        build_measurement(
+                            arm, number, job=job, block=block, started=float(len(found)), metrics={"iops": iops}
+                        )
+                    )
                     previous = arm
     return found
-
-
-def measurement(number: int, block: int, arm: str, job: Job, *, started: float, iops: float) -> Measurement:
-    return Measurement(
-        group="g",
-        round=number,
-        arm=arm,
-        repeat=1,
-        job=job.id,
-        started=started,
-        seconds=1,
-        wall=1,
-        metrics={"iops": iops},
-        io_bytes=4096,
-        raw="raw/1.json",
-        block=block,
-    )
 
 
 def test_an_arm_that_disturbs_the_next_slice_is_named_with_its_effect() -> None:
@@ -147,7 +135,10 @@ def test_each_job_is_tested_with_the_slice_of_any_job_before_it() -> None:
 def test_an_arm_with_a_timetable_of_its_own_shows_no_carry_over() -> None:
     alternating = measured(0.0)
     # Its cache is full after some slices, so later slices are slower: not because of the arm before them.
-    own = [measurement(1, block, "guest:cached", JOB, started=100 + block, iops=1000 / block) for block in range(1, 13)]
+    own = [
+        build_measurement("guest:cached", job=JOB, block=block, started=100.0 + block, metrics={"iops": 1000 / block})
+        for block in range(1, 13)
+    ]
     assert carry_overs([*alternating, *own], [JOB]) == carry_overs(alternating, [JOB])
 
 

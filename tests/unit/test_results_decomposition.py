@@ -27,7 +27,7 @@ from harness.results import (
 )
 from harness.scenario.plan import Group
 from harness.scenario.scenario import Decomposition, Scenario
-from tests.unit.measurements import A_SLICE
+from tests.build import A_SLICE
 
 MODES = (
     Mode("host", Device(), None),

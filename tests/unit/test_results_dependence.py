@@ -22,7 +22,7 @@ from harness.results import CellContext, CellRecord, Measurement, assemble
 from harness.results.contrasts import correlation_of, paired_blocks, samples_of
 from harness.scenario.plan import Plan
 from harness.scenario.planning import group_cells
-from tests.unit.runs import synthetic_run
+from tests.build import synthetic_run
 
 READ = Job("randread", 4096, iodepth=32, ramp=0, seconds=1)
 WRITE = Job("randwrite", 4096, iodepth=32, ramp=0, seconds=1)

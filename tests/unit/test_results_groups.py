@@ -13,17 +13,17 @@ from harness.model.cell import Cell
 from harness.model.job import Job
 from harness.model.mode import Mode
 from harness.results import DriftRecord, Measurement, drift_checks, drift_notes, host_drift
-from tests.unit.measurements import A_SLICE
+from tests.build import build_measurement
 
 JOB = "randwrite-4k-qd32"
 
 
-def measured(iops: float, number: int, arm: str = "host", job: str = JOB) -> Measurement:
-    return replace(A_SLICE, round=number, arm=arm, job=job, started=1000.0 + 60 * number, metrics={"iops": iops})
+def at_iops(iops: float, number: int, arm: str = "host", job: str = JOB) -> Measurement:
+    return build_measurement(arm, number, job=job, started=1000.0 + 60 * number, metrics={"iops": iops})
 
 
 def rounds(values: Sequence[float], arm: str = "host", job: str = JOB) -> list[Measurement]:
-    return [measured(value, number, arm, job) for number, value in enumerate(values, start=1)]
+    return [at_iops(value, number, arm, job) for number, value in enumerate(values, start=1)]
 
 
 def only(measurements: Sequence[Measurement]) -> DriftRecord:
@@ -105,8 +105,8 @@ def test_one_measurement_has_no_drift_at_all() -> None:
 
 
 def test_a_bracketed_round_gives_two_values() -> None:
-    again = replace(measured(900, 1), repeat=2, started=1100.0)
-    assert only([measured(1000, 1), again]).change.n == 2
+    again = replace(at_iops(900, 1), repeat=2, started=1100.0)
+    assert only([at_iops(1000, 1), again]).change.n == 2
 
 
 def test_only_the_bare_host_counts_for_its_drift() -> None:

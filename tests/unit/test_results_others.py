@@ -10,7 +10,7 @@ from harness.model.counters import Counters, FioCounts, Transferred
 from harness.results import Measurement
 from harness.results.byte_accounting import byte_checks
 from harness.results.others import others_notes
-from tests.unit.measurements import A_SLICE
+from tests.build import A_SLICE
 
 MIB = 1 << 20
 

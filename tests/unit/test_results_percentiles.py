@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 
@@ -23,7 +22,7 @@ from harness.report.deciding import what_decides
 from harness.report.numbers import batch_count
 from harness.results import CellContext, CellRecord, Measurement, MetricRecord, assemble
 from harness.results.percentiles import rounds_needed
-from tests.unit.measurements import A_SLICE
+from tests.build import build_measurement
 
 JOB = Job("randread", 4096, iodepth=1, ramp=0, seconds=1)
 PASSTHROUGH = Cell("hdd", "hdd", Mode("passthrough", Device(), Attach()), JOB)
@@ -32,23 +31,22 @@ P99 = {"clat_p99": Budget("clat_p99", 0.5)}
 SLOWER = {"host": 1.0, "twin": 1.1, "guest": 1.2}
 
 
-def measured(arm: str, number: int, block: int, boot: int, ios: int) -> Measurement:
+def exponential(arm: str, number: int, block: int, boot: int, ios: int) -> Measurement:
     """A slice with exponential latencies. The percentiles are those for which it has enough I/Os, as from fio."""
     chance = random.Random(f"{arm} {number} {block}")
     place = arm.partition(":")[0]
     bins = Counter(round(chance.expovariate(1 / 1e7) * SLOWER[place]) for _ in range(ios))
     names = {metric.quantile: name for name, metric in METRICS.items() if metric.of == "ios"}
-    found = {names[q]: value for q in QUANTILES if (value := percentile(bins, q)) is not None}
-    return replace(
-        A_SLICE,
+    percentiles = {names[q]: value for q in QUANTILES if (value := percentile(bins, q)) is not None}
+    return build_measurement(
+        arm,
+        number,
+        job=JOB,
         group="hdd",
-        round=number,
         block=block,
         boot=boot,
-        arm=arm,
-        job=JOB.id,
         started=1000.0 * number + 10 * block + len(arm),
-        metrics={"iops": float(ios), **found},
+        metrics={"iops": float(ios), **percentiles},
         raw=f"raw/{number}-{block}-{place}.json",
         histogram=dict(bins),
     )
@@ -57,7 +55,7 @@ def measured(arm: str, number: int, block: int, boot: int, ios: int) -> Measurem
 def slices(cell: Cell, ios: int, *, rounds: int, blocks: int = 2, reboot: bool = False) -> list[Measurement]:
     """`ios` in each slice of the host; the other arms are slower."""
     return [
-        measured(arm.id, number, block, number if reboot else 1, round(ios / SLOWER[str(arm.place)]))
+        exponential(arm.id, number, block, number if reboot else 1, round(ios / SLOWER[str(arm.place)]))
         for number in range(1, rounds + 1)
         for block in range(1, blocks + 1)
         for arm in cell.arms
@@ -115,7 +113,7 @@ def test_blocks_with_enough_ios_are_the_samples_as_before() -> None:
 
 def test_one_short_slice_does_not_drop_the_percentile_nor_its_block() -> None:
     own = slices(PASSTHROUGH, 3000, rounds=4)
-    own[4] = measured("host", 2, 1, 1, 900)
+    own[4] = exponential("host", 2, 1, 1, 900)
     found = p99(record(PASSTHROUGH, own))
     assert sum(found.batches) == 8
     assert len(found.batches) > 1

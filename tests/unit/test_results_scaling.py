@@ -18,8 +18,8 @@ from harness.model.mode import Mode
 from harness.report.cells import CellView
 from harness.results import CellContext, CellRecord, Measurement, ScalingRecord, ValidityCheck, assemble, scalings
 from harness.results.judging import with_better
-from tests.unit.counted import counters as counters_of
-from tests.unit.measurements import at_full_speed
+from tests.build import at_full_speed
+from tests.build import counters as counters_of
 
 SINGLE = {1: 10_000.0, 8: 60_000.0, 32: 100_000.0}
 """IOPS of an imagined disk by depth."""

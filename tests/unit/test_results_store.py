@@ -42,8 +42,7 @@ from harness.results import (
 )
 from harness.results.schema import text as schema_text
 from harness.run_id import RunId
-from tests.unit.counted import counters as counters_of
-from tests.unit.runs import RUN_ID
+from tests.build import RUN_ID, build_measurement
 from tests.unit.transport_servers import small_filesystem
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -51,20 +50,20 @@ SCHEMA = json.loads((DOCS / "results.schema.json").read_text())
 JOB = Job(rw="randrw", bs=4096, iodepth=32, ramp=1.0, seconds=10.0, read_share=0.7)
 
 
-def measured(arm: str, number: int, iops: float) -> Measurement:
-    return Measurement(
+def with_everything(arm: str, number: int, iops: float) -> Measurement:
+    """A slice that has every kind of value."""
+    return build_measurement(
+        arm,
+        number,
+        job=JOB,
         group="nvme0",
-        round=number,
-        arm=arm,
-        repeat=1,
-        job=JOB.id,
         started=1_700_000_000.25 + number,
         seconds=10.001,
         wall=11.5,
         metrics={"iops": iops, "lat_mean": 32 / iops, "clat_p99": 64 / iops},
         io_bytes=40960 * number,
         raw=f"raw/{number}.json",
-        counters=counters_of({"fio_read": 40960, "disk_read": 40960}),
+        counts={"fio_read": 40960, "disk_read": 40960},
         histogram={30_000_000: 9000, 64_000_000: 1000},
         notes=("µs are seconds here",),
     )
@@ -76,7 +75,7 @@ def example_run() -> Run:
         Cell("optane", "nvme0", Mode("lvm", Lvm(), Attach()), JOB),
     ]
     measurements = [
-        measured(arm, number, iops / number)
+        with_everything(arm, number, iops / number)
         for number in (1, 2, 3)
         for arm, iops in (("host", 1000.0), ("twin:lvm", 901.5), ("guest:lvm", 700.0 + number))
     ]
@@ -149,7 +148,7 @@ def test_results_without_the_names_of_published_figures_are_read(store: RunStore
 
 
 def test_the_journal_comes_back_in_order(store: RunStore) -> None:
-    written = tuple(measured("host", number, 1000.0 / 3 * number) for number in (1, 2, 3))
+    written = tuple(with_everything("host", number, 1000.0 / 3 * number) for number in (1, 2, 3))
     for measurement in written:
         store.append(measurement)
     assert store.read_journal().measurements == written
@@ -160,9 +159,9 @@ def test_the_journal_comes_back_in_order(store: RunStore) -> None:
 def test_rounds_come_back_with_their_measurements(store: RunStore) -> None:
     written = RoundEvent("begun", "nvme0", 1, 2, None), RoundEvent("abandoned", "nvme0", 1, None, "the guest was lost")
     store.append(written[0])
-    store.append(measured("host", 1, 1000.0))
+    store.append(with_everything("host", 1, 1000.0))
     store.append(written[1])
-    assert store.read_journal() == Journal((measured("host", 1, 1000.0),), written)
+    assert store.read_journal() == Journal((with_everything("host", 1, 1000.0),), written)
 
 
 def test_a_new_run_has_an_empty_journal(store: RunStore) -> None:
@@ -215,10 +214,10 @@ def test_raw_output_that_is_not_text_keeps_its_bytes(store: RunStore) -> None:
 
 
 def test_a_truncated_line_is_left_out_and_the_others_are_read(store: RunStore) -> None:
-    store.append(measured("host", 1, 1000))
+    store.append(with_everything("host", 1, 1000))
     whole = store.journal_path.read_bytes()
     store.journal_path.write_bytes(whole + whole[:70])
-    store.append(measured("host", 2, 1000))
+    store.append(with_everything("host", 2, 1000))
     journal = store.read_journal()
     assert [measurement.round for measurement in journal.measurements] == [1, 2]
     assert len(journal.notes) == 1
@@ -227,7 +226,7 @@ def test_a_truncated_line_is_left_out_and_the_others_are_read(store: RunStore) -
 
 @pytest.mark.parametrize("kept", [1, 40, -1])
 def test_a_journal_that_is_truncated_at_its_end_is_read(store: RunStore, kept: int) -> None:
-    store.append(measured("host", 1, 1000))
+    store.append(with_everything("host", 1, 1000))
     whole = store.journal_path.read_bytes()
     store.journal_path.write_bytes(whole + whole.rstrip()[:kept])
     assert len(store.read_journal().measurements) == 1
@@ -235,9 +234,9 @@ def test_a_journal_that_is_truncated_at_its_end_is_read(store: RunStore, kept: i
 
 
 def test_a_line_that_lost_only_its_end_of_line_is_whole(store: RunStore) -> None:
-    store.append(measured("host", 1, 1000))
+    store.append(with_everything("host", 1, 1000))
     store.journal_path.write_bytes(store.journal_path.read_bytes().rstrip())
-    store.append(measured("host", 2, 1000))
+    store.append(with_everything("host", 2, 1000))
     assert [measurement.round for measurement in store.read_journal().measurements] == [1, 2]
 
 
@@ -247,10 +246,10 @@ def test_a_line_that_lost_only_its_end_of_line_is_whole(store: RunStore) -> None
 def test_a_full_disk_is_named_when_the_journal_grows(tmp_path: Path) -> None:
     with small_filesystem(tmp_path):
         store = RunStore.create(tmp_path, RUN_ID)
-        store.append(measured("host", 1, 1000))
+        store.append(with_everything("host", 1, 1000))
         with pytest.raises(OSError, match="No space left on device"):
             (store.path / "filler").write_bytes(bytes(4 << 20))
-        line = measured("host", 2, 1000)
+        line = with_everything("host", 2, 1000)
         free = 4096 - store.journal_path.stat().st_size % 4096
         for _ in range(free // store.journal_path.stat().st_size):
             store.append(line)
@@ -318,7 +317,7 @@ def test_damaged_results_are_named(store: RunStore, content: str) -> None:
 
 
 def test_an_unknown_key_in_the_journal_is_an_error_and_not_a_crash(store: RunStore) -> None:
-    store.append(measured("host", 1, 1000))
+    store.append(with_everything("host", 1, 1000))
     line = json.loads(store.journal_path.read_text())
     store.journal_path.write_text(json.dumps(line | {"iosp": 1}) + "\n")
     with pytest.raises(ResultsError) as caught:
@@ -327,7 +326,7 @@ def test_an_unknown_key_in_the_journal_is_an_error_and_not_a_crash(store: RunSto
 
 
 def test_an_unknown_counter_in_the_journal_is_named(store: RunStore) -> None:
-    store.append(measured("host", 1, 1000))
+    store.append(with_everything("host", 1, 1000))
     line = json.loads(store.journal_path.read_text())
     line["counters"]["gpu"] = 1.0
     store.journal_path.write_text(json.dumps(line) + "\n")
@@ -369,7 +368,7 @@ def test_a_number_of_another_type_in_the_results_is_named(
 
 @pytest.mark.parametrize("value", ["40960", 40960.0, True])
 def test_a_counter_of_another_type_in_the_journal_is_named(store: RunStore, value: JsonValue) -> None:
-    store.append(measured("host", 1, 1000))
+    store.append(with_everything("host", 1, 1000))
     line = json.loads(store.journal_path.read_text())
     line["counters"]["fio"]["read"] = value
     store.journal_path.write_text(json.dumps(line) + "\n")
@@ -380,7 +379,7 @@ def test_a_counter_of_another_type_in_the_journal_is_named(store: RunStore, valu
 
 def test_a_value_that_json_cannot_hold_is_refused(store: RunStore) -> None:
     with pytest.raises(ResultsError) as caught:
-        store.append(measured("host", 1, float("inf")))
+        store.append(with_everything("host", 1, float("inf")))
     assert says(caught, str(store.journal_path), "Measurement", "finite")
 
 

@@ -15,7 +15,7 @@ from harness.model.job import parse_workload
 from harness.model.mode import Mode
 from harness.results import Measurement
 from harness.results.threads import fio_threads, guest_threads
-from tests.unit.measurements import A_SLICE
+from tests.build import A_SLICE
 
 QEMU = QemuCounts(guest_s=2.0, vcpu_s=0.5, iothread_s=2.45, main_s=0.1, worker_s=0.0)
 

@@ -14,24 +14,18 @@ from harness.model.layout import Layout, Lvm, LvmThin, Partition, Qcow2, RawFile
 from harness.results import Measurement, ValidityCheck
 from harness.results.byte_accounting import byte_checks
 from harness.results.validity import rate_checks, saturation_notes
-from tests.unit.counted import counters as counters_of
-from tests.unit.measurements import A_SLICE
+from tests.build import build_measurement
+from tests.build import counters as counters_of
 
 GIB = 1024**3
 RATED = Job("randread", 4096, rate=1000, iodepth=8, ramp=0, seconds=1)
 
 
-def measured(
-    arm: str = "guest:raw", number: int = 1, metrics: Mapping[str, float] | None = None, **counters: float
+def counted(
+    arm: str = "guest:raw", number: int = 1, metrics: Mapping[str, float] | None = None, **counts: float
 ) -> Measurement:
-    return replace(
-        A_SLICE,
-        round=number,
-        arm=arm,
-        metrics=dict(metrics or {}),
-        raw=f"raw/{number}.json",
-        counters=counters_of(counters),
-    )
+    """A slice with these counters."""
+    return build_measurement(arm, number, metrics=dict(metrics or {}), raw=f"raw/{number}.json", counts=counts)
 
 
 def the_check(*measurements: Measurement, in_flight: int = 0) -> ValidityCheck:
@@ -44,13 +38,13 @@ def the_check(*measurements: Measurement, in_flight: int = 0) -> ValidityCheck:
 
 @pytest.mark.parametrize(("disk", "ok"), [(1.02, True), (0.98, True), (1.021, False), (0.979, False)])
 def test_counts_of_the_same_bytes_may_lie_two_percent_apart_either_way(disk: float, ok: bool) -> None:
-    assert the_check(measured("host", fio_written=1e9, disk_written=disk * 1e9)).ok is ok
+    assert the_check(counted("host", fio_written=1e9, disk_written=disk * 1e9)).ok is ok
 
 
 def test_agreement_is_reported_with_the_counters_and_the_difference() -> None:
     # 2 MiB of the difference may be udev's.
-    guest = the_check(measured(fio_read=1e9, qemu_read=1e9, disk_read=1.005e9))
-    host = the_check(measured("host", fio_read=1e9, disk_read=1e9))
+    guest = the_check(counted(fio_read=1e9, qemu_read=1e9, disk_read=1.005e9))
+    host = the_check(counted("host", fio_read=1e9, disk_read=1e9))
     assert (guest.check, guest.detail) == ("bytes guest:raw", "fio, QEMU and the disk agree within 0.3%")
     assert (host.check, host.detail) == ("bytes host", "fio and the disk agree within 0.1%")
 
@@ -71,15 +65,15 @@ def test_agreement_is_reported_with_the_counters_and_the_difference() -> None:
     ids=["reads from the host's cache", "read-ahead", "writes not yet there", "amplified", "guest's cache", "company"],
 )
 def test_bytes_that_disagree_are_reported_with_the_likely_reason(counters: dict[str, float], reason: str) -> None:
-    check = the_check(replace(measured(), counters=counters_of(counters)))
+    check = the_check(replace(counted(), counters=counters_of(counters)))
     assert not check.ok
     assert reason in check.detail
 
 
 def test_a_cached_read_is_reported_with_round_both_counts_and_their_ratio() -> None:
     rounds = [
-        measured(number=1, fio_read=GIB, qemu_read=GIB, disk_read=GIB),
-        measured(number=2, fio_read=GIB, qemu_read=GIB, disk_read=GIB / 4),
+        counted(number=1, fio_read=GIB, qemu_read=GIB, disk_read=GIB),
+        counted(number=2, fio_read=GIB, qemu_read=GIB, disk_read=GIB / 4),
     ]
     assert the_check(*rounds).detail.startswith(
         "round 2: fio counted 1 GiB read, the host's disk 256 MiB (25.0%): the rest did not come from the disk"
@@ -87,33 +81,31 @@ def test_a_cached_read_is_reported_with_round_both_counts_and_their_ratio() -> N
 
 
 def test_qemu_is_named_if_bytes_were_lost_before_the_host() -> None:
-    assert (
-        ", QEMU 102.4 MiB (10.0%)" in the_check(measured(fio_read=GIB, qemu_read=GIB / 10, disk_read=GIB / 10)).detail
-    )
+    assert ", QEMU 102.4 MiB (10.0%)" in the_check(counted(fio_read=GIB, qemu_read=GIB / 10, disk_read=GIB / 10)).detail
 
 
 def test_bytes_that_udev_reads_after_writing_on_the_host_are_allowed() -> None:
     # A job of 3 s on a hard disk reads less than that.
-    assert the_check(measured("twin:lvm", fio_read=2.5e6, disk_read=3.9e6)).ok
-    assert not the_check(measured("twin:lvm", fio_read=2.5e6, disk_read=4.9e6)).ok
-    assert not the_check(measured("twin:lvm", fio_read=2.5e6, disk_read=1.1e6)).ok
+    assert the_check(counted("twin:lvm", fio_read=2.5e6, disk_read=3.9e6)).ok
+    assert not the_check(counted("twin:lvm", fio_read=2.5e6, disk_read=4.9e6)).ok
+    assert not the_check(counted("twin:lvm", fio_read=2.5e6, disk_read=1.1e6)).ok
     # In the slice after a write on the host, udev may read whatever its arm is. QEMU counts none of that.
-    assert the_check(measured("guest:lvm", fio_read=2.5e6, qemu_read=2.5e6, disk_read=3.9e6)).ok
-    assert not the_check(measured("guest:lvm", fio_read=2.5e6, qemu_read=3.9e6, disk_read=3.9e6)).ok
-    assert not the_check(measured("twin:lvm", fio_written=2.5e6, disk_written=3.9e6)).ok
+    assert the_check(counted("guest:lvm", fio_read=2.5e6, qemu_read=2.5e6, disk_read=3.9e6)).ok
+    assert not the_check(counted("guest:lvm", fio_read=2.5e6, qemu_read=3.9e6, disk_read=3.9e6)).ok
+    assert not the_check(counted("twin:lvm", fio_written=2.5e6, disk_written=3.9e6)).ok
 
 
 def test_bytes_in_flight_when_fio_ended_are_allowed() -> None:
     # A short job on a slow disk: 32 requests of 256 KiB are more than 2 % of it.
-    slow = measured("host", fio_read=100e6, disk_read=108e6)
+    slow = counted("host", fio_read=100e6, disk_read=108e6)
     assert not the_check(slow).ok
     assert the_check(slow, in_flight=32 * 256 * 1024).ok
-    assert not the_check(measured("host", fio_read=100e6, disk_read=113e6), in_flight=32 * 256 * 1024).ok
+    assert not the_check(counted("host", fio_read=100e6, disk_read=113e6), in_flight=32 * 256 * 1024).ok
 
 
 def test_bytes_that_the_slice_before_had_in_flight_are_allowed() -> None:
     # On the lab's hdd, 3 of the 8 reads of 256 KiB of the slice before ended after the counters were read.
-    small = measured("host", fio_read=912 * 1024, disk_read=(912 + 768) * 1024, fio_written=1e6, disk_written=1e6)
+    small = counted("host", fio_read=912 * 1024, disk_read=(912 + 768) * 1024, fio_written=1e6, disk_written=1e6)
 
     def after(earlier: Transferred, of: Measurement = small) -> Measurement:
         return replace(of, counters=replace(of.counters, background=Background(earlier=earlier)))
@@ -122,7 +114,7 @@ def test_bytes_that_the_slice_before_had_in_flight_are_allowed() -> None:
     assert the_check(after(Transferred(read=8 * 256 * 1024))).ok
     assert not the_check(after(Transferred(written=8 * 256 * 1024))).ok
     # It adds bytes. It is no reason for fewer.
-    fewer = measured("host", fio_read=912 * 1024, disk_read=200 * 1024)
+    fewer = counted("host", fio_read=912 * 1024, disk_read=200 * 1024)
     assert not the_check(after(Transferred(read=8 * 256 * 1024), fewer)).ok
 
 
@@ -130,7 +122,7 @@ def slices(*disk: float | None, fio: float = 10e6) -> list[Measurement]:
     """The slices of a host arm in one round, with the bytes that the disk wrote in each; None was read too late."""
     return [
         replace(
-            measured("host"),
+            counted("host"),
             counters=counters_of({"fio_written": fio} | ({} if written is None else {"disk_written": written})),
             block=number,
             started=1000.0 + number,
@@ -160,7 +152,7 @@ def test_each_slice_may_have_bytes_in_flight_at_its_end() -> None:
 
 def of_arm(number: int, fio: float, arm_fio: float, arm_qemu: float, raw: str = "raw/1.json") -> Measurement:
     """A slice of a guest arm whose slices together moved these bytes, by fio and by QEMU."""
-    slice_ = measured("guest:raw", fio_read=fio, disk_read=fio)
+    slice_ = counted("guest:raw", fio_read=fio, disk_read=fio)
     together = ArmBytes(qemu=Transferred(read=round(arm_qemu)), fio=Transferred(read=round(arm_fio)))
     return replace(slice_, block=number, raw=raw, counters=replace(slice_.counters, arm=together))
 
@@ -181,16 +173,16 @@ def test_qemus_bytes_of_the_pieces_of_a_round_are_added() -> None:
 
 
 def test_reads_and_writes_of_a_mixed_job_are_compared_separately() -> None:
-    mixed = measured("host", fio_read=1e9, disk_read=1.4e9, fio_written=1e9, disk_written=0.6e9)
+    mixed = counted("host", fio_read=1e9, disk_read=1.4e9, fio_written=1e9, disk_written=0.6e9)
     assert not the_check(mixed).ok
 
 
 def test_every_arm_has_its_own_check_and_one_without_counters_has_none() -> None:
     checks = byte_checks(
         [
-            measured("host", fio_read=1e9, disk_read=1e9),
-            measured("twin:raw"),
-            measured("guest:raw", fio_read=1e9, qemu_read=1e9, disk_read=0),
+            counted("host", fio_read=1e9, disk_read=1e9),
+            counted("twin:raw"),
+            counted("guest:raw", fio_read=1e9, qemu_read=1e9, disk_read=0),
         ],
         in_flight=0,
     )
@@ -205,7 +197,7 @@ STREAM = Job("write", 256 * 1024, iodepth=32, ramp=0.0, seconds=3.0)
 
 def on(layout: Layout, job: Job = BLOCKS, **gigabytes: float) -> ValidityCheck:
     counters = {name: round(count * 1e9) for name, count in gigabytes.items()}
-    (check,) = byte_checks([replace(measured("twin:x"), counters=counters_of(counters))], 0, amplification(layout, job))
+    (check,) = byte_checks([replace(counted("twin:x"), counters=counters_of(counters))], 0, amplification(layout, job))
     return check
 
 
@@ -292,7 +284,7 @@ def rebuilding(rebuilt: int, **gigabytes: float) -> ValidityCheck:
     layout = Md(1, 2, state="rebuilding", spares=1)
     counters = counters_of({name: round(count * 1e9) for name, count in gigabytes.items()})
     array = ArrayCounts(state="rebuilding", missing=1, rebuilt=rebuilt, seconds=1.0)
-    slice_ = replace(measured("twin:x"), counters=replace(counters, array=array))
+    slice_ = replace(counted("twin:x"), counters=replace(counters, array=array))
     (check,) = byte_checks([slice_], 0, amplification(layout, RANDOM_READS))
     return check
 
@@ -327,10 +319,10 @@ def test_amplified_bytes_are_reported_with_what_the_layout_needs() -> None:
 
 def test_the_host_and_qemu_count_each_byte_once_whatever_lies_below() -> None:
     expected = amplification(Md(1, 2), BLOCKS)
-    host = measured("host", fio_written=1e9, disk_written=2e9)
-    guest = measured("guest:raid1", fio_written=1e9, qemu_written=2e9, disk_written=2e9)
+    host = counted("host", fio_written=1e9, disk_written=2e9)
+    guest = counted("guest:raid1", fio_written=1e9, qemu_written=2e9, disk_written=2e9)
     assert [check.ok for check in byte_checks([host, guest], 0, expected)] == [False, False]
-    guest = measured("guest:raid1", fio_written=1e9, qemu_written=1e9, disk_written=2e9)
+    guest = counted("guest:raid1", fio_written=1e9, qemu_written=1e9, disk_written=2e9)
     assert [check.ok for check in byte_checks([guest], 0, expected)] == [True]
 
 
@@ -346,32 +338,30 @@ def test_zfs_may_read_and_write_whole_records_but_never_less_than_requested() ->
 
 
 def test_busy_cpus_are_noted_for_the_arm_and_the_machine_they_belong_to() -> None:
-    notes = saturation_notes([measured(cpu_busy=0.99, host_cpu_busy=0.5)], depth=32)
+    notes = saturation_notes([counted(cpu_busy=0.99, host_cpu_busy=0.5)], depth=32)
     assert notes == ("guest:raw: the guest's CPUs were 99% busy, so they limit the figure rather than the disk",)
-    notes = saturation_notes([measured(cpu_busy=0.3, host_cpu_busy=0.97)], depth=32)
+    notes = saturation_notes([counted(cpu_busy=0.3, host_cpu_busy=0.97)], depth=32)
     assert notes == ("guest:raw: the host's CPUs were 97% busy, so they limit the figure rather than the disk",)
 
 
 def test_a_host_that_was_busy_only_while_fio_ran_is_noted() -> None:
-    (note,) = saturation_notes([measured("host", cpu_busy=0.98, host_cpu_busy=0.9)], depth=32)
+    (note,) = saturation_notes([counted("host", cpu_busy=0.98, host_cpu_busy=0.9)], depth=32)
     assert note.startswith("host: the host's CPUs were 98% busy")
 
 
 def test_the_busiest_of_several_rounds_is_noted_once() -> None:
-    rounds = [
-        measured(number=number, cpu_busy=busy, host_cpu_busy=0.1) for number, busy in enumerate((0.96, 0.98, 0.4))
-    ]
+    rounds = [counted(number=number, cpu_busy=busy, host_cpu_busy=0.1) for number, busy in enumerate((0.96, 0.98, 0.4))]
     (note,) = saturation_notes(rounds, depth=32)
     assert "98% busy" in note
 
 
 def test_cpus_at_95_percent_are_not_noted() -> None:
-    assert saturation_notes([measured(cpu_busy=0.95, host_cpu_busy=0.95)], depth=32) == ()
+    assert saturation_notes([counted(cpu_busy=0.95, host_cpu_busy=0.95)], depth=32) == ()
 
 
 @pytest.mark.parametrize(("latency", "said"), [(32e-5, ()), (26e-5, ()), (25e-5, ("25",)), (1e-5, ("1",))])
 def test_fewer_ios_in_flight_than_requested_are_noted(latency: float, said: tuple[str, ...]) -> None:
-    notes = saturation_notes([measured("twin:raw", metrics={"iops": 1e5, "lat_mean": latency})], depth=32)
+    notes = saturation_notes([counted("twin:raw", metrics={"iops": 1e5, "lat_mean": latency})], depth=32)
     assert notes == tuple(f"twin:raw: {number} I/Os in flight on average, 32 requested" for number in said)
 
 
@@ -382,13 +372,13 @@ def test_fewer_ios_in_flight_than_requested_are_noted(latency: float, said: tupl
     ("iops", "ok"), [(1000.0, True), (951.0, True), (1049.0, True), (949.0, False), (1051.0, False)]
 )
 def test_an_arm_may_differ_by_five_percent_from_the_requested_rate(iops: float, ok: bool) -> None:
-    (check,) = rate_checks([measured("host", metrics={"iops": iops})], RATED)
+    (check,) = rate_checks([counted("host", metrics={"iops": iops})], RATED)
     assert (check.check, check.ok) == ("rate host", ok)
 
 
 def test_the_round_that_is_furthest_from_the_rate_is_reported_for_each_arm() -> None:
-    rounds = [measured(number=number, metrics={"iops": iops}) for number, iops in ((1, 990.0), (2, 620.0), (3, 998.0))]
-    guest, host = rate_checks([*rounds, measured("host", metrics={"iops": 1000.0})], RATED)
+    rounds = [counted(number=number, metrics={"iops": iops}) for number, iops in ((1, 990.0), (2, 620.0), (3, 998.0))]
+    guest, host = rate_checks([*rounds, counted("host", metrics={"iops": 1000.0})], RATED)
     assert guest == ValidityCheck(
         "rate guest:raw",
         ok=False,
@@ -402,7 +392,7 @@ def test_random_arrivals_must_have_the_rate_in_all_slices_together(share: float,
     """In 4 s, there are 400 I/Os with a standard deviation of 20. So 4 x 20 / 4 + 5 I/Os per second are allowed."""
     poisson = replace(RATED, rate=100, poisson=True)
     slices = [
-        measured("host", number, {"iops": iops * share}) for number, iops in enumerate((70.0, 130.0, 100.0, 100.0))
+        counted("host", number, {"iops": iops * share}) for number, iops in enumerate((70.0, 130.0, 100.0, 100.0))
     ]
     (check,) = rate_checks(slices, poisson)
     assert check.ok is ok
@@ -410,10 +400,10 @@ def test_random_arrivals_must_have_the_rate_in_all_slices_together(share: float,
 
 
 def test_without_a_rate_there_is_no_rate_check() -> None:
-    assert rate_checks([measured("host", metrics={"iops": 1.0})], replace(RATED, rate=None)) == ()
+    assert rate_checks([counted("host", metrics={"iops": 1.0})], replace(RATED, rate=None)) == ()
 
 
 def test_at_a_fixed_rate_few_ios_in_flight_are_not_noted() -> None:
-    rated = measured("host", metrics={"iops": 1000.0, "lat_mean": 1e-4})
+    rated = counted("host", metrics={"iops": 1000.0, "lat_mean": 1e-4})
     assert saturation_notes([rated], depth=32)
     assert saturation_notes([rated], depth=None) == ()

@@ -26,7 +26,7 @@ from harness.results import Journal, Measurement, RoundEvent, Run, RunStore
 from harness.scenario.load import find_scenarios, load_scenario
 from harness.scenario.planning import plan_for
 from harness.scenario.scenario import Scenario
-from tests.unit.runs import RUN_ID, measure, optane, synthetic_run
+from tests.build import RUN_ID, measure, optane, synthetic_run
 
 DATA = Path(__file__).parent / "data"
 (GROUP,) = plan_for(

@@ -21,9 +21,9 @@ from harness.report import write_report
 from harness.results import Journal, Measurement, Run, RunStore
 from harness.scenario.plan import Group, Plan
 from harness.scenario.timetable import Slice
+from tests.build import RUN_ID
 from tests.unit.killed_campaign import ROUNDS, campaign, kept_at_every_moment, measured, plan, scenario
 from tests.unit.recorded_campaign import RecordedMeasurer
-from tests.unit.runs import RUN_ID
 
 ROOT = Path(__file__).parents[2]
 

@@ -22,7 +22,7 @@ from harness.results import Measurement
 from harness.scenario.plan import Group, Plan
 from harness.scenario.timetable import ScheduledArm, Slice, Timetable, timetables
 from tests.bench.designs.measuring import OneRound
-from tests.unit.measurements import StandIn, as_planned
+from tests.build import StandIn, as_planned
 
 MIB = 1024**2
 CACHED = Mode("raw-cached", RawFile(), Attach(cache="writeback"))

@@ -19,9 +19,9 @@ from harness.measure.phases import Phases
 from harness.measure.resume import Earlier, earlier_part
 from harness.measure.spec import CampaignSpec
 from harness.results import RoundEvent, RunStore
+from tests.build import RUN_ID
 from tests.unit.killed_campaign import HOST, campaign, kept_at_every_moment, measured, plan, scenario
 from tests.unit.recorded_campaign import RecordedMeasurer
-from tests.unit.runs import RUN_ID
 
 OTHER = 65534
 

@@ -10,7 +10,7 @@ import pytest
 
 from harness.results import CellRecord
 from harness.results.scatter import scatter_of
-from tests.unit.runs import synthetic_run
+from tests.build import synthetic_run
 
 RUN = synthetic_run(modes=["host", "lvm"], workloads=["randread-4k"])
 CELL = "optane-lvm-randread-4k-qd32"

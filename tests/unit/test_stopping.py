@@ -19,6 +19,7 @@ from harness.model.mode import Mode
 from harness.results import CellContext, CellRecord, Measurement, ValidityCheck, assemble
 from harness.scenario.plan import Plan
 from harness.scenario.planning import group_cells
+from tests.build import build_measurement
 
 JOB = Job("randread", 4096, iodepth=32, ramp=0, seconds=3)
 HOST = Cell("optane", "optane", Mode("host", Device(), None), JOB)
@@ -45,7 +46,7 @@ def record(
 ) -> CellRecord:
     """The cell after rounds with these guest-to-host ratios, made as a campaign makes it, each in a boot of its own."""
     measurements = [
-        _measured(arm.id, number, 10_000 * (ratio if arm.mode else 1))
+        _at_iops(arm.id, number, 10_000 * (ratio if arm.mode else 1))
         for number, ratio in enumerate(ratios, start=1)
         for arm in cell.arms
     ]
@@ -55,21 +56,9 @@ def record(
     return assemble([cell], measurements, {cell.id: context})[0]
 
 
-def _measured(arm: str, number: int, iops: float) -> Measurement:
-    return Measurement(
-        group="optane-batch1",
-        round=number,
-        arm=arm,
-        repeat=1,
-        job=JOB.id,
-        started=1000.0 * number,
-        seconds=3.0,
-        wall=3.2,
-        metrics={"iops": iops},
-        io_bytes=4096,
-        raw="raw/1.json",
-        boot=number,
-    )
+def _at_iops(arm: str, number: int, iops: float) -> Measurement:
+    started, metrics = 1000.0 * number, {"iops": iops}
+    return build_measurement(arm, number, job=JOB, group="optane-batch1", started=started, metrics=metrics, boot=number)
 
 
 def stop(

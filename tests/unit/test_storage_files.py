@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import HostError, SafetyError, Unsupported
-from harness.lab import storage_space
+from harness.lab import space as storage_space
 from harness.lab.created import read_log
 from harness.lab.facts import HostFacts
 from harness.lab.guard import require_room

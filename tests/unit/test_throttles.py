@@ -16,7 +16,7 @@ from harness.model.mode import Mode
 from harness.model.throttle import RateLimit
 from harness.results import CellContext, CellRecord, Measurement, ValidityCheck, assemble
 from harness.results.throttles import plateau_notes, throttle_checks
-from tests.unit.measurements import A_SLICE
+from tests.build import A_SLICE
 from tests.unit.proxmox_shell import PlayedShell
 
 MIB = 1024**2

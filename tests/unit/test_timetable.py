@@ -31,7 +31,7 @@ from harness.scenario.timetable import (
     drain_seconds,
     timetables,
 )
-from tests.unit.runs import optane
+from tests.build import optane
 
 HOST = Arm(Place.HOST)
 LVM = Mode("lvm", Lvm(), Attach())

@@ -22,10 +22,10 @@ from harness.report.watched import QUIET_SECONDS, watch_lines, watched
 from harness.results import RunStore
 from harness.results.planned import Planned
 from harness.results.store import JournalTail
+from tests.build import RUN_ID
 from tests.unit import killed_campaign
 from tests.unit.killed_campaign import HOST, plan, record
 from tests.unit.recorded_campaign import RecordedMeasurer
-from tests.unit.runs import RUN_ID
 
 OLD_RUN = Path(__file__).parent / "data" / "run_0_1"
 

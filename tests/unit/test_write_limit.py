@@ -32,10 +32,10 @@ from harness.scenario.planning import plan_for
 from harness.scenario.scenario import Scenario
 from harness.scenario.timetable import Slice
 from harness.scenario.writes import planned_writes
+from tests.build import RUN_ID
 from tests.unit import killed_campaign
 from tests.unit.killed_campaign import HOST
 from tests.unit.recorded_campaign import SECONDS, Played, RecordedMeasurer, write_recording
-from tests.unit.runs import RUN_ID
 
 MIB = 1024**2
 WRITE, READ = "randwrite-4k-qd32", "randread-4k-qd32"

@@ -25,7 +25,7 @@ from threading import Timer
 
 from harness.report import write_report
 from harness.results import RunStore
-from tests.unit.runs import RUN_ID, synthetic_run
+from tests.build import RUN_ID, synthetic_run
 
 ROOT = Path(__file__).parents[2]
 # What most runs import, apart from harness.plugin.

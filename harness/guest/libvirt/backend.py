@@ -36,9 +36,9 @@ from harness.guest.protocol import Guest, GuestDisk, Hypervisor, Remover
 from harness.guest.qemu_process import qemu_threads
 from harness.guest.storage_daemon import storage_daemon
 from harness.lab.created import CreationLog, Entry, Removal, Thing, fenced
-from harness.lab.file_identity import FILE_IDENTITY
 from harness.lab.findings import Finding
 from harness.lab.guard import serial_of
+from harness.lab.host_files import FILE_IDENTITY
 from harness.lab.hosts import Host, ReachedHost
 from harness.lab.inventory import AnyDisk, HostSpec
 from harness.lab.paths import CONSOLE_DIRECTORY, TAG

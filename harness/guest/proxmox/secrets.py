@@ -17,7 +17,7 @@ from urllib.parse import quote, quote_plus
 
 from harness.errors import ConfigError
 from harness.lab.proxmox import SecretSource
-from harness.lab.withdrawn import withdrawn
+from harness.lab.secret_env import withdrawn
 
 MASK = "***"
 _SHORT = 8

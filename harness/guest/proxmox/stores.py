@@ -23,7 +23,7 @@ from harness.lab.created import CreationLog, Removal
 from harness.lab.guard.room import filling_up, part_of, unallocated_bytes
 from harness.lab.guard.writable import created
 from harness.lab.paths import TAG
-from harness.lab.storage_space import Allocation, StorageSpace, read_space, shortages
+from harness.lab.space import Allocation, StorageSpace, read_space, shortages
 from harness.lab.transport.base import Runner
 from harness.layout.regions import Region
 from harness.layout.source import BlockSource

@@ -7,9 +7,8 @@ from dataclasses import replace
 
 from harness.errors import HostError, SafetyError, Unsupported
 from harness.lab.pin import Fenced, require_unchanged
-from harness.lab.promises import Promise, outstanding
+from harness.lab.space import Allocation, Promise, StorageSpace, outstanding, read_space, shortages
 from harness.lab.storage_look import IDENTITY, FoundStorage
-from harness.lab.storage_space import Allocation, StorageSpace, read_space, shortages
 from harness.lab.transport.base import Completed, Runner, failed
 from harness.shipped import read_script
 from harness.untrusted import reading

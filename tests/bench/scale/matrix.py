@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from itertools import islice, product
 
-from tests.unit.runs import optane
+from tests.build import optane
 
 PROFILE = "standard"
 SIZES = ("512", "1k", "2k", "4k", "8k", "16k", "32k", "64k", "128k", "256k", "512k", "1m", "2m", "4m", "8m", "16m")

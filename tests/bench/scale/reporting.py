@@ -6,7 +6,7 @@ from harness.report import write_report
 from harness.results import RunStore
 from tests.bench.scale.figures import Clock, Figures, peak_bytes, workplace
 from tests.bench.scale.matrix import PROFILE, workloads
-from tests.unit.runs import RUN_ID, synthetic_run
+from tests.build import RUN_ID, synthetic_run
 
 
 def figures(cells: int) -> Figures:

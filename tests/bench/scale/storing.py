@@ -21,9 +21,8 @@ from harness.scenario.scenario import Scenario
 from harness.scenario.timetable import Slice
 from tests.bench.scale.figures import Clock, Figures, peak_bytes, workplace
 from tests.bench.scale.matrix import PROFILE, workloads
+from tests.build import RUN_ID, StandIn, measure, optane
 from tests.unit.killed_campaign import HOST
-from tests.unit.measurements import StandIn
-from tests.unit.runs import RUN_ID, measure, optane
 
 NOISE_SD = 0.02
 

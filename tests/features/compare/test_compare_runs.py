@@ -17,7 +17,7 @@ from harness.features.compare.records import ArmChange, Comparison, Finding, com
 from harness.model.attach import Attach
 from harness.model.cell import Place
 from harness.results import CellRecord, Run
-from tests.unit.runs import synthetic_run
+from tests.build import synthetic_run
 
 AFTER = "20260102-120000-000b"
 MODES = ("host", "passthrough", "lvm")

@@ -13,10 +13,9 @@ from harness.results import Measurement, Run, RunStore
 from harness.scenario.plan import Group
 from harness.scenario.scenario import Requested, Scenario
 from harness.scenario.timetable import Slice
+from tests.build import as_planned, counters
 from tests.unit import killed_campaign
-from tests.unit.counted import counters
 from tests.unit.killed_campaign import campaign, measured
-from tests.unit.measurements import as_planned
 from tests.unit.recorded_campaign import RecordedMeasurer
 
 CAPACITY = {Place.HOST: 120_000.0, Place.TWIN: 110_000.0, Place.GUEST: 50_000.0}

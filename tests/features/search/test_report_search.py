@@ -13,10 +13,10 @@ from harness.features.search.report import load_words, search_sentences
 from harness.report import markdown_table, summary_lines
 from harness.results import Run, RunStore
 from harness.scenario.scenario import PRESETS
+from tests.build import RUN_ID
 from tests.features.search.queueing import searched_run, searching
 from tests.unit import killed_campaign
 from tests.unit.pages import figures, page
-from tests.unit.runs import RUN_ID
 
 
 @pytest.fixture(scope="module")

@@ -18,10 +18,10 @@ from harness.results import Measurement, Run, RunStore
 from harness.scenario.plan import Group
 from harness.scenario.planning import describe_plan
 from harness.scenario.timetable import Slice
+from tests.build import RUN_ID
 from tests.features.search.queueing import CAPACITY, CPU, FULL_SPEED, Queue, known_answer, searched_run, searching
 from tests.unit import killed_campaign
 from tests.unit.killed_campaign import campaign, measured
-from tests.unit.runs import RUN_ID
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ from harness.scenario.planning import expand, plan_for
 from harness.scenario.scenario import Scenario
 from harness.scenario.setups import regions, setups
 from harness.scenario.timetable import ScheduledArm, timetables
-from tests.unit.runs import optane, synthetic_run
+from tests.build import optane, synthetic_run
 from tests.unit.test_scenario_load import complaint, load
 
 OLD, SLOW = Variant(), Variant(guest=GuestOptions(emulator="/opt/qemu/qemu-system-x86_64"))

@@ -1,23 +1,32 @@
-"""Synthetic runs for tests: the optane matrix with made-up but plausible values; nothing here was measured."""
+"""Builders for tests: cells, counters, measurements and runs. A test names only what matters to it.
+
+The values of `synthetic_run` are made up but plausible; nothing here was measured.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
-from pydantic import JsonValue
+from pydantic import JsonValue, TypeAdapter
 
 from harness.analysis import Sequential, steady_state
 from harness.features.variants.request import Variant, in_variants
+from harness.lab.transport.base import Runner
+from harness.measure.series import LabFound, PreparedGroup, RoundSegment
+from harness.measure.traced_slices import TracingRequest
 from harness.model.attach import Attach
 from harness.model.budget import Budget
 from harness.model.bus import BUSES
 from harness.model.cell import Arm, Cell, Part, Place
+from harness.model.counters import Counters, nested
 from harness.model.effective import NOTHING, Effective
 from harness.model.job import Job, Workload, parse_workload
+from harness.model.layout import Layout
 from harness.model.mode import Mode
 from harness.model.profile import Profile
 from harness.model.workloads import parse_workloads
@@ -34,6 +43,7 @@ from harness.results import (
     Run,
     RunInfo,
     RunStatus,
+    TracedBlock,
     ValidityCheck,
     assemble,
 )
@@ -44,8 +54,7 @@ from harness.run_id import RunId
 from harness.scenario.plan import Group, Plan
 from harness.scenario.planning import plan_for
 from harness.scenario.scenario import PRESETS, Scenario
-from harness.scenario.timetable import backed_up
-from tests.unit.counted import counters as counters_of
+from harness.scenario.timetable import Slice, backed_up
 
 T = TypeVar("T")
 
@@ -291,7 +300,7 @@ def _measurement(
         },
         io_bytes=round(iops * job.bs * job.seconds),
         raw=f"{raw}.json",
-        counters=counters_of(_counters(arm, job, ios * job.bs, seen=seen)),
+        counters=counters(_counters(arm, job, ios * job.bs, seen=seen)),
         backup=BackupCounts(1.0, 400 * 1024**2) if backed_up(arm) else None,
         histogram={round(clat * factor * 1e9): round(ios * share) for factor, share in shape},
     )
@@ -465,3 +474,121 @@ def _run_info(scenario: Scenario, profile: str, status: RunStatus, measurements:
         phases={"boot": wall * 0.04, "layouts": wall * 0.03, "measure": fio, "read back": wall * 0.01},
         efficiency=Efficiency.of(fio, wall),
     )
+
+
+_COUNTERS = TypeAdapter(Counters)
+
+
+def counters(flat: Mapping[str, float]) -> Counters:
+    """The counters with these counts. A count that is not given is as in a record that lacks it."""
+    record = nested({name: _whole(name, count) for name, count in flat.items()})
+    return _COUNTERS.validate_json(json.dumps(record))
+
+
+def _whole(name: str, count: float) -> float:
+    whole = name.endswith(("read", "written")) or name in ("ios", "fio_switches", "disk_requests")
+    return round(count) if whole else count
+
+
+A_SLICE = Measurement(
+    group="g",
+    round=1,
+    arm="host",
+    repeat=1,
+    job="randread-4k-qd32",
+    started=1000.0,
+    seconds=1.0,
+    wall=1.0,
+    metrics={},
+    io_bytes=4096,
+    raw="raw/1.json",
+)
+"""A measurement to be changed: see `build_measurement`."""
+
+
+def build_cell(
+    mode: Mode | Layout,
+    workload: str = "randread-4k",
+    depth: int = 32,
+    *,
+    scenario: str = "d",
+    disk: str = "ssd1",
+    ramp: float = 0.5,
+    seconds: float = 2.0,
+) -> Cell:
+    """A cell of this mode, or of a mode `m` that attaches this layout as usual."""
+    mode = mode if isinstance(mode, Mode) else Mode("m", mode, Attach())
+    return Cell(scenario, disk, mode, parse_workload(workload).job(depth, ramp=ramp, seconds=seconds))
+
+
+def build_measurement(
+    arm: str = "host",
+    number: int = 1,
+    *,
+    job: Job | str = A_SLICE.job,
+    counts: Mapping[str, float] | None = None,
+    **fields: Any,
+) -> Measurement:
+    """A slice of `arm` in the round `number`: A_SLICE with these fields. `counts` are as for `counters`."""
+    if counts is not None:
+        fields["counters"] = counters(counts)
+    return replace(A_SLICE, round=number, arm=arm, job=job if isinstance(job, str) else job.id, **fields)
+
+
+def as_planned(group: Group, segment: RoundSegment, planned: Slice, metrics: Mapping[str, float]) -> Measurement:
+    """The measurement of a slice that ran exactly as planned, with these metrics."""
+    return replace(
+        A_SLICE,
+        group=group.id,
+        round=segment.number,
+        block=planned.block,
+        boot=segment.boot,
+        arm=planned.arm.id,
+        repeat=planned.turn.again,
+        job=planned.job.id,
+        rate=planned.job.rate,
+        started=planned.start,
+        seconds=planned.job.seconds,
+        wall=planned.job.wall,
+        metrics=dict(metrics),
+    )
+
+
+def at_full_speed(job: Job, arm: str, number: int, iops: float, counters: Counters) -> Measurement:
+    """The only slice of a round, with a full queue: its latency follows from its throughput."""
+    return replace(
+        A_SLICE,
+        round=number,
+        arm=arm,
+        job=job.id,
+        started=float(number),
+        seconds=job.seconds,
+        wall=job.wall,
+        metrics={"iops": iops, "bw": iops * job.bs, "lat_mean": job.depth / iops},
+        raw=f"raw/{number}-{arm.replace(':', '-')}-{job.id}.json",
+        counters=counters,
+    )
+
+
+class StandIn:
+    """What a measurer without a host has nothing to do for."""
+
+    runner: Runner | None = None
+
+    def prepare(self, plan: Plan, group: Group, examined: Callable[[LabFound], None]) -> PreparedGroup:  # noqa: ARG002
+        return PreparedGroup(plan.span, ConditioningRecord("fill", None, (), None))
+
+    def trace(self, group: Group, request: TracingRequest) -> Sequence[TracedBlock]:  # noqa: ARG002
+        return ()
+
+    def boot_again(self) -> None:
+        pass
+
+    def round_measured(self) -> None:
+        pass
+
+    def close_session(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
