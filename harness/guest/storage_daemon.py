@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 from harness.errors import GuestError
 from harness.guest.protocol import GuestDisk
 from harness.guest.qemu_process import Inspected, look_at_process, parse_inspected
-from harness.lab.created import END, CreationLog, Processes, fenced
+from harness.lab.created import CreationLog, Processes, fenced
 from harness.lab.guard import require_leading_to
 from harness.lab.transport.base import Runner
 from harness.model.attach import CACHES, Attach
@@ -45,7 +45,7 @@ class DaemonProcess(Processes):
     kind: Literal["storage-daemon"] = "storage-daemon"  # type: ignore[assignment] # a kind of its own
     directory: str
 
-    removal: ClassVar[str] = END + _REMOVE_DIRECTORY
+    removal: ClassVar[str] = Processes.removal + _REMOVE_DIRECTORY
 
     @property
     def words(self) -> str:

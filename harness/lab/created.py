@@ -320,3 +320,22 @@ def _digest_of(record: dict[str, Any]) -> str:
 def _hinted_disks(content: str) -> list[str]:
     listed = re.search(r'"disks": ?\[([^\]]*)\]', content)
     return re.findall(r'"([^"]*)"', listed[1]) if listed else []
+
+
+class Processes(HostThing):
+    """All processes with `mark` in their environment, a variable whose value no other run has.
+
+    Programs such as fio and perf continue if the run that started them is killed.
+    """
+
+    kind: Literal["processes"] = "processes"
+    mark: str
+
+    removal: ClassVar[str] = read_script("harness.lab", "end_marked_processes.sh")
+
+    @property
+    def words(self) -> str:
+        return "processes that measure"
+
+    def arguments(self) -> Sequence[str]:
+        return [self.mark]

@@ -1,8 +1,16 @@
-"""Checks the space for an allocation, and that enough space stays free for the owner of the storage. Pure."""
+"""The space of storages in use: what is free, what the run was promised, and what must stay free for their owners."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from harness.errors import HostError
+from harness.lab.transport.base import Runner
+from harness.shipped import read_script
 from harness.units import format_size
+from harness.untrusted import finite, reading
 
 RESERVE_SHARE = 0.05
 RESERVE_BYTES = 1 << 30
@@ -41,3 +49,145 @@ def metadata_shortage(used_share: float, total_bytes: int, chunks: int) -> str |
         f"its metadata of {format_size(total_bytes)} is {used_share:.0%} full, the run needs {format_size(needed)} "
         f"more, and it must not become more than {METADATA_SHARE:.0%} full"
     )
+
+
+# Paths. For each, the bytes that its file system has allocated to the file or to the files of the directory.
+_ALLOCATED = r"""
+for path; do
+    if [ -e "$path" ]; then du --summarize --block-size=1 "$path" | cut -f 1 || exit; else echo 0; fi
+done
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """`size_bytes` on the storage `name`, with its type and place as for `read_space`.
+
+    `path` is the file or directory that takes the space. It is empty if nothing shows how much of it is taken.
+    """
+
+    name: str
+    type: str
+    at: str
+    size_bytes: int
+    path: str = ""
+
+    @property
+    def words(self) -> tuple[str, str, str]:
+        return self.name, self.type, self.at
+
+
+@contextmanager
+def promising(promises: list[Promise], further: Sequence[Promise]) -> Iterator[None]:
+    """`further` are among the promises of a run until the end of the block."""
+    promises.extend(further)
+    try:
+        yield
+    finally:
+        for promise in further:
+            promises.remove(promise)
+
+
+def outstanding(runner: Runner, promises: Sequence[Promise]) -> list[Promise]:
+    """What is still to be taken of the promises, without those that are taken completely. Raises HostError."""
+    files = [promise for promise in promises if promise.path]
+    if not files:
+        return list(promises)
+    printed = runner.run(["sh", "-c", _ALLOCATED, "sh", *(promise.path for promise in files)], deadline=60).stdout
+    with reading(f"{runner.name}: what its file systems have allocated"):
+        taken = {promise.path: int(line) for promise, line in zip(files, printed.split(), strict=True)}
+    left = [replace(promise, size_bytes=promise.size_bytes - taken.get(promise.path, 0)) for promise in promises]
+    return [promise for promise in left if promise.size_bytes > 0]
+
+
+_LOOK = read_script("harness.lab", "read_storage_space.sh")
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """Bytes that a run will fill on a storage: `size_bytes` of itself, and `below_bytes` of what is below it.
+
+    A file system may have allocated blocks that the thin pool below it has not. Without `below_bytes`, both are equal.
+    """
+
+    storage: str
+    size_bytes: int
+    below_bytes: int | None = None
+
+    def bytes_of(self, place: StorageSpace) -> int:
+        """The bytes that it takes of this place of its storage."""
+        return self.below_bytes if place.is_below and self.below_bytes is not None else self.size_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StorageSpace:
+    """The place from which volumes of a storage take space: a volume group, a pool or a file system. Sizes in bytes.
+
+    `chunk_bytes` is 0 except for thin pools. `metadata_share` (0 to 1) is the used share of the pool's metadata.
+    """
+
+    storage: str
+    name: str
+    total_bytes: int
+    available_bytes: int
+    chunk_bytes: int = 0
+    metadata_bytes: int = 0
+    metadata_share: float = 0.0
+    is_below: bool = False
+    """Whether it is below the file system of the storage."""
+    key: str = ""
+    """What tells the place from others, because it may have several names; empty if the name does."""
+
+    @property
+    def identity(self) -> str:
+        return self.key or self.name
+
+
+def read_space(runner: Runner, words: Sequence[str]) -> list[StorageSpace]:
+    """The places of storages, each given by three `words`: its name, its type, and where it is.
+
+    The types are those of Proxmox VE: `lvm` (a volume group), `lvmthin` (VG/POOL), `zfspool` (a dataset), and any other
+    for a directory; `file` is a path that need not exist yet. Raises HostError if one cannot be read, or is not
+    understood.
+    """
+    done = runner.run(["sh", "-c", _LOOK, "sh", *words], deadline=60, check=False)
+    if done.status != 0:
+        why = "; ".join(done.stderr.split("\n")).strip("; ") or "no reason given"
+        raise HostError(f"{runner.name}: the free space on its storages cannot be read: {why}")
+    with reading(f"{runner.name}: the free space on its storages"):
+        return list(_parsed(done.stdout))
+
+
+def shortages(places: Sequence[StorageSpace], wanted: Sequence[Allocation]) -> Iterator[str]:
+    """The places where too little space would remain, as texts. Storages that share a place count together. Pure."""
+    for identity in dict.fromkeys(place.identity for place in places):
+        sharing = [place for place in places if place.identity == identity]
+        of_storage = {place.storage: place for place in sharing}
+        storages = list(of_storage)
+        needed = sum(each.bytes_of(of_storage[each.storage]) for each in wanted if each.storage in of_storage)
+        name = sharing[0].name
+        kind = "" if all(storage.startswith("/") for storage in storages) else "storage "
+        label = name if storages == [name] else f"{kind}{', '.join(storages)} ({name})"
+        # Each dataset of a pool may have a quota: the smallest free space counts.
+        available = min(each.available_bytes for each in sharing)
+        first = sharing[0]
+        if why := shortage(available, max(each.total_bytes for each in sharing), needed):
+            yield f"{label}: {why}"
+        if first.chunk_bytes:
+            chunks = -(-needed // first.chunk_bytes)
+            if why := metadata_shortage(first.metadata_share, first.metadata_bytes, chunks):
+                yield f"{label}: {why}"
+
+
+def _parsed(printed: str) -> Iterator[StorageSpace]:
+    """The places in the output of the script. Raises ValueError for other lines."""
+    for line in printed.splitlines():
+        storage, where, key, name, *facts = line.split("\t")
+        below = where == "below"
+        if len(facts) == 2:
+            yield StorageSpace(storage, name, int(facts[0]), int(facts[1]), is_below=below, key=key)
+            continue
+        size, used, chunk, metadata, metadata_used = facts
+        free = int(int(size) * (1 - finite(used) / 100))
+        share = finite(metadata_used) / 100
+        yield StorageSpace(storage, name, int(size), free, int(chunk), int(metadata), share, below, key)

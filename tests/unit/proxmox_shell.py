@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.guest.proxmox import removal
-from harness.lab import created, pin, storage_space
+from harness.lab import created, pin, space
 from harness.lab.created import CreationLog, Entry, read_log
 from harness.lab.guard import evidence as probes
 from harness.lab.guard.evidence import PROBES
@@ -44,7 +44,7 @@ _SCRIPTS = (
     removal.LOOK,
     removal.MOUNT_POINT,
     removal.REMOVE_MOUNT_POINT,
-    storage_space._LOOK,
+    space._LOOK,
 )
 """They run for real: nothing in them is a command that this machine has and that changes a disk."""
 

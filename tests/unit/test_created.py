@@ -10,11 +10,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from harness.lab.host_files import FILE_IDENTITY
 
 from harness.errors import HostError
 from harness.lab import created
 from harness.lab.created import CreationLog, Entry, Processes, close, fenced, read_log
+from harness.lab.host_files import FILE_IDENTITY
 from harness.lab.inventory import DiskByFile
 from harness.lab.storage_look import look_at
 from harness.lab.transport.base import Completed

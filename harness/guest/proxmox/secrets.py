@@ -17,7 +17,7 @@ from urllib.parse import quote, quote_plus
 
 from harness.errors import ConfigError
 from harness.lab.proxmox import SecretSource
-from harness.lab.secret_env import withdrawn
+from harness.lab.secret_env import withdraw_variable
 
 MASK = "***"
 _SHORT = 8
@@ -99,7 +99,7 @@ def read_secret(source: SecretSource, *, user: str, where: str, for_header: bool
 
 
 def _from_environment(name: str, _user: str, where: str) -> Secret:
-    secret = _found(withdrawn(name))
+    secret = _found(withdraw_variable(name))
     if secret is None:
         raise ConfigError(f"{where}: the environment has no variable {name}", hint=f"read -rs {name}; export {name}")
     return secret

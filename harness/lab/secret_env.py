@@ -19,10 +19,10 @@ def withdraw_secrets(hosts: Iterable[HostSpec]) -> None:
     """
     for host in hosts:
         for name in host.hypervisor.secret_variables:
-            withdrawn(name)
+            withdraw_variable(name)
 
 
-def withdrawn(name: str) -> str | None:
+def withdraw_variable(name: str) -> str | None:
     """The value of a variable, which is then removed from the environment; None if it was never there."""
     if name in os.environ:
         _withdrawn[name] = os.environ.pop(name)
