@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from harness.lab.host_files import disks_below
 
 from harness.calibrate.command import disk_of
 from harness.errors import ConfigError, SafetyError
