@@ -22,16 +22,16 @@ _OPTION = re.compile(rf"(?i)--?{_SECRET}")
 _ASSIGNED = re.compile(rf"(?i)^(?P<name>(?:--?)?{_SECRET}=).+", re.DOTALL)
 
 
-def without_passwords(text: str, *, is_url: bool = False) -> str:
+def hide_passwords(text: str, *, is_url: bool = False) -> str:
     """The text, in which the passwords of URLs are hidden: before the host, and in parameters such as `token=`.
 
     `is_url` says that it is one URL or one word of a command line. Then a password may contain blanks.
     """
-    shown = (_ALL if is_url else _WORD).sub(_without_login, text) if "://" in text else text
+    shown = (_ALL if is_url else _WORD).sub(_hide_login, text) if "://" in text else text
     return _PARAMETER.sub(lambda found: found["name"] + HIDDEN, shown)
 
 
-def _without_login(word: re.Match[str]) -> str:
+def _hide_login(word: re.Match[str]) -> str:
     # A text of somebody else may be long, so each part of it is looked at once.
     text, shown, start = word[0], "", 0
     last = text.rfind("@")
@@ -45,13 +45,13 @@ def _without_login(word: re.Match[str]) -> str:
     return shown + text[start:]
 
 
-def command_line(words: Iterable[str]) -> str:
+def format_command(words: Iterable[str]) -> str:
     """The words as a command line without passwords: of URLs, and of options such as `--password`."""
     shown: list[str] = []
     is_secret = False
     for word in words:
         hidden = _ASSIGNED.sub(lambda found: found["name"] + HIDDEN, word)
-        shown.append(HIDDEN if is_secret else without_passwords(hidden, is_url=True))
+        shown.append(HIDDEN if is_secret else hide_passwords(hidden, is_url=True))
         is_secret = not is_secret and _OPTION.fullmatch(word) is not None
     return shlex.join(shown)
 
@@ -65,4 +65,4 @@ def hide_password_of(url: str, text: str) -> str:
     for secret in (password, unquote(password) if password else None):
         if secret and len(secret) > 1:
             text = text.replace(secret, HIDDEN)
-    return without_passwords(text)
+    return hide_passwords(text)

@@ -93,12 +93,12 @@ def ended_like_ctrl_c() -> Iterator[None]:
         _drop_terminals(terminals)
         _STATE.signalled()
 
-    with _handled({signal.SIGINT: _take, signal.SIGTERM: _take, signal.SIGHUP: hung_up}):
+    with _handle({signal.SIGINT: _take, signal.SIGTERM: _take, signal.SIGHUP: hung_up}):
         yield
 
 
 @contextmanager
-def _handled(handlers: Mapping[signal.Signals, Handler]) -> Iterator[None]:
+def _handle(handlers: Mapping[signal.Signals, Handler]) -> Iterator[None]:
     """With these handlers, the state applies within the block. A signal that is pending at its end interrupts then."""
     _STATE.handled = True
     try:
@@ -140,7 +140,7 @@ class _Block:
         self._counts = _is_main()
         if self._counts:
             if not _STATE.handled and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-                self._stack.enter_context(_handled(dict.fromkeys(self.signals, _take)))
+                self._stack.enter_context(_handle(dict.fromkeys(self.signals, _take)))
             setattr(_STATE, self.counter, getattr(_STATE, self.counter) + 1)
 
     def __exit__(

@@ -33,7 +33,7 @@ _LONGEST_LINE = 4096
 
 def visible(text: str) -> str:
     r"""The text with control characters as escapes, for example `\x1b`. Tabs and line feeds stay."""
-    return text if text.isprintable() else _CONTROL.sub(_escaped, text.replace("\r\n", "\n"))
+    return text if text.isprintable() else _CONTROL.sub(_escape, text.replace("\r\n", "\n"))
 
 
 def one_line(text: str) -> str:
@@ -52,17 +52,17 @@ def clean(text: str) -> str:
 
 def clean_json(document: str) -> str:
     r"""The same for a JSON document, which stays the same value: such characters are in its strings only."""
-    escaped = _CONTROL.sub(lambda found: _json_escapes(found[0]), document)
+    escaped = _CONTROL.sub(lambda found: _escape_json(found[0]), document)
     escaped = re.sub(r"##(?=\[|vso\[|teamcity\[)", r"#\\u0023", escaped, flags=re.IGNORECASE)
     return re.sub(r"(section_(?:start|end)):(?=\d)", r"\1\\u003a", escaped)
 
 
-def _escaped(found: re.Match[str]) -> str:
-    code = ord(found[0])
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match[0])
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def _json_escapes(character: str) -> str:
+def _escape_json(character: str) -> str:
     units = character.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 

@@ -35,14 +35,14 @@ def count(value: object) -> int:
 def finite(text: str) -> float:
     """The number in `text`. Anything else raises ValueError, including "nan" and "inf"."""
     number = float(text)
-    return number if math.isfinite(number) else _not_finite(text)
+    return number if math.isfinite(number) else _refuse_infinite(text)
 
 
-def _not_finite(text: str) -> float:
+def _refuse_infinite(text: str) -> float:
     raise ValueError(f"{text[:40]} is not a finite number")
 
 
-_DECODER = json.JSONDecoder(parse_constant=_not_finite, parse_float=finite)
+_DECODER = json.JSONDecoder(parse_constant=_refuse_infinite, parse_float=finite)
 
 
 @contextmanager
@@ -62,7 +62,7 @@ def reading(source: str, error: type[HarnessError] = HostError, *, hint: str | N
         StopIteration,
         SyntaxError,  # XML that is not well-formed
     ) as cause:
-        raise error(f"{source} cannot be read: {_in_words(cause)}", hint=hint) from cause
+        raise error(f"{source} cannot be read: {_explain(cause)}", hint=hint) from cause
 
 
 def parse_json(
@@ -86,7 +86,7 @@ def parse_json(
             return parse_first_json(
                 decoded, max(decoded.find("{"), 0), source, error, hint=hint, most_bytes=most_bytes
             )[0]
-        return _checked_depth(_DECODER.decode(decoded))
+        return _check_depth(_DECODER.decode(decoded))
 
 
 def parse_first_json(
@@ -101,8 +101,8 @@ def parse_first_json(
     """The JSON document that begins at `start`, and where it ends. Anything may follow. Errors as `parse_json`."""
     _check_size(text, source, error, hint, most_bytes)
     with reading(source, error, hint=hint):
-        found, end = _DECODER.raw_decode(text, start)
-        return _checked_depth(found), end
+        document, end = _DECODER.raw_decode(text, start)
+        return _check_depth(document), end
 
 
 def _check_size(text: str | bytes, source: str, error: type[HarnessError], hint: str | None, most_bytes: int) -> None:
@@ -110,10 +110,10 @@ def _check_size(text: str | bytes, source: str, error: type[HarnessError], hint:
         raise error(f"{source} has {format_size(len(text))}; the limit is {format_size(most_bytes)}", hint=hint)
 
 
-def _checked_depth(found: Any) -> Any:
-    if not _nests_within(found, JSON_DEPTH):
+def _check_depth(document: Any) -> Any:
+    if not _nests_within(document, JSON_DEPTH):
         raise ValueError(f"it is nested more than {JSON_DEPTH} levels deep")
-    return found
+    return document
 
 
 def first_problem(error: ValidationError) -> str:
@@ -138,7 +138,7 @@ def _nests_within(document: object, depth: int) -> bool:
     return False
 
 
-def _in_words(cause: Exception) -> str:
+def _explain(cause: Exception) -> str:
     if isinstance(cause, RecursionError):
         return f"it is nested more than {JSON_DEPTH} levels deep"
     if isinstance(cause, ValidationError):

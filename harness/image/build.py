@@ -34,11 +34,11 @@ def scratch_directory(recipe: Recipe, out: Path, mode: Mode, *, record: Path) ->
     Raises LabUnavailable if no file system has the space that the recipe needs, there or at `out`.
     """
     if free(out) < recipe.size_bytes:
-        raise _no_space(recipe, f"{format_size(recipe.size_bytes)} for the image", [out])
-    places = [place for place in _places() if mode == "root" or _open_to_others(place)]
-    fitting = [place for place in places if free(place) >= _needed(recipe, place, out)]
+        raise _describe_shortage(recipe, f"{format_size(recipe.size_bytes)} for the image", [out])
+    places = [place for place in _find_places() if mode == "root" or _open_to_others(place)]
+    fitting = [place for place in places if free(place) >= _count_needed(recipe, place, out)]
     if not fitting:
-        raise _no_space(recipe, f"{format_size(recipe.scratch_bytes)} of scratch space", places)
+        raise _describe_shortage(recipe, f"{format_size(recipe.scratch_bytes)} of scratch space", places)
     scratch = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=fitting[0]))
     write_atomically(record, str(scratch))
     try:
@@ -67,8 +67,8 @@ def remove_scratch(scratch: Path) -> None:
 def too_full(recipe: Recipe, scratch: Path, out: Path, log: Path) -> LabUnavailable:
     """The error for a build that filled a file system."""
     fuller = min((scratch, out), key=free)
-    return _no_space(
-        recipe, f"{format_size(_needed(recipe, scratch, out))}; the file system ran full (see {log})", [fuller]
+    return _describe_shortage(
+        recipe, f"{format_size(_count_needed(recipe, scratch, out))}; the file system ran full (see {log})", [fuller]
     )
 
 
@@ -77,12 +77,12 @@ def free(path: Path) -> int:
     return shutil.disk_usage(path).free
 
 
-def _needed(recipe: Recipe, place: Path, out: Path) -> int:
+def _count_needed(recipe: Recipe, place: Path, out: Path) -> int:
     shared = place.stat().st_dev == out.stat().st_dev
     return recipe.scratch_bytes + (recipe.size_bytes if shared else 0)
 
 
-def _places() -> list[Path]:
+def _find_places() -> list[Path]:
     chosen = os.environ.get("TMPDIR")
     candidates = [*([Path(chosen)] if chosen else []), Path("/var/tmp"), Path("/tmp")]
     return [place for place in candidates if place.is_dir() and os.access(place, os.W_OK | os.X_OK)]
@@ -93,7 +93,7 @@ def _open_to_others(place: Path) -> bool:
     return all(step.stat().st_mode & stat.S_IXOTH for step in (place, *place.parents))
 
 
-def _no_space(recipe: Recipe, needed: str, places: list[Path]) -> LabUnavailable:
+def _describe_shortage(recipe: Recipe, needed: str, places: list[Path]) -> LabUnavailable:
     systems = {_mount_point(place): free(place) for place in places}
     found = ", ".join(f"{system} has {format_size(room)} free" for system, room in systems.items())
     return LabUnavailable(
@@ -141,7 +141,7 @@ def require_mode(*, etc: Path = Path("/etc"), uid: int | None = None) -> Mode:
         return "root"
     user = pwd.getpwuid(uid).pw_name
     for name in ("subuid", "subgid"):
-        if _granted(etc / name, user, uid) < _IDS_NEEDED:
+        if _count_granted(etc / name, user, uid) < _IDS_NEEDED:
             raise LabUnavailable(
                 f"user {user} needs {_IDS_NEEDED} subordinate ids in {etc / name} to build without root",
                 hint=f"as root: usermod --add-subuids 100000-165535 --add-subgids 100000-165535 {user}"
@@ -156,7 +156,7 @@ def require_mode(*, etc: Path = Path("/etc"), uid: int | None = None) -> Mode:
     return "unshare"
 
 
-def _granted(table: Path, user: str, uid: int) -> int:
+def _count_granted(table: Path, user: str, uid: int) -> int:
     """The size of the largest range of subordinate ids that `user` has."""
     try:
         lines = table.read_text().splitlines()
@@ -202,11 +202,11 @@ def build(
     mode = require_mode()
     sources = [*_stage(recipe, staging), *takes.values()]
     with scratch_directory(recipe, out, mode, record=staging / "scratch") as scratch:
-        keyring = _readable(takes[recipe.keyring], scratch) if recipe.keyring else None
-        command = _command(recipe, mode, sources, out, keyring)
+        keyring = _make_readable(takes[recipe.keyring], scratch) if recipe.keyring else None
+        command = _make_command(recipe, mode, sources, out, keyring)
         status = _run(command, scratch=scratch, log=log, what=f"the {recipe.name} image", deadline=deadline)
         if status != 0:
-            raise _failure(recipe, status, log, scratch, out)
+            raise _explain_failure(recipe, status, log, scratch, out)
     _unpack(out)
     missing = [name for name in recipe.outputs if not (out / name).is_file()]
     if missing:
@@ -236,7 +236,7 @@ def _stage(recipe: Recipe, staging: Path) -> list[Path]:
     return [staging / name for name in sorted(contents)]
 
 
-def _readable(keyring: Path, scratch: Path) -> Path:
+def _make_readable(keyring: Path, scratch: Path) -> Path:
     """A copy of the keyring that apt's own user can read, who may not enter the cache."""
     copy = scratch / keyring.name
     copy.write_bytes(keyring.read_bytes())
@@ -244,7 +244,7 @@ def _readable(keyring: Path, scratch: Path) -> Path:
     return copy
 
 
-def _command(recipe: Recipe, mode: str, sources: list[Path], out: Path, keyring: Path | None) -> list[str]:
+def _make_command(recipe: Recipe, mode: str, sources: list[Path], out: Path, keyring: Path | None) -> list[str]:
     # mmdebstrap's own hooks copy the files in and out. They work outside of its user namespace, so it does not matter
     # if other users may not enter the home directory.
     copied = shlex.join(str(source) for source in sources)
@@ -293,7 +293,7 @@ def _run(command: list[str], *, scratch: Path, log: Path, what: str, deadline: f
         except subprocess.TimeoutExpired:
             _stop(process)
             raise LabUnavailable(
-                f"building {what} took more than {format_duration(deadline)} and was stopped; " + _last_lines(log),
+                f"building {what} took more than {format_duration(deadline)} and was stopped; " + _read_last_lines(log),
                 hint="find out what keeps the machine or the network busy, and start again",
             ) from None
         except BaseException:
@@ -315,16 +315,16 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
         return
 
 
-def _failure(recipe: Recipe, status: int, log: Path, scratch: Path, out: Path) -> LabUnavailable:
+def _explain_failure(recipe: Recipe, status: int, log: Path, scratch: Path, out: Path) -> LabUnavailable:
     text = log.read_text(errors="replace")
     if "No space left on device" in text:
         return too_full(recipe, scratch, out, log)
     hint = next((hint for pattern, hint in _REMEDIES if re.search(pattern, text)), None)
     return LabUnavailable(
-        f"mmdebstrap could not build the {recipe.name} image (status {status}); {_last_lines(log)}", hint=hint
+        f"mmdebstrap could not build the {recipe.name} image (status {status}); {_read_last_lines(log)}", hint=hint
     )
 
 
-def _last_lines(log: Path, count: int = 12) -> str:
+def _read_last_lines(log: Path, count: int = 12) -> str:
     lines = log.read_text(errors="replace").splitlines()[1:]
     return f"the end of {log}:\n" + "\n".join(f"     {line}" for line in lines[-count:])

@@ -21,7 +21,7 @@ from harness.errors import ConfigError
 from harness.events import Events
 from harness.files import replacing
 from harness.image.cache import Cache, Image
-from harness.image.keys import adopted_key
+from harness.image.keys import adopt_key
 from harness.image.manifest import NAME as MANIFEST_NAME
 from harness.image.manifest import DamagedError, Manifest
 from harness.image.manifest import parse as parse_manifest
@@ -42,15 +42,15 @@ def export_images(images: Iterable[Image], key: Path, path: Path | None = None) 
 
     Raises OSError.
     """
-    found = list(images)
-    digest = bundle_digest(image.manifest for image in found)
+    exported = list(images)
+    digest = bundle_digest(image.manifest for image in exported)
     target = path or Path(f"virt-overhead-images-{digest[:_SHORT]}.tar.gz")
     with replacing(target, mode=0o600) as file, tarfile.open(fileobj=file, mode="w:gz", compresslevel=1) as archive:
         # The manifests come first: an import then needs to read the archive only once.
-        for image in found:
+        for image in exported:
             _add(archive, f"{image.name}/{MANIFEST_NAME}", image.path / MANIFEST_NAME)
         _add(archive, KEY, key)
-        for image in found:
+        for image in exported:
             for name in image.manifest.files:
                 _add(archive, f"{image.name}/{name}", image.path / name)
     return target, digest
@@ -71,12 +71,12 @@ def import_images(
     data directory) if there is none yet. Raises ConfigError if the bundle is damaged, has another digest than `digest`,
     is for other recipes than this version has, or for another key than this user's.
     """
-    with _opened(path) as bundle:
+    with _open(path) as bundle:
         found, key = bundle.head()
         actual = bundle_digest(found.values())
         if digest is not None and actual != digest.lower():
             raise ConfigError(f"{path}: its digest is {actual}, not {digest}", hint="fetch the file again")
-        with adopted_key(key, keys) as adopted:
+        with adopt_key(key, keys) as adopted:
             wanted = {recipe.name: recipe for recipe in recipes(adopted.public)}
             other = [name for name, each in wanted.items() if name not in found or not _is_of(found[name], each)]
             if other:
@@ -92,9 +92,9 @@ def import_images(
     return [cache.path(recipe) for recipe in wanted.values()], actual
 
 
-def bundle_digest(found: Iterable[Manifest]) -> str:
+def bundle_digest(manifests: Iterable[Manifest]) -> str:
     """sha256 over the digests of the images. It does not depend on the compression."""
-    lines = "".join(sorted(f"{manifest.digest}  {manifest.name}\n" for manifest in found))
+    lines = "".join(sorted(f"{manifest.digest}  {manifest.name}\n" for manifest in manifests))
     return hashlib.sha256(lines.encode()).hexdigest()
 
 
@@ -111,7 +111,7 @@ def _is_of(manifest: Manifest, recipe: Recipe) -> bool:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[_Bundle]:
+def _open(path: Path) -> Iterator[_Bundle]:
     try:
         with path.open("rb") as file, tarfile.open(fileobj=file, mode="r|gz") as archive:
             yield _Bundle(archive)
@@ -135,7 +135,7 @@ class _Bundle:
         """The manifests by image, and the private key, which follows them."""
         found: dict[str, Manifest] = {}
         while True:
-            member, content = self._next()
+            member, content = self._read_next()
             if member.size > _LARGEST_TEXT:
                 raise DamagedError(f"{member.name} has {member.size} bytes")
             if member.name == KEY:
@@ -148,7 +148,7 @@ class _Bundle:
     def unpack(self, manifest: Manifest, out: Path) -> None:
         """Write the next files, which must be those of `manifest`, into the directory `out`."""
         for name, record in manifest.files.items():
-            member, content = self._next()
+            member, content = self._read_next()
             if member.name != f"{manifest.name}/{name}":
                 raise DamagedError(f"{member.name} is there instead of {manifest.name}/{name}")
             if member.size != record.size_bytes:
@@ -158,7 +158,7 @@ class _Bundle:
             (out / name).chmod(0o600 | member.mode & 0o100)
             os.utime(out / name, ns=(record.mtime_ns, record.mtime_ns))
 
-    def _next(self) -> tuple[tarfile.TarInfo, IO[bytes]]:
+    def _read_next(self) -> tuple[tarfile.TarInfo, IO[bytes]]:
         member = self._archive.next()
         if member is None:
             raise DamagedError("it ends too early")

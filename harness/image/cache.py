@@ -200,8 +200,8 @@ class Cache:
         """Remove old images. Those of `recipes` stay, and the last used ones, up to IMAGES_PER_NAME of each name."""
         current = {self.path(recipe) for recipe in recipes}
         for recipe in recipes:
-            entries = [path for path in self._entries(recipe.name) if path not in current]
-            for path in sorted(entries, key=_last_used)[: len(entries) - (IMAGES_PER_NAME - 1)]:
+            entries = [path for path in self._list_entries(recipe.name) if path not in current]
+            for path in sorted(entries, key=_read_last_used)[: len(entries) - (IMAGES_PER_NAME - 1)]:
                 shutil.rmtree(path, ignore_errors=True)
             for log in self.directory.glob(f"{recipe.name}-*.log"):
                 if not log.with_suffix("").exists() and log != self.log(recipe):
@@ -210,12 +210,12 @@ class Cache:
     def last_seconds(self, recipe: Recipe) -> float:
         """Seconds that the newest build of this name took, or the recipe's estimate if there is none."""
         built: list[Manifest] = []
-        for path in self._entries(recipe.name):
+        for path in self._list_entries(recipe.name):
             with suppress(DamagedError):
                 built.append(read_manifest(path))
         return max(built, key=lambda manifest: manifest.built_at).build_s if built else recipe.expected_s
 
-    def _entries(self, name: str) -> list[Path]:
+    def _list_entries(self, name: str) -> list[Path]:
         return [path for path in self.directory.glob(f"{name}-*") if path.is_dir()]
 
     def _sweep(self, *prefixes: str) -> None:
@@ -226,7 +226,7 @@ class Cache:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def _last_used(path: Path) -> int:
+def _read_last_used(path: Path) -> int:
     return path.stat().st_mtime_ns
 
 

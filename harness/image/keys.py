@@ -60,32 +60,32 @@ def ensure_key(directory: Path | None = None) -> SshKey:
 
 
 @contextmanager
-def adopted_key(content: bytes, directory: Path | None = None) -> Iterator[SshKey]:
+def adopt_key(content: bytes, directory: Path | None = None) -> Iterator[SshKey]:
     """The private key `content` of another machine. It is this user's after the block, if the user had none.
 
     Raises ConfigError if the user has another key, or if `content` is no key without a passphrase.
     """
     directory = directory or key_directory()
-    own = ensure_key(directory) if (directory / _NAME).exists() else None
+    key = ensure_key(directory) if (directory / _NAME).exists() else None
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
         new = Path(scratch) / _NAME
         new.touch(mode=0o600)
         new.write_bytes(content)
         public = public_key(new)
-        if own is not None and own.public != public:
+        if key is not None and key.public != public:
             raise ConfigError(
-                f"the images are for another SSH key than {own.private}",
-                hint=f"rename it (`mv {shlex.quote(str(own.private))}{{,.old}}`); guests and labs that have it must be "
+                f"the images are for another SSH key than {key.private}",
+                hint=f"rename it (`mv {shlex.quote(str(key.private))}{{,.old}}`); guests and labs that have it must be "
                 "stopped first",
             )
-        yield own or SshKey(directory / _NAME, public)
-        if own is None:
+        yield key or SshKey(directory / _NAME, public)
+        if key is None:
             sync(new)
             move(new, directory / _NAME)
 
 
-def new_key() -> tuple[str, str]:
+def create_key() -> tuple[str, str]:
     """A new private key in OpenSSH's format, and its public key, for one guest. They are in no file afterwards."""
     with tempfile.TemporaryDirectory() as directory:
         private = Path(directory) / _NAME
@@ -102,7 +102,7 @@ def _make(private: Path) -> None:
     # Create it in another directory and move it. Then a killed process leaves no half-written key.
     with tempfile.TemporaryDirectory(dir=private.parent) as directory:
         new = Path(directory) / _NAME
-        done = _keygen("-q", "-t", "ed25519", "-N", "", "-C", "virt-overhead", "-f", str(new))
+        done = _run_keygen("-q", "-t", "ed25519", "-N", "", "-C", "virt-overhead", "-f", str(new))
         if done.returncode != 0:
             raise ConfigError(f"ssh-keygen could not create {private}: {done.stderr.strip()}")
         sync(new)
@@ -111,7 +111,7 @@ def _make(private: Path) -> None:
 
 def public_key(private: Path) -> str:
     """The public half of the private key, as one line. Raises ConfigError if it is damaged or has a passphrase."""
-    done = _keygen("-y", "-P", "", "-f", str(private))
+    done = _run_keygen("-y", "-P", "", "-f", str(private))
     if done.returncode != 0:
         why = (done.stderr.strip() or "ssh-keygen gave no reason").splitlines()[-1]
         raise ConfigError(
@@ -121,7 +121,7 @@ def public_key(private: Path) -> str:
     return " ".join(done.stdout.split()[:2])
 
 
-def _keygen(*arguments: str) -> subprocess.CompletedProcess[str]:
+def _run_keygen(*arguments: str) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(
             ["ssh-keygen", *arguments],

@@ -104,7 +104,7 @@ def check(directory: Path, manifest: Manifest, *, thorough: bool = False) -> Non
     A file is read again only if it was changed since it was read last, or with `thorough`. The inode and the time of
     its last change show that. Unlike the time of the last write, no program can set this time.
     """
-    known = {} if thorough else _checked(directory)
+    known = {} if thorough else _read_checked(directory)
     now: dict[str, str] = {}
     for name, record in manifest.files.items():
         path = directory / name
@@ -131,7 +131,7 @@ def check(directory: Path, manifest: Manifest, *, thorough: bool = False) -> Non
             file.write(json.dumps(now).encode())
 
 
-def _checked(directory: Path) -> dict[str, str]:
+def _read_checked(directory: Path) -> dict[str, str]:
     """What `check` has read before, by file. The directory belongs to this user, so nobody else has written this."""
     try:
         return _STATES.validate_json((directory / _CHECKED).read_bytes())

@@ -76,7 +76,7 @@ def probes_file() -> Path:
     return user_cache_path("virt-overhead") / "kvm-probes.json"
 
 
-def stored_or_probed(path: Path, key: str, run_probe: Callable[[], Acceleration]) -> Acceleration:
+def load_or_probe(path: Path, key: str, run_probe: Callable[[], Acceleration]) -> Acceleration:
     """The result stored in `path` under `key` if a guest booted then, else that of `run_probe`, which takes a boot.
 
     A failed boot is stored as well, for the doctor, but probed again: meanwhile, somebody may have added a kernel

@@ -39,17 +39,17 @@ class ArrayStatus:
 
 def parse_mdstat(lines: Iterable[str]) -> dict[str, ArrayStatus]:
     """The arrays in these lines of /proc/mdstat, by kernel name. Source: status_resync and md_seq_show in md.c."""
-    found: dict[str, ArrayStatus] = {}
+    arrays: dict[str, ArrayStatus] = {}
     name = ""
     for line in lines:
         if match := _NAME.match(line):
             name = match[1]
-            found[name] = ArrayStatus()
+            arrays[name] = ArrayStatus()
         elif name and (match := _MEMBERS.search(line)):
-            found[name] = ArrayStatus(int(match[1]) - int(match[2]))
+            arrays[name] = ArrayStatus(int(match[1]) - int(match[2]))
         elif name and (match := _RECOVERY.match(line)):
-            found[name] = ArrayStatus(found[name].missing, int(match[1]) * _KIB)
-    return found
+            arrays[name] = ArrayStatus(arrays[name].missing, int(match[1]) * _KIB)
+    return arrays
 
 
 _SECTOR = 512  # the unit of /sys/block/*/stat, independent of the device's sectors
@@ -128,9 +128,17 @@ class CounterFiles:
     def paths(self) -> tuple[str, ...]:
         """The disks come first, because their counters must be read before the next slice starts. Then come the arrays:
         what a recovery does between the two readings is not in both."""
-        arrays = (MDSTAT, *map(_limit, self.arrays)) if self.arrays else ()
+        arrays = (MDSTAT, *map(_name_limit, self.arrays)) if self.arrays else ()
         guests = (file for vm in (self.vm, *self.others.values()) if vm is not None for file in vm.files)
-        return (*map(_stat, self.disks), *arrays, "/proc/stat", "/proc/uptime", CLOCK, *guests, *map(_task, self.tasks))
+        return (
+            *map(_name_stat, self.disks),
+            *arrays,
+            "/proc/stat",
+            "/proc/uptime",
+            CLOCK,
+            *guests,
+            *map(_name_task, self.tasks),
+        )
 
     def parse(self, printed: Iterable[str], name: str) -> HostCounters:
         """The counters in lines `PATH:LINE`, for each line of the files that matches LINES. `name` is the host's.
@@ -141,24 +149,26 @@ class CounterFiles:
         for line in printed:
             file, _, text = line.partition(":")
             lines.setdefault(file, []).append(text)
-        for file in map(_stat, self.disks):
+        for file in map(_name_stat, self.disks):
             if file not in lines:
                 raise HostError(f"{name}: {file} cannot be read: the device is gone")
         with reading(f"{name}: its counters"):
             return HostCounters(
-                disks={disk: _disk(lines[_stat(disk)][0]) for disk in self.disks},
-                cpu=cpu_time(lines["/proc/stat"][0]),
-                host=_host_counts(lines),
+                disks={disk: _parse_disk(lines[_name_stat(disk)][0]) for disk in self.disks},
+                cpu=parse_cpu_time(lines["/proc/stat"][0]),
+                host=_parse_host_counts(lines),
                 qemu=self.vm.counts(lines) if self.vm else None,
                 kvm=self.vm.exits(lines) if self.vm else None,
                 arrays=parse_mdstat(lines.get(MDSTAT, ())),
                 # A line such as "200000 (system)", in KiB. RAID 0 has no such file.
                 limits={
-                    array: int(lines[_limit(array)][0].split()[0]) * _KIB
+                    array: int(lines[_name_limit(array)][0].split()[0]) * _KIB
                     for array in self.arrays
-                    if _limit(array) in lines
+                    if _name_limit(array) in lines
                 },
-                tasks={task: cpu_seconds(lines[_task(task)][0]) for task in self.tasks if _task(task) in lines},
+                tasks={
+                    task: cpu_seconds(lines[_name_task(task)][0]) for task in self.tasks if _name_task(task) in lines
+                },
                 others={
                     variant: GuestCounters(vm.counts(lines), vm.exits(lines)) for variant, vm in self.others.items()
                 },
@@ -166,24 +176,24 @@ class CounterFiles:
             )
 
 
-def _stat(disk: str) -> str:
+def _name_stat(disk: str) -> str:
     return f"/sys/class/block/{disk}/stat"
 
 
-def _task(process: int) -> str:
+def _name_task(process: int) -> str:
     return f"/proc/{process}/stat"
 
 
-def _limit(array: str) -> str:
+def _name_limit(array: str) -> str:
     return f"/sys/class/block/{array}/md/sync_speed_max"
 
 
-def _disk(line: str) -> MemberCounts:
+def _parse_disk(line: str) -> MemberCounts:
     stat = [int(field) for field in line.split()]
     return MemberCounts(stat[2] * _SECTOR, stat[6] * _SECTOR, stat[9] / 1000, stat[10] / 1000, ios=stat[0] + stat[4])
 
 
-def _host_counts(lines: Mapping[str, list[str]]) -> HostCounts:
+def _parse_host_counts(lines: Mapping[str, list[str]]) -> HostCounts:
     """The work of all CPUs together.
 
     Busy time is all time that is neither idle nor stolen. The kernel counts idle time exactly, but short work only by
@@ -199,7 +209,7 @@ def _host_counts(lines: Mapping[str, list[str]]) -> HostCounts:
     )
 
 
-def cpu_time(line: str) -> CpuTime:
+def parse_cpu_time(line: str) -> CpuTime:
     """The first line of /proc/stat, `cpu  user nice system idle iowait irq softirq steal guest guest_nice`."""
     # `user` and `nice` already include the time of guests.
     ticks = [int(field) for field in line.split()[1:9]]
@@ -249,12 +259,12 @@ class Sample:
     counters: HostCounters
 
 
-def sampling_command(files: CounterFiles) -> tuple[str, ...]:
+def make_sampling_command(files: CounterFiles) -> tuple[str, ...]:
     """The command that reads the files at the times on its standard input, see `planned`."""
     return ("env", MARK, "perl", "-e", _PROGRAM, str(len(files.disks)), *files.paths)
 
 
-def planned(times: Sequence[float]) -> str:
+def format_times(times: Sequence[float]) -> str:
     """The standard input for these moments of the host's uptime, in seconds."""
     return " ".join(f"{time:.4f}" for time in times) + "\n"
 
@@ -278,9 +288,9 @@ def parse_samples(printed: str, files: CounterFiles, name: str, *, expected: int
     return [Sample(begun, ended, files.parse(lines, name)) for begun, ended, lines in found]
 
 
-def sample(runner: Runner, files: CounterFiles, times: Sequence[float], *, deadline: float) -> str:
+def read_samples(runner: Runner, files: CounterFiles, times: Sequence[float], *, deadline: float) -> str:
     """Read the files at these moments of the host's uptime. Returns what `parse_samples` reads. Raises HostError."""
-    done = runner.run(sampling_command(files), stdin=planned(times), deadline=deadline, check=False)
+    done = runner.run(make_sampling_command(files), stdin=format_times(times), deadline=deadline, check=False)
     if done.status != 0:
         raise HostError(f"{runner.name}: its counters cannot be read: {done.stderr.strip()[-300:]}")
     return done.stdout

@@ -217,7 +217,7 @@ class CreationLog:
 
     def _writing(self, entry: Entry) -> tuple[list[str], str]:
         """The command that writes the record, and its standard input."""
-        content = json.dumps({**entry.record, _CHECK: _digest_of(entry.record)}) + "\n"
+        content = json.dumps({**entry.record, _CHECK: _hash_record(entry.record)}) + "\n"
         digest = hashlib.sha256(content.encode()).hexdigest()
         return ["sh", "-c", _WRITE, "sh", self._directory, entry.run_id, entry.file, digest], content
 
@@ -302,22 +302,22 @@ def _read_entry(directory: str, line: str) -> Entry:
             record = None
     if isinstance(record, dict) and _is_whole(record):
         return Entry(directory, run_id, file, {key: value for key, value in record.items() if key != _CHECK})
-    return Entry(directory, run_id, file, {}, frozenset(_hinted_disks(content)))
+    return Entry(directory, run_id, file, {}, frozenset(_find_hinted_disks(content)))
 
 
 def _is_whole(record: dict[str, Any]) -> bool:
     """Whether the record has its digest. Earlier versions wrote none: then no value looks like one."""
     if _CHECK in record:
-        return bool(record[_CHECK] == _digest_of(record))
+        return bool(record[_CHECK] == _hash_record(record))
     return not any(re.fullmatch(r"[0-9a-f]{64}", str(value)) for value in record.values())
 
 
-def _digest_of(record: dict[str, Any]) -> str:
+def _hash_record(record: dict[str, Any]) -> str:
     kept = {key: value for key, value in record.items() if key != _CHECK}
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 
 
-def _hinted_disks(content: str) -> list[str]:
+def _find_hinted_disks(content: str) -> list[str]:
     listed = re.search(r'"disks": ?\[([^\]]*)\]', content)
     return re.findall(r'"([^"]*)"', listed[1]) if listed else []
 

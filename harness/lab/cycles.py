@@ -104,11 +104,11 @@ class CycleSeries:
 NO_CYCLES = CycleSeries()
 
 
-def cycle_counting(runner: Runner, facts: HostFacts) -> CycleCounting:
+def probe_cycle_counting(runner: Runner, facts: HostFacts) -> CycleCounting:
     """Whether perf counts cycles on this host. This runs perf, because perf often has no counters to use."""
     if not facts["perf"]:
         return CycleCounting(False, "perf is not installed (Debian and Proxmox VE: linux-perf, RHEL and Fedora: perf)")
-    done = runner.run(["sh", "-s", "--", *_command(CYCLES)], stdin=_PROBE, deadline=_DEADLINE, check=False)
+    done = runner.run(["sh", "-s", "--", *_make_command(CYCLES)], stdin=_PROBE, deadline=_DEADLINE, check=False)
     if done.status == 4:
         return CycleCounting(False, "the CPUs are never halted (idle=poll), so waiting would be counted as work")
     with reading(f"{runner.name}: the output of perf"):
@@ -122,7 +122,7 @@ def count_cycles(runner: Runner, seconds: float, *, event: str = CYCLES) -> Cycl
     The counts are of all CPUs, not only of QEMU's or fio's process: interrupts, kernel threads and io_uring's workers
     do a part of each I/O, and they belong to no process of the arm.
     """
-    perf = (*_command(event), f"--interval-print={INTERVAL_SECONDS * 1000:.0f}", "--", "sleep", f"{seconds:.2f}")
+    perf = (*_make_command(event), f"--interval-print={INTERVAL_SECONDS * 1000:.0f}", "--", "sleep", f"{seconds:.2f}")
     done = runner.run(["sh", "-s", "--", *perf], stdin=_COUNT, deadline=seconds * 1.5 + _DEADLINE, check=False)
     with reading(f"{runner.name}: the output of perf"):
         return parse_series(done.stdout.splitlines(), done.stderr)
@@ -178,11 +178,11 @@ def parse_counts(printed: Iterable[str], errors: str) -> Cycles:
         missing.discard(name)
         share = min(share, finite(on) / 100)
     if missing:
-        return Cycles(note=f"perf counted nothing: {_first_error(errors)}")
+        return Cycles(note=f"perf counted nothing: {_find_first_error(errors)}")
     return Cycles(CycleCounts(**counts, share=share), _SHARED if share < _ALL_THE_TIME else "")
 
 
-def _command(event: str) -> Sequence[str]:
+def _make_command(event: str) -> Sequence[str]:
     return (*_PERF, f"--event={','.join(f'{event}:{modifiers}' for modifiers in MODIFIERS.values())}")
 
 
@@ -192,7 +192,7 @@ def _name(event: str) -> str | None:
     return next((name for name, wanted in MODIFIERS.items() if set(wanted) == modifiers), None)
 
 
-def _first_error(errors: str) -> str:
+def _find_first_error(errors: str) -> str:
     """perf's first error: it prints `Error:` on a separate line, then the error, then many lines of advice."""
     lines = [line.strip() for line in errors.splitlines()]
     return next((line for line in lines if line and line != "Error:"), "it printed nothing")

@@ -44,61 +44,61 @@ def read_disks(runner: Runner, disks: Sequence[str], *, root: str = "") -> dict[
     Disks that are not there are left out, as one that is passed through to a guest. `root` is a directory to read
     instead of `/`. Raises HostError if the host cannot run the command.
     """
-    found: dict[str, DiskFacts] = {}
+    disks_read: dict[str, DiskFacts] = {}
     wanted = list(dict.fromkeys(disks))
     for _ in range(MOST_LEVELS):
         if not wanted:
             break
         read = _read(runner, wanted, root)
-        found |= read
-        wanted = list(dict.fromkeys(name for each in read.values() for name in each.members if name not in found))
-    return found
+        disks_read |= read
+        wanted = list(dict.fromkeys(name for disk in read.values() for name in disk.members if name not in disks_read))
+    return disks_read
 
 
 def _read(runner: Runner, disks: Sequence[str], root: str) -> dict[str, DiskFacts]:
     argv = ["perl", "-", root, *disks]
     printed = runner.run(argv, stdin=_PROGRAM, deadline=DEADLINE_SECONDS, check=False).stdout
-    found: dict[str, dict[str, str]] = {}
+    values: dict[str, dict[str, str]] = {}
     for line in printed.splitlines():
         disk, _, rest = line.partition("\t")
         key, _, value = rest.partition("\t")
         if disk in disks and value:
-            found.setdefault(disk, {})[key] = value
-    return {disk: _facts(disk, found[disk]) for disk in disks if disk in found}
+            values.setdefault(disk, {})[key] = value
+    return {disk: _parse_facts(disk, values[disk]) for disk in disks if disk in values}
 
 
-def _facts(device: str, values: Mapping[str, str]) -> DiskFacts:
-    sectors = _number(values.get("size"))
-    transport = _transport(device, values)
-    array = _array(values)
+def _parse_facts(device: str, values: Mapping[str, str]) -> DiskFacts:
+    sectors = _parse_count(values.get("size"))
+    transport = _find_transport(device, values)
+    array = _parse_array(values)
     rotational = {"0": False, "1": True}.get(values.get("rotational", ""))
-    link = _pcie(values)
+    link = _parse_pcie(values)
     # SATA disks have ATA as their vendor, and virtio disks a PCI id.
     vendor = values.get("device/vendor", "")
     return DiskFacts(
         device=device,
-        disk_class=_class(transport, rotational=rotational, is_array=array is not None),
+        disk_class=_find_class(transport, rotational=rotational, is_array=array is not None),
         vendor=vendor if vendor and vendor != "ATA" and not vendor.startswith("0x") else None,
         model=values.get("device/model"),
         firmware=values.get("device/firmware_rev") or values.get("device/rev"),
         size_bytes=sectors * 512 if sectors is not None else None,
-        logical_block_bytes=_number(values.get("logical_block_size")),
-        physical_block_bytes=_number(values.get("physical_block_size")),
+        logical_block_bytes=_parse_count(values.get("logical_block_size")),
+        physical_block_bytes=_parse_count(values.get("physical_block_size")),
         rotational=rotational,
         transport=transport,
         pcie=link if transport == "nvme" else None,
-        serial_link=_serial(values),
-        scheduler=_chosen(values.get("scheduler", "")),
+        serial_link=_parse_serial(values),
+        scheduler=_find_chosen(values.get("scheduler", "")),
         write_cache=values.get("write_cache"),
-        numa_node=_number(values.get("numa")),
+        numa_node=_parse_count(values.get("numa")),
         path=values.get("pci"),
-        controller=_controller(values, link) if transport != "nvme" and "pci" in values else None,
+        controller=_parse_controller(values, link) if transport != "nvme" and "pci" in values else None,
         array=array,
         members=tuple(values.get("members", "").split()),
     )
 
 
-def _class(transport: str | None, *, rotational: bool | None, is_array: bool) -> DiskClass | None:
+def _find_class(transport: str | None, *, rotational: bool | None, is_array: bool) -> DiskClass | None:
     if is_array:
         return "array"
     if transport == "nvme":
@@ -109,7 +109,7 @@ def _class(transport: str | None, *, rotational: bool | None, is_array: bool) ->
     return "hdd" if rotational else "ssd"
 
 
-def _transport(device: str, values: Mapping[str, str]) -> str | None:
+def _find_transport(device: str, values: Mapping[str, str]) -> str | None:
     if device.startswith("nvme"):
         return "nvme"
     for key, transport in (("md/level", "md"), ("dm/uuid", "dm"), ("loop/backing_file", "loop")):
@@ -119,16 +119,16 @@ def _transport(device: str, values: Mapping[str, str]) -> str | None:
     return next((transport for part, transport in _TRANSPORTS if part in path), None)
 
 
-def _array(values: Mapping[str, str]) -> ArrayFacts | None:
+def _parse_array(values: Mapping[str, str]) -> ArrayFacts | None:
     if "md/level" in values:
-        chunk = _number(values.get("md/chunk_size"))
-        return ArrayFacts(values["md/level"], chunk or None, _number(values.get("md/raid_disks")))
+        chunk = _parse_count(values.get("md/chunk_size"))
+        return ArrayFacts(values["md/level"], chunk or None, _parse_count(values.get("md/raid_disks")))
     # smartpqi and hpsa show the level of a volume, and N/A for a disk that they pass through.
     level = values.get("device/raid_level", "N/A")
     return ArrayFacts(level) if level not in ("N/A", "") else None
 
 
-def _controller(values: Mapping[str, str], link: PcieLink | None) -> Controller:
+def _parse_controller(values: Mapping[str, str], link: PcieLink | None) -> Controller:
     return Controller(
         vendor=values.get("pci/vendor_name") or values.get("pci/vendor"),
         model=values.get("host_model") or values.get("pci/model_name") or values.get("pci/device"),
@@ -138,38 +138,38 @@ def _controller(values: Mapping[str, str], link: PcieLink | None) -> Controller:
     )
 
 
-def _pcie(values: Mapping[str, str]) -> PcieLink | None:
-    speed, lanes = _rate(values.get("pci/current_link_speed")), _number(values.get("pci/current_link_width"))
+def _parse_pcie(values: Mapping[str, str]) -> PcieLink | None:
+    speed, lanes = _parse_rate(values.get("pci/current_link_speed")), _parse_count(values.get("pci/current_link_width"))
     if not speed or not lanes:
         return None
     # An emulated device shows 255 lanes as its highest number, which stands for unknown.
-    most = _number(values.get("pci/max_link_width"))
-    return PcieLink(speed, lanes, _rate(values.get("pci/max_link_speed")), most if most and most < 255 else None)
+    most = _parse_count(values.get("pci/max_link_width"))
+    return PcieLink(speed, lanes, _parse_rate(values.get("pci/max_link_speed")), most if most and most < 255 else None)
 
 
-def _serial(values: Mapping[str, str]) -> SerialLink | None:
-    if sata := _rate(values.get("sata_spd")):
-        return SerialLink("SATA", sata, _rate(values.get("sata_most")))
-    if sas := _rate(values.get("sas_rate")):
-        return SerialLink("SAS", sas, _rate(values.get("sas_most")))
+def _parse_serial(values: Mapping[str, str]) -> SerialLink | None:
+    if sata := _parse_rate(values.get("sata_spd")):
+        return SerialLink("SATA", sata, _parse_rate(values.get("sata_most")))
+    if sas := _parse_rate(values.get("sas_rate")):
+        return SerialLink("SAS", sas, _parse_rate(values.get("sas_most")))
     return None
 
 
-def _chosen(listed: str) -> str | None:
+def _find_chosen(listed: str) -> str | None:
     """The active scheduler. The kernel lists all with the active one in brackets: `[none] mq-deadline`."""
-    found = re.search(r"\[(\S+)\]", listed) or re.fullmatch(r"(\S+)", listed)
-    return found[1] if found else None
+    match = re.search(r"\[(\S+)\]", listed) or re.fullmatch(r"(\S+)", listed)
+    return match[1] if match else None
 
 
-def _number(text: str | None) -> int | None:
+def _parse_count(text: str | None) -> int | None:
     """A number that is not negative. The kernel writes -1 for a NUMA node that does not matter."""
     return int(text) if text is not None and _NUMBER.fullmatch(text) else None
 
 
-def _rate(text: str | None) -> float | None:
+def _parse_rate(text: str | None) -> float | None:
     """The number at the beginning of `8.0 GT/s PCIe`, `6.0 Gbps` or `12.0 Gbit`; None for `<unknown>`."""
-    found = _RATE.match(text or "")
-    return float(found[1]) if found else None
+    match = _RATE.match(text or "")
+    return float(match[1]) if match else None
 
 
 DRIVER = "megaraid_sas"
@@ -195,7 +195,7 @@ class Described:
     notes: Mapping[str, str] = field(default_factory=dict)
 
 
-def described(runner: Runner, host: HostFacts, disks: Mapping[str, DiskFacts]) -> Described:
+def describe_arrays(runner: Runner, host: HostFacts, disks: Mapping[str, DiskFacts]) -> Described:
     """The disks with what the tool of their controller reports in addition."""
     behind = [name for name, disk in disks.items() if disk.controller and disk.controller.driver == DRIVER]
     tool = next((name for name in RAID_TOOLS if host.has_tool(name)), None)
@@ -206,30 +206,32 @@ def described(runner: Runner, host: HostFacts, disks: Mapping[str, DiskFacts]) -
         why = f"{what}, because {runner.name} has neither storcli64 nor perccli64, which the controller's vendor offers"
         return Described(disks, dict.fromkeys(behind, why))
     try:
-        controllers = dict(controllers_in(_shown(runner, host, tool, "/call")))
-        volumes = list(volumes_in(_shown(runner, host, tool, "/call/vall"), tool))
+        controllers = dict(parse_controllers(_ask_tool(runner, host, tool, "/call")))
+        volumes = list(parse_volumes(_ask_tool(runner, host, tool, "/call/vall"), tool))
     except HarnessError as error:
         return Described(disks, dict.fromkeys(behind, f"{what}: {error.message}"))
     # A disk that the controller passes through is no volume. It has neither of the two.
-    found = {volume.device: volume for volume in volumes if volume.device in behind}
+    volumes_of = {volume.device: volume for volume in volumes if volume.device in behind}
     return Described(
         {
-            name: _with(disk, found[name], controllers.get(found[name].controller)) if name in found else disk
+            name: _add_volume(disk, volumes_of[name], controllers.get(volumes_of[name].controller))
+            if name in volumes_of
+            else disk
             for name, disk in disks.items()
         }
     )
 
 
-def controllers_in(document: Any) -> Iterator[tuple[str, Controller]]:
+def parse_controllers(document: Any) -> Iterator[tuple[str, Controller]]:
     """Model and firmware of each controller by its name (`/c0`), in the output of `storcli64 /call show J`."""
-    for number, data in _of_controllers(document):
+    for number, data in _split_controllers(document):
         model, firmware = data.get("Product Name"), data.get("FW Version")
-        yield f"/c{number}", Controller(model=_text(model), firmware=_text(firmware), driver=DRIVER)
+        yield f"/c{number}", Controller(model=_clean_text(model), firmware=_clean_text(firmware), driver=DRIVER)
 
 
-def volumes_in(document: Any, source: str) -> Iterator[Volume]:
+def parse_volumes(document: Any, source: str) -> Iterator[Volume]:
     """The volumes with a device, in the output of `storcli64 /call/vall show all J`."""
-    for _, data in _of_controllers(document):
+    for _, data in _split_controllers(document):
         for key, value in data.items():
             shown = _SHOWN.fullmatch(key)
             if shown is None:
@@ -237,12 +239,12 @@ def volumes_in(document: Any, source: str) -> Iterator[Volume]:
             summary, properties = value[0], data.get(f"VD{shown[2]} Properties", {})
             device = str(properties.get("OS Drive Name", "")).removeprefix("/dev/")
             disks = data.get(f"PDs for VD {shown[2]}", [])
-            policy = [_text(summary.get("Cache")), _text(properties.get("Write Cache(initial setting)"))]
-            disk_cache = _text(properties.get("Disk Cache Policy"))
+            policy = [_clean_text(summary.get("Cache")), _clean_text(properties.get("Write Cache(initial setting)"))]
+            disk_cache = _clean_text(properties.get("Disk Cache Policy"))
             policy.append(f"disk cache: {disk_cache}" if disk_cache else None)
             array = ArrayFacts(
-                level=_text(summary.get("TYPE")),
-                chunk_bytes=_bytes(properties.get("Strip Size")),
+                level=_clean_text(summary.get("TYPE")),
+                chunk_bytes=_parse_bytes(properties.get("Strip Size")),
                 disks=len(disks) or None,
                 cache_policy=", ".join(word for word in policy if word) or None,
                 source=source,
@@ -251,39 +253,43 @@ def volumes_in(document: Any, source: str) -> Iterator[Volume]:
                 yield Volume(device, shown[1], array)
 
 
-def _shown(runner: Runner, host: HostFacts, tool: str, what: str) -> Any:
+def _ask_tool(runner: Runner, host: HostFacts, tool: str, what: str) -> Any:
     argv = [host[f"tool_{tool}"], what, "show", *(["all"] if what != "/call" else []), "J"]
     printed = runner.run(argv, deadline=DEADLINE_SECONDS, check=False).stdout
     source = f"{runner.name}: the output of {tool} {' '.join(argv[1:])}"
     with reading(source):
         document = parse_json(printed, source)
         # Both are generators elsewhere: what is wrong in the document is found here, where it is explained.
-        list(controllers_in(document))
-        list(volumes_in(document, tool))
+        list(parse_controllers(document))
+        list(parse_volumes(document, tool))
     return document
 
 
-def _of_controllers(document: Any) -> Iterable[tuple[int, Mapping[str, Any]]]:
-    for each in document["Controllers"]:
-        status = each["Command Status"]
+def _split_controllers(document: Any) -> Iterable[tuple[int, Mapping[str, Any]]]:
+    for answer in document["Controllers"]:
+        status = answer["Command Status"]
         if status.get("Status") == "Success" and type(status["Controller"]) is int:
-            yield status["Controller"], each.get("Response Data", {})
+            yield status["Controller"], answer.get("Response Data", {})
 
 
-def _with(disk: DiskFacts, volume: Volume, known: Controller | None) -> DiskFacts:
-    own = disk.controller or Controller()
-    controller = replace(own, model=known.model or own.model, firmware=known.firmware) if known else own
+def _add_volume(disk: DiskFacts, volume: Volume, known: Controller | None) -> DiskFacts:
+    controller_facts = disk.controller or Controller()
+    controller = (
+        replace(controller_facts, model=known.model or controller_facts.model, firmware=known.firmware)
+        if known
+        else controller_facts
+    )
     return replace(disk, disk_class="array", controller=controller, array=volume.array)
 
 
-def _text(value: object) -> str | None:
+def _clean_text(value: object) -> str | None:
     return " ".join(value.split())[:100] if isinstance(value, str) and value.strip() else None
 
 
-def _bytes(value: object) -> int | None:
+def _parse_bytes(value: object) -> int | None:
     """`256 KB` in bytes. The tool writes KB for 1024 bytes."""
-    found = _SIZE.fullmatch(value) if isinstance(value, str) else None
-    return int(found[1]) << {"K": 10, "M": 20}[found[2]] if found else None
+    match = _SIZE.fullmatch(value) if isinstance(value, str) else None
+    return int(match[1]) << {"K": 10, "M": 20}[match[2]] if match else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,41 +310,45 @@ def read_health(runner: Runner, host: HostFacts, disk: DiskFacts) -> HealthFound
     is_nvme = disk.transport == "nvme"
     if host.has_tool("smartctl"):
         statistics = [] if is_nvme else ["-l", "devstat"]
-        return _read_health(runner, [host["tool_smartctl"], "--json=c", "-i", "-A", *statistics, device], of_smartctl)
+        return _read_health(
+            runner, [host["tool_smartctl"], "--json=c", "-i", "-A", *statistics, device], parse_smartctl
+        )
     if is_nvme and host.has_tool("nvme"):
-        return _read_health(runner, [host["tool_nvme"], "smart-log", device, "-o", "json"], of_nvme)
+        return _read_health(runner, [host["tool_nvme"], "smart-log", device, "-o", "json"], parse_nvme)
     command = host.install("smartmontools")
     return HealthFound(why=f"temperature and wear are not known, because {runner.name} has no smartctl: {command}")
 
 
-def of_smartctl(found: Mapping[str, Any], at: float) -> HealthFound:
+def parse_smartctl(document: Mapping[str, Any], at: float) -> HealthFound:
     """The health in the output of `smartctl --json`, of NVMe, SATA and SAS disks. Keys: smartmontools 7.0 and newer.
 
     Raises ValueError, TypeError or LookupError if it is not such an output.
     """
-    if "device" not in found:
-        raise ValueError(_message(found))
-    nvme = found.get("nvme_smart_health_information_log", {})
+    if "device" not in document:
+        raise ValueError(_read_message(document))
+    nvme = document.get("nvme_smart_health_information_log", {})
     written = nvme.get("data_units_written")
     used = (
         nvme.get("percentage_used"),
-        found.get("endurance_used", {}).get("current_percent"),
-        found.get("scsi_percentage_used_endurance_indicator"),
-        _statistic(found, "Percentage Used Endurance Indicator"),
+        document.get("endurance_used", {}).get("current_percent"),
+        document.get("scsi_percentage_used_endurance_indicator"),
+        _read_statistic(document, "Percentage Used Endurance Indicator"),
     )
     health = DiskHealth(
         at=at,
         source="smartctl",
-        celsius=_parse_number(found.get("temperature", {}).get("current")),
-        used_percent=next((number for each in used if (number := _parse_number(each)) is not None), None),
-        written_bytes=_whole(written) * _UNIT_BYTES if written is not None else _written(found),
-        hours=_whole_or_none(found.get("power_on_time", {}).get("hours")),
-        errors=_whole_or_none(nvme.get("media_errors")),
+        celsius=_parse_number(document.get("temperature", {}).get("current")),
+        used_percent=next((number for text in used if (number := _parse_number(text)) is not None), None),
+        written_bytes=_parse_whole(written) * _UNIT_BYTES if written is not None else _read_written(document),
+        hours=_parse_whole_or_none(document.get("power_on_time", {}).get("hours")),
+        errors=_parse_whole_or_none(nvme.get("media_errors")),
     )
-    return HealthFound(health, None, _text(found.get("model_name")), _text(found.get("firmware_version")))
+    return HealthFound(
+        health, None, _clean_text(document.get("model_name")), _clean_text(document.get("firmware_version"))
+    )
 
 
-def of_nvme(found: Mapping[str, Any], at: float) -> HealthFound:
+def parse_nvme(document: Mapping[str, Any], at: float) -> HealthFound:
     """The health in the output of `nvme smart-log -o json`, which has the temperature in kelvin.
 
     Raises ValueError, TypeError or LookupError if it is not such an output.
@@ -347,11 +357,11 @@ def of_nvme(found: Mapping[str, Any], at: float) -> HealthFound:
         DiskHealth(
             at=at,
             source="nvme",
-            celsius=_whole(found["temperature"]) - _KELVIN,
-            used_percent=_parse_number(found["percent_used"]),
-            written_bytes=_whole(found["data_units_written"]) * _UNIT_BYTES,
-            hours=_whole_or_none(found.get("power_on_hours")),
-            errors=_whole_or_none(found.get("media_errors")),
+            celsius=_parse_whole(document["temperature"]) - _KELVIN,
+            used_percent=_parse_number(document["percent_used"]),
+            written_bytes=_parse_whole(document["data_units_written"]) * _UNIT_BYTES,
+            hours=_parse_whole_or_none(document.get("power_on_hours")),
+            errors=_parse_whole_or_none(document.get("media_errors")),
         )
     )
 
@@ -369,29 +379,27 @@ def _read_health(
         return HealthFound(why=f"temperature and wear are not known: {error.message}")
 
 
-def _written(found: Mapping[str, Any]) -> int | None:
+def _read_written(document: Mapping[str, Any]) -> int | None:
     """The bytes written by ATA's device statistics, or by the error counters of SCSI, which count gigabytes."""
-    sectors = _statistic(found, "Logical Sectors Written")
+    sectors = _read_statistic(document, "Logical Sectors Written")
     if sectors is not None:
-        return _whole(sectors) * _whole(found.get("logical_block_size", 512))
-    gigabytes = found.get("scsi_error_counter_log", {}).get("write", {}).get("gigabytes_processed")
+        return _parse_whole(sectors) * _parse_whole(document.get("logical_block_size", 512))
+    gigabytes = document.get("scsi_error_counter_log", {}).get("write", {}).get("gigabytes_processed")
     return round(finite(str(gigabytes)) * 1e9) if gigabytes is not None else None
 
 
-def _statistic(found: Mapping[str, Any], name: str) -> object:
+def _read_statistic(document: Mapping[str, Any], name: str) -> object:
     """A value of ATA's device statistics (`-l devstat`)."""
-    pages = found.get("ata_device_statistics", {}).get("pages", [])
-    return next(
-        (each.get("value") for page in pages for each in page.get("table", []) if each.get("name") == name), None
-    )
+    pages = document.get("ata_device_statistics", {}).get("pages", [])
+    return next((row.get("value") for page in pages for row in page.get("table", []) if row.get("name") == name), None)
 
 
-def _message(found: Mapping[str, Any]) -> str:
-    messages = found.get("smartctl", {}).get("messages", [])
+def _read_message(document: Mapping[str, Any]) -> str:
+    messages = document.get("smartctl", {}).get("messages", [])
     return str(messages[0]["string"])[:200] if messages else "it describes no device"
 
 
-def _whole(value: object) -> int:
+def _parse_whole(value: object) -> int:
     """A count. nvme-cli writes large counts as floating-point numbers or text, depending on its version."""
     number = _parse_number(value)
     if number is None or not 0 <= number < 1 << 64:
@@ -399,8 +407,8 @@ def _whole(value: object) -> int:
     return int(number)
 
 
-def _whole_or_none(value: object) -> int | None:
-    return None if value is None else _whole(value)
+def _parse_whole_or_none(value: object) -> int | None:
+    return None if value is None else _parse_whole(value)
 
 
 def _parse_number(value: object) -> float | None:

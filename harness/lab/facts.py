@@ -64,8 +64,8 @@ class HostFacts:
 def read_facts(runner: Runner, fio: str = "fio") -> HostFacts:
     """The facts of the machine behind `runner`, in one round trip. `fio` is the program there."""
     needed = list(every_requirement())
-    tools = [*_TOOLS, *(name for each in needed if isinstance(each, Tools) for name in each.names)]
-    modules = [each.name for each in needed if isinstance(each, Module)]
+    tools = [*_TOOLS, *(name for need in needed if isinstance(need, Tools) for name in need.names)]
+    modules = [need.name for need in needed if isinstance(need, Module)]
     script = ["sh", "-s", "--", " ".join(dict.fromkeys(tools)), " ".join(dict.fromkeys(modules)), fio, CLOCK]
     printed = runner.run(script, stdin=_SCRIPT, deadline=60, check=False).stdout
     values = dict(line.split("=", 1) for line in printed.splitlines() if "=" in line)

@@ -28,10 +28,10 @@ def fio_path(path: str) -> str:
 
     fio treats a colon as the end of a path, unless a backslash is before it. Other characters have no special meaning.
     """
-    if found := _COMMENT.search(path):
-        raise ValueError(f"fio treats the text after {found[0]} as a comment")
-    if found := _REPLACED.search(path):
-        raise ValueError(f"fio replaces {found[0]} by another value")
+    if match := _COMMENT.search(path):
+        raise ValueError(f"fio treats the text after {match[0]} as a comment")
+    if match := _REPLACED.search(path):
+        raise ValueError(f"fio replaces {match[0]} by another value")
     if not path.isprintable():
         raise ValueError("a path in fio's job file cannot contain line breaks or control characters")
     if not path.startswith("/") or path != path.rstrip():

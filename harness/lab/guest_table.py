@@ -22,19 +22,19 @@ _BESIDE_BORROWED = frozenset({"vmids", "kvm"})
 """The keys of a node that count also if a VM is borrowed: its volumes belong to a VM of the run, which never starts."""
 
 
-def _guest_addresses(value: object) -> object:
+def _check_addresses(value: object) -> object:
     """One text is a list of one."""
     listed = value if isinstance(value, list) else [value]
-    texts = [each for each in listed if isinstance(each, str)]
+    texts = [text for text in listed if isinstance(text, str)]
     if not texts or len(texts) < len(listed):
         raise ValueError(f"{_WITH_PREFIX}, or a list of them")
-    found = tuple(map(_guest_address, texts))
-    if len(set(found)) < len(found):
+    addresses = tuple(map(_check_address, texts))
+    if len(set(addresses)) < len(addresses):
         raise ValueError("allowed: each address once")
-    return found
+    return addresses
 
 
-def _guest_address(text: str) -> str:
+def _check_address(text: str) -> str:
     """An address with its prefix length, or the name or address of a borrowed VM. The rest of the table decides."""
     if "/" not in text:
         return host_address(text)
@@ -45,15 +45,15 @@ def _guest_address(text: str) -> str:
     return text
 
 
-def _gateway(text: str) -> str:
+def _check_gateway(text: str) -> str:
     try:
         return str(IPv4Address(text))
     except AddressValueError:
         raise ValueError('allowed: an address, for example "192.0.2.1"') from None
 
 
-def _vmids(value: object) -> object:
-    if not isinstance(value, list) or len(value) != 2 or not all(type(each) is int for each in value):
+def _check_vmids(value: object) -> object:
+    if not isinstance(value, list) or len(value) != 2 or not all(type(vmid) is int for vmid in value):
         raise ValueError("allowed: the first and the last id, for example [9000, 9099]")
     first, last = value
     if not 100 <= first <= last <= 999_999_999:
@@ -71,11 +71,11 @@ class GuestTable(OPTIONS_TABLE):  # type: ignore[misc, valid-type] # it is creat
     host_key: HostKey | None = None
     bridge: str = Field(default="vmbr0", min_length=1)
     iso_storage: str = Field(default="local", min_length=1)
-    vmids: Annotated[tuple[int, int], BeforeValidator(_vmids)] = (9000, 9099)
+    vmids: Annotated[tuple[int, int], BeforeValidator(_check_vmids)] = (9000, 9099)
     kvm: bool = True
     network: Network = "agent"
-    address: Annotated[tuple[str, ...], BeforeValidator(_guest_addresses)] = ()
-    gateway: Annotated[str, AfterValidator(_gateway)] | None = None
+    address: Annotated[tuple[str, ...], BeforeValidator(_check_addresses)] = ()
+    gateway: Annotated[str, AfterValidator(_check_gateway)] | None = None
     reach: Reach | Literal["agent"] = "node"
     template: int | None = Field(default=None, ge=100, le=999_999_999)
 
@@ -112,14 +112,14 @@ class GuestTable(OPTIONS_TABLE):  # type: ignore[misc, valid-type] # it is creat
         return set(self.model_fields_set & _OF_BORROWED)
 
 
-def guest_rules(where: str, table: GuestTable, problems: list[str]) -> GuestRules:
+def check_guest_rules(where: str, table: GuestTable, problems: list[str]) -> GuestRules:
     """The settings of guests on a node. `problems` gets a message below `where` for each key that is not valid."""
     if not table.kvm and table.cpu is not None and parse_cpu_type(table.cpu) == "host":
         problems.append(f'{where}.cpu = "{table.cpu}": QEMU has it only with KVM; allowed with kvm = false: "max"')
     if table.network == "static" and not table.address:
         problems.append(f'{where}.address: missing; network = "static" needs it, for example "192.0.2.50/24"')
-    bare = [each for each in table.address if "/" not in each]
-    problems += [f'{where}.address = "{each}": {_WITH_PREFIX}' for each in bare]
+    bare = [address for address in table.address if "/" not in address]
+    problems += [f'{where}.address = "{address}": {_WITH_PREFIX}' for address in bare]
     if table.network == "static" and table.template is not None:
         problems.append(
             f'{where}.network = "static": needs the guest image of virt-overhead; allowed with template: '
@@ -162,7 +162,7 @@ def require_id(where: str, table: GuestTable, problems: list[str]) -> None:
     ]
 
 
-def borrowed_vm(where: str, table: GuestTable, problems: list[str]) -> BorrowedVm | None:
+def check_borrowed_vm(where: str, table: GuestTable, problems: list[str]) -> BorrowedVm | None:
     """The VM that the table names; None if it names none. `problems` gets a message for each key that is wrong."""
     if table.borrow is None:
         problems += [
@@ -177,7 +177,7 @@ def borrowed_vm(where: str, table: GuestTable, problems: list[str]) -> BorrowedV
         for key in sorted(table.of_login)
         if by_agent
     ]
-    if any("/" in each for each in table.address) or len(table.address) > 1:
+    if any("/" in address for address in table.address) or len(table.address) > 1:
         given = ", ".join(table.address)
         problems.append(f'{where}.address = "{given}": allowed with borrow: a name or an address alone')
     problems += [

@@ -13,8 +13,8 @@ from harness.errors import HostError, LabUnavailable, NotReached
 from harness.events import Events, Note
 from harness.image import ImageSet
 from harness.image.manifest import sha256_of
-from harness.lab.accel import Acceleration, probe, probes_file, stored_or_probed
-from harness.lab.cycles import NOT_PROBED, CycleCounting, cycle_counting
+from harness.lab.accel import Acceleration, load_or_probe, probe, probes_file
+from harness.lab.cycles import NOT_PROBED, CycleCounting, probe_cycle_counting
 from harness.lab.embedded.lab import embedded_lab, running_host_spec
 from harness.lab.facts import HostFacts, read_facts
 from harness.lab.host_files import why_unsafe
@@ -111,13 +111,13 @@ def open_host(spec: HostSpec, images: ImageSet, events: Events) -> Iterator[Host
             spec = stack.enter_context(embedded_lab(images, events))
         reached = stack.enter_context(reach_host(spec))
         runner, facts = reached.runner, reached.facts
-        cycles = cycle_counting(runner, facts)
+        cycles = probe_cycle_counting(runner, facts)
         if (why := spec.hypervisor.why_emulated(spec.name)) is not None:
             emulated = Acceleration("tcg", why)
-            yield Host(spec, runner, reached.ssh, reached.target, facts, _described(images), emulated, cycles)
+            yield Host(spec, runner, reached.ssh, reached.target, facts, _describe(images), emulated, cycles)
             return
-        files = _guest_files(runner, images, events)
-        accelerated = _acceleration(runner, facts, files, images)
+        files = _find_guest_files(runner, images, events)
+        accelerated = _probe_acceleration(runner, facts, files, images)
         yield Host(spec, runner, reached.ssh, reached.target, facts, files, accelerated, cycles)
 
 
@@ -175,11 +175,11 @@ def _require_own_state(spec: HostSpec, runner: Runner) -> None:
         )
 
 
-def _guest_files(runner: Runner, images: ImageSet, events: Events) -> GuestFiles:
+def _find_guest_files(runner: Runner, images: ImageSet, events: Events) -> GuestFiles:
     """Copy the guest image to the host, once per digest."""
     directory = f"{IMAGE_DIRECTORY}/{images.guest.digest}"
     copy_guest(runner, images.guest.path, directory, events)
-    return _described(images, directory)
+    return _describe(images, directory)
 
 
 def copy_guest(runner: Runner, image: Path, directory: str, events: Events) -> None:
@@ -198,7 +198,7 @@ def copy_guest(runner: Runner, image: Path, directory: str, events: Events) -> N
             runner.put(image / name, target, deadline=COPY_SECONDS)
 
 
-def _described(images: ImageSet, directory: str = "") -> GuestFiles:
+def _describe(images: ImageSet, directory: str = "") -> GuestFiles:
     guest = images.guest
     return GuestFiles(
         kernel=f"{directory}/vmlinuz",
@@ -212,6 +212,6 @@ def _described(images: ImageSet, directory: str = "") -> GuestFiles:
     )
 
 
-def _acceleration(runner: Runner, facts: HostFacts, files: GuestFiles, images: ImageSet) -> Acceleration:
+def _probe_acceleration(runner: Runner, facts: HostFacts, files: GuestFiles, images: ImageSet) -> Acceleration:
     key = f"{facts['hostname']}, {facts['kernel']}, {facts['cpu']}, {facts['qemu']}, guest {images.guest.digest}"
-    return stored_or_probed(probes_file(), key, lambda: probe(runner, files.kernel, files.initramfs))
+    return load_or_probe(probes_file(), key, lambda: probe(runner, files.kernel, files.initramfs))

@@ -26,7 +26,7 @@ from harness.lab.fields import (
     ProfileName,
     Word,
 )
-from harness.lab.guest_table import GuestTable, borrowed_vm, guest_rules, require_id
+from harness.lab.guest_table import GuestTable, check_borrowed_vm, check_guest_rules, require_id
 from harness.lab.hypervisor import LIBVIRT, HypervisorSpec, LibvirtSpec
 from harness.lab.inventory import (
     AnyDisk,
@@ -39,7 +39,14 @@ from harness.lab.inventory import (
     class_known,
 )
 from harness.lab.proxmox import ApiTable, ProxmoxSpec, StoredLayout, api_spec
-from harness.lab.storage import ArrayTable, DiskByStorage, StorageTable, reference_problems, stated_array, storage_spec
+from harness.lab.storage import (
+    ArrayTable,
+    DiskByStorage,
+    StorageTable,
+    check_references,
+    make_stated_array,
+    make_storage,
+)
 from harness.model.disk_class import ARRAY, DiskClass
 from harness.model.guest import ANY_GUEST, GuestOptions, HostFile, find_guest_problems
 from harness.model.values import Table
@@ -78,7 +85,7 @@ KINDS: Mapping[str, KindRules] = {
 }
 
 
-def kinds_with(fit: Callable[[KindRules], bool]) -> str:
+def list_kinds(fit: Callable[[KindRules], bool]) -> str:
     """The kinds of hosts whose rules fit, for a message."""
     return " or ".join(f'"{kind}"' for kind, rules in KINDS.items() if fit(rules))
 
@@ -127,37 +134,37 @@ def load_lab(path: Path) -> Inventory:
 def lab_of(data: dict[str, Any], source: str) -> Inventory:
     """The lab from the tables of a lab file. `source` is its name in messages. Raises ConfigError as `load_lab`."""
     try:
-        table = _lab_schema().model_validate(data)
+        table = _make_schema().model_validate(data)
     except ValidationError as error:
-        raise _refused(source, describe(error, data, _lab_schema())) from None
+        raise _refuse(source, describe(error, data, _make_schema())) from None
     problems: list[str] = []
-    hosts = tuple(_host(name, host, problems) for name, host in table.host.items())
-    problems += _named_twice(table)
+    hosts = tuple(_make_host(name, host, problems) for name, host in table.host.items())
+    problems += _find_named_twice(table)
     requests: list[Requested] = []
-    for tables in _lab_tables():
+    for tables in _collect_tables():
         asked: dict[str, object] = getattr(table, tables.key)
         problems += tables.check_tables(asked)
         requests += [Requested(name, value) for name, value in asked.items()]
     if problems:
-        raise _refused(source, problems)
+        raise _refuse(source, problems)
     return Inventory(source, table.profile, hosts, tuple(requests))
 
 
 @cache
-def _lab_schema() -> type[_Lab]:
+def _make_schema() -> type[_Lab]:
     """The whole file: with the tables of the features that are installed."""
     keys: dict[str, Any] = {
         tables.key: (dict[tables.name_type, tables.table], Field(default_factory=dict))  # type: ignore[name-defined]
-        for tables in _lab_tables()
+        for tables in _collect_tables()
     }
     return create_model(_Lab.__name__, __base__=_Lab, **keys)
 
 
-def _lab_tables() -> list[FeatureTables]:
+def _collect_tables() -> list[FeatureTables]:
     return [tables for tables in feature_tables() if tables.in_lab]
 
 
-def _named_twice(table: _Lab) -> Iterator[str]:
+def _find_named_twice(table: _Lab) -> Iterator[str]:
     """Machines and disks with two names. Otherwise a run could use both names of one disk at the same time."""
     machines: dict[tuple[object, ...], str] = {}
     for name, host in table.host.items():
@@ -176,28 +183,28 @@ def _named_twice(table: _Lab) -> Iterator[str]:
                     )
 
 
-def _refused(source: str, problems: Iterable[str]) -> ConfigError:
+def _refuse(source: str, problems: Iterable[str]) -> ConfigError:
     return ConfigError("\n".join(f"{source}: {problem}" for problem in problems), hint=_HINT)
 
 
-def _host(name: str, table: _Host, problems: list[str]) -> HostSpec:
+def _make_host(name: str, table: _Host, problems: list[str]) -> HostSpec:
     where = f"host.{name}"
     rules = KINDS[table.kind]
     surplus = table.model_fields_set & rules.needless
     if surplus:
-        allowed = kinds_with(lambda each: min(surplus) not in each.needless)
+        allowed = list_kinds(lambda each: min(surplus) not in each.needless)
         problems.append(
             f'{where}.{min(surplus)}: cannot be used with kind = "{table.kind}"; allowed: only with kind = {allowed}'
         )
-    hypervisor = _hypervisor(where, table, problems)
-    guest = _guest(f"{where}.guest", table, problems)
+    hypervisor = _make_hypervisor(where, table, problems)
+    guest = _make_guest(f"{where}.guest", table, problems)
     address = table.address or hypervisor.address
-    found = [_disk(f"{where}.disk.{key}", key, disk, table.kind, problems) for key, disk in table.disk.items()]
+    found = [_make_disk(f"{where}.disk.{key}", key, disk, table.kind, problems) for key, disk in table.disk.items()]
     disks = tuple(disk for disk in found if isinstance(disk, DiskById | DiskByFile))
     stored = tuple(disk for disk in found if isinstance(disk, DiskByStorage))
-    stored += tuple(_storages(where, table, problems))
-    problems += _references(where, table, (*disks, *stored))
-    ssh = None if rules.ssh == "none" else _ssh(where, table, address, problems)
+    stored += tuple(_make_storages(where, table, problems))
+    problems += _check_references(where, table, (*disks, *stored))
+    ssh = None if rules.ssh == "none" else _make_ssh(where, table, address, problems)
     return HostSpec(
         name,
         table.kind,
@@ -211,9 +218,9 @@ def _host(name: str, table: _Host, problems: list[str]) -> HostSpec:
     )
 
 
-def _hypervisor(where: str, table: _Host, problems: list[str]) -> HypervisorSpec:
+def _make_hypervisor(where: str, table: _Host, problems: list[str]) -> HypervisorSpec:
     guest = table.guest
-    borrowed = borrowed_vm(f"{where}.guest", guest, problems) if guest is not None else None
+    borrowed = check_borrowed_vm(f"{where}.guest", guest, problems) if guest is not None else None
     if table.kind == "proxmox":
         if guest is not None and guest.borrow is not None:
             require_id(f"{where}.guest", guest, problems)
@@ -221,11 +228,11 @@ def _hypervisor(where: str, table: _Host, problems: list[str]) -> HypervisorSpec
         api = api_spec(f"{where}.api", table.api, problems)
         if api is None:
             return LIBVIRT
-        return ProxmoxSpec(api, guest_rules(f"{where}.guest", guest or GuestTable(), problems), borrowed)
+        return ProxmoxSpec(api, check_guest_rules(f"{where}.guest", guest or GuestTable(), problems), borrowed)
     return LibvirtSpec(borrowed) if borrowed is not None else LIBVIRT
 
 
-def _guest(where: str, table: _Host, problems: list[str]) -> GuestOptions:
+def _make_guest(where: str, table: _Host, problems: list[str]) -> GuestOptions:
     if table.guest is None:
         return ANY_GUEST
     if table.kind != "proxmox" and (surplus := sorted(table.guest.of_node)):
@@ -235,7 +242,7 @@ def _guest(where: str, table: _Host, problems: list[str]) -> GuestOptions:
     return table.guest.options
 
 
-def _ssh(where: str, table: _Host, address: str | None, problems: list[str]) -> SshAddress | None:
+def _make_ssh(where: str, table: _Host, address: str | None, problems: list[str]) -> SshAddress | None:
     required = KINDS[table.kind].ssh == "required"
     if not required and not table.model_fields_set & OF_SSH:
         return None
@@ -246,19 +253,19 @@ def _ssh(where: str, table: _Host, address: str | None, problems: list[str]) -> 
     return SshAddress(address, table.port, table.user, table.key, table.host_key) if address and table.key else None
 
 
-def _disk(where: str, name: str, table: _Disk, kind: str, problems: list[str]) -> AnyDisk | None:
+def _make_disk(where: str, name: str, table: _Disk, kind: str, problems: list[str]) -> AnyDisk | None:
     if table.file is not None and (why_no_files := KINDS[kind].why_no_files):
         problems.append(f"{where}.file: {why_no_files}")
         return None
     if table.storages is not None:
-        return _stored(where, name, table, kind, problems)
+        return _make_stored_disk(where, name, table, kind, problems)
     if table.array is not None and (table.file is not None or table.disk_class not in (None, ARRAY)):
         other = "file" if table.file is not None else f'class = "{table.disk_class}"'
         problems.append(f"{where}.array: cannot be used with {other}; allowed: with id + serial, or storages")
         return None
     if table.file is not None:
-        return _by_file(where, name, table, table.file, problems)
-    array = stated_array(f"{where}.array", table.array, problems)
+        return _make_file_disk(where, name, table, table.file, problems)
+    array = make_stated_array(f"{where}.array", table.array, problems)
     why = "id and serial together identify the disk that may be overwritten"
     problems += [f"{where}.{key}: missing; {why}" for key in ("id", "serial") if getattr(table, key) is None]
     if table.size is not None:
@@ -276,7 +283,7 @@ def _disk(where: str, name: str, table: _Disk, kind: str, problems: list[str]) -
     return None
 
 
-def _by_file(where: str, name: str, table: _Disk, file: Path, problems: list[str]) -> DiskByFile | None:
+def _make_file_disk(where: str, name: str, table: _Disk, file: Path, problems: list[str]) -> DiskByFile | None:
     if table.id or table.serial:
         problems.append(f"{where}: file and id cannot be used together; allowed: id + serial, or file + size")
     elif table.overwrite_data is not None:
@@ -288,36 +295,36 @@ def _by_file(where: str, name: str, table: _Disk, file: Path, problems: list[str
     return None
 
 
-def _stored(where: str, name: str, table: _Disk, kind: str, problems: list[str]) -> DiskByStorage | None:
+def _make_stored_disk(where: str, name: str, table: _Disk, kind: str, problems: list[str]) -> DiskByStorage | None:
     before = len(problems)
     if not KINDS[kind].storages:
-        allowed = kinds_with(lambda rules: rules.storages)
+        allowed = list_kinds(lambda rules: rules.storages)
         problems.append(f'{where}.storages: cannot be used with kind = "{kind}"; allowed: only with kind = {allowed}')
     kept = {"storages", "endurance", "array"}
     surplus = sorted(_Disk.model_fields[key].alias or key for key in table.model_fields_set - kept)
     why = "cannot be used with storages, on which a run writes only to volumes that it creates"
     problems += [f"{where}.{key}: {why}" for key in surplus]
-    array = stated_array(f"{where}.array", table.array, problems)
+    array = make_stated_array(f"{where}.array", table.array, problems)
     if len(problems) > before:
         return None
     return DiskByStorage(name, table.storages or {}, endurance=table.endurance, array=array)
 
 
-def _storages(where: str, table: _Host, problems: list[str]) -> Iterator[DiskByStorage]:
+def _make_storages(where: str, table: _Host, problems: list[str]) -> Iterator[DiskByStorage]:
     own = KINDS[table.kind].storages
     places: dict[str, str] = {}
     for name, storage in table.storage.items():
         at = f"{where}.storage.{name}"
         if name in table.disk:
             problems.append(f"{at}: {where}.disk.{name} has the same name; allowed: another name")
-        spec = storage_spec(at, name, storage, of_hypervisor=own, problems=problems)
+        spec = make_storage(at, name, storage, of_hypervisor=own, problems=problems)
         if spec is not None and (first := places.setdefault(spec.identity, name)) != name:
             problems.append(f"{at}: the same {spec.identity} as {where}.storage.{first}; allowed: each storage once")
         elif spec is not None:
             yield spec
 
 
-def _references(where: str, table: _Host, disks: Sequence[AnyDisk]) -> Iterator[str]:
+def _check_references(where: str, table: _Host, disks: Sequence[AnyDisk]) -> Iterator[str]:
     """The arrays of a host whose reference is not a disk that a run may measure."""
     arrays = {disk.name: own for disk in disks if (own := array_of(disk)) is not None}
     arrays_there = arrays.keys() | {disk.name for disk in disks if class_known(disk) == ARRAY}
@@ -325,4 +332,4 @@ def _references(where: str, table: _Host, disks: Sequence[AnyDisk]) -> Iterator[
         disk.name: isinstance(disk, DiskByStorage) or disk.destroy for disk in disks if disk.name not in arrays_there
     }
     kinds = {disk.name: "disk" if disk.name in table.disk else "storage" for disk in disks}
-    yield from reference_problems(arrays, singles, {name: f"{where}.{kind}.{name}" for name, kind in kinds.items()})
+    yield from check_references(arrays, singles, {name: f"{where}.{kind}.{name}" for name, kind in kinds.items()})

@@ -37,8 +37,8 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 def this_process() -> str:
     """User, machine and process. A host name or a process id alone may also belong to another machine."""
     return (
-        f"{_user()}@{socket.gethostname()}, process {os.getpid()} started {_started()}, "
-        f"machine-id {_content(_MACHINE_ID)}, boot-id {_content(_BOOT_ID)}"
+        f"{_read_user()}@{socket.gethostname()}, process {os.getpid()} started {_read_start()}, "
+        f"machine-id {_make_content(_MACHINE_ID)}, boot-id {_make_content(_BOOT_ID)}"
     )
 
 
@@ -56,7 +56,7 @@ def utc(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
 
 
-def _started() -> str:
+def _read_start() -> str:
     ticks = start_ticks(os.getpid())
     if not ticks:
         return "at an unknown time"
@@ -64,7 +64,7 @@ def _started() -> str:
     return utc(time.time() - age)
 
 
-def _user() -> str:
+def _read_user() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -72,7 +72,7 @@ def _user() -> str:
         return str(os.getuid())
 
 
-def _content(file: Path) -> str:
+def _make_content(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8").strip() or "unknown"
     except OSError:
@@ -132,7 +132,7 @@ class Lease:
 
     def __init__(self, runner: HoldingRunner, host: str, held: Held, directory: str, silence: float) -> None:
         with reading(f"host {host}: the answer of the process that holds its lease", LabUnavailable):
-            pid, start = _holder(held.lines[0])
+            pid, start = _read_holder(held.lines[0])
         self.fence = FENCE.format(process=f"{pid} {start}", pid=pid, directory=shlex.quote(directory))
         self.runner: HoldingRunner = _LeasedRunner(runner, self)
         self._host = host
@@ -146,7 +146,7 @@ class Lease:
 
         An answer to a heartbeat of at most `proven_within` seconds ago is sufficient. A lost lease stays lost.
         """
-        age = (_now() - _proven(self._held.lines)) / 1e9
+        age = (_format_now() - _parse_proof(self._held.lines)) / 1e9
         if not self._lost and (age > proven_within or not self._held.alive):
             self._lost = self._ask()
         if self._lost:
@@ -172,14 +172,14 @@ class Lease:
         try:
             sent = self._send()
         except HostError:
-            return self._why_ended()
-        if self._held.wait(lambda lines: _proven(lines) >= sent, self._silence):
+            return self._explain_end()
+        if self._held.wait(lambda lines: _parse_proof(lines) >= sent, self._silence):
             return ""
         if self._held.alive:
             return f"its holder on the host did not answer within {format_duration(self._silence)}"
-        return self._why_ended()
+        return self._explain_end()
 
-    def _why_ended(self) -> str:
+    def _explain_end(self) -> str:
         # Its last line may still arrive when nothing can be sent to it any more.
         if self._held.wait(lambda lines: lines[-1].startswith("over "), _LAST_LINE_SECONDS):
             return self._held.lines[-1].removeprefix("over ")
@@ -187,7 +187,7 @@ class Lease:
 
     def _send(self) -> int:
         with self._sending:
-            now = _now()
+            now = _format_now()
             self._held.send(str(now))
         return now
 
@@ -253,9 +253,9 @@ def lease(
                 break
             stack.pop_all().close()
             if word != "busy":
-                raise _not_leased(host, held.lines)
+                raise _explain_not_leased(host, held.lines)
             if attempt.deadline.passed:
-                raise _measured_by_another(host, rest)
+                raise _explain_busy(host, rest)
             if attempt.number == 1:
                 events(Note(f"host {host}: waiting for the end of the run that holds it: {rest}"))
         lease = Lease(runner, host, held, directory, silence)
@@ -280,7 +280,7 @@ def end_holder(runner: Runner, host: str, *, directory: str = LEASE_DIRECTORY) -
     )
 
 
-def _measured_by_another(host: str, holder: str) -> LabUnavailable:
+def _explain_busy(host: str, holder: str) -> LabUnavailable:
     return LabUnavailable(
         f"host {host} is being measured by another run ({holder})",
         hint=f"wait for it, or end it on the machine that started it; to stop it from here: "
@@ -288,7 +288,7 @@ def _measured_by_another(host: str, holder: str) -> LabUnavailable:
     )
 
 
-def _not_leased(host: str, lines: Sequence[str]) -> LabUnavailable:
+def _explain_not_leased(host: str, lines: Sequence[str]) -> LabUnavailable:
     word, _, rest = lines[0].partition(" ")
     if word == "missing":
         return LabUnavailable(
@@ -301,7 +301,7 @@ def _not_leased(host: str, lines: Sequence[str]) -> LabUnavailable:
     )
 
 
-def _holder(line: str) -> tuple[str, str]:
+def _read_holder(line: str) -> tuple[str, str]:
     """Process id and start of the holder, which become words of a shell script. Raises ValueError."""
     found = re.fullmatch(r"held (\d{1,20}) (\d{1,20})", line, re.ASCII)
     if found is None:
@@ -309,11 +309,11 @@ def _holder(line: str) -> tuple[str, str]:
     return found[1], found[2]
 
 
-def _now() -> int:
+def _format_now() -> int:
     """Nanoseconds. They are also the text of a heartbeat, which the holder prints as its answer."""
     return time.clock_gettime_ns(_CLOCK)
 
 
-def _proven(lines: Sequence[str]) -> int:
+def _parse_proof(lines: Sequence[str]) -> int:
     """The time at which the newest answered heartbeat was sent, in ns."""
     return next((int(line) for line in reversed(lines) if line.isdecimal() and len(line) <= _DIGITS), 0)

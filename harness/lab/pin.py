@@ -81,13 +81,13 @@ def read_pins(runner: Runner, paths: Sequence[str]) -> list[Pin]:
     printed = runner.run(["sh", "-c", _PINS, "sh", *paths], deadline=30).stdout.splitlines()
     if len(printed) != len(paths):
         raise HostError(f"{runner.name}: it described only {len(printed)} of {len(paths)} devices: {', '.join(paths)}")
-    return [_parsed(runner, line) for line in printed]
+    return [_parse(runner, line) for line in printed]
 
 
 def read_partition(runner: Runner, path: str) -> tuple[Pin, str]:
     """The current pin of a partition, and its UUID in the partition table. Raises HostError."""
     printed = runner.run(["sh", "-c", _PARTITION, "sh", path], deadline=30).stdout.splitlines()
-    return _parsed(runner, printed[0] if printed else ""), printed[1] if len(printed) > 1 else ""
+    return _parse(runner, printed[0] if printed else ""), printed[1] if len(printed) > 1 else ""
 
 
 def directory_pin(runner: Runner, path: str) -> FilePin:
@@ -95,7 +95,7 @@ def directory_pin(runner: Runner, path: str) -> FilePin:
     describe = 'cd -P "$1" && pwd -P && stat -c %d:%i .'
     printed = runner.run(["sh", "-c", describe, "sh", path], deadline=30).stdout
     real, _, facts = printed.strip().rpartition("\n")
-    return _file_pin(runner, real, facts)
+    return _parse_file_pin(runner, real, facts)
 
 
 def run_pinned(
@@ -137,17 +137,17 @@ def require_unchanged(runner: Runner, done: Completed) -> None:
         )
 
 
-def _file_pin(runner: Runner, path: str, facts: str) -> FilePin:
+def _parse_file_pin(runner: Runner, path: str, facts: str) -> FilePin:
     with reading(f"{runner.name}: device and inode of {path}"):
         device, _, inode = facts.partition(":")
         return FilePin(path, int(device), int(inode))
 
 
-def _parsed(runner: Runner, line: str) -> Pin:
+def _parse(runner: Runner, line: str) -> Pin:
     try:
         path, kind, *facts = line.split("\t")
         if kind == "file":
-            return _file_pin(runner, path, facts[0])
+            return _parse_file_pin(runner, path, facts[0])
         number, diskseq, sectors, identity = facts
         return BlockPin(path, number, diskseq, int(sectors), identity)
     except ValueError as error:

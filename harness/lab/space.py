@@ -155,7 +155,7 @@ def read_space(runner: Runner, words: Sequence[str]) -> list[StorageSpace]:
         why = "; ".join(done.stderr.split("\n")).strip("; ") or "no reason given"
         raise HostError(f"{runner.name}: the free space on its storages cannot be read: {why}")
     with reading(f"{runner.name}: the free space on its storages"):
-        return list(_parsed(done.stdout))
+        return list(_parse(done.stdout))
 
 
 def shortages(places: Sequence[StorageSpace], wanted: Sequence[Allocation]) -> Iterator[str]:
@@ -164,14 +164,14 @@ def shortages(places: Sequence[StorageSpace], wanted: Sequence[Allocation]) -> I
         sharing = [place for place in places if place.identity == identity]
         of_storage = {place.storage: place for place in sharing}
         storages = list(of_storage)
-        needed = sum(each.bytes_of(of_storage[each.storage]) for each in wanted if each.storage in of_storage)
+        needed = sum(place.bytes_of(of_storage[place.storage]) for place in wanted if place.storage in of_storage)
         name = sharing[0].name
         kind = "" if all(storage.startswith("/") for storage in storages) else "storage "
         label = name if storages == [name] else f"{kind}{', '.join(storages)} ({name})"
         # Each dataset of a pool may have a quota: the smallest free space counts.
-        available = min(each.available_bytes for each in sharing)
+        available = min(place.available_bytes for place in sharing)
         first = sharing[0]
-        if why := shortage(available, max(each.total_bytes for each in sharing), needed):
+        if why := shortage(available, max(place.total_bytes for place in sharing), needed):
             yield f"{label}: {why}"
         if first.chunk_bytes:
             chunks = -(-needed // first.chunk_bytes)
@@ -179,7 +179,7 @@ def shortages(places: Sequence[StorageSpace], wanted: Sequence[Allocation]) -> I
                 yield f"{label}: {why}"
 
 
-def _parsed(printed: str) -> Iterator[StorageSpace]:
+def _parse(printed: str) -> Iterator[StorageSpace]:
     """The places in the output of the script. Raises ValueError for other lines."""
     for line in printed.splitlines():
         storage, where, key, name, *facts = line.split("\t")

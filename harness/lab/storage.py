@@ -47,7 +47,7 @@ class ArrayTable(Table):
     reference: Name | None = None
 
 
-def stated_array(where: str, table: ArrayTable | None, problems: list[str]) -> StatedArray | None:
+def make_stated_array(where: str, table: ArrayTable | None, problems: list[str]) -> StatedArray | None:
     """What the table says. If it contradicts itself, `problems` gets a message below `where`."""
     if table is None:
         return None
@@ -73,7 +73,7 @@ def stated_array(where: str, table: ArrayTable | None, problems: list[str]) -> S
     return StatedArray(facts, table.reference or "")
 
 
-def reference_problems(
+def check_references(
     arrays: Mapping[str, StatedArray], singles: Mapping[str, bool], name_of: Mapping[str, str]
 ) -> Iterator[str]:
     """One line for each array whose reference cannot be measured.
@@ -188,19 +188,19 @@ class DiskByStorage:
         return (self.at,) if self.at else tuple(dict.fromkeys(self.storages.values()))
 
 
-def _group(text: str) -> str:
+def _check_group(text: str) -> str:
     if not re.fullmatch(_LVM, text):
         raise ValueError('allowed: the name of a volume group, for example "pve" (vgs lists them)')
     return text
 
 
-def _thin_pool(text: str) -> str:
+def _check_thin_pool(text: str) -> str:
     if not re.fullmatch(f"{_LVM}/{_LVM}", text):
         raise ValueError('allowed: volume group and thin pool, for example "pve/data" (lvs lists them)')
     return text
 
 
-def _directory(value: object) -> str:
+def _check_directory(value: object) -> str:
     path = str(absolute_path(value))
     if os.path.normpath(path) != path or path == "/" or path.startswith("//"):
         raise ValueError("allowed: an absolute path without `..`, and not the root directory")
@@ -210,7 +210,7 @@ def _directory(value: object) -> str:
     return path
 
 
-def _dataset(text: str) -> str:
+def _check_dataset(text: str) -> str:
     if not _DATASET.fullmatch(text):
         raise ValueError('allowed: a ZFS pool or dataset, for example "tank/vms" (zfs list shows them)')
     return text
@@ -219,17 +219,17 @@ def _dataset(text: str) -> str:
 class StorageTable(Table):
     """`[host.NAME.storage.X]`: exactly one of the keys in STORAGE_KINDS, the endurance of its disk, and its array."""
 
-    volume_group: Annotated[str, AfterValidator(_group)] | None = None
-    thin_pool: Annotated[str, AfterValidator(_thin_pool)] | None = None
-    directory: Annotated[str, BeforeValidator(_directory)] | None = None
+    volume_group: Annotated[str, AfterValidator(_check_group)] | None = None
+    thin_pool: Annotated[str, AfterValidator(_check_thin_pool)] | None = None
+    directory: Annotated[str, BeforeValidator(_check_directory)] | None = None
     pool: Annotated[str, AfterValidator(one_line)] | None = None
-    dataset: Annotated[str, AfterValidator(_dataset)] | None = None
+    dataset: Annotated[str, AfterValidator(_check_dataset)] | None = None
     storage: Word | None = None
     endurance: Endurance | None = None
     array: ArrayTable | None = None
 
 
-def storage_spec(
+def make_storage(
     where: str, name: str, table: StorageTable, *, of_hypervisor: bool, problems: list[str]
 ) -> DiskByStorage | None:
     """The storage. If it is not valid, `problems` gets a message below `where`, and the result is None.
@@ -245,5 +245,5 @@ def storage_spec(
     if key not in allowed:
         problems.append(f"{where}.{key}: cannot be used on this kind of host; allowed: {', '.join(allowed)}")
         return None
-    array = stated_array(f"{where}.array", table.array, problems)
+    array = make_stated_array(f"{where}.array", table.array, problems)
     return DiskByStorage(name, key=key, at=at, endurance=table.endurance, array=array)

@@ -68,7 +68,7 @@ def look_at(runner: Runner, place: Place, at: str) -> FoundStorage:
         why = "; ".join(line.strip() for line in done.stderr.splitlines() if line.strip()) or "no reason given"
         raise Unsupported(f"{what} cannot be used: {why}", hint=kind.hint)
     with reading(what):
-        found = _parsed(place, at, done.stdout)
+        found = _parse(place, at, done.stdout)
     if not found.identity:
         raise Unsupported(f"{what} cannot be used: the host does not report its identity", hint=kind.hint)
     if found.place == "directory" and found.filesystem not in FILESYSTEMS:
@@ -79,7 +79,7 @@ def look_at(runner: Runner, place: Place, at: str) -> FoundStorage:
     return found
 
 
-def _parsed(place: Place, at: str, printed: str) -> FoundStorage:
+def _parse(place: Place, at: str, printed: str) -> FoundStorage:
     lines = [line.partition("=")[::2] for line in printed.splitlines() if "=" in line]
     facts = dict(lines)
     parts = [value.partition(" ")[::2] for key, value in lines if key == "part"]

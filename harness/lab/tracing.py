@@ -155,7 +155,7 @@ def tracer(
     path = f"{directory}/instances/{name}"
     numbers = runner.run(["sh", "-c", _DEVICES, "sh", *paths], deadline=_DEADLINE).stdout.split()
     with reading(f"{runner.name}: the numbers of the block devices of {', '.join(paths)}"):
-        block_filter = " || ".join(f"dev == {number}" for number in dict.fromkeys(map(_device_number, numbers)))
+        block_filter = " || ".join(f"dev == {number}" for number in dict.fromkeys(map(_parse_device_number, numbers)))
     if not numbers:
         raise Unsupported(
             f"{runner.name}: there is no block device below {', '.join(paths)}, so its I/Os cannot be followed",
@@ -169,17 +169,17 @@ def tracer(
             stack.enter_context(log.making_here(TraceInstance(path=path)))
         held = stack.enter_context(runner.hold(argv, what="the trace of I/Os", deadline=_DEADLINE))
         if held.lines[0].split()[0] != "ready":
-            raise _cannot(runner.name, " ".join(held.lines))
+            raise _explain_unsupported(runner.name, " ".join(held.lines))
         yield Tracer(runner, path, held)
 
 
-def _device_number(number: str) -> int:
+def _parse_device_number(number: str) -> int:
     """The kernel's own number of a device `MAJOR:MINOR` (include/linux/kdev_t.h), by which its filters compare."""
     major, minor = map(int, number.split(":"))
     return major << 20 | minor
 
 
-def _cannot(name: str, printed: str) -> Unsupported:
+def _explain_unsupported(name: str, printed: str) -> Unsupported:
     if printed.startswith("missing"):
         return Unsupported(
             f"{name}: the kernel offers no trace events of the block layer in {TRACING}",

@@ -67,8 +67,8 @@ class VmThreads:
             times = _Times.of(lines, f"{task}/stat")
             spent[role] += times.used
             in_guest += times.guest
-            waits += _value(lines, f"{task}/status", "voluntary_ctxt_switches")
-            preemptions += _value(lines, f"{task}/status", "nonvoluntary_ctxt_switches")
+            waits += _parse_value(lines, f"{task}/status", "voluntary_ctxt_switches")
+            preemptions += _parse_value(lines, f"{task}/status", "nonvoluntary_ctxt_switches")
         return QemuCounts(
             guest_s=in_guest,
             vcpu_s=spent["vcpu"] - in_guest,
@@ -102,12 +102,12 @@ def parse_threads(printed: Iterable[str]) -> VmThreads:
         word, _, name = line.partition(" ")
         if word == "kvm":
             kvm = name
-        elif (role := _role(name)) is not None:
+        elif (role := _find_role(name)) is not None:
             roles[int(word)] = role
     return VmThreads(int(pid), roles, kvm)
 
 
-def _role(name: str) -> Role | None:
+def _find_role(name: str) -> Role | None:
     """The role of a QEMU thread with this name. QEMU names threads with debug-threads=on, which libvirt and PVE set."""
     if re.fullmatch(r"CPU \d+/(KVM|TCG)", name):
         return "vcpu"
@@ -129,19 +129,19 @@ class _Times:
         if file not in lines:
             raise HostError(f"{file} is gone: a thread of the guest ended", hint="see QEMU's log on the host")
         line = lines[file][0]
-        return cls(cpu_seconds(line), int(_fields(line)[40]) * TICK)
+        return cls(cpu_seconds(line), int(_parse_fields(line)[40]) * TICK)
 
 
 def cpu_seconds(line: str) -> float:
     """The CPU time of a process or thread, user and system, in a line of its `stat` in /proc."""
-    fields = _fields(line)
+    fields = _parse_fields(line)
     return (int(fields[11]) + int(fields[12])) * TICK
 
 
-def _fields(line: str) -> list[str]:
+def _parse_fields(line: str) -> list[str]:
     """The name in parentheses may contain any character. After it: fields 3 (state), 14 and 15 (user, system) ..."""
     return line.rpartition(")")[2].split()
 
 
-def _value(lines: Mapping[str, list[str]], file: str, name: str) -> float:
+def _parse_value(lines: Mapping[str, list[str]], file: str, name: str) -> float:
     return next(finite(line.split()[1]) for line in lines.get(file, ()) if line.startswith(f"{name}:"))

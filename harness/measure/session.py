@@ -12,7 +12,7 @@ from types import MappingProxyType
 from harness.errors import GuestError, HostError
 from harness.guest.booting import explained
 from harness.guest.protocol import Backup, Guest
-from harness.lab.counters import CounterFiles, MdDevice, Sample, parse_samples, sample
+from harness.lab.counters import CounterFiles, MdDevice, Sample, parse_samples, read_samples
 from harness.lab.disk_facts import HealthFound
 from harness.lab.findings import Setting
 from harness.lab.held_settings import hold_settings
@@ -75,7 +75,7 @@ def count_idle(runner: Runner, clock: Clock, disks: Sequence[str], poll_seconds:
     begin = clock.uptime(time.monotonic()) + _START_SECONDS
     times = [begin + number * _EVERY_SECONDS for number in range(round(seconds / _EVERY_SECONDS) + 1)]
     files = CounterFiles(tuple(disks))
-    printed = sample(runner, files, times, deadline=_START_SECONDS + seconds + _GRACE_SECONDS)
+    printed = read_samples(runner, files, times, deadline=_START_SECONDS + seconds + _GRACE_SECONDS)
     samples = parse_samples(printed, files, runner.name, expected=len(times))
     return Idle({disk: idle_reads(samples, disk, poll_seconds) for disk in disks})
 

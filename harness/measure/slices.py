@@ -12,7 +12,7 @@ from typing import Any
 
 from harness.errors import HostError, MeasurementError
 from harness.guest.protocol import Backup, Guest
-from harness.lab.counters import CounterFiles, MdDevice, Sample, parse_samples, sample
+from harness.lab.counters import CounterFiles, MdDevice, Sample, parse_samples, read_samples
 from harness.lab.created import Processes
 from harness.lab.cycles import NO_CYCLES, CycleSeries, count_cycles
 from harness.lab.guard import run_all
@@ -101,7 +101,7 @@ def run_timetable(
         fios = {machine.name: Fio(machine, machine.schedule_fio(name, start), seed, store, name) for machine in working}
         running = {fio: pool.submit(fio.run, deadline=deadline) for fio in fios.values()}
         times = [host.clock.uptime(moment) for moment in moments]
-        sampled = pool.submit(sample, session.host.runner, files, times, deadline=deadline)
+        sampled = pool.submit(read_samples, session.host.runner, files, times, deadline=deadline)
         counted = pool.submit(_count_cycles, session, table.seconds + prepare)
         others = [pool.submit(beside, table, start, backups.stopped)] if beside is not None else []
         with _stopped_at_failure(host.runner, running, backups):

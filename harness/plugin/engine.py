@@ -32,7 +32,7 @@ from harness.model.cell import Cell
 from harness.model.profile import profile_of
 from harness.plugin.announce import missing_line, slice_line, smallest_lines
 from harness.plugin.options import Options
-from harness.redaction import command_line
+from harness.redaction import format_command
 from harness.report import write_report
 from harness.results import CellRecord, RunStore
 from harness.results.assemble import Check, no_check
@@ -269,7 +269,7 @@ class Engine:
             scenarios={name: self.scenarios[name] for name in mine},
             profile=self.options.profile,
             seed=self.options.seed if self.options.seed is not None else random.SystemRandom().getrandbits(31),
-            command=command_line(["pytest", *sys.argv[1:]]),
+            command=format_command(["pytest", *sys.argv[1:]]),
             check=self.check,
             max_writes=self.limit.text if self.limit else None,
             limits=self._limits.get(host.name, {}),

@@ -14,7 +14,7 @@ from harness.model.base import Kind
 from harness.model.effective import DEFINITIONS, NOTHING
 from harness.model.guest import GuestOptions, describe_guest
 from harness.model.values import names_of, shown_field
-from harness.redaction import without_passwords
+from harness.redaction import hide_passwords
 from harness.report.cells import CellView
 from harness.results import FIO_FILES, CellRecord, Run
 from harness.results.records import PLAN
@@ -96,7 +96,7 @@ def about_run(run: Run) -> Table:
         ("status", info.status),
         ("started", moment(info.started)),
         ("finished", moment(info.finished) if info.finished is not None else "not finished"),
-        ("command", without_passwords(info.command)),
+        ("command", hide_passwords(info.command)),
         ("profile", info.profile),
         ("rounds", _from_to(rounds)),
         ("blocks of a cell", _from_to(blocks)),

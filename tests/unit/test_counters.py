@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import HostError
-from harness.lab.counters import CounterFiles, CpuTime, HostCounters, cpu_time, parse_samples, sample
+from harness.lab.counters import CounterFiles, CpuTime, HostCounters, parse_cpu_time, parse_samples, read_samples
 from harness.lab.transport.local import LocalRunner
 from harness.lab.vm_threads import VmThreads
 from harness.model.counters import MemberCounts, Transferred, since
@@ -21,16 +21,16 @@ MIB = 1024**2
 
 def test_busy_is_all_but_idle_and_waiting_and_guests_count_once() -> None:
     # user nice system idle iowait irq softirq steal guest guest_nice; user has the guest's ticks in it already.
-    assert cpu_time("cpu  100 10 50 800 30 5 5 0 60 0") == CpuTime(busy=170, total=1000)
+    assert parse_cpu_time("cpu  100 10 50 800 30 5 5 0 60 0") == CpuTime(busy=170, total=1000)
 
 
 def test_the_share_of_a_time_is_that_of_the_ticks_in_between() -> None:
-    before, after = cpu_time("cpu  100 0 0 900 0 0 0 0 0 0"), cpu_time("cpu  175 0 0 925 0 0 0 0 0 0")
+    before, after = parse_cpu_time("cpu  100 0 0 900 0 0 0 0 0 0"), parse_cpu_time("cpu  175 0 0 925 0 0 0 0 0 0")
     assert after.busy_since(before) == 0.75
 
 
 def test_without_a_tick_the_busy_share_is_zero() -> None:
-    moment = cpu_time("cpu  100 0 0 900 0 0 0 0 0 0")
+    moment = parse_cpu_time("cpu  100 0 0 900 0 0 0 0 0 0")
     assert moment.busy_since(moment) == 0.0
 
 
@@ -41,7 +41,7 @@ def test_what_went_in_between_is_a_difference_by_direction() -> None:
 def read_counters(*disks: str, vm: VmThreads | None = None) -> HostCounters:
     """The counters of this machine now."""
     files = CounterFiles(disks, vm)
-    (found,) = parse_samples(sample(RUNNER, files, [0.0], deadline=30), files, RUNNER.name, expected=1)
+    (found,) = parse_samples(read_samples(RUNNER, files, [0.0], deadline=30), files, RUNNER.name, expected=1)
     return found.counters
 
 

@@ -21,9 +21,9 @@ from harness.lab.cycles import (
     CycleCounting,
     CycleSeries,
     count_cycles,
-    cycle_counting,
     parse_counts,
     parse_series,
+    probe_cycle_counting,
 )
 from harness.lab.facts import HostFacts, read_facts
 from harness.lab.transport.local import LocalRunner
@@ -121,7 +121,7 @@ def test_there_are_no_counts_if_one_of_them_is_missing() -> None:
 
 
 def test_a_host_without_perf_says_what_to_install() -> None:
-    found = cycle_counting(RUNNER, HostFacts({}))
+    found = probe_cycle_counting(RUNNER, HostFacts({}))
     assert not found.counted
     assert found.why.startswith("perf is not installed")
     assert "linux-perf" in found.why
@@ -131,7 +131,7 @@ def test_this_host_counts_exactly_if_its_kernel_shows_a_pmu() -> None:
     facts = read_facts(RUNNER)
     if not facts["perf"] or os.getuid() != 0:
         pytest.skip("needs perf, and root")
-    found = cycle_counting(RUNNER, facts)
+    found = probe_cycle_counting(RUNNER, facts)
     if list(Path("/sys/bus/event_source/devices").glob("cpu*")):
         assert found == CycleCounting(True, facts["perf"])
     else:
@@ -141,14 +141,16 @@ def test_this_host_counts_exactly_if_its_kernel_shows_a_pmu() -> None:
 
 def test_a_perf_without_permission_to_count_is_reported(perf: Perf) -> None:
     perf.does("echo 'Error:' >&2; echo 'Access is limited.' >&2; exit 255")
-    assert cycle_counting(RUNNER, HostFacts({"perf": "perf version 6.1"})) == CycleCounting(
+    assert probe_cycle_counting(RUNNER, HostFacts({"perf": "perf version 6.1"})) == CycleCounting(
         False, "perf counted nothing: Access is limited."
     )
 
 
 def test_a_perf_that_counts_is_named(perf: Perf) -> None:
     perf.does(f"cat <<COUNTS\n{PRINTED}COUNTS")
-    assert cycle_counting(RUNNER, HostFacts({"perf": "perf version 6.1"})) == CycleCounting(True, "perf version 6.1")
+    assert probe_cycle_counting(RUNNER, HostFacts({"perf": "perf version 6.1"})) == CycleCounting(
+        True, "perf version 6.1"
+    )
 
 
 # --- in intervals ---

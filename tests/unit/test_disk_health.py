@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from harness.errors import HostError
-from harness.lab.disk_facts import HealthFound, described, read_health
+from harness.lab.disk_facts import HealthFound, describe_arrays, read_health
 from harness.lab.facts import HostFacts
 from harness.lab.transport.base import Completed
 from harness.lab.transport.local import LocalRunner
@@ -233,7 +233,7 @@ BEHIND = replace(SATA, disk_class="ssd", controller=Controller("Broadcom", "Mega
 def test_a_volume_of_a_controller_has_its_cache_policy_and_strip_size() -> None:
     passed_through = replace(BEHIND, device="sdc")
     runner = Answering(CONTROLLER, VOLUMES)
-    found = described(runner, STORCLI, {"sda": BEHIND, "sdc": passed_through, "nvme0n1": NVME})
+    found = describe_arrays(runner, STORCLI, {"sda": BEHIND, "sdc": passed_through, "nvme0n1": NVME})
     assert found.disks["sda"].disk_class == "array"
     assert found.disks["sda"].array == ArrayFacts(
         level="RAID1",
@@ -251,18 +251,18 @@ def test_a_volume_of_a_controller_has_its_cache_policy_and_strip_size() -> None:
 
 def test_without_such_a_controller_no_tool_is_run() -> None:
     runner = Answering()
-    assert described(runner, STORCLI, {"sda": SATA}).disks == {"sda": SATA}
+    assert describe_arrays(runner, STORCLI, {"sda": SATA}).disks == {"sda": SATA}
     assert not runner.asked
 
 
 def test_without_its_tool_the_strip_size_is_not_known() -> None:
-    found = described(Answering(), HostFacts({}), {"sda": BEHIND})
+    found = describe_arrays(Answering(), HostFacts({}), {"sda": BEHIND})
     assert found.disks == {"sda": BEHIND}
     assert "host node1 has neither storcli64 nor perccli64" in found.notes["sda"]
 
 
 @pytest.mark.parametrize("answer", ["", "[]", '{"Controllers": 1}', '{"Controllers": [{"Command Status": {}}, 2]}'])
 def test_an_output_of_the_tool_that_cannot_be_used_is_a_reason(answer: str) -> None:
-    found = described(Answering(CONTROLLER, answer), STORCLI, {"sda": BEHIND})
+    found = describe_arrays(Answering(CONTROLLER, answer), STORCLI, {"sda": BEHIND})
     assert found.disks == {"sda": BEHIND}
     assert found.notes["sda"].startswith("cache policy and strip size of its controller are not known: host node1: ")

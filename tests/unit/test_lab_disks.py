@@ -16,7 +16,7 @@ from harness.lab.embedded.disks import (
     IN_MEMORY,
     EmulatedDisk,
     NullBlkDisk,
-    creation_script,
+    make_creation_script,
 )
 from harness.lab.guard.evidence import WHOLE_BYTES
 
@@ -72,7 +72,7 @@ def test_qemu_gives_an_emulated_disk_the_serial_by_which_it_is_found(disk: Emula
 
 
 def test_the_lab_is_ready_when_every_disk_has_its_link() -> None:
-    assert creation_script().splitlines()[-len(DISKS) :] == [f"test -b {disk.spec.id}" for disk in DISKS]
+    assert make_creation_script().splitlines()[-len(DISKS) :] == [f"test -b {disk.spec.id}" for disk in DISKS]
 
 
 def test_eight_disks_saturate_a_controller_and_one_does_not() -> None:

@@ -59,7 +59,7 @@ PACKAGES = ("lab", "layout", "guest", "doctor", "init", "measure", "calibrate")
 ID = RunId("20260101-000000-abcd")
 OTHER_ARGUMENTS = (
     "harness.lab.hosts.copy_guest",
-    "harness.lab.hosts._guest_files",
+    "harness.lab.hosts._find_guest_files",
     "harness.guest.libvirt.pools._found",
     "harness.guest.libvirt.pools.examine_storage",
     "harness.init.storages._lines",

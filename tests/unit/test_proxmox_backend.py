@@ -24,7 +24,7 @@ from harness.guest.proxmox.new_vm import created
 from harness.guest.proxmox.secrets import Secret
 from harness.guest.proxmox.stores import PveVolume
 from harness.guest.proxmox.vm import shell_parameters
-from harness.image.keys import new_key
+from harness.image.keys import create_key
 from harness.image.manifest import sha256_of
 from harness.lab.accel import Acceleration
 from harness.lab.created import forget
@@ -438,7 +438,7 @@ def login_key(iso: Path) -> None:
     """The private key of virt-overhead. Its public half is in no file."""
     private = iso.parent / "key"
     private.touch(mode=0o600)
-    private.write_text(new_key()[0])
+    private.write_text(create_key()[0])
 
 
 def test_a_guest_may_be_a_clone_of_a_template(client: Client, iso: Path, shell: NodeShell) -> None:

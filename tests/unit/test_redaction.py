@@ -8,7 +8,7 @@ import pytest
 
 from harness.errors import ResultsError
 from harness.features.history.store import HistoryStore
-from harness.redaction import HIDDEN, command_line, hide_password_of, without_passwords
+from harness.redaction import HIDDEN, format_command, hide_password_of, hide_passwords
 from harness.results import RunStore
 from tests.unit.test_plugin import FINE, Play, play, run, warm
 
@@ -36,10 +36,10 @@ CANARY = "canary-3f9a"
     ],
 )
 def test_a_password_in_a_url_is_hidden(text: str) -> None:
-    assert CANARY not in without_passwords(text)
-    assert HIDDEN in without_passwords(text)
-    assert CANARY not in command_line(["pytest", "-k", "x", f"--history={text}"])
-    assert CANARY not in command_line(["pytest", "--history", text])
+    assert CANARY not in hide_passwords(text)
+    assert HIDDEN in hide_passwords(text)
+    assert CANARY not in format_command(["pytest", "-k", "x", f"--history={text}"])
+    assert CANARY not in format_command(["pytest", "--history", text])
 
 
 @pytest.mark.parametrize(
@@ -55,22 +55,27 @@ def test_a_password_in_a_url_is_hidden(text: str) -> None:
     ],
 )
 def test_what_has_no_password_stays(text: str) -> None:
-    assert without_passwords(text) == text
-    assert shlex.split(command_line(["pytest", text, "-k", "token and lvm"])) == ["pytest", text, "-k", "token and lvm"]
+    assert hide_passwords(text) == text
+    assert shlex.split(format_command(["pytest", text, "-k", "token and lvm"])) == [
+        "pytest",
+        text,
+        "-k",
+        "token and lvm",
+    ]
 
 
 def test_a_password_with_blanks_is_hidden_where_the_url_is_known_to_be_one() -> None:
     url = f"sftp://me:my own {CANARY}@host/x"
-    assert CANARY not in without_passwords(url, is_url=True)
-    assert CANARY not in command_line(["pytest", f"--history={url}"])
+    assert CANARY not in hide_passwords(url, is_url=True)
+    assert CANARY not in format_command(["pytest", f"--history={url}"])
     assert CANARY not in HistoryStore.at(f"memory://me:my own {CANARY}@host/x").url
 
 
 def test_a_long_text_of_somebody_else_is_read_once() -> None:
     """With a pattern that goes back for each of these parts, this takes hours."""
     for part in ("a://", "a://u:", "http://u@", "?token=", "x-", "://@:"):
-        assert without_passwords(part * 200_000)
-    assert without_passwords(f"{'a://u:' * 2}{CANARY}@h http://{CANARY}@h,x://u:{CANARY}@h") == (
+        assert hide_passwords(part * 200_000)
+    assert hide_passwords(f"{'a://u:' * 2}{CANARY}@h http://{CANARY}@h,x://u:{CANARY}@h") == (
         f"a://u:{HIDDEN}@h http://{HIDDEN}@h,x://u:{HIDDEN}@h"
     )
 
@@ -79,7 +84,7 @@ def test_a_long_text_of_somebody_else_is_read_once() -> None:
     "words", [["--password", CANARY], [f"--api-token={CANARY}"], [f"S3_SECRET={CANARY}"], ["--db-passwd", CANARY]]
 )
 def test_a_password_in_an_option_is_hidden(words: list[str]) -> None:
-    shown = command_line(["pytest", *words, "-k", "lvm"])
+    shown = format_command(["pytest", *words, "-k", "lvm"])
     assert CANARY not in shown
     assert shown.endswith("-k lvm")
 

@@ -1,4 +1,4 @@
-"""The host's counters at planned times: the real program on this machine, which reads files of a test."""
+"""The host's counters at format_times times: the real program on this machine, which reads files of a test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import HostError
-from harness.lab.counters import CounterFiles, Sample, parse_samples, planned, sample
+from harness.lab.counters import CounterFiles, Sample, format_times, parse_samples, read_samples
 from harness.lab.transport.local import LocalRunner
 from harness.lab.vm_threads import VmThreads
 
@@ -34,7 +34,7 @@ def uptime() -> float:
 
 def samples(times: Sequence[float], files: CounterFiles | None = None) -> list[Sample]:
     files = files or CounterFiles((DISK,))
-    return parse_samples(sample(RUNNER, files, times, deadline=30), files, RUNNER.name, expected=len(times))
+    return parse_samples(read_samples(RUNNER, files, times, deadline=30), files, RUNNER.name, expected=len(times))
 
 
 def test_the_counters_are_read_at_the_planned_times_in_order() -> None:
@@ -93,7 +93,7 @@ def test_without_times_nothing_is_read() -> None:
 
 
 def test_times_are_in_seconds_of_uptime() -> None:
-    assert planned([12.3449, 100.0]) == "12.3449 100.0000\n"
+    assert format_times([12.3449, 100.0]) == "12.3449 100.0000\n"
 
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"), reason="/proc/uptime is read on other machines")
@@ -126,7 +126,7 @@ def test_counters_that_this_kvm_does_not_have_are_none() -> None:
 
 def test_fewer_samples_than_times_are_an_error() -> None:
     files = CounterFiles((DISK,))
-    printed = sample(RUNNER, files, [0.0, 0.0], deadline=30)
+    printed = read_samples(RUNNER, files, [0.0, 0.0], deadline=30)
     assert len(parse_samples(printed, files, "host here", expected=2)) == 2
     with pytest.raises(HostError, match="host here: its counters were read 2 times instead of 3"):
         parse_samples(printed, files, "host here", expected=3)

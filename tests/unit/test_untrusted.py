@@ -17,9 +17,9 @@ from harness.guest.pci import behind
 from harness.guest.proxmox.guest import drive_of
 from harness.guest.proxmox.guest import read_process as read_pve_process
 from harness.guest.system import block_devices
-from harness.lab.accel import Acceleration, read_answers, stored_or_probed
-from harness.lab.counters import CounterFiles, Sample, parse_samples, sample
-from harness.lab.cycles import CycleSeries, count_cycles, cycle_counting
+from harness.lab.accel import Acceleration, load_or_probe, read_answers
+from harness.lab.counters import CounterFiles, Sample, parse_samples, read_samples
+from harness.lab.cycles import CycleSeries, count_cycles, probe_cycle_counting
 from harness.lab.embedded.machine import LabMachineState
 from harness.lab.facts import HostFacts, read_facts
 from harness.lab.held_settings import SettingsRecord
@@ -61,7 +61,7 @@ class Printing:
 
 def counted(runner: Runner) -> list[Sample]:
     files = CounterFiles(("vda",))
-    return parse_samples(sample(runner, files, [10.4], deadline=30), files, runner.name, expected=1)
+    return parse_samples(read_samples(runner, files, [10.4], deadline=30), files, runner.name, expected=1)
 
 
 def intervals(runner: Runner) -> CycleSeries | None:
@@ -81,7 +81,7 @@ READERS: dict[str, tuple[Reader, str]] = {
             "/proc/stat:cpu0 1 2 3 4 5 6 7 8 9 10\n/proc/stat:ctxt 99\n/proc/uptime:10.5 20.1\n"
         ),
     ),
-    "cycles": (lambda runner: cycle_counting(runner, PERF), CYCLES),
+    "cycles": (lambda runner: probe_cycle_counting(runner, PERF), CYCLES),
     "intervals of cycles": (intervals, SERIES),
     "threads": (lambda runner: find_threads(runner, "/run/pid"), "\n".join(THREADS) + "\n"),
     "command line": (lambda runner: read_process(runner, "voh-run").aio("libvirt-4-format"), COMMAND_LINE),
@@ -191,25 +191,25 @@ def test_with_a_damaged_file_of_probes_the_probe_runs_again(text: str, tmp_path:
     file = tmp_path / "probes.json"
     file.write_text(text)
     answer = Acceleration("tcg", "there is no /dev/kvm")
-    assert stored_or_probed(file, "key", lambda: answer) == answer
+    assert load_or_probe(file, "key", lambda: answer) == answer
     assert read_answers(file)["key"] == answer
 
 
 def test_a_guest_that_booted_under_kvm_is_not_booted_again(tmp_path: Path) -> None:
     file = tmp_path / "probes.json"
     answers = [Acceleration("kvm", "the guest image booted"), Acceleration("tcg", "must not be asked")]
-    assert stored_or_probed(file, "key", lambda: answers[0]) == answers[0]
-    assert stored_or_probed(file, "key", lambda: answers[1]) == answers[0]
+    assert load_or_probe(file, "key", lambda: answers[0]) == answers[0]
+    assert load_or_probe(file, "key", lambda: answers[1]) == answers[0]
 
 
 def test_a_host_whose_kvm_did_not_work_is_probed_again_and_its_newest_result_comes_last(tmp_path: Path) -> None:
     file = tmp_path / "probes.json"
     failed, other = Acceleration("tcg", "there is no /dev/kvm"), Acceleration("kvm", "of another image")
     repaired = Acceleration("kvm", "the guest image booted")
-    assert stored_or_probed(file, "node1, guest a", lambda: failed) == failed
+    assert load_or_probe(file, "node1, guest a", lambda: failed) == failed
     assert read_answers(file)["node1, guest a"] == failed
-    assert stored_or_probed(file, "node1, guest b", lambda: other) == other
-    assert stored_or_probed(file, "node1, guest a", lambda: repaired) == repaired
+    assert load_or_probe(file, "node1, guest b", lambda: other) == other
+    assert load_or_probe(file, "node1, guest a", lambda: repaired) == repaired
     assert list(read_answers(file).items()) == [("node1, guest b", other), ("node1, guest a", repaired)]
 
 

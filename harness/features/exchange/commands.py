@@ -84,7 +84,7 @@ def _request_import(options: argparse.Namespace) -> Any:
     from harness.config.names import plain_name
     from harness.errors import ConfigError
     from harness.features.exchange.importing import HOST, ImportRequest
-    from harness.redaction import command_line
+    from harness.redaction import format_command
 
     guests: dict[str, tuple[Path, ...]] = {}
     for first, *others in options.guest:
@@ -106,7 +106,7 @@ def _request_import(options: argparse.Namespace) -> Any:
         scenario=options.scenario,
         hardware=options.hardware,
         keep_going=options.keep_going,
-        command=command_line(("virt-overhead", *options.words)),
+        command=format_command(("virt-overhead", *options.words)),
     )
 
 

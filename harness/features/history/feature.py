@@ -22,7 +22,7 @@ def add_runs(url: str, runs: SessionRuns, reporter: pytest.TerminalReporter) -> 
     """Add the complete runs to the history; the others are named with the reason."""
     from harness.errors import ConfigError, ResultsError
     from harness.features.history.store import HistoryStore
-    from harness.redaction import without_passwords
+    from harness.redaction import hide_passwords
     from harness.report.numbers import count
     from harness.results import RunStore
 
@@ -37,7 +37,7 @@ def add_runs(url: str, runs: SessionRuns, reporter: pytest.TerminalReporter) -> 
             remedy = f"virt-overhead history add {path} --store=URL"
             reporter.write_line(f"  the run itself is stored; to add it later: {remedy}")
     total = count(len(runs.paths), "run")
-    reporter.write_line(f"history {without_passwords(url, is_url=True)}: {added} of {total} added")
+    reporter.write_line(f"history {hide_passwords(url, is_url=True)}: {added} of {total} added")
 
 
 FEATURE = Feature(

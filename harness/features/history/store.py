@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from harness.errors import ConfigError, HarnessError, ResultsError
 from harness.files import sync, write_atomically
-from harness.redaction import hide_password_of, without_passwords
+from harness.redaction import hide_password_of, hide_passwords
 from harness.results import MetricRecord, Run, RunStore
 from harness.results.cells import CellRecord
 from harness.results.facts import list_run_facts
@@ -100,7 +100,7 @@ class HistoryStore:
     def __init__(self, filesystem: Any, directory: str, url: str) -> None:
         self._filesystem = filesystem
         self._directory = directory
-        self.url = without_passwords(url, is_url=True)
+        self.url = hide_passwords(url, is_url=True)
         self._whole_url = url
 
     @classmethod
@@ -118,7 +118,7 @@ class HistoryStore:
                 filesystem, directory = fsspec.core.url_to_fs(url)
         except (ImportError, ValueError) as error:
             raise ConfigError(
-                f"--store {without_passwords(url, is_url=True)}: {hide_password_of(url, str(error))}",
+                f"--store {hide_passwords(url, is_url=True)}: {hide_password_of(url, str(error))}",
                 hint="give a directory, or a URL of fsspec whose package is installed, for example s3fs for s3://",
             ) from error
         return cls(filesystem, directory.rstrip("/"), url)
@@ -219,7 +219,7 @@ class HistoryStore:
                 found: list[str] = parquet.read_table(file, columns=["digest"]).column("digest").to_pylist()
         except ValueError as error:
             raise ResultsError(
-                f"{without_passwords(path)} cannot be read: {error}",
+                f"{hide_passwords(path)} cannot be read: {error}",
                 hint="delete that file if a run was written there only in part, and add the run again",
             ) from None
         return found[0] if found else None
@@ -238,7 +238,7 @@ def _reaching(url: str, *, except_for: tuple[type[Exception], ...] = ()) -> Iter
         text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         why = hide_password_of(url, text) or type(error).__name__
         raise ResultsError(
-            f"the history in {without_passwords(url, is_url=True)} cannot be used: {why}",
+            f"the history in {hide_passwords(url, is_url=True)} cannot be used: {why}",
             hint="check the URL, whether it can be reached, whether this user may write there, and the free space",
         ) from None
 

@@ -18,7 +18,7 @@ from harness.guest.cloud_init import HostKey, install_fio, wait_until_set_up
 from harness.guest.libvirt.connection import Connection, Refused
 from harness.guest.libvirt.domain import GuestSpec, build_domain_xml
 from harness.guest.libvirt.own_image import system_files
-from harness.image.keys import new_key, public_key
+from harness.image.keys import create_key, public_key
 from harness.lab.created import CreationLog
 from harness.lab.guard import require_leading_to
 from harness.lab.hosts import Host
@@ -107,7 +107,7 @@ def start_from_image(
 
     Raises Unsupported, with the remedy, if no guest can be booted from the image, and errors as `started`.
     """
-    key = HostKey(*new_key())
+    key = HostKey(*create_key())
     options = spec.options
     with ExitStack() as stack:
         files = stack.enter_context(system_files(log, options, public_key(host.guest_files.key), key))

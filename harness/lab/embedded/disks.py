@@ -75,11 +75,14 @@ class ControllerDisk:
 
     def hardware(self, image: Path) -> list[str]:
         """QEMU's arguments for the disk, with its data in the file `image`. The controller's arguments come first."""
-        own = f"throttling.iops-total={self.limit.iops},throttling.bps-total={self.limit.bytes_per_s}"
+        limits = f"throttling.iops-total={self.limit.iops},throttling.bps-total={self.limit.bytes_per_s}"
         # A throttle group counts the bytes of a discard, so it would take as long as a write. QEMU ignores discards.
         file = f"throttle-group={self.controller.group},file.driver=raw,file.file.driver=file"
         return [
-            *("-drive", f"if=none,id={self.name},driver=throttle,{file},file.file.filename={image},cache=unsafe,{own}"),
+            *(
+                "-drive",
+                f"if=none,id={self.name},driver=throttle,{file},file.file.filename={image},cache=unsafe,{limits}",
+            ),
             "-device",
             f"scsi-hd,bus={self.controller.name}.0,scsi-id={self.target},drive={self.name},serial={self.spec.serial}",
         ]
@@ -162,7 +165,7 @@ class NvmeDisk:
 
     def hardware(self, image: Path) -> list[str]:
         """QEMU's arguments for the disk, with its data in the file `image`."""
-        return [*_drive(self.name, image), "-device", f"nvme,drive={self.name},serial={self.spec.serial}"]
+        return [*_make_drive(self.name, image), "-device", f"nvme,drive={self.name},serial={self.spec.serial}"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +200,7 @@ class ScsiDisk:
 
     def hardware(self, image: Path) -> list[str]:
         """QEMU's arguments for the disk and its controller, with its data in the file `image`."""
-        drive, options = _drive(self.name, image)
+        drive, options = _make_drive(self.name, image)
         return [
             *(drive, options + (self.cache.options if self.cache else "")),
             *("-device", f"virtio-scsi-pci,id={self.name}-controller"),
@@ -227,7 +230,7 @@ EMULATED: tuple[EmulatedDisk, ...] = (
 DISKS: tuple[SimulatedDisk, ...] = (*IN_MEMORY, *EMULATED)
 
 
-def creation_script() -> str:
+def make_creation_script() -> str:
     """Shell commands that create the disks in memory and wait for the links of all disks. They can run again."""
     lines = ["set -eu", "modprobe null_blk nr_devices=0", "cd /sys/kernel/config/nullb"]
     lines += [disk.creation() for disk in IN_MEMORY]
@@ -236,6 +239,6 @@ def creation_script() -> str:
     return "\n".join(lines)
 
 
-def _drive(name: str, image: Path) -> list[str]:
+def _make_drive(name: str, image: Path) -> list[str]:
     # No flushes and no direct I/O, because the data need not survive, and the speed does not represent a real disk.
     return ["-drive", f"if=none,id={name},file={image},format=raw,cache=unsafe,discard=unmap"]

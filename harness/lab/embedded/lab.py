@@ -12,8 +12,8 @@ from platformdirs import user_state_path
 from harness.errors import HarnessError, HostError, LabUnavailable
 from harness.events import Events, Note
 from harness.image import ImageSet
-from harness.lab.accel import Acceleration, nested, probe, probes_file, stored_or_probed
-from harness.lab.embedded.disks import DISKS, creation_script
+from harness.lab.accel import Acceleration, load_or_probe, nested, probe, probes_file
+from harness.lab.embedded.disks import DISKS, make_creation_script
 from harness.lab.embedded.machine import LabMachine, LabMachineState
 from harness.lab.inventory import EMBEDDED, HostSpec, Inventory, SshAddress
 from harness.lab.paths import IMAGE_DIRECTORY
@@ -124,10 +124,10 @@ def acceleration(images: ImageSet, events: Events) -> Acceleration:
             return probe(here, str(images.guest.vmlinuz), str(images.guest.initramfs), images.emulator.command)
 
     key = f"this machine, {kernel}, guest {images.guest.digest}, emulator {images.emulator.digest}"
-    return stored_or_probed(probes_file(), key, run_probe)
+    return load_or_probe(probes_file(), key, run_probe)
 
 
-def _image_directory(images: ImageSet) -> str:
+def _find_image_directory(images: ImageSet) -> str:
     return f"{IMAGE_DIRECTORY}/{images.guest.digest}"
 
 
@@ -142,7 +142,9 @@ def _answers(machine: LabMachine, images: ImageSet) -> bool:
         return False
     try:
         # The last step of `_prepare`. If it is missing, the start was interrupted, and the lab host is started again.
-        return runner.run(["test", "-e", f"{_image_directory(images)}/vmlinuz"], deadline=15, check=False).status == 0
+        return (
+            runner.run(["test", "-e", f"{_find_image_directory(images)}/vmlinuz"], deadline=15, check=False).status == 0
+        )
     except HostError:
         return False
     finally:
@@ -152,11 +154,11 @@ def _answers(machine: LabMachine, images: ImageSet) -> bool:
 def _prepare(machine: LabMachine, images: ImageSet) -> None:
     runner = SshRunner.connect_when_up(_target(machine), name="host lab", deadline=BOOT_SECONDS)
     try:
-        directory = _image_directory(images)
+        directory = _find_image_directory(images)
         steps = [
             # libvirt queries QEMU's capabilities at the first use. Under emulation this needs seconds, so do it now.
             "virsh --quiet domcapabilities --virttype kvm >/dev/null 2>&1 &",
-            creation_script(),
+            make_creation_script(),
             "wait",
             f"mkdir -p {directory}",
             f"mount -o ro -t iso9660 /dev/vdb {directory}",

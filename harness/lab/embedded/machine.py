@@ -21,7 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 from harness.errors import HostError, LabUnavailable
 from harness.files import write_atomically
 from harness.image import ImageSet
-from harness.lab.embedded.disks import CONTROLLERS, EMULATED, EmulatedDisk, creation_script
+from harness.lab.embedded.disks import CONTROLLERS, EMULATED, EmulatedDisk, make_creation_script
 from harness.signals import interruptible
 from harness.units import format_duration
 from harness.untrusted import parse_json
@@ -178,7 +178,7 @@ class LabMachineState:
 
     def made_of(self, images: ImageSet, accel: Accel) -> tuple[str, ...]:
         """The identity of a lab host: the digests of its images, and a digest of its hardware and disks."""
-        described = "\n".join([*self._arguments(images, accel, port=0), creation_script()])
+        described = "\n".join([*self._arguments(images, accel, port=0), make_creation_script()])
         hardware = hashlib.sha256(described.encode()).hexdigest()[:12]
         return (images.lab.digest, images.guest.digest, images.emulator.digest, hardware)
 

@@ -86,7 +86,7 @@ def inspect(runner: Runner, device: str) -> Evidence | None:
         return None
     source = f"{runner.name}: the evidence about {device}"
     with reading(source, hint="install util-linux 2.33 or newer there (lsblk, wipefs, findmnt)"):
-        return _evidence(answers, source)
+        return _parse_evidence(answers, source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,21 +127,21 @@ PROBES = (
 """All of them must answer. A missing answer counts as a probe without a result."""
 
 
-def _evidence(answers: _Answers, source: str) -> Evidence:
-    found = answers.found
-    number, diskseq, sectors, identity = found["facts"].split("\t")
-    pin = BlockPin(found["device"], number, diskseq, int(sectors), identity)
+def _parse_evidence(answers: _Answers, source: str) -> Evidence:
+    texts = answers.found
+    number, diskseq, sectors, identity = texts["facts"].split("\t")
+    pin = BlockPin(texts["device"], number, diskseq, int(sectors), identity)
     unknown = dict(answers.unknown)
-    unknown |= {name: "it gave no answer" for name in PROBES if name not in found and name not in unknown}
-    node: dict[str, Any] = parse_json(found["block"], source)["blockdevices"][0] if "block" in found else {}
-    below = _descendants(node)
+    unknown |= {name: "it gave no answer" for name in PROBES if name not in texts and name not in unknown}
+    node: dict[str, Any] = parse_json(texts["block"], source)["blockdevices"][0] if "block" in texts else {}
+    below = _list_descendants(node)
     parts = [each for each in below if each["type"] == "part"]
-    signatures = parse_json(found.get("signatures") or "{}", source).get("signatures", ())
+    signatures = parse_json(texts.get("signatures") or "{}", source).get("signatures", ())
     kind = str(node.get("type", ""))
     return Evidence(
         pin=pin,
-        serials=tuple(dict.fromkeys(found["serials"].split())),
-        backing_file=found["backing"],
+        serials=tuple(dict.fromkeys(texts["serials"].split())),
+        backing_file=texts["backing"],
         read_only=bool(node.get("ro")),
         # On device-mapper (a volume, a multipath) the kernel makes no partitions.
         is_whole_disk=kind in ("disk", "loop") or kind.startswith("raid"),
@@ -154,12 +154,12 @@ def _evidence(answers: _Answers, source: str) -> Evidence:
         definitions=answers.lines("domains") + answers.lines("proxmox"),
         partitions=tuple(part["kname"] for part in parts),
         signatures=tuple(dict.fromkeys(f"{signature['device']}: {signature['type']}" for signature in signatures)),
-        contents=_contents(found.get("contents"), found.get("left")),
+        contents=_parse_contents(texts.get("contents"), texts.get("left")),
         unknown=unknown,
     )
 
 
-def _contents(counted: str | None, left: str | None) -> Contents:
+def _parse_contents(counted: str | None, left: str | None) -> Contents:
     if counted is None:
         return "unknown"
     ends, inside = (int(count) for count in counted.split())
@@ -170,6 +170,6 @@ def _contents(counted: str | None, left: str | None) -> Contents:
     return "left" if left == "same" else "data"
 
 
-def _descendants(node: Mapping[str, Any]) -> Sequence[dict[str, Any]]:
+def _list_descendants(node: Mapping[str, Any]) -> Sequence[dict[str, Any]]:
     children: list[dict[str, Any]] = node.get("children", [])
-    return [each for child in children for each in (child, *_descendants(child))]
+    return [each for child in children for each in (child, *_list_descendants(child))]

@@ -15,7 +15,12 @@ def refusals(spec: DiskSpec, evidence: Evidence | None) -> list[str]:
     """All reasons against writing to this disk; empty if it may be written to."""
     if evidence is None:
         return [NO_DEVICE]
-    return [*_of_another(spec, evidence), *uses(evidence), *_of_contents(spec, evidence), *_unanswered(evidence)]
+    return [
+        *_find_others(spec, evidence),
+        *uses(evidence),
+        *_judge_contents(spec, evidence),
+        *_list_unanswered(evidence),
+    ]
 
 
 def uses(evidence: Evidence) -> Iterator[str]:
@@ -38,7 +43,7 @@ def uses(evidence: Evidence) -> Iterator[str]:
         yield f"a virtual machine or a storage is defined with it: {definition}"
 
 
-def _of_another(spec: DiskSpec, evidence: Evidence) -> Iterator[str]:
+def _find_others(spec: DiskSpec, evidence: Evidence) -> Iterator[str]:
     if not spec.destroy:
         yield NOT_RELEASED
     if isinstance(spec, DiskById) and spec.serial not in evidence.serials:
@@ -51,7 +56,7 @@ def _of_another(spec: DiskSpec, evidence: Evidence) -> Iterator[str]:
         yield "it is read-only"
 
 
-def _of_contents(spec: DiskSpec, evidence: Evidence) -> Iterator[str]:
+def _judge_contents(spec: DiskSpec, evidence: Evidence) -> Iterator[str]:
     for signature in evidence.signatures:
         yield f"there is a signature on it: {signature}"
     if evidence.partitions and not evidence.signatures:
@@ -65,6 +70,6 @@ def _of_contents(spec: DiskSpec, evidence: Evidence) -> Iterator[str]:
         )
 
 
-def _unanswered(evidence: Evidence) -> Iterator[str]:
+def _list_unanswered(evidence: Evidence) -> Iterator[str]:
     for probe, why in evidence.unknown.items():
         yield f"the probe `{probe}` could not tell: {'; '.join(why.split(chr(10))).strip('; ') or 'it printed nothing'}"

@@ -54,14 +54,14 @@ class Room:
 
         What the volume has already been allocated is not needed again. Raises SafetyError, HostError.
         """
-        missing = self._unallocated(path, size_bytes)
+        missing = self._count_unallocated(path, size_bytes)
         self._require(part_of(self.found.words, part_bytes, missing=missing, size_bytes=size_bytes))
 
     def _require(self, wanted: Allocation) -> None:
-        if why := _why_short(self.runner, self.found, [wanted]):
+        if why := _find_shortage(self.runner, self.found, [wanted]):
             raise filling_up(f"{self.runner.name}: nothing more is written to {self.found.words}", why)
 
-    def _unallocated(self, path: str, size_bytes: int) -> int:
+    def _count_unallocated(self, path: str, size_bytes: int) -> int:
         found = self.found
         if found.kind.allocates == "at once":
             return 0
@@ -94,55 +94,55 @@ def unallocated_bytes(runner: Runner, path: str, size_bytes: int) -> int:
     return max(size_bytes - blocks * unit, 0)
 
 
-def require_room(runner: Runner, found: FoundStorage, size_bytes: int, promises: Sequence[Promise] = ()) -> Room:
+def require_room(runner: Runner, storage: FoundStorage, size_bytes: int, promises: Sequence[Promise] = ()) -> Room:
     """The permission to create volumes of `size_bytes` together, beside what the run was promised before.
 
     Raises Unsupported if too little space would stay free for others, SafetyError if the free space is unknown.
     """
-    if why := _why_short(runner, found, [Allocation(found.words, size_bytes)], outstanding(runner, promises)):
+    if why := _find_shortage(runner, storage, [Allocation(storage.words, size_bytes)], outstanding(runner, promises)):
         raise Unsupported(
             f"{runner.name}: {why}",
             hint="free space there, measure a smaller span (a lighter profile), select fewer modes with -k, or name "
             "another storage",
         )
-    return Room(runner, found, issuer=_ISSUER)
+    return Room(runner, storage, issuer=_ISSUER)
 
 
-def promise_of(found: FoundStorage, size_bytes: int) -> Promise:
+def promise_of(storage: FoundStorage, size_bytes: int) -> Promise:
     """The promise of space on this storage, for volumes that take it only when they are written."""
-    return Promise(found.words, found.kind.space, found.at, size_bytes)
+    return Promise(storage.words, storage.kind.space, storage.at, size_bytes)
 
 
-def free_bytes(runner: Runner, found: FoundStorage) -> tuple[int, int]:
+def free_bytes(runner: Runner, storage: FoundStorage) -> tuple[int, int]:
     """The free and all bytes of the storage; of several places that it takes space from, those with the least free.
 
     Raises SafetyError if they are unknown.
     """
-    return min((place.available_bytes, place.total_bytes) for place in _places(runner, found))
+    return min((place.available_bytes, place.total_bytes) for place in _read_places(runner, storage))
 
 
-def _why_short(
-    runner: Runner, found: FoundStorage, wanted: Sequence[Allocation], promises: Sequence[Promise] = ()
+def _find_shortage(
+    runner: Runner, storage: FoundStorage, wanted: Sequence[Allocation], promises: Sequence[Promise] = ()
 ) -> str | None:
     """Why there is too little space, as text; None if there is enough. SafetyError if it is unknown."""
     every = [*wanted, *(Allocation(promise.name, promise.size_bytes) for promise in promises)]
-    return "; ".join(shortages(_places(runner, found, promises), every)) or None
+    return "; ".join(shortages(_read_places(runner, storage, promises), every)) or None
 
 
-def _places(runner: Runner, found: FoundStorage, promises: Sequence[Promise] = ()) -> list[StorageSpace]:
+def _read_places(runner: Runner, storage: FoundStorage, promises: Sequence[Promise] = ()) -> list[StorageSpace]:
     """The places from which the storage takes space, at least one, and those of the promises.
 
     SafetyError if they are unknown.
     """
-    own = Promise(found.words, found.kind.space, found.at, 0)
-    words = dict.fromkeys(each.words for each in (own, *promises))
+    nothing_more = Promise(storage.words, storage.kind.space, storage.at, 0)
+    words = dict.fromkeys(promise.words for promise in (nothing_more, *promises))
     try:
-        places = read_space(runner, [word for each in words for word in each])
+        places = read_space(runner, [word for promise in words for word in promise])
     except HostError as error:
         raise SafetyError(
-            f"{runner.name}: the free space on {found.words} is unknown: {error.message}",
+            f"{runner.name}: the free space on {storage.words} is unknown: {error.message}",
             hint="see vgs, lvs, zfs list and df on the host",
         ) from error
     if not places:
-        raise SafetyError(f"{runner.name}: the host does not report the free space on {found.words}")
+        raise SafetyError(f"{runner.name}: the host does not report the free space on {storage.words}")
     return places

@@ -87,12 +87,12 @@ def run_all(
         return run()
     except SafetyError:
         # The command was not started.
-        if sum(_renumbered(device) for device in devices) == 0:
+        if sum(_find_renumbered(device) for device in devices) == 0:
             raise
     return run()
 
 
-def _renumbered(device: Writable) -> bool:
+def _find_renumbered(device: Writable) -> bool:
     """Whether this is a partition of a run that now has another number. Then its permission is renewed.
 
     Each time that the kernel reads a partition table again, it drops and adds all partitions of the disk. Those of NVMe
@@ -147,7 +147,7 @@ def built_on(bases: Sequence[Writable], paths: Sequence[str], partuuids: Sequenc
     if isinstance(directory := bases[0].pin, FilePin):
         _require_inside(runner, directory, pins)
         return [issue(runner, pin, disks) for pin in pins]
-    names = [f"{_major_minor(pin.device)}" if isinstance(pin, FilePin) else pin.name for pin in pins]
+    names = [f"{_parse_major_minor(pin.device)}" if isinstance(pin, FilePin) else pin.name for pin in pins]
     words = [str(len(bases)), *(base.name for base in bases), *names]
     elsewhere = runner.run(["sh", "-c", _NOT_ON, "sh", *words], deadline=30).stdout.split()
     if elsewhere:
@@ -183,7 +183,7 @@ def created_directory(runner: Runner, entry: Entry, path: str) -> Writable:
     return issue(runner, directory_pin(runner, path), tuple(entry.disks))
 
 
-def _major_minor(device: int) -> str:
+def _parse_major_minor(device: int) -> str:
     """A device number from stat (Linux, 64 bits), in the form of sysfs."""
     major = ((device >> 8) & 0xFFF) | ((device >> 32) & ~0xFFF)
     minor = (device & 0xFF) | ((device >> 12) & ~0xFF)
@@ -193,16 +193,16 @@ def _major_minor(device: int) -> str:
 def require_writable(runner: Runner, spec: DiskSpec, device: str) -> Writable:
     """The permission to write to the disk at `device`. Raises SafetyError with all reasons against it, HostError."""
     evidence = inspect(runner, device)
-    reasons = refusals(_as_of_kernel(runner, spec, evidence), evidence)
+    reasons = refusals(_make_kernel_number(runner, spec, evidence), evidence)
     if reasons or evidence is None:
         raise SafetyError(
             f"{runner.name}: disk {spec.name}, {spec.identity}, will not be written to: " + "; ".join(reasons),
-            hint=_remedy(spec, evidence, reasons),
+            hint=_choose_remedy(spec, evidence, reasons),
         )
     return issue(runner, evidence.pin, [serial_of(spec)])
 
 
-def _as_of_kernel(runner: Runner, spec: DiskSpec, evidence: Evidence | None) -> DiskSpec:
+def _make_kernel_number(runner: Runner, spec: DiskSpec, evidence: Evidence | None) -> DiskSpec:
     """The disk, with its file by the path that the kernel reports if the lab file has another path of the same file."""
     if not isinstance(spec, DiskByFile) or evidence is None or evidence.backing_file in ("", str(spec.file)):
         return spec
@@ -234,7 +234,7 @@ def lend(device: Writable, link: str) -> Loan:
             f"{runner.name}: {link} will not be passed through to a guest: {'; '.join(reasons)}",
             hint="a disk that is passed through cannot be used by another mode at the same time",
         )
-    return Loan(device, link, _table(runner, evidence.pin))
+    return Loan(device, link, _read_table(runner, evidence.pin))
 
 
 def take_back(loan: Loan) -> None:
@@ -247,7 +247,7 @@ def take_back(loan: Loan) -> None:
     (pin,) = read_pins(device.runner, [loan.link])
     if isinstance(pin, BlockPin) and isinstance(before, BlockPin):
         then = (before.sectors, before.identity, loan.table)
-        now = (pin.sectors, pin.identity, _table(device.runner, pin))
+        now = (pin.sectors, pin.identity, _read_table(device.runner, pin))
         if now == then:
             renew(device, pin)
             return
@@ -258,7 +258,7 @@ def take_back(loan: Loan) -> None:
     )
 
 
-def _table(runner: Runner, pin: BlockPin) -> str:
+def _read_table(runner: Runner, pin: BlockPin) -> str:
     command = ["blkid", "-p", "-s", "PTUUID", "-o", "value", pin.path]
     return run_pinned(runner, [pin], command, deadline=30, check=False).stdout.strip()
 
@@ -270,17 +270,17 @@ def serial_of(spec: AnyDisk) -> str:
     return spec.serial if isinstance(spec, DiskById) else str(spec.file)
 
 
-def _remedy(spec: DiskSpec, evidence: Evidence | None, reasons: list[str]) -> str:
+def _choose_remedy(spec: DiskSpec, evidence: Evidence | None, reasons: list[str]) -> str:
     if evidence is None:
         return "look for the disk with: ls -l /dev/disk/by-id/, and correct its id in the lab file"
     if reasons == [NOT_RELEASED]:
         return f"add it under disk.{spec.name} if nobody needs the data on that disk"
     if any("serial number" in reason for reason in reasons):
         return "the link points to a disk with another serial number: correct id and serial in the lab file"
-    return _remedy_of_contents(spec, evidence, reasons)
+    return _choose_remedy_for_contents(spec, evidence, reasons)
 
 
-def _remedy_of_contents(spec: DiskSpec, evidence: Evidence, reasons: list[str]) -> str:
+def _choose_remedy_for_contents(spec: DiskSpec, evidence: Evidence, reasons: list[str]) -> str:
     if evidence.contents == "data" and not evidence.signatures and len(reasons) == 1:
         if isinstance(spec, DiskById):
             return (

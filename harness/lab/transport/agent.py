@@ -198,9 +198,9 @@ class AgentRunner:
 
     def _answered(self, ask: Callable[[], T]) -> T:
         self._silent = True
-        found = ask()
+        answer = ask()
         self._silent = False
-        return found
+        return answer
 
     def _end(self, pid: int) -> str:
         """End the program in the VM, with its children. Returns the outcome as text."""

@@ -101,7 +101,7 @@ def open_transport(
     end = Deadline.after(deadline)
     user_key = _load_key(name, target)
     label = f"{target.address}@{via.label}" if via else target.address
-    expected = _expected_key(target, label)
+    expected = _choose_key(target, label)
     transport = _negotiating(target, name=name, via=via, expected=expected, deadline=deadline)
     try:
         remaining = end.left
@@ -147,7 +147,7 @@ def _load_key(name: str, target: SshTarget) -> PKey:
     raise failure
 
 
-def _expected_key(target: SshTarget, label: str) -> tuple[str, str] | None:
+def _choose_key(target: SshTarget, label: str) -> tuple[str, str] | None:
     if target.host_key is not None:
         return split_key(target.host_key, origin=f"host key of {target.address}")
     if target.known_hosts is None:
@@ -160,7 +160,7 @@ def _negotiating(
     target: SshTarget, *, name: str, via: Jump | None, expected: tuple[str, str] | None, deadline: float
 ) -> Transport:
     seconds = min(deadline, TCP_SECONDS)
-    stream = _direct(target, name, seconds) if via is None else _through(via, target, name, seconds)
+    stream = _connect_directly(target, name, seconds) if via is None else _connect_through(via, target, name, seconds)
     transport = Transport(stream, default_window_size=WINDOW_BYTES)
     options = transport.get_security_options()
     options.ciphers = _CIPHERS
@@ -181,7 +181,7 @@ def _negotiating(
     return transport
 
 
-def _direct(target: SshTarget, name: str, seconds: float) -> socket.socket:
+def _connect_directly(target: SshTarget, name: str, seconds: float) -> socket.socket:
     try:
         stream = socket.create_connection((target.host, target.port), timeout=seconds)
     except socket.gaierror as error:
@@ -200,7 +200,7 @@ def _direct(target: SshTarget, name: str, seconds: float) -> socket.socket:
     return stream
 
 
-def _through(via: Jump, target: SshTarget, name: str, seconds: float) -> Channel:
+def _connect_through(via: Jump, target: SshTarget, name: str, seconds: float) -> Channel:
     try:
         return within(
             seconds + 1.0,

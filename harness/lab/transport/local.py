@@ -68,7 +68,7 @@ def converse(process: subprocess.Popen[bytes], stdin: bytes, deadline: float) ->
             _close(process.stdin)
         while pipes.get_map():
             with interruptible():
-                ready = pipes.select(min(_remaining(process, deadline, end), most))
+                ready = pipes.select(min(_read_remaining(process, deadline, end), most))
             _require_uninterrupted(before)
             for key, _ in ready:
                 if key.data is None:
@@ -80,7 +80,7 @@ def converse(process: subprocess.Popen[bytes], stdin: bytes, deadline: float) ->
                     pipes.unregister(key.fileobj)
                     _close(key.fileobj)  # type: ignore[arg-type] # the three pipes registered above
     while process.poll() is None:
-        left = min(_remaining(process, deadline, end), most)
+        left = min(_read_remaining(process, deadline, end), most)
         with interruptible(), suppress(subprocess.TimeoutExpired):
             process.wait(left)
         _require_uninterrupted(before)
@@ -92,7 +92,7 @@ def _require_uninterrupted(before: int) -> None:
         raise Interrupted
 
 
-def _remaining(process: subprocess.Popen[bytes], deadline: float, end: Deadline) -> float:
+def _read_remaining(process: subprocess.Popen[bytes], deadline: float, end: Deadline) -> float:
     remaining = end.left
     if remaining <= 0:
         raise subprocess.TimeoutExpired(process.args, deadline)

@@ -90,28 +90,28 @@ class PowerShell:
     """A `RemoteShell`, see harness/lab/transport/shells.py."""
 
     def command(self, argv: Sequence[str]) -> str:
-        _script(argv)
-        return _encoded(_BOOT)
+        _make_script(argv)
+        return _encode(_BOOT)
 
     def held(self, argv: Sequence[str]) -> str:
         """The script must be short, because it is in the line. It gets its input line by line in `$input`."""
-        return _encoded(_script(argv))
+        return _encode(_make_script(argv))
 
     def stdin(self, argv: Sequence[str], data: bytes) -> bytes:
-        texts = (_script(argv).encode(), data, *(each.encode() for each in argv[2:]))
+        texts = (_make_script(argv).encode(), data, *(each.encode() for each in argv[2:]))
         return b"".join(base64.b64encode(text) + b"\n" for text in texts)
 
     def ender(self, pid: int) -> str:
-        return _encoded(_END.format(pid=pid))
+        return _encode(_END.format(pid=pid))
 
 
-def _script(argv: Sequence[str]) -> str:
+def _make_script(argv: Sequence[str]) -> str:
     if argv[0] != PROGRAM:
         raise ValueError(f"Windows has no program `{argv[0]}`")
     return argv[1]
 
 
-def _encoded(script: str) -> str:
+def _encode(script: str) -> str:
     """The line that runs this script. Source: about_PowerShell_exe, -EncodedCommand (base64 of UTF-16LE)."""
     line = _LINE + base64.b64encode(script.strip().encode("utf-16-le")).decode()
     if len(line) > MOST_CHARACTERS:

@@ -118,7 +118,11 @@ class SshRunner:
             remaining = max(end.left, QUICK_BANNER_SECONDS)
             try:
                 return cls.connect(
-                    target, name=name, via=via, deadline=remaining, banner_seconds=_banner_seconds(attempt.number)
+                    target,
+                    name=name,
+                    via=via,
+                    deadline=remaining,
+                    banner_seconds=_choose_banner_seconds(attempt.number),
                 )
             except NotUpYet as error:
                 cause = error.message
@@ -155,7 +159,7 @@ class SshRunner:
             size = os.fstat(file.fileno()).st_size
             partial = f"{target}.{secrets.token_hex(4)}.part"
             argv = ("sh", "-c", _PUT, "sh", target, partial, str(size))
-            done = self._execute(argv, deadline, _chunks(file), f"copy of {source} to {target}")
+            done = self._execute(argv, deadline, _read_chunks(file), f"copy of {source} to {target}")
         if NO_SPACE in done.stderr:
             raise disk_full(self.name, target, size)
         if done.status != 0:
@@ -171,9 +175,9 @@ class SshRunner:
             except Overdue:
                 raise overdue(self.name, what, deadline, outcome=_UNKNOWN) from None
             except ChannelException as error:
-                raise self._no_session(what, error) from error
+                raise self._explain_no_session(what, error) from error
             except (SSHException, EOFError, OSError) as error:
-                raise self._lost(what, error) from error
+                raise self._explain_lost(what, error) from error
             with holding(self.name, what, stream, deadline=deadline) as held:
                 yield held
 
@@ -190,9 +194,9 @@ class SshRunner:
             except TooMuchOutput as excess:
                 raise too_much(self.name, what, excess, outcome=self._end(exchange)) from None
             except ChannelException as error:
-                raise self._no_session(what, error) from error
+                raise self._explain_no_session(what, error) from error
             except (ConnectionLost, SSHException, EOFError, OSError) as error:
-                raise self._lost(what, error) from error
+                raise self._explain_lost(what, error) from error
             except BaseException:
                 with cleaning_up():
                     self._end(exchange)
@@ -209,13 +213,13 @@ class SshRunner:
         with self._turn:
             return ChannelStream.start(self._transport, line, deadline)
 
-    def _no_session(self, what: str, error: ChannelException) -> HostError:
+    def _explain_no_session(self, what: str, error: ChannelException) -> HostError:
         return HostError(
             f"{self.name}: no further session for `{what}`: {error.text}",
             hint=f"raise MaxSessions in the sshd_config of {self.name}, or run fewer commands at once",
         )
 
-    def _lost(self, what: str, error: Exception) -> HostError:
+    def _explain_lost(self, what: str, error: Exception) -> HostError:
         return HostError(
             f"connection to {self.name} was lost while running `{what}`: {error or type(error).__name__}",
             hint=f"check that {self.name} is still up",
@@ -250,12 +254,12 @@ def runs_commands_concurrently(banner: str) -> bool:
     return dropbear is None or not _ONE_AT_A_TIME[0] <= float(dropbear[1]) <= _ONE_AT_A_TIME[1]
 
 
-def _banner_seconds(attempt: int) -> float:
+def _choose_banner_seconds(attempt: int) -> float:
     if attempt % PATIENT_TRY:
         return QUICK_BANNER_SECONDS
     return min(QUICK_BANNER_SECONDS * 2.0 ** (attempt // PATIENT_TRY), BANNER_SECONDS)
 
 
-def _chunks(file: IO[bytes]) -> Iterator[bytes]:
+def _read_chunks(file: IO[bytes]) -> Iterator[bytes]:
     while chunk := file.read(CHUNK_BYTES):
         yield chunk

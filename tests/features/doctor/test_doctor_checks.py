@@ -19,7 +19,7 @@ from harness.lab.accel import Acceleration
 from harness.lab.facts import HostFacts, read_facts
 from harness.lab.findings import NOT_AVAILABLE, Finding, Level, Setting, as_records, has_problem
 from harness.lab.held_settings import SettingsRecord
-from harness.lab.hosts import GuestFiles, _acceleration
+from harness.lab.hosts import GuestFiles, _probe_acceleration
 from harness.lab.inventory import DiskById
 from harness.lab.transport.local import LocalRunner
 from tests.unit.sysfs_tree import DISK, FACTS, KSM, POLICY, QUEUE, Tree
@@ -334,7 +334,7 @@ def test_the_doctor_finds_the_result_that_a_run_stored_of_its_probe(
     images: Any = SimpleNamespace(guest=SimpleNamespace(digest="abc"))
     no_guest = GuestFiles("/absent", "/absent", Path("/absent"), "")
     assert find_proof(FACTS) is None
-    assert find_proof(FACTS) != _acceleration(RUNNER, FACTS, no_guest, images) == find_proof(FACTS)
+    assert find_proof(FACTS) != _probe_acceleration(RUNNER, FACTS, no_guest, images) == find_proof(FACTS)
 
 
 def test_a_virtual_machine_is_named_with_its_stolen_cpu_time(tree: Tree) -> None:
