@@ -17,8 +17,8 @@ from harness.report.model import report_view
 from harness.report.order import arm_blocks, blocks_by_depth, order_sentence
 from harness.report.workload import WorkloadView
 from harness.results import CellRecord, Run
+from tests.build import optane, synthetic_run
 from tests.unit.pages import Page, figures, page
-from tests.unit.runs import optane, synthetic_run
 
 MODES = ["host", "passthrough", "lvm"]
 ARMS = ["host", "guest passthrough", "twin lvm", "guest lvm"]
