@@ -19,7 +19,7 @@ from harness.report.blocks import (
     Row,
     Sentence,
     Table,
-    in_words,
+    join_words,
 )
 from harness.report.lines import MOST_LISTED
 from harness.report.numbers import percent, signed_percent, significant
@@ -103,7 +103,7 @@ def matrix_blocks(section: Section) -> Iterator[Block]:
             Column("result", "name"),
         ),
         tuple(map(_effect_row, matrix.effects)),
-        in_words(
+        join_words(
             "Throughput of the guest against the guest of the mode that differs in this option only, in the same "
             f"blocks. Most are compared with `{matrix.default}`. ",
             Mark("undecided"),

@@ -11,7 +11,7 @@ from harness.model.base import Device
 from harness.model.cell import Place
 from harness.published import links
 from harness.published.schema import Gain, PublishedArray, Study
-from harness.report.blocks import Aside, Block, Cell, Column, Heading, Listing, Mark, On, Row, Table, in_words
+from harness.report.blocks import Aside, Block, Cell, Column, Heading, Listing, Mark, On, Row, Table, join_words
 from harness.report.cells import ArmName, CellView, confidence_words
 from harness.report.lines import MOST_LISTED
 from harness.report.modes import Comparison, Headline, overlap, pooled
@@ -132,7 +132,7 @@ def scaling_blocks(section: Section) -> Iterator[Block]:
         return
     yield Heading("Arrays against their disks")
     yield Aside(
-        in_words(
+        join_words(
             f"The array on the host against {arrays[0].single} in the same blocks. ",
             Mark("Of all disks"),
             " is the throughput divided by that of the single disk and by the number of disks. ",

@@ -66,7 +66,7 @@ Inline = str | Mark | Link | Key | AtDepth
 Words = str | tuple[Inline, ...]
 
 
-def in_words(*parts: Inline) -> Words:
+def join_words(*parts: Inline) -> Words:
     """Words of several parts."""
     return parts
 

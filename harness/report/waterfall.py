@@ -24,7 +24,7 @@ from harness.report.blocks import (
     Row,
     Sentence,
     Table,
-    in_words,
+    join_words,
 )
 from harness.report.cells import CONFIDENCE
 from harness.report.draw import Figure, bar, list_categories, safe, set_labelled_rows
@@ -82,7 +82,7 @@ def waterfall_blocks(section: Section) -> Iterator[Block]:
         return
     yield Heading("Step by step")
     yield Aside(
-        in_words(
+        join_words(
             "The cost of each step, as mean latency of one I/O from submission to completion. The first arm is the "
             "bare host, and each step changes one thing. Within a block, the steps add up to the whole, and so do "
             "their means. Percentages are relative to the arm before, and multiply. Each interval is for its step "
