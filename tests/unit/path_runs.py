@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from harness.lab.embedded.disks import CONTROLLERS, DISK_LIMIT, Limit
+from harness.lab.embedded.disks import CONTROLLERS, DISK_LIMIT, SpeedLimit
 from harness.model.attach import Attach
 from harness.model.base import Md
 from harness.model.cell import Cell
@@ -46,7 +46,7 @@ def measured(
     *,
     shared: bool = True,
     known: bool = True,
-    host_limit: Limit | None = None,
+    host_limit: SpeedLimit | None = None,
     void: str = "",
     late: bool = False,
     seed: int = 1,
@@ -87,7 +87,7 @@ def _uncounted(measurement: Measurement) -> Measurement:
 
 
 def _slices(
-    cell: Cell, number: int, *, shared: bool, known: bool, host_limit: Limit | None, chance: random.Random
+    cell: Cell, number: int, *, shared: bool, known: bool, host_limit: SpeedLimit | None, chance: random.Random
 ) -> list[Measurement]:
     job = cell.job
     single = min(DISK_LIMIT.iops, DISK_LIMIT.bytes_per_s / job.bs)
@@ -107,7 +107,7 @@ def _slices(
     return found
 
 
-def _array_iops(cell: Cell, *, shared: bool, host_limit: Limit | None) -> float:
+def _array_iops(cell: Cell, *, shared: bool, host_limit: SpeedLimit | None) -> float:
     """What the slowest of disks, paths and host allows, in fio's I/Os per second."""
     job, places = cell.job, _places(cell)
     requests = _requests(cell)

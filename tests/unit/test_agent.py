@@ -23,7 +23,7 @@ from harness.features.borrow.proxmox import ProxmoxAgent
 from harness.guest.libvirt.connection import Connection
 from harness.guest.proxmox.machine import VirtualMachine
 from harness.lab.transport import agent as transport
-from harness.lab.transport.agent import AgentRunner, AgentSilent, Ended
+from harness.lab.transport.agent import AgentRunner, AgentSilent, EndedProgram
 from harness.measure.clock import Clocks
 from pve_double.executor import guest, sockets
 from tests.unit.guest_agents import AGENTS, INSTALLED, stand_in
@@ -211,12 +211,12 @@ class Moody:
     def execute(self, path: str, arguments: object, stdin: bytes) -> int:  # noqa: ARG002 - an Agent
         return 7
 
-    def ended(self, pid: int) -> Ended | None:
+    def ended(self, pid: int) -> EndedProgram | None:
         assert pid == 7
         self._silent -= 1
         if self._silent >= 0:
             raise AgentSilent("it does not answer")
-        return Ended(0, b"done\n")
+        return EndedProgram(0, b"done\n")
 
 
 def test_a_running_program_survives_the_silence_of_its_agent_but_not_forever(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,8 +230,8 @@ def test_a_running_program_survives_the_silence_of_its_agent_but_not_forever(mon
 
 def test_an_output_that_the_agent_cut_off_is_an_error() -> None:
     class Cut(Moody):
-        def ended(self, pid: int) -> Ended | None:  # noqa: ARG002
-            return Ended(0, b"x" * 1000, truncated=True)
+        def ended(self, pid: int) -> EndedProgram | None:  # noqa: ARG002
+            return EndedProgram(0, b"x" * 1000, truncated=True)
 
     with pytest.raises(HostError, match="printed more than 16 MiB on its outputs; it has ended there"):
         AgentRunner(Cut(0), name=NAME).run(["yes"], deadline=5)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import ConfigError
-from harness.lab.embedded.disks import CONTROLLER_DISKS, CONTROLLERS, DISKS, Controller, SimulatedDisk
+from harness.lab.embedded.disks import CONTROLLER_DISKS, CONTROLLERS, DISKS, SimulatedController, SimulatedDisk
 from harness.lab.inventory import DiskByFile, DiskById
 from harness.lab.lab_file import load_lab
 from harness.model.guest import ANY_GUEST, GUEST_OPTIONS
@@ -64,7 +64,7 @@ def test_the_docs_say_how_a_simulated_disk_is_identified_and_how_large_it_is(dis
 
 
 @pytest.mark.parametrize("controller", CONTROLLERS, ids=lambda controller: controller.name)
-def test_the_docs_say_which_disks_a_controller_has(controller: Controller) -> None:
+def test_the_docs_say_which_disks_a_controller_has(controller: SimulatedController) -> None:
     first, *_, last = (disk for disk in CONTROLLER_DISKS if disk.controller == controller)
     row = next(line for line in DOCS.splitlines() if line.startswith(f"| `{first.name}` to `{last.name}` |"))
     assert f"| `{first.spec.id}`, serial `{first.spec.serial}` |" in row

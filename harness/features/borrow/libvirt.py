@@ -34,7 +34,7 @@ from harness.guest.qemu_process import qemu_threads
 from harness.lab.created import CreationLog
 from harness.lab.hosts import Host
 from harness.lab.hypervisor import BorrowedVm, LibvirtSpec
-from harness.lab.transport.agent import AgentSilent, Ended
+from harness.lab.transport.agent import AgentSilent, EndedProgram
 from harness.lab.transport.base import Overdue, Runner, within
 from harness.lab.vm_threads import VmThreads
 from harness.model.attach import Attachment
@@ -87,7 +87,7 @@ class LibvirtAgent:
         with self._reading("guest-exec"):
             return int(answer["pid"])
 
-    def ended(self, pid: int) -> Ended | None:
+    def ended(self, pid: int) -> EndedProgram | None:
         answer = self._ask("guest-exec-status", pid=pid)
         with self._reading("guest-exec-status"):
             if not answer["exited"]:
@@ -95,7 +95,7 @@ class LibvirtAgent:
             status = -int(answer["signal"]) if "signal" in answer else int(answer["exitcode"])
             out, err = (base64.b64decode(answer.get(key, ""), validate=True) for key in ("out-data", "err-data"))
             truncated = bool(answer.get("out-truncated") or answer.get("err-truncated"))
-            return Ended(status, out, err, truncated)
+            return EndedProgram(status, out, err, truncated)
 
     @property
     def _words(self) -> str:

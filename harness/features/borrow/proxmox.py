@@ -31,7 +31,7 @@ from harness.lab.created import CreationLog
 from harness.lab.hosts import Host
 from harness.lab.hypervisor import BorrowedVm
 from harness.lab.proxmox import GuestRules, ProxmoxSpec
-from harness.lab.transport.agent import AgentSilent, Ended
+from harness.lab.transport.agent import AgentSilent, EndedProgram
 from harness.lab.transport.base import Runner
 from harness.lab.vm_threads import VmThreads
 from harness.model.attach import Attach, Attachment
@@ -80,7 +80,7 @@ class ProxmoxAgent:
         with self._reading("exec"):
             return int(answer["pid"])
 
-    def ended(self, pid: int) -> Ended | None:
+    def ended(self, pid: int) -> EndedProgram | None:
         answer = self._get("exec-status", pid=pid)
         with self._reading("exec-status"):
             if not int(answer["exited"]):
@@ -88,7 +88,7 @@ class ProxmoxAgent:
             status = -int(answer["signal"]) if "signal" in answer else int(answer["exitcode"])
             out, err = (str(answer.get(key, "")).encode(_BYTES) for key in ("out-data", "err-data"))
             truncated = any(int(answer.get(key) or 0) for key in ("out-truncated", "err-truncated"))
-            return Ended(status, out, err, truncated)
+            return EndedProgram(status, out, err, truncated)
 
     def _os(self) -> dict[str, Any]:
         answer = self._get("get-osinfo")

@@ -15,7 +15,7 @@ MIB = 1024**2
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class SpeedLimit:
     """The most that a disk or a controller does in a second, reads and writes together.
 
     QEMU's throttling applies it, which is a leaky bucket of 0.1 s. So 0.1 s after a pause are faster.
@@ -24,19 +24,19 @@ class Limit:
     iops: int
     bytes_per_s: int
 
-    def times(self, number: int) -> Limit:
+    def times(self, number: int) -> SpeedLimit:
         """The limit of so many together."""
-        return Limit(self.iops * number, self.bytes_per_s * number)
+        return SpeedLimit(self.iops * number, self.bytes_per_s * number)
 
 
 @dataclass(frozen=True, slots=True)
-class Controller:
+class SimulatedController:
     """A SCSI controller at the address `pci` of the lab host. `limit` is for all its disks together."""
 
     name: str
     pci: str
     disks: int
-    limit: Limit
+    limit: SpeedLimit
 
     @property
     def group(self) -> str:
@@ -57,10 +57,10 @@ class Controller:
 class ControllerDisk:
     """A disk with a limit of its own behind a controller. `target` is its number there, from 1."""
 
-    controller: Controller
+    controller: SimulatedController
     target: int
     size_bytes: int
-    limit: Limit
+    limit: SpeedLimit
 
     @property
     def name(self) -> str:
@@ -88,15 +88,15 @@ class ControllerDisk:
         ]
 
 
-DISK_LIMIT = Limit(iops=200, bytes_per_s=8 * MIB)
+DISK_LIMIT = SpeedLimit(iops=200, bytes_per_s=8 * MIB)
 """So slow that two controllers at their limits leave the emulated CPUs idle for most of the time."""
 DISK_BYTES = 160 * MIB
 """More than the guard reads as a whole (`WHOLE_BYTES`): at the disks' speed, this would take 12 min for 24 disks."""
 LIMITING = 4
 """A controller does as much as so many of its disks. So 8 disks on it saturate it, and 16 are no faster."""
 CONTROLLERS = (
-    Controller("raid_a", "0000:00:10.0", disks=16, limit=DISK_LIMIT.times(LIMITING)),
-    Controller("raid_b", "0000:00:11.0", disks=8, limit=DISK_LIMIT.times(LIMITING)),
+    SimulatedController("raid_a", "0000:00:10.0", disks=16, limit=DISK_LIMIT.times(LIMITING)),
+    SimulatedController("raid_b", "0000:00:11.0", disks=8, limit=DISK_LIMIT.times(LIMITING)),
 )
 CONTROLLER_DISKS = tuple(
     ControllerDisk(controller, target, DISK_BYTES, DISK_LIMIT)

@@ -73,7 +73,7 @@ class AgentSilent(HostError):
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedProgram:
     """A program that the agent started and that ended. `status` is negative if a signal ended it."""
 
     status: int
@@ -93,7 +93,7 @@ class Agent(Protocol):
         """Start a program. Returns its process id. Its outputs are stored until it was asked for its end."""
         ...
 
-    def ended(self, pid: int) -> Ended | None:
+    def ended(self, pid: int) -> EndedProgram | None:
         """How the program ended; None while it runs. The agent answers this only once for a program that ended."""
         ...
 
@@ -177,11 +177,11 @@ class AgentRunner:
         with self._one_at_a_time:
             return self._answered(lambda: self._agent.execute(_SHELL, arguments, data))
 
-    def _wait(self, pid: int, end: Deadline) -> Ended | None:
+    def _wait(self, pid: int, end: Deadline) -> EndedProgram | None:
         """How the program ended; None if it still runs at the deadline. The agent may be silent for a while."""
         patience: Deadline | None = None
 
-        def look() -> Ended | None:
+        def look() -> EndedProgram | None:
             nonlocal patience
             try:
                 with self._one_at_a_time:
@@ -214,7 +214,7 @@ class AgentRunner:
         gone = done is not None and done.status == 0
         return "it was ended there" if gone else "it cannot be killed there (waiting for a device?)"
 
-    def _completed(self, argv: Sequence[str], ended: Ended) -> Completed:
+    def _completed(self, argv: Sequence[str], ended: EndedProgram) -> Completed:
         stdout, stderr = outputs()
         try:
             stdout.add(ended.stdout)
