@@ -14,7 +14,7 @@ from harness.model.job import Job
 from harness.model.profile import PROFILES, profile_of
 from harness.model.workloads import NAMED, parse_workloads
 from harness.scenario.legality import find_reference_problems
-from tests.unit.runs import optane
+from tests.build import optane
 from tests.unit.test_fio import options
 
 GIB = 1024**3
