@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from harness.events import Events, Note
 from harness.image import Image, ImageSet
-from harness.lab.disk_facts import HealthFound, described, read_health
+from harness.lab.disk_facts import HealthFound, describe_arrays, read_health
 from harness.lab.hosts import Host
 from harness.lab.inventory import AnyDisk, DiskById, array_of, class_known
 from harness.lab.storage import DiskByStorage
@@ -171,7 +171,7 @@ def link_notes(facts: DiskFacts) -> Iterator[str]:
 
 def _records(at: Session) -> Iterator[DiskRecord]:
     host = at.host
-    with_tool = described(host.runner, host.facts, at.disks)
+    with_tool = describe_arrays(host.runner, host.facts, at.disks)
     members = with_tool.disks
     for device, name in at.names.items():
         facts = members.get(device, DiskFacts(device=device))
