@@ -69,12 +69,12 @@ def read_places(runner: Runner) -> Places:
 def parse_places(printed: str) -> Places:
     """The places, from the output of the script. Raises ValueError for other output."""
     lines = [line.split() for line in printed.splitlines() if line]
-    found = {line[0]: line[1] for line in lines if line[0] in ("cpus", "nodes")}
+    facts = {line[0]: line[1] for line in lines if line[0] in ("cpus", "nodes")}
     free = {
         (int(node), int(kib) * 1024): int(kib) * 1024 * int(pages)
         for word, node, kib, pages in (line for line in lines if line[0] == "pages")
     }
-    return Places(frozenset(cpus_in(found["cpus"])), frozenset(cpus_in(found["nodes"])), free)
+    return Places(frozenset(cpus_in(facts["cpus"])), frozenset(cpus_in(facts["nodes"])), free)
 
 
 def no_room(guest: GuestOptions, host: Host, *, reserved: bool = True) -> str | None:

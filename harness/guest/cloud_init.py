@@ -70,8 +70,8 @@ def wait_until_set_up(runner: Runner, events: Events) -> None:
 
 def errors_of(printed: str, guest: str) -> list[str]:
     """The errors in cloud-init's result. Raises GuestError if it is not JSON. Pure."""
-    found = parse_json(printed, f"{guest}: {_RESULT}", GuestError)
-    result = found.get("v1", {}) if isinstance(found, dict) else {}
+    document = parse_json(printed, f"{guest}: {_RESULT}", GuestError)
+    result = document.get("v1", {}) if isinstance(document, dict) else {}
     errors = result.get("errors", []) if isinstance(result, dict) else []
     return [str(error) for error in errors] if isinstance(errors, list) else []
 

@@ -42,8 +42,8 @@ class LinuxInside:
         """An `Inside`. `otherwise` is another remedy if it lacks fio."""
         system = self.system
         if system.get("user") != "0":
-            found = system.get("user") or "unknown"
-            return f"in {vm}, only root can open disks, but the user id is {found}: log in as root"
+            user = system.get("user") or "unknown"
+            return f"in {vm}, only root can open disks, but the user id is {user}: log in as root"
         if not system.get("fio", "").startswith("fio-"):
             if self.fio != "fio":
                 return f"in {vm}, {self.fio} is not fio, or cannot be started: correct the path"
@@ -164,11 +164,11 @@ class GuestSystem:
 
 def parse_disks(printed: str) -> dict[str, BlockDevice]:
     """The disks by serial, from the output of the script."""
-    found = {}
+    disks = {}
     for line in printed.splitlines():
         name, serial, scheduler, rotational, write_cache, logical, physical, requests, discard, *rest = line.split("\t")
         read_only, queues, queue_size, driver, controller_driver, features = rest
-        found[serial] = BlockDevice(
+        disks[serial] = BlockDevice(
             f"/dev/{name}",
             Effective(
                 guest_scheduler=scheduler or None,
@@ -186,7 +186,7 @@ def parse_disks(printed: str) -> dict[str, BlockDevice]:
                 **_agreed(features),
             ),
         )
-    return found
+    return disks
 
 
 def _agreed(features: str) -> dict[str, Any]:

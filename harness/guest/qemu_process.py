@@ -147,14 +147,14 @@ def seen_by_guest(evidence: Mapping[str, str], memory: int | None) -> Effective:
     missing. A guest whose kernel hides its memory reports a few bytes.
     """
     with reading("guest: the size that it reports", GuestError):
-        cpus, found = int(evidence.get("cpus") or 0), int(evidence.get("memory_bytes") or 0)
-    if memory is not None and 0 <= memory - found <= MOST_RESERVED:
-        found = memory
+        cpus, shown = int(evidence.get("cpus") or 0), int(evidence.get("memory_bytes") or 0)
+    if memory is not None and 0 <= memory - shown <= MOST_RESERVED:
+        shown = memory
     return Effective(
         guest_kernel=evidence.get("kernel") or None,
         guest_fio=evidence.get("fio_program") or None,
         guest_cpus=cpus or None,
-        guest_memory=found if found >= _LEAST else None,
+        guest_memory=shown if shown >= _LEAST else None,
     )
 
 
@@ -181,10 +181,10 @@ def parse_io_limit(printed: str) -> str | None:
     if ["known"] not in lines:
         return None
     below = {line[1] for line in lines if line[:1] == ["device"]}
-    found: defaultdict[str, dict[str, None]] = defaultdict(dict)
+    limits: defaultdict[str, dict[str, None]] = defaultdict(dict)
     for word, *rest in lines:
         if word == "limit":
             device, *settings = rest
             if not below or device in below:
-                found[device] |= dict.fromkeys(setting for setting in settings if not setting.endswith("=max"))
-    return "; ".join(f"{device} {' '.join(settings)}" for device, settings in found.items() if settings) or NO_LIMIT
+                limits[device] |= dict.fromkeys(setting for setting in settings if not setting.endswith("=max"))
+    return "; ".join(f"{device} {' '.join(settings)}" for device, settings in limits.items() if settings) or NO_LIMIT

@@ -129,20 +129,20 @@ def read_served(runner: Runner, daemon: Daemon) -> Effective:
 
 def parse_served(process: Inspected) -> Effective:
     """The same from the process. Raises ValueError or KeyError for arguments of another form. Pure."""
-    found: dict[str, dict[str, Any]] = {}
+    options: dict[str, dict[str, Any]] = {}
     for option, value in pairwise(process.arguments):
         if option in ("--blockdev", "--export", "--object") and value.startswith("{"):
             given = parse_json(value, option, GuestError)
-            found[given.get("node-name") if option == "--blockdev" else given["id"]] = given
-    export, node, storage = found["export"], found["disk"], found["storage"]
-    thread: Mapping[str, Any] = found.get(export.get("iothread", ""), {})
+            options[given.get("node-name") if option == "--blockdev" else given["id"]] = given
+    export, node, storage = options["export"], options["disk"], options["storage"]
+    thread: Mapping[str, Any] = options.get(export.get("iothread", ""), {})
     return Effective(
         qemu_block_driver=node["driver"],
         qemu_aio=process.engines.in_effect(storage["aio"], node["driver"]),
         qemu_cache_direct=storage["cache"]["direct"],
         qemu_cache_no_flush=storage["cache"]["no-flush"],
         qemu_write_cache=not export["writethrough"],
-        qemu_discard="unmap" if all(each["discard"] == "unmap" for each in (node, storage)) else "ignore",
+        qemu_discard="unmap" if all(layer["discard"] == "unmap" for layer in (node, storage)) else "ignore",
         qemu_detect_zeroes=node["detect-zeroes"],
         qemu_read_only=not export["writable"],
         qemu_iothread=bool(thread),

@@ -73,14 +73,14 @@ class Inside(Protocol):
 
 def block_devices(system: System, serials: Sequence[str], host: str) -> Mapping[str, BlockDevice]:
     """The guest's disks by serial. Raises GuestError if the guest does not have one of `serials`."""
-    found = system.disks()
-    missing = [serial for serial in serials if serial not in found]
+    disks = system.disks()
+    missing = [serial for serial in serials if serial not in disks]
     if missing:
         raise GuestError(
-            f"guest on {host}: no disk with serial {', '.join(missing)}; it sees {', '.join(found) or 'none'}",
+            f"guest on {host}: no disk with serial {', '.join(missing)}; it sees {', '.join(disks) or 'none'}",
             hint="the guest image lacks the driver of this bus, or the hypervisor did not attach the disk",
         )
-    return found
+    return disks
 
 
 def plugged_in(system: System, serial: str, host: str) -> BlockDevice:

@@ -204,12 +204,15 @@ def built(
                 rebuilds |= dict.fromkeys(on_array, Rebuild(device, on[-1].regions[plan.label].device))
         yield Layouts(
             device=bare,
-            by_mode={name: each.guest for name, each in sources.items()},
+            by_mode={name: pair.guest for name, pair in sources.items()},
             span=span,
             disk=first.device.name,
-            twins={name: each.twin for name, each in sources.items() if each.twin != each.guest},
+            twins={name: pair.twin for name, pair in sources.items() if pair.twin != pair.guest},
             members=members,
-            names={each.device.name: disk.name for disk, each in zip(used, partitioned, strict=True)},
+            names={
+                partitioned_disk.device.name: disk.name
+                for disk, partitioned_disk in zip(used, partitioned, strict=True)
+            },
             arrays=names,
             rebuilds=rebuilds,
             files=FileReserve(runner, files) if files else None,

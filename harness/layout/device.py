@@ -152,4 +152,4 @@ def loop_devices(runner: Runner, file: str) -> list[str]:
     listed = runner.run(["losetup", "--list", "--json", "--output", "NAME", "-j", file], deadline=30).stdout
     source = f"{runner.name}: losetup's list for {file}"
     with reading(source):
-        return [str(each["name"]) for each in parse_json(listed or "{}", source).get("loopdevices", ())]
+        return [str(loop["name"]) for loop in parse_json(listed or "{}", source).get("loopdevices", ())]

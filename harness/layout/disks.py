@@ -31,12 +31,12 @@ def partitioned_disks(
         devices = [stack.enter_context(block_device(log, disk)) for disk in disks]
         writable = [require_writable(runner, disk, device) for disk, device in zip(disks, devices, strict=True)]
         _require_distinct(disks, writable)
-        span = min(_span(each.size_bytes, need, span) for each, need in zip(writable, needs, strict=True))
+        span = min(_span(permission.size_bytes, need, span) for permission, need in zip(writable, needs, strict=True))
         made = []
         for disk, device, permission, need in zip(disks, devices, writable, needs, strict=True):
             if len(disks) > 1:
                 permission = require_writable(runner, disk, device)  # noqa: PLW2901 - the later permission counts
-            sizes = [(what, each.bytes(span)) for what, each in need.items()]
+            sizes = [(what, region.bytes(span)) for what, region in need.items()]
             made.append(stack.enter_context(disk_partitioned(log, disk, permission, sizes)))
         yield made, span
 
@@ -48,9 +48,9 @@ def _span(disk_bytes: int, needs: Mapping[str, Need], wanted: int) -> int:
 
 def _require_distinct(disks: Sequence[DiskSpec], writable: Sequence[Writable]) -> None:
     names: dict[str, str] = {}
-    for disk, each in zip(disks, writable, strict=True):
-        if (other := names.setdefault(each.path, disk.name)) != disk.name:
+    for disk, permission in zip(disks, writable, strict=True):
+        if (other := names.setdefault(permission.path, disk.name)) != disk.name:
             raise SafetyError(
-                f"{each.runner.name}: disks {other} and {disk.name} are the same disk, {each.path}",
+                f"{permission.runner.name}: disks {other} and {disk.name} are the same disk, {permission.path}",
                 hint="correct their ids in the lab file: an array needs separate disks",
             )

@@ -87,8 +87,8 @@ def create_qcow2(region: Writable, path: str, size: int, layout: Qcow2) -> Sourc
         create = ["qemu-img", "create", "-q", "-f", "qcow2", "-o", always, "-b", below, "-F", "qcow2", snapshot]
         region.run(create, deadline=60)
     image_source, *others = [
-        BlockSource(each, "file", 0, size, "qcow2", grant=file)
-        for each, file in zip([image, *snapshots], built_on([region], [image, *snapshots]), strict=True)
+        BlockSource(path_, "file", 0, size, "qcow2", grant=file)
+        for path_, file in zip([image, *snapshots], built_on([region], [image, *snapshots]), strict=True)
     ]
     twin = create_raw(region, f"{path}.raw", size, layout.twin.preallocation)
     image_source = replace(image_source, data_file=data)

@@ -49,7 +49,8 @@ class FileReserve:
         """Raise SafetyError if `size_bytes` more of each file would leave too little free now."""
         whole = [Promise(path, _TYPE, path, size, path) for path, size in self.files]
         wanted = [
-            replace(each, size_bytes=min(each.size_bytes, size_bytes)) for each in outstanding(self.runner, whole)
+            replace(promise, size_bytes=min(promise.size_bytes, size_bytes))
+            for promise in outstanding(self.runner, whole)
         ]
         if wanted and (why := _why_short(self.runner, wanted)):
             raise filling_up(f"{self.runner.name}: nothing more is written to {', '.join(self._paths)}", why)

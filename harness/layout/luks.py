@@ -70,13 +70,13 @@ def read_encryption(runner: Runner, path: str) -> Effective:
 def parse_status(printed: str) -> Effective:
     """What `cryptsetup status` says of one device; `none` without one. Raises ValueError for other output."""
     lines = (line.partition(":") for line in printed.splitlines())
-    found = {key.strip(): value.strip() for key, colon, value in lines if colon}
-    if not found:
+    facts = {key.strip(): value.strip() for key, colon, value in lines if colon}
+    if not facts:
         return Effective(host_encryption="none")
     # "512 bits"; "512", or from cryptsetup 2.8 on "512 [bytes]".
     return Effective(
-        host_encryption=found["type"].lower(),
-        host_cipher=found["cipher"],
-        host_key_bits=int(found["keysize"].split()[0]),
-        host_encryption_sector=int(found["sector size"].split()[0]),
+        host_encryption=facts["type"].lower(),
+        host_cipher=facts["cipher"],
+        host_key_bits=int(facts["keysize"].split()[0]),
+        host_encryption_sector=int(facts["sector size"].split()[0]),
     )

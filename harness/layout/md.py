@@ -159,9 +159,11 @@ def array(log: CreationLog, md: Md, name: str, members: Sequence[Region], events
             over = members[at : at + per_leg]
             on = [*over, *members[md.disks :]]
             described = _described(
-                name + suffix, [each.device for each in on], partuuids=[each.partuuid for each in on]
+                name + suffix, [member.device for member in on], partuuids=[member.partuuid for member in on]
             )
-            legs.append(stack.enter_context(_array(log, described, md.level, md.chunk, [each.device for each in over])))
+            legs.append(
+                stack.enter_context(_array(log, described, md.level, md.chunk, [member.device for member in over]))
+            )
         if md.level in _PARITY:
             for leg in legs:
                 _wait_until_synced(leg, name, per_leg, events)
@@ -179,7 +181,7 @@ def _described(name: str, on: Sequence[Writable], *, partuuids: Sequence[str] = 
     digits = uuid.uuid4().hex
     # In mdadm's format: four words of eight digits.
     md_uuid = ":".join(digits[at : at + 8] for at in range(0, 32, 8))
-    disks = tuple(dict.fromkeys(disk for each in on for disk in each.disks))
+    disks = tuple(dict.fromkeys(disk for member in on for disk in member.disks))
     return Array(disks=disks, name=name, uuid=md_uuid, partuuids=tuple(partuuids), legs=tuple(legs))
 
 

@@ -214,20 +214,20 @@ def _write_table(device: Writable, plan: _Plan, run_id: str) -> None:
 
 
 def _regions(device: Writable, plan: _Plan) -> dict[str, Region]:
-    found = _partition_devices(device)
-    if len(found) != len(plan.parts):
+    listed = _partition_devices(device)
+    if len(listed) != len(plan.parts):
         # A kernel without support for GPT gets the partitions from partx.
         device.run(["partx", "--update", device.path], deadline=60, check=False)
-        found = _partition_devices(device)
+        listed = _partition_devices(device)
     wanted = [(part.offset, part.size) for part in plan.parts]
-    if [extent for _, extent in found] != wanted:
+    if [extent for _, extent in listed] != wanted:
         raise HostError(
-            f"{device.runner.name}: the kernel shows {len(found)} partitions of {device.path} at {found}, but "
+            f"{device.runner.name}: the kernel shows {len(listed)} partitions of {device.path} at {listed}, but "
             f"{len(wanted)} were written",
             hint="see dmesg there; a loop device needs partition scanning (losetup -P)",
         )
     partuuids = [part.partuuid for part in plan.parts]
-    partitions = built_on([device], [path for path, _ in found], partuuids) if found else []
+    partitions = built_on([device], [path for path, _ in listed], partuuids) if listed else []
     return {
         part.what: Region(part.what, partition, part.offset, part.size, part.partuuid)
         for part, partition in zip(plan.parts, partitions, strict=True)

@@ -57,36 +57,36 @@ VOLUMES: Mapping[Place, VolumeKind] = {
 """By the kind of storage. A new kind is a line here and in lab/storage.py, and a module beside this one."""
 
 
-def why_not(mode: Mode, found: FoundStorage, facts: HostFacts) -> str | None:
+def why_not(mode: Mode, storage: FoundStorage, facts: HostFacts) -> str | None:
     """Why the storage cannot have the layout of this mode, with the remedy; None if it can. Pure."""
-    layout, words = mode.layout, found.words
-    offered = f"{words} offers: {', '.join(found.layouts)}"
+    layout, words = mode.layout, storage.words
+    offered = f"{words} offers: {', '.join(storage.layouts)}"
     if isinstance(layout, Device):
         # The host's baseline is a volume instead of a device.
         return None if mode.attach is None else f"{words} is not a device; {offered}"
-    if layout.kind not in found.layouts or isinstance(layout.base, Md):
+    if layout.kind not in storage.layouts or isinstance(layout.base, Md):
         return f"its layout is {layout.kind} on {layout.base.words}; {offered}"
     if layout.encrypted:
         return f"virt-overhead encrypts only on disks of its own, and {words} is in use; {offered}"
-    return _other_options(layout, found) or (
+    return _other_options(layout, storage) or (
         f"qemu-img is not installed there: {facts.install('qemu-utils')}"
         if isinstance(layout, Qcow2) and not facts.has_tool("qemu-img")
         else None
     )
 
 
-def _other_options(layout: Layout, found: FoundStorage) -> str | None:
+def _other_options(layout: Layout, storage: FoundStorage) -> str | None:
     """Which option of a layout the storage does not have. An option with its default value matches every storage."""
-    if isinstance(layout, RawFile | Qcow2) and layout.filesystem not in (RawFile().filesystem, found.filesystem):
-        return f"its files are on {layout.filesystem}, but {found.words} is on {found.filesystem}"
-    if isinstance(layout, LvmThin) and layout.chunk not in (LvmThin().chunk, found.chunk):
-        return f"its chunk is {format_size(layout.chunk)}, but that of {found.words} is {format_size(found.chunk)}"
+    if isinstance(layout, RawFile | Qcow2) and layout.filesystem not in (RawFile().filesystem, storage.filesystem):
+        return f"its files are on {layout.filesystem}, but {storage.words} is on {storage.filesystem}"
+    if isinstance(layout, LvmThin) and layout.chunk not in (LvmThin().chunk, storage.chunk):
+        return f"its chunk is {format_size(layout.chunk)}, but that of {storage.words} is {format_size(storage.chunk)}"
     return None
 
 
 @contextmanager
 def on_storage(
-    log: CreationLog, found: FoundStorage, label: str, modes: Sequence[Mode], *, span: int
+    log: CreationLog, storage: FoundStorage, label: str, modes: Sequence[Mode], *, span: int
 ) -> Iterator[Layouts]:
     """A volume of `span` bytes for each mode, and one for the baseline. Everything is removed at the end.
 
@@ -94,52 +94,52 @@ def on_storage(
     Raises Unsupported if it is too little, SafetyError if it is unknown, HostError.
     """
     runner = log.runner
-    kind = VOLUMES[found.place]
+    kind = VOLUMES[storage.place]
     wanted: dict[str, Layout] = {BASELINE: kind.baseline}
     wanted |= {mode.name: mode.layout for mode in modes if not isinstance(mode.layout, Device)}
-    size = sum(kind.bytes_of(found, layout, span) for layout in wanted.values())
-    room = require_room(runner, found, size, log.promises)
+    size = sum(kind.bytes_of(storage, layout, span) for layout in wanted.values())
+    room = require_room(runner, storage, size, log.promises)
     # The others take their space when they are created, or make the promise themselves.
-    later = [promise_of(found, size)] if found.kind.allocates == "when written" else []
+    later = [promise_of(storage, size)] if storage.kind.allocates == "when written" else []
     with (
         promising(log.promises, later),
         unwatched_volumes(log, label),
         kind.create(log, room, label, wanted, span) as sources,
     ):
-        below = {name: disks_below(runner, each.twin.path) for name, each in sources.items()}
+        below = {name: disks_below(runner, pair.twin.path) for name, pair in sources.items()}
         disks = below[BASELINE]
-        if other := next((name for name, own in below.items() if own != disks), None):
+        if other := next((name for name, disks_of_other in below.items() if disks_of_other != disks), None):
             raise SafetyError(
-                f"{runner.name}: the volumes on {found.words} are on different disks: {', '.join(disks)} for the "
+                f"{runner.name}: the volumes on {storage.words} are on different disks: {', '.join(disks)} for the "
                 f"baseline, {', '.join(below[other])} for {other}. Their figures could not be compared",
                 hint="name a storage whose volumes are all on the same disks",
             )
         bare = sources[BASELINE].twin
-        shared = SharedStorage(found.words, disks, room, _facts(found), dict(_notes(found, modes)))
+        shared = SharedStorage(storage.words, disks, room, _facts(storage), dict(_notes(storage, modes)))
         by_mode = {mode.name: sources.get(mode.name, Sources.same(bare)) for mode in modes}
         yield Layouts(
             device=bare,
-            by_mode={name: each.guest for name, each in by_mode.items()},
+            by_mode={name: pair.guest for name, pair in by_mode.items()},
             span=span,
             disk=disks[0] if disks else "",
-            twins={name: each.twin for name, each in by_mode.items() if each.twin != each.guest},
+            twins={name: pair.twin for name, pair in by_mode.items() if pair.twin != pair.guest},
             shared=shared,
         )
 
 
-def _facts(found: FoundStorage) -> dict[str, str]:
+def _facts(storage: FoundStorage) -> dict[str, str]:
     facts = {
-        "file system": found.filesystem,
-        "mounted from": found.source,
-        "chunk": format_size(found.chunk) if found.chunk else "",
+        "file system": storage.filesystem,
+        "mounted from": storage.source,
+        "chunk": format_size(storage.chunk) if storage.chunk else "",
     }
     return {name: value for name, value in facts.items() if value}
 
 
-def _notes(found: FoundStorage, modes: Sequence[Mode]) -> Iterator[tuple[str, str]]:
+def _notes(storage: FoundStorage, modes: Sequence[Mode]) -> Iterator[tuple[str, str]]:
     for mode in modes:
         layout = mode.layout
-        if isinstance(layout, RawFile | Qcow2) and layout.filesystem != found.filesystem:
-            yield mode.name, f"its files are on {found.filesystem}, the file system of {found.words}"
-        if isinstance(layout, LvmThin) and layout.chunk != found.chunk:
-            yield mode.name, f"its volume is allocated by {format_size(found.chunk)}, the chunk of {found.words}"
+        if isinstance(layout, RawFile | Qcow2) and layout.filesystem != storage.filesystem:
+            yield mode.name, f"its files are on {storage.filesystem}, the file system of {storage.words}"
+        if isinstance(layout, LvmThin) and layout.chunk != storage.chunk:
+            yield mode.name, f"its volume is allocated by {format_size(storage.chunk)}, the chunk of {storage.words}"

@@ -55,10 +55,10 @@ class StoredDirectory(HostThing):
         return [self.path, self.storage, self.token, _MARK, self.inode, made, *self.files]
 
 
-def file_bytes(found: FoundStorage, layout: Layout, span: int) -> int:
+def file_bytes(storage: FoundStorage, layout: Layout, span: int) -> int:
     """The bytes that the files of a layout take once they are full."""
     need = compute_qcow2_need(layout) if isinstance(layout, Qcow2) else RAW_NEED
-    return found.copies * need.bytes(span)
+    return storage.copies * need.bytes(span)
 
 
 @contextmanager
@@ -66,18 +66,18 @@ def files(
     log: CreationLog, room: Room, label: str, wanted: Mapping[str, Layout], span: int
 ) -> Iterator[dict[str, Sources]]:
     """The files for each name in `wanted`. They are removed at the end. Raises SafetyError, HostError."""
-    runner, found = log.runner, room.found
+    runner, storage = log.runner, room.found
     token = secrets.token_hex(16)
     thing = StoredDirectory(
         disks=(label,),
-        path=f"{found.at.rstrip('/')}/{TAG}-{log.run_id}-{token[:8]}",
-        storage=found.identity,
+        path=f"{storage.at.rstrip('/')}/{TAG}-{log.run_id}-{token[:8]}",
+        storage=storage.identity,
         token=token,
         files=tuple(file for name, layout in wanted.items() for file in _names(name, layout)),
     )
     known = [thing]
-    size = sum(file_bytes(found, layout, span) for layout in wanted.values())
-    promise = replace(promise_of(found, size), path=thing.path)
+    size = sum(file_bytes(storage, layout, span) for layout in wanted.values())
+    promise = replace(promise_of(storage, size), path=thing.path)
     with promising(log.promises, [promise]), log.making(thing, lambda: known[-1].remove(runner)) as entry:
         words = [thing.path, token, _MARK, *thing.files]
         printed = room.run(fenced(entry, ["sh", "-c", _MAKE, "sh", *words]), deadline=60).stdout

@@ -39,9 +39,9 @@ class StoredVolume(HostThing):
         return [self.name, self.group_uuid, self.tag, self.uuid]
 
 
-def volume_bytes(found: FoundStorage, span: int) -> int:
+def volume_bytes(storage: FoundStorage, span: int) -> int:
     """The bytes that a volume of `span` bytes takes once it is full."""
-    unit = found.chunk or found.extent
+    unit = storage.chunk or storage.extent
     return -(-span // unit) * unit
 
 
@@ -53,9 +53,9 @@ def volumes(
 
     Raises Unsupported if no physical volume of the group has room for all of them, SafetyError, HostError.
     """
-    found = room.found
-    group, _, pool = found.at.partition("/")
-    size = volume_bytes(found, span)
+    storage = room.found
+    group, _, pool = storage.at.partition("/")
+    size = volume_bytes(storage, span)
     where = [] if pool else _part(room, len(wanted) * size)
     with ExitStack() as stack:
         sources = {}
@@ -63,7 +63,7 @@ def volumes(
             thing = StoredVolume(
                 disks=(label,),
                 name=f"{TAG}-{log.run_id}-{name}",
-                group_uuid=found.group,
+                group_uuid=storage.group,
                 tag=f"{TAG}-{secrets.token_hex(16)}",
             )
             kind = ["--type", "thin", "--virtualsize", f"{size}b", "--thinpool", pool]

@@ -63,12 +63,12 @@ class StoredDatasets:
         with ExitStack() as stack:
             sources = {}
             for name, layout in wanted.items():
-                own = f"{TAG}-{log.run_id}-{name}"
+                full_name = f"{TAG}-{log.run_id}-{name}"
                 thing = StoredDataset(
                     disks=(label,),
-                    name=f"{room.found.at}/{own}",
+                    name=f"{room.found.at}/{full_name}",
                     token=secrets.token_hex(16),
-                    point="" if isinstance(layout, Zvol) else f"{MOUNT_DIRECTORY}/{own}",
+                    point="" if isinstance(layout, Zvol) else f"{MOUNT_DIRECTORY}/{full_name}",
                 )
                 sources[name] = stack.enter_context(_dataset(log, room, thing, layout, span))
             yield sources
@@ -82,13 +82,13 @@ def _dataset(log: CreationLog, room: Room, thing: StoredDataset, layout: Layout,
         # A snapshot of it would keep it from being removed.
         common = ["-o", f"{_TOKEN}={thing.token}", "-o", "com.sun:auto-snapshot=false", *UNCACHED]
         if isinstance(layout, Zvol):
-            own = ["-V", str(span), "-o", f"volblocksize={layout.volblocksize}"]
+            options = ["-V", str(span), "-o", f"volblocksize={layout.volblocksize}"]
         else:
             block = layout.recordsize if isinstance(layout, ZfsFile) else ZfsFile().recordsize
-            own = ["-o", f"recordsize={block}", "-o", f"mountpoint={thing.point}", "-o", "atime=off"]
+            options = ["-o", f"recordsize={block}", "-o", f"mountpoint={thing.point}", "-o", "atime=off"]
             runner.run(["mkdir", "-p", MOUNT_DIRECTORY], deadline=20)
         # Fails if a dataset with this name exists.
-        room.run(["zfs", "create", *own, *common, thing.name], deadline=60)
+        room.run(["zfs", "create", *options, *common, thing.name], deadline=60)
         guid = room.run(["zfs", "get", "-Hp", "-o", "value", "guid", thing.name], deadline=60).stdout
         known.append(thing.model_copy(update={"guid": guid.strip()}))
         log.amend(entry, known[-1])

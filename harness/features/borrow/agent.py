@@ -29,7 +29,7 @@ def disabled(info: Mapping[str, Any]) -> list[str]:
 
     Raises TypeError, KeyError or ValueError for an answer of another form.
     """
-    enabled = {str(each["name"]) for each in info["supported_commands"] if each["enabled"]}
+    enabled = {str(command["name"]) for command in info["supported_commands"] if command["enabled"]}
     return [name for name in NEEDED if name not in enabled]
 
 

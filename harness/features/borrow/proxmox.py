@@ -159,8 +159,12 @@ class NodeVm:
         """Raises Unsupported, with the remedy, if Proxmox VE would refuse to the login what a run does with VMs."""
         client = self._client
         wanted = needed_to_borrow(self._vm)
-        granted = {path: client.privileges(path) for path in dict.fromkeys(each.path for each in wanted)}
-        missing = [f"{each.privilege} on {each.path}" for each in wanted if each.privilege not in granted[each.path]]
+        granted = {path: client.privileges(path) for path in dict.fromkeys(privilege.path for privilege in wanted)}
+        missing = [
+            f"{privilege.privilege} on {privilege.path}"
+            for privilege in wanted
+            if privilege.privilege not in granted[privilege.path]
+        ]
         if missing:
             raise Unsupported(
                 f"host {client.host}: to borrow VM {self._vm.name}, {client.spec.who} lacks {', '.join(missing)}",

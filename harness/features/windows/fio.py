@@ -55,7 +55,7 @@ class WindowsFio:
         return f"{' '.join(starts)}\n{job_file}"
 
     def run(self, run: Callable[..., Completed], job_file: str, *, deadline: float) -> Completed:
-        numbers = sorted({each[1] for each in _DISK.finditer(job_file)})
+        numbers = sorted({match[1] for match in _DISK.finditer(job_file)})
         return run((*self.argv, *numbers), stdin=self.stdin(job_file), deadline=deadline, check=False)
 
     def ready(self, done: Completed) -> None:  # noqa: ARG002 - a ScheduledFio
@@ -102,8 +102,8 @@ class Windows:
                 "fio for Windows has no sync=dsync, and its write-through is not the same as O_DSYNC on the host; "
                 "a workload with fdatasync, for example wal, can be measured"
             )
-        for own in job.from_file.sections if job.from_file else ():
-            options = {option.name: option.value for option in own.options_for(1)}
+        for section in job.from_file.sections if job.from_file else ():
+            options = {option.name: option.value for option in section.options_for(1)}
             if (engine := options.get("ioengine", ENGINE)) != ENGINE:
                 return f"fio for Windows has no ioengine={engine} with direct I/O: use {ENGINE}, there windowsaio"
             if (sync := options.get("sync", "0")) not in _NO_SYNC:
@@ -118,9 +118,9 @@ def _reading(name: str, held: Held) -> Clock:
     before = len(held.lines)
     asked = time.monotonic()
     held.send("now")
-    found = held.wait(lambda lines: len(lines) > before, _DEADLINE)
+    lines_shown = held.wait(lambda lines: len(lines) > before, _DEADLINE)
     answered = time.monotonic()
-    if not found:
+    if not lines_shown:
         raise HostError(
             f"{name}: the clock of Windows did not answer within {_DEADLINE:.0f} s",
             hint=NO_INPUT,

@@ -115,10 +115,10 @@ class Disks(_Part):
 
     @property
     def by_serial(self) -> dict[str, BlockDevice]:
-        return {each.serial: self._device(each) for each in _distinct(self.Disks)}
+        return {disk.serial: self._device(disk) for disk in _distinct(self.Disks)}
 
     def _device(self, disk: Disk) -> BlockDevice:
-        physical = next((each for each in self.Physical if each.DeviceId == str(disk.Number)), None)
+        physical = next((candidate for candidate in self.Physical if candidate.DeviceId == str(disk.Number)), None)
         service = next((drive.Service for drive in self.Drives if drive.Index == disk.Number), "")
         cached = physical.IsDeviceCacheEnabled if physical else None
         return BlockDevice(
@@ -142,7 +142,7 @@ class Numbers(_Part):
     @property
     def by_serial(self) -> dict[str, str]:
         """The paths of the disks."""
-        return {each.serial: each.path for each in _distinct(self.Disks)}
+        return {disk.serial: disk.path for disk in _distinct(self.Disks)}
 
 
 def _distinct(disks: Sequence[_Disk]) -> Iterator[_Disk]:
@@ -214,12 +214,12 @@ class Facts(_Part):
     @property
     def versions(self) -> dict[str, str]:
         """The versions of the virtio drivers for disks whose devices the VM has, by name."""
-        found = {}
+        versions = {}
         for driver in self.Drivers:
             match = _VIRTIO.match(driver.DeviceID)
             if (name := _DRIVER_OF.get(match[1].upper()) if match else None) is not None:
-                found[name] = driver.DriverVersion or "unknown"
-        return found
+                versions[name] = driver.DriverVersion or "unknown"
+        return versions
 
     @property
     def evidence(self) -> dict[str, str]:

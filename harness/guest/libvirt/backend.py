@@ -166,7 +166,9 @@ class LibvirtHypervisor(LibvirtRemover):
             inode = self._host.runner.run(make, deadline=20).stdout.strip()
             known.append(made.model_copy(update={"console_inode": inode}))
             log.amend(entry, known[-1])
-            spec = self._spec(made, log.run_id, disks, options, {disk: each.socket for disk, each in daemons.items()})
+            spec = self._spec(
+                made, log.run_id, disks, options, {disk: daemon.socket for disk, daemon in daemons.items()}
+            )
             start = partial(started, self._host, self._connection, spec)
             tries, expected = BOOT_TRIES, _EXPECTED_BOOT_SECONDS
             if options.image is not None:

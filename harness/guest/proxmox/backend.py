@@ -183,11 +183,11 @@ class ProxmoxHypervisor(ProxmoxRemover):
         with self._holder(log, disk, modes) as vm:
             stores = Stores(self._client, log, vm)
             if isinstance(disk, DiskByStorage):
-                with on_storages(stores, disk, modes, span=span) as found:
-                    yield found
+                with on_storages(stores, disk, modes, span=span) as layouts:
+                    yield layouts
             else:
-                with on_disk(stores, disk, modes, span=span) as found:
-                    yield found
+                with on_disk(stores, disk, modes, span=span) as layouts:
+                    yield layouts
 
     @contextmanager
     def guest(

@@ -93,8 +93,8 @@ def is_lock_timeout(reason: str) -> bool:
 def remedy(reason: str, spec: ApiSpec) -> str | None:
     """What to do about an error of PVE, if its text is known."""
     reason = reason.lower()
-    found = (text for words, text in _REMEDIES.items() if all(word in reason for word in words))
-    return next((text.format(who=spec.who) for text in found), None)
+    remedies = (text for words, text in _REMEDIES.items() if all(word in reason for word in words))
+    return next((text.format(who=spec.who) for text in remedies), None)
 
 
 READ_SECONDS = 60.0
@@ -259,10 +259,10 @@ class Client:
             try:
                 return self._ended(answer, end)
             except TaskFailed as failed:
-                found = self._failed(change, failed)
+                failure = self._failed(change, failed)
                 if not is_lock_timeout(failed.status) or attempt.is_last:
-                    raise _also(found, first) from None
-                first = first or found
+                    raise _also(failure, first) from None
+                first = first or failure
                 if undo is not None and not self._undone(undo, first):
                     return TaskEnd(())
         raise AssertionError("unreachable: the pauses have no end")
@@ -325,8 +325,8 @@ class Client:
         path = f"nodes/{task_node(upid)}/tasks/{upid}"
 
         def stopped() -> dict[str, Any] | None:
-            found: dict[str, Any] = self.get(f"{path}/status")
-            return found if found["status"] == "stopped" else None
+            status: dict[str, Any] = self.get(f"{path}/status")
+            return status if status["status"] == "stopped" else None
 
         status = wait_until(stopped, deadline=end, every=growing(0.1, _POLL_SECONDS, factor=1.5))
         if status is None:

@@ -227,7 +227,7 @@ def checked(source: str, path: str, data: Any) -> Any:
     """
     if "/agent/" in path:
         return data
-    if _LISTS.fullmatch(path) and not (isinstance(data, list) and all(isinstance(each, dict) for each in data)):
+    if _LISTS.fullmatch(path) and not (isinstance(data, list) and all(isinstance(entry, dict) for entry in data)):
         raise _unusable(source, "it is not a list of tables")
     if _TABLES.fullmatch(path) and not isinstance(data, dict):
         raise _unusable(source, "it is not a table")
@@ -236,7 +236,7 @@ def checked(source: str, path: str, data: Any) -> Any:
 
 def _with_errors(source: str, data: Any) -> Any:
     if isinstance(data, list):
-        return [_with_errors(source, each) for each in data]
+        return [_with_errors(source, entry) for entry in data]
     if not isinstance(data, dict):
         return data
     for key in _NUMBERS:
@@ -376,10 +376,10 @@ class Login:
 def log_in(spec: ApiSpec, secret: Secret, host: str) -> Login:
     """Log in to the API. Raises LabUnavailable, which names `host` and the remedy."""
     http, session = requests.Session(), ProxmoxHttpSession()
-    for each in (http, session):
-        each.adapters.clear()
-        each.mount("https://", _OnlyThisNode(spec.fingerprint))
-        limit_answers(each)
+    for connection in (http, session):
+        connection.adapters.clear()
+        connection.mount("https://", _OnlyThisNode(spec.fingerprint))
+        limit_answers(connection)
     # The fingerprint is checked instead of the chain of signatures and the name.
     verify: bool | str = False if spec.fingerprint else str(spec.ca_file) if spec.ca_file else True
     base_url = f"{_address(spec)}/api2/json"

@@ -54,8 +54,8 @@ class CreatedVm(Thing):
             return f"the notes of VM {self.vmid} do not contain the run's token"
         if (name := str(config.get("name", ""))) != self.name:
             return f"VM {self.vmid} is called {name}, not {self.name}"
-        if self.uuid and (found := smbios_uuid(config)) != self.uuid:
-            return f"the SMBIOS of VM {self.vmid} has the UUID {found or '(none)'}, not {self.uuid}"
+        if self.uuid and (shown := smbios_uuid(config)) != self.uuid:
+            return f"the SMBIOS of VM {self.vmid} has the UUID {shown or '(none)'}, not {self.uuid}"
         return None
 
 
@@ -113,8 +113,8 @@ class CreatedStore(Thing):
         the mount point of a ZFS pool.
         """
         for key, value in {"storage": self.name, **self.place}.items():
-            if (found := str(entry.get(key, "(not set)"))) != value:
-                return f"storage {self.name} has {key} {found}, not {value}"
+            if (shown := str(entry.get(key, "(not set)"))) != value:
+                return f"storage {self.name} has {key} {shown}, not {value}"
         return None
 
     def others(self, entries: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -160,8 +160,8 @@ KINDS: tuple[type[Thing], ...] = (CreatedVm, CreatedVolume, CreatedStore, Plugge
 
 def smbios_uuid(config: Mapping[str, Any]) -> str:
     """The SMBIOS UUID that PVE gives to each VM that it creates or clones; empty if there is none."""
-    found = _UUID.search(str(config.get("smbios1", "")))
-    return found[1].lower() if found else ""
+    match = _UUID.search(str(config.get("smbios1", "")))
+    return match[1].lower() if match else ""
 
 
 def volumes_of(config: Mapping[str, Any], vmid: int) -> dict[str, str]:
@@ -169,13 +169,13 @@ def volumes_of(config: Mapping[str, Any], vmid: int) -> dict[str, str]:
 
     Without the cloud-init drive, because PVE may write it again at any time.
     """
-    found: dict[str, str] = {}
+    volumes: dict[str, str] = {}
     for key in sorted(config):
         if _DRIVE.fullmatch(key.partition(" ")[0]):
             volid = parse_drive(str(config[key]))["file"]
             if owner_of(volid) == vmid and not _is_cloudinit(volid):
-                found.setdefault(volid, key)
-    return found
+                volumes.setdefault(volid, key)
+    return volumes
 
 
 def owner_of(volid: str) -> int | None:
@@ -183,8 +183,8 @@ def owner_of(volid: str) -> int | None:
     storage, separator, name = volid.partition(":")
     if volid.startswith("/") or not separator or not storage:
         return None
-    found = re.search(r"(?:^|/)(?:vm|base|subvol|basevol)-(\d+)-[^/]+$", name) or re.match(r"(\d+)/[^/]+$", name)
-    return int(found[1]) if found else None
+    match = re.search(r"(?:^|/)(?:vm|base|subvol|basevol)-(\d+)-[^/]+$", name) or re.match(r"(\d+)/[^/]+$", name)
+    return int(match[1]) if match else None
 
 
 def _is_cloudinit(volid: str) -> bool:
@@ -193,6 +193,8 @@ def _is_cloudinit(volid: str) -> bool:
 
 def vmids_of(listed: Sequence[Mapping[str, Any]]) -> set[int]:
     """The VMs and containers that own the volumes in the list of a storage."""
-    owners = {owner_of(str(each.get("volid", ""))) for each in listed if each.get("content") in ("images", "rootdir")}
-    owners |= {int(each["vmid"]) for each in listed if each.get("vmid") and each.get("content") != "backup"}
+    owners = {
+        owner_of(str(volume.get("volid", ""))) for volume in listed if volume.get("content") in ("images", "rootdir")
+    }
+    owners |= {int(volume["vmid"]) for volume in listed if volume.get("vmid") and volume.get("content") != "backup"}
     return {owner for owner in owners if owner is not None}

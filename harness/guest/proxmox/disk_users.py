@@ -63,7 +63,7 @@ def shared(disk: DiskNames, node: NodeConfig) -> list[str]:
 def mappings_used(guests: Mapping[str, Mapping[str, Any]]) -> set[str]:
     """The resource mappings that VMs use for PCI devices."""
     options = (_options(value) for config in guests.values() for key, value in config.items() if _is_pci(key))
-    return {found["mapping"] for found in options if "mapping" in found}
+    return {device["mapping"] for device in options if "mapping" in device}
 
 
 def _of_storages(names: Collection[str], node: NodeConfig) -> Iterator[str]:
@@ -99,7 +99,9 @@ def _of_guests(disk: DiskNames, node: NodeConfig) -> Iterator[str]:
                 yield f"{guest} has the PCI devices of the mapping {mapping} as {key}, and their addresses are unknown"
                 continue
             given = options.get("host", "").split(";") if mapping is None else node.mappings[mapping]
-            if hit := sorted(each for each in disk.pci if any(_is_at(each, address) for address in given)):
+            if hit := sorted(
+                controller for controller in disk.pci if any(_is_at(controller, address) for address in given)
+            ):
                 yield f"{guest} has its controller {', '.join(hit)} as {key}"
 
 
@@ -115,11 +117,11 @@ def _options(value: object) -> dict[str, str]:
 
 def _is_at(controller: str, address: str) -> bool:
     """Whether PVE's address includes the controller. The default domain is 0000, and the default function is all."""
-    found = _PCI.fullmatch(address.strip())
-    if found is None:
+    match = _PCI.fullmatch(address.strip())
+    if match is None:
         return False
-    whole = f"{(found[1] or '0000').lower()}:{found[2].lower()}"
-    return controller == whole + found[3].lower() if found[3] else controller.rpartition(".")[0] == whole
+    whole = f"{(match[1] or '0000').lower()}:{match[2].lower()}"
+    return controller == whole + match[3].lower() if match[3] else controller.rpartition(".")[0] == whole
 
 
 def _is_on_group(storage: Mapping[str, Any], group: str) -> bool:
@@ -161,15 +163,15 @@ def require_same_node(client: Client, runner: Runner) -> None:
 
     A machine that does not answer the question is another machine.
     """
-    found = node_of(runner)
-    if found == client.spec.node:
+    reached = node_of(runner)
+    if reached == client.spec.node:
         return
     # An API that does not answer is the first problem to solve.
     client.get("version")
     where = f"host {client.host}: the API is on node {client.spec.node}, but"
-    if found:
+    if reached:
         raise SafetyError(
-            f"{where} SSH leads to node {found}",
+            f"{where} SSH leads to node {reached}",
             hint=f"correct host.{client.host}.api.node, or host.{client.host}.address",
         )
     raise SafetyError(
@@ -238,8 +240,8 @@ def _read_config(client: Client) -> NodeConfig:
             str(group["name"]): [str(device["name"]) for device in group.get("children", ())]
             for group in children(_listed(client, "lvm"))
         },
-        pools={str(each["name"]): list(_devices_of_pool(client, str(each["name"]))) for each in _listed(client, "zfs")},
-        directories={str(each["path"]): str(each["device"]) for each in _listed(client, "directory")},
+        pools={str(pool["name"]): list(_devices_of_pool(client, str(pool["name"]))) for pool in _listed(client, "zfs")},
+        directories={str(directory["path"]): str(directory["device"]) for directory in _listed(client, "directory")},
         guests=guests,
         mappings=_mappings(client, guests),
     )
@@ -247,22 +249,22 @@ def _read_config(client: Client) -> NodeConfig:
 
 def children(tree: Any) -> list[Mapping[str, Any]]:
     """The entries of a list that PVE returns as a tree: volume groups with their devices as children."""
-    found: list[Mapping[str, Any]] = tree.get("children", []) if isinstance(tree, Mapping) else []
-    return found
+    entries: list[Mapping[str, Any]] = tree.get("children", []) if isinstance(tree, Mapping) else []
+    return entries
 
 
 def _mappings(client: Client, guests: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
     """The PCI addresses on this node of the resource mappings that guests use, as far as the login may see them."""
     if not mappings_used(guests):
         return {}
-    found: dict[str, list[str]] = {}
-    for each in client.get("cluster/mapping/pci"):
-        on_node = found.setdefault(str(each["id"]), [])
-        for entry in each.get("map", ()):
+    addresses: dict[str, list[str]] = {}
+    for mapping in client.get("cluster/mapping/pci"):
+        on_node = addresses.setdefault(str(mapping["id"]), [])
+        for entry in mapping.get("map", ()):
             options = dict(part.partition("=")[::2] for part in str(entry).split(","))
             if options.get("node") == client.spec.node:
                 on_node += options.get("path", "").split(";")
-    return found
+    return addresses
 
 
 def _require_sight(client: Client, path: str, privileges: frozenset[str], of: str) -> None:
@@ -287,23 +289,23 @@ def _config(client: Client, path: str) -> Mapping[str, Any]:
     """A guest's present and pending configuration, and that of its snapshots. A drive in any of them is in use."""
     now: dict[str, Any] = client.get(f"{path}/config", {"current": 1})
     later: dict[str, Any] = client.get(f"{path}/config")
-    found = now | {f"{key} (pending)": value for key, value in later.items() if now.get(key) != value}
+    config = now | {f"{key} (pending)": value for key, value in later.items() if now.get(key) != value}
     for snapshot in client.get(f"{path}/snapshot"):
         if (name := str(snapshot["name"])) != "current":
             stored: dict[str, Any] = client.get(f"{path}/snapshot/{name}/config")
-            found |= {f"{key} (snapshot {name})": value for key, value in stored.items()}
-    return found
+            config |= {f"{key} (snapshot {name})": value for key, value in stored.items()}
+    return config
 
 
 def _listed_guests(client: Client, kind: str) -> list[Mapping[str, Any]]:
     """The VMs or containers of the node; none if the node is installed without them."""
     try:
-        found: list[Mapping[str, Any]] = client.get(f"{client.node}/{kind}")
+        guests: list[Mapping[str, Any]] = client.get(f"{client.node}/{kind}")
     except PveError as error:
         if error.status != _NOT_IMPLEMENTED:
             raise
         return []
-    return found
+    return guests
 
 
 def _listed(client: Client, what: str) -> Any:

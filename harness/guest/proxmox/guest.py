@@ -66,10 +66,10 @@ def with_plugged(runner: Runner, vmid: int, process: Inspected) -> Inspected:
 def drive_of(process: Inspected, key: str) -> Resolved:
     """QEMU's effective options of the drive. Raises GuestError if it has no such drive."""
     with reading(f"QEMU's arguments for the drive {key}", GuestError):
-        found = resolved(process.arguments, key)
-    if found is None:
+        drive = resolved(process.arguments, key)
+    if drive is None:
         raise GuestError(f"QEMU was started without the drive {key}")
-    return found
+    return drive
 
 
 class ProxmoxGuest(BootedGuest):
@@ -109,14 +109,14 @@ class ProxmoxGuest(BootedGuest):
         process = read_process(self._node, vmid)
         with reading(f"{self._node.name}: VM {vmid}: how QEMU serves the drive {key}", GuestError):
             drives = self._with_drives(process)
-            found = _effective(config, drives, key)
+            effective = _effective(config, drives, key)
             size = read_size(self._node, vmid, process, self.threads)
             with suppress(HostError):
                 # Without the process, only the arguments that it would get are known.
                 filename = drive_of(drives, key).filename
-                found = found.merged(read_io_limit(self._node, PID_FILE.format(vmid=vmid), filename))
+                effective = effective.merged(read_io_limit(self._node, PID_FILE.format(vmid=vmid), filename))
         seen = seen_by_guest(self.evidence, size.qemu_memory)
-        return found.merged(size).merged(self._devices[self._disks[disk].serial].effective).merged(seen)
+        return effective.merged(size).merged(self._devices[self._disks[disk].serial].effective).merged(seen)
 
     def _with_drives(self, process: Inspected) -> Inspected:
         """The process with the arguments that show its drives."""
@@ -168,12 +168,12 @@ def read_size(node: Runner, vmid: int, process: Inspected, threads: VmThreads | 
 
     Without the process or the roles, only the arguments count. Raises ValueError for arguments of another form.
     """
-    found = sized(process.arguments)
+    size = sized(process.arguments)
     try:
-        placement = read_placement(node, PID_FILE.format(vmid=vmid), found.qemu_memory or 0)
+        placement = read_placement(node, PID_FILE.format(vmid=vmid), size.qemu_memory or 0)
     except HostError:
-        return found
-    return found.merged(_placed(placement, threads))
+        return size
+    return size.merged(_placed(placement, threads))
 
 
 def sized(arguments: Sequence[str]) -> Effective:
@@ -212,13 +212,13 @@ def _parts(text: str) -> tuple[str, dict[str, str]]:
     PVE writes lists of nodes as `host-nodes=0,host-nodes=2-3` or `host-nodes=0,2-3`.
     """
     first, *rest = text.split(",")
-    found: dict[str, str] = {}
+    options: dict[str, str] = {}
     for part in [first, *rest] if "=" in first else rest:
         key, separator, value = part.partition("=")
-        if not separator and found:
-            key, value = next(reversed(found)), part
-        found[key] = f"{found[key]},{value}" if key == "host-nodes" and key in found else value
-    return first, found
+        if not separator and options:
+            key, value = next(reversed(options)), part
+        options[key] = f"{options[key]},{value}" if key == "host-nodes" and key in options else value
+    return first, options
 
 
 def _placed(placement: Placement, threads: VmThreads | None) -> Effective:

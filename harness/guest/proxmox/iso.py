@@ -103,7 +103,7 @@ def _upload(client: Client, storage: str, files: GuestFiles, name: str) -> Liste
 
 def _isos(client: Client, storage: str) -> dict[str, Listed]:
     listed = client.get(f"{client.node}/storage/{storage}/content", {"content": "iso"})
-    return {str(each["volid"]): Listed(int(each["size"]), int(each.get("ctime", 0))) for each in listed}
+    return {str(volume["volid"]): Listed(int(volume["size"]), int(volume.get("ctime", 0))) for volume in listed}
 
 
 def _read(record: Path) -> Mapping[str, Listed]:
@@ -120,9 +120,9 @@ def _write(record: Path, uploads: Mapping[str, Listed]) -> None:
 
 
 def _require_isos(client: Client, storage: str) -> None:
-    found = {str(each["storage"]): each for each in client.get(f"{client.node}/storage")}.get(storage)
-    if found is None or "iso" not in str(found.get("content", "")).split(","):
+    entry = {str(listed["storage"]): listed for listed in client.get(f"{client.node}/storage")}.get(storage)
+    if entry is None or "iso" not in str(entry.get("content", "")).split(","):
         raise LabUnavailable(
-            f"host {client.host}: storage {storage} {'does not accept ISOs' if found else 'does not exist'}",
+            f"host {client.host}: storage {storage} {'does not accept ISOs' if entry else 'does not exist'}",
             hint=f"set host.{client.host}.guest.iso_storage to a storage for ISOs; `pvesm status` lists storages",
         )

@@ -79,9 +79,9 @@ class StoreLayer:
 
     @property
     def need(self) -> Need:
-        each = [volumes_need(layout) for _, layout in self.modes]
-        shares = sum(need.shares for need in each)
-        return Need(self.overhead.fixed + sum(need.fixed for need in each), shares * (1 + self.overhead.shares))
+        needs = [volumes_need(layout) for _, layout in self.modes]
+        shares = sum(need.shares for need in needs)
+        return Need(self.overhead.fixed + sum(need.fixed for need in needs), shares * (1 + self.overhead.shares))
 
     @contextmanager
     def build(self, log: CreationLog, region: Region, name: str, span: int) -> Iterator[Mapping[str, Sources]]:
@@ -136,12 +136,12 @@ def store_layers(stores: Stores, modes: Sequence[Mode]) -> list[LayerBuilder]:
         if stored:
             layers.append(StoreLayer(stores, maker, region, overhead, stored, options))
 
-    add("lvm", "lvm", _LVM, [each for each in on_disk if isinstance(each[1], Lvm)])
-    add("lvmthin", "thin", _THIN, [each for each in on_disk if isinstance(each[1], LvmThin)])
+    add("lvm", "lvm", _LVM, [item for item in on_disk if isinstance(item[1], Lvm)])
+    add("lvmthin", "thin", _THIN, [item for item in on_disk if isinstance(item[1], LvmThin)])
     for filesystem in get_args(Filesystem):
-        files = [each for each in on_disk if isinstance(each[1], RawFile | Qcow2) and each[1].filesystem == filesystem]
+        files = [item for item in on_disk if isinstance(item[1], RawFile | Qcow2) and item[1].filesystem == filesystem]
         add("directory", filesystem, _FILES[filesystem], files, filesystem=filesystem)
-    add("zfs", "zfs", _ZFS, [each for each in on_disk if isinstance(each[1], Zvol)], raidlevel="single")
+    add("zfs", "zfs", _ZFS, [item for item in on_disk if isinstance(item[1], Zvol)], raidlevel="single")
     return layers
 
 
@@ -165,12 +165,12 @@ def other_block_size(client: Client, disk: DiskByStorage, layout: Layout) -> str
     storage = disk.storages.get("zvol")
     if not isinstance(layout, Zvol) or layout.volblocksize == Zvol().volblocksize or storage is None:
         return None
-    entries = {str(each["storage"]): each for each in client.get("storage")}
-    found = _bytes(str(entries.get(storage, {}).get("blocksize", "")))
-    if found == layout.volblocksize:
+    entries = {str(entry["storage"]): entry for entry in client.get("storage")}
+    block_size = _bytes(str(entries.get(storage, {}).get("blocksize", "")))
+    if block_size == layout.volblocksize:
         return None
     wanted = f"{layout.volblocksize // KIB}k" if layout.volblocksize % KIB == 0 else str(layout.volblocksize)
-    has = f"a block size of {format_size(found)}" if found else "no block size set"
+    has = f"a block size of {format_size(block_size)}" if block_size else "no block size set"
     return (
         f"storage {storage} has {has}, and virt-overhead does not change the settings of a storage in use: "
         f"pvesm set {storage} --blocksize {wanted} for a volblocksize of {format_size(layout.volblocksize)}"
@@ -179,8 +179,8 @@ def other_block_size(client: Client, disk: DiskByStorage, layout: Layout) -> str
 
 def _bytes(text: str) -> int:
     """A block size as PVE writes it, in bytes; 0 if it is not one."""
-    found = re.fullmatch(r"([0-9]{1,8})([kmKM]?)", text)
-    return int(found[1]) * {"": 1, "k": KIB, "m": KIB**2}[found[2].lower()] if found else 0
+    match = re.fullmatch(r"([0-9]{1,8})([kmKM]?)", text)
+    return int(match[1]) * {"": 1, "k": KIB, "m": KIB**2}[match[2].lower()] if match else 0
 
 
 def with_layouts(client: Client, disk: DiskByStorage) -> DiskByStorage:
@@ -190,7 +190,7 @@ def with_layouts(client: Client, disk: DiskByStorage) -> DiskByStorage:
     """
     if disk.storages:
         return disk
-    known = {str(each["storage"]): str(each["type"]) for each in client.get(f"{client.node}/storage")}
+    known = {str(entry["storage"]): str(entry["type"]) for entry in client.get(f"{client.node}/storage")}
     where = f"host {client.host}: {disk.identity}"
     if disk.at not in known:
         raise Unsupported(f"{where}: the node has no storage with this name", hint=f"it has: {', '.join(known)}")
@@ -264,8 +264,8 @@ def on_disk(stores: Stores, disk: DiskById, modes: Sequence[Mode], *, span: int)
 def _by_stable_path(runner: Runner, built: Mapping[str, Sources], disk: DiskById) -> dict[str, Sources]:
     """Partitions by paths that survive a reboot, because PVE stores the path in the VM's configuration."""
     return {
-        name: Sources.same(replace(each.guest, path=stable_path(runner, each.guest.path, disk.id)))
-        for name, each in built.items()
+        name: Sources.same(replace(partition.guest, path=stable_path(runner, partition.guest.path, disk.id)))
+        for name, partition in built.items()
     }
 
 
@@ -295,11 +295,11 @@ def on_storages(stores: Stores, disk: DiskByStorage, modes: Sequence[Mode], *, s
                         f"{', '.join(below)} and {', '.join(other)}, so their figures cannot be compared",
                         hint=f"name storages of one disk under disk.{disk.name}",
                     )
-        entries = {str(each["storage"]): each for each in stores.client.get("storage")}
-        own = [source for each in sources.values() for source in (each.guest, each.twin)]
+        entries = {str(entry["storage"]): entry for entry in stores.client.get("storage")}
+        every = [source for pair in sources.values() for source in (pair.guest, pair.twin)]
         filled = {
             source.path: Filled(storage, allocated(entries[storage]))
-            for source in (bare, *own)
+            for source in (bare, *every)
             if isinstance(source, PveVolume)
             for storage in [source.volid.partition(":")[0]]
         }
@@ -313,7 +313,7 @@ def require_storages(client: Client, runner: Runner, disk: DiskByStorage, modes:
     Raises Unsupported if a storage has the wrong type or too little space would remain free, SafetyError if the free
     space is unknown.
     """
-    known = {str(each["storage"]): each for each in client.get(f"{client.node}/storage")}
+    known = {str(entry["storage"]): entry for entry in client.get(f"{client.node}/storage")}
     for layout, storage in disk.storages.items():
         _require_storage(client, known.get(storage), storage, layout)
     first_kind, first_storage = next(iter(disk.storages.items()))
@@ -330,27 +330,27 @@ def _layouts(
 ) -> Layouts:
     return Layouts(
         device=bare,
-        by_mode={name: each.guest for name, each in sources.items()},
+        by_mode={name: pair.guest for name, pair in sources.items()},
         span=span,
         disk=disk,
-        twins={name: each.twin for name, each in sources.items() if each.twin != each.guest},
+        twins={name: pair.twin for name, pair in sources.items() if pair.twin != pair.guest},
         shared=shared,
     )
 
 
-def _require_storage(client: Client, found: Any, storage: str, layout: str) -> None:
+def _require_storage(client: Client, entry: Any, storage: str, layout: str) -> None:
     where = f"host {client.host}: storage {storage}"
-    if found is None:
+    if entry is None:
         raise Unsupported(
             f"{where}: the node has no storage with this name, or {client.spec.who} may not see it",
             hint=f"pvesm status lists the storages; to see it, a login needs Datastore.Audit on /storage/{storage}",
         )
-    if found["type"] not in STORAGE_TYPES[layout]:
+    if entry["type"] not in STORAGE_TYPES[layout]:
         raise Unsupported(
-            f"{where} is of type {found['type']}, whose volumes do not have the layout {layout}",
+            f"{where} is of type {entry['type']}, whose volumes do not have the layout {layout}",
             hint=f"allowed: a storage of type {' or '.join(STORAGE_TYPES[layout])}",
         )
-    if "images" not in str(found.get("content", "")).split(",") or not found.get("active"):
+    if "images" not in str(entry.get("content", "")).split(",") or not entry.get("active"):
         raise Unsupported(
             f"{where} is not active, or does not accept disk images", hint=f"pvesm set {storage} --content images"
         )

@@ -46,9 +46,9 @@ class VirtualMachine:
         listed = self.client.get(f"{self.path}/pending")
         with self._reading("pending changes"):
             return {
-                str(each["key"]): "its removal" if each.get("delete") else str(each["pending"])
-                for each in listed
-                if each.get("delete") or "pending" in each
+                str(change["key"]): "its removal" if change.get("delete") else str(change["pending"])
+                for change in listed
+                if change.get("delete") or "pending" in change
             }
 
     def set(self, settings: Mapping[str, object]) -> None:
@@ -133,25 +133,25 @@ class VirtualMachine:
             return bool(status.get("blockstat")) or status.get("status") != "running"
 
         wait_until(has_counts, deadline=COUNT_SECONDS, every=_POLL_SECONDS)
-        found = {}
+        counts = {}
         for key in keys:
             with self._reading(f"counts for {key}"):
                 counted = (status.get("blockstat") or {}).get(key)
                 if counted is None:
                     raise GuestError(f"host {self.client.host}: QEMU counts nothing for {key} of VM {self.vmid}")
-                found[key] = Transferred(count(int(counted["rd_bytes"])), count(int(counted["wr_bytes"])))
-        return found
+                counts[key] = Transferred(count(int(counted["rd_bytes"])), count(int(counted["wr_bytes"])))
+        return counts
 
     def interfaces(self) -> list[dict[str, Any]] | None:
         """The guest's network interfaces as its agent reports them; None while no agent answers."""
         try:
-            found = self.client.get(f"{self.path}/agent/network-get-interfaces", deadline=10)
+            answer = self.client.get(f"{self.path}/agent/network-get-interfaces", deadline=10)
         except PveError as error:
             if _SILENT in error.reason or error.lost:
                 return None
             raise
         with self._reading("list of network interfaces"):
-            listed: list[dict[str, Any]] = found["result"]
+            listed: list[dict[str, Any]] = answer["result"]
             return listed
 
     def run_by_agent(self, script: str, *, deadline: float) -> bool:
@@ -186,13 +186,13 @@ class VirtualMachine:
     def read_file(self, path: str) -> str | None:
         """A small text file of the guest, read by its agent; None if no agent answers or the file does not exist."""
         try:
-            found = self.client.get(f"{self.path}/agent/file-read", {"file": path}, deadline=10)
+            answer = self.client.get(f"{self.path}/agent/file-read", {"file": path}, deadline=10)
         except PveError as error:
             if error.lost or any(word in error.reason for word in (_SILENT, _NO_FILE)):
                 return None
             raise
         with self._reading(f"file {path}"):
-            return str(found["content"])
+            return str(answer["content"])
 
     def _ended(self, pid: int) -> dict[str, Any] | None:
         """How a command of the agent ended; None while it runs.
@@ -200,22 +200,22 @@ class VirtualMachine:
         The agent reports the end only once. If that answer is lost, the result is `forgotten`.
         """
         try:
-            found = self.client.get(f"{self.path}/agent/exec-status", {"pid": pid})
+            answer = self.client.get(f"{self.path}/agent/exec-status", {"pid": pid})
         except PveError as error:
             if _FORGOTTEN not in error.reason:
                 raise
             return {"forgotten": 1}
-        status = self._table(found, "answer of the guest agent")
+        status = self._table(answer, "answer of the guest agent")
         return status if status.get("exited") else None
 
     def _reading(self, what: str) -> AbstractContextManager[None]:
         return reading(f"host {self.client.host}: VM {self.vmid}: its {what}", GuestError)
 
-    def _table(self, found: object, what: str) -> dict[str, Any]:
+    def _table(self, answer: object, what: str) -> dict[str, Any]:
         with self._reading(what):
-            if not isinstance(found, dict):
-                raise TypeError(f"it is {type(found).__name__} instead of an object")
-            return found
+            if not isinstance(answer, dict):
+                raise TypeError(f"it is {type(answer).__name__} instead of an object")
+            return answer
 
     def stop(self, **options: int) -> None:
         """End it. Does nothing if it does not run."""
@@ -301,4 +301,4 @@ def exists(client: Client, vmid: int) -> bool:
     """Whether the node has this VM. (A GET of a missing VM answers 500, like many other errors.)"""
     listed = client.get(f"{client.node}/qemu")
     with reading(f"host {client.host}: the list of VMs of its API"):
-        return any(int(each["vmid"]) == vmid for each in listed)
+        return any(int(vm["vmid"]) == vmid for vm in listed)

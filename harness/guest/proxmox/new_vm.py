@@ -28,7 +28,7 @@ def taken_ids(client: Client) -> set[int]:
     A volume remains if its storage was not available when its VM was removed. Raises SafetyError if the login may not
     see all volumes of a storage.
     """
-    taken = {int(each["vmid"]) for each in client.get("cluster/resources", {"type": "vm"})}
+    taken = {int(vm["vmid"]) for vm in client.get("cluster/resources", {"type": "vm"})}
     for storage in client.get(f"{client.node}/storage"):
         if storage.get("active") and _HOLDS_VOLUMES & set(str(storage.get("content", "")).split(",")):
             taken |= vmids_of(_list_volumes(client, str(storage["storage"])))
@@ -38,14 +38,14 @@ def taken_ids(client: Client) -> set[int]:
 def _list_volumes(client: Client, storage: str) -> list[dict[str, Any]]:
     client.require_volumes_visible(storage)
     try:
-        found: list[dict[str, Any]] = client.get(f"{client.node}/storage/{storage}/content")
+        volumes: list[dict[str, Any]] = client.get(f"{client.node}/storage/{storage}/content")
     except PveError as error:
         raise SafetyError(
             f"host {client.host}: the volumes on storage {storage} cannot be listed, so their VM ids are unknown: "
             f"{error.reason}",
             hint=f"see `pvesm list {storage}` on the node; if it is not needed there: pvesm set {storage} --disable 1",
         ) from error
-    return found
+    return volumes
 
 
 class Together:
@@ -134,8 +134,8 @@ def created(
         )
         require_all(machine, end, "create")
 
-    with _with_free_id(client, log, rules, make) as found:
-        yield found
+    with _with_free_id(client, log, rules, make) as new:
+        yield new
 
 
 @contextmanager
@@ -159,8 +159,8 @@ def cloned(client: Client, log: CreationLog, rules: GuestRules) -> Iterator[tupl
         require_all(machine, end, "clone")
         log.amend(entry, vm.model_copy(update={"uuid": smbios_uuid(machine.config())}))
 
-    with _with_free_id(client, log, rules, make, clone=True) as found:
-        yield found
+    with _with_free_id(client, log, rules, make, clone=True) as new:
+        yield new
 
 
 @contextmanager

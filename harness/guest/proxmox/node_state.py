@@ -75,39 +75,41 @@ class NodeState:
 
 def needed(host: HostSpec, spec: ProxmoxSpec) -> list[Needed]:
     """Every privilege that runs on this host need with this lab file."""
-    found = needed_to_borrow(spec.borrowed) if spec.borrowed else _needed_to_boot(spec.guest)
+    privileges = needed_to_borrow(spec.borrowed) if spec.borrowed else _needed_to_boot(spec.guest)
     if host.disks:
-        found += [Needed("/", each, "layouts on a disk") for each in ("Sys.Audit", "Sys.Modify")]
-        found += [
-            Needed("/storage", each, "layouts on a disk") for each in ("Datastore.Allocate", "Datastore.AllocateSpace")
+        privileges += [Needed("/", name, "layouts on a disk") for name in ("Sys.Audit", "Sys.Modify")]
+        privileges += [
+            Needed("/storage", name, "layouts on a disk") for name in ("Datastore.Allocate", "Datastore.AllocateSpace")
         ]
     for storage in dict.fromkeys(name for disk in host.stored for name in disk.names):
-        found += [Needed(f"/storage/{storage}", volume, f"volumes on {storage}") for volume in TO_CREATE_VOLUMES]
-    return found
+        privileges += [Needed(f"/storage/{storage}", volume, f"volumes on {storage}") for volume in TO_CREATE_VOLUMES]
+    return privileges
 
 
 def needed_to_borrow(vm: BorrowedVm) -> list[Needed]:
     """What plugging drives into this VM needs, and the VM that owns the volumes."""
-    found = [Needed(f"/vms/{vm.name}", each, f"borrowing VM {vm.name}") for each in ("VM.Audit", "VM.Config.Disk")]
+    privileges = [Needed(f"/vms/{vm.name}", name, f"borrowing VM {vm.name}") for name in ("VM.Audit", "VM.Config.Disk")]
     if vm.login is None:
-        found.append(Needed(f"/vms/{vm.name}", "VM.GuestAgent.Unrestricted", f"commands in VM {vm.name}"))
-    return found + [Needed("/vms", each, "the VM that owns the volumes") for each in _OWNER]
+        privileges.append(Needed(f"/vms/{vm.name}", "VM.GuestAgent.Unrestricted", f"commands in VM {vm.name}"))
+    return privileges + [Needed("/vms", name, "the VM that owns the volumes") for name in _OWNER]
 
 
 def _needed_to_boot(rules: GuestRules) -> list[Needed]:
-    found = [Needed("/vms", each, "guests") for each in _VM]
-    found.append(Needed(f"/sdn/zones/localnetwork/{rules.bridge}", "SDN.Use", "the guest's network card"))
+    privileges = [Needed("/vms", name, "guests") for name in _VM]
+    privileges.append(Needed(f"/sdn/zones/localnetwork/{rules.bridge}", "SDN.Use", "the guest's network card"))
     if rules.template is None:
         path = f"/storage/{rules.iso_storage}"
-        found += [Needed(path, each, "the guest's ISO") for each in ("Datastore.AllocateTemplate", "Datastore.Audit")]
+        privileges += [
+            Needed(path, name, "the guest's ISO") for name in ("Datastore.AllocateTemplate", "Datastore.Audit")
+        ]
     else:
-        found += [Needed("/vms", each, "clones of a template") for each in ("VM.Clone", "VM.Config.Cloudinit")]
-        found.append(Needed("/storage", "Datastore.AllocateSpace", "clones of a template"))
+        privileges += [Needed("/vms", name, "clones of a template") for name in ("VM.Clone", "VM.Config.Cloudinit")]
+        privileges.append(Needed("/storage", "Datastore.AllocateSpace", "clones of a template"))
     if rules.network == "static":
-        found.append(Needed("/vms", "VM.GuestAgent.Unrestricted", "setting the guest's address"))
+        privileges.append(Needed("/vms", "VM.GuestAgent.Unrestricted", "setting the guest's address"))
     if rules.template is not None and rules.reach == "direct":
-        found.append(Needed("/vms", "VM.GuestAgent.FileRead", "the host key of a clone"))
-    return found
+        privileges.append(Needed("/vms", "VM.GuestAgent.FileRead", "the host key of a clone"))
+    return privileges
 
 
 def examine_node(host: HostSpec, spec: ProxmoxSpec, state: NodeState) -> list[Finding]:
@@ -154,13 +156,13 @@ def _reached(spec: ProxmoxSpec, state: NodeState) -> Finding:
 def _privileges(host: HostSpec, spec: ProxmoxSpec, state: NodeState) -> Iterator[Finding]:
     why = "without a privilege, a run fails later with a 403"
     missing: dict[str, list[Needed]] = {}
-    for each in needed(host, spec):
-        if each.privilege not in state.granted.get(each.path, frozenset()):
-            missing.setdefault(each.purpose, []).append(each)
+    for privilege in needed(host, spec):
+        if privilege.privilege not in state.granted.get(privilege.path, frozenset()):
+            missing.setdefault(privilege.purpose, []).append(privilege)
     if not missing:
         yield Finding("privileges", f"{spec.api.who} has all that runs need", Level.OK, why)
     for purpose, lacking in missing.items():
-        names = ", ".join(f"{each.privilege} on {each.path}" for each in lacking)
+        names = ", ".join(f"{privilege.privilege} on {privilege.path}" for privilege in lacking)
         page = "docs/proxmox.md" if spec.boots_guests else "docs/borrow.md"
         advice = f"give {spec.api.who} a role with these privileges: {page} has one"
         yield Finding("privileges", f"for {purpose}, {spec.api.who} lacks {names}", Level.PROBLEM, why, advice)
@@ -195,9 +197,9 @@ def _media(rules: GuestRules, state: NodeState) -> Iterator[Finding]:
     if rules.template is not None:
         return
     why = "guests boot from an ISO, which is uploaded to this storage"
-    found = {str(storage["storage"]): storage for storage in state.storages}.get(rules.iso_storage)
-    if found is None or "iso" not in str(found.get("content", "")).split(","):
-        value = f"{rules.iso_storage} {'does not accept ISOs' if found else 'does not exist'}"
+    entry = {str(storage["storage"]): storage for storage in state.storages}.get(rules.iso_storage)
+    if entry is None or "iso" not in str(entry.get("content", "")).split(","):
+        value = f"{rules.iso_storage} {'does not accept ISOs' if entry else 'does not exist'}"
         suitable = [
             str(storage["storage"]) for storage in state.storages if "iso" in str(storage.get("content", "")).split(",")
         ]
@@ -205,7 +207,7 @@ def _media(rules: GuestRules, state: NodeState) -> Iterator[Finding]:
             "ISO storage", value, Level.PROBLEM, why, f"iso_storage = one of: {', '.join(suitable) or 'none'}"
         )
     else:
-        free = format_size(int(found.get("avail", 0)))
+        free = format_size(int(entry.get("avail", 0)))
         yield Finding("ISO storage", f"{rules.iso_storage}, {free} free", Level.OK, why)
 
 
@@ -251,18 +253,18 @@ def _stored(disk: DiskByStorage, state: NodeState) -> Iterator[Finding]:
     ]
     for layout, storage, allowed in wanted or [("VMs", disk.at, every)]:
         check = f"{disk.name}: storage"
-        found = known.get(storage)
-        if found is None:
+        entry = known.get(storage)
+        if entry is None:
             yield Finding(check, f"{storage} does not exist", Level.PROBLEM, why, f"one of: {', '.join(known)}")
-        elif found["type"] not in allowed:
-            value = f"{storage} is of type {found['type']}, whose volumes do not have the layout {layout}"
+        elif entry["type"] not in allowed:
+            value = f"{storage} is of type {entry['type']}, whose volumes do not have the layout {layout}"
             yield Finding(check, value, Level.PROBLEM, why, f"name one of type {' or '.join(allowed)}")
-        elif "images" not in str(found.get("content", "")).split(",") or not found.get("active"):
+        elif "images" not in str(entry.get("content", "")).split(",") or not entry.get("active"):
             value = f"{storage} is not active, or does not accept disk images"
             yield Finding(check, value, Level.PROBLEM, why, f"pvesm set {storage} --content images")
         else:
-            free = format_size(int(found.get("avail", 0)))
-            yield Finding(check, f"{storage} ({found['type']}) for {layout}, {free} free", Level.OK, why)
+            free = format_size(int(entry.get("avail", 0)))
+            yield Finding(check, f"{storage} ({entry['type']}) for {layout}, {free} free", Level.OK, why)
 
 
 def node_findings(host: HostSpec, spec: ProxmoxSpec, runner: Runner) -> list[Finding]:
@@ -288,12 +290,12 @@ def logged_in(name: str, spec: ProxmoxSpec) -> Iterator[Client]:
 
 def read_state(host: HostSpec, spec: ProxmoxSpec, client: Client, runner: Runner) -> NodeState:
     """What the API reports of the node now."""
-    paths = dict.fromkeys(each.path for each in needed(host, spec))
+    paths = dict.fromkeys(privilege.path for privilege in needed(host, spec))
     return NodeState(
         version=str(client.get("version")["version"]),
         granted={path: client.privileges(path) for path in paths},
         storages=client.get(f"{client.node}/storage"),
-        bridges=[str(each["iface"]) for each in client.get(f"{client.node}/network", {"type": "any_bridge"})],
+        bridges=[str(bridge["iface"]) for bridge in client.get(f"{client.node}/network", {"type": "any_bridge"})],
         hvm=_has_hvm(client),
         free_ids=_free_ids(client, spec),
         reached=node_of(runner),
@@ -311,10 +313,10 @@ def _free_ids(client: Client, spec: ProxmoxSpec) -> int | None:
 def _has_hvm(client: Client) -> bool | None:
     """Whether the CPU offers virtualisation; None if the login may not read it (Sys.Audit on the node)."""
     try:
-        found = client.get(f"{client.node}/status").get("cpuinfo", {}).get("hvm")
+        hvm = client.get(f"{client.node}/status").get("cpuinfo", {}).get("hvm")
     except PveError:
         return None
-    return None if found is None else str(found) not in ("", "0")
+    return None if hvm is None else str(hvm) not in ("", "0")
 
 
 def _claims(client: Client, runner: Runner, disk: DiskById) -> list[str] | None:

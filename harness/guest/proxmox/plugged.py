@@ -109,7 +109,7 @@ def _require_on_no_other_node(client: Client, made: PluggedDrive) -> None:
     """Raise HostError if the VM was migrated, and has the drive there."""
     listed = client.get("cluster/resources", {"type": "vm"})
     with reading(f"host {client.host}: the list of VMs of its cluster"):
-        nodes = [str(each["node"]) for each in listed if each["type"] == "qemu" and int(each["vmid"]) == made.vmid]
+        nodes = [str(vm["node"]) for vm in listed if vm["type"] == "qemu" and int(vm["vmid"]) == made.vmid]
     for node in nodes:
         config = client.get(f"nodes/{node}/qemu/{made.vmid}/config", {"current": 1})
         # A migration may give its volume another name.

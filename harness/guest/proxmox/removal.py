@@ -65,7 +65,7 @@ def remove_store(client: Client, runner: Runner, store: CreatedStore) -> Removal
     Raises HostError if the storage holds something that the run did not create, or its owner is unknown, and PveError.
     """
     client.require_node(store.node)
-    entries = [dict(each) for each in client.get("storage")]
+    entries = [dict(storage) for storage in client.get("storage")]
     entry = next((entry for entry in entries if entry["storage"] == store.name), None)
     if entry is not None and (why := store.differs(entry)):
         return Removal("foreign", why)
@@ -92,27 +92,27 @@ def _remove_mount_point(runner: Runner, store: CreatedStore) -> None:
 
 
 def storage_ids(client: Client) -> set[str]:
-    return {str(each["storage"]) for each in client.get("storage")}
+    return {str(storage["storage"]) for storage in client.get("storage")}
 
 
 def makers_of(client: Client, name: str) -> list[Maker]:
     """The kinds of things that PVE created under this name. There is more than one if a creation was interrupted."""
-    thin = [str(each["vg"]) for each in _listed(client, "lvmthin")]
+    thin = [str(pool["vg"]) for pool in _listed(client, "lvmthin")]
     groups = [str(child["name"]) for child in children(_listed(client, "lvm"))]
-    pools = [str(each["name"]) for each in _listed(client, "zfs")]
-    found: list[tuple[Maker, bool]] = [
+    pools = [str(pool["name"]) for pool in _listed(client, "zfs")]
+    makers: list[tuple[Maker, bool]] = [
         ("lvmthin", name in thin),
         ("lvm", name in groups and name not in thin),
         ("directory", _mounted(client, name) != ""),
         ("zfs", name in pools),
     ]
-    return [maker for maker, is_there in found if is_there]
+    return [maker for maker, is_there in makers if is_there]
 
 
 def _mounted(client: Client, name: str) -> str:
     """The device that PVE mounts under this name; empty if it mounts none."""
     path = f"{MOUNTS}/{name}"
-    return next((str(each["device"]) for each in _listed(client, "directory") if each["path"] == path), "")
+    return next((str(mount["device"]) for mount in _listed(client, "directory") if mount["path"] == path), "")
 
 
 def _look(client: Client, runner: Runner, store: CreatedStore) -> str:
@@ -128,13 +128,13 @@ def _require_empty(
     client: Client, store: CreatedStore, holds: str, entry: Mapping[str, Any] | None, others: Sequence[str]
 ) -> None:
     """Raises HostError if the removal would also remove something on the storage that the run did not create."""
-    found = [*filter(None, [holds]), *(f"storage {other}" for other in others)]
+    things = [*filter(None, [holds]), *(f"storage {other}" for other in others)]
     if entry is not None:
-        found += [str(each["volid"]) for each in client.get(f"{client.node}/storage/{store.name}/content")]
-    if found:
+        things += [str(volume["volid"]) for volume in client.get(f"{client.node}/storage/{store.name}/content")]
+    if things:
         raise HostError(
             f"host {client.host}: storage {store.name} is not removed: this run did not create everything on it: "
-            + ", ".join(found),
+            + ", ".join(things),
             hint=f"move these to another storage, then: virt-overhead reap --host {client.host}",
         )
 
@@ -290,7 +290,9 @@ def _require_no_other_volumes(machine: VirtualMachine, config: dict[str, Any]) -
     """Raises HostError if PVE would also remove something of the VM that the run did not create."""
     client, vmid = machine.client, machine.vmid
     later: dict[str, Any] = client.get(f"{machine.path}/config")
-    snapshots = [str(each["name"]) for each in client.get(f"{machine.path}/snapshot") if each["name"] != "current"]
+    snapshots = [
+        str(snapshot["name"]) for snapshot in client.get(f"{machine.path}/snapshot") if snapshot["name"] != "current"
+    ]
     volumes = volumes_of(config, vmid) | volumes_of(later, vmid)
     if volumes or snapshots:
         what = [f"{volid} as {key}" for volid, key in volumes.items()] + [f"the snapshot {name}" for name in snapshots]
@@ -303,9 +305,9 @@ def _require_no_other_volumes(machine: VirtualMachine, config: dict[str, Any]) -
 
 
 def _moved(client: Client, vm: CreatedVm) -> Removal | None:
-    for each in client.get("cluster/resources", {"type": "vm"}):
-        if int(each["vmid"]) == vm.vmid:
-            return Removal("foreign", f"VM {vm.vmid} is on node {each.get('node')} of the cluster")
+    for listed in client.get("cluster/resources", {"type": "vm"}):
+        if int(listed["vmid"]) == vm.vmid:
+            return Removal("foreign", f"VM {vm.vmid} is on node {listed.get('node')} of the cluster")
     return None
 
 
@@ -321,7 +323,7 @@ def _unlocked(runner: Runner, machine: VirtualMachine, change: Any) -> None:
 
 
 def _is_listed(client: Client, volume: CreatedVolume) -> bool:
-    if volume.storage not in {str(each["storage"]) for each in client.get(f"{client.node}/storage")}:
+    if volume.storage not in {str(storage["storage"]) for storage in client.get(f"{client.node}/storage")}:
         if volume.in_store:
             # The removal of its storage checks what is still on the disk.
             return False
@@ -332,7 +334,7 @@ def _is_listed(client: Client, volume: CreatedVolume) -> bool:
         )
     client.require_volumes_visible(volume.storage)
     listed = client.get(f"{client.node}/storage/{volume.storage}/content", {"vmid": volume.vmid})
-    return any(each["volid"] == volume.volid for each in listed)
+    return any(entry["volid"] == volume.volid for entry in listed)
 
 
 def _file(value: object) -> str:

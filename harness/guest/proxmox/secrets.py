@@ -60,7 +60,7 @@ class Secret:
 
     def unfit(self, *, for_header: bool) -> str | None:
         """Why it cannot be sent, as text; None if it can. A password is sent in a form, a token in a header."""
-        if any(unicodedata.category(each) in _BREAKS for each in self._text):
+        if any(unicodedata.category(character) in _BREAKS for character in self._text):
             return "contains a line break or another control character"
         try:
             self._text.encode("ascii" if for_header else "utf-8")
@@ -137,16 +137,16 @@ def _from_keyring(service: str, user: str, where: str) -> Secret:
             hint="pip install keyring (virt-overhead's extra with this name), or use env or file",
         ) from None
     try:
-        found = _found(keyring.get_password(service, user))
+        secret = _found(keyring.get_password(service, user))
     except Exception as error:
         # Backends raise the errors of their own libraries, D-Bus for example.
         raise ConfigError(f"{where}: the keyring does not answer: {error}") from None
-    if found is None:
+    if secret is None:
         raise ConfigError(
             f"{where}: the keyring has no entry for service {service} and user {user}",
             hint=f"keyring set {service} {user}",
         )
-    return found
+    return secret
 
 
 def _found(text: str | None) -> Secret | None:

@@ -85,7 +85,7 @@ class StoresReserve:
 
 def require_room(client: Client, runner: Runner, wanted: Sequence[Allocation]) -> None:
     """Raises Unsupported if too little space would remain free on a storage, SafetyError if the space is unknown."""
-    places = _places(client, runner, list(dict.fromkeys(each.storage for each in wanted)))
+    places = _places(client, runner, list(dict.fromkeys(allocation.storage for allocation in wanted)))
     if reasons := list(shortages(places, wanted)):
         raise Unsupported(
             f"host {client.host}: " + "; ".join(reasons),
@@ -96,7 +96,7 @@ def require_room(client: Client, runner: Runner, wanted: Sequence[Allocation]) -
 
 def _places(client: Client, runner: Runner, names: Sequence[str]) -> list[StorageSpace]:
     """The places from which these storages take space. Raises SafetyError if they are unknown."""
-    entries = {str(each["storage"]): each for each in client.get("storage")}
+    entries = {str(storage["storage"]): storage for storage in client.get("storage")}
     words = [word for name in names for word in _words(client, name, entries.get(name, {}))]
     try:
         places = read_space(runner, words)
@@ -227,7 +227,9 @@ class Stores:
         def written() -> int | None:
             """Bytes that it has so far; None if it does not exist."""
             try:
-                return next((int(each.get("size", 0)) for each in self._listed(store) if each["volid"] == volid), None)
+                return next(
+                    (int(volume.get("size", 0)) for volume in self._listed(store) if volume["volid"] == volid), None
+                )
             except PveError as error:
                 if _BEING_WRITTEN not in error.reason:
                     raise
@@ -292,8 +294,8 @@ class Stores:
 
     def _listed(self, store: Store) -> list[Mapping[str, Any]]:
         path = f"{self.client.node}/storage/{store.name}/content"
-        found: list[Mapping[str, Any]] = self.client.get(path, {"vmid": self._vm.vmid})
-        return found
+        volumes: list[Mapping[str, Any]] = self.client.get(path, {"vmid": self._vm.vmid})
+        return volumes
 
     def _await(self, is_whole: Callable[[], bool], volid: str, seconds: float) -> None:
         if not wait_until(is_whole, deadline=seconds, every=_POLL_SECONDS):
