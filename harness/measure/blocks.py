@@ -63,9 +63,9 @@ def measure_timetable(
         for arm in arms:
             if any(stays_in_cache(arm, slice_.job) for slice_ in table.slices if slice_.arm == arm):
                 session.settle(arm)
-    by_arm = {arm: _bytes(arm, ran, by_qemu) for arm in arms}
+    by_arm = {arm: _count_bytes(arm, ran, by_qemu) for arm in arms}
     may_move = [
-        Background(probed=_probed(number, ran), earlier=_in_flight(ran[number - 1]) if number else Transferred())
+        Background(probed=_count_probed(number, ran), earlier=_in_flight(ran[number - 1]) if number else Transferred())
         for number in range(len(ran))
     ]
     ramps = {job.id: job.ramp for job in group.jobs}
@@ -85,14 +85,14 @@ def measure_timetable(
             metrics=dict(ran_slice.result.metrics),
             io_bytes=ran_slice.result.io_bytes,
             raw=ran_slice.raw,
-            counters=_counters(at(ran_slice.planned.turn), ran_slice, by_arm[ran_slice.planned.arm], others),
+            counters=_read_counters(at(ran_slice.planned.turn), ran_slice, by_arm[ran_slice.planned.arm], others),
             histogram=dict(ran_slice.result.histogram),
             sync_histogram=dict(ran_slice.result.sync_histogram),
             notes=(ran_slice.cycles.note,) if ran_slice.cycles.note else (),
             overlap=ran_slice.overlap or None,
             discarded_s=round(ran_slice.planned.job.ramp - ramps[ran_slice.result.job], 6),
             write_limit=ran_slice.planned.write_limit,
-            parts=tuple(_part(part) for part in ran_slice.parts) if len(ran_slice.parts) > 1 else (),
+            parts=tuple(_make_part(part) for part in ran_slice.parts) if len(ran_slice.parts) > 1 else (),
             together=round(ran_slice.together, 4) if len(ran_slice.parts) > 1 else None,
             backup=ran_slice.backup,
         )
@@ -103,7 +103,7 @@ def measure_timetable(
     return measurements
 
 
-def _part(part: RanPart) -> PartRecord:
+def _make_part(part: RanPart) -> PartRecord:
     result = part.result
     return PartRecord(
         number=part.planned.number,
@@ -117,7 +117,7 @@ def _part(part: RanPart) -> PartRecord:
     )
 
 
-def _bytes(arm: Arm, ran: Sequence[RanSlice], by_qemu: Mapping[Arm, Transferred | None]) -> ArmBytes | None:
+def _count_bytes(arm: Arm, ran: Sequence[RanSlice], by_qemu: Mapping[Arm, Transferred | None]) -> ArmBytes | None:
     """The bytes of all slices on the disks of the arm together; None if QEMU did not count.
 
     An arm with a neighbour uses the same disk as the arm without, so the slices of both count.
@@ -139,7 +139,7 @@ def _same_disk(arm: Arm, other: Arm) -> bool:
     return arm.place is other.place and arm.mode.attached == other.mode.attached
 
 
-def _probed(number: int, ran: Sequence[RanSlice]) -> int:
+def _count_probed(number: int, ran: Sequence[RanSlice]) -> int:
     """Bytes that udev may read in this slice: it looks for signatures when a program closes a disk after writing, on
     each of the volumes that were used at the same time.
 
@@ -159,7 +159,7 @@ def _in_flight(ran: RanSlice) -> Transferred:
     return sum((Transferred(job.depth * job.bs, job.depth * job.bs).of(job) for job in jobs), Transferred())
 
 
-def _counters(at: Session, ran: RanSlice, arm: ArmBytes | None, others: Background) -> Counters:
+def _read_counters(at: Session, ran: RanSlice, arm: ArmBytes | None, others: Background) -> Counters:
     result = ran.result
     # The disks also move the bytes of a neighbour or a backup. What an I/O costs the host cannot be told then.
     moved = sum((part.result.transferred for part in ran.parts), Transferred())
@@ -178,7 +178,7 @@ def _counters(at: Session, ran: RanSlice, arm: ArmBytes | None, others: Backgrou
     )
     if ran.before is None or ran.after is None:
         return counted
-    counters = _of_host(counted, ran.before, ran.after, at, ran.planned)
+    counters = _add_host_counters(counted, ran.before, ran.after, at, ran.planned)
     if ran.backup is not None:
         # How much of the disk's bytes is the backup's is not known: fio is only compared with QEMU.
         return replace(counters, disk=None, disk_requests=None, storage=None, background=None, members={})
@@ -187,7 +187,7 @@ def _counters(at: Session, ran: RanSlice, arm: ArmBytes | None, others: Backgrou
     return replace(counters, background=replace(counters.background, probed=others.probed, earlier=others.earlier))
 
 
-def _of_host(counted: Counters, before: Sample, after: Sample, at: Session, planned: Slice) -> Counters:
+def _add_host_counters(counted: Counters, before: Sample, after: Sample, at: Session, planned: Slice) -> Counters:
     """Adds what the host counted between the two samples."""
     arm, parts = planned.arm, [part for part in planned.parts if not part.neighbour]
     then, now = before.counters, after.counters
@@ -206,25 +206,27 @@ def _of_host(counted: Counters, before: Sample, after: Sample, at: Session, plan
     background = Background(expected=idle.rate * seconds, burst=idle.burst)
     return replace(
         counted,
-        disk=_moved(members.values()),
-        disk_requests=_requests(members.values()),
-        storage=_moved([change for change in shared if change is not None]),
+        disk=_sum_bytes(members.values()),
+        disk_requests=_sum_requests(members.values()),
+        storage=_sum_bytes([change for change in shared if change is not None]),
         background=background if members else None,
-        cpu_busy=_guest_busy(threads, [at.guest(part.arm) for part in parts], seconds) if arm.in_guest else busy,
+        cpu_busy=_compute_guest_busy(threads, [at.guest(part.arm) for part in parts], seconds)
+        if arm.in_guest
+        else busy,
         host_cpu_busy=busy,
         host=since(now.host, then.host),
         threads=threads,
         kvm=total([since(later.kvm, earlier.kvm) for later, earlier in of_guests]),
         members=members if len(members) > 1 else {},
         array=array_counts(before, after, [device.name for device in at.arrays(arm)]),
-        md_s=_busiest(before, after, at.arrays(arm)),
+        md_s=_find_busiest(before, after, at.arrays(arm)),
         clock=now.clock,
     )
 
 
 def array_counts(before: Sample, after: Sample, names: Sequence[str]) -> ArrayCounts | None:
     """An array and those below it between two samples; None without one. A stripe has the members of its legs."""
-    then, now = (_together([sample.counters.arrays.get(name) for name in names]) for sample in (before, after))
+    then, now = (_combine_arrays([sample.counters.arrays.get(name) for name in names]) for sample in (before, after))
     if then is None or now is None:
         return None
     went_back = then.rebuilt is not None and now.rebuilt is not None and now.rebuilt < then.rebuilt
@@ -239,7 +241,7 @@ def array_counts(before: Sample, after: Sample, names: Sequence[str]) -> ArrayCo
     )
 
 
-def _together(statuses: Sequence[ArrayStatus | None]) -> ArrayStatus | None:
+def _combine_arrays(statuses: Sequence[ArrayStatus | None]) -> ArrayStatus | None:
     known = [status for status in statuses if status is not None]
     if not known or len(known) < len(statuses):
         return None
@@ -247,7 +249,7 @@ def _together(statuses: Sequence[ArrayStatus | None]) -> ArrayStatus | None:
     return ArrayStatus(sum(status.missing for status in known), sum(rebuilt) if rebuilt else None)
 
 
-def _busiest(before: Sample, after: Sample, devices: Sequence[MdDevice]) -> float | None:
+def _find_busiest(before: Sample, after: Sample, devices: Sequence[MdDevice]) -> float | None:
     """The CPU seconds of the busiest of the arrays' threads between two samples; None without one."""
     then, now = before.counters.tasks, after.counters.tasks
     tasks = [device.thread for device in devices if device.thread in then and device.thread in now]
@@ -260,18 +262,18 @@ def _state(array: ArrayStatus) -> ArrayState:
     return "degraded" if array.rebuilt is None else "rebuilding"
 
 
-def _moved(counts: Collection[MemberCounts]) -> Transferred | None:
+def _sum_bytes(counts: Collection[MemberCounts]) -> Transferred | None:
     """The bytes of several disks together; None without disks."""
     return sum((Transferred(count.read, count.written) for count in counts), Transferred()) if counts else None
 
 
-def _requests(counts: Collection[MemberCounts]) -> int | None:
+def _sum_requests(counts: Collection[MemberCounts]) -> int | None:
     """The requests of several disks together; None without disks, or if one of them does not count them."""
     numbers = [count.ios for count in counts if count.ios is not None]
     return sum(numbers) if counts and len(numbers) == len(counts) else None
 
 
-def _guest_busy(threads: QemuCounts | None, guests: Sequence[Guest | None], seconds: float) -> float | None:
+def _compute_guest_busy(threads: QemuCounts | None, guests: Sequence[Guest | None], seconds: float) -> float | None:
     """How busy the guests' CPUs were, 0 to 1: the time for which their threads ran on the host."""
     vcpus = sum(guest.threads.vcpus for guest in guests if guest is not None and guest.threads is not None)
     if threads is None or not vcpus or seconds <= 0:

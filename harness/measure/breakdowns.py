@@ -26,7 +26,7 @@ def breakdowns_of(context: SeriesContext, prepared: PreparedGroup) -> Iterator[F
     if not context.spec.breakdown:
         return
     group, recorder = context.group, context.recorder
-    cells = _cells(group)
+    cells = _choose_cells(group)
     if not cells:
         context.phases.events(Note(f"{group.id}: no breakdown: no workload of a guest runs with one I/O in flight"))
     for cell in cells:
@@ -92,11 +92,11 @@ def breakdown_seconds(plan: Plan) -> float:
             pause.after(cell.job, in_guest=True, rotational=False),
         ).seconds
         for group in plan.groups
-        for cell in _cells(group)
+        for cell in _choose_cells(group)
     )
 
 
-def _cells(group: Group) -> list[Cell]:
+def _choose_cells(group: Group) -> list[Cell]:
     """A cell with one I/O in flight for each mode with a guest and each workload that may have one."""
     cells: dict[str, Cell] = {}
     for cell in group.cells:

@@ -78,7 +78,7 @@ class Campaign:
         """The cell's record. Raises the error that stopped measuring, and NotTried with this cause for later cells."""
         if cell.id in self._left_out:
             self.not_measured.add(cell.id)
-            return self._left_out_record(cell)
+            return self._make_left_out_record(cell)
         if cell.id in self._records:
             return self._records[cell.id]
         group, plan = self._groups[cell.id]
@@ -185,14 +185,14 @@ class Campaign:
         with self._phases.step(MEASURE, f"measure {group.id}"):
             latest = self._engine.run_series(rounds, prepared)
         self._again_seconds += rounds.again_seconds
-        for series in _following_series(context, latest):
+        for series in _list_following_series(context, latest):
             with self._phases.step(series.phase, series.title):
                 latest = self._engine.run_series(series, latest)
         self._recorder.disks(prepared.disks_afterwards())
         self._measured.add(group.id)
-        self._events(self._progress(group))
+        self._events(self._describe_progress(group))
 
-    def _progress(self, group: Group) -> GroupMeasured:
+    def _describe_progress(self, group: Group) -> GroupMeasured:
         groups = {planned.id: planned for plan in self.spec.plans for planned in plan.groups}
         records = self._recorder.records_of(cell for cell in group.cells if cell.mode.attach is not None)
         counted = Counter("skipped" if record.skipped else str(record.verdict) for record in records.values())
@@ -220,7 +220,7 @@ class Campaign:
         self._recorder.assemble(cells, contexts)
         self._measured.add(group.id)
 
-    def _left_out_record(self, cell: Cell) -> CellRecord:
+    def _make_left_out_record(self, cell: Cell) -> CellRecord:
         """The record of a cell that the plan leaves out to keep the limit of the bytes written."""
         if cell.id in self._records:
             return self._records[cell.id]
@@ -253,7 +253,7 @@ class Campaign:
         self._reached = True
 
 
-def _following_series(context: SeriesContext, prepared: PreparedGroup) -> Iterator[FollowingSeries]:
+def _list_following_series(context: SeriesContext, prepared: PreparedGroup) -> Iterator[FollowingSeries]:
     """What is measured in a group after its rounds."""
     for feature in features():
         yield from feature.follow(context, prepared)

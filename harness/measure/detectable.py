@@ -57,7 +57,7 @@ class KnownNoise:
     @classmethod
     def of(cls, host: HostSpec, reports: Path, calibration: Calibration | None) -> KnownNoise:
         """What the runs in the directory `reports` and the calibration show. Runs that cannot be read do not count."""
-        return cls(host, tuple(run for run in _runs(reports) if run.lab.host == host.name), calibration)
+        return cls(host, tuple(run for run in _read_runs(reports) if run.lab.host == host.name), calibration)
 
     def noise(self, cell: Cell, metric: str) -> Noise | None:
         """The noise of a metric of the cell. None if it is not known.
@@ -93,7 +93,7 @@ class KnownNoise:
         return same_disk and (record.job, record.mode_detail) == (cell.job, cell.mode.detail)
 
 
-def _runs(reports: Path) -> Iterator[Run]:
+def _read_runs(reports: Path) -> Iterator[Run]:
     """The newest runs that can be read, the newest first. The name of a run begins with its date."""
     try:
         names = [path.name for path in reports.iterdir() if not path.is_symlink() and _is_run(path)]

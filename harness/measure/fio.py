@@ -97,7 +97,7 @@ def job_file(
     for section in sections:
         for name, seconds in section.parts:
             wait = [waits(number)] if waits is not None else []
-            lines += _released_together(name, section, seconds, wait, platform)
+            lines += _release_together(name, section, seconds, wait, platform)
             number += 1
     return "\n".join(lines) + "\n"
 
@@ -113,7 +113,7 @@ def reports_start(version: str) -> bool:
     return match is not None and (int(match[1]), int(match[2])) >= (3, 36)
 
 
-def _released_together(
+def _release_together(
     name: str, section: Section, seconds: float, wait: Sequence[str], platform: Platform
 ) -> Iterator[str]:
     """The sections of fio that wait for the same start: one, or those of a user's own file. `wait` is the option.
@@ -122,7 +122,7 @@ def _released_together(
     """
     start = ["stonewall"]
     if section.delay is not None:
-        start = [f"startdelay={_milliseconds(section.delay)}", *wait]
+        start = [f"startdelay={_format_milliseconds(section.delay)}", *wait]
     for place, pattern in enumerate(_patterns(section.job, section.target.block)):
         yield from ("", f"[{name}+{place}]" if place else f"[{name}]")
         if place == 0:
@@ -150,13 +150,13 @@ def _place(section: Section, seconds: float, platform: Platform) -> list[str]:
     """Where and how long fio runs. Nothing in a user's own file changes this."""
     job, target = section.job, section.target
     return [
-        f"filename={_filename(target.path, platform)}",
+        f"filename={_check_filename(target.path, platform)}",
         f"offset={target.offset}",
         f"size={min(target.size, job.region or target.size)}",
         f"direct={int(target.direct)}",
         # A cached twin must have a warm cache, in the same way as a cached guest.
         f"invalidate={int(target.direct)}",
-        f"runtime={_milliseconds(seconds)}",
+        f"runtime={_format_milliseconds(seconds)}",
     ]
 
 
@@ -172,14 +172,14 @@ def _patterns(job: Job, block: int) -> Iterator[list[str]]:
 def _pattern(job: Job, block: int) -> list[str]:
     lines = [
         f"rw={job.rw}",
-        f"bssplit={_sizes(job.rounded_sizes(block))}" if job.sizes else f"bs={job.bs}",
+        f"bssplit={_format_sizes(job.rounded_sizes(block))}" if job.sizes else f"bs={job.bs}",
         f"iodepth={job.iodepth}",
         f"numjobs={job.numjobs}",
     ]
     if job.read_share is not None:
         lines.append(f"rwmixread={job.read_share * 100:.0f}")
     if job.rate is not None:
-        lines.append(f"rate_iops={_rates(job.rate // job.numjobs, job.read_share)}")
+        lines.append(f"rate_iops={_split_rate(job.rate // job.numjobs, job.read_share)}")
     return [*lines, *_behaviour(job)]
 
 
@@ -199,11 +199,11 @@ def _behaviour(job: Job) -> Iterator[str]:
         yield "rate_process=poisson"
 
 
-def _sizes(sizes: Iterable[BlockShare]) -> str:
+def _format_sizes(sizes: Iterable[BlockShare]) -> str:
     return ":".join(f"{size.bs}/{size.percent}" for size in sizes)
 
 
-def _rates(rate: int, read_share: float | None) -> str:
+def _split_rate(rate: int, read_share: float | None) -> str:
     """fio limits each direction separately, so the rate of a mixed job is the sum of two rates."""
     if read_share is None:
         return str(rate)
@@ -211,7 +211,7 @@ def _rates(rate: int, read_share: float | None) -> str:
     return f"{reads},{rate - reads}"
 
 
-def _milliseconds(seconds: float) -> str:
+def _format_milliseconds(seconds: float) -> str:
     # fio 3.39 reads "1.5s" as one second, and "0.5s" as none.
     return f"{round(seconds * 1000)}ms"
 
@@ -241,14 +241,14 @@ def fill_file(targets: Sequence[tuple[str, int, int]], *, block: int, times: int
             "",
             f"[fill{number}]",
             "stonewall",
-            f"filename={_filename(path, LINUX)}",
+            f"filename={_check_filename(path, LINUX)}",
             f"offset={offset}",
             f"size={size}",
         ]
     return "\n".join(lines) + "\n"
 
 
-def _filename(path: str, platform: Platform) -> str:
+def _check_filename(path: str, platform: Platform) -> str:
     try:
         return platform.filename(path)
     except ValueError as error:

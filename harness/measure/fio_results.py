@@ -154,10 +154,10 @@ def read_entries(output: str, names: list[str], where: str) -> dict[str, JobEntr
                 f"{where}: fio's job {name} failed with error {str(failed)[:40]}",
                 hint=f"{_HINT}; EIO (5) means that the disk or a layer under it failed",
             )
-    return {name: _entry(entries[name], name, source) for name in names}
+    return {name: _parse_entry(entries[name], name, source) for name in names}
 
 
-def _entry(entry: object, name: str, source: str) -> JobEntry:
+def _parse_entry(entry: object, name: str, source: str) -> JobEntry:
     try:
         return _ENTRY.validate_python(entry)
     except ValidationError as error:
@@ -234,7 +234,7 @@ def parse(output: str, sections: Sequence[Section], where: str, *, within: float
     entries = read_entries(output, [name for section in sections for name, _ in section.parts], where)
     # Numbers that are valid one by one can still be impossible together.
     with reading(f"{where}: fio's output", MeasurementError, hint="its raw output is stored in raw/ of the run"):
-        results = [_result(section, [entries[name] for name, _ in section.parts], where) for section in sections]
+        results = [_make_result(section, [entries[name] for name, _ in section.parts], where) for section in sections]
     for section, result in zip(sections, results, strict=True):
         _require_possible(section, [entries[name] for name, _ in section.parts], result, where, within)
     return results
@@ -256,7 +256,7 @@ def _require_possible(
             raise MeasurementError(f"{where}: fio's job {section.name}: {problem}", hint=_IMPOSSIBLE)
 
 
-def _result(section: Section, entries: Sequence[JobEntry], where: str) -> JobResult:
+def _make_result(section: Section, entries: Sequence[JobEntry], where: str) -> JobResult:
     """The result of the last entry. The ramp, if there is one, comes before it."""
     entry = entries[-1]
     sides = [side for side in entry.directions if side.total_ios]

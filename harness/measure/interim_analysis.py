@@ -226,8 +226,8 @@ def reasons_to_stop(
             continue
         samples = samples_of(record.rounds, record.boots, correlations[cell.job])
         reasons = [
-            _reason(question, cell, record, samples, looking)
-            for question in _questions(cell, looking.budgets[cell.id])
+            _find_reason(question, cell, record, samples, looking)
+            for question in _list_questions(cell, looking.budgets[cell.id])
             if question.metric in record.metrics or METRICS[question.metric].quantile is not None
         ]
         if all(reasons):
@@ -244,7 +244,9 @@ class _Question:
     difference: bool
 
 
-def _reason(question: _Question, cell: Cell, record: CellRecord, samples: Samples, looking: Looking) -> Reason | None:
+def _find_reason(
+    question: _Question, cell: Cell, record: CellRecord, samples: Samples, looking: Looking
+) -> Reason | None:
     """Why one metric of a cell needs no further round."""
     name = question.metric
     metric = record.metrics.get(name)
@@ -299,7 +301,7 @@ def _stays_void(record: CellRecord) -> bool:
     return any(not check.ok and check.check != DRIFT for check in record.validity)
 
 
-def _questions(cell: Cell, rules: Mapping[str, Budget]) -> list[_Question]:
+def _list_questions(cell: Cell, rules: Mapping[str, Budget]) -> list[_Question]:
     """The budgets; without any, how narrow the interval of the overhead is, or of the difference between variants."""
     if not rules:
         return [_Question(cell.job.headline, Limit(), difference=cell.mode.against is not None)]
@@ -378,7 +380,7 @@ class InterimAnalysis:
         group = progress.group
         measured = self._recorder.of_group(group.id)
         counted, _ = split_by_length(measured)
-        orders = _orders(measured)
+        orders = _list_orders(measured)
         record = GroupRecord(
             id=group.id,
             disk=group.disk,
@@ -394,10 +396,10 @@ class InterimAnalysis:
             ),
         )
         self._recorder.group(record)
-        contexts = {cell.id: self._context(cell, progress, at, record, final=final) for cell in group.cells}
+        contexts = {cell.id: self._make_context(cell, progress, at, record, final=final) for cell in group.cells}
         return self._recorder.assemble(group.cells, contexts)
 
-    def _context(
+    def _make_context(
         self, cell: Cell, progress: GroupProgress, at: PreparedGroup, group: GroupRecord, *, final: bool
     ) -> CellContext:
         modes, reference = [other.mode for other in progress.group.cells], cell.mode.against
@@ -415,7 +417,7 @@ class InterimAnalysis:
             carried=tuple(carried for carried in group.carry_over if carried.job == cell.job.id),
             notes=(
                 *self._measurer.restarts,
-                *_rounded_up(cell.job, at.block),
+                *_describe_rounding(cell.job, at.block),
                 *(why for job, why in progress.left_out.items() if job == cell.job),
                 *drift_notes(group.drift, cell, modes),
                 *(note for arm in cell.arms for note in at.notes.get(arm.id, ())),
@@ -425,7 +427,7 @@ class InterimAnalysis:
         )
 
 
-def _rounded_up(job: Job, block: int) -> Iterator[str]:
+def _describe_rounding(job: Job, block: int) -> Iterator[str]:
     """Which block sizes of the job the disk cannot do. Patterns with one size are not rounded up."""
     several = job.block_sizes if job.sizes or job.from_file else ()
     smaller = [format_size(size) for size in several if size % block]
@@ -433,7 +435,7 @@ def _rounded_up(job: Job, block: int) -> Iterator[str]:
         yield f"blocks of {', '.join(smaller)} are rounded up to {format_size(block)}, the disk's logical block size"
 
 
-def _orders(measurements: Sequence[Measurement]) -> dict[int, tuple[str, ...]]:
+def _list_orders(measurements: Sequence[Measurement]) -> dict[int, tuple[str, ...]]:
     """The arms in the order of their first slices, by number of the round."""
     rounds: dict[int, dict[str, None]] = {}
     for measurement in measurements:
@@ -459,7 +461,7 @@ def out_of_reach(
     """
     rounds = plan.most_rounds_of(group)
     for (job, of_job), (of, percentiles) in product(_by_job(group.cells).items(), _PERCENTILES.items()):
-        slowest = _slowest(
+        slowest = _find_slowest(
             job, {arm.id for cell in of_job for arm in cell.arms if arm.place is not Place.REFERENCE}, measured, of
         )
         if slowest is None:
@@ -488,7 +490,7 @@ def _by_job(cells: Iterable[Cell]) -> dict[Job, list[Cell]]:
     return by_job
 
 
-def _slowest(job: Job, arms: set[str], measured: Sequence[Measurement], of: Calls) -> tuple[str, float] | None:
+def _find_slowest(job: Job, arms: set[str], measured: Sequence[Measurement], of: Calls) -> tuple[str, float] | None:
     """The arm of the job that completes the fewest I/Os in a block, and their mean number; None if it is not known."""
     counted: dict[str, list[int]] = {}
     for measurement in measured:

@@ -74,7 +74,7 @@ class Pauses:
             self._of_arm.setdefault((measurement.job, measurement.arm), []).append(longest)
         if timetable[0].round != self._round:
             self._round, self._closer = timetable[0].round, []
-        self._closer += [-deviation for deviation in _deviations(timetable)]
+        self._closer += [-deviation for deviation in _compute_deviations(timetable)]
         self.jitter = _jitter(self._closer)
 
     def after(self, job: Job, *, in_guest: bool, rotational: bool, arm: Arm | None = None) -> float:
@@ -83,10 +83,10 @@ class Pauses:
         With `arm`, after a slice of this arm.
         """
         if seconds := self._seconds.get((job.id, in_guest)):
-            longest = max(_most(seconds) - job.seconds, 0.0)
+            longest = max(_find_most(seconds) - job.seconds, 0.0)
             of_arm = self._of_arm.get((job.id, arm.id)) if arm is not None else None
             if of_arm and longest > _LONG_PAUSE:
-                longest = min(longest, _OF_ARM * max(_most(of_arm) - job.seconds, 0.0))
+                longest = min(longest, _OF_ARM * max(_find_most(of_arm) - job.seconds, 0.0))
             return self.jitter + longest
         of_hard_disk = _SLOWEST_IOPS_DEEP if job.depth > _DEEP else _SLOWEST_IOPS_ROTATIONAL
         return self.jitter + drain_seconds(job, arm, of_hard_disk if rotational else _SLOWEST_IOPS)
@@ -101,10 +101,10 @@ def _jitter(closer: Sequence[float]) -> float:
     if not closer:
         return UNKNOWN_JITTER
     least = LEAST_JITTER if len(closer) >= _ONE_IN else FEW_JITTER
-    return min(max(_most(closer), least), MOST_JITTER)
+    return min(max(_find_most(closer), least), MOST_JITTER)
 
 
-def _deviations(timetable: Sequence[Measurement]) -> list[float]:
+def _compute_deviations(timetable: Sequence[Measurement]) -> list[float]:
     """By how much more time than usual passed from each start to the next one, where it is known what is usual.
 
     In one timetable, the same pause follows each slice of a job on a machine. Then comes the ramp of the other slice.
@@ -128,7 +128,7 @@ def _deviations(timetable: Sequence[Measurement]) -> list[float]:
     return closer
 
 
-def _most(values: Sequence[float]) -> float:
+def _find_most(values: Sequence[float]) -> float:
     """The largest value, without one in _ONE_IN. Of more than _HICCUP, one is left out: it may be a single hiccup."""
     left_out = max((len(values) - 1) // _ONE_IN, int(len(values) > _HICCUP))
     return sorted(values, reverse=True)[left_out]

@@ -99,12 +99,12 @@ def condition(
     started = time.monotonic()
     for number in range(1, most + 1):
         for name, source in regions.items():
-            values[name].append(_work(source, job, seed + number, write_limits.get(name), fio))
+            values[name].append(_run_job(source, job, seed + number, write_limits.get(name), fio))
         if number >= fewest and all(steady_state(value).is_steady for value in values.values()):
             break
         left = (most - number) * (time.monotonic() - started) / number
         events(StepAdvanced(f"condition {runner.name}'s disk", f"round {number} of at most {most}", left))
-    steadiness = tuple(_steadiness(name, iops) for name, iops in values.items())
+    steadiness = tuple(_make_steadiness(name, iops) for name, iops in values.items())
     for region in steadiness:
         if not region.steady:
             events(Note(f"{runner.name}: {region.region} is not steady after {len(region.values)} rounds of {job.id}"))
@@ -155,7 +155,7 @@ def _fill(parts: Sequence[_Span], fio: str, *, block: int, times: int) -> None:
         )
 
 
-def _work(source: BlockSource, job: Job, seed: int, write_limit: int | None, fio: str) -> float:
+def _run_job(source: BlockSource, job: Job, seed: int, write_limit: int | None, fio: str) -> float:
     """Runs one round of the job on one region. Returns I/Os per second."""
     device = source.writable
     runner = device.runner
@@ -177,7 +177,7 @@ def _work(source: BlockSource, job: Job, seed: int, write_limit: int | None, fio
     return result.metrics["iops"]
 
 
-def _steadiness(region: str, values: Sequence[float]) -> RegionSteadiness:
+def _make_steadiness(region: str, values: Sequence[float]) -> RegionSteadiness:
     state = steady_state(values)
     return RegionSteadiness(region, tuple(values), state.range_share, state.excursion_share, state.is_steady)
 
@@ -280,7 +280,7 @@ def session(
     """
     elsewhere = dict(extra or {})
     skipped = skipped_modes(host, hypervisor, disks[0], request.modes, log=log, phases=phases)
-    skipped |= _without_room(host, [mode for mode in request.modes if mode.name not in skipped], request.span)
+    skipped |= _find_without_room(host, [mode for mode in request.modes if mode.name not in skipped], request.span)
     usable = [mode for mode in request.modes if mode.name not in skipped]
     stored = stored_volumes(usable)
     with ExitStack() as stack:
@@ -293,7 +293,7 @@ def session(
         facts = read_disks(host.runner, list(devices))
         names = layouts.names or {layouts.disk: disks[0].name}
         # A simulated disk has neither temperature nor wear.
-        health = {} if host.spec.simulated else _health(host, [facts[name] for name in names if name in facts])
+        health = {} if host.spec.simulated else _read_health(host, [facts[name] for name in names if name in facts])
         sources = {mode.name: source for mode, source in elsewhere.items()}
         layouts = replace(layouts, by_mode={**layouts.by_mode, **sources})
         usable += elsewhere
@@ -314,7 +314,7 @@ def session(
             for mode in backed_up
         }
         with phases.timed("attach"):
-            guests = _guests(host, layouts, by_guest(usable), partial(hypervisor.guest, log), phases)
+            guests = _start_guests(host, layouts, by_guest(usable), partial(hypervisor.guest, log), phases)
         if guests is not None:
             stack.callback(guests.close)
         effective = _effective(guests.effective, usable) if guests is not None else {}
@@ -323,7 +323,7 @@ def session(
             for mode in usable
             if mode.layout.encrypted
         }
-        block = _logical_block(facts.get(layouts.disk), effective.values())
+        block = _find_logical_block(facts.get(layouts.disk), effective.values())
         clocks, idle = Clocks(), Idle()
         if hypervisor.poll_seconds:
             with phases.step("idle", f"count what other programs read from {words} meanwhile"):
@@ -341,12 +341,12 @@ def session(
             health=health,
             block=block,
             idle=idle,
-            md=md_devices(host.runner, sorted({*layouts.arrays.values(), *_arrays_among(facts)})),
+            md=md_devices(host.runner, sorted({*layouts.arrays.values(), *_find_arrays(facts)})),
             backup_files=backup_files,
         )
 
 
-def _without_room(host: Host, modes: Sequence[Mode], span: int) -> dict[str, str]:
+def _find_without_room(host: Host, modes: Sequence[Mode], span: int) -> dict[str, str]:
     """Why the backups of some of these modes, `span` bytes each, cannot be written on the host, by their names.
 
     Raises NothingToCompare if no guest is left.
@@ -358,7 +358,7 @@ def _without_room(host: Host, modes: Sequence[Mode], span: int) -> dict[str, str
     return skipped
 
 
-def _arrays_among(disks: Mapping[str, DiskFacts]) -> set[str]:
+def _find_arrays(disks: Mapping[str, DiskFacts]) -> set[str]:
     return {name for name, disk in disks.items() if disk.transport == "md"}
 
 
@@ -371,11 +371,11 @@ def _write_limits(request: SetupRequest) -> dict[str, int]:
     return {name: int(fio_rate(request.write_rate, layout, job)) for name, layout in layouts.items()}
 
 
-def _health(host: Host, disks: Iterable[DiskFacts]) -> dict[str, HealthFound]:
+def _read_health(host: Host, disks: Iterable[DiskFacts]) -> dict[str, HealthFound]:
     return {disk.device: read_health(host.runner, host.facts, disk) for disk in disks}
 
 
-def _logical_block(disk: DiskFacts | None, effective: Iterable[Effective]) -> int:
+def _find_logical_block(disk: DiskFacts | None, effective: Iterable[Effective]) -> int:
     """The largest logical block size, in bytes, of the host's disk, of the guest's disks and of what encrypts them."""
     of_disk = disk.logical_block_bytes if disk is not None else None
     sizes = (
@@ -391,7 +391,7 @@ def _effective(by_disk: Mapping[str, Effective], modes: Iterable[Mode]) -> dict[
     return {**by_disk, **{mode.name: by_disk[mode.attached.name] for mode in modes if mode.attach is not None}}
 
 
-def _guests(
+def _start_guests(
     host: Host,
     layouts: Layouts,
     modes: Mapping[str, Sequence[Mode]],
@@ -411,13 +411,13 @@ def _guests(
             if mode.attach
         ]
         make = partial(start, disks, of_guest[0].guest, variant=name)
-        boots[name] = partial(_started, host, of_guest[0].settings, make, phases)
+        boots[name] = partial(_start_timed, host, of_guest[0].settings, make, phases)
     names = {name: [mode.name for mode in of_guest] for name, of_guest in modes.items()}
     return Guests(host.name, boots, names, alternating=alternating)
 
 
 @contextmanager
-def _started(
+def _start_timed(
     host: Host, settings: Sequence[HostSetting], make: Callable[[], AbstractContextManager[Guest]], phases: Phases
 ) -> Iterator[Guest]:
     """The guest that `make` starts, while these settings are held on its host."""

@@ -43,7 +43,7 @@ def provenance(host: Host, images: ImageSet) -> dict[str, JsonValue]:
         "host": dict(host.facts.provenance),
         "acceleration": {"accel": host.acceleration.accel, "why": host.acceleration.why},
         "cycles": {"counted": host.cycles.counted, "why": host.cycles.why},
-        "images": {image.name: _image(image) for image in (images.guest, images.emulator, images.lab)},
+        "images": {image.name: _describe_image(image) for image in (images.guest, images.emulator, images.lab)},
     }
     if (calibration := quoted(host, images)) is not None:
         versions["calibration"] = calibration
@@ -93,7 +93,7 @@ def _boot(seconds: float | None) -> dict[str, JsonValue]:
     return {} if seconds is None else {"boot_seconds": round(seconds, 1)}
 
 
-def _image(image: Image) -> dict[str, JsonValue]:
+def _describe_image(image: Image) -> dict[str, JsonValue]:
     manifest = image.manifest
     return {
         "recipe_digest": manifest.recipe_digest,
@@ -117,7 +117,7 @@ class DiskRecords:
     def of(self, at: Session) -> tuple[DiskRecord, ...]:
         """The disks of this session. What is new about them is reported."""
         if self._at is not at:
-            self._at, self._current = at, (*_records(at), *(_records(at.reference) if at.reference else ()))
+            self._at, self._current = at, (*_make_records(at), *(_make_records(at.reference) if at.reference else ()))
             for disk in self._current:
                 for note in disk.notes:
                     if note not in self._reported:
@@ -169,7 +169,7 @@ def link_notes(facts: DiskFacts) -> Iterator[str]:
         yield f"the link of its controller {facts.path} is {facts.controller.link}: another slot may be faster"
 
 
-def _records(at: Session) -> Iterator[DiskRecord]:
+def _make_records(at: Session) -> Iterator[DiskRecord]:
     host = at.host
     with_tool = describe_arrays(host.runner, host.facts, at.disks)
     members = with_tool.disks
@@ -177,7 +177,7 @@ def _records(at: Session) -> Iterator[DiskRecord]:
         facts = members.get(device, DiskFacts(device=device))
         health = at.health.get(device, HealthFound())
         facts = replace(facts, model=health.model or facts.model, firmware=health.firmware or facts.firmware)
-        below = tuple(_below(facts, members))
+        below = tuple(_find_below(facts, members))
         disk = host.spec.target(name)
         notes = [*class_notes(disk, facts), *array_notes(disk, facts), *link_notes(facts)]
         if (stated := array_of(disk)) is not None:
@@ -188,7 +188,7 @@ def _records(at: Session) -> Iterator[DiskRecord]:
         yield DiskRecord(name=name, facts=facts, below=below, before=health.health, notes=tuple(notes))
 
 
-def _below(disk: DiskFacts, disks: Mapping[str, DiskFacts]) -> Iterator[DiskFacts]:
+def _find_below(disk: DiskFacts, disks: Mapping[str, DiskFacts]) -> Iterator[DiskFacts]:
     """The disks at the bottom, on which the disk is, each once. Volumes between them are left out."""
     waiting, seen = list(disk.members), {disk.device}
     for name in waiting:

@@ -153,34 +153,34 @@ class Backups:
         """Back the disk of each slice up while it runs. Raises HostError, GuestError if libvirt does not do it."""
         copies: list[Copy] = []
         for planned, backup in slices:
-            if not self._waited(self.start + planned.start - planned.lead):
+            if not self._wait_until(self.start + planned.start - planned.lead):
                 break
-            copies += self._during(planned, backup)
+            copies += self._back_up_during(planned, backup)
         return Copies(copies)
 
-    def _during(self, planned: Slice, backup: Backup) -> list[Copy]:
+    def _back_up_during(self, planned: Slice, backup: Backup) -> list[Copy]:
         end = self.start + planned.end
         copies: list[Copy] = []
         with ExitStack() as stack:
             stack.callback(backup.cancel)
             while not self.stopped.is_set() and time.monotonic() < end:
                 backup.begin()
-                copies.append(self._watched(backup, end))
+                copies.append(self._watch_copy(backup, end))
         if copies:
             last = copies.pop()
             copies.append(Copy(last.first, last.last, last.copied, time.monotonic()))
         return copies
 
-    def _watched(self, backup: Backup, end: float) -> Copy:
+    def _watch_copy(self, backup: Backup, end: float) -> Copy:
         """The copy that has just begun, until it ends or the slice does."""
         first = last = time.monotonic()
         copied = 0
         while (now := backup.copied()) is not None:
             copied, last = now, time.monotonic()
-            if last >= end or not self._waited(last + _POLL_SECONDS):
+            if last >= end or not self._wait_until(last + _POLL_SECONDS):
                 break
         return Copy(first, last, copied, time.monotonic())
 
-    def _waited(self, moment: float) -> bool:
+    def _wait_until(self, moment: float) -> bool:
         """Wait until this moment. False if the timetable has failed meanwhile."""
         return not self.stopped.wait(max(moment - time.monotonic(), 0.0))

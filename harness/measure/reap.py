@@ -125,7 +125,7 @@ def _removal(runner: Runner, hypervisor: Remover, entry: Entry) -> Removal:
             f"{entry.path} is damaged: find out what run {entry.run_id} left on the host (its names have {TAG}), "
             "remove that by hand, and then this file"
         )
-    thing = _parsed(entry)
+    thing = _parse_thing(entry)
     if thing is not None:
         return thing.remove(runner)
     removal = hypervisor.remove(entry)
@@ -137,5 +137,5 @@ def _removal(runner: Runner, hypervisor: Remover, entry: Entry) -> Removal:
     return removal
 
 
-def _parsed(entry: Entry) -> HostThing | None:
+def _parse_thing(entry: Entry) -> HostThing | None:
     return entry.parsed(HOST_THINGS)

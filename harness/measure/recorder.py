@@ -230,7 +230,7 @@ class Recorder:
         records = {cell.id: self._records[cell.id] for cell in cells if cell.id in self._records}
         if not any(record.budget for record in records.values()):
             return records
-        return self._corrected(self._records.values(), only=records)
+        return self._correct_verdicts(self._records.values(), only=records)
 
     def of_group(self, group: str) -> list[Measurement]:
         """The measurements of a group so far, in order of time."""
@@ -272,7 +272,9 @@ class Recorder:
         planned = tuple(group for plan in spec.plans for group in plan.groups)
         groups = tuple(self._groups[group.id] for group in planned if group.id in self._groups)
         cells = tuple(cell for group in planned for cell in group.cells)
-        records = self._corrected(self._records[cell_id] for cell_id in self._every_cell if cell_id in self._records)
+        records = self._correct_verdicts(
+            self._records[cell_id] for cell_id in self._every_cell if cell_id in self._records
+        )
         measured = (*self._earlier.measurements, *chain(*self._measurements.values()))
         guests = sum(cell.mode.attach is not None for cell in self._every_cell.values())
         run = Run(
@@ -308,6 +310,8 @@ class Recorder:
     def _used(self, group: str) -> set[int]:
         return self._numbers.setdefault(group, self._earlier.numbers(group))
 
-    def _corrected(self, records: Iterable[CellRecord], only: Collection[str] | None = None) -> dict[str, CellRecord]:
+    def _correct_verdicts(
+        self, records: Iterable[CellRecord], only: Collection[str] | None = None
+    ) -> dict[str, CellRecord]:
         judged = corrected(records, family=self._family, error_rate=(1 - CONFIDENCE) / 2, only=only)
         return {record.id: record for record in judged}

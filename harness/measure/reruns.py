@@ -72,7 +72,7 @@ def jobs_again(
         job: max((measurement.discarded_s for measurement in measured if measurement.job == job.id), default=0.0)
         for job in jobs
     }
-    few = {job: cells for job in jobs if (cells := _overlapped(plan, group, job, records, measured))}
+    few = {job: cells for job in jobs if (cells := _find_overlapped(plan, group, job, records, measured))}
     if not few:
         return None
     lost = max(lost for cells in few.values() for lost in cells.values())
@@ -85,7 +85,7 @@ def jobs_again(
     )
 
 
-def _overlapped(
+def _find_overlapped(
     plan: Plan, group: Group, job: Job, records: Mapping[str, CellRecord], measured: Sequence[Measurement]
 ) -> dict[str, int]:
     """The cells of the job that have fewer than two blocks that count, although more were measured: slices overlapped.
@@ -157,8 +157,8 @@ def within_promises(
     """
     kept, left_out = {}, {}
     for job, discarded in again.discarded.items():
-        cost = _cost(again, plan, group, job, measured)
-        if job.id not in begun and (why := _too_much(again, plan, job, cost, left)):
+        cost = _estimate_cost(again, plan, group, job, measured)
+        if job.id not in begun and (why := _explain_excess(again, plan, job, cost, left)):
             left_out[job] = why
         else:
             kept[job] = discarded
@@ -166,7 +166,7 @@ def within_promises(
     return replace(again, discarded=kept), left_out
 
 
-def _cost(again: Again, plan: Plan, group: Group, job: Job, measured: Iterable[Measurement]) -> Cost:
+def _estimate_cost(again: Again, plan: Plan, group: Group, job: Job, measured: Iterable[Measurement]) -> Cost:
     """The cost of the rounds in which the job is measured again, on those of the arms that it was measured on."""
     by_arm: dict[str, list[Measurement]] = {}
     arms = again.arms(group, job)
@@ -181,7 +181,7 @@ def _cost(again: Again, plan: Plan, group: Group, job: Job, measured: Iterable[M
     return Cost(rate * seconds if writes else 0.0, len(by_arm) * seconds / FIO_SHARE)
 
 
-def _too_much(again: Again, plan: Plan, job: Job, cost: Cost, left: Cost) -> str | None:
+def _explain_excess(again: Again, plan: Plan, job: Job, cost: Cost, left: Cost) -> str | None:
     """Why the job is not measured again, with the remedy; None if its cost is within what is left."""
     what = f"{again.cause}: not measured again"
     if cost.bytes > max(left.bytes, 0):

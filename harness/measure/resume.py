@@ -34,13 +34,13 @@ def comparable_mode(stored: JsonValue) -> JsonValue:
     A mode that cannot be read stays as it is, so it differs from every mode.
     """
     try:
-        mode = _of_version_1(stored) if isinstance(stored, str) else stored
+        mode = _parse_version_1(stored) if isinstance(stored, str) else stored
         return _record(_adapter().validate_python(mode, context=STORED))
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         return stored
 
 
-def _of_version_1(text: str) -> dict[str, Any]:
+def _parse_version_1(text: str) -> dict[str, Any]:
     """The record of a mode that virt-overhead 0.1 stored as Python code: `Lvm(kind='lvm', ...), Attach(...)`."""
     code = ast.parse(text, mode="eval").body
     if not isinstance(code, ast.Tuple) or len(code.elts) != 2:
@@ -135,7 +135,7 @@ class Earlier:
             elif key == "host" and isinstance(before, dict) and isinstance(after, dict):
                 # Later versions read more facts.
                 after = {name: value for name, value in after.items() if name in before}
-            if changes := "; ".join(_differences(before, after)):
+            if changes := "; ".join(_list_differences(before, after)):
                 raise ConfigError(
                     f"the run cannot be resumed: its {what} changed: {changes}",
                     hint="start a new run, without --resume",
@@ -190,7 +190,7 @@ def evaluation(spec: CampaignSpec) -> dict[str, JsonValue]:
             ),
             mode="json",
         )
-        | _requests(scenarios[name])
+        | _list_requests(scenarios[name])
         for name, plan in plans.items()
     }
 
@@ -253,7 +253,7 @@ def resumed_limit(earlier: Earlier, requested: RunLimit | None) -> RunLimit | No
     return requested
 
 
-def _requests(scenario: Scenario) -> dict[str, JsonValue]:
+def _list_requests(scenario: Scenario) -> dict[str, JsonValue]:
     """What the scenario asks of features, and what may change when a run is resumed."""
     requests_by_key: dict[str, JsonValue] = {}
     for tables in feature_tables():
@@ -284,11 +284,11 @@ def _comparable(request: Mapping[str, JsonValue], keys: Iterable[str]) -> dict[s
     return {key: comparable_mode(request[key]) if key.split(".")[1:2] == ["mode"] else request[key] for key in keys}
 
 
-def _differences(before: JsonValue, after: JsonValue, key: str = "") -> Iterator[str]:
+def _list_differences(before: JsonValue, after: JsonValue, key: str = "") -> Iterator[str]:
     """Each difference in words, by its key: `optane.mode.lvm.attach.aio was native, is threads`."""
     if isinstance(before, dict) and isinstance(after, dict):
         for name in sorted(before.keys() | after.keys()):
-            yield from _differences(before.get(name), after.get(name), f"{key}.{name}".lstrip("."))
+            yield from _list_differences(before.get(name), after.get(name), f"{key}.{name}".lstrip("."))
     elif comparable_fact(key, before) != comparable_fact(key, after):
         yield f"{key} was {_words(before)}, is {_words(after)}".lstrip()
 

@@ -150,7 +150,7 @@ class GroupRounds(Policy):
                 return self._plan_round(prepared)
             self._analysis.assemble(self._progress, prepared, final=self._progress.last_look)
             self._first_ended = self._first_ended or time.monotonic()
-            following = self._next_series()
+            following = self._plan_next_series()
             if following is None:
                 break
             self._progress = following
@@ -231,7 +231,7 @@ class GroupRounds(Policy):
         progress.end(cell.id for cell in writing)
         return True
 
-    def _next_series(self) -> GroupProgress | None:
+    def _plan_next_series(self) -> GroupProgress | None:
         """The series for the jobs that must be measured again and keep the plan's promises. Other jobs are left out."""
         progress = self._progress
         group, plan = progress.group, progress.plan
@@ -239,8 +239,8 @@ class GroupRounds(Policy):
         records = self._recorder.records_of(group.cells)
         carry_over = self._recorder.carry_over(group.id)
         while wanted := jobs_again(plan, group, carry_over, records, measured, without=progress.left_out):
-            begun = _begun(wanted, self._stored)
-            left = Cost(self._bytes_left(begun), progress.seconds_left)
+            begun = _find_begun(wanted, self._stored)
+            left = Cost(self._compute_bytes_left(begun), progress.seconds_left)
             again, left_out = within_promises(
                 wanted, plan, group, measured, left=left, begun={measurement.job for measurement in begun}
             )
@@ -252,7 +252,7 @@ class GroupRounds(Policy):
                 return progress.followed_by(again.discarded, left.bytes, cells=again.cells, rounds=again.rounds)
         return None
 
-    def _bytes_left(self, begun: Sequence[Measurement]) -> float:
+    def _compute_bytes_left(self, begun: Sequence[Measurement]) -> float:
         """The bytes that the next series may write. If it was begun earlier, this round is its first one."""
         plan, group = self._context.plan, self._context.group
         ran = {other.id: self._recorder.ran(other.id) for other in plan.groups}
@@ -291,7 +291,7 @@ class GroupRounds(Policy):
         )
 
 
-def _begun(again: Again, stored: Iterable[Sequence[Measurement]]) -> list[Measurement]:
+def _find_begun(again: Again, stored: Iterable[Sequence[Measurement]]) -> list[Measurement]:
     """What an earlier part of the run measured of these jobs in the first round of their series; empty without one."""
     jobs = {(job.id, discarded) for job, discarded in again.discarded.items()}
     of_jobs = (

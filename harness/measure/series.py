@@ -355,7 +355,7 @@ class SeriesEngine:
 
         for index, table in enumerate(this.tables, start=1):
             limited = self._limit_table(this, table.paused(this.pause, this.backup_tail(), this.quiet()))
-            following = self._seconds_after(this, this.tables[index:])
+            following = self._estimate_seconds_after(this, this.tables[index:])
             started = time.monotonic()
             table_ends = started + self._timing.seconds_of([limited])
             measurements = self._measurer.measure(group, RoundSegment(this.number, index, boot, limited), began)
@@ -370,7 +370,7 @@ class SeriesEngine:
             table = limit.require_table(this.plan, this.group, table)
         return table
 
-    def _seconds_after(self, this: Round, later: Sequence[Timetable]) -> float:
+    def _estimate_seconds_after(self, this: Round, later: Sequence[Timetable]) -> float:
         """The time of the later timetables of the round, of the rounds that surely follow, and of everything else."""
         paused = [table.paused(this.pause, this.backup_tail()) for table in (this.tables if this.further else later)]
         seconds = self._timing.seconds_of(paused[len(paused) - len(later) :]) + this.seconds_left()

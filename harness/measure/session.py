@@ -83,14 +83,14 @@ def count_idle(runner: Runner, clock: Clock, disks: Sequence[str], poll_seconds:
 def idle_reads(samples: Sequence[Sample], disk: str, poll_seconds: float) -> IdleReads:
     """What the disk's counter shows. If there were polls, both figures are bounded to what a poll can be. Pure."""
     seconds = samples[-1].begun - samples[0].begun
-    bursts = list(_bursts([reading.counters.disks[disk].read for reading in samples]))
+    bursts = list(_find_bursts([reading.counters.disks[disk].read for reading in samples]))
     if not bursts or seconds <= 0:
         return IdleReads()
     rate = min(max(sum(bursts) / seconds, LEAST_AT_ONCE / poll_seconds), MOST_AT_ONCE / poll_seconds)
     return IdleReads(rate, min(max(*bursts, LEAST_AT_ONCE), MOST_AT_ONCE))
 
 
-def _bursts(counts: Sequence[int]) -> Iterator[int]:
+def _find_bursts(counts: Sequence[int]) -> Iterator[int]:
     """The bytes of each uninterrupted series of changes."""
     so_far = 0
     for earlier, now in pairwise(counts):
@@ -386,7 +386,7 @@ class Session:
             for guest, modes in disks.items()
             for name, moved in self._guests.of(guest).transferred([mode.name for mode in modes]).items()
         }
-        return {arm: _together(counted, arm.mode) if arm.in_guest and arm.mode else None for arm in arms}
+        return {arm: _sum_transferred(counted, arm.mode) if arm.in_guest and arm.mode else None for arm in arms}
 
     @contextmanager
     def holding(self, arm: Arm) -> Iterator[None]:
@@ -426,7 +426,7 @@ class Session:
         return self.guests
 
 
-def _together(counted: Mapping[str, Transferred | None], mode: Mode) -> Transferred | None:
+def _sum_transferred(counted: Mapping[str, Transferred | None], mode: Mode) -> Transferred | None:
     """The bytes of all disks that the mode uses at the same time; None if one of them is not counted."""
     moved = [counted[volume.name] for volume in mode.volumes]
     known = [transferred for transferred in moved if transferred is not None]

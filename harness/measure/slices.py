@@ -90,21 +90,21 @@ def run_timetable(
         table = table.spread(max(clock.needs_apart for clock in clocks.values()))
         machines = machines_of(at, session, table, guests, clocks, prepare=prepare)
         host = machines[0]
-        files = _counter_files(at, session, table)
+        files = _list_counter_files(at, session, table)
         asked = time.monotonic()
         start = asked + prepare
         moments = [start + moment for moment in reading_times(table)]
         deadline = prepare + table.seconds * 1.5 + _GRACE_SECONDS
         working = [machine for machine in machines if machine.jobs]
         backups = Backups(start)
-        copied = pool.submit(backups.run, _backed_up(session, table))
+        copied = pool.submit(backups.run, _list_backups(session, table))
         fios = {machine.name: Fio(machine, machine.schedule_fio(name, start), seed, store, name) for machine in working}
         running = {fio: pool.submit(fio.run, deadline=deadline) for fio in fios.values()}
         times = [host.clock.uptime(moment) for moment in moments]
         sampled = pool.submit(read_samples, session.host.runner, files, times, deadline=deadline)
         counted = pool.submit(_count_cycles, session, table.seconds + prepare)
         others = [pool.submit(beside, table, start, backups.stopped)] if beside is not None else []
-        with _stopped_at_failure(host.runner, running, backups):
+        with _stop_at_failure(host.runner, running, backups):
             _wait([*running.values(), sampled, counted, copied, *others], table, start, began)
     store.save_raw(f"{name}-counters.txt", sampled.result(), command=f"{' '.join(files.paths)}")
     samples = parse_samples(sampled.result(), files, session.host.runner.name, expected=len(times))
@@ -114,18 +114,18 @@ def run_timetable(
         results = parse(done.result().stdout, fio.machine.sections, fio.machine.runner.name, within=deadline)
         for slice_job, result in zip(fio.machine.jobs, results, strict=True):
             results_of[slice_job] = fio.machine, result, raw
-    ran = _ran(table, results_of, _Readings(start, host.clock, samples, counted.result(), copied.result()))
+    ran = _make_ran_slices(table, results_of, _Readings(start, host.clock, samples, counted.result(), copied.result()))
     ready = [moment for fio, done in running.items() if (moment := fio.ready(done.result())) is not None]
     if ready:
         startup.was_ready(max(ready) - asked - slower, len(table.slices))
     # All fio of one machine together: its clock is corrected once.
     for runner in dict.fromkeys(machine.runner for machine in working):
         names = {machine.name for machine in working if machine.runner is runner}
-        session.clocks.started(runner, _late(names, ran, start))
+        session.clocks.started(runner, _find_late(names, ran, start))
     return ran
 
 
-def _late(names: Collection[str], ran: Sequence[RanSlice], start: float) -> list[float]:
+def _find_late(names: Collection[str], ran: Sequence[RanSlice], start: float) -> list[float]:
     """Seconds by which the jobs of these fio started late; empty if fio does not report starts."""
     return [
         part.first - start - ran_slice.planned.start
@@ -150,29 +150,29 @@ def reading_times(table: Timetable) -> Iterator[float]:
     yield table.seconds
 
 
-def _counter_files(at: SessionFor, session: Session, table: Timetable) -> CounterFiles:
+def _list_counter_files(at: SessionFor, session: Session, table: Timetable) -> CounterFiles:
     """The files with the counters of the disks, of the arrays, and of each guest that runs."""
     guests = session.guests.running if session.guests is not None else {}
     threads = {name: guest.threads for name, guest in guests.items() if guest.threads is not None}
     first = next(iter(threads), "")
     others = {name: vm for name, vm in threads.items() if name != first}
-    md = _arrays(at, table)
+    md = _list_arrays(at, table)
     tasks = tuple(device.thread for device in md if device.thread is not None)
     names = tuple(device.name for device in md)
-    return CounterFiles(_disks(at, table), threads.get(first), names, tasks, others)
+    return CounterFiles(_list_disks(at, table), threads.get(first), names, tasks, others)
 
 
-def _disks(at: SessionFor, table: Timetable) -> tuple[str, ...]:
+def _list_disks(at: SessionFor, table: Timetable) -> tuple[str, ...]:
     sessions = [(at(slice_.turn), slice_.arm) for slice_ in table.slices]
     counted = (disk for session, arm in sessions for disk in session.counted_disks(arm))
     return tuple(dict.fromkeys([*counted, *(disk for session, _ in sessions for disk in session.shared_disks)]))
 
 
-def _arrays(at: SessionFor, table: Timetable) -> tuple[MdDevice, ...]:
+def _list_arrays(at: SessionFor, table: Timetable) -> tuple[MdDevice, ...]:
     return tuple(dict.fromkeys(device for slice_ in table.slices for device in at(slice_.turn).arrays(slice_.arm)))
 
 
-def _backed_up(session: Session, table: Timetable) -> list[tuple[Slice, Backup]]:
+def _list_backups(session: Session, table: Timetable) -> list[tuple[Slice, Backup]]:
     """The slices during which a backup runs, in the order of time."""
     backups = {arm: session.backup(arm) for arm in dict.fromkeys(slice_.arm for slice_ in table.slices)}
     return [(slice_, backup) for slice_ in table.slices if (backup := backups[slice_.arm]) is not None]
@@ -183,7 +183,7 @@ def _count_cycles(session: Session, seconds: float) -> CycleSeries:
 
 
 @contextmanager
-def _stopped_at_failure(host: Runner, running: Mapping[Fio, Future[Completed]], backups: Backups) -> Iterator[None]:
+def _stop_at_failure(host: Runner, running: Mapping[Fio, Future[Completed]], backups: Backups) -> Iterator[None]:
     """After an error or an interrupt in the block, nothing continues on the machines."""
     try:
         yield
@@ -225,14 +225,14 @@ def reported_slices(slices: Iterable[Slice]) -> Iterator[Slice]:
             yield slice_
 
 
-def _ran(
+def _make_ran_slices(
     table: Timetable,
     results_of: Mapping[SliceJob, tuple[Machine, JobResult, str]],
     read: _Readings,
 ) -> list[RanSlice]:
     """The slices in their order, with the counters that were read between them."""
     parts = [
-        tuple(_ran_part(slice_, part, results_of[slice_, part], read) for part in slice_.parts)
+        tuple(_make_ran_part(slice_, part, results_of[slice_, part], read) for part in slice_.parts)
         for slice_ in table.slices
     ]
     times = [Times(min(part.first for part in of_slice), max(part.ended for part in of_slice)) for of_slice in parts]
@@ -249,15 +249,15 @@ def _ran(
             after=read.samples[number + 1] if alone[number] else None,
             cycles=read.cycles.between(read.host.uptime(of_slice[0].begun), read.host.uptime(ran.ended)),
             raw=of_slice[0].raw,
-            overlap=_overlap(table, times, number) or _left_over(planned, read.copies, ran),
-            backup=_backup(planned, read.copies, of_slice[0]),
+            overlap=_find_overlap(table, times, number) or _find_left_over(planned, read.copies, ran),
+            backup=_count_backup(planned, read.copies, of_slice[0]),
             parts=of_slice,
         )
         for number, (planned, of_slice, ran) in enumerate(zip(table.slices, parts, times, strict=True))
     ]
 
 
-def _ran_part(planned: Slice, part: Part, result_of: tuple[Machine, JobResult, str], read: _Readings) -> RanPart:
+def _make_ran_part(planned: Slice, part: Part, result_of: tuple[Machine, JobResult, str], read: _Readings) -> RanPart:
     machine, result, raw = result_of
     moments = read.start + planned.start, read.start + planned.measured_from
     first, begun = (
@@ -267,12 +267,12 @@ def _ran_part(planned: Slice, part: Part, result_of: tuple[Machine, JobResult, s
     return RanPart(part, result, first, begun, begun + result.seconds, raw)
 
 
-def _left_over(planned: Slice, copies: Copies, ran: Times) -> str:
+def _find_left_over(planned: Slice, copies: Copies, ran: Times) -> str:
     """`backup` if a backup for another slice still ran during this one; empty if none did."""
     return "backup" if not backed_up(planned.arm) and copies.disturb(ran.first, ran.ended) else ""
 
 
-def _backup(planned: Slice, copies: Copies, part: RanPart) -> BackupCounts | None:
+def _count_backup(planned: Slice, copies: Copies, part: RanPart) -> BackupCounts | None:
     if not backed_up(planned.arm):
         return None
     # fio waits for its last I/Os, which a backup may delay by seconds: it must run until fio issues no more.
@@ -281,7 +281,7 @@ def _backup(planned: Slice, copies: Copies, part: RanPart) -> BackupCounts | Non
     return BackupCounts(round(copies.share(begun, ended), 4), round(copies.rate(begun, ended)), round(after, 3))
 
 
-def _overlap(table: Timetable, times: Sequence[Times], number: int) -> str:
+def _find_overlap(table: Timetable, times: Sequence[Times], number: int) -> str:
     """The turn that ran at the same time as the slice with this number, or as its ramp; empty if none did."""
     other = overlapping(times, number)
     return "" if other is None else str(table.slices[other].turn)
@@ -316,7 +316,7 @@ class Machine:
         """Its fio, with the first slice of the timetable at the moment `start`."""
         starts = []
         for planned, part in self.jobs:
-            moments = (self.clock.uptime(start + moment - self.late) for moment in _starts(planned))
+            moments = (self.clock.uptime(start + moment - self.late) for moment in _list_starts(planned))
             starts += [Start(moment, part.job.numjobs) for moment in moments]
         return self.platform.schedule_fio(f"{token}-{self.name}", starts)
 
@@ -382,7 +382,7 @@ def guests_of(session: Session, table: Timetable) -> dict[str, Guest | None]:
 
 def read_clocks(guests: Iterable[Guest | None], session: Session, pool: ThreadPoolExecutor) -> dict[Runner, Clock]:
     """The clocks of all machines, which are read at the same time."""
-    platforms = {_runner(session, guest): _platform(session, guest) for guest in guests}
+    platforms = {_choose_runner(session, guest): _choose_platform(session, guest) for guest in guests}
     readings = {
         runner: pool.submit(session.clocks.read, runner, platform.clock(runner))
         for runner, platform in platforms.items()
@@ -407,26 +407,26 @@ def machines_of(
     host = session.host
     return [
         Machine(
-            runner := _runner(session, guest),
+            runner := _choose_runner(session, guest),
             _on_host(at, jobs[name]) if guest is None else runner.run,
             name,
-            _platform(session, guest),
+            _choose_platform(session, guest),
             host.facts["fio"] if guest is None else guest.evidence.get("fio", ""),
             clocks[runner],
             session.clocks.late(runner),
             tuple(jobs[name]),
-            tuple(_sections(at, jobs[name], prepare)),
+            tuple(_make_sections(at, jobs[name], prepare)),
         )
         for name, guest in guests.items()
     ]
 
 
-def _platform(session: Session, guest: Guest | None) -> Platform:
+def _choose_platform(session: Session, guest: Guest | None) -> Platform:
     fio = session.host.spec.fio if guest is None else guest.fio
     return platform_of(fio, system="windows" if guest is not None and guest.windows else "linux")
 
 
-def _runner(session: Session, guest: Guest | None) -> Runner:
+def _choose_runner(session: Session, guest: Guest | None) -> Runner:
     return guest.runner if guest is not None else session.host.runner
 
 
@@ -440,7 +440,7 @@ def _on_host(at: SessionFor, jobs: Sequence[SliceJob]) -> Callable[..., Complete
     return on_host
 
 
-def _sections(at: SessionFor, jobs: Sequence[SliceJob], prepare: float) -> Iterator[Section]:
+def _make_sections(at: SessionFor, jobs: Sequence[SliceJob], prepare: float) -> Iterator[Section]:
     """The sections of fio on one machine, which starts at most `prepare` seconds after its command.
 
     So fio creates each job up to `prepare` seconds before its start, and up to AHEAD_SECONDS earlier: if fio is ready
@@ -461,6 +461,6 @@ def _write_limit(planned: Slice) -> int | None:
     return planned.write_limit // writing if planned.write_limit is not None and writing else planned.write_limit
 
 
-def _starts(planned: Slice) -> tuple[float, ...]:
+def _list_starts(planned: Slice) -> tuple[float, ...]:
     """When fio's jobs of this slice start, in seconds from the start of the timetable: ramp and job."""
     return (planned.start, planned.measured_from) if planned.job.ramp else (planned.start,)

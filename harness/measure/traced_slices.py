@@ -137,7 +137,7 @@ class TracingRequest:
             [
                 ScheduledArm(arm, traced, _NAMES[traced].format(arm.id))
                 for arm in chance.sample([self.baseline, self.guest], 2)
-                for traced in _in_random_order(arm, chance)
+                for traced in _shuffle_turns(arm, chance)
             ]
             for _ in range(blocks)
         ]
@@ -156,7 +156,7 @@ def traced_blocks(
         raise GuestError(f"{request.id}: there is no guest to trace")
     request = request.at_most(_MOST_SECONDS)
     with ExitStack() as stack:
-        on_host = stack.enter_context(tracer(session.host.runner, _paths(session, request), log=log))
+        on_host = stack.enter_context(tracer(session.host.runner, _list_paths(session, request), log=log))
         in_guest = stack.enter_context(tracer(guest.runner, [session.target(request.guest).path], log=None))
         tracing = _Tracing(at, session, store, on_host, in_guest, f"{request.id}-breakdown")
         # A first block shows how fast both arms are, and how exactly slices start on these machines. It does not count.
@@ -169,16 +169,16 @@ def traced_blocks(
         return [block for ran_table in ran for block in ran_table.blocks()]
 
 
-def _in_random_order(arm: Arm, chance: random.Random) -> list[Traced]:
+def _shuffle_turns(arm: Arm, chance: random.Random) -> list[Traced]:
     turns = _TURNS[Place.GUEST if arm.in_guest else Place.HOST]
     return chance.sample(turns, len(turns))
 
 
-def _unreported(_slice: Slice) -> None:
+def _ignore_slice(_slice: Slice) -> None:
     """A breakdown is one step of the progress, without blocks of its own."""
 
 
-def _paths(session: Session, request: TracingRequest) -> list[str]:
+def _list_paths(session: Session, request: TracingRequest) -> list[str]:
     sources = [session.layouts.twin(request.baseline.mode)]
     if request.guest.mode is not None:
         sources.append(session.layouts.guest(request.guest.mode))
@@ -202,7 +202,14 @@ class _Tracing:
         seed, name = chance.getrandbits(31), f"{self.name}{number}"
         try:
             ran = run_timetable(
-                self.at, self.session, self.store, table, name=name, seed=seed, began=_unreported, beside=switching.run
+                self.at,
+                self.session,
+                self.store,
+                table,
+                name=name,
+                seed=seed,
+                began=_ignore_slice,
+                beside=switching.run,
             )
         finally:
             switching.end()
@@ -270,11 +277,11 @@ class _Ran:
             host=host,
             guest=guest,
             below=below,
-            followed=min(guest.ios / _ios(of_guest), below.ios / _ios(of_host)),
+            followed=min(guest.ios / _count_ios(of_guest), below.ios / _count_ios(of_host)),
         )
 
 
-def _ios(ran: RanSlice) -> float:
+def _count_ios(ran: RanSlice) -> float:
     """As many as fio counted."""
     return ran.result.metrics["iops"] * ran.result.seconds
 
