@@ -231,11 +231,6 @@ def test_parts_of_only_one_side_add_nothing() -> None:
     assert costs["cpu_rest"].added is not None
 
 
-def test_the_host_twice_in_a_round_counts_with_its_mean() -> None:
-    again = replace(spend(Place.HOST, 1, HOST | {"host_busy_s": 2.0}), repeat=2)
-    assert us(cell([*rounds(number=1), again]).accounting["cpu"].host[0]) == pytest.approx((70 + 170) / 2)
-
-
 def test_a_block_whose_counters_of_the_host_were_read_too_late_is_left_out_of_all_arms() -> None:
     lacking = [
         replace(each, counters=replace(each.counters, host=None)) if each.arm == "host" and each.round == 2 else each

@@ -55,7 +55,7 @@ ODD = [
     "/dev/loop0\n",
     "removed\n",
 ]
-PACKAGES = ("lab", "layout", "guest", "doctor", "init", "measure", "calibrate")
+PACKAGES = ("lab", "layout", "guest", "init", "measure", "calibrate", "features")
 ID = RunId("20260101-000000-abcd")
 OTHER_ARGUMENTS = (
     "harness.lab.hosts.copy_guest",

@@ -14,10 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 import harness
-from harness.cli import main, runs
+from harness.cli import main
 from harness.console import CleanConsole
 from harness.errors import HostError
 from harness.events import Note
+from harness.features.compare import commands
 from harness.progress import Progress, StandardOutput
 from harness.terminal import CleanStream, clean, clean_json, cleaned_output, one_line, unfiltered
 
@@ -125,7 +126,7 @@ def test_every_command_prints_clean_text(
         sys.stderr.write(f" ::error::{HOSTILE}\n")
         raise HostError(f"host x: boom\n::error::{HOSTILE}", hint=HOSTILE)
 
-    monkeypatch.setattr(runs, "_baseline_list", prints)
+    monkeypatch.setattr(commands, "_list_baselines", prints)
     monkeypatch.chdir(tmp_path)
     assert main(["baseline", "list"]) == 1
     with pytest.raises(SystemExit):
