@@ -5,7 +5,7 @@ Each feature is a package of `harness/features`. Its types may be of any package
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
@@ -28,9 +28,11 @@ if TYPE_CHECKING:
     from harness.measure.platform import Platform
     from harness.measure.rounds import FollowingSeries, RunContext, SeriesContext
     from harness.measure.series import PreparedGroup, StepLimit
+    from harness.model.cell import Cell
     from harness.report.blocks import Block
     from harness.report.section import Section
-    from harness.results import Run
+    from harness.results import Measurement, Run, ValidityCheck
+    from harness.results.assemble import AssembledRun
     from harness.scenario.plan import FollowUp, Group, Plan
     from harness.scenario.scenario import Scenario
 
@@ -130,6 +132,8 @@ class FeatureRecords:
     """Where the key stands among the others."""
     description: str
     """One sentence for the JSON Schema of results.json."""
+    compute: Callable[[AssembledRun], Iterable[Any]] | None = None
+    """Makes the records from the cells of a run, whenever results.json is written. None: series record them."""
 
 
 class Place(StrEnum):
@@ -170,7 +174,13 @@ class Feature:
     """The series that measure these follow-ups of a group. Records go to the recorder."""
     is_finished: Callable[[Plan, Run], bool] = lambda _plan, _run: True
     """Whether a stored run has all of the follow-ups of the plan."""
-    records: FeatureRecords | None = None
+    records: tuple[FeatureRecords, ...] = ()
+    counts: Callable[[Measurement, Cell], bool] = lambda _slice, _cell: True
+    """Whether a slice, and with it its block, is a sample of the cell."""
+    find_checks: Callable[[Sequence[Measurement], Cell], Iterable[ValidityCheck]] = lambda _slices, _cell: ()
+    """Checks of the slices of a cell, in the order of time."""
+    find_notes: Callable[[Sequence[Measurement], Cell], Iterable[str]] = lambda _slices, _cell: ()
+    """What a reader of the cell must know."""
     contents: Mapping[Place, Callable[[Section], Iterable[Block]]] = field(default_factory=dict)
     """What a report has of a disk: a function that yields blocks, by their place."""
     limit: FeatureLimit | None = None
@@ -198,7 +208,7 @@ def feature_tables() -> tuple[FeatureTables, ...]:
 
 def feature_records() -> tuple[FeatureRecords, ...]:
     """The records of all features that have some."""
-    return tuple(feature.records for feature in features() if feature.records is not None)
+    return tuple(record for feature in features() for record in feature.records)
 
 
 def load_verbs() -> Iterator[Callable[[Any], None]]:

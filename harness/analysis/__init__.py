@@ -2,15 +2,6 @@
 
 from harness.analysis.batches import Ios, batches, fewest_rounds, first_blocks
 from harness.analysis.boots import BootVariance, boot_variance
-from harness.analysis.bottleneck import (
-    Bottleneck,
-    BottleneckFinding,
-    Evidence,
-    Member,
-    Thread,
-    find_bottleneck,
-    saturated,
-)
 from harness.analysis.carryover import CarryOver, Observation, carry_over
 from harness.analysis.change import (
     MARGIN,
@@ -53,10 +44,9 @@ from harness.analysis.io_path import (
 from harness.analysis.judgement import Judgement, judge_look
 from harness.analysis.many import benjamini_hochberg, holm, survivors
 from harness.analysis.metrics import METRICS, Better, Calls, Metric, Unit
-from harness.analysis.paths import PathLimit, PathLoad, path_limits
 from harness.analysis.power import MOST_SAMPLES, pooled_sd, samples_to_show, smallest_detectable
 from harness.analysis.samples import IN_ORDER, INDEPENDENT, Caveat, Samples
-from harness.analysis.scaling import Shape, ideal_speedup
+from harness.analysis.scaling import Shape
 from harness.analysis.sequential import Look, Sequential, looks
 from harness.analysis.slices import SliceVariance, best_slice, error_in_time, variance_components
 from harness.analysis.steady import SteadyState, steady_state
@@ -75,28 +65,22 @@ __all__ = [
     "Better",
     "BootVariance",
     "Both",
-    "Bottleneck",
-    "BottleneckFinding",
     "Calls",
     "CarryOver",
     "Caveat",
     "Change",
     "Correlation",
     "Estimate",
-    "Evidence",
     "Io",
     "Ios",
     "Judgement",
     "LatencyHistogram",
     "Limit",
     "Look",
-    "Member",
     "Metric",
     "Observation",
     "Part",
     "Passed",
-    "PathLimit",
-    "PathLoad",
     "PathTimes",
     "PercentileInterval",
     "Point",
@@ -107,7 +91,6 @@ __all__ = [
     "Shape",
     "SliceVariance",
     "SteadyState",
-    "Thread",
     "Unit",
     "Verdict",
     "batches",
@@ -130,11 +113,9 @@ __all__ = [
     "fairness",
     "few_bins",
     "fewest_rounds",
-    "find_bottleneck",
     "first_blocks",
     "follow",
     "holm",
-    "ideal_speedup",
     "jain_index",
     "judge",
     "judge_look",
@@ -145,7 +126,6 @@ __all__ = [
     "paired_change",
     "parts_in_guest",
     "parts_on_host",
-    "path_limits",
     "path_times",
     "percentile",
     "percentile_interval",
@@ -155,7 +135,6 @@ __all__ = [
     "proven_below",
     "quantiles",
     "samples_to_show",
-    "saturated",
     "smallest_detectable",
     "steady_state",
     "survivors",

@@ -54,17 +54,3 @@ class Shape:
         if not self.parity or full_stripe:
             return 0
         return min(1 + self.parity, self.data_disks - 1)
-
-
-def ideal_speedup(shape: Shape, *, read_share: float, full_stripe: bool) -> float:
-    """The throughput that the level can deliver, as a multiple of one disk's, if disks were the only limit.
-
-    `read_share` is the share of reads among the I/Os. A read keeps one disk busy. A write keeps as many disks busy as
-    its level writes and reads for it: one in RAID 0, the copies in RAID 1 and 10, data and parity in RAID 5 and 6. So
-    reads scale with the number of disks at every level. `full_stripe` means that writes fill whole stripes, as
-    sequential writes do; their parity needs no reads. ValueError for a share outside of 0 to 1.
-    """
-    if not 0 <= read_share <= 1:
-        raise ValueError(f"the share of reads must be between 0 and 1, not {read_share}")
-    per_write = shape.written(full_stripe=full_stripe) + shape.read_for_write(full_stripe=full_stripe)
-    return shape.disks / (read_share + (1 - read_share) * per_write)

@@ -9,6 +9,7 @@ from __future__ import annotations
 NAMES: tuple[str, ...] = (
     "variants",
     "search",
+    "arrays",
     "borrow",
     "exchange",
     "windows",

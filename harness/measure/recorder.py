@@ -40,13 +40,12 @@ from harness.results import (
     RunInfo,
     RunStatus,
     RunStore,
-    array_costs,
     assemble,
     corrected,
     decompositions,
     judged_record,
-    scalings,
 )
+from harness.results.assemble import AssembledRun
 from harness.results.records import CarryOverRecord, DiskWrites
 
 NOT_EXAMINED = "the host was not examined"
@@ -215,8 +214,10 @@ class Recorder:
         self._disks |= {disk.name: merged(disk, self._disks.get(disk.name, disk)) for disk in stored.disks}
         self._groups |= {group.id: group for group in stored.groups}
         self._records |= {cell.id: cell for cell in stored.cells if cell.id in self._every_cell}
-        for key, records in stored.of_features.items():
-            self._of_features.setdefault(key, {}).update({record.id: record for record in records})
+        for of in feature_records():
+            if of.compute is None:
+                records = stored.of_features.get(of.key, ())
+                self._of_features.setdefault(of.key, {}).update({record.id: record for record in records})
         self._breakdowns |= {breakdown.id: breakdown for breakdown in stored.breakdowns}
         self._writes = self._writes or stored.writes
         for begun in self._earlier.unfinished:
@@ -271,11 +272,12 @@ class Recorder:
         )
         planned = tuple(group for plan in spec.plans for group in plan.groups)
         groups = tuple(self._groups[group.id] for group in planned if group.id in self._groups)
-        cells = tuple(cell for group in planned for cell in group.cells)
         records = self._correct_verdicts(
             self._records[cell_id] for cell_id in self._every_cell if cell_id in self._records
         )
+        disks = tuple(self._disks.values())
         measured = (*self._earlier.measurements, *chain(*self._measurements.values()))
+        assembled = AssembledRun(tuple(spec.scenarios.values()), planned, records, measured, disks)
         guests = sum(cell.mode.attach is not None for cell in self._every_cell.values())
         run = Run(
             SCHEMA_VERSION,
@@ -285,13 +287,11 @@ class Recorder:
             groups,
             tuple(records.values()),
             decompositions(spec.scenarios.values(), planned, records),
-            scalings(cells, records, measured, self._disks.values()),
             self._writes,
             judged_record(records.values(), self._lab_kind, planned=guests),
-            array_costs(cells, records, measured),
-            tuple(self._disks.values()),
+            disks,
             tuple(self._breakdowns.values()),
-            self._records_of_features(),
+            self._records_of_features(assembled),
         )
         self._store.write_results(run)
         ended = time.monotonic()
@@ -299,13 +299,15 @@ class Recorder:
         self._next_write = ended + (ended - begun) / WRITING_SHARE
         return run
 
-    def _records_of_features(self) -> dict[str, tuple[Any, ...]]:
+    def _records_of_features(self, assembled: AssembledRun) -> dict[str, tuple[Any, ...]]:
         """By key of results.json, in the order of the plan."""
         planned = [follow_up.id for plan in self._spec.plans for follow_up in plan.follow_ups]
-        return {
+        recorded = {
             key: tuple(records[name] for name in planned if name in records)
             for key, records in self._of_features.items()
         }
+        computed = {of.key: tuple(of.compute(assembled)) for of in feature_records() if of.compute is not None}
+        return recorded | computed
 
     def _used(self, group: str) -> set[int]:
         return self._numbers.setdefault(group, self._earlier.numbers(group))

@@ -2,7 +2,6 @@
 
 from harness.model.job import Job
 from harness.model.mode import ModeDetail
-from harness.results.array_costs import array_costs
 from harness.results.assemble import CellContext, assemble
 from harness.results.breakdown_records import BreakdownRecord, PartTime
 from harness.results.breakdowns import ADDS_UP, MOST_COST, TracedBlock, TracedJob
@@ -18,12 +17,7 @@ from harness.results.cells import (
     ValidityCheck,
 )
 from harness.results.comparisons import (
-    ArrayStateMetric,
-    ArrayStateRecord,
     DecompositionRecord,
-    MemberRecord,
-    ScalingMetric,
-    ScalingRecord,
     StepRecord,
 )
 from harness.results.contrasts import CONFIDENCE
@@ -45,7 +39,6 @@ from harness.results.records import (
     RunInfo,
     RunStatus,
 )
-from harness.results.scaling import scalings
 from harness.results.store import RunStore
 
 __all__ = [
@@ -55,8 +48,6 @@ __all__ = [
     "FIO_FILES",
     "MOST_COST",
     "SCHEMA_VERSION",
-    "ArrayStateMetric",
-    "ArrayStateRecord",
     "BreakdownRecord",
     "BudgetRecord",
     "CellContext",
@@ -72,7 +63,6 @@ __all__ = [
     "Journal",
     "LabInfo",
     "Measurement",
-    "MemberRecord",
     "MetricRecord",
     "ModeDetail",
     "NeighbourRecord",
@@ -85,14 +75,11 @@ __all__ = [
     "RunInfo",
     "RunStatus",
     "RunStore",
-    "ScalingMetric",
-    "ScalingRecord",
     "SeveralGuests",
     "StepRecord",
     "TracedBlock",
     "TracedJob",
     "ValidityCheck",
-    "array_costs",
     "assemble",
     "corrected",
     "decompositions",
@@ -100,5 +87,4 @@ __all__ = [
     "drift_notes",
     "host_drift",
     "judged_record",
-    "scalings",
 ]

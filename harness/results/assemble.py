@@ -14,16 +14,17 @@ from harness.analysis import (
     Verdict,
 )
 from harness.errors import ResultsError
+from harness.feature import features
 from harness.model.amplification import Amplification, widest
 from harness.model.budget import Budget
 from harness.model.cell import Arm, Cell, Place
+from harness.model.disk import DiskRecord
 from harness.model.effective import NOTHING, Effective
 from harness.model.job import Job
 from harness.model.layout import amplification
 from harness.model.mode import Mode
 from harness.results.accounting import accounting
-from harness.results.array_states import does_not_count, state_checks, state_notes
-from harness.results.backups import backup_checks, backup_notes, backup_record
+from harness.results.backups import backup_checks, backup_notes, backup_record, without_backup
 from harness.results.blocks import Blocks, CellSlices, tabulate
 from harness.results.byte_accounting import byte_checks
 from harness.results.carried import carry_over_notes, split_by_length
@@ -51,6 +52,8 @@ from harness.results.validity import (
     write_limit_checks,
 )
 from harness.scenario.decompose import setting_changes
+from harness.scenario.plan import Group
+from harness.scenario.scenario import Scenario
 
 Check = Callable[[Cell, Sequence[Measurement]], Iterable[ValidityCheck]]
 """Checks the measurements of one cell, in the order of time."""
@@ -88,6 +91,22 @@ class CellContext:
     skipped: str | None = None
     check: Check = no_check
     """Further checks of the cell's measurements."""
+
+
+@dataclass(frozen=True, slots=True)
+class AssembledRun:
+    """What the records of features are made from. `records` is by cell id."""
+
+    scenarios: tuple[Scenario, ...]
+    groups: tuple[Group, ...]
+    records: Mapping[str, CellRecord]
+    measurements: Sequence[Measurement]
+    disks: tuple[DiskRecord, ...] = ()
+
+    @property
+    def cells(self) -> list[Cell]:
+        """In the order of the plan."""
+        return [cell for group in self.groups for cell in group.cells]
 
 
 def assemble(
@@ -137,7 +156,7 @@ class _CellBlocks:
 
     @classmethod
     def of(cls, cell: Cell, slices: CellSlices) -> _CellBlocks:
-        return cls(cell, slices, slices.complete_blocks(lambda slice_: not does_not_count(slice_, cell)))
+        return cls(cell, slices, slices.complete_blocks(lambda slice_: _counts(slice_, cell)))
 
     @property
     def overhead(self) -> Contrast | None:
@@ -178,7 +197,7 @@ def _cell_record(
     cell, blocks = of_cell.cell, of_cell.blocks
     every = sorted(of_cell.slices.all, key=lambda slice_: slice_.started)
     own = [slice_ for slice_ in every if slice_.overlap is None]
-    counting = [slice_ for slice_ in every if not does_not_count(slice_, cell)]
+    counting = [slice_ for slice_ in every if _counts(slice_, cell)]
     look = _look(context, len(set(blocks.rounds)))
     confidence = look.confidence if look else CONFIDENCE
     samples = samples_of(blocks.rounds, blocks.boots, correlation)
@@ -192,7 +211,7 @@ def _cell_record(
         *rate_checks(own, job),
         *write_limit_checks(own),
         *clock_checks(own),
-        *state_checks(own, cell),
+        *(check for feature in features() for check in feature.find_checks(own, cell)),
         *throttle_checks(own, cell),
         *together_checks(own),
         *backup_checks(own, cell),
@@ -230,7 +249,7 @@ def _cell_record(
             *carry_over_notes(context.carried, longer),
             *dict.fromkeys(note for measurement in own for note in measurement.notes),
             *_overlapping(every),
-            *state_notes(own, cell),
+            *(note for feature in features() for note in feature.find_notes(own, cell)),
             *backup_notes(own),
             *caveat_note(headline.overhead if headline else None),
             *others_notes(own),
@@ -250,6 +269,13 @@ def _cell_record(
         backup=backup_record(cell, blocks),
         better_p=better_p_value(headline, cell.mode.detail, look, samples) if _can_be_better(cell) else None,
     )
+
+
+def _counts(slice_: Measurement, cell: Cell) -> bool:
+    """Whether the slice is a sample of the cell: no other arm ran, and what should run beside it did."""
+    if slice_.overlap is not None or without_backup(slice_):
+        return False
+    return all(feature.counts(slice_, cell) for feature in features())
 
 
 def _can_be_better(cell: Cell) -> bool:

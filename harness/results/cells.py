@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from harness.analysis import MARGIN, Better, Calls, Estimate, LatencyHistogram, Limit, Unit, Verdict
 from harness.analysis.verdict import Both
 from harness.model.budget import MetricName
-from harness.model.cell import Place
+from harness.model.cell import Arm, Place
 from harness.model.effective import Effective
 from harness.model.job import Job
 from harness.model.mode import ModeDetail
@@ -338,6 +338,12 @@ class CellRecord:
         if not values:
             return None
         return series_of(metric, self.samples, values, self.boots, self.metrics[metric].batches)
+
+    def doubt_about(self, *arms: Arm) -> str:
+        """The failed checks that concern these arms: a check of another arm's bytes does not."""
+        failed = [check.check for check in self.validity if not check.ok]
+        own = {f"bytes {arm.id}" for arm in arms}
+        return ", ".join(check for check in failed if not check.startswith("bytes ") or check in own)
 
     @property
     def samples(self) -> tuple[BlockKey, ...]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from harness.analysis import Correlation, holm
-from harness.model.cell import Arm
 from harness.model.job import Job
 from harness.results.blocks import Series
 from harness.results.cells import CellRecord
@@ -48,13 +47,6 @@ def decompositions(
                 if _count_cells(arms):
                     records_made.append(_record(scenario, decomposition, job, arms, correlation))
     return tuple(records_made)
-
-
-def doubt(cell: CellRecord, *arms: Arm) -> str:
-    """The failed checks that concern these arms of the cell: a check of another arm's bytes does not concern them."""
-    failed = [check.check for check in cell.validity if not check.ok]
-    own = {f"bytes {arm.id}" for arm in arms}
-    return ", ".join(check for check in failed if not check.startswith("bytes ") or check in own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +157,7 @@ def _record(
                 so_far=total.loss if total else None,
                 p_value=cost.p_value if cost else None,
                 shown=is_shown,
-                doubt=doubt(arm.cell, arm.step.arm) if arm.cell is not None else "",
+                doubt=arm.cell.doubt_about(arm.step.arm) if arm.cell is not None else "",
             )
             for arm, own, cost, total, is_shown in zip(arms, series, costs, so_far, shown, strict=True)
         ),

@@ -15,7 +15,7 @@ from harness.model.values import STRICT as _STRICT
 from harness.model.values import Name
 from harness.results.breakdown_records import BreakdownRecord
 from harness.results.cells import CellRecord
-from harness.results.comparisons import ArrayStateRecord, DecompositionRecord, ScalingRecord
+from harness.results.comparisons import DecompositionRecord
 
 SCHEMA_VERSION = 1
 IMPORTED = "imported"
@@ -268,14 +268,10 @@ class Run:
     """One entry per cell, in the order of the plan."""
     decompositions: tuple[DecompositionRecord, ...] = ()
     """One entry per decomposition of a scenario and job."""
-    scalings: tuple[ScalingRecord, ...] = ()
-    """One entry per cell with a layout that is, or lies on, an array over several disks."""
     writes: tuple[DiskWrites, ...] = ()
     """One entry per disk of a run with a limit of the bytes written; else empty."""
     judged: JudgedRecord | None = None
     """Whether anything was judged; null in an imported run, and in version 0.1."""
-    array_states: tuple[ArrayStateRecord, ...] = ()
-    """One entry per cell on an array with a missing member that the run also measured optimal."""
     disks: tuple[DiskRecord, ...] = ()
     """One entry per disk that was measured on; empty in version 0.1, and in an imported run."""
     breakdowns: tuple[BreakdownRecord, ...] = ()

@@ -41,11 +41,13 @@ FEATURE = Feature(
     follow_ups=plan_searches,
     follow=_follow,
     is_finished=are_finished,
-    records=FeatureRecords(
-        key="searches",
-        record=SearchRecord,
-        place=8,
-        description="One entry per search for the highest load and group of cells; empty in version 0.1.",
+    records=(
+        FeatureRecords(
+            key="searches",
+            record=SearchRecord,
+            place=8,
+            description="One entry per search for the highest load and group of cells; empty in version 0.1.",
+        ),
     ),
     contents={Place.FINDINGS: _yield_blocks},
 )

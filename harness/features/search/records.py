@@ -15,7 +15,6 @@ from harness.model.values import STRICT
 from harness.results.byte_accounting import byte_checks
 from harness.results.cells import CellRecord
 from harness.results.contrasts import CONFIDENCE
-from harness.results.decomposition import doubt
 from harness.results.io_costs import TOTAL, costs_per_io
 from harness.results.journal_records import Measurement
 from harness.results.records import Run
@@ -218,5 +217,5 @@ def _doubts(
     slices = [each for own in by_rate.values() for each in own]
     yield from (check.check for check in byte_checks(slices, job.depth * job.bs, layout) if not check.ok)
     for cell in planned.cells:
-        if cell.mode == arm.mode and cell.id in records and (why := doubt(records[cell.id], arm)):
+        if cell.mode == arm.mode and cell.id in records and (why := records[cell.id].doubt_about(arm)):
             yield f"{why} of {cell.id}"

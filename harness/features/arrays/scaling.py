@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from harness.analysis import (
-    METRICS,
+from harness.analysis import METRICS, Shape
+from harness.features.arrays.bottleneck import (
     Bottleneck,
     Evidence,
     Member,
-    Shape,
     find_bottleneck,
-    ideal_speedup,
+    fio_threads,
+    guest_threads,
+    md_threads,
     saturated,
 )
+from harness.features.arrays.paths import MeasuredArray, limits_of
+from harness.features.arrays.records import MemberRecord, PathLimitRecord, ScalingMetric, ScalingRecord
 from harness.model.base import Md
 from harness.model.cell import Arm, Cell, Place
 from harness.model.counters import MemberCounts
-from harness.model.disk import ArrayFacts, DiskRecord
+from harness.model.disk import ArrayFacts
 from harness.model.job import Job, Workload
+from harness.results.assemble import AssembledRun
 from harness.results.cells import CellRecord
-from harness.results.comparisons import MemberRecord, PathLimitRecord, ScalingMetric, ScalingRecord
 from harness.results.contrasts import contrast
-from harness.results.decomposition import doubt
 from harness.results.journal_records import Measurement
-from harness.results.paths import MeasuredArray, limits_of
-from harness.results.threads import fio_threads, guest_threads, md_threads
 
 THROUGHPUTS = tuple(metric.name for metric in METRICS.values() if not metric.is_latency)
 
@@ -39,24 +39,20 @@ _CurveKey = tuple[str, str, Workload]
 """Scenario, mode and workload."""
 
 
-def scalings(
-    cells: Sequence[Cell],
-    records: Mapping[str, CellRecord],
-    measurements: Iterable[Measurement],
-    disks: Iterable[DiskRecord] = (),
-) -> tuple[ScalingRecord, ...]:
-    """One record per measured cell on an array with a single disk to compare with, in the order of `cells`.
+def scale_arrays(run: AssembledRun) -> tuple[ScalingRecord, ...]:
+    """One record per measured cell on an array with a single disk to compare with, in the order of the cells.
 
     The run builds an array of md on the first disk of the scenario and others: the host arm is this disk. An array that
-    was there already is the disk of the cell, and the lab file names the single disk, the reference. `disks` then say
-    what the array is. `records` is by cell id. Jobs that do not keep the queue full are left out: an array does no more
-    of them. So are jobs without a known share of reads, because what an array can deliver depends on it, and arrays
-    with a missing member (`array_costs`).
+    was there already is the disk of the cell, and the lab file names the single disk, the reference. The facts of the
+    disks then say what the array is. Jobs that do not keep the queue full are left out: an array does no more of them.
+    So are jobs without a known share of reads, because what an array can deliver depends on it, and arrays with a
+    missing member (`cost_of_states`).
     """
+    cells, records = run.cells, run.records
     of_arm: dict[tuple[str, str], list[Measurement]] = {}
-    for measurement in measurements:
+    for measurement in run.measurements:
         of_arm.setdefault((measurement.arm, measurement.job), []).append(measurement)
-    facts = {disk.name: disk.facts for disk in disks}
+    facts = {disk.name: disk.facts for disk in run.disks}
     arrays = []
     for cell in cells:
         record = records.get(cell.id)
@@ -168,7 +164,7 @@ def _link_words(measured: MeasuredArray) -> str:
 
 
 def _doubt(measured: MeasuredArray) -> str:
-    return doubt(measured.record, Arm(measured.single), _arm(measured.place, measured.cell))
+    return measured.record.doubt_about(Arm(measured.single), _arm(measured.place, measured.cell))
 
 
 def _arm(place: Place, cell: Cell) -> Arm:
@@ -264,3 +260,17 @@ def _why(shape: Shape, read_share: float, *, full_stripe: bool) -> str:
     if read:
         cost += f" ({read:g} reads of old data or parity, {written:g} writes)"
     return f"{disks}, {cost}"
+
+
+def ideal_speedup(shape: Shape, *, read_share: float, full_stripe: bool) -> float:
+    """The throughput that the level can deliver, as a multiple of one disk's, if disks were the only limit.
+
+    `read_share` is the share of reads among the I/Os. A read keeps one disk busy. A write keeps as many disks busy as
+    its level writes and reads for it: one in RAID 0, the copies in RAID 1 and 10, data and parity in RAID 5 and 6. So
+    reads scale with the number of disks at every level. `full_stripe` means that writes fill whole stripes, as
+    sequential writes do; their parity needs no reads. ValueError for a share outside of 0 to 1.
+    """
+    if not 0 <= read_share <= 1:
+        raise ValueError(f"the share of reads must be between 0 and 1, not {read_share}")
+    per_write = shape.written(full_stripe=full_stripe) + shape.read_for_write(full_stripe=full_stripe)
+    return shape.disks / (read_share + (1 - read_share) * per_write)

@@ -1,0 +1,8 @@
+"""Arrays of disks: how they scale against a single disk, what limits them, and what a missing member costs.
+
+Layouts build arrays of md, and a disk of the lab file may be an array already: that is the kernel's. This package says
+what comes of them. `scaling.py` divides the array on the host by the single disk of the same blocks, and by what the
+RAID level can deliver. `bottleneck.py` finds what limits it from the counters of disks, CPUs and threads, and
+`paths.py` from arrays of the same run on other controllers. `states.py` checks that a degraded or rebuilding array was
+so in each slice, and compares it with the optimal one. `records.py` is what results.json has of it.
+"""
