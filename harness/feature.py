@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from harness.measure.series import PreparedGroup, StepLimit
     from harness.model.cell import Cell
     from harness.report.blocks import Block
+    from harness.report.modes import Headline
     from harness.report.section import Section
     from harness.results import Measurement, Run, ValidityCheck
     from harness.results.assemble import AssembledRun
@@ -148,6 +149,8 @@ class Place(StrEnum):
     """What the disk is."""
     DIFFERENCES = "differences"
     """Guests against each other."""
+    PARTS = "parts"
+    """What a figure is made of, before the findings: steps, the disks of an array, the parts of an I/O."""
     FINDINGS = "findings"
     """Below the workloads of the page."""
     COSTS = "costs"
@@ -184,6 +187,10 @@ class Feature:
     contents: Mapping[Place, Callable[[Section], Iterable[Block]]] = field(default_factory=dict)
     """What a report has of a disk: a function that yields blocks, by their place."""
     limit: FeatureLimit | None = None
+    headline: Callable[[Section], Headline | None] = lambda _section: None
+    """The answer for a disk in place of the mode that loses least; None for no other answer."""
+    details: Callable[[Section], Iterable[str]] = lambda _section: ()
+    """Sentences below the answer for a disk."""
     platforms: Mapping[str, Callable[[], Platform]] = field(default_factory=dict)
     """How fio runs on other operating systems of guests than Linux, by the system's name."""
     systems: Mapping[str, Callable[[GuestRunner], System]] = field(default_factory=dict)

@@ -277,7 +277,8 @@ class Recorder:
         )
         disks = tuple(self._disks.values())
         measured = (*self._earlier.measurements, *chain(*self._measurements.values()))
-        assembled = AssembledRun(tuple(spec.scenarios.values()), planned, records, measured, disks)
+        cells = tuple(cell for group in planned for cell in group.cells)
+        assembled = AssembledRun(cells, records, measured, disks, tuple(spec.scenarios.values()), planned)
         guests = sum(cell.mode.attach is not None for cell in self._every_cell.values())
         run = Run(
             SCHEMA_VERSION,

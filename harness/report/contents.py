@@ -6,10 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from harness.feature import Place, features
-from harness.report import arrays
 from harness.report.answers import answer_blocks, brief_blocks, matrix_blocks, matrix_lines
-from harness.report.array_states import array_state_blocks, state_details
-from harness.report.arrays import array_sentences, scaling_blocks
 from harness.report.best import best_blocks
 from harness.report.blocks import Block
 from harness.report.breakdown import breakdown_blocks
@@ -32,10 +29,8 @@ CONTENTS: dict[Place, tuple[Content, ...]] = {
     Place.FACTS: (disk_blocks,),
     Place.ANSWERS: (answer_blocks, matrix_lines, brief_blocks),
     Place.DIFFERENCES: (neighbour_blocks, shared_blocks, matrix_blocks),
+    Place.PARTS: (waterfall_blocks,),
     Place.FINDINGS: (
-        waterfall_blocks,
-        scaling_blocks,
-        array_state_blocks,
         breakdown_blocks,
         best_blocks,
         fio_file_blocks,
@@ -47,23 +42,19 @@ CONTENTS: dict[Place, tuple[Content, ...]] = {
 """By place, in the order of the report. The content of features follows it."""
 
 
-HEADLINES: tuple[Callable[[Section], Headline | None], ...] = (arrays.special_headline,)
-"""What may answer for a disk in place of the mode that loses least."""
 LEADS: tuple[Callable[[Section], Iterable[str]], ...] = (blame_sentences,)
 """The first details below a headline."""
-DETAILS: tuple[Callable[[Section], Iterable[str]], ...] = (array_sentences, state_details)
-"""The last ones."""
 
 
 def special_headline(section: Section) -> Headline | None:
     """The headline of a disk that is not about its modes; None for the usual one."""
-    return next((special for find in HEADLINES if (special := find(section)) is not None), None)
+    return next((special for feature in features() if (special := feature.headline(section)) is not None), None)
 
 
 def headline_of(section: Section) -> Headline:
     """The answer for a disk, with all details."""
     answer = section.special or headline(section.name, section.comparison)
-    details = (sentence for find in DETAILS for sentence in find(section))
+    details = (sentence for feature in features() for sentence in feature.details(section))
     return Headline(answer.sentence, (*lead_sentences(section), *answer.details, *details))
 
 
@@ -74,6 +65,8 @@ def lead_sentences(section: Section) -> tuple[str, ...]:
 
 def blocks_at(place: Place, section: Section) -> Iterator[Block]:
     """What is there of a disk."""
+    if place is Place.FINDINGS:
+        yield from blocks_at(Place.PARTS, section)
     for content in CONTENTS[place]:
         yield from content(section)
     for feature in features():

@@ -97,16 +97,13 @@ class CellContext:
 class AssembledRun:
     """What the records of features are made from. `records` is by cell id."""
 
-    scenarios: tuple[Scenario, ...]
-    groups: tuple[Group, ...]
+    cells: Sequence[Cell]
+    """In the order of the plan."""
     records: Mapping[str, CellRecord]
     measurements: Sequence[Measurement]
-    disks: tuple[DiskRecord, ...] = ()
-
-    @property
-    def cells(self) -> list[Cell]:
-        """In the order of the plan."""
-        return [cell for group in self.groups for cell in group.cells]
+    disks: Sequence[DiskRecord] = ()
+    scenarios: Sequence[Scenario] = ()
+    groups: Sequence[Group] = ()
 
 
 def assemble(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from harness.features.arrays.records import ScalingRecord
 from harness.lab.embedded.disks import NullBlkDisk
 from harness.lab.transport.ssh import SshRunner
 from tests.e2e.conftest import host
@@ -51,8 +52,8 @@ def test_the_array_delivers_as_many_times_the_reference_as_it_has_disks(tmp_path
             run = measured(directory, "-k", "array_vm and lvm and not thin and rnd4k and read")
         finally:
             host.run(["sh", "-c", _REMOVE, "sh", *paths], deadline=patience(60), check=False)
-    assert len(run.scalings) == len(_TIMES)
-    for each in run.scalings:
+    assert len(run.of(ScalingRecord)) == len(_TIMES)
+    for each in run.of(ScalingRecord):
         # The host has reported level and number of disks: the lab file does not say them.
         assert (each.level, each.disks, each.reference) == (0, len(MEMBERS), REFERENCE.name)
         assert each.doubt == ""

@@ -7,6 +7,9 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from harness.features.arrays.records import ArrayStateRecord, ScalingRecord
+from harness.features.arrays.scaling import scale_arrays
+from harness.features.arrays.states import cost_of_states
 from harness.model.attach import Attach
 from harness.model.base import ArrayState, Md
 from harness.model.cell import Cell
@@ -14,16 +17,8 @@ from harness.model.counters import ArrayCounts, Counters, FioCounts, Transferred
 from harness.model.job import parse_workload
 from harness.model.layout import Layout, Lvm
 from harness.model.mode import Mode
-from harness.results import (
-    ArrayStateRecord,
-    CellContext,
-    CellRecord,
-    Measurement,
-    ScalingRecord,
-    array_costs,
-    assemble,
-    scalings,
-)
+from harness.results import CellContext, CellRecord, Measurement, assemble
+from harness.results.assemble import AssembledRun
 from tests.build import at_full_speed
 
 OPTIMAL = Md(5, 6)
@@ -89,8 +84,8 @@ def measured(
         own = [_with_bytes(each, read, (recovered or {}).get(each.round, 0)) for each in own]
     context = CellContext(host="lab1", group="g", span_bytes=64 << 20)
     records = tuple(assemble(cells, own, {each.id: context for each in cells}))
-    by_id = {each.id: each for each in records}
-    return Measured(cells, records, array_costs(cells, by_id, own), scalings(cells, by_id, own))
+    run = AssembledRun(cells, {each.id: each for each in records}, own)
+    return Measured(cells, records, cost_of_states(run), scale_arrays(run))
 
 
 def _array(

@@ -7,6 +7,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from harness.features.arrays.records import ScalingRecord
+from harness.features.arrays.scaling import scale_arrays
 from harness.lab.embedded.disks import CONTROLLERS, DISK_LIMIT, SpeedLimit
 from harness.model.attach import Attach
 from harness.model.base import Md
@@ -14,7 +16,8 @@ from harness.model.cell import Cell
 from harness.model.counters import Counters, FioCounts, MemberCounts
 from harness.model.job import parse_workload
 from harness.model.mode import Mode
-from harness.results import CellContext, CellRecord, Measurement, ScalingRecord, ValidityCheck, assemble, scalings
+from harness.results import CellContext, CellRecord, Measurement, ValidityCheck, assemble
+from harness.results.assemble import AssembledRun
 from tests.build import at_full_speed
 
 CHUNK = 64 * 1024
@@ -74,7 +77,7 @@ def measured(
         replace(each, validity=(failed,)) if each.mode == void else each
         for each in assemble(cells, own, {each.id: context for each in cells})
     )
-    return Measured(records, scalings(cells, {each.id: each for each in records}, own))
+    return Measured(records, scale_arrays(AssembledRun(cells, {each.id: each for each in records}, own)))
 
 
 def _is_late(measurement: Measurement) -> bool:

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis import Bottleneck
+from harness.features.arrays.bottleneck import Bottleneck
+from harness.features.arrays.scaling import scale_arrays
+from harness.features.arrays.states import state_notes
 from harness.lab.counters import (
     ArrayStatus,
     CounterFiles,
@@ -29,8 +31,8 @@ from harness.model.cell import Cell
 from harness.model.counters import Counters, HostCounts
 from harness.model.job import parse_workload
 from harness.model.mode import Mode
-from harness.results import CellContext, Measurement, assemble, scalings
-from harness.results.array_states import state_notes
+from harness.results import CellContext, Measurement, assemble
+from harness.results.assemble import AssembledRun
 from tests.build import A_SLICE, at_full_speed
 from tests.build import counters as counters_of
 
@@ -103,7 +105,7 @@ def measured(md_s: float, arm: str = "twin:m") -> tuple[Cell, list[Measurement]]
 def test_a_thread_of_the_array_that_is_always_busy_is_the_limit(md_s: float, limit: Bottleneck) -> None:
     cell, own = measured(md_s)
     records = {each.id: each for each in assemble([cell], own, {cell.id: CellContext("h", "g", 1 << 20)})}
-    (found,) = scalings([cell], records, own)
+    (found,) = scale_arrays(AssembledRun([cell], records, own))
     assert found.bottleneck is limit
     if limit is Bottleneck.THREAD:
         assert found.evidence == "md's thread of the array was 98% busy"
@@ -112,7 +114,7 @@ def test_a_thread_of_the_array_that_is_always_busy_is_the_limit(md_s: float, lim
 def test_it_is_the_limit_of_a_guest_as_well() -> None:
     cell, own = measured(1.96, arm="guest:m")
     records = {each.id: each for each in assemble([cell], own, {cell.id: CellContext("h", "g", 1 << 20)})}
-    (found,) = scalings([cell], records, own)
+    (found,) = scale_arrays(AssembledRun([cell], records, own))
     assert found.guest_limit == "md's thread of the array was 98% busy"
 
 

@@ -7,17 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from harness.analysis import Bottleneck, Estimate
+from harness.analysis import Estimate
+from harness.features.arrays.bottleneck import Bottleneck
+from harness.features.arrays.records import MemberRecord, ScalingMetric, ScalingRecord
 from harness.report import markdown_table, summary_lines
 from harness.report.waterfall import step_changes
-from harness.results import (
-    DecompositionRecord,
-    MemberRecord,
-    Run,
-    ScalingMetric,
-    ScalingRecord,
-    decompositions,
-)
+from harness.results import DecompositionRecord, Run, decompositions
 from harness.scenario.planning import plan_for
 from harness.scenario.scenario import Decomposition
 from tests.build import optane, synthetic_run
@@ -56,7 +51,7 @@ def array(cell: str = CELL, doubt: str = "") -> ScalingRecord:
 @pytest.fixture(scope="module")
 def run() -> Run:
     plain = synthetic_run()
-    return replace(plain, decompositions=decompositions_of(plain), scalings=(array(),))
+    return replace(plain, decompositions=decompositions_of(plain), of_features={"scalings": (array(),)})
 
 
 @pytest.fixture(scope="module")
@@ -188,7 +183,7 @@ def test_an_array_is_compared_with_its_disks_and_its_level_and_has_its_limit(run
 
 
 def test_an_array_whose_check_failed_has_no_result(run: Run) -> None:
-    doubtful = replace(run, scalings=(array(doubt="bytes twin:lvm"),))
+    doubtful = replace(run, of_features={"scalings": (array(doubt="bytes twin:lvm"),)})
     assert "not a result: bytes twin:lvm" in page(doubtful).text
     assert any(line.endswith("; not a result: bytes twin:lvm") for line in summary_lines(doubtful))
 

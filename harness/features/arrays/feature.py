@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from harness.feature import Feature, FeatureRecords
+from harness.feature import Feature, FeatureRecords, Place
 from harness.features.arrays.records import ArrayStateRecord, ScalingRecord
 
 if TYPE_CHECKING:
     from harness.model.cell import Cell
+    from harness.report.blocks import Block
+    from harness.report.modes import Headline
+    from harness.report.section import Section
     from harness.results import Measurement, ValidityCheck
     from harness.results.assemble import AssembledRun
 
@@ -44,6 +47,28 @@ def _find_notes(measurements: Sequence[Measurement], cell: Cell) -> Iterable[str
     return state_notes(measurements, cell)
 
 
+def _yield_blocks(section: Section) -> Iterable[Block]:
+    from harness.features.arrays.report import scaling_blocks
+    from harness.features.arrays.state_report import array_state_blocks
+
+    yield from scaling_blocks(section)
+    yield from array_state_blocks(section)
+
+
+def _find_headline(section: Section) -> Headline | None:
+    from harness.features.arrays.report import special_headline
+
+    return special_headline(section)
+
+
+def _find_details(section: Section) -> Iterable[str]:
+    from harness.features.arrays.report import array_sentences
+    from harness.features.arrays.state_report import state_details
+
+    yield from array_sentences(section)
+    yield from state_details(section)
+
+
 FEATURE = Feature(
     name="arrays",
     records=(
@@ -62,6 +87,9 @@ FEATURE = Feature(
             compute=_cost_of_states,
         ),
     ),
+    contents={Place.PARTS: _yield_blocks},
+    headline=_find_headline,
+    details=_find_details,
     counts=_counts,
     find_checks=_find_checks,
     find_notes=_find_notes,

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from harness.analysis import Verdict
+from harness.features.arrays.records import ArrayStateRecord
+from harness.features.arrays.state_report import state_cells, state_sentences
 from harness.model.counters import ArrayCounts, Counters
 from harness.report import markdown_table
-from harness.report.array_states import state_cells, state_sentences
 from harness.report.cells import CellView
 from harness.report.terminal import summary_lines
-from harness.results import ArrayStateRecord, CellRecord, Run, RunStore, ValidityCheck
+from harness.results import CellRecord, Run, RunStore, ValidityCheck
 from tests.build import A_SLICE, RUN_ID, synthetic_run
 from tests.unit.array_state_runs import COST, IN_GUEST, RATE, Measured, measured
 from tests.unit.pages import page
@@ -171,8 +172,7 @@ def stored(found: Measured) -> Run:
     return replace(
         synthetic_run(),
         cells=found.records,
-        scalings=found.scalings,
-        array_states=found.states,
+        of_features={"scalings": found.scalings, "array_states": found.states},
         groups=(),
     )
 
@@ -206,7 +206,7 @@ def test_the_page_the_table_and_the_terminal_show_each_cost(shown: Run) -> None:
 def test_a_run_keeps_the_costs(shown: Run, tmp_path: Path) -> None:
     store = RunStore.create(tmp_path, RUN_ID)
     store.write_results(shown)
-    assert RunStore(store.path).read_results().array_states == shown.array_states
+    assert RunStore(store.path).read_results().of(ArrayStateRecord) == shown.of(ArrayStateRecord)
 
 
 def test_the_journal_keeps_the_state_of_the_array_in_each_slice(tmp_path: Path) -> None:

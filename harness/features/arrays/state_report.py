@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from harness.analysis import Estimate
+from harness.features.arrays.records import ArrayStateMetric, ArrayStateRecord
 from harness.model.cell import Place
 from harness.report.blocks import Aside, Block, Column, Heading, Row, Table
 from harness.report.cells import CellView
 from harness.report.lines import MOST_LISTED
 from harness.report.numbers import count, percent, percent_with_interval, sample_count
 from harness.report.section import Section
-from harness.results import ArrayStateMetric, ArrayStateRecord
 from harness.results.contrasts import contrast, mean_over_jobs
 
 _MIB = 1024**2
@@ -86,7 +86,7 @@ class StateCell:
 
 def array_state_blocks(section: Section) -> Iterator[Block]:
     """What the states of the arrays of a disk cost; nothing if all have their members."""
-    states = state_cells(section.run.array_states, section.cells)
+    states = state_cells(section.run.of(ArrayStateRecord), section.cells)
     if not states:
         return
     yield Heading("Arrays with a missing member")
@@ -140,7 +140,7 @@ def state_cells(records: Sequence[ArrayStateRecord], cells: Sequence[CellView]) 
 
 def state_details(section: Section) -> list[str]:
     """What the states of a disk's arrays cost, a sentence for each mode."""
-    return state_sentences(state_cells(section.run.array_states, section.cells))
+    return state_sentences(state_cells(section.run.of(ArrayStateRecord), section.cells))
 
 
 def state_sentences(views: Sequence[StateCell]) -> list[str]:

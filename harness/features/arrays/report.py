@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from harness.analysis import Estimate, Shape
+from harness.features.arrays.records import ScalingMetric, ScalingRecord
 from harness.model.base import Device
 from harness.model.cell import Place
 from harness.published import links
@@ -17,7 +18,6 @@ from harness.report.lines import MOST_LISTED
 from harness.report.modes import Comparison, Headline, overlap, pooled
 from harness.report.numbers import count, percent, percent_interval, percent_with_interval, sample_count, significant
 from harness.report.section import Section
-from harness.results import ScalingMetric, ScalingRecord
 from harness.results.answers import most_comparable
 from harness.results.contrasts import contrast
 
@@ -127,7 +127,7 @@ class ArrayCell:
 
 def scaling_blocks(section: Section) -> Iterator[Block]:
     """How the arrays of a disk scale; nothing without arrays."""
-    arrays = array_cells(section.run.scalings, section.cells)
+    arrays = array_cells(section.run.of(ScalingRecord), section.cells)
     if not arrays:
         return
     yield Heading("Arrays against their disks")
@@ -230,7 +230,7 @@ def array_headline(disk: str, views: Sequence[ArrayCell], comparison: Comparison
 
 def array_sentences(section: Section) -> Iterator[str]:
     """How an array of the host scales, and what the arrays that the run built give against each other."""
-    arrays, built = array_cells(section.run.scalings, section.cells), _built(section)
+    arrays, built = array_cells(section.run.of(ScalingRecord), section.cells), _built(section)
     if arrays and not built:
         yield from existing_array_sentences(arrays)
     yield from gain_sentences(section.run.run.published.get(section.cells[0].record.scenario), built)
@@ -238,7 +238,7 @@ def array_sentences(section: Section) -> Iterator[str]:
 
 def _built(section: Section) -> list[ArrayCell]:
     """The arrays that the run built. One that was there before has a single disk to compare with, as a reference."""
-    return [array for array in array_cells(section.run.scalings, section.cells) if not array.record.reference]
+    return [array for array in array_cells(section.run.of(ScalingRecord), section.cells) if not array.record.reference]
 
 
 def existing_array_sentences(views: Sequence[ArrayCell]) -> tuple[str, ...]:

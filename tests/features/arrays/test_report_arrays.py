@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from harness.features.arrays.report import array_cells, array_headline, gain_sentences
 from harness.lab.embedded.disks import CONTROLLERS
-from harness.report.arrays import array_cells, array_headline, gain_sentences
 from harness.report.cells import CellView
 from harness.report.modes import Headline, compare_modes
 from tests.unit.path_runs import Measured, measured

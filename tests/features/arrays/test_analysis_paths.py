@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from harness.analysis.paths import PathLoad, path_limits
+from harness.features.arrays.paths import PathLoad, find_path_limits
 
 A, B = "0000:00:10.0", "0000:00:11.0"
 SAMPLES = 6
@@ -44,7 +44,7 @@ def limited(limit: float) -> Callable[[dict[str, int]], float]:
 @pytest.mark.parametrize("limit", [16.0, 32.0, 48.0, 64.0])
 @pytest.mark.parametrize("seed", range(5))
 def test_a_planted_limit_is_found_within_a_tenth(limit: float, seed: int) -> None:
-    found = path_limits(loads(limited(limit), seed=seed))
+    found = find_path_limits(loads(limited(limit), seed=seed))
     assert set(found) == {A}, "B has only one array, which does not show a plateau"
     plateau = found[A].plateau
     assert plateau.point == pytest.approx(limit, rel=0.1)
@@ -65,21 +65,21 @@ OTHER_LIMITS = {
 
 @pytest.mark.parametrize("throughput", OTHER_LIMITS.values(), ids=OTHER_LIMITS)
 def test_no_limit_is_found_where_none_was_planted(throughput: Callable[[dict[str, int]], float]) -> None:
-    assert [path_limits(loads(throughput, noise=0.05, seed=seed)) for seed in range(20)] == [{}] * 20
+    assert [find_path_limits(loads(throughput, noise=0.05, seed=seed)) for seed in range(20)] == [{}] * 20
 
 
 def test_a_second_path_that_adds_a_little_is_no_proof() -> None:
-    assert path_limits(loads(lambda disks: 32.0 * (1.2 if len(disks) == 2 else 1.0))) == {}
+    assert find_path_limits(loads(lambda disks: 32.0 * (1.2 if len(disks) == 2 else 1.0))) == {}
 
 
 @pytest.mark.parametrize("missing", ["raid0-8", "raid0-16", "raid0-16-paths"])
 def test_without_a_smaller_array_or_a_second_path_nothing_is_claimed(missing: str) -> None:
-    assert path_limits([load for load in loads(limited(32.0)) if load.array != missing]) == {}
+    assert find_path_limits([load for load in loads(limited(32.0)) if load.array != missing]) == {}
 
 
 def test_one_sample_proves_nothing() -> None:
     single = [PathLoad(each.array, each.disks, each.throughput[:1], each.shares) for each in loads(limited(32.0))]
-    assert path_limits(single) == {}
+    assert find_path_limits(single) == {}
 
 
 def test_what_a_mirror_writes_twice_counts_twice_on_the_path() -> None:
@@ -87,7 +87,7 @@ def test_what_a_mirror_writes_twice_counts_twice_on_the_path() -> None:
         PathLoad(each.array, each.disks, each.throughput, {path: 2 * share for path, share in each.shares.items()})
         for each in loads(limited(32.0))
     ]
-    assert path_limits(mirrored)[A].plateau.point == pytest.approx(64.0, rel=0.1)
+    assert find_path_limits(mirrored)[A].plateau.point == pytest.approx(64.0, rel=0.1)
 
 
 def test_an_array_of_more_disks_on_two_paths_does_not_show_that_the_second_path_helps() -> None:
@@ -95,4 +95,4 @@ def test_an_array_of_more_disks_on_two_paths_does_not_show_that_the_second_path_
         PathLoad(each.array, {A: 16, B: 8} if len(each.disks) == 2 else each.disks, each.throughput, each.shares)
         for each in loads(limited(32.0))
     ]
-    assert path_limits(more) == {}
+    assert find_path_limits(more) == {}

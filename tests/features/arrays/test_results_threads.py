@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.analysis import Thread, saturated
+from harness.features.arrays.bottleneck import Thread, fio_threads, guest_threads, saturated
 from harness.model.attach import Attach
 from harness.model.base import Md
 from harness.model.cell import Cell
@@ -14,7 +14,6 @@ from harness.model.counters import Counters, FioCounts, QemuCounts
 from harness.model.job import parse_workload
 from harness.model.mode import Mode
 from harness.results import Measurement
-from harness.results.threads import fio_threads, guest_threads
 from tests.build import A_SLICE
 
 QEMU = QemuCounts(guest_s=2.0, vcpu_s=0.5, iothread_s=2.45, main_s=0.1, worker_s=0.0)

@@ -8,7 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from harness.analysis import Bottleneck
+from harness.features.arrays.bottleneck import Bottleneck
+from harness.features.arrays.records import ScalingRecord
+from harness.features.arrays.scaling import scale_arrays
 from harness.model.attach import Attach
 from harness.model.base import Device, Md
 from harness.model.cell import Cell
@@ -16,7 +18,8 @@ from harness.model.job import Job, parse_workload
 from harness.model.layout import Layout, Lvm
 from harness.model.mode import Mode
 from harness.report.cells import CellView
-from harness.results import CellContext, CellRecord, Measurement, ScalingRecord, ValidityCheck, assemble, scalings
+from harness.results import CellContext, CellRecord, Measurement, ValidityCheck, assemble
+from harness.results.assemble import AssembledRun
 from harness.results.judging import with_better
 from tests.build import at_full_speed
 from tests.build import counters as counters_of
@@ -66,7 +69,7 @@ def measurements(
 
 def scaled(cells: list[Cell], speedup: float, counters: Mapping[str, float] | None = None) -> list[ScalingRecord]:
     own = measurements(cells, speedup, counters or of_members(ssd1=4.5, ssd2=4.4, ssd3=4.6, ssd4=4.5))
-    return list(scalings(cells, records(cells, own), own))
+    return list(scale_arrays(AssembledRun(cells, records(cells, own), own)))
 
 
 def records(cells: list[Cell], own: list[Measurement]) -> dict[str, CellRecord]:
@@ -140,9 +143,9 @@ def test_only_measured_arrays_at_full_speed_have_a_record() -> None:
     assert scaled([cell(Device())], 1.0) == []
     assert scaled([cell(Md(0, 2), "randread-4k-i1000")], 1.0) == []
     array = cell(Md(0, 2))
-    assert scalings([array], {}, []) == ()
+    assert scale_arrays(AssembledRun([array], {}, [])) == ()
     skipped = records([array], [])
-    assert scalings([array], skipped, []) == ()
+    assert scale_arrays(AssembledRun([array], skipped, [])) == ()
 
 
 def test_a_failed_check_of_the_array_or_the_single_disk_is_named() -> None:
@@ -151,7 +154,7 @@ def test_a_failed_check_of_the_array_or_the_single_disk_is_named() -> None:
     made = records([array], own)
     checks = [ValidityCheck(check, ok=False, detail="") for check in ("bytes twin:array", "bytes guest:array", "drift")]
     made[array.id] = replace(made[array.id], validity=tuple(checks))
-    (found,) = scalings([array], made, own)
+    (found,) = scale_arrays(AssembledRun([array], made, own))
     assert found.doubt == "bytes twin:array, drift"
 
 

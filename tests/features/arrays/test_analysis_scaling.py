@@ -7,9 +7,10 @@ import random
 
 import pytest
 
-from harness.analysis.scaling import Shape, ideal_speedup
+from harness.analysis.scaling import Shape
+from harness.features.arrays.records import ScalingMetric
+from harness.features.arrays.scaling import ideal_speedup
 from harness.results.blocks import series_of
-from harness.results.comparisons import ScalingMetric
 from harness.results.contrasts import contrast
 
 

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis import Bottleneck
 from harness.errors import ConfigError, Unsupported
 from harness.events import Events
+from harness.features.arrays.bottleneck import Bottleneck
+from harness.features.arrays.records import ScalingRecord
+from harness.features.arrays.scaling import scale_arrays
 from harness.guest.libvirt.backend import LibvirtHypervisor
 from harness.guest.libvirt.connection import Connection
 from harness.lab.created import CreationLog
@@ -38,7 +40,8 @@ from harness.plugin.selection import scenarios_for
 from harness.report import summary_lines
 from harness.report.contents import headline_of
 from harness.report.model import report_view
-from harness.results import CellContext, Measurement, Run, RunStore, ValidityCheck, assemble, scalings
+from harness.results import CellContext, Measurement, Run, RunStore, ValidityCheck, assemble
+from harness.results.assemble import AssembledRun
 from harness.run_id import RunId
 from harness.scenario.load import find_scenarios, load_scenario
 from harness.scenario.plan import Group
@@ -46,6 +49,7 @@ from harness.scenario.planning import describe_plan, expand, plan_for
 from harness.scenario.scenario import Scenario
 from harness.scenario.timetable import ScheduledArm, timetables
 from harness.scenario.writes import planned_writes
+from harness.shipped import shipped
 from tests.build import at_full_speed, synthetic_run
 from tests.build import counters as counters_of
 from tests.unit.loop_disks import RUNNER, require
@@ -76,7 +80,7 @@ array = { level = 5, disks = 6, reference = "spare" }
 [host.here.storage.vms1]
 volume_group = "single"
 """
-SCENARIOS = {path.stem: load_scenario(path) for path in find_scenarios(Path(__file__).parents[2] / "scenarios")}
+SCENARIOS = {path.stem: load_scenario(path) for path in find_scenarios(shipped("scenarios"))}
 
 
 def lab(tmp_path: Path, text: str = LAB) -> Inventory:
@@ -206,13 +210,13 @@ def measured(
         synthetic_run(),
         cells=tuple(records.values()),
         disks=(disk,),
-        scalings=scalings(cells, records, own, [disk]),
+        of_features={"scalings": scale_arrays(AssembledRun(cells, records, own, [disk]))},
         decompositions=(),
     )
 
 
 def test_the_array_on_the_host_is_compared_with_the_reference_of_the_same_blocks() -> None:
-    bare, lvm = measured().scalings
+    bare, lvm = measured().of(ScalingRecord)
     assert [bare.metrics["iops"].speedup.point, lvm.metrics["iops"].speedup.point] == pytest.approx([4.2, 4.0])
     assert lvm.metrics["iops"].speedup.low is not None
     assert lvm.metrics["iops"].efficiency.point == pytest.approx(4 / 6)
@@ -220,7 +224,7 @@ def test_the_array_on_the_host_is_compared_with_the_reference_of_the_same_blocks
 
 
 def test_a_level_that_writes_parity_has_its_own_ideal() -> None:
-    bare, _ = measured("randwrite-4k").scalings
+    bare, _ = measured("randwrite-4k").of(ScalingRecord)
     assert bare.ideal == pytest.approx(6 / 4)
     assert bare.bottleneck is Bottleneck.NONE
 
@@ -239,13 +243,13 @@ def test_the_link_of_the_controller_or_what_its_disks_share_limits_the_array(
 ) -> None:
     disk = replace(FOUND, facts=replace(FOUND.facts, controller=Controller(link=link)))
     # The single disk does as much at depth 1, so each disk of the array has enough I/Os.
-    bare, *_ = measured("seqread-256k", disk=disk, depths=(32, 1)).scalings
+    bare, *_ = measured("seqread-256k", disk=disk, depths=(32, 1)).of(ScalingRecord)
     assert bare.bottleneck is limit
     assert evidence in bare.evidence
 
 
 def test_more_than_the_disks_can_deliver_is_from_a_cache() -> None:
-    bare, _ = measured("randwrite-4k").scalings
+    bare, _ = measured("randwrite-4k").of(ScalingRecord)
     assert bare.evidence == "it delivers 280% of what its level can deliver, so a cache answered"
 
 
@@ -271,7 +275,7 @@ def test_controllers_have_their_own_names_for_a_level(
 
 def test_without_level_and_disks_nothing_is_said_about_scaling_and_a_note_names_the_remedy(tmp_path: Path) -> None:
     unknown = replace(FOUND, facts=replace(FOUND.facts, array=ArrayFacts()))
-    assert measured(disk=unknown).scalings == ()
+    assert measured(disk=unknown).of(ScalingRecord) == ()
     text = LAB.replace("level = 5, disks = 6, ", "")
     storage = lab(tmp_path, text).hosts[0].target("vms")
     (note,) = array_notes(storage, unknown.facts)
@@ -294,7 +298,7 @@ def test_what_the_host_reports_wins_over_the_lab_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("failed", "doubt"), [("bytes reference", "bytes reference"), ("bytes guest:lvm", "")])
 def test_a_failed_check_of_the_reference_is_named(failed: str, doubt: str) -> None:
-    assert [each.doubt for each in measured(failed=failed).scalings] == [doubt, doubt]
+    assert [each.doubt for each in measured(failed=failed).of(ScalingRecord)] == [doubt, doubt]
 
 
 def test_the_report_says_how_far_the_array_scales_beside_what_a_guest_loses() -> None:
