@@ -79,7 +79,7 @@ def explain_simpler(mode: ModeDetail, other: ModeDetail) -> str:
     if simple >= other_simple:
         return ""
     if simple[0] < other_simple[0]:
-        return "the host keeps the disk, so the guest can be moved and other_simple disk be copied"
+        return "the host keeps the disk, so the guest can be moved and its disk be copied"
     if simple[1] < other_simple[1]:
         return f"{mode.layout.words} has fewer layers to look after than {other.layout.words}"
     return f"it keeps the default of {', '.join(_departures(other)[:3])}"
