@@ -26,13 +26,14 @@ def _begins_with_shell(path: Path) -> bool:
 
 def main() -> int:
     scripts = list(find_scripts())
-    own = [path for path in scripts if path.suffix == ".sh"]
+    # SC2002, off in newer versions: `cat FILE | ...` reads nothing if the file is missing, `<FILE` is an error.
+    posix = [path for path in scripts if path.suffix == ".sh"]
     others = [path for path in scripts if path.suffix != ".sh"]
     done = [
-        subprocess.run(["shellcheck", *options, *paths], cwd=ROOT, check=False)
-        for options, paths in ((["--shell=dash"], own), ([], others))
+        subprocess.run(["shellcheck", "--exclude=SC2002", *options, *paths], cwd=ROOT, check=False)
+        for options, paths in ((["--shell=dash"], posix), ([], others))
     ]
-    return max(each.returncode for each in done)
+    return max(check.returncode for check in done)
 
 
 if __name__ == "__main__":
