@@ -213,7 +213,7 @@ def test_a_lab_host_with_other_hardware_or_disks_does_not_fit(
 ) -> None:
     machine = write_record(state, pid=1, made_of=state.made_of(images(tmp_path), "tcg"))
     assert state.fits(machine, images(tmp_path))
-    monkeypatch.setattr("harness.lab.embedded.machine.creation_script", lambda: "other disks")
+    monkeypatch.setattr("harness.lab.embedded.machine.make_creation_script", lambda: "other disks")
     assert not state.fits(machine, images(tmp_path))
 
 
