@@ -96,7 +96,7 @@ def create_qcow2(region: Writable, path: str, size: int, layout: Qcow2) -> Sourc
 
 
 def fill_image(sources: Sources) -> None:
-    """Copy the twin's data into every cluster of the image: the host cannot fill_image it otherwise. Raises HostError.
+    """Copy the twin's data into every cluster of the image: the host cannot fill it otherwise. Raises HostError.
 
     Below snapshots, which are still empty, this is the image at the bottom.
     """

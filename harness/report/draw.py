@@ -1,7 +1,7 @@
 """Charts as plotly.js draws them: traces, axes, whiskers and labels, without plotly's own classes.
 
 A figure is made of the same names and options as in plotly.py, whose classes take a second to import and check each
-value again. A test checks all figures of a page with them.
+value again. `tests/unit/pages.py` checks the figures of pages with them.
 """
 
 from __future__ import annotations

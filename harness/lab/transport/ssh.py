@@ -53,7 +53,7 @@ _UNKNOWN = "the machine does not answer, so the command may still run there"
 CHUNK_BYTES = 256 << 10
 
 _DROPBEAR = re.compile(r"SSH-2\.0-dropbear_(\d{4}\.\d{1,3})$")
-# Of dropbear, the first and the last. https://github.com/mkj/dropbear/issues/321
+# The first and the last version of dropbear with this defect: https://github.com/mkj/dropbear/issues/321
 _ONE_AT_A_TIME = (2022.82, 2024.86)
 
 # $1 target, $2 partial file, $3 bytes. The count detects a file that is incomplete because the connection was lost. The
