@@ -35,13 +35,13 @@ def _hide_login(word: re.Match[str]) -> str:
     # A text of somebody else may be long, so each part of it is looked at once.
     text, shown, start = word[0], "", 0
     last = text.rfind("@")
-    for found in _LOGIN.finditer(text):
-        if found["end"] == ":" and found.end() <= last:
-            return f"{shown}{text[start : found.end()]}{HIDDEN}{text[last:]}"
+    for match in _LOGIN.finditer(text):
+        if match["end"] == ":" and match.end() <= last:
+            return f"{shown}{text[start : match.end()]}{HIDDEN}{text[last:]}"
         # Web servers take a token without a password as the user.
-        if found["end"] == "@" and found["scheme"].lower().startswith("http"):
-            shown += f"{text[start : found.start('user')]}{HIDDEN}"
-            start = found.end("user")
+        if match["end"] == "@" and match["scheme"].lower().startswith("http"):
+            shown += f"{text[start : match.start('user')]}{HIDDEN}"
+            start = match.end("user")
     return shown + text[start:]
 
 

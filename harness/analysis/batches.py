@@ -30,7 +30,7 @@ def batches(ios: Ios, fewest: int, boots: Sequence[int] = ()) -> list[range]:
     ends = [0, *accumulate(len(list(own)) for _, own in groupby(boots or (0,) * blocks))]
     in_boots = [_evenly(ios, range(first, end), fewest) for first, end in pairwise(ends)]
     if all(in_boots):
-        return [batch for own in in_boots for batch in own]
+        return [batch for ranges in in_boots for batch in ranges]
     of_boots = [[sum(arm[first:end]) for first, end in pairwise(ends)] for arm in ios]
     whole_boots = _evenly(of_boots, range(len(ends) - 1), fewest)
     return [range(ends[batch.start], ends[batch.stop]) for batch in whole_boots]

@@ -107,7 +107,7 @@ def _tested(used: Sequence[Observation], causes: Sequence[str]) -> CarryOver:
     from scipy.special import fdtrc  # noqa: PLC0415
 
     values = np.array([each.log_value for each in used])
-    arms = [each.arm for each in used]
+    arms = [observation.arm for observation in used]
     without = np.hstack([_indicators([each.block for each in used]), _indicators(arms)])
     others = np.array([each.after_other_job for each in used], dtype=float)[:, None]
     after = np.hstack([_indicators([each.previous for each in used]), others])

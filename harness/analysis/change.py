@@ -114,7 +114,7 @@ def estimate_change(
         low, high = finite_exp(log_ratio - half), finite_exp(log_ratio + half)
         p_value = error.p_value(log_ratio)
         equal_p_value = error.survival(math.log1p(margin) - abs(log_ratio))
-    caveats = tuple(dict.fromkeys(each.caveat for each in (first, second) if each.caveat is not None))
+    caveats = tuple(dict.fromkeys(spread.caveat for spread in (first, second) if spread.caveat is not None))
     samples = first.freedom + 1, second.freedom + 1
     return Change(finite_exp(log_ratio), low, high, p_value, *samples, caveats, equal_p_value)
 

@@ -89,7 +89,7 @@ class _Chain:
 
 
 def _chains(events: Sequence[Passed]) -> list[_Chain]:
-    found: list[_Chain] = []
+    chains: list[_Chain] = []
     chain: _Chain | None = None
     kick: Passed | None = None
     for event in events:
@@ -99,7 +99,7 @@ def _chains(events: Sequence[Passed]) -> list[_Chain]:
             case Point.QUEUED:
                 if chain is None or chain.completed is not None:
                     chain = _Chain(event, kick)
-                    found.append(chain)
+                    chains.append(chain)
                     kick = None
             case Point.ISSUED:
                 if chain is not None and chain.issued is None:
@@ -111,7 +111,7 @@ def _chains(events: Sequence[Passed]) -> list[_Chain]:
                 if chain is not None and chain.completed is not None and chain.interrupt is None:
                     chain.interrupt = event
                     kick = None
-    return found
+    return chains
 
 
 def _usual(events: Sequence[Passed | None]) -> set[str]:

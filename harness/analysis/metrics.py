@@ -116,7 +116,7 @@ class _OfAll:
 
 def all_syncs(several: Sequence[Latencies]) -> Latencies | None:
     """The latencies of the calls of jobs that ran at the same time, together; None without calls."""
-    calls = [sum(each.bins.values()) for each in several]
+    calls = [sum(latencies.bins.values()) for latencies in several]
     if not sum(calls):
         return None
     mean = sum(each.mean * number for each, number in zip(several, calls, strict=True)) / sum(calls)

@@ -89,7 +89,7 @@ def _fitted(points: Sequence[tuple[float, float, int]]) -> SliceVariance:
     if max(variance for _, variance, _ in points) == 0:
         return SliceVariance(0.0, 0.0)
     fitted = [variance for _, variance, _ in points]
-    found = SliceVariance(0.0, 0.0)
+    slice_variance = SliceVariance(0.0, 0.0)
     for _ in range(5):
         floor = 1e-9 * max(fitted)
         weights = [freedom / max(value, floor) ** 2 for (_, _, freedom), value in zip(points, fitted, strict=True)]
@@ -100,13 +100,13 @@ def _fitted(points: Sequence[tuple[float, float, int]]) -> SliceVariance:
         products = math.fsum(w * (x - x_mean) * (y - y_mean) for w, (x, y, _) in zip(weights, points, strict=True))
         within = products / x_squares
         if within <= 0:
-            found = SliceVariance(0.0, y_mean)
+            slice_variance = SliceVariance(0.0, y_mean)
         elif y_mean - within * x_mean <= 0:
             proportional = math.fsum(w * x * y for w, (x, y, _) in zip(weights, points, strict=True))
-            found = SliceVariance(
+            slice_variance = SliceVariance(
                 proportional / math.fsum(w * x * x for w, (x, _, _) in zip(weights, points, strict=True)), 0.0
             )
         else:
-            found = SliceVariance(within, y_mean - within * x_mean)
-        fitted = [found.between + found.within * x for x, _, _ in points]
-    return found
+            slice_variance = SliceVariance(within, y_mean - within * x_mean)
+        fitted = [slice_variance.between + slice_variance.within * x for x, _, _ in points]
+    return slice_variance

@@ -79,12 +79,12 @@ def noise(measured: Sequence[Measured]) -> Noise:
 
 def delay(guest: Sequence[Measured], host: Measured, set_s: float) -> Delay:
     """The measured value of a delay of `set_s` seconds, from the trials of the guest and from the trial of the host."""
-    of_each = [_added([each]) for each in guest]
+    of_each = [_added([measured]) for measured in guest]
     return Delay(
         set_s=set_s,
         found_s=_interval(_added(guest)),
         host_found_s=_interval(_added([host])),
-        detected=sum(not _includes(each, 0.0) for each in of_each),
+        detected=sum(not _includes(estimate, 0.0) for estimate in of_each),
         recovered=sum(_includes(each, set_s) for each in of_each),
         of=len(guest),
         rounds=host.trial.rounds,
@@ -100,16 +100,16 @@ def slice_noise(measured: Measured) -> SliceNoise:
     job = measured.trial.job
     (turn,) = measured.trial.turns
     values = [math.log(value) for value in measured.values(turn.name, job.headline)]
-    found = variance_components(values, job.seconds)
+    slice_variance = variance_components(values, job.seconds)
     return SliceNoise(
         place=turn.name,
         job=job.id,
         seconds=job.seconds,
         slices=len(values),
         gap_s=measured.gap,
-        within=found.within,
-        between=found.between,
-        best_s=best_slice(measured.gap, found.within, found.between),
+        within=slice_variance.within,
+        between=slice_variance.between,
+        best_s=best_slice(measured.gap, slice_variance.within, slice_variance.between),
     )
 
 

@@ -106,10 +106,10 @@ def _measured(options: argparse.Namespace, store: Any, run: Any, cells: list[str
     # Budgets do not matter here, so neither does the exit status. Only the differences between the modes do.
     status = subprocess.run(command, check=False, stdout=sys.stderr if options.json else None).returncode
     new = [path.parent for path in reports.glob("*/results.json") if path.parent not in before]
-    found = [RunStore(path) for path in new if not path.is_symlink()]
-    if not found:
+    run_stores = [RunStore(path) for path in new if not path.is_symlink()]
+    if not run_stores:
         raise HarnessError(
             f"nothing was measured again on host {run.lab.host}: pytest ended with status {status}",
             hint="see its output above; --lab and --scenarios must be those of the run",
         )
-    return max((each.read_results() for each in found), key=lambda each: each.run.started)
+    return max((run_store.read_results() for run_store in run_stores), key=lambda each: each.run.started)

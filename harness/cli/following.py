@@ -109,7 +109,7 @@ def _newest_run(directory: Path) -> tuple[str, tuple[Step, ...]]:
         case "interrupted" | "failed":
             resume = Step(f"virt-overhead run --resume={REPORTS / run.id}", "measure the rest, with the same selection")
             return told, (resume, Step("virt-overhead report", "what was measured so far"))
-    others = {each.parent.name for each in reports.glob("*/results.json")} - {run.id, "latest"}
+    others = {path.parent.name for path in reports.glob("*/results.json")} - {run.id, "latest"}
     then = Step("virt-overhead baseline set NAME", "name the run, to compare later runs with it")
     if others:
         then = Step(f"virt-overhead compare {max(others)} latest", "what changed between two runs")

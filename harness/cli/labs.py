@@ -106,11 +106,11 @@ def _init(options: argparse.Namespace) -> int:
 def _images(options: argparse.Namespace) -> int:
     from harness.image import ensure_images
 
-    found = ensure_images(terminal_events(options), rebuild=options.rebuild, verify=options.verify).all
+    images = ensure_images(terminal_events(options), rebuild=options.rebuild, verify=options.verify).all
     if options.json:
-        print_json([{"name": image.name, "path": image.path} for image in found])
+        print_json([{"name": image.name, "path": image.path} for image in images])
         return 0
-    for image in found:
+    for image in images:
         print(f"{image.name:6} {image.path}")
     return 0
 

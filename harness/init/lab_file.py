@@ -40,7 +40,7 @@ def lab_text(name: str, host: Table, offers: Offers, file: str) -> str:
     steps = "".join(f"#   {shown(next_step)}\n" for next_step in next_steps(offers, file))
     parts = [_HEAD + steps, *_notes(offers), "\n".join(_host(name, host)) + "\n"]
     if offers.ready:
-        parts += [_STORAGES, *("\n".join(_storage(name, each)) + "\n" for each in offers.ready)]
+        parts += [_STORAGES, *("\n".join(_storage(name, storage_offer)) + "\n" for storage_offer in offers.ready)]
     if offers.suggested:
         parts += [_SUGGESTED, *("\n".join(_storage(name, each, "## ")) + "\n" for each in offers.suggested)]
     if not offers.storages:

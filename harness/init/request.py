@@ -123,10 +123,10 @@ def _node(options: argparse.Namespace, given: dict[str, Any]) -> tuple[str, dict
 
 def _address(option: str, text: str, allowed: str) -> tuple[str | None, str, int | None]:
     """User, address and port; an IPv6 address is in brackets."""
-    found = _ADDRESS.fullmatch(text)
-    if found is None or int(found["port"] or 0) > _LAST_PORT:
+    match = _ADDRESS.fullmatch(text)
+    if match is None or int(match["port"] or 0) > _LAST_PORT:
         raise ConfigError(f"{option} {text}: allowed: {allowed}")
-    return found["user"], found["address"], int(found["port"] or 0) or None
+    return match["user"], match["address"], int(match["port"] or 0) or None
 
 
 def _absolute(path: Path) -> str:

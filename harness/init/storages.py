@@ -94,8 +94,8 @@ def _offer(runner: Runner, candidate: _Candidate, names: Names) -> StorageOffer 
         StorageTable.model_validate({place: at})
         if at.startswith(f"{TAG}-"):
             return NotOffered(candidate.words, OF_A_RUN)
-        found = look_at(runner, place, at)
-        free, total = free_bytes(runner, found)
+        storage = look_at(runner, place, at)
+        free, total = free_bytes(runner, storage)
     except ValidationError as error:
         return NotOffered(candidate.words, f"a lab file cannot name it: {first_problem(error)}")
     except HarnessError as error:
@@ -103,9 +103,9 @@ def _offer(runner: Runner, candidate: _Candidate, names: Names) -> StorageOffer 
     usable = max(free - reserve_bytes(total), 0)
     if usable < LEAST_BYTES:
         return NotOffered(candidate.words, too_little(free, total))
-    notes = [each for each in (found.filesystem, candidate.note) if each]
+    notes = [each for each in (storage.filesystem, candidate.note) if each]
     name = names.name(candidate.called or at, "storage")
-    return StorageOffer(name, place, at, found.layouts, free, usable, tuple(notes), candidate.for_vms)
+    return StorageOffer(name, place, at, storage.layouts, free, usable, tuple(notes), candidate.for_vms)
 
 
 def too_little(free: int, total: int) -> str:
@@ -188,7 +188,7 @@ def _pools(runner: Runner, refused: list[NotOffered]) -> Iterator[_Candidate]:
 def _directories(runner: Runner, known: Sequence[_Candidate], refused: list[NotOffered]) -> Iterator[_Candidate]:
     """libvirt's directory for images, and mounted file systems that are not the system's. Each file system once."""
     mounts = _mounts(runner, refused)
-    directories = [each.at for each in known if each.place == "directory"]
+    directories = [candidate.at for candidate in known if candidate.place == "directory"]
     if IMAGES not in directories and runner.run(["test", "-d", IMAGES], deadline=60, check=False).status == 0:
         directories.append(IMAGES)
         yield _Candidate("directory", IMAGES)

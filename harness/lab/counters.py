@@ -242,8 +242,8 @@ def parse_devices(lines: Iterable[str]) -> dict[str, tuple[MdDevice, ...]]:
     found: dict[str, tuple[MdDevice, ...]] = {}
     for line in lines:
         array, device, thread = line.split()
-        own = MdDevice(device, None if thread == "-" else int(thread))
-        found[array] = (*found.get(array, ()), own)
+        md_device = MdDevice(device, None if thread == "-" else int(thread))
+        found[array] = (*found.get(array, ()), md_device)
     return found
 
 

@@ -98,8 +98,8 @@ class GuestTable(OPTIONS_TABLE):  # type: ignore[misc, valid-type] # it is creat
     def beside_borrowed(self) -> GuestTable:
         """The table without everything that is about a guest that is booted, or about the login to a borrowed VM."""
         kept = {key: getattr(self, key) for key in self.model_fields_set & _BESIDE_BORROWED}
-        found: GuestTable = GuestTable.model_construct(**kept)
-        return found
+        guest: GuestTable = GuestTable.model_construct(**kept)
+        return guest
 
     @property
     def of_login(self) -> set[str]:

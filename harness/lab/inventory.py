@@ -163,14 +163,14 @@ class Inventory:
 
     def host_of_all(self, disks: Sequence[str]) -> HostSpec:
         """The only host that has all of `disks`. Otherwise a ConfigError says which host has which disk."""
-        found = {disk: self.host_of(disk) for disk in disks}
-        if len({host.name for host in found.values()}) > 1:
-            where = ", ".join(f"{disk} on {host.name}" for disk, host in found.items())
+        hosts = {disk: self.host_of(disk) for disk in disks}
+        if len({host.name for host in hosts.values()}) > 1:
+            where = ", ".join(f"{disk} on {host.name}" for disk, host in hosts.items())
             raise ConfigError(
                 f"{self.source}: the disks of one scenario are on several hosts: {where}",
                 hint="all disks of an array must be on one host: change `disks` in the scenario",
             )
-        return found[disks[0]]
+        return hosts[disks[0]]
 
     def only(self, host: str) -> Inventory:
         """The inventory with only the host of this name. ConfigError if there is none."""

@@ -192,7 +192,7 @@ def _make_host(name: str, table: _Host, problems: list[str]) -> HostSpec:
     rules = KINDS[table.kind]
     surplus = table.model_fields_set & rules.needless
     if surplus:
-        allowed = list_kinds(lambda each: min(surplus) not in each.needless)
+        allowed = list_kinds(lambda kind_rules: min(surplus) not in kind_rules.needless)
         problems.append(
             f'{where}.{min(surplus)}: cannot be used with kind = "{table.kind}"; allowed: only with kind = {allowed}'
         )

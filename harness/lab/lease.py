@@ -303,10 +303,10 @@ def _explain_not_leased(host: str, lines: Sequence[str]) -> LabUnavailable:
 
 def _read_holder(line: str) -> tuple[str, str]:
     """Process id and start of the holder, which become words of a shell script. Raises ValueError."""
-    found = re.fullmatch(r"held (\d{1,20}) (\d{1,20})", line, re.ASCII)
-    if found is None:
+    match = re.fullmatch(r"held (\d{1,20}) (\d{1,20})", line, re.ASCII)
+    if match is None:
         raise ValueError(f"it is {line[:60]!r}")
-    return found[1], found[2]
+    return match[1], match[2]
 
 
 def _format_now() -> int:

@@ -68,15 +68,15 @@ def look_at(runner: Runner, place: Place, at: str) -> FoundStorage:
         why = "; ".join(line.strip() for line in done.stderr.splitlines() if line.strip()) or "no reason given"
         raise Unsupported(f"{what} cannot be used: {why}", hint=kind.hint)
     with reading(what):
-        found = _parse(place, at, done.stdout)
-    if not found.identity:
+        storage = _parse(place, at, done.stdout)
+    if not storage.identity:
         raise Unsupported(f"{what} cannot be used: the host does not report its identity", hint=kind.hint)
-    if found.place == "directory" and found.filesystem not in FILESYSTEMS:
+    if storage.place == "directory" and storage.filesystem not in FILESYSTEMS:
         raise Unsupported(
-            f"{what} is on a file system of the type {found.filesystem or '(unknown)'}",
+            f"{what} is on a file system of the type {storage.filesystem or '(unknown)'}",
             hint=f"name a directory on one of: {', '.join(FILESYSTEMS)}",
         )
-    return found
+    return storage
 
 
 def _parse(place: Place, at: str, printed: str) -> FoundStorage:

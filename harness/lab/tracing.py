@@ -48,13 +48,13 @@ _KEYS = {
 def parse_trace(lines: Iterable[str]) -> Iterator[Passed]:
     """The events of a file `trace` in tracefs, in its order, which is that of time. Other lines are left out."""
     for line in lines:
-        found = _LINE.search(line)
-        if found is None:
+        match = _LINE.search(line)
+        if match is None:
             continue
-        key = _KEYS.get(found["event"])
-        matched = key.match(found["rest"]) if key is not None else None
+        key = _KEYS.get(match["event"])
+        matched = key.match(match["rest"]) if key is not None else None
         if key is None or matched is not None:
-            yield Passed(finite(found["moment"]), _POINTS[found["event"]], matched[1] if matched else "")
+            yield Passed(finite(match["moment"]), _POINTS[match["event"]], matched[1] if matched else "")
 
 
 TRACING = "/sys/kernel/tracing"

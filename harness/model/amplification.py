@@ -45,8 +45,8 @@ WITH_METADATA = Amplification(most_written=1 + METADATA)
 
 def widest(several: Iterable[Amplification]) -> Amplification:
     """What the disks may move for jobs that run at the same time: the least of all minima, and the most of the rest."""
-    found = list(several)
-    values = {field.name: [getattr(one, field.name) for one in found] for field in fields(Amplification)}
+    amplifications = list(several)
+    values = {field.name: [getattr(one, field.name) for one in amplifications] for field in fields(Amplification)}
     return Amplification(**{name: min(own) if name.startswith("fewest") else max(own) for name, own in values.items()})
 
 

@@ -25,10 +25,10 @@ def _level(name: str) -> tuple[int | None, bool]:
     word = re.sub(r"^raid[ -]?", "", name.strip().lower())
     if word in _OTHER_NAMES:
         return _OTHER_NAMES[word], False
-    found = _LEVEL.fullmatch(name.strip()) or re.fullmatch(r"raid[ -]?(1)\(triple|adm\)", name.strip(), re.IGNORECASE)
-    if found is None:
+    match = _LEVEL.fullmatch(name.strip()) or re.fullmatch(r"raid[ -]?(1)\(triple|adm\)", name.strip(), re.IGNORECASE)
+    if match is None:
         return None, False
-    number = int(found[1])
+    number = int(match[1])
     return (_NESTED[number], True) if number in _NESTED else (number, False)
 
 

@@ -242,7 +242,7 @@ def variables_of(lines: Sequence[Line]) -> tuple[str, ...]:
 def _sections(lines: Sequence[Line], environment: Mapping[str, str], problems: list[str]) -> list[_Section]:
     """The sections without [global]. Lines that cannot be used are added to `problems`."""
     common: dict[str, str | None] = {}
-    found: list[_Section] = []
+    sections: list[_Section] = []
     here: _Section | None = None
     for line in lines:
         if not line.content:
@@ -256,12 +256,12 @@ def _sections(lines: Sequence[Line], environment: Mapping[str, str], problems: l
                 here = _Section(title, line, common)
             else:
                 here = _Section(title, line, dict(common))
-                found.append(here)
+                sections.append(here)
         elif here is None:
             problems.append(f"{line}: {line.content}: is before the first section; write [global] above it")
         else:
             problems += _option(here, line, environment)
-    return found
+    return sections
 
 
 def _option(section: _Section, line: Line, environment: Mapping[str, str]) -> Iterator[str]:
@@ -283,8 +283,8 @@ def _option(section: _Section, line: Line, environment: Mapping[str, str]) -> It
 
 def _workload(file: str, sections: Sequence[_Section], label: str) -> Workload:
     """The sections that run at the same time, as one workload."""
-    own = tuple(section.to_model() for section in sections)
-    processes = sum(each.processes for each in own)
+    fio_sections = tuple(section.to_model() for section in sections)
+    processes = sum(fio_section.processes for fio_section in fio_sections)
     if processes > _MOST_PROCESSES:
         first = sections[0]
         raise ValueError(
@@ -293,7 +293,7 @@ def _workload(file: str, sections: Sequence[_Section], label: str) -> Workload:
         )
     from_file = FromFile(
         file,
-        own,
+        fio_sections,
         saturating=not any(section.is_paced or section.flushes for section in sections),
         paced=all(section.is_paced for section in sections),
         flushes=any(section.flushes for section in sections),
@@ -307,7 +307,7 @@ def _workload(file: str, sections: Sequence[_Section], label: str) -> Workload:
         sections[0].read_share if len(sections) == 1 else None,
         rate,
         label=label,
-        iodepths=(max(each.iodepth for each in own),),
+        iodepths=(max(each.iodepth for each in fio_sections),),
         syncs=all(section.syncs_each_write for section in sections),
         poisson=rate is not None and any(section.values.get("rate_process") == "poisson" for section in sections),
         from_file=from_file,

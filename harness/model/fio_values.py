@@ -72,9 +72,9 @@ def check_block_sizes(option: str, value: str) -> None:
     form, example = _FORMS[option]
     if form.fullmatch(value) is None:
         raise ValueError(f"not block sizes of reads and writes; allowed: for example {example}")
-    for found in _SIZES[option].finditer(value):
-        if not 0 < size_of(found["size"]) <= _LARGEST_BS:
-            raise ValueError(f'"{found["size"]}" is not a block size; allowed: 1 byte to 16m')
+    for match in _SIZES[option].finditer(value):
+        if not 0 < size_of(match["size"]) <= _LARGEST_BS:
+            raise ValueError(f'"{match["size"]}" is not a block size; allowed: 1 byte to 16m')
 
 
 def block_sizes(values: Mapping[str, str]) -> tuple[int, ...]:
@@ -82,7 +82,7 @@ def block_sizes(values: Mapping[str, str]) -> tuple[int, ...]:
     for option in ("bssplit", "bsrange", "bs"):
         if option in values:
             value = values[option]
-            sizes = tuple(size_of(found["size"], base_of(values)) for found in _SIZES[option].finditer(value))
+            sizes = tuple(size_of(match["size"], base_of(values)) for match in _SIZES[option].finditer(value))
             # In `,8k`, the size of reads is fio's default.
             return (DEFAULT_BS, *sizes) if value.startswith(",") or value.endswith(",") else sizes
     return (DEFAULT_BS,)
@@ -98,9 +98,9 @@ def rounded_up(option: str, value: str, block: int, kb_base: int = KB_BASE) -> s
     if option not in _SIZES:
         return value
 
-    def in_blocks(found: re.Match[str]) -> str:
-        size = size_of(found["size"], kb_base)
-        return found[0] if size % block == 0 else f"{found['before']}{-(-size // block) * block}"
+    def in_blocks(match: re.Match[str]) -> str:
+        size = size_of(match["size"], kb_base)
+        return match[0] if size % block == 0 else f"{match['before']}{-(-size // block) * block}"
 
     return _SIZES[option].sub(in_blocks, value)
 

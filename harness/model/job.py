@@ -188,9 +188,9 @@ class Workload:
     def rounded_sizes(self, block: int) -> tuple[BlockShare, ...]:
         """`sizes` for a disk whose logical blocks have `block` bytes: smaller ones are rounded up, and added up."""
         found: dict[int, int] = {}
-        for each in self.sizes:
-            size = max(each.bs, block)
-            found[size] = found.get(size, 0) + each.percent
+        for block_share in self.sizes:
+            size = max(block_share.bs, block)
+            found[size] = found.get(size, 0) + block_share.percent
         return tuple(BlockShare(bs, percent) for bs, percent in found.items())
 
     def depths(self, profile: tuple[int, ...]) -> tuple[int, ...]:

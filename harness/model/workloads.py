@@ -229,10 +229,10 @@ def _of_file(path: str, files: FioFiles) -> tuple[Workload, ...]:
         raise ValueError(
             "not a fio file in the scenario's workloads; allowed: one of those, or a pattern such as randread-4k"
         )
-    found = files[path]
-    if isinstance(found, ValueError):
-        raise ValueError(str(found))
-    return found
+    workloads = files[path]
+    if isinstance(workloads, ValueError):
+        raise ValueError(str(workloads))
+    return workloads
 
 
 def _parsed(value: object, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:

@@ -60,22 +60,22 @@ def read_project(config: pytest.Config) -> Project:
     """
     directory = config.getoption("--project") or config.rootpath
     added = [*_read_table(directory), *(Path(each).absolute() for each in config.getoption("--scenarios") or ())]
-    own = config.rootpath / SCENARIOS
-    base = own if own.is_dir() and own.resolve() not in {each.resolve() for each in added} else shipped("scenarios")
+    path = config.rootpath / SCENARIOS
+    base = path if path.is_dir() and path.resolve() not in {each.resolve() for each in added} else shipped("scenarios")
     return Project(directory, tuple({each.resolve(): each for each in (base, *added)}.values()))
 
 
 def load_scenarios(directories: Iterable[Path]) -> dict[str, Scenario]:
     """The scenarios in these directories by name. Raises ConfigError if one is not valid, or two have the same name."""
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for directory in directories:
         for path in find_scenarios(directory):
-            if other := found.get(path.stem):
+            if other := paths.get(path.stem):
                 raise ConfigError(
                     f"{path}: {other} is a scenario of the same name", hint="rename your file: its name is part of ids"
                 )
-            found[path.stem] = path
-    return {name: load_scenario(path) for name, path in found.items()}
+            paths[path.stem] = path
+    return {name: load_scenario(path) for name, path in paths.items()}
 
 
 def _read_table(directory: Path) -> list[Path]:

@@ -30,7 +30,7 @@ from harness.scenario.setups import places_needed
 def scenarios_for(options: Options, scenarios: Mapping[str, Scenario]) -> ForLab:
     """The scenarios for the lab's disks. Raises ConfigError if the lab does not have a disk that --disk names."""
     inventory = options.inventory
-    offered = [each for host in inventory.hosts for each in _list_offered(host)]
+    offered = [offered_disk for host in inventory.hosts for offered_disk in _list_offered(host)]
     known = list(dict.fromkeys(each.name for each in offered))
     for name in options.disks or ():
         if name not in known:
@@ -38,7 +38,7 @@ def scenarios_for(options: Options, scenarios: Mapping[str, Scenario]) -> ForLab
             raise ConfigError(f'--disk={name}: {inventory.source} has no disk "{name}"; {allowed}')
     found = for_lab(scenarios, offered, options.disks)
     for tables in feature_tables():
-        if requests := tuple(each for each in inventory.requests if isinstance(each.value, tables.table)):
+        if requests := tuple(request for request in inventory.requests if isinstance(request.value, tables.table)):
             found = _adapt(found, inventory.source, tables, requests)
     return found
 
@@ -86,7 +86,7 @@ def nearest_lines(keyword: str, cells: Sequence[Cell]) -> list[str]:
 
 def choice_lines(inventory: Inventory, scenarios: Iterable[Scenario]) -> list[str]:
     """For each scenario that asked for a class: its file, its disk, and why the disk has the class."""
-    offered = {each.name: each for host in inventory.hosts for each in _list_offered(host)}
+    offered = {offered_disk.name: offered_disk for host in inventory.hosts for offered_disk in _list_offered(host)}
     return [
         f"{scenario.name}: {scenario.file} on disk {scenario.disk}, {offered[scenario.disk].known_from}"
         for scenario in scenarios

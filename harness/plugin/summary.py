@@ -38,12 +38,12 @@ def cell_properties(record: CellRecord) -> list[tuple[str, object]]:
             values = getattr(metric, arm)
             if values:
                 properties.append((f"{name}.{arm}", sum(values) / len(values)))
-        for what, found in (("overhead", metric.overhead), ("difference", metric.difference)):
-            if found is not None:
-                properties.append((f"{name}.{what}", found.point))
-                if found.low is not None and found.high is not None:
-                    properties.append((f"{name}.{what}.low", found.low))
-                    properties.append((f"{name}.{what}.high", found.high))
+        for what, estimate in (("overhead", metric.overhead), ("difference", metric.difference)):
+            if estimate is not None:
+                properties.append((f"{name}.{what}", estimate.point))
+                if estimate.low is not None and estimate.high is not None:
+                    properties.append((f"{name}.{what}.low", estimate.low))
+                    properties.append((f"{name}.{what}.high", estimate.high))
     return properties
 
 

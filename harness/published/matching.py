@@ -42,7 +42,7 @@ def counterparts(link: Link, mode: ModeDetail, job: Job, existing: Shape | None 
     `existing` is the shape of the array that the cell's disk is. None stands for a single disk, and for an unknown one.
     A figure with a stated depth replaces one of the same workload, metric and arm that does not state its depth.
     """
-    found = [each for disk in link.disks for each in _of_disk(link, disk, mode, job, existing)]
+    found = [counterpart for disk in link.disks for counterpart in _of_disk(link, disk, mode, job, existing)]
     stated = {(each.disk.model, each.figure.metric, each.arm) for each in found if each.figure.iodepth is not None}
     return tuple(
         each

@@ -270,8 +270,8 @@ def undecided_words(answer: Answer) -> str:
     """What is undecided, and how much more measuring would decide it; empty if nothing is."""
     if not open_rivals(answer):
         return ""
-    known = [each.seconds for each in open_rivals(answer) if each.seconds is not None]
-    words = f"`{answer.mode}` or {named([each.mode for each in open_rivals(answer)], 'or')}"
+    known = [rival.seconds for rival in open_rivals(answer) if rival.seconds is not None]
+    words = f"`{answer.mode}` or {named([rival.mode for rival in open_rivals(answer)], 'or')}"
     if len(known) < len(open_rivals(answer)):
         return f"{words}: they scatter too much for this way of measuring"
     return f"{words}: about {format_duration(max(60, sum(known)))} more of measuring these modes would decide"

@@ -72,15 +72,15 @@ def arms_of(cells: Iterable[CellView]) -> tuple[ArmOfCell, ...]:
     """
     usable = [cell for cell in cells if cell.usable]
     bare = [cell for cell in usable if cell.record.mode_detail.has_bare_host]
-    found = [ArmOfCell("host", None, cell, "host") for cell in sorted(bare, key=_blocks)[-1:]]
+    arms_of_cell = [ArmOfCell("host", None, cell, "host") for cell in sorted(bare, key=_blocks)[-1:]]
     for cell in usable:
         if cell.is_baseline:
             continue
         if not cell.record.mode_detail.has_bare_host:
             # The baseline of several guests is fio on their volumes, as a twin.
-            found.append(ArmOfCell("twin", cell.mode, cell, "host"))
-        found += [ArmOfCell(place, cell.mode, cell, place) for place in ("twin", "guest")]
-    return tuple(found)
+            arms_of_cell.append(ArmOfCell("twin", cell.mode, cell, "host"))
+        arms_of_cell += [ArmOfCell(place, cell.mode, cell, place) for place in ("twin", "guest")]
+    return tuple(arms_of_cell)
 
 
 def _blocks(cell: CellView) -> int:

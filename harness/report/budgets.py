@@ -42,18 +42,18 @@ def finding(record: CellRecord, budget: BudgetRecord) -> str:
     A percentile from batches also has its samples: "overhead 38.2 % [35.2, 41.0] from 3 samples of 4 blocks each".
     """
     metric = record.metrics.get(budget.metric)
-    found = budget.estimate(metric) if metric is not None else None
-    if metric is None or found is None:
+    estimate = budget.estimate(metric) if metric is not None else None
+    if metric is None or estimate is None:
         too_few = METRICS[budget.metric].quantile is not None and record.rounds
         return f"no sample: too few I/Os in {count(len(record.rounds), 'block')}" if too_few else "not measured"
     parts = []
     if budget.absolute is None or budget.share is not None:
         what = "overhead" if budget.difference is None else "difference from the reference"
-        parts.append(f"{what} {percent(found.point)} % {percent_interval(found)}".rstrip())
+        parts.append(f"{what} {percent(estimate.point)} % {percent_interval(estimate)}".rstrip())
     if budget.absolute is not None and metric.added is not None:
         added = microseconds(metric.added.point, grouped="")
         parts.append(f"adds {added} us {microseconds_interval(metric.added)}".rstrip())
-    samples = batch_count(metric.batches, found.boots)
+    samples = batch_count(metric.batches, estimate.boots)
     return " and ".join(parts) + (f" from {samples}" if samples else "")
 
 

@@ -112,25 +112,25 @@ class _Page:
         for side in axes.spines.values():
             side.set_visible(False)
         for number, mode in enumerate(card.modes):
-            found = mode.overhead
-            if found.low is not None and found.high is not None:
+            estimate = mode.overhead
+            if estimate.low is not None and estimate.high is not None:
                 axes.plot(
-                    (found.low * 100, found.high * 100), (number, number), color=_DOT, alpha=0.4, linewidth=6,
+                    (estimate.low * 100, estimate.high * 100), (number, number), color=_DOT, alpha=0.4, linewidth=6,
                     solid_capstyle="butt",
                 )  # fmt: skip
-            axes.plot((found.point * 100,), (number,), color=_DOT, marker="o", markersize=8)
+            axes.plot((estimate.point * 100,), (number,), color=_DOT, marker="o", markersize=8)
 
     def _uses(self, top: float, answers: Sequence[CardAnswer]) -> None:
         self._text(_USES, top, "Mode to use for", size=11)
-        for number, each in enumerate(answers):
+        for number, card_answer in enumerate(answers):
             at = top + 36 + number * 54
-            self._text(_USES, at, _shortened(each.use, 40), size=10, color=SOFT)
-            mode = _shortened(each.mode, 28)
+            self._text(_USES, at, _shortened(card_answer.use, 40), size=10, color=SOFT)
+            mode = _shortened(card_answer.mode, 28)
             drawn_mode = self._text(_USES, at + 18, mode, size=13, weight="bold", family="DejaVu Sans Mono")
-            if each.alike:
+            if card_answer.alike:
                 beside = drawn_mode.get_window_extent().x1 + 8
                 letters = int((_RIGHT - beside) / (0.6 * 10 * _DPI / 72))
-                alike = _shortened(f"or {each.alike.replace('`', '')}", letters)
+                alike = _shortened(f"or {card_answer.alike.replace('`', '')}", letters)
                 self._text(beside, at + 21, alike, size=10, color=SOFT)
 
     def _paragraph(self, top: float, words: str, *, size: float, lines: int, color: str = INK) -> float:

@@ -98,7 +98,7 @@ def _parts(record: DiskRecord) -> Iterator[str]:
     if facts.controller is not None:
         yield f"behind {_controller(facts.controller)}"
     if record.below:
-        models = list(dict.fromkeys(each.name or each.device for each in record.below))
+        models = list(dict.fromkeys(disk_facts.name or disk_facts.device for disk_facts in record.below))
         yield f"on {len(record.below)} x {' and '.join(models)}"
 
 
@@ -171,7 +171,7 @@ def _controller(controller: Controller) -> str:
 
 def _health(before: DiskHealth | None, after: DiskHealth | None) -> Iterator[str]:
     """Temperature and wear, as "41 to 45 C" if it changed, and what was written in between."""
-    known = [each for each in (before, after) if each is not None]
+    known = [disk_health for disk_health in (before, after) if disk_health is not None]
     if celsius := _from_to([each.celsius for each in known]):
         yield f"{celsius} C"
     if used := _from_to([each.used_percent for each in known]):

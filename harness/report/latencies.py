@@ -230,9 +230,9 @@ def draw_percentiles(found: Sequence[Distribution], modes: Sequence[str]) -> Fig
     figure = Figure()
     values: list[float] = []
     farthest = decades(0.9)
-    for each in found:
-        look = look_of(modes, each.arm.place, each.arm.mode)
-        curve = each.curve
+    for distribution in found:
+        look = look_of(modes, distribution.arm.place, distribution.arm.mode)
+        curve = distribution.curve
         values += [latency * _US for latency in curve]
         farthest = max(farthest, (len(curve) - 1) / STEPS_OF_DECADE)
         figure.add_trace(
@@ -247,11 +247,11 @@ def draw_percentiles(found: Sequence[Distribution], modes: Sequence[str]) -> Fig
                 meta=look.key,
             )
         )
-        if each.marks:
-            pooled = [mark for _, mark in each.marks]
+        if distribution.marks:
+            pooled = [mark for _, mark in distribution.marks]
             figure.add_trace(
                 scatter(
-                    x=[decades(quantile) for quantile, _ in each.marks],
+                    x=[decades(quantile) for quantile, _ in distribution.marks],
                     y=[_digits(mark.value * _US) for mark in pooled],
                     error_y={
                         "type": "data",
@@ -262,7 +262,7 @@ def draw_percentiles(found: Sequence[Distribution], modes: Sequence[str]) -> Fig
                     mode="markers",
                     name=look.name,
                     marker={"color": look.colour, "symbol": look.symbol, "size": 5},
-                    customdata=[_exact(look.name, quantile, mark) for quantile, mark in each.marks],
+                    customdata=[_exact(look.name, quantile, mark) for quantile, mark in distribution.marks],
                     hovertemplate="%{customdata}<extra></extra>",
                     meta=look.key,
                 )
@@ -286,9 +286,9 @@ def draw_histograms(found: Sequence[Distribution], modes: Sequence[str]) -> Figu
     """
     figure = Figure()
     ends: list[float] = []
-    for number, each in enumerate(found):
-        look = look_of(modes, each.arm.place, each.arm.mode)
-        points = list(_outline(wider_bins(each.histogram, _DRAWN_PER_OCTAVE)))
+    for number, distribution in enumerate(found):
+        look = look_of(modes, distribution.arm.place, distribution.arm.mode)
+        points = list(_outline(wider_bins(distribution.histogram, _DRAWN_PER_OCTAVE)))
         ends += [points[0][0], points[-1][0]]
         figure.add_trace(
             scatter(
@@ -299,7 +299,7 @@ def draw_histograms(found: Sequence[Distribution], modes: Sequence[str]) -> Figu
                 name=look.name,
                 line={"color": look.colour, "width": 1.2, "shape": "hv"},
                 fill="tozeroy",
-                fillpattern={"shape": "/", "size": 4, "solidity": 0.3} if each.arm.place == "twin" else None,
+                fillpattern={"shape": "/", "size": 4, "solidity": 0.3} if distribution.arm.place == "twin" else None,
                 hovertemplate=f"{look.name}, from %{{x:,.3~r}} us: %{{y:.3~r}} % per doubling<extra></extra>",
                 meta=look.key,
             )

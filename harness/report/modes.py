@@ -132,8 +132,8 @@ def _extreme(modes: Sequence[ModeSummary], cells: dict[str, list[CellView]], sig
         for mode, own in cells.items()
         if mode != extreme
     }
-    changes = {mode: found.change for mode, found in mode_changes(pairs, "iops", confidence).items()}
-    beyond = {mode for mode, each in changes.items() if each.excludes_one and (each.ratio < 1) == (sign > 0)}
+    changes = {mode: mode_change.change for mode, mode_change in mode_changes(pairs, "iops", confidence).items()}
+    beyond = {mode for mode, change in changes.items() if change.excludes_one and (change.ratio < 1) == (sign > 0)}
     return tuple(mode.mode for mode in modes if mode.mode not in beyond)
 
 
@@ -165,10 +165,10 @@ def headline(disk: str, comparison: Comparison) -> Headline:
 
 def _group(comparison: Comparison, names: Sequence[str], what: str) -> str:
     """For example "`raw` loses least (38.1 % [36.0, 40.2])", or "`raw` and `lvm` lose least (38.1 % to 39.2 %)"."""
-    own = [mode for mode in comparison.modes if mode.mode in names]
-    if len(own) == 1:
-        return f"`{own[0].mode}` loses {what} ({_figure(own[0].overhead)})"
-    return f"{_named(comparison, names)} lose {what} and cannot be told apart ({_span(own)})"
+    mode_summaries = [mode for mode in comparison.modes if mode.mode in names]
+    if len(mode_summaries) == 1:
+        return f"`{mode_summaries[0].mode}` loses {what} ({_figure(mode_summaries[0].overhead)})"
+    return f"{_named(comparison, names)} lose {what} and cannot be told apart ({_span(mode_summaries)})"
 
 
 def _named(comparison: Comparison, names: Sequence[str]) -> str:

@@ -71,7 +71,7 @@ class Answer:
     @property
     def step(self) -> Rival | None:
         """The mode from which a change of one option of the attachment gains most, of those that it is shown for."""
-        near = [each for each in (*self.worse, *self.never) if len(each.factors) == 1 and each.factors[0].attached]
+        near = [rival for rival in (*self.worse, *self.never) if len(rival.factors) == 1 and rival.factors[0].attached]
         shown = [each for each in near if each.shown is Relation.SHOWN and self._is_better(1 / each.than.change.ratio)]
         return max(shown, key=lambda each: abs(math.log(each.than.change.ratio)), default=None)
 
@@ -136,8 +136,8 @@ def _answer(use: Use, cells: Cells, slice_seconds: float) -> Answer:
     order = [mode for mode in by_mode if mode in modes]
     ids = [job.id for job in jobs if job.id in common]
     candidates = {mode: [by_mode[mode][job] for job in ids] for mode in order}
-    found = _Decision(use, candidates, metric, slice_seconds)
-    return found.answer(Answer(use, judge, tuple(job for job in jobs if job.id in common), metric))
+    decision = _Decision(use, candidates, metric, slice_seconds)
+    return decision.answer(Answer(use, judge, tuple(job for job in jobs if job.id in common), metric))
 
 
 def _metric(judge: Judge, cells: Cells) -> str | None:
@@ -167,7 +167,7 @@ class _Decision:
         self._confidence = 1 - (1 - self._alone) / max(1, len(self._fit) - 1)
 
     def answer(self, empty: Answer) -> Answer:
-        losses = {mode: loss(own, self._metric, self._alone) for mode, own in self._cells.items()}
+        losses = {mode: loss(cells, self._metric, self._alone) for mode, cells in self._cells.items()}
         if not self._fit:
             reasons = "; ".join(f"`{mode}`: {unfit(detail)}" for mode, detail in self._details.items())
             return replace(empty, why=f"no measured mode is safe: {reasons}")
@@ -178,7 +178,7 @@ class _Decision:
         equal = [mode for mode in self._fit if mode == best or not self._worse(than_best[mode])]
         chosen = min(equal, key=lambda mode: (*self._preference(mode), equal.index(mode)))
         than_chosen = than_best if chosen == best else self._than(chosen)
-        rivals = {mode: self._rival(mode, chosen, found) for mode, found in than_chosen.items()}
+        rivals = {mode: self._rival(mode, chosen, mode_change) for mode, mode_change in than_chosen.items()}
         rest = sorted(set(self._fit) - set(equal), key=lambda mode: losses[mode].point)
         return replace(
             empty,
@@ -209,17 +209,17 @@ class _Decision:
         pairs = {mode: list(zip(self._cells[other], own, strict=True)) for mode, own in cells.items()}
         return mode_changes(pairs, self._metric, self._confidence)
 
-    def _worse(self, found: ModeChange) -> bool:
-        change = found.change
+    def _worse(self, mode_change: ModeChange) -> bool:
+        change = mode_change.change
         return change.excludes_one and (change.ratio < 1) == METRICS[self._metric].higher_is_better
 
-    def _rival(self, mode: str, chosen: str, found: ModeChange) -> Rival:
-        shown, seconds = found.change.relation, None
-        if shown is Relation.UNDECIDED and (blocks := found.blocks_to_decide) is not None:
+    def _rival(self, mode: str, chosen: str, mode_change: ModeChange) -> Rival:
+        shown, seconds = mode_change.change.relation, None
+        if shown is Relation.UNDECIDED and (blocks := mode_change.blocks_to_decide) is not None:
             arms = 1 + sum(arms_of(self._details[each]) for each in (mode, chosen))
             seconds = blocks * len(self._cells[mode]) * arms * self._slice_seconds
         change = factors(self._details[mode], self._details[chosen])
-        return Rival(mode, found, shown, seconds, unfit(self._details[mode]), change)
+        return Rival(mode, mode_change, shown, seconds, unfit(self._details[mode]), change)
 
     def _why(self, chosen: str, others: Sequence[str]) -> str:
         """Why the chosen one and not the others, each reason once; empty if there is no reason."""

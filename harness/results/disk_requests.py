@@ -23,11 +23,11 @@ def why_faster(accounting: Mapping[str, CostRecord], *, on_array: bool) -> str:
 
     `accounting` is the cell's. On an array, the guest is compared with the array on the host.
     """
-    found = accounting.get(DISK_REQUESTS.name)
-    base = () if found is None else found.twin if on_array else found.host
-    if found is None or not base or not found.guest:
+    cost = accounting.get(DISK_REQUESTS.name)
+    base = () if cost is None else cost.twin if on_array else cost.host
+    if cost is None or not base or not cost.guest:
         return _UNEXPLAINED
-    host, guest = fmean(base), fmean(found.guest)
+    host, guest = fmean(base), fmean(cost.guest)
     if guest >= _FEWER * host:
         return _UNEXPLAINED
     return f"the disk got {guest:.2g} requests for each I/O of the guest and {host:.2g} for the host's, larger ones"

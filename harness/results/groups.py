@@ -44,7 +44,7 @@ def drift_checks(drifts: Iterable[DriftRecord], cell: Cell, modes: Sequence[Mode
     """
     if _alternates(cell, modes):
         return []
-    return [ValidityCheck(DRIFT, ok=False, detail=_words(each)) for each in _of(drifts, cell)]
+    return [ValidityCheck(DRIFT, ok=False, detail=_words(drift)) for drift in _of(drifts, cell)]
 
 
 def drift_notes(drifts: Iterable[DriftRecord], cell: Cell, modes: Sequence[Mode]) -> list[str]:

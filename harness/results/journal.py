@@ -33,15 +33,15 @@ class Journal:
 
     def abandoned(self, group: str) -> set[int]:
         """The numbers of the group's abandoned rounds. Their measurements do not count."""
-        return {each.round for each in self._rounds_of.get(group, ()) if each.event == "abandoned"}
+        return {round_event.round for round_event in self._rounds_of.get(group, ()) if round_event.event == "abandoned"}
 
     def whole(self, group: str) -> set[int]:
         """The numbers of the group's rounds that have exactly the measurements that they began with."""
-        measured = Counter(each.round for each in self.of_group(group))
+        measured = Counter(measurement.round for measurement in self.of_group(group))
         return {
-            each.round
-            for each in self._rounds_of.get(group, ())
-            if each.event == "begun" and measured[each.round] == each.measurements
+            round_event.round
+            for round_event in self._rounds_of.get(group, ())
+            if round_event.event == "begun" and measured[round_event.round] == round_event.measurements
         } - self.abandoned(group)
 
     @property
@@ -49,12 +49,12 @@ class Journal:
         """The rounds that were begun, but neither finished nor abandoned: the process ended during them."""
         measured = Counter((measurement.group, measurement.round) for measurement in self.measurements)
         return tuple(
-            each
-            for each in self.rounds
-            if each.event == "begun"
-            and each.measurements is not None
-            and measured[each.group, each.round] < each.measurements
-            and each.round not in self.abandoned(each.group)
+            round_event
+            for round_event in self.rounds
+            if round_event.event == "begun"
+            and round_event.measurements is not None
+            and measured[round_event.group, round_event.round] < round_event.measurements
+            and round_event.round not in self.abandoned(round_event.group)
         )
 
     @cached_property
@@ -67,7 +67,7 @@ class Journal:
 
 
 def _by_group(entries: Iterable[E]) -> dict[str, list[E]]:
-    found: dict[str, list[E]] = {}
+    round_events: dict[str, list[E]] = {}
     for entry in entries:
-        found.setdefault(entry.group, []).append(entry)
-    return found
+        round_events.setdefault(entry.group, []).append(entry)
+    return round_events

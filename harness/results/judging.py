@@ -44,8 +44,8 @@ def judged(
 
 def gravest(budgets: Iterable[BudgetRecord]) -> Verdict:
     """The verdict of a cell with these budgets: the worst of their verdicts, or unjudged without a budget."""
-    found = {budget.verdict for budget in budgets}
-    return next((verdict for verdict in _GRAVEST_FIRST if verdict in found), Verdict.UNJUDGED)
+    verdicts = {budget.verdict for budget in budgets}
+    return next((verdict for verdict in _GRAVEST_FIRST if verdict in verdicts), Verdict.UNJUDGED)
 
 
 def corrected(
@@ -164,8 +164,8 @@ def _judged(rule: Budget, metric: MetricRecord | None, look: Look | None, sample
     budget = rule.limit
     better = METRICS[rule.metric].higher_is_better
     own = (samples if rule.difference is None else of_difference(samples)).in_batches(metric.batches)
-    found = judge_look(baseline, metric.guest, budget, look, higher_is_better=better, samples=own)
-    return replace(record, verdict=found.verdict, p_value=found.p_value)
+    judgement = judge_look(baseline, metric.guest, budget, look, higher_is_better=better, samples=own)
+    return replace(record, verdict=judgement.verdict, p_value=judgement.p_value)
 
 
 def _corrected(record: CellRecord, verdicts: Sequence[Verdict]) -> CellRecord:

@@ -20,13 +20,13 @@ def others_notes(measurements: Iterable[Measurement]) -> tuple[str, ...]:
     for measurement in measurements:
         counters = measurement.counters
         if counters.storage is not None:
-            own = counters.disk or Transferred(counters.fio.read, counters.fio.written)
-            by_arm.setdefault(measurement.arm, []).append((counters.storage, own))
+            transferred = counters.disk or Transferred(counters.fio.read, counters.fio.written)
+            by_arm.setdefault(measurement.arm, []).append((counters.storage, transferred))
     total, others = Transferred(), Transferred()
     for counted in by_arm.values():
-        moved, own = (sum(several, Transferred()) for several in zip(*counted, strict=True))
+        moved, transferred = (sum(several, Transferred()) for several in zip(*counted, strict=True))
         total += moved
-        others += Transferred(max(moved.read - own.read, 0), max(moved.written - own.written, 0))
+        others += Transferred(max(moved.read - transferred.read, 0), max(moved.written - transferred.written, 0))
     everything = total.read + total.written
     if not everything:
         return ()

@@ -93,11 +93,11 @@ def whole_histograms(blocks: Blocks) -> Whole:
 
 def stored_histograms(whole: Whole) -> dict[Calls, dict[str, LatencyHistogram]]:
     """The histograms of the cell's own arms in few bins; only of calls that there were."""
-    found = {
+    latency_histograms = {
         of: {place: few_bins(by_arm[place]) for place in _OWN_ARMS if any(by_arm.get(place, {}).values())}
         for of, by_arm in whole.items()
     }
-    return {of: arms for of, arms in found.items() if arms}
+    return {of: arms for of, arms in latency_histograms.items() if arms}
 
 
 def too_few_ios(names: Sequence[str], metrics: Mapping[str, MetricRecord], counts: Counts) -> Iterator[str]:

@@ -126,7 +126,7 @@ def _layer(overhead: Estimate, storage: Estimate | None, rest: Estimate) -> Laye
         return Layer.UNDECIDED
     if storage is None:
         return Layer.VIRTUALISATION
-    (low, high), (rest_low, rest_high) = ((each.low or 0.0, each.high or 0.0) for each in (storage, rest))
+    (low, high), (rest_low, rest_high) = ((estimate.low or 0.0, estimate.high or 0.0) for estimate in (storage, rest))
     if rest_low > max(high, 0):
         return Layer.VIRTUALISATION
     if low > max(rest_high, 0):
@@ -142,8 +142,8 @@ def _side(overhead: Estimate) -> Layer | None:
 
 
 def _busiest(cells: Sequence[CellRecord]) -> Thread | None:
-    found = [thread for cell in cells for thread in _threads(cell)]
-    return max(found, key=lambda thread: thread.busy, default=None)
+    threads = [thread for cell in cells for thread in _threads(cell)]
+    return max(threads, key=lambda thread: thread.busy, default=None)
 
 
 def _threads(cell: CellRecord) -> list[Thread]:

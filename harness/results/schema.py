@@ -18,7 +18,7 @@ def json_schema() -> dict[str, Any]:
     schema = stored_runs().json_schema(mode="serialization")
     described = TypeAdapter(Run).json_schema(mode="serialization")["properties"]
     words = {key: described[key].get("description") for key in kernel_keys()}
-    words |= {each.key: each.description for each in feature_records()}
+    words |= {feature_record.key: feature_record.description for feature_record in feature_records()}
     schema["properties"] = {
         key: dict(sorted({**value, "description": words[key]}.items())) for key, value in schema["properties"].items()
     }

@@ -50,7 +50,7 @@ def throttle_checks(measurements: Iterable[Measurement], cell: Cell) -> list[Val
 
 def _check(kind: LimitKind, limit: RateLimit, own: Sequence[Measurement], guests: int) -> ValidityCheck:
     name = _METRICS[kind]
-    amount = sum(each.metrics[name] * each.seconds for each in own)
+    amount = sum(measurement.metrics[name] * measurement.seconds for measurement in own)
     seconds = sum(each.seconds for each in own)
     used = amount / guests / sum(limit.allowed(each.seconds) for each in own)
     each_of = f" for each of {guests} guests" if guests > 1 else ""
@@ -107,7 +107,7 @@ def plateau_notes(records: Iterable[CellRecord]) -> dict[str, str]:
     found: dict[str, str] = {}
     for several in alike.values():
         plateau = _plateau(sorted(several, key=lambda each: each.job.depth))
-        values = [value for each in plateau for value in each.metrics["iops"].guest]
+        values = [value for cell in plateau for value in cell.metrics["iops"].guest]
         level = fmean(values) if values else 0.0
         number = _round_number(level)
         if number is not None and pstdev(values) <= _STEADY * level:
@@ -125,13 +125,13 @@ def _plateau(by_depth: Sequence[CellRecord]) -> list[CellRecord]:
     if not by_depth:
         return []
     top = _iops(by_depth[-1])
-    found = [
-        each
-        for each in by_depth
-        if abs(_iops(each) - top) <= _SAME * top and fmean(each.metrics["iops"].host) >= _HOST_IS_FASTER * _iops(each)
+    cells = [
+        cell
+        for cell in by_depth
+        if abs(_iops(cell) - top) <= _SAME * top and fmean(cell.metrics["iops"].host) >= _HOST_IS_FASTER * _iops(cell)
     ]
-    depths = {each.job.depth for each in found}
-    return found if len(depths) > 1 and by_depth[-1] in found else []
+    depths = {each.job.depth for each in cells}
+    return cells if len(depths) > 1 and by_depth[-1] in cells else []
 
 
 def _iops(record: CellRecord) -> float:

@@ -49,7 +49,7 @@ def several_guests(cell: Cell, blocks: Blocks, samples: Samples, confidence: flo
         return None
     guest, host = (_by_guest(blocks.arms[arm]) for arm in (Place.GUEST, Place.HOST))
     metric = "iops" if cell.job.is_random else "bw"
-    of_guest, of_host = (_values(found, metric) for found in (guest, host))
+    of_guest, of_host = (_values(parts, metric) for parts in (guest, host))
     shares, host_shares = (_shares(found, samples, confidence) for found in (of_guest, of_host))
     return SeveralGuests(
         metric,

@@ -82,7 +82,7 @@ def _random_rate_check(arm: str, own: Sequence[Measurement], rate: int) -> Valid
 
     The number in t seconds has the standard deviation sqrt(rate x t). Four of them are allowed in addition.
     """
-    seconds = sum(each.seconds for each in own)
+    seconds = sum(measurement.seconds for measurement in own)
     iops = sum(each.metrics["iops"] * each.seconds for each in own) / seconds
     ok = abs(iops - rate) <= RATE_TOLERANCE * rate + 4 * math.sqrt(rate / seconds)
     detail = f"{iops:.0f} of {rate} I/Os per second in all {len(own)} slices"
@@ -105,10 +105,10 @@ def late_counter_notes(measurements: Iterable[Measurement]) -> tuple[str, ...]:
     """The arms whose bytes on the disk were never checked, because a slice always began before the host's reading."""
     counted: dict[str, bool] = {}
     for measurement in measurements:
-        own = measurement.counters
-        if own.fio.ios is not None:
+        counters = measurement.counters
+        if counters.fio.ios is not None:
             counted[measurement.arm] = (
-                counted.get(measurement.arm, False) or own.host is not None or own.disk is not None
+                counted.get(measurement.arm, False) or counters.host is not None or counters.disk is not None
             )
     return tuple(
         f"{arm}: the host's counters were read too late in every slice, so its bytes were not checked"

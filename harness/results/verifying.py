@@ -97,8 +97,8 @@ def _change(advice: Advice, fresh: Mapping[str, CellRecord]) -> Change | str:
         if cell is None or metric not in cell.metrics:
             return f"{name} was not measured again, or is no result: see the report of the fresh run"
         of_mode[cell.mode][cell.job.id] = cell
-    than, own = of_mode[advice.rival.mode], of_mode[advice.mode]
-    pairs = [(than[job], own[job]) for job in than]
+    than, cells = of_mode[advice.rival.mode], of_mode[advice.mode]
+    pairs = [(than[job], cells[job]) for job in than]
     change = mode_changes({advice.mode: pairs}, metric, advice.confidence)[advice.mode].change
     return change if change.low is not None else "the fresh blocks are too few for an interval"
 

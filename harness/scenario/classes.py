@@ -62,13 +62,13 @@ def for_lab(
             found[scenario.name] = replace(scenario, disk_class=None).compared_with(reference)
             continue
         matching = [disk for disk in offered.values() if disk.has(requested)]
-        own = [disk for disk in matching if disk.name in scenarios]
-        if named := [disk.name for disk in own if chosen is None or disk.name in chosen]:
+        offered_disks = [disk for disk in matching if disk.name in scenarios]
+        if named := [disk.name for disk in offered_disks if chosen is None or disk.name in chosen]:
             selected = " or ".join(f"-k {name}" for name in named)
             notes.append(
                 f"{scenario.file}: not on {', '.join(named)}: measure it with the scenario of its name: {selected}"
             )
-        others = [disk for disk in matching if disk not in own]
+        others = [disk for disk in matching if disk not in offered_disks]
         usable = [disk for disk in others if _is_chosen(disk, chosen)]
         for disk in usable:
             name = name_for(scenario.file, requested, disk.name)

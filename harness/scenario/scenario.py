@@ -118,7 +118,7 @@ class Scenario:
 
     def requests_of(self, table: type[_T]) -> dict[str, _T]:
         """What the scenario asks for in tables of this class, by name."""
-        return {each.name: each.value for each in self.requests if isinstance(each.value, table)}
+        return {request.name: request.value for request in self.requests if isinstance(request.value, table)}
 
     def compared_with(self, reference: str) -> Scenario:
         """The scenario with this reference for the array that it measures; unchanged if it builds arrays itself."""

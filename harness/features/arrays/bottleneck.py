@@ -265,13 +265,13 @@ def guest_threads(measurements: Sequence[Measurement], cell: Cell) -> tuple[Thre
     attach, job = cell.mode.attach, cell.job
     vcpus = [measurement.counters.cpu_busy for measurement in measurements]
     known = [busy for busy in vcpus if busy is not None]
-    found = list(fio_threads(measurements, job))
+    threads = list(fio_threads(measurements, job))
     if known and len(known) == len(vcpus):
-        found.append(Thread("the vCPUs", fmean(known)))
+        threads.append(Thread("the vCPUs", fmean(known)))
     if isinstance(attach, Attach):
-        found += _serving(measurements, job, attach)
-    found += md_threads(measurements, job)
-    return tuple(found)
+        threads += _serving(measurements, job, attach)
+    threads += md_threads(measurements, job)
+    return tuple(threads)
 
 
 def _serving(measurements: Sequence[Measurement], job: Job, attach: Attach) -> tuple[Thread, ...]:

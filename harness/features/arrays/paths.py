@@ -131,7 +131,7 @@ class MeasuredArray:
     @property
     def counted(self) -> list[Measurement]:
         """The measurements on the host whose bytes it counted. In the others, the reading came too late."""
-        return [each for each in self.on_host if each.counters.members]
+        return [measurement for measurement in self.on_host if measurement.counters.members]
 
     def values(self, metric: str) -> tuple[float, ...]:
         """The values of the array on the host."""
@@ -157,17 +157,17 @@ def limits_of(arrays: Sequence[MeasuredArray]) -> dict[str, PathLimitRecord]:
     for array in arrays:
         if array.disks_by_path:
             alike.setdefault(array.of, []).append(array)
-    found: dict[str, PathLimitRecord] = {}
+    path_limits: dict[str, PathLimitRecord] = {}
     for group in alike.values():
-        found |= _reached_limits(group)
-    return found
+        path_limits |= _reached_limits(group)
+    return path_limits
 
 
 def _reached_limits(arrays: Sequence[MeasuredArray]) -> dict[str, PathLimitRecord]:
     """Compares bytes: the same job has requests of another size on the disks of another array, but not more bytes."""
     common = set.intersection(*(set(array.record.samples) for array in arrays))
-    found = {array.cell.id: _load(array, "bw", common) for array in arrays}
-    loads = {name: load for name, load in found.items() if load is not None}
+    path_loads = {array.cell.id: _load(array, "bw", common) for array in arrays}
+    loads = {name: load for name, load in path_loads.items() if load is not None}
     if not common or not loads:
         return {}
     first = arrays[0].record
@@ -220,12 +220,12 @@ def _shares(measured: MeasuredArray, metric: str) -> dict[str, float] | None:
     """What the disks on each path did for each I/O (`iops`) or byte (`bw`) of fio. None if it was not counted."""
     by_path = dict.fromkeys(measured.disks_by_path, 0.0)
     of_fio = 0.0
-    for each in measured.counted:
-        by_fio = _of_fio(each.counters, metric)
+    for measurement in measured.counted:
+        by_fio = _of_fio(measurement.counters, metric)
         if by_fio is None:
             return None
         of_fio += by_fio
-        for member in each.counters.members.values():
+        for member in measurement.counters.members.values():
             done = member.ios if metric == "iops" else member.read + member.written
             if done is None or member.path not in by_path:
                 return None

@@ -349,7 +349,7 @@ def _compared(gain: Gain, study: Study, views: Sequence[ArrayCell]) -> Iterator[
     wide, narrow = (_alike(study.disk[name].array, views) for name in (gain.disk, gain.over))
     for one in wide:
         job = one.cell.record.job
-        for other in (each for each in narrow if each.cell.record.job == job and gain.covers(job)):
+        for other in (array_cell for array_cell in narrow if array_cell.cell.record.job == job and gain.covers(job)):
             if ours := _times(one, other):
                 modes = one.cell.mode, other.cell.mode
                 yield modes, f"{_times_words(ours)} in {job.id} (published: {gain.times:g})"

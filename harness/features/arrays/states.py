@@ -121,14 +121,14 @@ def cost_of_states(run: AssembledRun) -> tuple[ArrayStateRecord, ...]:
     for measurement in run.measurements:
         by_arm.setdefault((measurement.arm, measurement.job), []).append(measurement)
     optimal = {_key(cell, records): cell for cell in cells if _is_measured(cell, records)}
-    found = []
+    array_states = []
     for cell in cells:
         base = cell.mode.layout.base
         other = optimal.get(_key(cell, records))
         if isinstance(base, Md) and not base.is_optimal and other is not None and _has_values(records.get(cell.id)):
             record = _record(cell, base, other, records, by_arm)
-            found += [record] if record else []
-    return tuple(found)
+            array_states += [record] if record else []
+    return tuple(array_states)
 
 
 def _key(cell: Cell, records: Mapping[str, CellRecord]) -> tuple[object, ...]:
@@ -161,10 +161,10 @@ def _record(
     arms = [arm for each in (cell, other) for arm in (Arm(Place.TWIN, each.mode.twin), Arm(Place.GUEST, each.mode))]
     raw = set(own.raw)
     slices = [
-        each
+        measurement
         for arm in arms[:2]
-        for each in by_arm.get((arm.id, cell.job.id), ())
-        if each.raw in raw and each.counters.array is not None
+        for measurement in by_arm.get((arm.id, cell.job.id), ())
+        if measurement.raw in raw and measurement.counters.array is not None
     ]
     right = [slice_ for slice_ in slices if not in_other_state(slice_, base)]
     rebuilding = base.state == "rebuilding"

@@ -63,8 +63,8 @@ def shift_words(trend: Trend, shift: Shift) -> str:
 
 def nearby_words(shift: Shift) -> Iterator[str]:
     """What changed near the change point, one line each."""
-    for each in shift.nearby[:_MOST_NEARBY]:
-        yield _change_words(each)
+    for nearby in shift.nearby[:_MOST_NEARBY]:
+        yield _change_words(nearby)
     if (more := len(shift.nearby) - _MOST_NEARBY) > 0:
         yield f"and {count(more, 'further change')}"
     if not shift.nearby:

@@ -135,7 +135,7 @@ def sustained(loads: Sequence[Load], bound: float, *, confidence: float = 0.95) 
     if not curve:
         return None
     speed = _full_speed(loads, confidence)
-    proven = _crossing(curve, [each.high for each in curve], bound)
+    proven = _crossing(curve, [curve_point.high for curve_point in curve], bound)
     point = _crossing(curve, [each.latency for each in curve], bound)
     excluded = _crossing(curve, [each.low for each in curve], bound)
     low = None if curve[0].high >= bound else proven

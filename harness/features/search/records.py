@@ -192,7 +192,7 @@ def _load(planned: PlannedSearch, rate: int | None, own: Sequence[Measurement]) 
     metric = planned.search.metric
     return Load(
         rate,
-        tuple(each.metrics["iops"] for each in own),
+        tuple(measurement.metrics["iops"] for measurement in own),
         tuple(each.metrics[metric] for each in own if each.metrics.get(metric, 0.0) > 0),
     )
 
@@ -200,7 +200,7 @@ def _load(planned: PlannedSearch, rate: int | None, own: Sequence[Measurement]) 
 def _cpu(own: Sequence[Measurement], arm: Arm) -> float | None:
     """The mean CPU time of an I/O in seconds."""
     in_guest = arm.place is Place.GUEST
-    costs = [costs_per_io(each.counters, in_guest=in_guest).get(TOTAL) for each in own]
+    costs = [costs_per_io(measurement.counters, in_guest=in_guest).get(TOTAL) for measurement in own]
     known = [cost for cost in costs if cost is not None]
     return fmean(known) if known else None
 
@@ -214,7 +214,7 @@ def _doubts(
     """The failed checks of the arm's bytes in the search, and those of its cell."""
     job = planned.job
     layout = NONE if arm.mode is None else amplification(arm.mode.layout, job)
-    slices = [each for own in by_rate.values() for each in own]
+    slices = [measurement for measurements in by_rate.values() for measurement in measurements]
     yield from (check.check for check in byte_checks(slices, job.depth * job.bs, layout) if not check.ok)
     for cell in planned.cells:
         if cell.mode == arm.mode and cell.id in records and (why := records[cell.id].doubt_about(arm)):

@@ -203,12 +203,12 @@ def _left_out_by_depth(plan: Plan, depths: Sequence[int]) -> set[tuple[str, int]
 def left_out_words(plan: Plan) -> list[str]:
     """What the plan leaves out to keep its limit, in words."""
     return [
-        f"{plan_name(plan)}: {each.what}" + (f" ({len(each.cells)} cells)" if each.cells else "")
-        for each in plan.left_out
+        f"{plan_name(plan)}: {left_out.what}" + (f" ({len(left_out.cells)} cells)" if left_out.cells else "")
+        for left_out in plan.left_out
     ]
 
 
 def plan_name(plan: Plan) -> str:
     """The scenario of the plan."""
-    cells = plan.cells or tuple(cell for each in plan.left_out for cell in each.cells)
+    cells = plan.cells or tuple(cell for left_out in plan.left_out for cell in left_out.cells)
     return cells[0].scenario if cells else plan.disk

@@ -66,7 +66,7 @@ class Meter:
     @property
     def written(self) -> dict[str, int]:
         """The bytes written so far, by the last reading."""
-        return {name: each.written for name, each in self._counts.items()}
+        return {name: count.written for name, count in self._counts.items()}
 
     def read(self, runner: Runner) -> None:
         """Read the counters. A disk that the host does not have at the moment keeps its count. Raises HostError."""

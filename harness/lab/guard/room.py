@@ -25,11 +25,11 @@ class Room:
 
     __slots__ = ("found", "runner")
 
-    def __init__(self, runner: Runner, found: FoundStorage, *, issuer: object) -> None:
+    def __init__(self, runner: Runner, storage: FoundStorage, *, issuer: object) -> None:
         if issuer is not _ISSUER:
             raise TypeError("only the guard issues a permission to create volumes")
         self.runner = runner
-        self.found = found
+        self.found = storage
 
     def run(self, argv: Sequence[str], *, deadline: float, check: bool = True) -> Completed:
         """Run a command that creates a volume, if the storage is still the same. Raises SafetyError, HostError."""
@@ -62,10 +62,10 @@ class Room:
             raise filling_up(f"{self.runner.name}: nothing more is written to {self.found.words}", why)
 
     def _count_unallocated(self, path: str, size_bytes: int) -> int:
-        found = self.found
-        if found.kind.allocates == "at once":
+        storage = self.found
+        if storage.kind.allocates == "at once":
             return 0
-        if found.kind.allocates == "when written" or found.copies > 1:
+        if storage.kind.allocates == "when written" or storage.copies > 1:
             return size_bytes
         return unallocated_bytes(self.runner, path, size_bytes)
 

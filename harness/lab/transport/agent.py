@@ -127,14 +127,14 @@ class AgentRunner:
         with held_back():
             pid = self._start(argv, stdin_bytes(stdin))
             try:
-                found = self._wait(pid, end)
+                ended_program = self._wait(pid, end)
             except BaseException:
                 with cleaning_up():
                     self._end(pid)
                 raise
-            if found is None:
+            if ended_program is None:
                 raise overdue(self.name, in_words(argv), deadline, outcome=self._end(pid))
-        done = self._completed(argv, found)
+        done = self._completed(argv, ended_program)
         if done.status == MISSING_PROGRAM and done.stderr.strip() == _MISSING:
             raise missing_program(self.name, argv[0])
         if check and done.status != 0:
@@ -185,14 +185,14 @@ class AgentRunner:
             nonlocal patience
             try:
                 with self._one_at_a_time:
-                    found = self._answered(lambda: self._agent.ended(pid))
+                    ended_program = self._answered(lambda: self._agent.ended(pid))
             except AgentSilent:
                 patience = patience or Deadline.after(SILENCE_SECONDS)
                 if patience.passed:
                     raise
                 return None
             patience = None
-            return found
+            return ended_program
 
         return wait_until(look, deadline=end, every=growing(_FIRST_PAUSE, _LONGEST_PAUSE, factor=_GROWTH))
 
