@@ -102,8 +102,12 @@ def test_an_interrupt_keeps_what_was_measured_and_the_run_can_be_resumed(tmp_pat
     assert again.returncode == 0, again.stdout
     whole = latest(tmp_path)
     assert (whole.run.id, whole.run.seed, whole.run.status) == (found.run.id, found.run.seed, "complete")
-    assert len(set(whole.cells[0].rounds)) == 2
-    assert left_out not in whole.cells[0].rounds
+    # The rounds of the group: on a busy machine, slices overlap, and a whole round may have no block that counts.
+    (group,) = whole.groups
+    assert len(group.rounds) == 2
+    assert left_out not in group.rounds
+    assert left_out in group.abandoned
+    assert set(whole.cells[0].rounds) <= set(group.rounds)
     assert (tmp_path / "latest" / "journal.jsonl").read_text().startswith("\n".join(journal))
 
 
