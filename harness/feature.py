@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from harness.report.blocks import Block
     from harness.report.modes import Headline
     from harness.report.section import Section
-    from harness.results import Measurement, Run, ValidityCheck
+    from harness.results import CellRecord, Measurement, Run, ValidityCheck
     from harness.results.assemble import AssembledRun
     from harness.scenario.plan import FollowUp, Group, Plan
     from harness.scenario.scenario import Scenario
@@ -184,6 +184,8 @@ class Feature:
     """Checks of the slices of a cell, in the order of time."""
     find_notes: Callable[[Sequence[Measurement], Cell], Iterable[str]] = lambda _slices, _cell: ()
     """What a reader of the cell must know."""
+    annotate: Callable[[Sequence[CellRecord]], Iterable[tuple[str, str]]] = lambda _cells: ()
+    """The same, if it follows from several cells of a run: the id of a cell and its note."""
     contents: Mapping[Place, Callable[[Section], Iterable[Block]]] = field(default_factory=dict)
     """What a report has of a disk: a function that yields blocks, by their place."""
     limit: FeatureLimit | None = None

@@ -10,6 +10,7 @@ NAMES: tuple[str, ...] = (
     "variants",
     "search",
     "arrays",
+    "throttles",
     "borrow",
     "exchange",
     "windows",

@@ -42,7 +42,6 @@ from harness.results.percentiles import (
     whole_histograms,
 )
 from harness.results.records import CarryOverRecord
-from harness.results.throttles import above_limit_notes, plateau_notes, throttle_checks
 from harness.results.together import neighbour_record, several_guests, together_checks
 from harness.results.validity import (
     clock_checks,
@@ -136,11 +135,11 @@ def assemble(
         job = context.group, cell.job
         longer = _longer(slices[cell.id], shorter[cell.id], correlations_before[job])
         records.append(_cell_record(context, slices[cell.id], correlations[job], longer))
-    notes = [plateau_notes(records), above_limit_notes(records)]
-    return [
-        replace(record, notes=(*record.notes, *(of[record.id] for of in notes if record.id in of)))
-        for record in records
-    ]
+    notes: dict[str, list[str]] = {}
+    for feature in features():
+        for cell_id, note in feature.annotate(records):
+            notes.setdefault(cell_id, []).append(note)
+    return [replace(record, notes=(*record.notes, *notes.get(record.id, ()))) for record in records]
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +208,6 @@ def _cell_record(
         *write_limit_checks(own),
         *clock_checks(own),
         *(check for feature in features() for check in feature.find_checks(own, cell)),
-        *throttle_checks(own, cell),
         *together_checks(own),
         *backup_checks(own, cell),
         *context.check(cell, own),

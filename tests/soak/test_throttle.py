@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from harness.features.throttles.limits import HOLDS, check_limits
 from harness.guest.protocol import Guest, GuestDisk
 from harness.lab.transport.base import Runner
 from harness.model.attach import Attach
@@ -15,7 +16,6 @@ from harness.model.cell import Cell
 from harness.model.job import Job
 from harness.model.mode import Mode
 from harness.results.configuration import configuration_check
-from harness.results.throttles import HOLDS, throttle_checks
 from tests.build import A_SLICE
 from tests.e2e.attaching import MIB, Lab, a_file
 from tests.e2e.conftest import lab_host
@@ -50,7 +50,7 @@ def test_a_limit_of_1000_iops_holds_within_2_percent(lab_host: Lab) -> None:
     assert steady == pytest.approx(1000, rel=HOLDS)
     cell = Cell("lab", "file", Mode("limited", Device(), LIMITED), JOB)
     slices = [replace(A_SLICE, arm="guest:limited", seconds=JOB.seconds, metrics={"iops": whole})]
-    (check,) = throttle_checks(slices, cell)
+    (check,) = check_limits(slices, cell)
     assert check.ok, check.detail
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from harness.features.throttles.limits import check_limits, find_plateaus
 from harness.guest.qemu_process import parse_io_limit, read_io_limit
 from harness.model.attach import Attach
 from harness.model.base import Device
@@ -15,7 +16,6 @@ from harness.model.job import Job
 from harness.model.mode import Mode
 from harness.model.throttle import RateLimit
 from harness.results import CellContext, CellRecord, Measurement, ValidityCheck, assemble
-from harness.results.throttles import plateau_notes, throttle_checks
 from tests.build import A_SLICE
 from tests.unit.proxmox_shell import PlayedShell
 
@@ -26,7 +26,7 @@ JOB = Job(rw="randread", bs=4096, iodepth=32, ramp=0, seconds=1)
 def checks(attach: Attach, slices: list[dict[str, float]], *, job: Job = JOB) -> list[ValidityCheck]:
     cell = Cell("optane", "nvme0", Mode("own", Device(), attach), job)
     own = [replace(A_SLICE, arm="guest:own", metrics=metrics) for metrics in slices]
-    return throttle_checks([*own, replace(A_SLICE, arm="host", metrics={"iops": 1e6, "bw": 1e10})], cell)
+    return check_limits([*own, replace(A_SLICE, arm="host", metrics={"iops": 1e6, "bw": 1e10})], cell)
 
 
 @pytest.mark.parametrize(
@@ -145,13 +145,13 @@ def record(depth: int, guest: list[float], host: float = 50_000, attach: Attach 
 
 
 def noted(*records: CellRecord) -> list[int]:
-    return [each.job.iodepth for each in records if each.id in plateau_notes(records)]
+    return [each.job.iodepth for each in records if each.id in find_plateaus(records)]
 
 
 def test_the_same_round_number_at_several_depths_is_noted_as_a_limit_nobody_requested() -> None:
     records = [record(1, [500.0, 501.0]), record(8, [3001.0, 2999.0]), record(32, [3002.0, 3000.0])]
     assert noted(*records) == [8, 32]
-    note = plateau_notes(records)[records[2].id]
+    note = find_plateaus(records)[records[2].id]
     assert note.startswith("the guest has 3000 IOPS at the depths 8 and 32, and the host more: this looks like a limit")
 
 

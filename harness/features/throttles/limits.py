@@ -1,4 +1,4 @@
-"""Whether the requested limits of a disk's I/O hold, and whether figures look like a limit that nobody requested. Pure.
+"""Compares figures with the requested limits of a disk's I/O, and finds those that look like another limit. Pure.
 
 After a pause, QEMU lets some I/O through at any speed before it limits the rest. This does not count as too much.
 """
@@ -32,7 +32,7 @@ _NEAR = 0.005
 """How near to a round number a plateau must be, as a share of it."""
 
 
-def throttle_checks(measurements: Iterable[Measurement], cell: Cell) -> list[ValidityCheck]:
+def check_limits(measurements: Iterable[Measurement], cell: Cell) -> list[ValidityCheck]:
     """One check per limit of the cell's guest: all its slices together, against what QEMU lets through in them.
 
     I/Os per second are checked for random access only: the guest may merge sequential I/Os into larger ones.
@@ -40,58 +40,63 @@ def throttle_checks(measurements: Iterable[Measurement], cell: Cell) -> list[Val
     attach = cell.mode.attach
     limits = attach.limits if isinstance(attach, Attach) else {}
     guest = Arm(Place.GUEST, cell.mode).id
-    own = [measurement for measurement in measurements if measurement.arm == guest]
+    of_guest = [measurement for measurement in measurements if measurement.arm == guest]
     return [
-        _check(kind, limit, own, cell.mode.guests)
+        _check_limit(kind, limit, of_guest, cell.mode.guests)
         for kind, limit in limits.items()
-        if own and (kind == "bps" or cell.job.is_random) and all(_METRICS[kind] in each.metrics for each in own)
+        if of_guest
+        and (kind == "bps" or cell.job.is_random)
+        and all(_METRICS[kind] in measurement.metrics for measurement in of_guest)
     ]
 
 
-def _check(kind: LimitKind, limit: RateLimit, own: Sequence[Measurement], guests: int) -> ValidityCheck:
+def _check_limit(kind: LimitKind, limit: RateLimit, slices: Sequence[Measurement], guests: int) -> ValidityCheck:
     name = _METRICS[kind]
-    amount = sum(measurement.metrics[name] * measurement.seconds for measurement in own)
-    seconds = sum(each.seconds for each in own)
-    used = amount / guests / sum(limit.allowed(each.seconds) for each in own)
-    each_of = f" for each of {guests} guests" if guests > 1 else ""
+    amount = sum(slice_.metrics[name] * slice_.seconds for slice_ in slices)
+    seconds = sum(slice_.seconds for slice_ in slices)
+    used = amount / guests / sum(limit.allowed(slice_.seconds) for slice_ in slices)
+    for_each = f" for each of {guests} guests" if guests > 1 else ""
     detail = (
-        f"{_shown(kind, amount / seconds)} with a limit of {_shown(kind, limit.rate)}{each_of}: {used:.1%} of what "
-        f"QEMU lets through in slices of {seconds / len(own):.3g} s, with {_amount(kind, limit.at_once())} at once"
+        f"{_format_rate(kind, amount / seconds)} with a limit of {_format_rate(kind, limit.rate)}{for_each}: "
+        f"{used:.1%} of what QEMU lets through in slices of {seconds / len(slices):.3g} s, with "
+        f"{_format_amount(kind, limit.at_once())} at once"
     )
     return ValidityCheck(f"throttle {name}", ok=used <= 1 + HOLDS, detail=detail)
 
 
-def _shown(kind: LimitKind, rate: float) -> str:
+def _format_rate(kind: LimitKind, rate: float) -> str:
     return f"{rate:.0f} I/Os per second" if kind == "iops" else f"{format_size(rate)}/s"
 
 
-def _amount(kind: LimitKind, amount: float) -> str:
+def _format_amount(kind: LimitKind, amount: float) -> str:
     return f"{amount:.0f} I/Os" if kind == "iops" else format_size(amount)
 
 
-def above_limit_notes(records: Iterable[CellRecord]) -> dict[str, str]:
-    """A note by cell id, for cells whose guest has more than its limit on average, as QEMU allows.
+def yield_excess_notes(records: Iterable[CellRecord]) -> Iterator[tuple[str, str]]:
+    """Cell id and note, for cells whose guest has more than its limit on average, as QEMU allows.
 
     Each slice begins after a pause, so QEMU lets some of its I/O through at once. The shorter the slices are, the
     further above the limit is the figure.
     """
-    return {record.id: note for record in records if (note := "; ".join(_above(record)))}
+    for record in records:
+        if note := "; ".join(_explain_excess(record)):
+            yield record.id, note
 
 
-def _above(record: CellRecord) -> Iterator[str]:
+def _explain_excess(record: CellRecord) -> Iterator[str]:
     attach = record.mode_detail.attach
     for kind, limit in (attach.limits if isinstance(attach, Attach) else {}).items():
         metric = record.metrics.get(_METRICS[kind])
         values = [value / record.mode_detail.guests for value in metric.guest] if metric else []
         if values and fmean(values) > (1 + HOLDS) * limit.rate and (kind == "bps" or record.job.is_random):
             yield (
-                f"the guest's {_shown(kind, fmean(values))} are above the limit of {_shown(kind, limit.rate)}, because "
-                f"QEMU lets {_amount(kind, limit.at_once())} through at once at the beginning of each slice: longer "
-                "slices (a heavier profile) come closer to the limit"
+                f"the guest's {_format_rate(kind, fmean(values))} are above the limit of "
+                f"{_format_rate(kind, limit.rate)}, because QEMU lets {_format_amount(kind, limit.at_once())} through at "
+                "once at the beginning of each slice: longer slices (a heavier profile) come closer to the limit"
             )
 
 
-def plateau_notes(records: Iterable[CellRecord]) -> dict[str, str]:
+def find_plateaus(records: Iterable[CellRecord]) -> dict[str, str]:
     """A note by cell id, for cells of one mode and workload whose guest has the same round number of IOPS at several
     depths, while the host has more.
 
@@ -104,42 +109,42 @@ def plateau_notes(records: Iterable[CellRecord]) -> dict[str, str]:
         if isinstance(attach, Attach) and not attach.limits and record.job.is_saturating and "iops" in record.metrics:
             job = record.job
             alike[record.scenario, record.host, record.disk, record.mode, job.name, job.bs].append(record)
-    found: dict[str, str] = {}
-    for several in alike.values():
-        plateau = _plateau(sorted(several, key=lambda each: each.job.depth))
+    notes: dict[str, str] = {}
+    for cells in alike.values():
+        plateau = _find_plateau(sorted(cells, key=lambda cell: cell.job.depth))
         values = [value for cell in plateau for value in cell.metrics["iops"].guest]
         level = fmean(values) if values else 0.0
-        number = _round_number(level)
+        number = _find_round_number(level)
         if number is not None and pstdev(values) <= _STEADY * level:
-            depths = " and ".join(str(each.job.depth) for each in plateau)
+            depths = " and ".join(str(cell.job.depth) for cell in plateau)
             note = (
                 f"the guest has {level:.0f} IOPS at the depths {depths}, and the host more: this looks like a limit of "
                 f"{number:.0f} IOPS that nobody requested, for example of a volume or a storage network"
             )
-            found |= dict.fromkeys((each.id for each in plateau), note)
-    return found
+            notes |= dict.fromkeys((cell.id for cell in plateau), note)
+    return notes
 
 
-def _plateau(by_depth: Sequence[CellRecord]) -> list[CellRecord]:
+def _find_plateau(by_depth: Sequence[CellRecord]) -> list[CellRecord]:
     """The cells of the largest depths, if the guest of all of them has the same IOPS; empty if fewer than two have."""
     if not by_depth:
         return []
-    top = _iops(by_depth[-1])
+    top = _mean_iops(by_depth[-1])
     cells = [
         cell
         for cell in by_depth
-        if abs(_iops(cell) - top) <= _SAME * top and fmean(cell.metrics["iops"].host) >= _HOST_IS_FASTER * _iops(cell)
+        if abs(_mean_iops(cell) - top) <= _SAME * top
+        and fmean(cell.metrics["iops"].host) >= _HOST_IS_FASTER * _mean_iops(cell)
     ]
-    depths = {each.job.depth for each in cells}
-    return cells if len(depths) > 1 and by_depth[-1] in cells else []
+    return cells if len({cell.job.depth for cell in cells}) > 1 and by_depth[-1] in cells else []
 
 
-def _iops(record: CellRecord) -> float:
+def _mean_iops(record: CellRecord) -> float:
     values = record.metrics["iops"].guest
     return fmean(values) if values else 0.0
 
 
-def _round_number(level: float) -> float | None:
+def _find_round_number(level: float) -> float | None:
     """The round number of I/Os per second that this is close to; None if there is none."""
     if level < 1:
         return None
