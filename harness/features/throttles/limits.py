@@ -91,8 +91,8 @@ def _explain_excess(record: CellRecord) -> Iterator[str]:
         if values and fmean(values) > (1 + HOLDS) * limit.rate and (kind == "bps" or record.job.is_random):
             yield (
                 f"the guest's {_format_rate(kind, fmean(values))} are above the limit of "
-                f"{_format_rate(kind, limit.rate)}, because QEMU lets {_format_amount(kind, limit.at_once())} through at "
-                "once at the beginning of each slice: longer slices (a heavier profile) come closer to the limit"
+                f"{_format_rate(kind, limit.rate)}, because QEMU lets {_format_amount(kind, limit.at_once())} through "
+                "at once at the beginning of each slice: longer slices (a heavier profile) come closer to the limit"
             )
 
 
