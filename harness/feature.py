@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from harness.results import CellRecord, Measurement, Run, ValidityCheck
     from harness.results.assemble import AssembledRun
     from harness.scenario.plan import FollowUp, Group, Plan
-    from harness.scenario.scenario import Scenario
+    from harness.scenario.scenario import Scenario, WorkloadFiles
 
 _PACKAGE = "harness.features"
 
@@ -171,6 +171,8 @@ class Feature:
     hypervisor: Callable[[Host, Events], AbstractContextManager[Hypervisor] | None] = lambda _host, _events: None
     """What makes guests on a host instead of the host's own backend; None for all other hosts."""
     tables: FeatureTables | None = None
+    read_workloads: Callable[[Path, Sequence[str]], WorkloadFiles] | None = None
+    """The workloads in files that a scenario names: gets the scenario's folder, and the paths relative to it."""
     follow_ups: Callable[[Scenario, Group], Iterable[FollowUp]] = lambda _scenario, _group: ()
     """What is measured after the rounds of a group, with its cost."""
     follow: Callable[[SeriesContext, PreparedGroup], Iterable[FollowingSeries]] = lambda _context, _prepared: ()

@@ -12,6 +12,7 @@ NAMES: tuple[str, ...] = (
     "arrays",
     "throttles",
     "borrow",
+    "fio_files",
     "exchange",
     "windows",
     "compare",

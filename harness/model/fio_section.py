@@ -1,14 +1,89 @@
-"""Sections of a user's own fio file, as they are measured. harness/model/fio_file.py reads them from the file. Pure."""
+"""Sections of a user's own fio file, as they are measured, and the sizes and rates in fio's options. Pure.
+
+Functions raise ValueError, which says what is allowed.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Strict
 
-from harness.model.fio_values import base_of, block_sizes, rounded_up
 from harness.model.values import VALUE, Count
+
+DEFAULT_ENGINE = "psync"
+"""fio's own default on Linux."""
+DEFAULT_BS = 4096
+"""fio's own default, in bytes."""
+_SIZE = re.compile(
+    r"(?:(?P<hex>0x[0-9a-f]{1,12})|(?P<number>[0-9]{1,15}))(?P<unit>[kmgtp]?)(?P<ending>b|i|ib)?", re.I | re.A
+)
+_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
+KB_BASE = 1024
+"""fio's default for `kb_base`."""
+_OTHER_BASE = {1024: 1000, 1000: 1024}
+# A size is a number with its unit, at the beginning or after one of these marks. In bssplit, a share follows "/".
+SIZES = {
+    "ba": re.compile(r"(?P<before>^|,)(?P<size>[^,]+)"),
+    "bs": re.compile(r"(?P<before>^|,)(?P<size>[^,]+)"),
+    "bsrange": re.compile(r"(?P<before>^|[,:-])(?P<size>[^,:-]+)"),
+    "bssplit": re.compile(r"(?P<before>^|[,:])(?P<size>[^,:/]+)"),
+}
+
+
+def parse_size(text: str, kb_base: int = KB_BASE) -> int:
+    """The size in bytes as fio reads it, with its option `kb_base` (1024 or 1000). Raises ValueError.
+
+    `4k`, `4kb` and `4ki` are 4 x kb_base. Only `4kib` has the other base: 4000 bytes by default, which surprises.
+    Source: __get_mult_bytes in fio's parse.c. fio ignores what it does not know (`4.5k` is 4 bytes); that is an error.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None or ((match["ending"] or "b").lower() != "b" and not match["unit"]):
+        raise ValueError(f'"{text.strip()}" is not a size; allowed: for example 4096 or 4k (k is 1024)')
+    if match["hex"]:
+        return int(match["hex"], 16)  # fio ignores units after it
+    base = _OTHER_BASE[kb_base] if (match["ending"] or "").lower() == "ib" else kb_base
+    factor: int = base ** _POWERS[match["unit"].lower()]
+    return int(match["number"]) * factor
+
+
+def find_block_sizes(values: Mapping[str, str]) -> tuple[int, ...]:
+    """Every block size in bytes of a section with these options. fio prefers bssplit to bsrange, and both to bs."""
+    for option in ("bssplit", "bsrange", "bs"):
+        if option in values:
+            value = values[option]
+            sizes = tuple(parse_size(match["size"], read_base(values)) for match in SIZES[option].finditer(value))
+            # In `,8k`, the size of reads is fio's default.
+            return (DEFAULT_BS, *sizes) if value.startswith(",") or value.endswith(",") else sizes
+    return (DEFAULT_BS,)
+
+
+def read_base(values: Mapping[str, str]) -> int:
+    """What k stands for in the sizes of a section with these options."""
+    return int(values.get("kb_base", KB_BASE))
+
+
+def round_up_sizes(option: str, value: str, block: int, kb_base: int = KB_BASE) -> str:
+    """The value of an option, with block sizes rounded up to multiples of `block` bytes. Other values are unchanged."""
+    if option not in SIZES:
+        return value
+
+    def in_blocks(match: re.Match[str]) -> str:
+        size = parse_size(match["size"], kb_base)
+        return match[0] if size % block == 0 else f"{match['before']}{-(-size // block) * block}"
+
+    return SIZES[option].sub(in_blocks, value)
+
+
+def parse_rates(value: str, kb_base: int = KB_BASE) -> tuple[int, int]:
+    """The I/Os per second of reads and of writes, of one process; 0 for no limit. One value is for both."""
+    limits = [parse_size(limit, kb_base) if limit.strip() else 0 for limit in value.split(",")]
+    if len(limits) > 3:
+        raise ValueError("allowed: the rates of reads, of writes and of trims")
+    return limits[0], limits[1] if len(limits) > 1 else limits[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +128,7 @@ class FioSection:
     def block_sizes(self) -> tuple[int, ...]:
         """Every block size in bytes, the limits of ranges, and fio's default if there is none."""
         values = {option.name: option.value for option in self.options}
-        return block_sizes(values)
+        return find_block_sizes(values)
 
     @property
     def text(self) -> str:
@@ -62,9 +137,9 @@ class FioSection:
 
     def options_for(self, block: int) -> tuple[FioOption, ...]:
         """The options for a disk whose logical blocks have `block` bytes: other block sizes are rounded up."""
-        base = base_of({option.name: option.value for option in self.options})
+        base = read_base({option.name: option.value for option in self.options})
         rounded = (
-            FioOption(option.name, rounded_up(option.name, option.value, block, base)) for option in self.options
+            FioOption(option.name, round_up_sizes(option.name, option.value, block, base)) for option in self.options
         )
         return tuple(rounded)
 

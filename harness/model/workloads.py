@@ -15,8 +15,6 @@ from harness.config.names import choices
 from harness.model.job import PATTERNS, BlockShare, Bursts, Rw, Workload, parse_workload
 from harness.model.values import STORED
 
-FIO_SUFFIX = ".fio"
-"""The usual suffix of a fio file. Others are .job and .ini."""
 _SUFFIX = re.compile(r"\.[A-Za-z][A-Za-z0-9_]*$")
 
 FioFiles = Mapping[str, tuple[Workload, ...] | ValueError]

@@ -12,7 +12,6 @@ from harness.report.blocks import Block
 from harness.report.breakdown import breakdown_blocks
 from harness.report.costs import cost_blocks
 from harness.report.disks import disk_blocks
-from harness.report.fio_files import fio_file_blocks
 from harness.report.modes import Headline, headline
 from harness.report.neighbours import neighbour_blocks, shared_blocks
 from harness.report.published import published_blocks
@@ -33,7 +32,6 @@ CONTENTS: dict[Place, tuple[Content, ...]] = {
     Place.FINDINGS: (
         breakdown_blocks,
         best_blocks,
-        fio_file_blocks,
         published_blocks,
         blame_blocks,
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from harness.model.attach import Attach, Vfio
@@ -15,6 +15,7 @@ from harness.model.job import Job, Workload
 from harness.model.layout import Lvm, LvmThin, Partition, Qcow2, RawFile, Zvol
 from harness.model.mode import Mode
 from harness.model.profile import Profile
+from harness.model.workloads import FioFiles
 
 PRESETS = (
     Mode("host", Device(), attach=None),
@@ -50,6 +51,16 @@ class FioFile:
     def sha256(self) -> str:
         """The digest of all texts with their paths."""
         return hashlib.sha256(json.dumps(self.texts).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadFiles:
+    """What the fio files of a scenario say."""
+
+    workloads: FioFiles = field(default_factory=dict)
+    """By path; or what is wrong with a file."""
+    read: tuple[FioFile, ...] = ()
+    """Those that can be used."""
 
 
 @dataclass(frozen=True, slots=True)

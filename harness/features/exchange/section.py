@@ -18,7 +18,7 @@ from typing import NoReturn, cast, get_args
 from harness.errors import MeasurementError
 from harness.features.exchange.document import Document, ReportedDirection, ReportedJob
 from harness.measure.fio_results import contradiction, in_flight
-from harness.model.fio_values import DEFAULT_BS, DEFAULT_ENGINE, KB_BASE, rates_of, size_of
+from harness.model.fio_section import DEFAULT_BS, DEFAULT_ENGINE, KB_BASE, parse_rates, parse_size
 from harness.model.job import Bursts, Rw, Workload, has_reads, has_writes
 
 _SEPARATOR = re.compile(r"(?<!\\):|, ")
@@ -212,7 +212,7 @@ class Section:
         """The sum of the limits of its directions in this option; None if one of them has none. 0 is no limit."""
         text = self.options.get(name, "0")
         try:
-            read, write = rates_of(text, self.kb_base)
+            read, write = parse_rates(text, self.kb_base)
         except ValueError as error:
             self.refuse(name, text, str(error))
         limits = [read] * self.reads + [write] * self.writes
@@ -255,7 +255,7 @@ class Section:
                 self.refuse(name, self.options[name], "only jobs with one block size can be imported")
         text = self.options.get("bs", "4k")
         try:
-            sizes = [size_of(size, self.kb_base) if size else DEFAULT_BS for size in text.split(",")]
+            sizes = [parse_size(size, self.kb_base) if size else DEFAULT_BS for size in text.split(",")]
         except ValueError as error:
             self.refuse("bs", text, str(error))
         # The sizes of reads, writes and trims. The last one is for those that follow as well.

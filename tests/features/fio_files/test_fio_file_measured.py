@@ -18,7 +18,7 @@ from harness.lab.transport.local import LocalRunner
 from harness.measure.fio import Section, Target, job_file
 from harness.measure.fio_results import JobResult, parse
 from harness.measure.platform import LinuxFio, Start, fio_command, without_waits
-from tests.unit.fio_files import DATABASE, job_of, read, read_in
+from tests.features.fio_files.fio_files import DATABASE, job_of, read, read_in
 
 pytestmark = pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
 

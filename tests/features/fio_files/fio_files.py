@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from harness.features.fio_files.reading import read_fio_files
 from harness.model.job import Job, Workload
-from harness.scenario.load import read_fio_files
 
-DATABASE = Path(__file__).parent / "data" / "fio" / "my-database.fio"
+DATABASE = Path(__file__).parent / "data" / "my-database.fio"
 
 
 def read_in(folder: Path, name: str) -> tuple[Workload, ...]:

@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from harness.errors import ConfigError
 from harness.features.compare.comparison import compare
+from harness.features.fio_files.reading import read_fio_files
 from harness.measure.provenance import fio_texts
 from harness.measure.resume import Earlier, requested
 from harness.model.job import Job
@@ -18,11 +19,11 @@ from harness.model.values import STORED
 from harness.model.workloads import OneWorkload
 from harness.report import markdown_table, summary_lines
 from harness.results import Run
-from harness.scenario.load import load_scenario, read_fio_files
+from harness.scenario.load import load_scenario
 from harness.scenario.planning import expand
 from harness.scenario.scenario import Scenario
 from tests.build import synthetic_run
-from tests.unit.fio_files import DATABASE, job_of, read, read_in
+from tests.features.fio_files.fio_files import DATABASE, job_of, read, read_in
 from tests.unit.pages import page
 from tests.unit.test_resume import ran, spec
 

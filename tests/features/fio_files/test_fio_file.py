@@ -8,18 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from harness.features.fio_files.options import ALIASES, ENGINES, OPTIONS, STRUCTURAL
+from harness.features.fio_files.reading import Line, make_workloads, read_fio_files
 from harness.measure.fio import Section, Target, job_file
 from harness.measure.platform import LinuxFio, Start
 from harness.measure.prepare import conditioning_job
-from harness.model.fio_file import Line, workloads_of
-from harness.model.fio_options import ALIASES, OPTIONS, STRUCTURAL
 from harness.model.fio_section import FromFile
-from harness.model.fio_values import ENGINES
 from harness.model.job import Workload
 from harness.model.layout import Zvol
 from harness.model.workloads import parse_workloads
-from harness.scenario.load import read_fio_files
-from tests.unit.fio_files import DATABASE, job_of, read, read_in
+from tests.features.fio_files.fio_files import DATABASE, job_of, read, read_in
 from tests.unit.test_fio import options
 
 KIB = 1024
@@ -364,7 +362,7 @@ def test_a_long_name_is_shortened_the_same_way_each_time_and_differs_from_others
 
 def test_a_long_name_keeps_that_of_the_section() -> None:
     text = [Line("rand_read_direct_small_files_on_ssd.fio", 1, "[oltp-reader]")]
-    (workload,) = workloads_of("rand_read_direct_small_files_on_ssd.fio", text)
+    (workload,) = make_workloads("rand_read_direct_small_files_on_ssd.fio", text)
     assert workload.name.startswith("rand-read-direct-smal-oltp-reader-")
 
 

@@ -11,17 +11,29 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from harness.config.names import choices, near
-from harness.model.fio_values import (
-    check_block_sizes,
-    check_distribution,
-    check_engine,
-    check_shares,
-    number_in,
-    pattern_of,
-    rates_of,
-    seconds_of,
-    size_of,
-)
+from harness.model.fio_section import SIZES, parse_rates, parse_size
+
+QUEUEING_ENGINES = ("libaio", "io_uring", "posixaio")
+"""Engines that keep `iodepth` I/Os in flight. The others wait for each I/O."""
+ENGINES = (*QUEUEING_ENGINES, "psync", "sync", "pvsync", "pvsync2")
+"""Engines that read and write the target itself, and that fio has on host and guest."""
+EQUIVALENT_ENGINES: Mapping[str, str] = {"windowsaio": "libaio", "linuxaio": "libaio", "aio": "libaio"}
+"""Other names of engines, and that of another system, with what they are on Linux."""
+
+_LARGEST_BS = 16 * 1024**2
+_FORMS = {
+    "ba": (re.compile(r"[^,:/-]+(,[^,:/-]+){0,2}"), "4k, or 4k,64k for reads and writes"),
+    "bs": (re.compile(r"[^,:/-]+(,[^,:/-]*){0,2}|,[^,:/-]+(,[^,:/-]*)?"), "4k, or 4k,64k for reads and writes"),
+    "bsrange": (re.compile(r"[^,:/-]+[:-][^,:/-]+(,[^,:/-]+[:-][^,:/-]+){0,2}"), "4k-64k"),
+    "bssplit": (
+        re.compile(
+            r"[^,:/-]+(/[0-9]{0,3})?(:[^,:/-]+(/[0-9]{0,3})?)*(,[^,:/-]+(/[0-9]{0,3})?(:[^,:/-]+(/[0-9]{0,3})?)*){0,2}"
+        ),
+        "4k/60:64k/40",
+    ),
+}
+_PATTERN = re.compile(r"(?P<rw>[a-z]+)(:[0-9]{1,12}[kmg]?)?")
+_PATTERNS = ("read", "write", "randread", "randwrite", "rw", "readwrite", "randrw")
 
 ALIASES: Mapping[str, str] = {
     "readwrite": "rw",
@@ -58,6 +70,82 @@ INCLUDE = "include"
 STARTDELAY = "startdelay"
 WAIT_FOR = "wait_for"
 
+
+def check_block_sizes(option: str, value: str) -> None:
+    """Raise ValueError if the value of bs, ba, bsrange or bssplit is not one that fio accepts on a disk.
+
+    Sizes that are no multiple of the disk's blocks are rounded up later.
+    """
+    form, example = _FORMS[option]
+    if form.fullmatch(value) is None:
+        raise ValueError(f"not block sizes of reads and writes; allowed: for example {example}")
+    for match in SIZES[option].finditer(value):
+        if not 0 < parse_size(match["size"]) <= _LARGEST_BS:
+            raise ValueError(f'"{match["size"]}" is not a block size; allowed: 1 byte to 16m')
+
+
+def parse_pattern(value: str) -> str:
+    """fio's name of the pattern in the option rw: "randread" of "randread:8"."""
+    match = _PATTERN.fullmatch(value)
+    if re.fullmatch(r"[a-z]+:-[0-9]+[a-z]*", value):
+        raise ValueError("backwards patterns would leave the arm's region; remove the part after the colon")
+    if match is None or match["rw"] not in _PATTERNS:
+        trims = "; trims are not measured" if "trim" in value else ""
+        raise ValueError(f"no such pattern{trims}; {choices(value, _PATTERNS)}")
+    return "rw" if match["rw"] == "readwrite" else match["rw"]
+
+
+def check_engine(value: str) -> None:
+    """Raise ValueError for an engine that bypasses the disk under test, or that is not everywhere."""
+    allowed = (*ENGINES, *EQUIVALENT_ENGINES)
+    if value not in allowed:
+        raise ValueError(f"this engine is not one that reads and writes the disk under test; {choices(value, allowed)}")
+
+
+def parse_number(value: str, low: int, high: int) -> int:
+    """The whole number in `value`, within these limits."""
+    if not re.fullmatch(r"[0-9]{1,9}", value) or not low <= int(value) <= high:
+        raise ValueError(f"allowed: a whole number, {low} to {high}")
+    return int(value)
+
+
+_DURATION = re.compile(r"(?P<number>[0-9]{1,12})(?P<unit>[a-z]*)")
+_SECONDS = {
+    **dict.fromkeys(("d", "day", "days"), 86400.0),
+    **dict.fromkeys(("h", "hour", "hours"), 3600.0),
+    **dict.fromkeys(("m", "min", "minute", "minutes"), 60.0),
+    **dict.fromkeys(("s", "sec", "second", "seconds"), 1.0),
+    **dict.fromkeys(("ms", "msec"), 1e-3),
+    **dict.fromkeys(("us", "usec"), 1e-6),
+}
+_DISTRIBUTION = re.compile(r"(random|zipf|pareto|normal|gauss|zoned)(:[0-9.,:/]+)?")
+
+
+def parse_seconds(value: str, default: str = "s") -> float:
+    """The time as fio reads it, in seconds. `default` is the unit of a number without one. Raises ValueError."""
+    match = _DURATION.fullmatch(value.strip().lower())
+    if match is None or (match["unit"] or default) not in _SECONDS:
+        raise ValueError("allowed: a number with a unit, for example 100us or 5s")
+    return int(match["number"]) * _SECONDS[match["unit"] or default]
+
+
+def check_shares(value: str) -> None:
+    """Raise ValueError if the value is not a share of reads, and perhaps one of writes and of trims, in percent."""
+    shares = value.split(",")
+    if len(shares) > 3:
+        raise ValueError("allowed: at most three shares in percent, for example 50,30")
+    for share in shares:
+        parse_number(share.strip(), 0, 100)
+
+
+def check_distribution(value: str) -> None:
+    """Raise ValueError if the value is not a distribution over the region, whatever its size."""
+    if value.startswith("zoned_abs"):
+        raise ValueError("zones of a fixed size do not fit every region; allowed: zoned, with shares of the region")
+    if _DISTRIBUTION.fullmatch(value) is None:
+        raise ValueError("allowed: random, zipf, pareto, normal or zoned with numbers, for example zipf:1.2")
+
+
 Check = Callable[[str], object]
 
 
@@ -93,7 +181,7 @@ Option = Used | NotUsed | Refused
 
 
 def _number(low: int, high: int) -> Check:
-    return lambda value: number_in(value, low, high)
+    return lambda value: parse_number(value, low, high)
 
 
 def _one_of(*allowed: str) -> Check:
@@ -109,7 +197,7 @@ _FLAG = _number(0, 1)
 _BATCH = _number(0, 1024)
 
 _USED: Mapping[str, Used] = {
-    "rw": Used(pattern_of),
+    "rw": Used(parse_pattern),
     "rw_sequencer": Used(_one_of("sequential", "identical")),
     "bs": Used(lambda value: check_block_sizes("bs", value)),
     "ba": Used(lambda value: check_block_sizes("ba", value)),
@@ -129,19 +217,19 @@ _USED: Mapping[str, Used] = {
     "rwmixwrite": Used(_SHARE),
     "percentage_random": Used(check_shares),
     "random_distribution": Used(check_distribution),
-    "rate": Used(rates_of),
-    "rate_iops": Used(rates_of),
+    "rate": Used(parse_rates),
+    "rate_iops": Used(parse_rates),
     "rate_process": Used(_one_of("linear", "poisson")),
     "rate_ignore_thinktime": Used(_FLAG),
-    "thinktime": Used(seconds_of),
-    "thinktime_spin": Used(seconds_of),
-    "thinktime_blocks": Used(size_of),
+    "thinktime": Used(parse_seconds),
+    "thinktime_spin": Used(parse_seconds),
+    "thinktime_blocks": Used(parse_size),
     "thinktime_blocks_type": Used(_one_of("complete", "issue", "all_blocks")),
-    "thinktime_iotime": Used(seconds_of),
-    "fsync": Used(size_of),
-    "fdatasync": Used(size_of),
+    "thinktime_iotime": Used(parse_seconds),
+    "fsync": Used(parse_size),
+    "fdatasync": Used(parse_size),
     "sync": Used(_one_of("none", "0", "sync", "1", "dsync")),
-    "write_barrier": Used(size_of),
+    "write_barrier": Used(parse_size),
     "fixedbufs": Used(_FLAG, of="io_uring", is_flag=True),
     "registerfiles": Used(_FLAG, of="io_uring", is_flag=True),
     "nonvectored": Used(_number(-1, 1), of="io_uring"),
@@ -257,7 +345,7 @@ _REFUSED: Mapping[str, Refused] = {
 
 OPTIONS: Mapping[str, Option] = {**_USED, **_NOT_USED, **_REFUSED}
 """Every option that a file may be expected to have, by its name without aliases. `include` and STRUCTURAL are
-about the structure of a file; harness/model/fio_file.py reads them."""
+about the structure of a file; `reading.py` reads them."""
 
 ALLOWED: Mapping[str, Check] = {name: option.check for name, option in _USED.items()}
 """The options of the I/O pattern, which fio gets as they are. Each has a check of its value."""
@@ -276,7 +364,7 @@ def check_option(name: str, value: str | None) -> None:
         if value is not None:
             _FLAG(value)
     elif name == STARTDELAY:
-        seconds_of((value or "0").partition("-")[0])
+        parse_seconds((value or "0").partition("-")[0])
     elif name == WAIT_FOR:
         if not value:
             raise ValueError("needs the name of a section")
@@ -302,7 +390,7 @@ def _check_used(option: Used, value: str | None) -> None:
     option.check(value)
 
 
-def what_replaces(name: str, engine: str) -> str | None:
+def find_replacement(name: str, engine: str) -> str | None:
     """What applies instead of an option in a section with this engine; None if nothing is lost."""
     option = OPTIONS.get(name)
     if isinstance(option, NotUsed):
@@ -317,15 +405,15 @@ def what_replaces(name: str, engine: str) -> str | None:
 _VARIABLE = re.compile(r"\$\{(?P<name>[^}]*)\}")
 
 
-def variables_in(value: str) -> Iterator[str]:
+def find_variables(value: str) -> Iterator[str]:
     """The environment variables that fio would replace in the value: NUMJOBS of `${NUMJOBS}`."""
     for match in _VARIABLE.finditer(value):
         yield match["name"]
 
 
-def with_variables(value: str, environment: Mapping[str, str]) -> str:
+def replace_variables(value: str, environment: Mapping[str, str]) -> str:
     """The value with its environment variables replaced. Raises ValueError for one that is not set."""
-    for name in variables_in(value):
+    for name in find_variables(value):
         if name not in environment:
             raise ValueError(f"the environment variable {name} is not set; set it, or write the value itself")
     return _VARIABLE.sub(lambda match: environment[match["name"]], value)

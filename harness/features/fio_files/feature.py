@@ -1,0 +1,33 @@
+"""What the feature adds to the kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.feature import Feature, Place
+
+if TYPE_CHECKING:
+    from harness.report.blocks import Block
+    from harness.report.section import Section
+    from harness.scenario.scenario import WorkloadFiles
+
+
+def _read_workloads(folder: Path, paths: Sequence[str]) -> WorkloadFiles:
+    from harness.features.fio_files.reading import read_fio_files
+
+    return read_fio_files(folder, paths)
+
+
+def _yield_blocks(section: Section) -> Iterable[Block]:
+    from harness.features.fio_files.report import fio_file_blocks
+
+    return fio_file_blocks(section)
+
+
+FEATURE = Feature(
+    name="fio_files",
+    read_workloads=_read_workloads,
+    contents={Place.FINDINGS: _yield_blocks},
+)
