@@ -6,6 +6,7 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
@@ -15,18 +16,51 @@ from harness.model.effective import DEFINITIONS, NOTHING
 from harness.model.guest import GuestOptions, describe_guest
 from harness.model.values import names_of, shown_field
 from harness.redaction import hide_passwords
+from harness.report.blocks import Block, Column, Fold, Heading, Row, Table
 from harness.report.cells import CellView
 from harness.results import FIO_FILES, CellRecord, Run
 from harness.results.records import PLAN
 from harness.units import format_size
 
+if TYPE_CHECKING:
+    from harness.report.section import Section
+
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class Facts:
     """Rows of text under a header."""
 
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+
+    def table(self, caption: str) -> Table:
+        """The rows as a block."""
+        columns = (Column(self.header[0], "head"), *(Column(name, "text") for name in self.header[1:]))
+        return Table(columns, tuple(map(Row, self.rows)), caption, style="facts")
+
+
+def configuration_blocks(section: Section) -> Iterator[Block]:
+    """What was requested and read back of each mode: first what differs between the modes."""
+    yield Heading("Effective configuration")
+    apart, same = differing(configuration(section.cells))
+    if apart.rows:
+        yield apart.table("Configuration requested and read back in which the modes differ")
+    if same.rows:
+        table = same.table("Configuration requested and read back that is the same in every mode")
+        yield Fold(f"{len(same.rows)} settings are the same in every mode that has them", (table,))
+
+
+def run_blocks(run: Run) -> Iterator[Block]:
+    """The facts of the run, and the versions and settings behind its figures."""
+    yield Heading("The run")
+    yield about_run(run).table("Facts of the run")
+    facts, checksums = provenance(run)
+    if facts.rows:
+        yield Heading("Provenance")
+        yield facts.table("Versions and settings behind the figures")
+        if checksums.rows:
+            table = checksums.table("Checksums of images and files")
+            yield Fold(f"{len(checksums.rows)} checksums", (table,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +72,7 @@ class Phase:
     share: float
 
 
-def configuration(cells: Sequence[CellView]) -> Table:
+def configuration(cells: Sequence[CellView]) -> Facts:
     """One column per mode: what was requested (layout, attach) and what was read back (effective), key by key."""
     by_mode: dict[str, list[CellRecord]] = {}
     for cell in cells:
@@ -64,10 +98,10 @@ def configuration(cells: Sequence[CellView]) -> Table:
     found = dict.fromkeys(key for column in columns.values() for key in column)
     keys_in_order = sorted(found, key=lambda key: ("layout", "attach", "guest", "effective").index(key.split(".")[0]))
     rows = tuple((_heading(key), *(columns[mode].get(key, "") for mode in by_mode)) for key in keys_in_order)
-    return Table(("", *by_mode), rows)
+    return Facts(("", *by_mode), rows)
 
 
-def differing(table: Table) -> tuple[Table, Table]:
+def differing(table: Facts) -> tuple[Facts, Facts]:
     """The rows in which the columns differ, and those in which all are the same, with one column for all.
 
     A disk that is passed through as a PCI device has none of the options of QEMU's disks. That it is passed through is
@@ -80,10 +114,10 @@ def differing(table: Table) -> tuple[Table, Table]:
             apart.append((heading, *values))
         else:
             same.append((heading, *agreed))
-    return Table(table.header, tuple(apart)), Table(("", "every mode"), tuple(same))
+    return Facts(table.header, tuple(apart)), Facts(("", "every mode"), tuple(same))
 
 
-def about_run(run: Run) -> Table:
+def about_run(run: Run) -> Facts:
     """The facts of the run: when, by which command, where, with which seed."""
     info, lab = run.run, run.lab
     unknown = lab.accel == "unknown"
@@ -109,7 +143,7 @@ def about_run(run: Run) -> Table:
         *guests_of(run.cells),
     )
     unknown_of_imports = ("fio per slice", "span of each arm", "seed", "host", "lab") if lab.imported else ()
-    return Table(("", ""), tuple(row for row in rows if row[0] not in unknown_of_imports))
+    return Facts(("", ""), tuple(row for row in rows if row[0] not in unknown_of_imports))
 
 
 def guests_of(cells: Iterable[CellRecord]) -> Iterator[tuple[str, str]]:
@@ -127,7 +161,7 @@ def _from_to(numbers: Sequence[int]) -> str:
     return " to ".join(map(str, dict.fromkeys((numbers[0], numbers[-1])))) if numbers else "none"
 
 
-def provenance(run: Run) -> tuple[Table, Table]:
+def provenance(run: Run) -> tuple[Facts, Facts]:
     """Every recorded version and setting, and apart from them the checksums of images and files. Dots join nested keys.
 
     It leaves out the requested settings and the fio files, which the page shows above, and the settings of the
@@ -139,7 +173,7 @@ def provenance(run: Run) -> tuple[Table, Table]:
     for name, value in _flat(found):
         apart[".sha256." in name or name.endswith(".sha256")].append((name, value))
     header = ("what", "value")
-    return Table(header, tuple(apart[False])), Table(header, tuple(apart[True]))
+    return Facts(header, tuple(apart[False])), Facts(header, tuple(apart[True]))
 
 
 def phases(run: Run) -> tuple[Phase, ...]:

@@ -36,9 +36,9 @@ class Mark:
     """Words in a sentence that look different on the page, for example a verdict. Other renderers show the text."""
 
     text: str
-    style: Literal["verdict", "small", "strong", "bold", "emphasis", "raised"] = "emphasis"
+    style: Literal["verdict", "tone", "small", "strong", "bold", "emphasis", "raised"] = "emphasis"
     tone: str = ""
-    """The outcome that gives a verdict its colour."""
+    """The outcome that gives a verdict, or a `tone`, its colour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,8 @@ class Column:
     """A column of a table.
 
     `kind` is what its fields are: `head`, `depth`, `mode` and `step` name the row, `figure` and `strong` are numbers,
-    `text` and `name` are plain, `sentence` and `reason` wrap, `code` is code, `drawing` draws intervals on `scale`.
+    `text` and `name` are plain, `sentence`, `reason` and `why` wrap, `code` is code, `drawing` draws intervals on its
+    `scale`.
     """
 
     name: Words
@@ -165,6 +166,7 @@ class Column:
         "code",
         "strong_code",
         "drawing",
+        "why",
     ] = "figure"
     interval: str | None = None
     """The confidence, or "" without one, of a figure that has an interval; None if it has none."""
@@ -174,7 +176,7 @@ class Column:
     on: On = On.ALL
 
 
-LEFT = ("head", "mode", "step", "text", "name", "sentence", "reason", "code", "strong_code")
+LEFT = ("head", "mode", "step", "text", "name", "sentence", "reason", "code", "strong_code", "why")
 """The kinds of columns whose text begins at the left."""
 
 

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from harness.analysis import METRICS, Estimate, Unit
-from harness.analysis.metrics import SHOWN
 from harness.feature import Place
 from harness.report import background, budgets, numbers, packing
 from harness.report.blocks import slug
-from harness.report.cells import CellView, confidence_words
+from harness.report.cells import confidence_words
 from harness.report.conditioning import conditioning_blocks, unsteady_disks
 from harness.report.contents import blocks_at, headline_of
+from harness.report.evidence import evidence_blocks, shown_value
 from harness.report.figures import figures
 from harness.report.groups import group_blocks
 from harness.report.heatmap import colour_limit, heat_maps
 from harness.report.intervals import Scale
-from harness.report.latencies import latency_charts, latency_tables, pooled_words
+from harness.report.latencies import latency_charts, latency_tables
 from harness.report.model import report_view
 from harness.report.order import order_blocks
 from harness.report.packing import compact_json, packed, packed_plotly
@@ -32,8 +29,8 @@ from harness.report.page import Page, typographic, words
 from harness.report.section import Section
 from harness.report.terminal import efficiency_line
 from harness.report.theme import HOST, LAYER, VIRTUALISATION, mode_colours, mode_symbols, templates
-from harness.report.verdicts import Judged
-from harness.results import MetricRecord, Run
+from harness.report.verdicts import verdict_blocks
+from harness.results import Run
 from harness.terminal import visible
 from harness.units import format_duration
 
@@ -46,7 +43,6 @@ def render_html(run: Run) -> str:
     page = environment().get_template("report.html.j2")
     blocks = Page(len(run.cells))
     parts = blocks.parts
-    facts, checksums = background.provenance(run)
     return page.render(
         view=view,
         run=run,
@@ -57,9 +53,10 @@ def render_html(run: Run) -> str:
         most_inline=packing.MOST_INLINE,
         templates=packed(compact_json(templates())),
         plotly_js=packed_plotly(),
-        about=background.about_run(run),
-        provenance=facts,
-        checksums=checksums,
+        about=blocks.render(background.run_blocks(run)),
+        verdicts=blocks.render(verdict_blocks(view.verdicts)),
+        configuration=lambda section: blocks.render(background.configuration_blocks(section)),
+        evidence=lambda cell: blocks.render(evidence_blocks(cell)),
         phases=background.phases(run),
         efficiency=efficiency_line(run),
         unsteady=unsteady_disks(run),
@@ -91,37 +88,22 @@ def environment() -> Environment:
         "interval": lambda estimate: typographic(numbers.percent_interval(estimate)),
         "both": lambda estimate: typographic(numbers.percent_with_interval(estimate)),
         "us": lambda estimate: typographic(numbers.microseconds(estimate.point if estimate else None)),
-        "plain": lambda estimate: typographic(numbers.significant(estimate.point if estimate else None)),
         "us_interval": lambda estimate: typographic(numbers.microseconds_interval(estimate)),
-        "share": lambda share: typographic(numbers.percent(share)),
         "up": lambda percent: f"{math.ceil(percent * 10) / 10:g}",
-        "grouped": lambda number: typographic(f"{number:,}".replace(",", " ")),
         "duration": format_duration,
         "moment": background.moment,
-        "link": _link,
         "slug": slug,
     }
     environment.globals |= {
         "headline_of": headline_of,
-        "metric_value": _metric_value,
-        "configuration": lambda cells: background.differing(background.configuration(cells)),
+        "metric_value": lambda estimate, unit: typographic(shown_value(estimate, unit)),
         "scale_of": _scale_of,
-        "verdict_scale": _verdict_scale,
-        "by_quantity": _by_quantity,
         "confidence_words": confidence_words,
-        "budget_limit": budgets.limit,
-        "budget_finding": budgets.finding,
-        "p_value": budgets.p_value,
         "gravest_first": budgets.gravest_first,
-        "batch_count": numbers.batch_count,
-        "pooled": lambda percentile: typographic(pooled_words(percentile)),
-        "pooled_percentiles": _pooled_percentiles,
         "colour_limit": colour_limit,
         "heat_maps": heat_maps,
         "mode_colours": mode_colours,
         "mode_symbols": mode_symbols,
-        "metrics": METRICS,
-        "shown": SHOWN,
         "HOST": HOST,
         "LAYER": LAYER,
         "VIRTUALISATION": VIRTUALISATION,
@@ -134,36 +116,5 @@ def _cleaned(value: Any) -> Any:
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def _metric_value(estimate: Estimate | None, unit: Unit) -> str:
-    """A stored value in the shown unit: IOPS, MB/s or us."""
-    if estimate is None:
-        return numbers.NONE
-    return typographic(numbers.significant(estimate.point / SHOWN[unit].scale))
-
-
 def _scale_of(section: Section) -> Scale:
     return Scale.around([mode.overhead for mode in section.comparison.modes])
-
-
-def _by_quantity(judged: Sequence[Judged]) -> dict[str, list[Judged]]:
-    """Throughput and latency separately: on the scale of a latency that is 400 % worse, a loss of 20 % is invisible."""
-    tables: dict[str, list[Judged]] = {}
-    for each in sorted(judged, key=lambda each: METRICS[each.budget.metric].is_latency):
-        tables.setdefault("Latency" if METRICS[each.budget.metric].is_latency else "Throughput", []).append(each)
-    return tables
-
-
-def _verdict_scale(judged: Sequence[Judged]) -> Scale:
-    """One scale for all rows of a table of verdicts, with room for their budgets."""
-    limits = [share for each in judged if (share := each.budget.limit.share) is not None]
-    return Scale.around([each.overhead for each in judged if each.overhead is not None], limits)
-
-
-def _pooled_percentiles(cell: CellView) -> dict[str, MetricRecord]:
-    return {name: metric for name, metric in cell.record.metrics.items() if metric.pooled or metric.batches}
-
-
-def _link(raw: str) -> str:
-    """The address of a raw output relative to the page; empty if the path leads outside of the run."""
-    parts = raw.split("/")
-    return quote(raw) if parts[0] == "raw" and ".." not in parts else ""

@@ -49,6 +49,7 @@ _CLASSES = {
     "strong_code": "strong",
     "reason": "reason",
     "drawing": "drawing",
+    "why": "why",
 }
 _HEADS = ("head", "depth", "mode", "step")
 _FIGURE = re.compile(r"[<>]?[\d.\N{MINUS SIGN}]+ %(?: \[[^\]]*\])?")
@@ -171,8 +172,8 @@ def _inline(part: Inline) -> Markup:
     match part:
         case str():
             return _sentence(part)
-        case Mark(style="verdict"):
-            return Markup('<span class="verdict {}">{}</span>').format(slug(part.tone), visible(part.text))
+        case Mark(style="verdict" | "tone"):
+            return Markup('<span class="{} {}">{}</span>').format(part.style, slug(part.tone), visible(part.text))
         case Mark():
             return Markup("<{0}>{1}</{0}>").format(_TAGS[part.style], _sentence(part.text))
         case Link():

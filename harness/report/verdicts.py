@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from harness.analysis import Estimate, Verdict
+from harness.analysis import METRICS, Estimate, Verdict
+from harness.report.blocks import Aside, Block, Cell, Column, Fold, Heading, Listing, Mark, Row, Table
 from harness.report.budgets import finding, limit, p_value, sentence
 from harness.report.cells import CellView, Outcome
 from harness.report.deciding import what_decides
+from harness.report.intervals import Scale
 from harness.report.numbers import count, percent_with_interval
 from harness.results import BudgetRecord, CellRecord
 from harness.results.disk_requests import why_faster
 
+_MOST_OPEN = 12
+"""Budgets whose list is open when the page is."""
 _LINE = 160
 """Characters of a reason in a list. The page has all of it."""
 
@@ -111,6 +115,83 @@ def _gained(cell: CellView) -> str:
 
 def _why(record: CellRecord) -> str:
     return why_faster(record.accounting, on_array=record.mode_detail.on_array)
+
+
+def verdict_blocks(verdicts: Verdicts) -> Iterator[Block]:
+    """What exceeds, what is undecided, what is void and what is faster than its host."""
+    yield Heading("Verdicts", level=2)
+    if verdicts.judged == 0 and not verdicts.void and not verdicts.faster:
+        yield Aside("No budget applies to a cell of this run in this lab, so nothing is judged.")
+    for title, kind, rows in (
+        ("Exceeds its budget", "exceeds", verdicts.exceeds),
+        ("Inconclusive, and what would decide it", "inconclusive", verdicts.inconclusive),
+    ):
+        if rows:
+            yield Heading(f"{title}: {len(rows)} of {verdicts.judged} judged")
+            tables = tuple(_judged_table(quantity, judged, kind) for quantity, judged in _by_quantity(rows).items())
+            summary = Mark(count(len(rows), "budget"), "tone", kind)
+            yield Fold((summary,), tables, open=len(rows) <= _MOST_OPEN, key=f"verdicts-{kind}")
+    if verdicts.void:
+        yield Heading(f"Void: {count(len(verdicts.void), 'cell')}")
+        yield Aside("A check failed, so these are left out of all means and comparisons.")
+        yield Listing(verdicts.void_reasons)
+        void = tuple(Row((Cell(cell.id, link=cell.link), "; ".join(cell.remarks))) for cell in verdicts.void)
+        table = Table((Column("cell", "head"), Column("why", "text")), void, "Void cells and why", style="facts")
+        yield Fold((Mark("every void cell and why", "tone", "void"),), (table,), key="verdicts-void")
+    if verdicts.faster:
+        yield Heading(f"Faster than the host: {count(len(verdicts.faster), 'cell')}")
+        yield Aside(
+            "A virtual machine cannot be faster than its host by itself, so these figures need an explanation. Each is "
+            "shown also as one of all cells of the run."
+        )
+        yield Listing(verdicts.faster_sentences)
+    if verdicts.judged:
+        yield Aside(
+            f"{len(verdicts.within)} of {verdicts.judged} judged budgets are kept with the whole interval. In the "
+            "drawings, the dot is the overhead in percent, the bar its interval, and the vertical line its budget."
+        )
+
+
+def _judged_table(quantity: str, judged: Sequence[Judged], kind: str) -> Table:
+    """The budgets with one scale for all rows, which has room for the budgets."""
+    limits = [share for one in judged if (share := one.budget.limit.share) is not None]
+    scale = Scale.around([one.overhead for one in judged if one.overhead is not None], limits)
+    return Table(
+        (
+            Column("cell", "head"),
+            Column("metric"),
+            Column("found"),
+            Column("budget", "strong"),
+            Column("drawing", "drawing", scale=scale, hidden=True),
+            Column("p" if kind == "exceeds" else "what would decide it", "why"),
+        ),
+        tuple(_judged_row(one, kind) for one in judged),
+        quantity,
+        style="glance judged",
+        caption_shown=True,
+    )
+
+
+def _judged_row(judged: Judged, kind: str) -> Row:
+    share = judged.budget.limit.share
+    return Row(
+        (
+            Cell(judged.cell.id, link=judged.cell.link),
+            judged.budget.metric,
+            judged.finding,
+            judged.limit,
+            Cell("", drawn=judged.overhead if share is not None else None, limit=share),
+            judged.p_value if kind == "exceeds" else judged.decides,
+        )
+    )
+
+
+def _by_quantity(judged: Sequence[Judged]) -> dict[str, list[Judged]]:
+    """Throughput and latency separately: on the scale of a latency that is 400 % worse, a loss of 20 % is invisible."""
+    tables: dict[str, list[Judged]] = {}
+    for one in sorted(judged, key=lambda one: METRICS[one.budget.metric].is_latency):
+        tables.setdefault("Latency" if METRICS[one.budget.metric].is_latency else "Throughput", []).append(one)
+    return tables
 
 
 def verdicts(cells: Sequence[CellView]) -> Verdicts:

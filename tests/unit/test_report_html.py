@@ -17,7 +17,7 @@ from harness.model.effective import Effective
 from harness.model.guest import GIB, GuestOptions
 from harness.model.mode import ModeDetail
 from harness.report import heatmap, packing, render_html, write_report
-from harness.report.background import Table, about_run, configuration, differing, provenance
+from harness.report.background import Facts, about_run, configuration, differing, provenance
 from harness.report.heatmap import heat_maps
 from harness.report.model import report_view
 from harness.report.notes import Notes, ReportNote, notes_of
@@ -236,7 +236,7 @@ def _notes(cells: tuple[CellRecord, ...]) -> Notes:
 
 
 def test_options_that_a_passed_through_disk_does_not_have_are_no_differences_of_the_others() -> None:
-    table = Table(
+    table = Facts(
         ("", "lvm", "raw", "vfio"),
         (
             ("requested, layout: filesystem", "", "ext4", ""),
