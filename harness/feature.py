@@ -29,9 +29,10 @@ if TYPE_CHECKING:
     from harness.measure.rounds import FollowingSeries, RunContext, SeriesContext
     from harness.measure.series import PreparedGroup, StepLimit
     from harness.model.cell import Cell
-    from harness.report.blocks import Block
+    from harness.report.blocks import Block, Chart
     from harness.report.modes import Headline
     from harness.report.section import Section
+    from harness.report.workload import WorkloadView
     from harness.results import CellRecord, Measurement, Run, ValidityCheck
     from harness.results.assemble import AssembledRun
     from harness.scenario.plan import FollowUp, Group, Plan
@@ -190,6 +191,10 @@ class Feature:
     """The same, if it follows from several cells of a run: the id of a cell and its note."""
     contents: Mapping[Place, Callable[[Section], Iterable[Block]]] = field(default_factory=dict)
     """What a report has of a disk: a function that yields blocks, by their place."""
+    workload_charts: Callable[[Section, WorkloadView, str], Iterable[Chart]] = lambda _section, _workload, _key: ()
+    """Further charts of a workload. Their ids begin with the key."""
+    workload_tables: Callable[[Section, WorkloadView, str], Iterable[Block]] = lambda _section, _workload, _key: ()
+    """Further content below the cells of a workload."""
     limit: FeatureLimit | None = None
     headline: Callable[[Section], Headline | None] = lambda _section: None
     """The answer for a disk in place of the mode that loses least; None for no other answer."""

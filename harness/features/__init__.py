@@ -11,6 +11,7 @@ NAMES: tuple[str, ...] = (
     "search",
     "arrays",
     "throttles",
+    "distributions",
     "borrow",
     "fio_files",
     "exchange",

@@ -20,6 +20,7 @@ from harness.report.waterfall import waterfall_blocks
 
 if TYPE_CHECKING:
     from harness.report.section import Section
+    from harness.report.workload import WorkloadView
 
 
 Content = Callable[["Section"], Iterable[Block]]
@@ -70,3 +71,15 @@ def blocks_at(place: Place, section: Section) -> Iterator[Block]:
     for feature in features():
         if place in feature.contents:
             yield from feature.contents[place](section)
+
+
+def further_charts(section: Section, workload: WorkloadView, key: str) -> Iterator[Block]:
+    """The charts of features of a workload."""
+    for feature in features():
+        yield from feature.workload_charts(section, workload, key)
+
+
+def further_tables(section: Section, workload: WorkloadView, key: str) -> Iterator[Block]:
+    """What features say of a workload below its cells."""
+    for feature in features():
+        yield from feature.workload_tables(section, workload, key)

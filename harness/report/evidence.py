@@ -10,10 +10,10 @@ from harness.analysis.metrics import SHOWN
 from harness.report import budgets
 from harness.report.blocks import Block, Cell, Column, Inline, Link, Listing, Row, Sentence, Table
 from harness.report.cells import CellView, confidence_words
-from harness.report.latencies import pooled_words
 from harness.report.numbers import (
     NONE,
     batch_count,
+    format_pooled,
     microseconds,
     microseconds_interval,
     percent_with_interval,
@@ -111,7 +111,7 @@ def _percentile_table(cell: CellView, percentiles: dict[str, MetricRecord]) -> T
             (
                 _metric_cell(name),
                 f"{metric.pooled['guest'].ios:,}".replace(",", " ") if "guest" in metric.pooled else "",
-                *(pooled_words(metric.pooled.get(arm)) for arm in ("host", "twin", "guest")),
+                *(format_pooled(metric.pooled.get(arm)) for arm in ("host", "twin", "guest")),
                 percent_with_interval(metric.overhead),
                 batch_count(metric.batches, metric.overhead.boots) or cell.samples if metric.overhead else "",
             )

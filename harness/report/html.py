@@ -15,13 +15,12 @@ from harness.report import background, budgets, numbers, packing
 from harness.report.blocks import slug
 from harness.report.cells import confidence_words
 from harness.report.conditioning import conditioning_blocks, unsteady_disks
-from harness.report.contents import blocks_at, headline_of
+from harness.report.contents import blocks_at, further_charts, further_tables, headline_of
 from harness.report.evidence import evidence_blocks, shown_value
 from harness.report.figures import figures
 from harness.report.groups import group_blocks
 from harness.report.heatmap import colour_limit, heat_maps
 from harness.report.intervals import Scale
-from harness.report.latencies import latency_charts, latency_tables
 from harness.report.model import report_view
 from harness.report.order import order_blocks
 from harness.report.packing import compact_json, packed, packed_plotly
@@ -61,9 +60,9 @@ def render_html(run: Run) -> str:
         efficiency=efficiency_line(run),
         unsteady=unsteady_disks(run),
         measuring=blocks.render((*conditioning_blocks(run), *group_blocks(run))),
-        latency_charts=lambda section, workload, key: blocks.render(latency_charts(workload, section.modes, key)),
+        further_charts=lambda *workload: blocks.render(further_charts(*workload)),
         more=lambda section, workload, key: blocks.render(
-            (*latency_tables(workload, section.name), *order_blocks(section, workload, key))
+            (*further_tables(section, workload, key), *order_blocks(section, workload, key))
         ),
     )
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from harness.analysis import Estimate
+from harness.results import PooledPercentile
 
 NONE = "\N{EN DASH}"
 """The text for a missing value."""
@@ -125,3 +126,10 @@ def _decimals(value: float) -> int:
 
 def _grouped(value: float, decimals: int, by: str = " ") -> str:
     return f"{value:,.{decimals}f}".replace(",", by)
+
+
+def format_pooled(percentile: PooledPercentile | None) -> str:
+    """The percentile in us with its interval: "213 [210, 217]"."""
+    if percentile is None:
+        return NONE
+    return f"{microseconds(percentile.value)} {microseconds_range(percentile.low, percentile.high)}"

@@ -1,4 +1,4 @@
-"""The latencies of one workload: whole distributions, their percentiles, and latency over load."""
+"""The latencies of one workload in charts and tables: whole distributions, their percentiles, and latency over load."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from harness.report.cells import CellView, confidence_words
 from harness.report.draw import Figure, log_axis, scatter, set_rows, set_scalable_axis, whiskers
 from harness.report.numbers import (
     NONE,
+    format_pooled,
     microseconds,
     microseconds_interval,
     microseconds_range,
@@ -85,7 +86,7 @@ class LoadCurve:
 
 def latency_charts(workload: WorkloadView, modes: Sequence[str], key: str) -> Iterator[Chart]:
     """The charts of a workload whose latencies are stored."""
-    for of, by_depth in distributions_by_depth(workload.cells).items():
+    for of, by_depth in group_by_depth(workload.cells).items():
         calls, call = ("calls", "call") if of == "syncs" else ("I/Os", "I/O")
         yield Chart(
             f"{key}-percentiles-{of}",
@@ -105,7 +106,7 @@ def latency_charts(workload: WorkloadView, modes: Sequence[str], key: str) -> It
             "Histogram of the latency of each arm; its percentiles are in the table of latencies",
             style="rows",
         )
-    if curves := load_curves(workload.cells):
+    if curves := find_load_curves(workload.cells):
         shown = METRICS[workload.cells[0].throughput_name].shown
         yield Chart(
             f"{key}-load",
@@ -118,7 +119,7 @@ def latency_charts(workload: WorkloadView, modes: Sequence[str], key: str) -> It
 
 def latency_tables(workload: WorkloadView, of_disk: str) -> Iterator[Block]:
     """The same latencies as tables. `of_disk` is the name of the section."""
-    for of, by_depth in distributions_by_depth(workload.cells).items():
+    for of, by_depth in group_by_depth(workload.cells).items():
         quantiles_of = [
             metric.quantile for metric in METRICS.values() if metric.of == of and metric.quantile is not None
         ]
@@ -136,9 +137,9 @@ def latency_tables(workload: WorkloadView, of_disk: str) -> Iterator[Block]:
                     (
                         f"{depth} {distribution.arm.label}",
                         f"{distribution.histogram.ios:,}".replace(",", " "),
-                        *([_throughput(distribution.arm)] if throughput else []),
-                        _mean_cell(distribution.mean),
-                        *(pooled_words(distribution.mark(quantile)) for quantile in quantiles_of),
+                        *([_format_throughput(distribution.arm)] if throughput else []),
+                        _make_mean_cell(distribution.mean),
+                        *(format_pooled(distribution.mark(quantile)) for quantile in quantiles_of),
                     ),
                     group=str(depth),
                 )
@@ -152,46 +153,40 @@ def latency_tables(workload: WorkloadView, of_disk: str) -> Iterator[Block]:
         yield Fold(f"{workload.name}: table of {what}", (table,), style="more")
 
 
-def pooled_words(percentile: PooledPercentile | None) -> str:
-    """The percentile in us with its interval: "213 [210, 217]"."""
-    if percentile is None:
-        return NONE
-    return f"{microseconds(percentile.value)} {microseconds_range(percentile.low, percentile.high)}"
-
-
-def _mean_cell(mean: Estimate | None) -> Cell:
+def _make_mean_cell(mean: Estimate | None) -> Cell:
     return Cell(microseconds(mean.point if mean else None), interval=microseconds_interval(mean))
 
 
-def _throughput(arm: ArmOfCell) -> str:
+def _format_throughput(arm: ArmOfCell) -> str:
     scale = METRICS[arm.cell.throughput_name].shown.scale
     return significant(arm.throughput.point / scale) if arm.throughput else NONE
 
 
-def distributions_by_depth(cells: Sequence[CellView]) -> Mapping[Calls, Mapping[int, tuple[Distribution, ...]]]:
+def group_by_depth(cells: Sequence[CellView]) -> Mapping[Calls, Mapping[int, tuple[Distribution, ...]]]:
     """The distributions of one workload by kind of call and iodepth; without those that have none."""
     depths = sorted({cell.iodepth for cell in cells})
     at = {depth: [cell for cell in cells if cell.iodepth == depth] for depth in depths}
-    kinds = {of: {depth: arms for depth in depths if (arms := distributions(at[depth], of))} for of in get_args(Calls)}
+    kinds = {
+        of: {depth: arms for depth in depths if (arms := find_distributions(at[depth], of))} for of in get_args(Calls)
+    }
     return {of: by_depth for of, by_depth in kinds.items() if by_depth}
 
 
-def decades(quantile: float) -> float:
+def find_decade(quantile: float) -> float:
     """The place of a percentile on the axis of the curves: 0.9 is at 1, 0.99 at 2, 0.999 at 3."""
     return -math.log10(1 - quantile)
 
 
-def distributions(cells: Sequence[CellView], of: Calls = "ios") -> tuple[Distribution, ...]:
+def find_distributions(cells: Sequence[CellView], of: Calls = "ios") -> tuple[Distribution, ...]:
     """The arms of one job whose latencies are stored. None in a run of an older version."""
-    found = []
-    for arm in arms_of(cells):
-        histogram = arm.cell.record.histograms.get(of, {}).get(arm.source)
-        if histogram is not None:
-            found.append(Distribution(arm, of, histogram, tuple(_marks(arm, of))))
-    return tuple(found)
+    return tuple(
+        Distribution(arm, of, histogram, tuple(_find_marks(arm, of)))
+        for arm in arms_of(cells)
+        if (histogram := arm.cell.record.histograms.get(of, {}).get(arm.source)) is not None
+    )
 
 
-def _marks(arm: ArmOfCell, of: Calls) -> list[tuple[float, PooledPercentile]]:
+def _find_marks(arm: ArmOfCell, of: Calls) -> list[tuple[float, PooledPercentile]]:
     return [
         (quantile, pooled)
         for name, metric in arm.cell.record.metrics.items()
@@ -200,7 +195,7 @@ def _marks(arm: ArmOfCell, of: Calls) -> list[tuple[float, PooledPercentile]]:
     ]
 
 
-def load_curves(cells: Sequence[CellView]) -> tuple[LoadCurve, ...]:
+def find_load_curves(cells: Sequence[CellView]) -> tuple[LoadCurve, ...]:
     """The host and the guest of each mode, for the cells of one workload that were measured at several depths.
 
     Arms with one depth have no curve. Jobs at a fixed rate have no such curves: the load is the same at all depths.
@@ -208,7 +203,7 @@ def load_curves(cells: Sequence[CellView]) -> tuple[LoadCurve, ...]:
     points: dict[tuple[str, str | None], list[tuple[ArmOfCell, LoadPoint]]] = {}
     for depth in sorted({cell.iodepth for cell in cells}):
         for arm in arms_of(cell for cell in cells if cell.iodepth == depth and not cell.rated):
-            if arm.place != "twin" and (point := _load_point(arm)) is not None:
+            if arm.place != "twin" and (point := _find_load_point(arm)) is not None:
                 points.setdefault((arm.place, arm.mode), []).append((arm, point))
     return tuple(
         LoadCurve(several[0][0], tuple(point for _, point in several))
@@ -217,20 +212,20 @@ def load_curves(cells: Sequence[CellView]) -> tuple[LoadCurve, ...]:
     )
 
 
-def _load_point(arm: ArmOfCell) -> LoadPoint | None:
+def _find_load_point(arm: ArmOfCell) -> LoadPoint | None:
     throughput, mean = arm.throughput, arm.mean(arm.cell.latency_name)
     if throughput is None or mean is None:
         return None
     return LoadPoint(arm.cell.iodepth, throughput, mean, arm.mean("clat_p99"))
 
 
-def draw_percentiles(found: Sequence[Distribution], modes: Sequence[str]) -> Figure:
+def draw_percentiles(distributions: Sequence[Distribution], modes: Sequence[str]) -> Figure:
     """The latency that a share of the calls does not exceed. The share's axis is logarithmic towards 100 %, as in
     plots of HdrHistogram. The markers are the percentiles of the tables, with their intervals."""
     figure = Figure()
     values: list[float] = []
-    farthest = decades(0.9)
-    for distribution in found:
+    farthest = find_decade(0.9)
+    for distribution in distributions:
         look = look_of(modes, distribution.arm.place, distribution.arm.mode)
         curve = distribution.curve
         values += [latency * _US for latency in curve]
@@ -238,11 +233,11 @@ def draw_percentiles(found: Sequence[Distribution], modes: Sequence[str]) -> Fig
         figure.add_trace(
             scatter(
                 x=[step / STEPS_OF_DECADE for step in range(len(curve))],
-                y=[_digits(latency * _US) for latency in curve],
+                y=[_round_to_digits(latency * _US) for latency in curve],
                 mode="lines",
                 name=look.name,
                 line={"color": look.colour, "width": 1.8, "dash": look.dash},
-                customdata=[_share(1 - 10 ** (-step / STEPS_OF_DECADE)) for step in range(len(curve))],
+                customdata=[_format_share(1 - 10 ** (-step / STEPS_OF_DECADE)) for step in range(len(curve))],
                 hovertemplate=f"{look.name}: %{{customdata}} % within %{{y:,.3~r}} us<extra></extra>",
                 meta=look.key,
             )
@@ -251,44 +246,44 @@ def draw_percentiles(found: Sequence[Distribution], modes: Sequence[str]) -> Fig
             pooled = [mark for _, mark in distribution.marks]
             figure.add_trace(
                 scatter(
-                    x=[decades(quantile) for quantile, _ in distribution.marks],
-                    y=[_digits(mark.value * _US) for mark in pooled],
+                    x=[find_decade(quantile) for quantile, _ in distribution.marks],
+                    y=[_round_to_digits(mark.value * _US) for mark in pooled],
                     error_y={
                         "type": "data",
                         "symmetric": False,
-                        "array": [_digits((mark.high - mark.value) * _US) for mark in pooled],
-                        "arrayminus": [_digits((mark.value - mark.low) * _US) for mark in pooled],
+                        "array": [_round_to_digits((mark.high - mark.value) * _US) for mark in pooled],
+                        "arrayminus": [_round_to_digits((mark.value - mark.low) * _US) for mark in pooled],
                     },
                     mode="markers",
                     name=look.name,
                     marker={"color": look.colour, "symbol": look.symbol, "size": 5},
-                    customdata=[_exact(look.name, quantile, mark) for quantile, mark in distribution.marks],
+                    customdata=[_describe_mark(look.name, quantile, mark) for quantile, mark in distribution.marks],
                     hovertemplate="%{customdata}<extra></extra>",
                     meta=look.key,
                 )
             )
-    ticks = [quantile for quantile in _TICKS if decades(quantile) <= farthest + 0.05]
+    ticks = [quantile for quantile in _TICKS if find_decade(quantile) <= farthest + 0.05]
     figure.update_layout(height=300, margin={"l": 58, "r": 14, "t": 10, "b": 44}, showlegend=False, hovermode="closest")
     figure.update_xaxes(
         title="share of the I/Os, %",
-        tickvals=[decades(quantile) for quantile in ticks],
-        ticktext=[_share(quantile) for quantile in ticks],
+        tickvals=[find_decade(quantile) for quantile in ticks],
+        ticktext=[_format_share(quantile) for quantile in ticks],
         range=[-0.05, farthest + 0.1],
     )
     figure.update_yaxes(**log_axis(values))
     return figure
 
 
-def draw_histograms(found: Sequence[Distribution], modes: Sequence[str]) -> Figure:
+def draw_histograms(distributions: Sequence[Distribution], modes: Sequence[str]) -> Figure:
     """The distribution of each arm in a row of its own: the share of I/Os for each doubling of the latency.
 
     The line reaches from the fastest I/O to the slowest. Each row has a scale of its own.
     """
     figure = Figure()
     ends: list[float] = []
-    for number, distribution in enumerate(found):
+    for number, distribution in enumerate(distributions):
         look = look_of(modes, distribution.arm.place, distribution.arm.mode)
-        points = list(_outline(wider_bins(distribution.histogram, _DRAWN_PER_OCTAVE)))
+        points = list(_trace_outline(wider_bins(distribution.histogram, _DRAWN_PER_OCTAVE)))
         ends += [points[0][0], points[-1][0]]
         figure.add_trace(
             scatter(
@@ -307,7 +302,7 @@ def draw_histograms(found: Sequence[Distribution], modes: Sequence[str]) -> Figu
     peaks = [max(trace["y"]) for trace in figure.data]
     set_rows(
         figure,
-        [look_of(modes, each.arm.place, each.arm.mode).name for each in found],
+        [look_of(modes, shown.arm.place, shown.arm.mode).name for shown in distributions],
         ranges=[(0.0, peak * 1.08) for peak in peaks],
     )
     figure.update_xaxes(title="latency, us", tickangle=0, **log_axis(ends, most=4))
@@ -370,7 +365,7 @@ def draw_load(curves: Sequence[LoadCurve], modes: Sequence[str], shown: Shown) -
     return figure
 
 
-def _outline(histogram: LatencyHistogram) -> Iterator[tuple[float, float]]:
+def _trace_outline(histogram: LatencyHistogram) -> Iterator[tuple[float, float]]:
     """The steps of a histogram: latency in us, and percent of the I/Os per doubling of the latency, from there on.
 
     Bins of different width are comparable so.
@@ -378,21 +373,21 @@ def _outline(histogram: LatencyHistogram) -> Iterator[tuple[float, float]]:
     total, end = histogram.ios, 0
     for low, number in histogram.bins.items():
         if 0 < end < low:
-            yield _digits(end / 1e3), 0.0
+            yield _round_to_digits(end / 1e3), 0.0
         end = upper_end(low, histogram.per_octave)
-        yield _digits(low / 1e3), _digits(100 * number / total / math.log2(end / max(low, 0.5)), 3)
-    yield _digits(end / 1e3), 0.0
+        yield _round_to_digits(low / 1e3), _round_to_digits(100 * number / total / math.log2(end / max(low, 0.5)), 3)
+    yield _round_to_digits(end / 1e3), 0.0
 
 
-def _exact(name: str, quantile: float, mark: PooledPercentile) -> str:
+def _describe_mark(name: str, quantile: float, mark: PooledPercentile) -> str:
     return f"{name}, p{quantile * 100:g}: {microseconds(mark.value)} us {microseconds_range(mark.low, mark.high)}"
 
 
-def _share(share: float) -> str:
+def _format_share(share: float) -> str:
     """A share in percent with as many digits as distinguish it from 100 %."""
-    return f"{share * 100:.{max(1, math.floor(decades(share)))}f}".rstrip("0").rstrip(".")
+    return f"{share * 100:.{max(1, math.floor(find_decade(share)))}f}".rstrip("0").rstrip(".")
 
 
-def _digits(value: float, number: int = 4) -> float:
+def _round_to_digits(value: float, number: int = 4) -> float:
     """So many significant digits: what a chart can show, and no more in the page."""
     return float(f"{value:.{number}g}")

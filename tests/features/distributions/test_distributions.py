@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from harness.analysis import Calls, LatencyHistogram
+from harness.features.distributions.report import find_distributions, find_load_curves, group_by_depth
 from harness.features.variants.request import Variant
 from harness.report.draw import log_axis
 from harness.report.figures import Figures
-from harness.report.latencies import distributions, distributions_by_depth, load_curves
 from harness.report.model import report_view
 from harness.report.order import arm_blocks, blocks_by_depth, order_sentence
 from harness.report.workload import WorkloadView
@@ -150,16 +150,14 @@ def test_fdatasync_has_charts_of_its_own(run: Run) -> None:
 
 def test_void_cells_are_in_no_distribution() -> None:
     name = "optane-lvm-randread-4k-qd32"
-    by_depth = distributions_by_depth(
-        workload(synthetic_run(modes=MODES, workloads=["randread-4k"], void=[name])).cells
-    )
+    by_depth = group_by_depth(workload(synthetic_run(modes=MODES, workloads=["randread-4k"], void=[name])).cells)
     assert [each.arm.label for each in by_depth["ios"][32]] == ARMS[:2]
     assert [each.arm.label for each in by_depth["ios"][1]] == ARMS
 
 
 def test_a_run_of_an_older_version_has_no_distributions(run: Run) -> None:
     older = changed(run, histograms={}, times=())
-    assert distributions(workload(older).cells) == ()
+    assert find_distributions(workload(older).cells) == ()
     found = page(older)
     assert not [name for name in found.json("figures") if "percentiles" in name or "histogram" in name]
     assert "does not exceed" not in found.text
@@ -195,7 +193,7 @@ def test_latency_over_load_has_host_and_guests_with_mean_and_p99(run: Run, drawn
 
 def test_a_guest_that_is_faster_than_its_host_has_a_curve_like_any_other() -> None:
     faster = synthetic_run(modes=MODES, workloads=["randread-4k"], faster=["lvm"])
-    labels = [curve.arm.label for curve in load_curves(workload(faster).cells)]
+    labels = [curve.arm.label for curve in find_load_curves(workload(faster).cells)]
     assert labels == ["host", "guest passthrough", "guest lvm"]
 
 
