@@ -1,16 +1,186 @@
-"""When a cell has enough samples, and why."""
+"""When a cell has enough samples, and how many it needs: power, futility, and the reasons to stop."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
+from statistics import fmean
 
-from harness.analysis.estimate import Estimate
-from harness.analysis.futility import FUTILE, power_to_decide, power_to_narrow
-from harness.analysis.judgement import Judgement, judge_look
-from harness.analysis.samples import IN_ORDER, Caveat, Samples
-from harness.analysis.sequential import Look, Sequential
-from harness.analysis.verdict import Limit, Verdict
+from harness.analysis.estimate import Estimate, differences, finite_expm1, log_ratios
+from harness.analysis.samples import IN_ORDER, Caveat, Samples, Spread, inflation
+from harness.analysis.student import noncentrality, t_quantile
+from harness.analysis.verdict import Judgement, Limit, Look, Sequential, Verdict, judge_look
+
+FUTILE = 0.05
+"""Below this probability, a cell gets no further samples."""
+
+
+def power_to_decide(
+    host: Sequence[float],
+    guest: Sequence[float],
+    budget: Limit,
+    last: Look,
+    *,
+    higher_is_better: bool,
+    cells: int = 1,
+    samples: Samples = IN_ORDER,
+) -> float:
+    """The probability that the look `last`, with more samples than now, decides the budget on either side.
+
+    This is the predictive power (Spiegelhalter, Freedman & Blackburn 1986), the mean of the conditional power of
+    stochastic curtailment (Lan, Simon & Halperin 1982) over what the samples so far say about the true mean: the mean
+    of all N samples differs from that of the first n by Student's t times the error now times sqrt(1 - n / N). The
+    spread is the observed one. `exceeds` must pass the correction for `cells` judgements. For two limits, it is the sum
+    of theirs, at most 1: never too small. 1 while there is no interval, because nothing can be predicted. Stopping for
+    futility leaves the budget inconclusive, so no false verdict becomes more frequent. ValueError as for `judge_look`,
+    without a budget, and if `last` has fewer samples than there are.
+    """
+    now = samples.count(len(host))
+    if not budget.is_set:
+        raise ValueError("the power to decide needs a budget")
+    if last.rounds < now:
+        raise ValueError(f"the last look must have at least the {now} samples of now, not {last.rounds}")
+    confidence, total = budget.interval_confidence(last.confidence), 0.0
+    for spread, limit in _tested(host, guest, budget, higher_is_better, samples):
+        if not spread.has_interval:
+            return 1.0
+        total += _power(spread, limit, now=now, last=last, confidence=confidence, cells=cells)
+    return min(1.0, total)
+
+
+def power_to_narrow(estimate: Estimate, target: float, look: Look, last: Look) -> float:
+    """The probability that the interval of the look `last` has a half width of at most `target`.
+
+    `estimate` has the interval of `look`, in the unit of `target`. The samples to come have a variance that relates to
+    the one so far as the F distribution says. 1 without an interval. ValueError unless `last` has more samples.
+    """
+    from scipy.special import fdtr  # noqa: PLC0415
+
+    now, more = look.rounds, last.rounds - look.rounds
+    if more < 1:
+        raise ValueError(f"the last look must have more than the {now} samples of now, not {last.rounds}")
+    if estimate.half_width is None or estimate.half_width <= 0 or now < 2:
+        return 1.0
+    quantiles = [t_quantile((1 + each.confidence) / 2, each.rounds - 1) for each in (look, last)]
+    expected = estimate.half_width * math.sqrt(now / last.rounds) * quantiles[1] / quantiles[0]
+    allowed = ((target / expected) ** 2 * (last.rounds - 1) - (now - 1)) / more
+    return float(fdtr(more, now - 1, allowed)) if allowed > 0 else 0.0
+
+
+def _tested(
+    host: Sequence[float], guest: Sequence[float], budget: Limit, higher_is_better: bool, samples: Samples
+) -> Iterator[tuple[Spread, float]]:
+    """What is compared with each limit: a mean that grows with the overhead."""
+    if budget.share is not None:
+        ratios = log_ratios(host, guest)
+        if not higher_is_better:
+            yield samples.spread(ratios), math.log1p(budget.share)
+        elif budget.share < 1:
+            yield samples.spread([-ratio for ratio in ratios]), -math.log1p(-budget.share)
+        else:
+            yield samples.spread([-ratio for ratio in ratios]), math.inf
+    if budget.absolute is not None:
+        yield samples.spread(differences(host, guest)), budget.absolute
+
+
+def _power(spread: Spread, limit: float, *, now: int, last: Look, confidence: float, cells: int) -> float:
+    above = spread.mean - limit
+    changes = math.sqrt(1 - now / last.rounds)
+
+    def half_width(level: float) -> float:
+        """Of all samples, at the observed spread: more of them, and more degrees of freedom."""
+        tail = (1 + level) / 2
+        more = t_quantile(tail, spread.freedom + last.rounds - now) / t_quantile(tail, spread.freedom)
+        return spread.half_width(level) * more * math.sqrt(now / last.rounds)
+
+    # `exceeds` at the level at which it passes the correction for all cells.
+    margins = (above - half_width(1 - (1 - confidence) / cells), -above - half_width(confidence))
+    if changes == 0 or max(spread.errors) == 0:
+        return 1.0 if max(margins) >= 0 else 0.0
+    return math.fsum(spread.p_above(-margin / changes) for margin in margins)
+
+
+MOST_SAMPLES = 200
+"""More blocks or boots than this are not practical."""
+
+
+def samples_to_show(distance: float, sd: float, confidence: float = 0.95) -> int | None:
+    """How many samples give an interval that does not reach `distance` from its mean; None above `MOST_SAMPLES`.
+
+    `sd` is the standard deviation of the samples, in the unit of `distance`. This is an expectation and not a promise:
+    it takes the scatter so far as the true one, and samples as independent.
+    """
+
+    def shows(n: int) -> bool:
+        return t_quantile((1 + confidence) / 2, n - 1) * sd / math.sqrt(n) < abs(distance)
+
+    numbers = range(2, MOST_SAMPLES + 1)
+    place = bisect_left(numbers, True, key=shows)
+    return numbers[place] if place < len(numbers) else None
+
+
+def pooled_sd(groups: Iterable[Iterable[float]]) -> float:
+    """The pooled standard deviation of log ratios within groups: each group has its own mean, all share the spread.
+
+    `groups` are the log ratios of each group's samples; in an A/A calibration, those of a device against itself. The
+    result is the root of the summed squares over the summed degrees of freedom. ValueError if no group has two rounds.
+    """
+    squares, freedom = 0.0, 0
+    for group in groups:
+        ratios = list(group)
+        if ratios:
+            mean = fmean(ratios)
+            squares += math.fsum((ratio - mean) ** 2 for ratio in ratios)
+            freedom += len(ratios) - 1
+    if freedom == 0:
+        raise ValueError("a standard deviation needs a group of at least two rounds")
+    return math.sqrt(squares / freedom)
+
+
+def smallest_detectable(
+    sd_log_ratio: float,
+    n: int,
+    *,
+    confidence: float = 0.95,
+    power: float = 0.8,
+    higher_is_better: bool = True,
+    boots: int = 1,
+    sd_of_boots: float = 0.0,
+    correlation: float = 0.0,
+) -> float:
+    """The smallest overhead, as a share of the host, that `n` samples in each of `boots` show with probability `power`.
+
+    `sd_log_ratio` is the standard deviation of log(guest/host) between the samples of a boot, see `pooled_sd`;
+    `sd_of_boots` that of the true means of boots, see `boot_variance`. With several boots, the samples are their means.
+    With one, the result is about this boot, and `sd_of_boots` does not matter. `correlation` is that of neighbouring
+    samples. Samples show an overhead if the interval of `confidence` lies above 0, that is, if Student's t is beyond
+    its critical value. Under a true overhead, t has the noncentral t distribution (Owen 1968). An overhead is
+    1 - guest/host if higher is better, else guest/host - 1. ValueError unless n >= 2 or boots >= 2, n >= 1, sd >= 0,
+    -1 < correlation < 1, 0 < confidence < 1 and (1 - confidence) / 2 < power < 1.
+    """
+    if n < 1 or boots < 1 or (n < 2 and boots < 2):
+        raise ValueError(f"one sample has no interval: use two samples or more, not {n} in {boots} boots")
+    for sd in (sd_log_ratio, sd_of_boots):
+        if not 0 <= sd < math.inf:
+            raise ValueError(f"a standard deviation must be a finite number of at least 0, not {sd}")
+    if not -1 < correlation < 1:
+        raise ValueError(f"a correlation must be between -1 and 1, not {correlation}")
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must be a share between 0 and 1, for example 0.95, not {confidence}")
+    if not (1 - confidence) / 2 < power < 1:
+        raise ValueError(
+            f"power must be a share above {(1 - confidence) / 2:g} and below 1, for example 0.8, not {power}"
+        )
+    variance = sd_log_ratio**2 * inflation(correlation, n) / n
+    freedom = n - 1
+    if boots > 1:
+        variance, freedom = (variance + sd_of_boots**2) / boots, boots - 1
+    critical = t_quantile((1 + confidence) / 2, freedom)
+    change = noncentrality(critical, freedom, power) * math.sqrt(variance)
+    return -finite_expm1(-change) if higher_is_better else finite_expm1(change)
+
 
 _UNRELIABLE = (Caveat.NOT_ESTIMATED, Caveat.ROUGH)
 """Intervals that may cover less than 92 % if neighbours are correlated."""

@@ -1,14 +1,15 @@
-"""Verdicts: intervals against a budget."""
+"""Verdicts: intervals against a budget at planned looks, and the correction for many cells."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, Protocol
 
-from harness.analysis.estimate import Estimate
+from harness.analysis.estimate import Estimate, differences, estimate_added, estimate_overhead, holm, log_ratios
+from harness.analysis.samples import IN_ORDER, Samples, Spread
 
 Both = Literal["looser", "stricter"]
 
@@ -106,3 +107,248 @@ def _combined(parts: Collection[Verdict], both: Both | None) -> Verdict:
     if suffices in parts:
         return suffices
     return needs_all if all(part is needs_all for part in parts) else Verdict.INCONCLUSIVE
+
+
+class Tested(Protocol):
+    """A tested hypothesis, "this cell exceeds this budget": its verdict alone, and its p value."""
+
+    @property
+    def verdict(self) -> Verdict: ...
+
+    @property
+    def p_value(self) -> float | None:
+        """Over all looks at the cell; None without evidence: not enough rounds, or a void cell."""
+
+
+def survivors(tested: Sequence[Tested], *, family: int, error_rate: float) -> list[Verdict]:
+    """The verdicts of a run's budgets, in their order: an `exceeds` that does not survive Holm is `inconclusive`.
+
+    `family` is the number of hypotheses that the run tests, including those that are not measured yet and those of void
+    cells. It is known before the first measurement. So a verdict that stands after the first group stands at the end,
+    and a failed check never makes an `exceeds` of another cell easier. A `family` smaller than `tested` counts as
+    `len(tested)`. `error_rate` is the probability of any false `exceeds` in the run: `Sequential.error_rate` of the
+    plan. `within` needs no correction: a run passes only if every cell is within, and such a claim is wrong no more
+    often than its parts (intersection-union test, Berger 1982). Many cells make it harder to reach, not easier.
+    ValueError as for `holm`.
+    """
+    unmeasured = max(family - len(tested), 0)
+    rejected = holm([*(each.p_value for each in tested), *[None] * unmeasured], error_rate)
+    return [
+        Verdict.INCONCLUSIVE if each.verdict is Verdict.EXCEEDS and not stands else each.verdict
+        for each, stands in zip(tested, rejected[: len(tested)], strict=True)
+    ]
+
+
+def exceeds_p_value(
+    host: Iterable[float],
+    guest: Iterable[float],
+    budget: Limit,
+    *,
+    higher_is_better: bool,
+    samples: Samples = IN_ORDER,
+) -> float | None:
+    """The p value of "the budget is exceeded": how often a guest that just keeps the budget gives samples like these.
+
+    `host[i]` and `guest[i]` are one block's pair; `samples` as for `estimate_overhead`. None without a budget, and
+    where there is no interval: for one sample, for example. Student's paired t test, one-sided: for a share, on
+    log(guest/host) against the log of the allowed ratio; for an absolute amount, on guest - host against the amount. A
+    `looser` budget is exceeded if both limits are exceeded, so the larger p counts (intersection-union test, Berger
+    1982). A `stricter` budget is exceeded if either limit is, so twice the smaller p counts (Bonferroni). Samples
+    without any spread give 0 above the limit and 1 at or below it.
+
+    It agrees with `judge`: p <= (1 - c) / 2 if and only if `judge` gives `exceeds` for intervals at
+    `budget.interval_confidence(c)`. ValueError as for `estimate_overhead`, and for an absolute amount if higher is
+    better: a loss of IOPS is judged as a share.
+    """
+    if budget.absolute is not None and higher_is_better:
+        raise ValueError("an absolute budget needs a metric for which lower is better, such as a latency")
+    hosts, guests = list(host), list(guest)
+    spreads, p_values = [], []
+    if budget.share is not None:
+        spreads.append(samples.spread(log_ratios(hosts, guests)))
+        p_values.append(_share_p_value(spreads[-1], budget.share, higher_is_better))
+    if budget.absolute is not None:
+        spreads.append(samples.spread(differences(hosts, guests)))
+        p_values.append(_p_value(spreads[-1], budget.absolute))
+    if not any(spread.has_interval for spread in spreads):
+        return None
+    if budget.both == "stricter":
+        return min(1.0, 2 * min(p_values))
+    return max(p_values)
+
+
+def _share_p_value(spread: Spread, share: float, higher_is_better: bool) -> float:
+    if not higher_is_better:
+        return _p_value(spread, math.log1p(share))
+    if share >= 1:
+        # A guest cannot lose more than everything.
+        return 1.0
+    return _p_value(replace(spread, mean=-spread.mean), -math.log1p(-share))
+
+
+def _p_value(spread: Spread, limit: float) -> float:
+    """The one-sided test of a mean above the limit, with the error that the interval has."""
+    above = is_above(spread.mean, limit)
+    distance = spread.mean - limit
+    return spread.p_above(distance if above else min(distance, 0.0))
+
+
+def looks(first: int, most: int) -> tuple[int, ...]:
+    """The numbers of rounds at which the data is looked at: each is half as large again as the one before.
+
+    The first look is at `first` rounds, the last at `most`: 3 and 27 give 3, 5, 8, 12, 18, 27. A look is left out if
+    `most` is less than half as large again: it would spend error for almost no gain. ValueError unless
+    1 <= first <= most.
+    """
+    if not 1 <= first <= most:
+        raise ValueError(f"the first look must be at 1 to {most} rounds (the most), not {first}")
+    if first == most:
+        return (most,)
+    planned = [first]
+    while (following := _grown(planned[-1])) < most and _grown(following) <= most:
+        planned.append(following)
+    return (*planned, most)
+
+
+def _grown(rounds: int) -> int:
+    return rounds + math.ceil(rounds / 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look at the rounds so far, and its part of the error that all looks share."""
+
+    rounds: int
+    alpha: float
+    """The probability with which this look's interval may miss the true value."""
+    alpha_of_all: float
+    """How often any look's interval may: 0.05 for 95 %."""
+
+    @property
+    def confidence(self) -> float:
+        """What this look's intervals are made at, so that the intervals of all looks hold together as stated."""
+        return 1 - self.alpha
+
+    @property
+    def error_rate(self) -> float:
+        """The probability of a wrong one-sided verdict over all looks: 0.025 for 95 %."""
+        return self.alpha_of_all / 2
+
+    def adjusted(self, p_value: float) -> float:
+        """`p_value` of this look as a p value over all looks, for comparison with `error_rate`; at most 1."""
+        return min(1.0, p_value * self.alpha_of_all / self.alpha)
+
+
+@dataclass(frozen=True, slots=True)
+class Sequential:
+    """Looks at 3, 5, 8 ... rounds. Their intervals hold together with the stated confidence, whenever measuring stops.
+
+    Method: an alpha-spending function (Lan & DeMets 1983) of the power family (Kim & DeMets 1987):
+    after n of `most` rounds, alpha * (n / most) ** `exponent` is spent. Each look gets the alpha that became available
+    since the look before, and makes Student's t interval at that level. By the union bound, all intervals hold together
+    at least as often as `confidence` says, for any number of rounds. The method uses no normal approximation, which is
+    not valid for 3 rounds, and makes no assumption about the dependence between looks. In return, it is conservative.
+
+    The exponent 0.5 spends early, so that a quiet cell can end after 3 or 5 rounds. 1 spends evenly. With
+    `first` = `most`, one look has all of alpha: the fixed design. ValueError for impossible values.
+    """
+
+    first: int
+    most: int
+    confidence: float = 0.95
+    exponent: float = 0.5
+
+    def __post_init__(self) -> None:
+        looks(self.first, self.most)
+        if not 0 < self.confidence < 1:
+            raise ValueError(f"confidence must be a share between 0 and 1, for example 0.95, not {self.confidence}")
+        if not 0 < self.exponent < math.inf:
+            raise ValueError(
+                f"the exponent of the spending function must be a finite number above 0, not {self.exponent}"
+            )
+
+    @property
+    def looks(self) -> tuple[int, ...]:
+        """The numbers of rounds at which the data is looked at."""
+        return looks(self.first, self.most)
+
+    @property
+    def error_rate(self) -> float:
+        """The probability of a wrong one-sided verdict, whenever measuring stops: 0.025 for 95 %."""
+        return (1 - self.confidence) / 2
+
+    def reaching(self, rounds: int) -> Sequential:
+        """The plan of a cell that has so many rounds: more than planned if its job was measured again."""
+        return replace(self, most=rounds) if rounds > self.most else self
+
+    def look(self, rounds: int, *, final: bool = False) -> Look | None:
+        """The look at `rounds` rounds, or None if no look is planned there.
+
+        `final` means that no round will follow because the time is spent. That does not depend on the measurements, so
+        this look, planned or not, may spend everything that the looks at fewer rounds left. The last planned look is
+        always final. ValueError for fewer than one or more than `most` rounds.
+        """
+        if not 1 <= rounds <= self.most:
+            raise ValueError(f"this plan has 1 to {self.most} rounds, not {rounds}")
+        if rounds not in self.looks and not final:
+            return None
+        alpha = 1 - self.confidence
+        before = max((self._spent(earlier) for earlier in self.looks if earlier < rounds), default=0.0)
+        until = 1.0 if final else self._spent(rounds)
+        return Look(rounds, alpha * (until - before), alpha)
+
+    def _spent(self, rounds: int) -> float:
+        """The share of alpha that may be spent after `rounds` rounds."""
+        return math.pow(rounds / self.most, self.exponent)
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """The result of one cell's samples at one look."""
+
+    overhead: Estimate
+    """Share of the host, with the look's interval."""
+    added: Estimate | None
+    """What the guest adds, in the metric's unit, with the look's interval; None if higher is better."""
+    verdict: Verdict
+    """The verdict of this cell alone. `survivors` gives the verdict of a cell among many."""
+    p_value: float | None
+    """The p value of "the budget is exceeded", over all looks; None without a budget or without an interval."""
+
+
+def judge_look(
+    host: Sequence[float],
+    guest: Sequence[float],
+    budget: Limit,
+    look: Look,
+    *,
+    higher_is_better: bool,
+    samples: Samples = IN_ORDER,
+) -> Judgement:
+    """The estimates of one cell's paired samples at `look`'s confidence, their verdict and adjusted p value.
+
+    The verdict is `exceeds` if and only if the p value is at most `look.error_rate`. `samples` as for
+    `estimate_overhead`. ValueError as for `estimate_overhead` and `exceeds_p_value`, and if the number of samples (of
+    boots, if the plan counts boots) differs from the look's.
+    """
+    count = samples.count(len(host))
+    if count != look.rounds:
+        raise ValueError(f"this look needs {look.rounds} {'boots' if samples.by_boot else 'samples'}, not {count}")
+
+    def estimates(confidence: float) -> tuple[Estimate, Estimate | None]:
+        overhead = estimate_overhead(
+            host, guest, higher_is_better=higher_is_better, confidence=confidence, samples=samples
+        )
+        return overhead, None if higher_is_better else estimate_added(
+            host, guest, confidence=confidence, samples=samples
+        )
+
+    overhead, added = estimates(look.confidence)
+    judged, judged_added = estimates(budget.interval_confidence(look.confidence))
+    p_value = exceeds_p_value(host, guest, budget, higher_is_better=higher_is_better, samples=samples)
+    return Judgement(
+        overhead,
+        added,
+        judge(judged, budget, judged_added),
+        None if p_value is None else look.adjusted(p_value),
+    )

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from harness.analysis import Observation, carry_over
-from harness.analysis.carryover import OTHER_JOB
+from harness.analysis.slices import OTHER_JOB
 
 ARMS = ("host", "twin", "guest")
 

@@ -16,15 +16,15 @@ import numpy.typing as npt
 from scipy.special import stdtr
 
 from harness.analysis import Look, Sequential, t_quantile
-from harness.analysis.correlation import (
+from harness.analysis.samples import (
     DRIFTING_ABOVE,
+    LEAST_FREEDOM,
     MOST_OF_JOB,
     ODDS_IF_SHORT,
     ODDS_OF_POSITIVE,
     SHORT,
     correlations,
 )
-from harness.analysis.samples import LEAST_FREEDOM
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]

@@ -34,7 +34,7 @@ from harness.analysis import (
     mean_interval,
     pooled_correlation,
 )
-from harness.analysis.correlation import Sums, correlations, inflation
+from harness.analysis.samples import Sums, correlations, inflation
 from harness.analysis.student import t_mixture_quantile, t_mixture_survival
 
 
