@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 import harness
 from harness.errors import MeasurementError
 from harness.events import Events
-from harness.lab.embedded.lab import inventory as embedded_inventory
+from harness.lab.embedded import inventory as embedded_inventory
 from harness.lab.hosts import lab_kind_of
 from harness.lab.inventory import HostSpec
 from harness.lab.lab_file import load_lab

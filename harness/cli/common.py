@@ -64,7 +64,7 @@ def add_json(parser: _TakesOptions, what: str) -> None:
 
 def chosen_inventory(options: argparse.Namespace) -> Inventory:
     """The hosts of `--lab` (else of the embedded lab), or only the one of `--host`."""
-    from harness.lab.embedded import lab as embedded
+    from harness.lab import embedded
     from harness.lab.lab_file import load_lab
     from harness.lab.secret_env import withdraw_secrets
 

@@ -124,7 +124,7 @@ def _reap(options: argparse.Namespace) -> int:
 
 def _reachable(inventory: Inventory) -> list[HostSpec]:
     """The hosts to check. A lab host that does not run is left out: its data was lost when it stopped."""
-    from harness.lab.embedded import lab as embedded
+    from harness.lab import embedded
 
     return [host for host in inventory.hosts if host.kind != "embedded" or embedded.state().running()]
 

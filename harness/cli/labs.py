@@ -15,7 +15,7 @@ from harness.shipped import shipped
 from harness.units import format_duration
 
 if TYPE_CHECKING:
-    from harness.lab.embedded.machine import LabMachine
+    from harness.lab.embedded import LabMachine
 
 _NOT_RUNNING = 3
 """The exit status of `lab status` without a lab host."""
@@ -146,7 +146,7 @@ def _import_images(options: argparse.Namespace) -> int:
 
 def _lab_up(options: argparse.Namespace) -> int:
     from harness.image import ensure_images
-    from harness.lab.embedded import lab as embedded
+    from harness.lab import embedded
 
     machine = embedded.up(ensure_images(terminal_events(options)), terminal_events(options))
     if options.json:
@@ -160,7 +160,7 @@ def _lab_up(options: argparse.Namespace) -> int:
 
 
 def _lab_down(options: argparse.Namespace) -> int:
-    from harness.lab.embedded import lab as embedded
+    from harness.lab import embedded
 
     stopped = embedded.down()
     if options.json:
@@ -171,7 +171,7 @@ def _lab_down(options: argparse.Namespace) -> int:
 
 
 def _lab_status(options: argparse.Namespace) -> int:
-    from harness.lab.embedded import lab as embedded
+    from harness.lab import embedded
 
     machine = embedded.state().running()
     if options.json:
@@ -198,7 +198,7 @@ def _described(machine: LabMachine) -> dict[str, object]:
 
 def _lab_ssh(options: argparse.Namespace) -> int:
     from harness.files import write_atomically
-    from harness.lab.embedded import lab as embedded
+    from harness.lab import embedded
 
     machine = embedded.running()
     known = embedded.state().known_hosts

@@ -14,10 +14,10 @@ from harness.feature import features
 from harness.guest.linux import GuestSystem
 from harness.guest.protocol import Backup, Guest
 from harness.guest.system import System
+from harness.lab.counters import VmThreads
 from harness.lab.transport.agent import AgentRunner
 from harness.lab.transport.base import Runner
 from harness.lab.transport.ssh import SshRunner
-from harness.lab.vm_threads import VmThreads
 
 GuestRunner = SshRunner | AgentRunner
 """Runs commands in a guest. It knows whether the guest still answers."""

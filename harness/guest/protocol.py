@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from harness.events import Events
+from harness.lab.counters import VmThreads
 from harness.lab.created import CreationLog, Entry, Removal
 from harness.lab.findings import Finding
 from harness.lab.hosts import Host, ReachedHost
 from harness.lab.inventory import AnyDisk, HostSpec
 from harness.lab.transport.base import Runner
-from harness.lab.vm_threads import VmThreads
 from harness.layout.build import Layouts
 from harness.layout.source import BlockSource
 from harness.model.attach import Attachment

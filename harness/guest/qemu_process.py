@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from harness.errors import GuestError, HostError
 from harness.events import Events, Note
+from harness.lab.counters import VmThreads, find_threads
 from harness.lab.transport.base import Completed, Runner
-from harness.lab.vm_threads import VmThreads, find_threads
 from harness.model.cpus import kernels_form
 from harness.model.effective import Effective
 from harness.model.guest import compressed

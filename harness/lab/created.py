@@ -24,8 +24,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from harness.errors import HostError, SafetyError
-from harness.lab.host_files import UNSAFE
-from harness.lab.paths import CREATED_DIRECTORY
+from harness.lab.paths import CREATED_DIRECTORY, UNSAFE
 from harness.lab.space import Promise
 from harness.lab.transport.base import WRAPPED, Runner, failed
 from harness.run_id import RunId

@@ -13,13 +13,11 @@ from harness.errors import HostError, LabUnavailable, NotReached
 from harness.events import Events, Note
 from harness.image import ImageSet
 from harness.image.manifest import sha256_of
-from harness.lab.accel import Acceleration, load_or_probe, probe, probes_file
 from harness.lab.cycles import NOT_PROBED, CycleCounting, probe_cycle_counting
-from harness.lab.embedded.lab import embedded_lab, running_host_spec
-from harness.lab.facts import HostFacts, read_facts
-from harness.lab.host_files import why_unsafe
+from harness.lab.embedded import embedded_lab, running_host_spec
+from harness.lab.facts import Acceleration, HostFacts, load_or_probe, probe, probes_file, read_facts
 from harness.lab.inventory import HostSpec
-from harness.lab.paths import IMAGE_DIRECTORY, STATE_DIRECTORIES, STATE_DIRECTORY
+from harness.lab.paths import IMAGE_DIRECTORY, STATE_DIRECTORIES, STATE_DIRECTORY, why_unsafe
 from harness.lab.transport.base import HoldingRunner, Runner
 from harness.lab.transport.local import LocalRunner
 from harness.lab.transport.ssh import SshRunner, SshTarget

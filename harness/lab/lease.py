@@ -22,8 +22,7 @@ from pathlib import Path
 from harness.errors import HostError, LabUnavailable
 from harness.events import Events, Note
 from harness.lab.paths import LEASE_DIRECTORY
-from harness.lab.transport.base import Completed, HoldingRunner, Runner
-from harness.lab.transport.held import Held
+from harness.lab.transport.base import Completed, Held, HoldingRunner, Runner
 from harness.shipped import read_script
 from harness.signals import held_back
 from harness.units import format_duration

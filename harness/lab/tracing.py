@@ -19,8 +19,7 @@ from harness.analysis import Passed, Point
 from harness.errors import HostError, Unsupported
 from harness.lab.created import CreationLog, HostThing
 from harness.lab.paths import TAG
-from harness.lab.transport.base import HoldingRunner, Runner
-from harness.lab.transport.held import Held
+from harness.lab.transport.base import Held, HoldingRunner, Runner
 from harness.shipped import read_script
 from harness.untrusted import finite, reading
 

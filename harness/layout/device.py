@@ -10,8 +10,8 @@ from typing import ClassVar, Literal
 from harness.errors import SafetyError
 from harness.lab.created import CreationLog, Entry, HostThing, fenced
 from harness.lab.guard import serial_of
-from harness.lab.host_files import FILE_IDENTITY
 from harness.lab.inventory import DiskByFile, DiskSpec
+from harness.lab.paths import FILE_IDENTITY
 from harness.lab.transport.base import Runner
 from harness.layout.free_space import places_for
 from harness.shipped import read_script

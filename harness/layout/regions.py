@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 from harness.errors import HostError, Unsupported
 from harness.lab.created import CreationLog, HostThing
 from harness.lab.guard import Writable, built_on
-from harness.lab.guard.evidence import END_BYTES, SAMPLE_BYTES, SAMPLED, SAMPLES
+from harness.lab.guard.writable import END_BYTES, SAMPLE_BYTES, SAMPLED, SAMPLES
 from harness.lab.inventory import DiskByFile, DiskSpec
 from harness.lab.paths import TAG
 from harness.lab.pin import FACTS, SECTOR, BlockPin

@@ -11,7 +11,7 @@ from harness.lab.created import CreationLog, HostThing
 from harness.lab.facts import HostFacts
 from harness.lab.guard import Room, require_room
 from harness.lab.guard.room import promise_of
-from harness.lab.host_files import disks_below
+from harness.lab.paths import disks_below
 from harness.lab.space import promising
 from harness.lab.storage_look import FoundStorage, Place
 from harness.layout.build import Layouts, SharedStorage

@@ -11,8 +11,7 @@ from typing import ClassVar, Literal
 from harness.lab.created import CreationLog, HostThing, fenced
 from harness.lab.guard import Room, Writable, created_directory
 from harness.lab.guard.room import promise_of
-from harness.lab.host_files import FILE_IDENTITY
-from harness.lab.paths import TAG
+from harness.lab.paths import FILE_IDENTITY, TAG
 from harness.lab.space import promising
 from harness.lab.storage_look import IDENTITY, FoundStorage
 from harness.layout.files import RAW_NEED, compute_qcow2_need, create_qcow2, create_raw, data_file, image_names

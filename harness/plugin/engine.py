@@ -15,7 +15,7 @@ from harness.errors import ConfigError, LabUnavailable, NotTried, Unsupported
 from harness.events import Events
 from harness.feature import RunLimit, SessionRuns
 from harness.image import ImageSet, ensure_images
-from harness.lab.embedded import lab as embedded
+from harness.lab import embedded
 from harness.lab.inventory import DiskById, HostSpec
 from harness.lab.secret_env import withdraw_secrets
 from harness.lab.storage import DiskByStorage

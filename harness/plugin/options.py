@@ -19,7 +19,7 @@ from harness.config.problems import describe
 from harness.config.toml import read_toml
 from harness.errors import ConfigError
 from harness.feature import FeatureLimit, RunLimit, RunOption, features, run_limit
-from harness.lab.embedded.lab import inventory as embedded_inventory
+from harness.lab.embedded import inventory as embedded_inventory
 from harness.lab.inventory import HostSpec, Inventory
 from harness.lab.lab_file import load_lab
 from harness.model.profile import PROFILES

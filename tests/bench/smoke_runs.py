@@ -22,7 +22,7 @@ from pathlib import Path
 from statistics import median
 
 from harness.errors import HarnessError, LabUnavailable
-from harness.lab.embedded import lab as embedded
+from harness.lab import embedded
 from harness.measure.environment import KEPT_RUNNING, STARTED_AGAIN
 from harness.model.values import STRICT
 from harness.results import Journal, Run, RunStore

@@ -10,8 +10,8 @@ from harness.events import Events
 from harness.guest.hypervisors import hypervisor_of
 from harness.guest.protocol import Hypervisor
 from harness.image import ensure_images
+from harness.lab import embedded
 from harness.lab.created import CreationLog
-from harness.lab.embedded import lab as embedded
 from harness.lab.guard import require_writable
 from harness.lab.hosts import Host, open_host
 from harness.lab.inventory import DiskById

@@ -9,7 +9,7 @@ import pytest
 
 from harness.lab.counters import MDSTAT, ArrayStatus, parse_mdstat
 from harness.lab.created import CreationLog
-from harness.lab.embedded.lab import inventory
+from harness.lab.embedded import inventory
 from harness.lab.facts import HostFacts, read_facts
 from harness.lab.inventory import DiskById, DiskSpec
 from harness.lab.transport.base import Runner

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from harness.lab.embedded import lab as embedded
+from harness.lab import embedded
 from harness.lab.embedded.disks import NullBlkDisk
 from harness.lab.inventory import DiskById
 from harness.lab.transport.ssh import SshRunner

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.lab.embedded import lab as embedded
+from harness.lab import embedded
 from tests.e2e.conftest import host
 from tests.e2e.machines import command, latest, measure
 from tests.e2e.test_local_host import fio_in_path, local_libvirt

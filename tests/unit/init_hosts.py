@@ -11,8 +11,8 @@ from typing import Any
 from urllib.parse import quote
 
 from harness.init import disks, storages
-from harness.lab.guard import evidence as probes
-from harness.lab.guard.evidence import PROBES
+from harness.lab.guard import writable as probes
+from harness.lab.guard.writable import PROBES
 from harness.lab.transport.base import Completed
 from tests.unit.storage_doubles import GIB, LvmHost, ProgramHost, ZfsHost
 

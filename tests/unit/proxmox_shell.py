@@ -18,12 +18,11 @@ from pathlib import Path
 from harness.guest.proxmox import removal
 from harness.lab import created, pin, space
 from harness.lab.created import CreationLog, Entry, read_log
-from harness.lab.guard import evidence as probes
-from harness.lab.guard.evidence import PROBES
+from harness.lab.guard import writable as probes
+from harness.lab.guard.writable import PROBES
 from harness.lab.inventory import DiskById
 from harness.lab.transport import base
-from harness.lab.transport.base import Completed, failed
-from harness.lab.transport.held import Held
+from harness.lab.transport.base import Completed, Held, failed
 from harness.run_id import RunId
 from pve_double import nodeshell
 from pve_double.server import Serving

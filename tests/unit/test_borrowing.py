@@ -16,9 +16,8 @@ from harness.events import Event, Events, Note
 from harness.features.borrow.libvirt import borrow_vm
 from harness.guest.libvirt import plugged
 from harness.guest.protocol import GuestDisk
-from harness.lab.accel import Acceleration
 from harness.lab.created import CreationLog, read_log
-from harness.lab.facts import HostFacts
+from harness.lab.facts import Acceleration, HostFacts
 from harness.lab.hosts import GuestFiles, Host
 from harness.lab.hypervisor import BorrowedVm, LibvirtSpec, VmLogin
 from harness.lab.inventory import DiskById, HostSpec

@@ -12,8 +12,7 @@ import pytest
 from harness.calibrate.command import summary
 from harness.errors import ResultsError
 from harness.image import EmulatorImage, GuestImage, Image, ImageSet, LabImage, Manifest
-from harness.lab.accel import Acceleration
-from harness.lab.facts import HostFacts
+from harness.lab.facts import Acceleration, HostFacts
 from harness.lab.hosts import GuestFiles, Host
 from harness.lab.inventory import HostSpec
 from harness.lab.transport.local import LocalRunner

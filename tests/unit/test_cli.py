@@ -17,7 +17,7 @@ import pytest
 
 from harness.cli import hosts, main
 from harness.lab.created import CreationLog, Processes, read_log
-from harness.lab.embedded.machine import LabMachine, LabMachineState
+from harness.lab.embedded import LabMachine, LabMachineState
 from harness.lab.inventory import HostSpec
 from harness.lab.lease import lease
 from harness.lab.transport.local import LocalRunner

@@ -9,9 +9,16 @@ from pathlib import Path
 import pytest
 
 from harness.errors import HostError
-from harness.lab.counters import CounterFiles, CpuTime, HostCounters, parse_cpu_time, parse_samples, read_samples
+from harness.lab.counters import (
+    CounterFiles,
+    CpuTime,
+    HostCounters,
+    VmThreads,
+    parse_cpu_time,
+    parse_samples,
+    read_samples,
+)
 from harness.lab.transport.local import LocalRunner
-from harness.lab.vm_threads import VmThreads
 from harness.model.counters import MemberCounts, Transferred, since
 from tests.unit.loop_disks import loop, require, sparse
 

@@ -11,7 +11,7 @@ import pytest
 
 from harness.errors import HostError, SafetyError
 from harness.lab.guard import Evidence, Writable, built_on, inspect, lend, refusals, require_writable
-from harness.lab.guard.evidence import PROBES
+from harness.lab.guard.writable import PROBES
 from harness.lab.inventory import DiskByFile, DiskById, DiskSpec
 from harness.lab.pin import BlockPin
 from harness.lab.transport.base import Completed

@@ -21,11 +21,10 @@ from harness.guest.libvirt.requirements import refuse_hardware
 from harness.guest.proxmox.guest import read_size as read_vm
 from harness.guest.proxmox.guest import sized
 from harness.guest.qemu_process import Engines, Inspected, parse_placement, read_placement, seen_by_guest
-from harness.lab.accel import Acceleration
-from harness.lab.facts import HostFacts
+from harness.lab.counters import VmThreads
+from harness.lab.facts import Acceleration, HostFacts
 from harness.lab.hosts import GuestFiles, Host
 from harness.lab.inventory import HostSpec
-from harness.lab.vm_threads import VmThreads
 from harness.model.attach import Attach
 from harness.model.effective import Effective
 from harness.model.guest import ANY_GUEST, GIB, MIB, GuestOptions

@@ -18,7 +18,7 @@ from harness.lab.embedded.disks import (
     NullBlkDisk,
     make_creation_script,
 )
-from harness.lab.guard.evidence import WHOLE_BYTES
+from harness.lab.guard.writable import WHOLE_BYTES
 
 MIB = 1024**2
 

@@ -16,8 +16,8 @@ import pytest
 from harness.errors import LabUnavailable
 from harness.image import Cache, EmulatorImage, GuestImage, Image, ImageSet, LabImage, Manifest, cache_root, ensure_key
 from harness.image.recipe import load_recipes
+from harness.lab.embedded import LabMachine, LabMachineState
 from harness.lab.embedded.disks import EMULATED
-from harness.lab.embedded.machine import LabMachine, LabMachineState
 
 IGNORE_TERM = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
 
@@ -139,7 +139,7 @@ def test_stop_ends_what_a_crash_left_without_a_record(state: LabMachineState, pr
 def test_stop_ends_a_lab_host_that_hangs(
     state: LabMachineState, processes: Processes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harness.lab.embedded.machine.STOP_SECONDS", 0.3)
+    monkeypatch.setattr("harness.lab.embedded.STOP_SECONDS", 0.3)
     pid = lab_host(processes, state, before=IGNORE_TERM)
     assert state.stop()
     assert processes.end_of(pid) == -signal.SIGKILL
@@ -213,7 +213,7 @@ def test_a_lab_host_with_other_hardware_or_disks_does_not_fit(
 ) -> None:
     machine = write_record(state, pid=1, made_of=state.made_of(images(tmp_path), "tcg"))
     assert state.fits(machine, images(tmp_path))
-    monkeypatch.setattr("harness.lab.embedded.machine.make_creation_script", lambda: "other disks")
+    monkeypatch.setattr("harness.lab.embedded.make_creation_script", lambda: "other disks")
     assert not state.fits(machine, images(tmp_path))
 
 

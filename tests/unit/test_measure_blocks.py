@@ -21,14 +21,13 @@ import pytest
 
 from harness.errors import HostError, MeasurementError
 from harness.guest.protocol import Backup
-from harness.lab.accel import Acceleration
+from harness.lab.counters import VmThreads
 from harness.lab.cycles import CycleCounting
-from harness.lab.facts import HostFacts
+from harness.lab.facts import Acceleration, HostFacts
 from harness.lab.hosts import GuestFiles, Host
 from harness.lab.inventory import HostSpec
 from harness.lab.transport.base import Runner
 from harness.lab.transport.local import LocalRunner
-from harness.lab.vm_threads import VmThreads
 from harness.layout.build import Layouts
 from harness.layout.source import BlockSource
 from harness.measure.blocks import measure_timetable

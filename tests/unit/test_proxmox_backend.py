@@ -26,9 +26,8 @@ from harness.guest.proxmox.stores import PveVolume
 from harness.guest.proxmox.vm import shell_parameters
 from harness.image.keys import create_key
 from harness.image.manifest import sha256_of
-from harness.lab.accel import Acceleration
 from harness.lab.created import forget
-from harness.lab.facts import HostFacts
+from harness.lab.facts import Acceleration, HostFacts
 from harness.lab.hosts import GuestFiles, Host
 from harness.lab.inventory import DiskById, HostSpec
 from harness.lab.proxmox import GuestRules

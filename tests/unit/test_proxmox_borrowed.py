@@ -19,8 +19,7 @@ from harness.guest.protocol import GuestDisk
 from harness.guest.proxmox import plugged, removal
 from harness.guest.proxmox.client import Client
 from harness.guest.proxmox.drive import choose_drives
-from harness.lab.accel import Acceleration
-from harness.lab.facts import HostFacts
+from harness.lab.facts import Acceleration, HostFacts
 from harness.lab.hosts import GuestFiles, Host
 from harness.lab.hypervisor import BorrowedVm, VmLogin
 from harness.lab.inventory import HostSpec

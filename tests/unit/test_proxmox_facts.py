@@ -15,8 +15,8 @@ from harness.guest.proxmox.disk_users import require_same_node, require_unclaime
 from harness.guest.proxmox.drive import choose_drives
 from harness.guest.proxmox.machine import VirtualMachine
 from harness.guest.proxmox.secrets import Secret
-from harness.lab.host_files import disks_below
 from harness.lab.inventory import DiskById, HostSpec
+from harness.lab.paths import disks_below
 from harness.lab.proxmox import ApiSpec, GuestRules, ProxmoxSpec, SecretSource
 from harness.model.attach import Attach
 from harness.model.bus import Bus

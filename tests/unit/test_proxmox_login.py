@@ -16,8 +16,7 @@ from harness.guest.proxmox.login import KEY_FILE, address_script, log_in
 from harness.guest.proxmox.machine import VirtualMachine
 from harness.guest.proxmox.secrets import Secret
 from harness.guest.proxmox.vm import shell_parameters
-from harness.lab.accel import Acceleration
-from harness.lab.facts import HostFacts
+from harness.lab.facts import Acceleration, HostFacts
 from harness.lab.hosts import GuestFiles, Host
 from harness.lab.inventory import HostSpec
 from harness.lab.proxmox import GuestRules

@@ -25,11 +25,11 @@ WITHOUT_PERMISSION = {
     # The console's file of a guest that is in the creation log.
     ("harness.guest.libvirt.backend._removed", "rm"),
     # Programs with which the guard's inspection reads a disk, or that it looks for; and its own temporary directory.
-    ("harness.lab.guard.evidence.inspect", "cryptsetup"),
-    ("harness.lab.guard.evidence.inspect", "mdadm"),
-    ("harness.lab.guard.evidence.inspect", "mount"),
-    ("harness.lab.guard.evidence.inspect", "rm"),
-    ("harness.lab.guard.evidence.inspect", "wipefs"),
+    ("harness.lab.guard.writable.inspect", "cryptsetup"),
+    ("harness.lab.guard.writable.inspect", "mdadm"),
+    ("harness.lab.guard.writable.inspect", "mount"),
+    ("harness.lab.guard.writable.inspect", "rm"),
+    ("harness.lab.guard.writable.inspect", "wipefs"),
     # An option of a file system that this run has just had Proxmox VE make.
     ("harness.guest.proxmox.layouts.build", "mount"),
 }
@@ -66,7 +66,7 @@ def _leaves_disks_alone(function: str) -> bool:
             "harness.image.",
             "harness.lab.embedded.",
             "harness.features.doctor.",
-            "harness.lab.held_settings.",
+            "harness.lab.findings.",
             "harness.lab.transport.",
         )
     )

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from harness.errors import HostError
-from harness.lab.counters import CounterFiles, Sample, format_times, parse_samples, read_samples
+from harness.lab.counters import CounterFiles, Sample, VmThreads, format_times, parse_samples, read_samples
 from harness.lab.transport.local import LocalRunner
-from harness.lab.vm_threads import VmThreads
 
 RUNNER = LocalRunner("host here")
 DISK = next((path.name for path in Path("/sys/class/block").iterdir()), "")

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from harness.errors import HostError
-from harness.lab.transport import held as held_module
-from harness.lab.transport.base import HoldingRunner
-from harness.lab.transport.held import MOST_LINE_BYTES, MOST_LINES
+from harness.lab.transport import base as held_module
+from harness.lab.transport.base import MOST_LINE_BYTES, MOST_LINES, HoldingRunner
 from harness.lab.transport.local import LocalRunner
 from harness.lab.transport.ssh import SshRunner
 from tests.unit.processes import ends, has_ended
@@ -113,8 +112,8 @@ def test_only_the_end_of_a_long_output_is_stored(runner: HoldingRunner) -> None:
 
 
 def test_a_process_here_that_outlives_its_input_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.lab.transport.exchange.GRACE_SECONDS", 0.2)
-    monkeypatch.setattr(held_module, "GRACE_SECONDS", 0.2)
+    monkeypatch.setattr("harness.lab.transport.local.HELD_GRACE_SECONDS", 0.2)
+    monkeypatch.setattr(held_module, "HELD_GRACE_SECONDS", 0.2)
     with LocalRunner().hold(("sh", "-c", "echo $$; exec sleep 60"), what="it", deadline=SOON) as held:
         pid = int(held.lines[0])
     assert ends(pid)

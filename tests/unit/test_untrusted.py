@@ -17,15 +17,13 @@ from harness.guest.pci import behind
 from harness.guest.proxmox.guest import drive_of
 from harness.guest.proxmox.guest import read_process as read_pve_process
 from harness.guest.system import block_devices
-from harness.lab.accel import Acceleration, load_or_probe, read_answers
-from harness.lab.counters import CounterFiles, Sample, parse_samples, read_samples
+from harness.lab.counters import CounterFiles, Sample, find_threads, parse_samples, read_samples
 from harness.lab.cycles import CycleSeries, count_cycles, probe_cycle_counting
-from harness.lab.embedded.machine import LabMachineState
-from harness.lab.facts import HostFacts, read_facts
-from harness.lab.held_settings import SettingsRecord
+from harness.lab.embedded import LabMachineState
+from harness.lab.facts import Acceleration, HostFacts, load_or_probe, read_answers, read_facts
+from harness.lab.findings import SettingsRecord
 from harness.lab.transport.base import Completed, Runner
 from harness.lab.transport.local import LocalRunner
-from harness.lab.vm_threads import find_threads
 from harness.untrusted import JSON_BYTES, JSON_DEPTH, count, finite, parse_json
 from tests.unit.test_cycles import PRINTED as CYCLES
 from tests.unit.test_cycles import SERIES

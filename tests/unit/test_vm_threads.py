@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from harness.errors import HostError
-from harness.lab.vm_threads import EXITS, VmThreads, parse_threads
+from harness.lab.counters import EXITS, VmThreads, parse_threads
 from harness.model.counters import KvmCounts
 from harness.model.values import names_of
 

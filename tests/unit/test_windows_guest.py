@@ -21,9 +21,8 @@ from harness.features.windows.guest import Facts, notes_of
 from harness.guest.booting import system_of
 from harness.guest.protocol import GuestDisk
 from harness.guest.system import block_devices
-from harness.lab.transport import shells as powershell
-from harness.lab.transport.shells import POWERSHELL, is_windows
-from harness.lab.transport.ssh import SshRunner
+from harness.lab.transport import ssh as powershell
+from harness.lab.transport.ssh import POWERSHELL, SshRunner, is_windows
 from harness.measure.clock import Clocks
 from harness.measure.fio import Section, Target, job_file
 from harness.measure.fio_results import parse

@@ -10,8 +10,7 @@ import libvirt
 import pytest
 
 from harness.guest.libvirt.connection import Connection
-from harness.lab.accel import Acceleration
-from harness.lab.facts import HostFacts, read_facts
+from harness.lab.facts import Acceleration, HostFacts, read_facts
 from harness.lab.hosts import GuestFiles, Host
 from harness.lab.inventory import HostSpec
 from tests.unit.loop_disks import RUNNER

@@ -27,7 +27,7 @@ from paramiko.common import AUTH_FAILED, AUTH_SUCCESSFUL, OPEN_SUCCEEDED
 from harness.features.windows import fio
 from harness.features.windows import guest as scripts
 from harness.lab.hypervisor import BorrowedVm, VmLogin
-from harness.lab.transport import shells as powershell
+from harness.lab.transport import ssh as powershell
 from harness.lab.transport.ssh import SshRunner, SshTarget
 
 DATA = Path(__file__).parent / "data" / "windows"

@@ -31,12 +31,12 @@ from harness.guest.libvirt.requirements import Attachments, resolve_attachments
 from harness.guest.libvirt.starting import RunningDomain, last_words, qemu_log
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor
 from harness.guest.qemu_process import qemu_threads
+from harness.lab.counters import VmThreads
 from harness.lab.created import CreationLog
 from harness.lab.hosts import Host
 from harness.lab.hypervisor import BorrowedVm, LibvirtSpec
 from harness.lab.transport.agent import AgentSilent, EndedProgram
 from harness.lab.transport.base import Overdue, Runner, within
-from harness.lab.vm_threads import VmThreads
 from harness.model.attach import Attachment
 from harness.model.guest import GuestOptions
 from harness.units import format_duration

@@ -27,13 +27,13 @@ from harness.guest.proxmox.node_state import logged_in, needed_to_borrow
 from harness.guest.proxmox.plugged import drive_plugged
 from harness.guest.proxmox.stores import PveVolume
 from harness.guest.qemu_process import Inspected, qemu_threads
+from harness.lab.counters import VmThreads
 from harness.lab.created import CreationLog
 from harness.lab.hosts import Host
 from harness.lab.hypervisor import BorrowedVm
 from harness.lab.proxmox import GuestRules, ProxmoxSpec
 from harness.lab.transport.agent import AgentSilent, EndedProgram
 from harness.lab.transport.base import Runner
-from harness.lab.vm_threads import VmThreads
 from harness.model.attach import Attach, Attachment
 from harness.model.guest import GuestOptions
 from harness.untrusted import reading

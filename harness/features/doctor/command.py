@@ -21,16 +21,20 @@ from harness.console import CleanConsole
 from harness.errors import ConfigError, HarnessError, HostError, LabUnavailable
 from harness.features.doctor.devices import examine, find_proof
 from harness.features.doctor.probe import WINDOW_SECONDS, HostState, look
-from harness.lab.embedded import lab as embedded
+from harness.lab import embedded
 from harness.lab.facts import read_facts
-from harness.lab.findings import Finding, Level, as_records, has_problem, list_settings
-from harness.lab.held_settings import (
+from harness.lab.findings import (
     RECORD_FILE,
+    Finding,
+    Level,
     SettingsRecord,
     Tuning,
+    as_records,
+    has_problem,
     held_already,
     hold_settings,
     left_over,
+    list_settings,
     restore,
 )
 from harness.lab.hosts import connect

@@ -19,11 +19,9 @@ from harness.features.doctor.machine import (
     check_virtualised,
 )
 from harness.features.doctor.probe import DiskState, HostState
-from harness.lab.accel import Acceleration, probes_file, read_answers
 from harness.lab.counters import CLOCK
-from harness.lab.facts import HostFacts
-from harness.lab.findings import Finding, Level, Setting, not_available
-from harness.lab.held_settings import RECORD_FILE, SettingsRecord
+from harness.lab.facts import Acceleration, HostFacts, probes_file, read_answers
+from harness.lab.findings import RECORD_FILE, Finding, Level, Setting, SettingsRecord, not_available
 from harness.units import format_size
 
 NEEDED_BYTES = 1 << 30

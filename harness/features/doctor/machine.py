@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from harness.features.doctor.probe import HostState, Process, count_cpu_ticks, list_processes
-from harness.lab.accel import Acceleration
+from harness.lab.facts import Acceleration
 from harness.lab.findings import Finding, Level, not_available
 from harness.lab.paths import LEASE_DIRECTORY
 from harness.lab.tracing import TRACING

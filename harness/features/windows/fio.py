@@ -15,10 +15,8 @@ from dataclasses import dataclass
 from harness.errors import HostError
 from harness.features.windows.guest import notes_of
 from harness.lab.paths import MARK
-from harness.lab.transport.base import Completed, Runner
-from harness.lab.transport.held import Held
-from harness.lab.transport.shells import NO_INPUT, PROGRAM
-from harness.lab.transport.ssh import SshRunner
+from harness.lab.transport.base import Completed, Held, Runner
+from harness.lab.transport.ssh import NO_INPUT, PROGRAM, SshRunner
 from harness.measure.clock import Clock
 from harness.measure.platform import ENGINE, Start
 from harness.model.job import Job

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from harness.errors import GuestError, HostError
 from harness.guest.system import BlockDevice
 from harness.lab.transport.base import Runner
-from harness.lab.transport.shells import PROGRAM
+from harness.lab.transport.ssh import PROGRAM
 from harness.model.attach import Attach, Attachment
 from harness.model.bus import BUSES
 from harness.model.effective import Effective

@@ -38,10 +38,9 @@ from harness.guest.storage_daemon import storage_daemon
 from harness.lab.created import CreationLog, Entry, Removal, Thing, fenced
 from harness.lab.findings import Finding
 from harness.lab.guard import serial_of
-from harness.lab.host_files import FILE_IDENTITY
 from harness.lab.hosts import Host, ReachedHost
 from harness.lab.inventory import AnyDisk, HostSpec
-from harness.lab.paths import CONSOLE_DIRECTORY, TAG
+from harness.lab.paths import CONSOLE_DIRECTORY, FILE_IDENTITY, TAG
 from harness.lab.storage import DiskByStorage
 from harness.lab.storage_look import FoundStorage, look_at
 from harness.lab.transport.base import Runner

@@ -31,10 +31,10 @@ from harness.guest.protocol import Backup
 from harness.guest.qemu_process import read_io_limit, seen_by_guest
 from harness.guest.storage_daemon import Daemon, read_served, turn_on_cache
 from harness.guest.system import BlockDevice, block_devices, plugged_in
+from harness.lab.counters import VmThreads
 from harness.lab.created import CreationLog
 from harness.lab.guard import Writable, lend, take_back
 from harness.lab.transport.base import Runner
-from harness.lab.vm_threads import VmThreads
 from harness.model.attach import CACHES, Attach
 from harness.model.counters import Transferred
 from harness.model.effective import Effective

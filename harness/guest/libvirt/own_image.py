@@ -12,8 +12,7 @@ from harness.errors import GuestError, HostError, Unsupported
 from harness.guest.cloud_init import HostKey, user_data
 from harness.guest.libvirt.domain import SystemFiles
 from harness.lab.created import CreationLog, HostThing, fenced
-from harness.lab.host_files import why_unsafe
-from harness.lab.paths import STATE_DIRECTORY
+from harness.lab.paths import STATE_DIRECTORY, why_unsafe
 from harness.lab.transport.base import Runner, whole
 from harness.model.guest import GuestOptions
 from harness.shipped import read_script

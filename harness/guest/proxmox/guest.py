@@ -25,8 +25,8 @@ from harness.guest.qemu_process import (
     seen_by_guest,
 )
 from harness.guest.system import block_devices
+from harness.lab.counters import VmThreads
 from harness.lab.transport.base import Runner
-from harness.lab.vm_threads import VmThreads
 from harness.model.counters import Transferred
 from harness.model.cpus import kernels_form
 from harness.model.effective import Effective

@@ -16,9 +16,8 @@ from harness.guest.proxmox.drive import refuse_drive
 from harness.guest.proxmox.node_state import STORAGE_TYPES
 from harness.guest.proxmox.stores import Filled, PveVolume, Store, Stores, StoresReserve, allocated, require_room
 from harness.lab.created import CreationLog
-from harness.lab.host_files import disks_below
 from harness.lab.inventory import AnyDisk, DiskById
-from harness.lab.paths import TAG
+from harness.lab.paths import TAG, disks_below
 from harness.lab.proxmox import ROOT, ApiSpec, StoredLayout
 from harness.lab.space import Allocation
 from harness.lab.storage import DiskByStorage

@@ -1,1 +1,382 @@
-"""The embedded lab: a disposable KVM host in QEMU on this machine, with simulated disks."""
+"""The embedded lab: a disposable KVM host in QEMU on this machine, with simulated disks (disks.py).
+
+The lab host is a process of this user, which is started here, found again by other processes, and stopped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+from platformdirs import user_state_path
+from pydantic import TypeAdapter, ValidationError
+
+from harness.errors import HarnessError, HostError, LabUnavailable
+from harness.events import Events, Note
+from harness.files import write_atomically
+from harness.image import ImageSet
+from harness.lab.embedded.disks import CONTROLLERS, DISKS, EMULATED, EmulatedDisk, make_creation_script
+from harness.lab.facts import Accel, Acceleration, load_or_probe, nested, probe, probes_file
+from harness.lab.inventory import EMBEDDED, HostSpec, Inventory, SshAddress
+from harness.lab.paths import IMAGE_DIRECTORY
+from harness.lab.transport.local import LocalRunner
+from harness.lab.transport.ssh import SshRunner, SshTarget
+from harness.signals import cleaning_up, held_back, interruptible
+from harness.units import format_duration
+from harness.untrusted import parse_json
+from harness.waiting import wait_until
+
+MEMORY_MIB = 5120
+START_SECONDS = 30.0
+STOP_SECONDS = 10.0
+_POLL_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class LabMachine:
+    """A running lab host: its process, the login on 127.0.0.1, and the images it was started from.
+
+    The keys are from these images, so a checkout with newer recipes can still log in.
+    """
+
+    pid: int
+    port: int
+    key: str
+    host_key: str
+    accel: Accel
+    why: str
+    made_of: tuple[str, ...]
+    """The digests of its images, and a digest of its hardware and disks."""
+    started: float
+
+
+_RECORD = TypeAdapter(LabMachine)
+
+
+class LabMachineState:
+    """The directory with the state of the only lab host of this user."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.record = directory / "machine.json"
+        self.console = directory / "console.log"
+        self.pidfile = directory / "qemu.pid"
+        self.known_hosts = directory / "known_hosts"
+
+    @contextmanager
+    def locked(self, *, seconds: float) -> Iterator[None]:
+        """Lock the start and stop of the lab host. Wait at most `seconds` for another process."""
+        self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = FileLock(self.directory / "lock")
+        try:
+            with interruptible():
+                lock.acquire(timeout=seconds)
+        except Timeout:
+            raise LabUnavailable(
+                f"another process has been starting or stopping the embedded lab for {format_duration(seconds)}",
+                hint="wait for that process, or end it and run: virt-overhead lab down",
+            ) from None
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def running(self) -> LabMachine | None:
+        """The running machine, or None. Its process must exist; the record alone is not sufficient."""
+        try:
+            known = _RECORD.validate_python(parse_json(self.record.read_bytes(), str(self.record)))
+        except (OSError, HostError, ValidationError):
+            return None
+        return known if known.pid in self.processes() else None
+
+    def processes(self) -> list[int]:
+        """Process ids of all lab hosts started from this directory, even if a crash left no record."""
+        mark = os.fsencode(self.pidfile)
+        found = []
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            with suppress(OSError):
+                if mark in (entry / "cmdline").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+        return found
+
+    def start(self, images: ImageSet, accel: Accel, why: str) -> LabMachine:
+        """Start the lab host from `images`. When this returns, it is still booting, and may not work."""
+        if self.console.exists():
+            # If a lab host hung or crashed, its console is the only evidence.
+            self.console.replace(self.console.with_suffix(".previous.log"))
+        self._make_disks()
+        port = _free_port()
+        # -daemonize: QEMU returns when it runs, or prints an error. Ctrl-C then ends the harness, not the lab host.
+        started = subprocess.run(
+            [*images.emulator.command, *self._arguments(images, accel, port), "-daemonize"],
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=START_SECONDS,
+            check=False,
+        )
+        if started.returncode != 0:
+            self._remove_disks()
+            errors = [line for line in started.stderr.splitlines() if "warning: TCG doesn't support" not in line]
+            raise LabUnavailable(
+                "the lab host did not start: " + ("\n     ".join(errors[-5:]) or f"QEMU status {started.returncode}"),
+                hint=f"the lab host needs {MEMORY_MIB} MiB of free memory",
+            )
+        machine = LabMachine(
+            pid=int(self.pidfile.read_text()),
+            port=port,
+            key=str(images.key),
+            host_key=images.lab.manifest.host_key,
+            accel=accel,
+            why=why,
+            made_of=self.made_of(images, accel),
+            started=time.time(),
+        )
+        write_atomically(self.record, json.dumps(asdict(machine)))
+        return machine
+
+    def fits(self, machine: LabMachine, images: ImageSet) -> bool:
+        """Whether the machine was started from exactly these images, with the current hardware and disks."""
+        return tuple(machine.made_of) == self.made_of(images, machine.accel)
+
+    def stop(self) -> bool:
+        """End all lab hosts of this directory with SIGTERM, then with SIGKILL. True if there was one."""
+        pids = self.processes()
+        for number, seconds in ((signal.SIGTERM, STOP_SECONDS), (signal.SIGKILL, STOP_SECONDS)):
+            for pid in self.processes():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, number)
+            if self._gone(seconds):
+                break
+        self.record.unlink(missing_ok=True)
+        self.known_hosts.unlink(missing_ok=True)
+        self._remove_disks()
+        return bool(pids)
+
+    def _image(self, disk: EmulatedDisk) -> Path:
+        return self.directory / f"{disk.name}.img"
+
+    def _make_disks(self) -> None:
+        """Create the files for the disks that QEMU emulates, empty and sparse."""
+        for disk in EMULATED:
+            with self._image(disk).open("wb") as image:
+                image.truncate(disk.size_bytes)
+
+    def _remove_disks(self) -> None:
+        for disk in EMULATED:
+            self._image(disk).unlink(missing_ok=True)
+
+    def _gone(self, seconds: float) -> bool:
+        return wait_until(lambda: not self.processes(), deadline=seconds, every=_POLL_SECONDS)
+
+    def made_of(self, images: ImageSet, accel: Accel) -> tuple[str, ...]:
+        """The identity of a lab host: the digests of its images, and a digest of its hardware and disks."""
+        described = "\n".join([*self._arguments(images, accel, port=0), make_creation_script()])
+        hardware = hashlib.sha256(described.encode()).hexdigest()[:12]
+        return (images.lab.digest, images.guest.digest, images.emulator.digest, hardware)
+
+    def _arguments(self, images: ImageSet, accel: Accel, port: int) -> list[str]:
+        lab = images.lab.path
+        # If the kernel finds damaged memory, it must not continue. The machine ends and is started again.
+        kernel = ["console=ttyS0", "quiet", "net.ifnames=0", "intel_iommu=on", "iommu=pt", "oops=panic", "panic=-1"]
+        if accel == "kvm":
+            # The emulated IOMMU can remap interrupts only if QEMU, not KVM, has the I/O APIC.
+            engine = ["-accel", "kvm,kernel-irqchip=split", "-cpu", "host"]
+        else:
+            # TCG emulates only AMD's virtualisation. Nested paging makes guests fast enough.
+            engine = ["-accel", "tcg,thread=multi,tb-size=1024", "-cpu", "EPYC,svm=on,npt=on"]
+            # All emulated CPUs show the same counter, but the kernel finds it 1 ms off HPET's when they are busy. It
+            # then reads HPET instead, in system calls that leave half of the IOPS, also in the middle of a run.
+            kernel.append("tsc=reliable")
+        return [
+            *("-name", "virt-overhead-lab"),
+            *("-pidfile", str(self.pidfile)),
+            *engine,
+            *("-machine", "q35"),
+            # Intel's IOMMU, although the CPU may be AMD's: Debian's cloud kernel has no driver for AMD's IOMMU.
+            *("-device", "intel-iommu,intremap=on"),
+            *("-smp", "2"),
+            *("-m", str(MEMORY_MIB)),
+            *("-nodefaults", "-display", "none"),
+            *("-serial", f"file:{self.console}"),
+            *("-kernel", str(lab / "vmlinuz")),
+            *("-initrd", str(lab / "initramfs")),
+            *("-append", " ".join(kernel)),
+            "-no-reboot",
+            *("-netdev", f"user,id=net0,hostfwd=tcp:127.0.0.1:{port}-:22"),
+            *("-device", "virtio-net-pci,netdev=net0,romfile="),
+            # A snapshot: the image does not change, and all writes of the lab host are lost at its end.
+            *("-drive", f"file={lab / 'root.img'},if=virtio,format=raw,snapshot=on,cache=unsafe"),
+            *("-drive", f"file={images.guest.path / 'guest.iso'},if=virtio,format=raw,readonly=on"),
+            *("-device", "virtio-rng-pci"),
+            *(word for controller in CONTROLLERS for word in controller.hardware()),
+            *(word for disk in EMULATED for word in disk.hardware(self._image(disk))),
+        ]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+BOOT_SECONDS = 180.0
+PREPARE_SECONDS = 90.0
+LOCK_SECONDS = 300.0
+
+_EXPECTED_BOOT_SECONDS = 20.0
+
+
+def inventory() -> Inventory:
+    """The embedded lab as an inventory: one host, the simulated disks, the smoke profile."""
+    host = HostSpec(EMBEDDED, "embedded", ssh=None, disks=tuple(disk.spec for disk in DISKS))
+    return Inventory("the embedded lab", "smoke", (host,))
+
+
+def state() -> LabMachineState:
+    return LabMachineState(user_state_path("virt-overhead") / "lab")
+
+
+def up(images: ImageSet, events: Events) -> LabMachine:
+    """The running, prepared lab host. If none runs from these images, this starts one.
+
+    Raises LabUnavailable with the last output of the machine. If the start fails, the machine is stopped.
+    """
+    here = state()
+    with held_back(), here.locked(seconds=LOCK_SECONDS):
+        machine = here.running()
+        if machine and here.fits(machine, images) and _answers(machine, images):
+            return machine
+        here.stop()
+        choice = acceleration(images, events)
+        events(Note(f"embedded lab: {choice.accel}, because {choice.why}"))
+        with events.step("boot the lab host", _EXPECTED_BOOT_SECONDS):
+            try:
+                machine = here.start(images, choice.accel, choice.why)
+                _prepare(machine, images)
+            except BaseException as error:
+                with cleaning_up():
+                    here.stop()
+                if isinstance(error, HarnessError):
+                    raise LabUnavailable(
+                        f"the embedded lab did not come up: {error.message}",
+                        hint=f"read its console output in {here.console}; to try again: virt-overhead lab up",
+                    ) from error
+                raise
+        return machine
+
+
+def down() -> bool:
+    """Stop the lab host, and remove what a crash left of it. True if there was one."""
+    here = state()
+    with held_back(), here.locked(seconds=LOCK_SECONDS), cleaning_up():
+        return here.stop()
+
+
+@contextmanager
+def embedded_lab(images: ImageSet, events: Events) -> Iterator[HostSpec]:
+    """The lab host for the duration of the block. If it ran before (`virt-overhead lab up`), it continues to run."""
+    # A lab host that nobody knows of would run for ever.
+    with held_back():
+        already = state().running()
+        machine = up(images, events)
+        try:
+            yield host_spec(machine)
+        finally:
+            if already is None or already.pid != machine.pid:
+                with cleaning_up():
+                    down()
+
+
+def host_spec(machine: LabMachine) -> HostSpec:
+    """The lab host with its current address."""
+    address = SshAddress("127.0.0.1", machine.port, "root", Path(machine.key), machine.host_key)
+    nested = "emulation" if machine.accel == "tcg" else "KVM"
+    return replace(inventory().hosts[0], ssh=address, simulated=f"nested under {nested}, on simulated disks in memory")
+
+
+def running() -> LabMachine:
+    """The running lab host. Raises LabUnavailable if there is none; this function does not start it."""
+    machine = state().running()
+    if machine is None:
+        raise LabUnavailable("the embedded lab is not running", hint="start it with: virt-overhead lab up")
+    return machine
+
+
+def running_host_spec() -> HostSpec:
+    """The running lab host for the inventory. Raises LabUnavailable if there is none."""
+    return host_spec(running())
+
+
+def acceleration(images: ImageSet, events: Events) -> Acceleration:
+    """The accelerator of the lab host: KVM if a guest boots with it here and nesting is enabled, else TCG.
+
+    A successful probe is stored per kernel and image.
+    """
+    here = LocalRunner()
+    kernel = here.run(["uname", "-r"], deadline=5).stdout.strip()
+
+    def run_probe() -> Acceleration:
+        if not nested(here):
+            return Acceleration("tcg", "KVM on this machine is missing or does not allow nesting")
+        with events.step("probe KVM by booting a guest"):
+            return probe(here, str(images.guest.vmlinuz), str(images.guest.initramfs), images.emulator.command)
+
+    key = f"this machine, {kernel}, guest {images.guest.digest}, emulator {images.emulator.digest}"
+    return load_or_probe(probes_file(), key, run_probe)
+
+
+def _find_image_directory(images: ImageSet) -> str:
+    return f"{IMAGE_DIRECTORY}/{images.guest.digest}"
+
+
+def _target(machine: LabMachine) -> SshTarget:
+    return SshTarget("127.0.0.1", machine.port, "root", Path(machine.key), machine.host_key)
+
+
+def _answers(machine: LabMachine, images: ImageSet) -> bool:
+    try:
+        runner = SshRunner.connect(_target(machine), name="host lab", deadline=15)
+    except HostError:
+        return False
+    try:
+        # The last step of `_prepare`. If it is missing, the start was interrupted, and the lab host is started again.
+        return (
+            runner.run(["test", "-e", f"{_find_image_directory(images)}/vmlinuz"], deadline=15, check=False).status == 0
+        )
+    except HostError:
+        return False
+    finally:
+        runner.close()
+
+
+def _prepare(machine: LabMachine, images: ImageSet) -> None:
+    runner = SshRunner.connect_when_up(_target(machine), name="host lab", deadline=BOOT_SECONDS)
+    try:
+        directory = _find_image_directory(images)
+        steps = [
+            # libvirt queries QEMU's capabilities at the first use. Under emulation this needs seconds, so do it now.
+            "virsh --quiet domcapabilities --virttype kvm >/dev/null 2>&1 &",
+            make_creation_script(),
+            "wait",
+            f"mkdir -p {directory}",
+            f"mount -o ro -t iso9660 /dev/vdb {directory}",
+        ]
+        runner.run(["sh", "-s"], stdin="\n".join(steps), deadline=PREPARE_SECONDS)
+    finally:
+        runner.close()

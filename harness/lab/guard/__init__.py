@@ -1,19 +1,21 @@
 """Decides which disks may be written to, and issues the permission that every destructive command needs."""
 
-from harness.lab.guard.evidence import Evidence, inspect
-from harness.lab.guard.refusals import refusals, uses
 from harness.lab.guard.room import Room, require_room
 from harness.lab.guard.writable import (
+    Evidence,
     Writable,
     built_on,
     created,
     created_directory,
+    inspect,
     lend,
+    refusals,
     require_leading_to,
     require_writable,
     run_all,
     serial_of,
     take_back,
+    uses,
 )
 
 __all__ = [

@@ -17,6 +17,7 @@ from typing import Protocol, TypeVar
 
 from harness.errors import HostError
 from harness.lab.transport.base import (
+    MISSING_PROGRAM,
     NO_SPACE,
     Completed,
     TooMuchOutput,
@@ -30,8 +31,7 @@ from harness.lab.transport.base import (
     stdin_bytes,
     too_much,
 )
-from harness.lab.transport.exchange import MISSING_PROGRAM
-from harness.lab.transport.shells import POSIX
+from harness.lab.transport.ssh import POSIX
 from harness.signals import cleaning_up, held_back
 from harness.waiting import Deadline, growing, wait_until
 

@@ -31,12 +31,14 @@ from paramiko.ssh_exception import IncompatiblePeer
 from harness.errors import ConfigError, HostError
 from harness.files import write_atomically
 from harness.lab.transport.base import Overdue, within
-from harness.lab.transport.exchange import WINDOW_BYTES
 from harness.units import format_duration
 from harness.waiting import Deadline
 
 # paramiko logs the traceback of every connection that ends. The runner's errors report the same once, as text.
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)
+
+# Larger than the data of one poll. Then a full standard error does not block standard output.
+WINDOW_BYTES = 16 << 20
 
 TCP_SECONDS = 5.0
 # A server that has sent its banner is up, but may be slow: a key exchange under emulation takes seconds.

@@ -7,7 +7,7 @@ import os
 import selectors
 import signal
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from errno import ENOSPC
 from pathlib import Path
@@ -16,11 +16,14 @@ from typing import IO
 from harness.errors import HostError
 from harness.files import replacing
 from harness.lab.transport.base import (
+    HELD_GRACE_SECONDS,
     Completed,
+    Held,
     Output,
     TooMuchOutput,
     disk_full,
     failed,
+    holding,
     in_words,
     missing_program,
     open_source,
@@ -29,8 +32,6 @@ from harness.lab.transport.base import (
     stdin_bytes,
     too_much,
 )
-from harness.lab.transport.exchange import PipeStream
-from harness.lab.transport.held import Held, holding
 from harness.signals import held_back, in_main_thread, interruptible, interruptions
 from harness.waiting import Deadline
 
@@ -121,6 +122,38 @@ def _close(pipe: IO[bytes]) -> None:
 
 GRACE_SECONDS = 3.0
 CHUNK_BYTES = 1 << 20
+
+
+class PipeStream:
+    """A local process with standard error in its standard output. `kill` ends it with its children."""
+
+    def __init__(self, process: subprocess.Popen[bytes], kill: Callable[[subprocess.Popen[bytes]], object]) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._process = process
+        self._kill = kill
+        self._stdin = process.stdin
+        self._stdout = process.stdout
+
+    def read(self) -> bytes:
+        return os.read(self._stdout.fileno(), _CHUNK_BYTES)
+
+    def write(self, data: bytes) -> None:
+        if self._stdin.closed:
+            raise BrokenPipeError("its standard input is closed")
+        self._stdin.write(data)
+        self._stdin.flush()
+
+    def end_input(self) -> None:
+        with suppress(OSError):
+            self._stdin.close()
+
+    def end(self) -> None:
+        try:
+            self._process.wait(HELD_GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._kill(self._process)
+        self._stdout.close()
 
 
 class LocalRunner:

@@ -2,41 +2,338 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 import secrets
+import shlex
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from itertools import repeat
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
 
-from paramiko import ChannelException, SSHException, Transport
+from paramiko import Channel, ChannelException, SSHException, Transport
 
 from harness.errors import HostError
 from harness.lab.transport.base import (
+    HELD_GRACE_SECONDS,
+    MISSING_PROGRAM,
     NO_SPACE,
     Completed,
+    Held,
     Overdue,
     TooMuchOutput,
     disk_full,
     failed,
+    holding,
     in_words,
     missing_program,
     open_source,
+    outputs,
     overdue,
     stdin_bytes,
     too_much,
     within,
 )
-from harness.lab.transport.exchange import ChannelStream, ConnectionLost, Exchange, is_missing_program
-from harness.lab.transport.handshake import Jump, NotUpYet, SshTarget, abandon, open_transport
-from harness.lab.transport.held import Held, holding
-from harness.lab.transport.shells import POSIX, POWERSHELL, RemoteShell, is_windows
+from harness.lab.transport.handshake import WINDOW_BYTES, Jump, NotUpYet, SshTarget, abandon, open_transport
+from harness.shipped import read_script
 from harness.signals import cleaning_up, held_back, interruptible
 from harness.units import format_duration
 from harness.waiting import Deadline, attempts
+
+_ENDER = read_script("harness.lab.transport", "end_tree.sh")
+
+
+class RemoteShell(Protocol):
+    """The shell of a machine. A command prints `virt-overhead-pid NUMBER` first, on standard error."""
+
+    def command(self, argv: Sequence[str]) -> str:
+        """The line that runs `argv`. Raises ValueError if this shell cannot run it."""
+        ...
+
+    def held(self, argv: Sequence[str]) -> str:
+        """The line that runs `argv` while its standard input is open. Raises ValueError as `command`."""
+        ...
+
+    def stdin(self, argv: Sequence[str], data: bytes) -> bytes:
+        """The standard input of the line of `command`, for a command that gets `data`."""
+        ...
+
+    def ender(self, pid: int) -> str:
+        """The line that ends the process with its descendants. Its exit status is 0 if all are gone."""
+        ...
+
+
+class PosixShell:
+    """sh, bash, dash or busybox, on a machine with /proc."""
+
+    def command(self, argv: Sequence[str]) -> str:
+        # The remote shell prints its process id and becomes the command, so a deadline can end the command. This needs
+        # no additional process and no additional round trip. For a missing program, the shell prints no process id.
+        found = f"command -v {shlex.quote(argv[0])} >/dev/null && echo virt-overhead-pid $$ >&2"
+        return f"export LC_ALL=C; {found}; exec {shlex.join(argv)}"
+
+    def held(self, argv: Sequence[str]) -> str:
+        return f"export LC_ALL=C; exec {shlex.join(argv)}"
+
+    def stdin(self, argv: Sequence[str], data: bytes) -> bytes:  # noqa: ARG002 - a RemoteShell
+        return data
+
+    def ender(self, pid: int) -> str:
+        return self.command(("sh", "-c", _ENDER, "sh", str(pid)))
+
+
+POSIX: RemoteShell = PosixShell()
+
+
+PROGRAM = "powershell"
+_BANNER = re.compile(r"SSH-2\.0-OpenSSH_for_Windows_")
+
+# Neither cmd.exe nor PowerShell, which may be the shell of OpenSSH, changes anything in this line. cmd.exe takes at
+# most 8191 characters, so the script itself comes on standard input.
+# -OutputFormat: standard error would else be XML.
+_LINE = f"{PROGRAM} -NoProfile -NonInteractive -OutputFormat Text -EncodedCommand "
+MOST_CHARACTERS = 8191
+
+NO_INPUT = r"let cmd.exe be the shell of OpenSSH again: remove DefaultShell from HKLM:\SOFTWARE\OpenSSH"
+"""The remedy if the standard input of a command does not arrive."""
+
+_BOOT = read_script("harness.lab.transport", "run_script.ps1", NO_INPUT=NO_INPUT)
+
+# taskkill ends the children as well. Its status is 128 if there is no such process.
+_END = r"""
+$null = cmd.exe /c "taskkill /PID {pid} /T /F 2>nul"
+if ($LASTEXITCODE -eq 0 -or $LASTEXITCODE -eq 128) {{ exit 0 }} else {{ exit 1 }}
+"""
+
+
+def is_windows(banner: str) -> bool:
+    """Whether an SSH server with this identification is OpenSSH for Windows: "SSH-2.0-OpenSSH_for_Windows_9.5"."""
+    return _BANNER.match(banner) is not None
+
+
+class PowerShell:
+    """The shell behind OpenSSH for Windows: a script, its arguments and its input, without any quoting.
+
+    The command is `("powershell", SCRIPT, ARGUMENT...)`. The script begins with `param($given, ...)`: its standard
+    input as text, and the arguments. What it returns is printed, and `$global:status` is its exit status.
+    """
+
+    def command(self, argv: Sequence[str]) -> str:
+        _make_script(argv)
+        return _encode(_BOOT)
+
+    def held(self, argv: Sequence[str]) -> str:
+        """The script must be short, because it is in the line. It gets its input line by line in `$input`."""
+        return _encode(_make_script(argv))
+
+    def stdin(self, argv: Sequence[str], data: bytes) -> bytes:
+        texts = (_make_script(argv).encode(), data, *(each.encode() for each in argv[2:]))
+        return b"".join(base64.b64encode(text) + b"\n" for text in texts)
+
+    def ender(self, pid: int) -> str:
+        return _encode(_END.format(pid=pid))
+
+
+def _make_script(argv: Sequence[str]) -> str:
+    if argv[0] != PROGRAM:
+        raise ValueError(f"Windows has no program `{argv[0]}`")
+    return argv[1]
+
+
+def _encode(script: str) -> str:
+    """The line that runs this script. Source: about_PowerShell_exe, -EncodedCommand (base64 of UTF-16LE)."""
+    line = _LINE + base64.b64encode(script.strip().encode("utf-16-le")).decode()
+    if len(line) > MOST_CHARACTERS:
+        raise ValueError(f"the command has {len(line)} characters, and cmd.exe takes {MOST_CHARACTERS}")
+    return line
+
+
+POWERSHELL = PowerShell()
+
+
+# The channel's timeout: how often a blocked read checks standard error, and a blocked write checks `abandoned`.
+POLL_SECONDS = 0.2
+PACKET_BYTES = 32 << 10
+
+_PID = re.compile(rb"virt-overhead-pid (\d{1,10})\n")
+# It is the first output of the command. Only the start-up files of the remote shell may print before it.
+_PID_WITHIN_BYTES = 64 << 10
+
+
+class ConnectionLost(Exception):
+    """The connection ended before the command did."""
+
+
+class Exchange:
+    """One line for the shell on one channel. `converse` blocks, so it runs in a thread that can be abandoned."""
+
+    def __init__(self, transport: Transport, line: str) -> None:
+        self._transport = transport
+        self._line = line
+        self.requested = False
+        self.pid: int | None = None
+        """The command's process id on the remote machine, when it has started there."""
+        self._channel: Channel | None = None
+        self._abandoned = threading.Event()
+        self._started = threading.Event()
+        self._stdout, self._stderr = outputs()
+
+    def converse(self, deadline: float, stdin: Iterable[bytes] | None = None) -> int:
+        """Run the command to its end. Returns its exit status, which is negative if a signal ended it.
+
+        `deadline` limits only the opening of the channel. The caller must limit the rest.
+
+        Raises ConnectionLost, TooMuchOutput, or paramiko's exception if a channel cannot be opened.
+        """
+        channel = self._transport.open_channel("session", window_size=WINDOW_BYTES, timeout=deadline + 1.0)
+        self._channel = channel
+        try:
+            if self._abandoned.is_set():
+                raise ConnectionLost("the channel opened too late")
+            channel.settimeout(POLL_SECONDS)
+            self.requested = True
+            channel.exec_command(self._line)
+            if stdin is None:
+                channel.shutdown_write()
+            else:
+                threading.Thread(target=self._feed, args=(channel, stdin), daemon=True).start()
+            self._drain(channel)
+            status = channel.recv_exit_status()
+            self._check_whole(channel)
+            return status
+        finally:
+            self._abandoned.set()
+            self._started.set()
+            channel.close()
+
+    def abandon(self) -> None:
+        """Close the channel. The command may continue on the remote machine: see `ender`."""
+        self._abandoned.set()
+        if self._channel is not None:
+            self._channel.close()
+
+    def wait_for_pid(self, seconds: float) -> int | None:
+        """The command's process id. A command that was abandoned right after its start may not have reported it yet."""
+        if self.requested:
+            self._started.wait(seconds)
+        return self.pid
+
+    @property
+    def stdout(self) -> str:
+        return self._stdout.text
+
+    @property
+    def stderr(self) -> str:
+        return _PID.sub(b"", self._stderr.data, count=1).decode(errors="replace")
+
+    def _feed(self, channel: Channel, stdin: Iterable[bytes]) -> None:
+        try:
+            for chunk in stdin:
+                for start in range(0, len(chunk), PACKET_BYTES):
+                    if not self._send(channel, chunk[start : start + PACKET_BYTES]):
+                        return
+            channel.shutdown_write()
+        except (OSError, EOFError, SSHException, ValueError):
+            # The command stopped reading, the connection ended (`_drain` finds out which), or the caller abandoned the
+            # command and closed the file.
+            return
+
+    def _send(self, channel: Channel, packet: bytes) -> bool:
+        while packet and not self._abandoned.is_set():
+            try:
+                sent = channel.send(packet)
+            except TimeoutError:
+                continue
+            if sent == 0:
+                return False
+            packet = packet[sent:]
+        return not packet
+
+    def _drain(self, channel: Channel) -> None:
+        at_end = False
+        while not at_end and not self._abandoned.is_set():
+            try:
+                data = channel.recv(WINDOW_BYTES)
+            except TimeoutError:
+                data = b""
+            else:
+                at_end = not data
+            # The end of the channel is the end of both streams, so after it this never blocks.
+            while at_end or channel.recv_stderr_ready():
+                errors = channel.recv_stderr(WINDOW_BYTES)
+                if not errors:
+                    break
+                self._look_for_pid(errors)
+                self._stderr.add(errors)
+            # Last, because the process id must be known to end a command that prints too much.
+            self._stdout.add(data)
+
+    def _look_for_pid(self, errors: bytes) -> None:
+        if self.pid is None and (match := _PID.search(self._stderr.head(_PID_WITHIN_BYTES) + errors)):
+            self.pid = int(match[1])
+            self._started.set()
+
+    def _check_whole(self, channel: Channel) -> None:
+        if channel.eof_received:
+            return
+        # paramiko closes the channels of a lost connection a moment before it marks the connection as inactive.
+        self._transport.join(0.5)
+        if not self._transport.is_alive():
+            raise ConnectionLost(str(self._transport.get_exception() or "") or "the remote side closed it")
+
+
+def is_missing_program(exchange: Exchange, status: int) -> bool:
+    """Whether the shell did not find the program. The status alone is not sufficient: a program may end with it."""
+    return status == MISSING_PROGRAM and exchange.pid is None
+
+
+_STREAM_BYTES = 64 << 10
+# The timeout of a write to a channel, and the poll interval of a read.
+CHANNEL_SECONDS = 5.0
+
+
+class ChannelStream:
+    """A command on an SSH channel, with standard error in its standard output."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    @classmethod
+    def start(cls, transport: Transport, line: str, deadline: float) -> ChannelStream:
+        """Start the command on a separate channel. Raises paramiko's exception if the channel cannot be opened."""
+        channel = transport.open_channel("session", timeout=deadline)
+        channel.settimeout(CHANNEL_SECONDS)
+        channel.set_combine_stderr(True)
+        channel.exec_command(line)
+        return cls(channel)
+
+    def read(self) -> bytes:
+        while True:
+            try:
+                data: bytes = self._channel.recv(_STREAM_BYTES)
+            except TimeoutError:
+                continue
+            return data
+
+    def write(self, data: bytes) -> None:
+        try:
+            self._channel.sendall(data)
+        except (SSHException, EOFError) as error:
+            raise OSError(str(error) or type(error).__name__) from error
+
+    def end_input(self) -> None:
+        with suppress(OSError, SSHException, EOFError):
+            self._channel.shutdown_write()
+
+    def end(self) -> None:
+        # The remote side reports the end of the process after the end of its output.
+        self._channel.status_event.wait(HELD_GRACE_SECONDS)
+        with suppress(OSError, SSHException, EOFError):
+            self._channel.close()
+
 
 __all__ = ["SshRunner", "SshTarget"]
 

@@ -15,7 +15,7 @@ from harness.calibrate.trials import LATE, PASSTHROUGH, PLAIN, SPAN
 from harness.errors import LabUnavailable
 from harness.events import Events
 from harness.image import ensure_images
-from harness.lab.embedded import lab as embedded
+from harness.lab import embedded
 from harness.lab.inventory import HostSpec
 from harness.measure.environment import Environment
 from harness.measure.pauses import Pauses

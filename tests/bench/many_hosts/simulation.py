@@ -14,13 +14,13 @@ import pytest
 
 from harness.events import Events
 from harness.guest.protocol import Backup, GuestDisk
-from harness.lab.accel import Acceleration
+from harness.lab.counters import VmThreads
 from harness.lab.created import CreationLog, Entry, Removal
+from harness.lab.facts import Acceleration
 from harness.lab.hosts import CONNECT_SECONDS, Host, reach_host
 from harness.lab.inventory import AnyDisk, HostSpec
 from harness.lab.transport.base import Runner
 from harness.lab.transport.ssh import SshRunner
-from harness.lab.vm_threads import VmThreads
 from harness.layout.build import Layouts, SharedStorage
 from harness.layout.source import BlockSource
 from harness.measure import environment, host_measurer

@@ -15,10 +15,8 @@ import pytest
 
 from harness.features.doctor.devices import examine, find_proof
 from harness.features.doctor.probe import DiskState, HostState, look
-from harness.lab.accel import Acceleration
-from harness.lab.facts import HostFacts, read_facts
-from harness.lab.findings import NOT_AVAILABLE, Finding, Level, Setting, as_records, has_problem
-from harness.lab.held_settings import SettingsRecord
+from harness.lab.facts import Acceleration, HostFacts, read_facts
+from harness.lab.findings import NOT_AVAILABLE, Finding, Level, Setting, SettingsRecord, as_records, has_problem
 from harness.lab.hosts import GuestFiles, _probe_acceleration
 from harness.lab.inventory import DiskById
 from harness.lab.transport.local import LocalRunner

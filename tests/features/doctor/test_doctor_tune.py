@@ -15,8 +15,17 @@ import pytest
 from harness.errors import HostError
 from harness.features.doctor.devices import examine
 from harness.features.doctor.probe import look
-from harness.lab.findings import Finding, Level, Setting, list_settings
-from harness.lab.held_settings import ChangedSetting, SettingsRecord, hold_settings, left_over, restore
+from harness.lab.findings import (
+    ChangedSetting,
+    Finding,
+    Level,
+    Setting,
+    SettingsRecord,
+    hold_settings,
+    left_over,
+    list_settings,
+    restore,
+)
 from harness.lab.inventory import DiskById
 from harness.lab.transport.base import Completed
 from harness.lab.transport.local import LocalRunner
