@@ -44,7 +44,7 @@ from harness.measure.calibration import (
     read,
     write,
 )
-from harness.measure.environment import Environment
+from harness.measure.host_measurer import Environment
 from harness.measure.phases import Phases
 from harness.results import RunStore
 from harness.run_id import RunId

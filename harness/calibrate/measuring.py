@@ -19,8 +19,7 @@ from harness.lab.created import CreationLog
 from harness.lab.hosts import Host
 from harness.layout.memory_disk import memory_disk
 from harness.layout.source import BlockSource
-from harness.measure.environment import Environment
-from harness.measure.host_measurer import SessionMeasurer
+from harness.measure.host_measurer import Environment, SessionMeasurer
 from harness.measure.phases import Phases
 from harness.measure.prepare import SetupRequest, session
 from harness.measure.provenance import examine

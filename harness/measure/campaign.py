@@ -11,7 +11,7 @@ from harness.errors import MeasurementError, NotTried, ResultsError, Unsupported
 from harness.events import GroupMeasured, Note
 from harness.feature import features, run_limit
 from harness.measure.breakdowns import breakdowns_of
-from harness.measure.phases import MEASURE, Phases
+from harness.measure.phases import MEASURE, Phases, Timing, add_pace
 from harness.measure.prepare import NothingToCompare, require_guest
 from harness.measure.provenance import fio_texts
 from harness.measure.recorder import Recorder
@@ -19,7 +19,6 @@ from harness.measure.resume import Earlier, claimed, evaluation, requested
 from harness.measure.rounds import FollowingSeries, GroupRounds, RunContext, SeriesContext
 from harness.measure.series import LabFound, LimitReached, Measurer, PreparedGroup, SeriesEngine, StepLimit
 from harness.measure.spec import CampaignSpec
-from harness.measure.timing import Timing, add_pace
 from harness.model.cell import Cell
 from harness.results import CellContext, CellRecord, Run, RunStatus, RunStore
 from harness.scenario.plan import Group, Plan

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
-from harness.analysis.metrics import QUANTILES
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from harness.analysis import merged
+from harness.analysis.metrics import QUANTILES, Completed, all_syncs, metrics_of
 from harness.errors import MeasurementError
 from harness.lab.paths import MARK
 from harness.measure.platform import ENGINE, LINUX, PROGRAM, Platform, fio_command
+from harness.model.counters import Transferred
 from harness.model.job import BlockShare, Job
+from harness.untrusted import parse_json, reading
 
 _RAMP = "-ramp"
 _LIBAIO = f"ioengine={ENGINE}"
@@ -256,3 +262,276 @@ def _check_filename(path: str, platform: Platform) -> str:
             f"{path!r} cannot be measured: {error}",
             hint="use another name for the disk, or for the directory of its storage",
         ) from None
+
+
+_HINT = "its raw output is stored in raw/ of the run"
+_ROUNDING = 0.02
+_BINS = 0.2
+_LONGEST_NS = 8_000_000_000
+Count = Annotated[int, Field(ge=0, lt=1 << 63)]
+Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+# Keys of JSON are text.
+_Nanoseconds = Annotated[int, Field(strict=False, ge=0, lt=1 << 63)]
+
+
+class Part(BaseModel):
+    """A part of fio's output. Keys that nothing reads are ignored."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True, defer_build=True)
+
+
+class Latency(Part):
+    """Latencies of one direction: their mean in ns, and completions by latency in ns."""
+
+    mean: Number
+    bins: Mapping[_Nanoseconds, Count] = {}
+
+
+class SyncLatency(Latency):
+    """Latencies of fdatasync. `N` is the number of calls; None in versions of fio that do not print it here.
+
+    `percentile` has fio's own percentiles.
+    """
+
+    N: Count | None = None
+    percentile: Mapping[str, Number] = {}
+
+
+class Direction(Part):
+    """What a job read or wrote. `runtime` in ms."""
+
+    io_bytes: Count
+    bw_bytes: Count
+    iops: Number
+    runtime: Count
+    total_ios: Count
+    clat_ns: Latency
+    lat_ns: Latency
+
+
+class Syncs(Part):
+    """The calls of fdatasync of a job."""
+
+    lat_ns: SyncLatency
+    total_ios: Count = 0
+
+    @property
+    def calls(self) -> int:
+        return self.total_ios if self.lat_ns.N is None else self.lat_ns.N
+
+
+class JobEntry(Part):
+    """One job of fio's output. CPU times in percent of `job_runtime`, which is in ms, as `job_start` is."""
+
+    read: Direction
+    write: Direction
+    usr_cpu: Number
+    sys_cpu: Number
+    ctx: Count
+    job_runtime: Count
+    job_start: Count | None = None
+    sync: Syncs | None = None
+
+    @property
+    def directions(self) -> tuple[Direction, Direction]:
+        return self.read, self.write
+
+    @property
+    def syncs(self) -> SyncLatency | None:
+        """The latencies of fdatasync; None if the job did not call it."""
+        return self.sync.lat_ns if self.sync is not None and self.sync.calls else None
+
+
+def contradiction(side: Direction) -> str | None:
+    """What in the figures of one direction cannot be true together, in words; None if nothing.
+
+    fio computes rates from I/Os, bytes and time, so they differ only by rounding. A disk, a guest or a file that claims
+    other rates does not report what fio measured.
+    """
+    if not side.total_ios or not side.runtime:
+        return "its time is 0" if side.total_ios else None
+    rates = (("iops", side.iops, side.total_ios), ("bw_bytes", float(side.bw_bytes), side.io_bytes))
+    for name, claimed, amount in rates:
+        computed = amount / side.runtime * 1000
+        if abs(claimed - computed) > 1 + _ROUNDING * computed:
+            return f"{name} = {claimed:.6g}, but its I/Os and its time make {computed:.6g}"
+    return None
+
+
+def histogram_contradiction(side: Direction) -> str | None:
+    """What a histogram says that the other figures of its direction do not, in words; None if nothing.
+
+    A latency is in its histogram within a few percent, up to the limit of fio's bins (17 s).
+    """
+    bins = side.clat_ns.bins
+    ios = sum(bins.values())
+    if not ios or not side.total_ios:
+        return None
+    if abs(ios - side.total_ios) > 1 + _ROUNDING * side.total_ios:
+        return f"its histogram has {ios} I/Os, but it completed {side.total_ios}"
+    mean = sum(latency * number for latency, number in bins.items()) / ios
+    if max(bins) < _LONGEST_NS and abs(mean - side.clat_ns.mean) > _BINS * mean + 100:
+        return f"clat_ns mean = {side.clat_ns.mean:.6g}, but its histogram has {mean:.6g}"
+    return None
+
+
+def in_flight(sides: Iterable[Direction], seconds: float) -> float:
+    """How many I/Os were in flight on average, by Little's law: completion latencies of all I/Os by the time."""
+    return sum(side.total_ios * side.clat_ns.mean for side in sides) / 1e9 / seconds
+
+
+_ENTRY = TypeAdapter(JobEntry)
+
+
+def read_entries(output: str, names: list[str], where: str) -> dict[str, JobEntry]:
+    """The jobs with these `names` in fio's output. Raises MeasurementError if one is missing or is not valid."""
+    if "{" not in output:
+        raise MeasurementError(f"{where}: fio printed no result: {output.strip()[-300:] or '(nothing)'}")
+    source = f"{where}: fio's output"
+    document = parse_json(output, source, MeasurementError, hint=_HINT, after_notes=True)
+    jobs = document.get("jobs", [])
+    entries: dict[Any, Any] = {}
+    if isinstance(jobs, list):
+        entries = {job["jobname"]: job for job in jobs if isinstance(job, dict) and type(job.get("jobname")) is str}
+    missing = [name for name in names if name not in entries]
+    if missing:
+        raise MeasurementError(f"{source} lacks {', '.join(missing)}", hint=_HINT)
+    for name in names:
+        # Checked first, because fio may omit everything else for a job that failed.
+        if failed := entries[name].get("error"):
+            raise MeasurementError(
+                f"{where}: fio's job {name} failed with error {str(failed)[:40]}",
+                hint=f"{_HINT}; EIO (5) means that the disk or a layer under it failed",
+            )
+    return {name: _parse_entry(entries[name], name, source) for name in names}
+
+
+def _parse_entry(entry: object, name: str, source: str) -> JobEntry:
+    try:
+        return _ENTRY.validate_python(entry)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        key = ".".join(map(str, first["loc"]))
+        raise MeasurementError(f"{source} cannot be read: job {name}, {key}: {first['msg']}", hint=_HINT) from None
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """The result of one job. `metrics` are by name, in their units, without the ramp.
+
+    `started` is the start of the job in seconds of the machine's uptime, without the ramp, and `ramp_started` the start
+    of its ramp, or of the job if it has none; None if this fio does not report them. `histogram` has completions by
+    latency in ns, without the ramp, and `sync_histogram` calls of fdatasync. The counters of host and QEMU include the
+    ramp. So `transferred`, `ios`, `switches` and fio's CPU time (seconds) include it as well.
+    """
+
+    job: str
+    seconds: float
+    started: float | None
+    ramp_started: float | None
+    io_bytes: int
+    metrics: Mapping[str, float]
+    histogram: Mapping[int, int]
+    sync_histogram: Mapping[int, int]
+    transferred: Transferred
+    ios: int
+    user_seconds: float
+    system_seconds: float
+    switches: int
+    completed: Completed
+    """What the metrics are from."""
+
+
+def together(results: Sequence[JobResult]) -> JobResult:
+    """The result of jobs that ran at the same time: the sum of their throughputs, and the latencies of all their I/Os.
+
+    `job`, `seconds` and the starts are those of the first one.
+    """
+    first, *others = results
+    if not others:
+        return first
+    syncs = [result.completed.syncs for result in results if result.completed.syncs is not None]
+    completed = Completed([side for result in results for side in result.completed.sides], all_syncs(syncs))
+    return replace(
+        first,
+        io_bytes=sum(result.io_bytes for result in results),
+        metrics=metrics_of(completed),
+        histogram=merged(result.histogram for result in results),
+        sync_histogram=merged(result.sync_histogram for result in results),
+        transferred=sum((result.transferred for result in results), Transferred()),
+        ios=sum(result.ios for result in results),
+        user_seconds=sum(result.user_seconds for result in results),
+        system_seconds=sum(result.system_seconds for result in results),
+        switches=sum(result.switches for result in results),
+        completed=completed,
+    )
+
+
+_IMPOSSIBLE = "the machine reports figures that fio cannot have measured; its raw output is stored in raw/ of the run"
+_SHORTEST = 0.5
+"""Of the requested time. fio runs each job for all of it."""
+_FLYING = 2.0
+"""Times of the I/Os in flight that a job allows: by Little's law, with a generous margin for the ends of a slice."""
+
+
+def parse(output: str, sections: Sequence[Section], where: str, *, within: float | None = None) -> list[JobResult]:
+    """The results of `sections` from fio's JSON+, in order. `within` is the time in which fio ran, in seconds.
+
+    Raises MeasurementError, which names the machine `where`, if fio failed or omitted a job, or if its figures
+    contradict each other, the job or the time.
+    """
+    entries = read_entries(output, [name for section in sections for name, _ in section.parts], where)
+    # Numbers that are valid one by one can still be impossible together.
+    with reading(f"{where}: fio's output", MeasurementError, hint="its raw output is stored in raw/ of the run"):
+        results = [_make_result(section, [entries[name] for name, _ in section.parts], where) for section in sections]
+    for section, result in zip(sections, results, strict=True):
+        _require_possible(section, [entries[name] for name, _ in section.parts], result, where, within)
+    return results
+
+
+def _require_possible(
+    section: Section, entries: Sequence[JobEntry], result: JobResult, where: str, within: float | None
+) -> None:
+    sides = [side for entry in entries for side in entry.directions]
+    problems = [problem(side) for side in sides for problem in (contradiction, histogram_contradiction)]
+    seconds, depth = result.seconds, section.job.depth
+    if seconds < _SHORTEST * section.job.seconds or (within is not None and seconds > within):
+        longest = "" if within is None else f", and fio ran for at most {within:.6g} s"
+        problems.append(f"it took {seconds:.6g} s, but {section.job.seconds:g} s were requested{longest}")
+    elif (flying := in_flight([side for side in entries[-1].directions if side.total_ios], seconds)) > _FLYING * depth:
+        problems.append(f"{flying:.6g} I/Os were in flight by its latency and IOPS, but it allows {depth}")
+    for problem in problems:
+        if problem is not None:
+            raise MeasurementError(f"{where}: fio's job {section.name}: {problem}", hint=_IMPOSSIBLE)
+
+
+def _make_result(section: Section, entries: Sequence[JobEntry], where: str) -> JobResult:
+    """The result of the last entry. The ramp, if there is one, comes before it."""
+    entry = entries[-1]
+    sides = [side for side in entry.directions if side.total_ios]
+    if not sides:
+        raise MeasurementError(f"{where}: fio's job {section.name} completed no I/O")
+    completed = Completed(sides, entry.syncs)
+    return JobResult(
+        job=section.job.id,
+        seconds=max(side.runtime for side in sides) / 1000,
+        started=_seconds(entry.job_start),
+        ramp_started=_seconds(entries[0].job_start),
+        io_bytes=sum(side.io_bytes for side in sides),
+        metrics=metrics_of(completed),
+        histogram=merged(side.clat_ns.bins for side in sides),
+        sync_histogram=entry.syncs.bins if entry.syncs is not None else {},
+        transferred=Transferred(
+            read=sum(entry.read.io_bytes for entry in entries),
+            written=sum(entry.write.io_bytes for entry in entries),
+        ),
+        ios=sum(side.total_ios for entry in entries for side in entry.directions),
+        user_seconds=sum(entry.usr_cpu * entry.job_runtime for entry in entries) / 100_000,
+        system_seconds=sum(entry.sys_cpu * entry.job_runtime for entry in entries) / 100_000,
+        switches=sum(entry.ctx for entry in entries),
+        completed=completed,
+    )
+
+
+def _seconds(milliseconds: int | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1000

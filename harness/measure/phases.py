@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import os
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+
+from platformdirs import user_cache_path
+from pydantic import TypeAdapter, ValidationError
 
 from harness.events import Events
+from harness.files import write_atomically
+from harness.lab.inventory import HostSpec
+from harness.scenario import paces
+from harness.scenario.paces import Kind, Pace, Paces, pace_of
+from harness.scenario.plan import Group, Plan
+from harness.scenario.timetable import Timetable, rebuilds
 
 MEASURE = "measure"
 """The efficiency of a run is the share of fio in this phase."""
@@ -46,3 +59,160 @@ class Phases:
         """The same as `timed`, and reports the step `what` to the listeners."""
         with self.events.step(what), self.timed(phase):
             yield
+
+
+_PHASES: Mapping[str, Kind] = {
+    "lab": "lab",
+    "layouts": "build",
+    "condition": "condition",
+    "teardown": "end",
+}
+"""The kind of each phase of a run that is no measuring."""
+_PRIOR: Mapping[Kind, float] = {
+    "pause": 100 * paces.PAUSE_SECONDS,
+    "start": 2 * paces.START_SECONDS,
+    "recovery": paces.RECOVERY_SECONDS,
+}
+"""Usual times of so much work count as much as what earlier runs took."""
+
+
+class Timing:
+    """The times of one run. `plans` are all plans of it, on one host."""
+
+    def __init__(self, plans: Sequence[Plan]) -> None:
+        self._plans = plans
+        self._paces = plans[0].paces if plans else Paces()
+        self._usual: dict[Kind, float] = {}
+        self._took: dict[Kind, float] = {}
+        self._prepared: set[tuple[str, int]] = set()
+        self._known: set[tuple[str, str]] = set()
+        """The ids of the groups and of their jobs that have run."""
+
+    def prepared(self, plan: Plan, group: Group) -> None:
+        """Note that the setup of the group is ready."""
+        self._prepared.add((group.scenario, plan.setup_of(group).number))
+
+    def ran(self, group: Group, table: Timetable, seconds: float) -> None:
+        """Note that a timetable took so many seconds, with all that precedes and follows its slices."""
+        jobs = {(group.id, slice_.job.id) for slice_ in table.slices}
+        if jobs <= self._known:
+            # In the first timetable of a job, pauses are only guessed.
+            pauses = sum(group.usual_pause(slice_.job, slice_.arm) for slice_ in table.slices)
+            self._add(
+                "pause",
+                pauses,
+                table.seconds - sum(slice_.job.wall + slice_.lead + slice_.tail for slice_ in table.slices),
+            )
+        self._known |= jobs
+        beside = max(seconds - table.seconds, 0.0)
+        if _recovers(table):
+            start = paces.START_SECONDS * self._pace("start")
+            self._add("recovery", paces.RECOVERY_SECONDS, max(beside - start, 0.0))
+        else:
+            self._add("start", paces.START_SECONDS, beside)
+
+    def seconds_of(self, tables: Iterable[Timetable]) -> float:
+        """The time that these timetables will take."""
+        start = paces.START_SECONDS * self._pace("start")
+        recovery = paces.RECOVERY_SECONDS * self._pace("recovery")
+        return sum(table.seconds + start + (recovery if _recovers(table) else 0.0) for table in tables)
+
+    def boot_seconds(self, plan: Plan, group: Group) -> float:
+        """The time of a boot before a round of the group; 0 without one."""
+        if not plan.reboots(group):
+            return 0.0
+        return self._paces.seconds({"boot": plan.setup_of(group).boot_seconds})
+
+    def after(self, group: Group, ended: Collection[str]) -> float:
+        """The time of everything that follows this group. `ended` has the ids of the groups that are measured."""
+        seconds = 0.0
+        for plan in self._plans:
+            left = [other for other in plan.groups if other.id not in ended and other.id != group.id]
+            for other in left:
+                work = plan.group_work(other)
+                seconds += sum(usual * self._pace(kind) for kind, usual in work.items())
+            setups = {other.setup for other in left if (other.scenario, other.setup) not in self._prepared}
+            for setup in plan.expected_setups:
+                if setup.number in setups:
+                    seconds += self._paces.seconds(plan.setup_work(setup, plan.fewest_steady_rounds))
+                elif group.id in {other.id for other in setup.groups}:
+                    seconds += self._paces.seconds({"end": setup.end_seconds})
+        return seconds
+
+    def pace(self, phases: Mapping[str, float], again_s: float) -> Pace:
+        """What a complete run took of each kind, from the seconds of its phases and of measuring again."""
+        usual = dict.fromkeys(paces.KINDS, 0.0)
+        for plan in self._plans:
+            for kind, seconds in plan.work(plan.fewest_steady_rounds).items():
+                usual[kind] += seconds
+        measuring = sum(self._took.get(kind, 0.0) for kind in ("pause", "start", "recovery"))
+        took: dict[Kind, float] = {kind: phases.get(phase, 0.0) for phase, kind in _PHASES.items()}
+        # Reading back how the disks are attached belongs to the first boot.
+        took["boot"] = max(phases.get("boot", 0.0), phases.get("attach", 0.0))
+        took |= {"again": again_s, **self._took}
+        usual |= {"lab": paces.LAB_SECONDS, **self._usual}
+        usual["again"] = paces.AGAIN_SHARE * (usual["fio"] + measuring)
+        # The share of early and further rounds says nothing about the pace; a lab that ran already, nothing of boots.
+        del usual["fio"]
+        if self._plans[0].paces.fill_rate is not None and took["lab"] < 2 * paces.RUNNING * usual["lab"]:
+            del usual["lab"]
+        return pace_of(sorted({plan.groups[0].scenario for plan in self._plans if plan.groups}), usual, took)
+
+    def _add(self, kind: Kind, usual: float, took: float) -> None:
+        self._usual[kind] = self._usual.get(kind, 0.0) + usual
+        self._took[kind] = self._took.get(kind, 0.0) + took
+
+    def _pace(self, kind: Kind) -> float:
+        """The multiple of the usual time: as in earlier runs at first, then more and more as seen in this one."""
+        known, prior = self._paces.of_kind(kind), _PRIOR.get(kind)
+        if prior is None:
+            return known
+        return (self._took.get(kind, 0.0) + prior * known) / (self._usual.get(kind, 0.0) + prior)
+
+
+def _recovers(table: Timetable) -> bool:
+    return bool(table.slices) and rebuilds(table.slices[0].arm.mode)
+
+
+MOST_RUNS = 15
+"""Runs of a host that are stored, the newest first."""
+_FILE = TypeAdapter(dict[str, tuple[Pace, ...]])
+
+
+def pace_file() -> Path:
+    """The file with the paces of all hosts: VIRT_OVERHEAD_PACES, or one in the user's cache directory."""
+    chosen = os.environ.get("VIRT_OVERHEAD_PACES")
+    return Path(chosen) if chosen else user_cache_path("virt-overhead") / "paces.json"
+
+
+def host_key(host: HostSpec) -> str:
+    """What identifies a host in the file: its kind, and its name and address in the lab file."""
+    if host.kind == "embedded":
+        return "embedded"
+    address = host.ssh.address if host.ssh is not None else ""
+    return f"{host.kind} {host.name} {address}".strip()
+
+
+def read_paces(host: HostSpec, path: Path | None = None) -> tuple[Pace, ...]:
+    """What the last runs on the host took, the newest first; empty if nothing can be read."""
+    return _read(path or pace_file()).get(host_key(host), ())
+
+
+def add_pace(host: HostSpec, pace: Pace, path: Path | None = None) -> None:
+    """Store what a run took. A cache that cannot be written is no error: the next run is announced without it."""
+    path = path or pace_file()
+    known: Mapping[str, Sequence[Pace]] = _read(path)
+    runs = [pace, *known.get(host_key(host), ())][:MOST_RUNS]
+    document = {
+        name: [asdict(run_pace) for run_pace in several] for name, several in {**known, host_key(host): runs}.items()
+    }
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, json.dumps(document, indent=1))
+
+
+def _read(path: Path) -> dict[str, tuple[Pace, ...]]:
+    try:
+        return _FILE.validate_json(path.read_bytes())
+    except (OSError, ValidationError):
+        return {}

@@ -8,10 +8,12 @@ With a process for each slice, 0.43 s more pass there between two slices, and 1.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from statistics import median
 from typing import ClassVar, Protocol
 
 from harness.errors import Unsupported
@@ -19,9 +21,161 @@ from harness.feature import features
 from harness.lab.fields import fio_path
 from harness.lab.paths import LEASE_DIRECTORY, MARK
 from harness.lab.transport.base import Completed, Runner
-from harness.measure.clock import Clock, read_uptime
 from harness.model.job import Job
 from harness.shipped import read_script
+from harness.untrusted import finite, reading
+
+STARTUP_SECONDS = 0.8
+"""The time without any jobs, before it was seen: login, and the start of fio."""
+STARTUP_SECONDS_PER_SLICE = 0.012
+"""The most that fio needs longer for each job, as seen on a slow machine, twice: two of them start there."""
+LEAST_STARTUP_SECONDS = 0.7
+"""The host's counters must be read before the first slice, by a program that needs this time to start."""
+STARTUP_MARGIN = 1.6
+"""A machine may be slower the next time. In the embedded lab, fio was ready after 0.3 to 0.65 s."""
+_GROWTH = 0.004
+"""Seconds for each slice more than were seen."""
+MOST_UNREADY_SECONDS = 10.0
+
+
+@dataclass(slots=True)
+class Startup:
+    """What was seen in the timetables so far. Times in seconds."""
+
+    late: float = 0.0
+    """By how much slices started late, because fio was not ready."""
+    seen: float | None = None
+    """The longest time until fio was ready."""
+    slices: int = 0
+    """The most slices of a timetable for which that was seen."""
+
+    def seconds(self, slices: int) -> float:
+        """The time to plan for a timetable with so many slices."""
+        usual = STARTUP_SECONDS + STARTUP_SECONDS_PER_SLICE * slices
+        if self.seen is not None:
+            usual = min(STARTUP_MARGIN * self.seen + _GROWTH * max(slices - self.slices, 0), usual)
+        return max(usual, LEAST_STARTUP_SECONDS) + self.late
+
+    def was_ready(self, seconds: float, slices: int) -> None:
+        """Note that fio was ready after this time, for a timetable with so many slices."""
+        self.seen = max(seconds, self.seen or 0.0)
+        self.slices = max(slices, self.slices)
+
+    def was_late(self, seconds: float) -> None:
+        """Note that slices started so late."""
+        self.late = min(self.late + seconds, MOST_UNREADY_SECONDS)
+        self.seen = None
+
+
+GOOD_SECONDS = 0.06
+"""Readings end when the error is not larger than this. In the embedded lab, a good reading has half of it."""
+MOST_READINGS = 4
+MOST_LATE_SECONDS = 0.2
+"""The longest time to wake a job up. If jobs start later than that, their fio was not ready."""
+DRIFT = 200e-6
+"""The most by which two clocks drift apart, as a share of the time. Quartz and NTP's corrections stay below it."""
+_STEP = 0.01
+"""The resolution of /proc/uptime in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """A machine's uptime minus this process's monotonic clock, in seconds. `error` is the largest possible error."""
+
+    offset: float
+    error: float
+
+    def uptime(self, moment: float) -> float:
+        """The machine's uptime at this moment of the monotonic clock."""
+        return moment + self.offset
+
+    def moment(self, uptime: float) -> float:
+        """The moment of the monotonic clock at this uptime of the machine."""
+        return uptime - self.offset
+
+    @property
+    def needs_apart(self) -> float:
+        """Seconds by which the pauses between slices must be longer because of a large error: twice what exceeds a good
+        one. In the middle of such a pause, no slice runs, and a slice neither begins nor ends in that of another."""
+        return 2 * max(self.error - GOOD_SECONDS, 0.0)
+
+    def older(self, seconds: float) -> Clock:
+        """What this shows so many seconds later."""
+        return replace(self, error=self.error + DRIFT * seconds)
+
+    def narrowed(self, newer: Clock) -> Clock:
+        """What both show together. `newer` alone if they contradict each other: then a clock was changed."""
+        low = max(self.offset - self.error, newer.offset - newer.error)
+        high = min(self.offset + self.error, newer.offset + newer.error)
+        return Clock((low + high) / 2, (high - low) / 2) if low <= high else newer
+
+
+class Clocks:
+    """The clocks of the machines of a session, and how late their jobs start. Each timetable makes them more exact.
+
+    A guest that was booted again has another clock, but its jobs start as late as before, and a boot may have only one
+    timetable. So a machine that is new here begins with what was last seen of a machine of its name.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[Runner, tuple[Clock, float]] = {}
+        self._late: dict[Runner, float] = {}
+        self._late_by_name: dict[str, float] = {}
+        self.startup = Startup()
+
+    def late(self, runner: Runner) -> float:
+        """How late a job of this machine starts after its planned time, in seconds: the median of its last timetable.
+
+        It is the time in which the machine wakes programs up. Jobs are released so much earlier.
+        """
+        return self._late.setdefault(runner, self._late_by_name.get(runner.name, 0.0))
+
+    def started(self, runner: Runner, late: Sequence[float]) -> None:
+        """Note how late the jobs of a timetable started, in seconds, although they were released earlier.
+
+        If it is more than waking up can take, fio itself was late, and the next timetable gives it more time.
+        """
+        if not late:
+            return
+        lateness = self.late(runner) + median(late)
+        if lateness > MOST_LATE_SECONDS:
+            self.startup.was_late(lateness)
+        else:
+            self._late[runner] = self._late_by_name[runner.name] = max(lateness, 0.0)
+
+    def read(self, runner: Runner, asking: AbstractContextManager[Callable[[], Clock]] | None = None) -> Clock:
+        """Compare the machine's clock with that of this process, with a few readings. Raises HostError.
+
+        `asking` makes one reading; by default, it reads /proc/uptime.
+
+        The machine reads its clock between the request and the answer. So the error of one reading is at most half of
+        that time (Cristian 1989, "Probabilistic clock synchronization"), and the offset lies where the intervals of all
+        readings overlap (Marzullo & Owicki 1983), also those of earlier timetables.
+        """
+        clock: Clock | None = None
+        if runner in self._known:
+            clock, at = self._known[runner]
+            clock = clock.older(time.monotonic() - at)
+        with asking or nullcontext(partial(read_uptime, runner)) as ask:
+            for _ in range(MOST_READINGS):
+                new = ask()
+                clock = new if clock is None else clock.narrowed(new)
+                if clock.error <= GOOD_SECONDS:
+                    break
+        assert clock is not None
+        self._known[runner] = clock, time.monotonic()
+        return clock
+
+
+def read_uptime(runner: Runner) -> Clock:
+    """One reading of /proc/uptime. Raises HostError."""
+    asked = time.monotonic()
+    printed = runner.run(["cat", "/proc/uptime"], deadline=_DEADLINE).stdout
+    answered = time.monotonic()
+    with reading(f"{runner.name}: /proc/uptime"):
+        uptime = finite(printed.split()[0]) + _STEP / 2
+    return Clock(uptime - (asked + answered) / 2, (answered - asked + _STEP) / 2)
+
 
 _DEADLINE = 20.0
 

@@ -27,11 +27,9 @@ from harness.layout.build import Layouts
 from harness.layout.layers import BARE
 from harness.layout.luks import read_encryption
 from harness.layout.source import BlockSource
-from harness.measure.clock import Clocks
-from harness.measure.fio import Section, Target, fill_file, job_file, marked
-from harness.measure.fio_results import parse
+from harness.measure.fio import Section, Target, fill_file, job_file, marked, parse
 from harness.measure.phases import Phases
-from harness.measure.platform import PROGRAM
+from harness.measure.platform import PROGRAM, Clocks
 from harness.measure.session import Boot, Guests, Idle, Session, count_idle, holding_settings, unsettable
 from harness.model.cell import REFERENCE_PLACE
 from harness.model.disk import DiskFacts

@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Event
 
-from harness.guest.protocol import Backup
-from harness.lab.counters import Sample
+from harness.guest.protocol import Backup, Guest
+from harness.lab.counters import ArrayStatus, MdDevice, Sample
 from harness.lab.cycles import Cycles
-from harness.measure.fio_results import JobResult
-from harness.model.cell import Part
-from harness.results.journal_records import BackupCounts
+from harness.measure.fio import JobResult
+from harness.measure.series import RoundSegment
+from harness.measure.session import Session, SessionFor
+from harness.model.base import ArrayState
+from harness.model.cell import Arm, Part, Place
+from harness.model.counters import (
+    ArmBytes,
+    ArrayCounts,
+    Background,
+    Counters,
+    FioCounts,
+    MemberCounts,
+    QemuCounts,
+    Transferred,
+    since,
+    total,
+)
+from harness.results import Measurement
+from harness.results.byte_accounting import PROBED
+from harness.results.journal_records import BackupCounts, PartRecord
+from harness.scenario.plan import Group
 from harness.scenario.timetable import Slice
 
 TOLERANCE = 0.001
@@ -184,3 +202,235 @@ class Backups:
     def _wait_until(self, moment: float) -> bool:
         """Wait until this moment. False if the timetable has failed meanwhile."""
         return not self.stopped.wait(max(moment - time.monotonic(), 0.0))
+
+
+PROBE_SECONDS = 3.0
+"""How long after a program has closed a disk udev may still read from it, also on an emulated host."""
+
+
+def make_measurements(
+    at: SessionFor,
+    group: Group,
+    segment: RoundSegment,
+    ran: Sequence[RanSlice],
+    by_qemu: Mapping[Arm, Transferred | None],
+    *,
+    zero: float,
+) -> list[Measurement]:
+    """The measurements of the slices of a segment. `by_qemu` has the bytes of each arm by QEMU's own counters.
+
+    `zero` is the time of day at which this process's monotonic clock was 0, in seconds.
+    """
+    by_arm = {arm: _count_bytes(arm, ran, by_qemu) for arm in by_qemu}
+    may_move = [
+        Background(probed=_count_probed(number, ran), earlier=_in_flight(ran[number - 1]) if number else Transferred())
+        for number in range(len(ran))
+    ]
+    ramps = {job.id: job.ramp for job in group.jobs}
+    return [
+        Measurement(
+            group=group.id,
+            round=segment.number,
+            block=ran_slice.planned.block,
+            boot=segment.boot,
+            arm=ran_slice.planned.arm.id,
+            repeat=ran_slice.planned.turn.again,
+            job=ran_slice.result.job,
+            rate=ran_slice.planned.job.rate,
+            started=zero + ran_slice.begun,
+            seconds=ran_slice.result.seconds,
+            wall=ran_slice.planned.job.wall,
+            metrics=dict(ran_slice.result.metrics),
+            io_bytes=ran_slice.result.io_bytes,
+            raw=ran_slice.raw,
+            counters=_read_counters(at(ran_slice.planned.turn), ran_slice, by_arm[ran_slice.planned.arm], others),
+            histogram=dict(ran_slice.result.histogram),
+            sync_histogram=dict(ran_slice.result.sync_histogram),
+            notes=(ran_slice.cycles.note,) if ran_slice.cycles.note else (),
+            overlap=ran_slice.overlap or None,
+            discarded_s=round(ran_slice.planned.job.ramp - ramps[ran_slice.result.job], 6),
+            write_limit=ran_slice.planned.write_limit,
+            parts=tuple(_make_part(part) for part in ran_slice.parts) if len(ran_slice.parts) > 1 else (),
+            together=round(ran_slice.together, 4) if len(ran_slice.parts) > 1 else None,
+            backup=ran_slice.backup,
+        )
+        for ran_slice, others in zip(ran, may_move, strict=True)
+    ]
+
+
+def _make_part(part: RanPart) -> PartRecord:
+    result = part.result
+    return PartRecord(
+        number=part.planned.number,
+        neighbour=part.planned.neighbour,
+        job=result.job,
+        seconds=result.seconds,
+        metrics=dict(result.metrics),
+        io_bytes=result.io_bytes,
+        raw=part.raw,
+        histogram=dict(result.histogram),
+    )
+
+
+def _count_bytes(arm: Arm, ran: Sequence[RanSlice], by_qemu: Mapping[Arm, Transferred | None]) -> ArmBytes | None:
+    """The bytes of all slices on the disks of the arm together; None if QEMU did not count.
+
+    An arm with a neighbour uses the same disk as the arm without, so the slices of both count.
+    """
+    sharing = [other for other in by_qemu if _same_disk(arm, other)]
+    # The arm with the most disks has all that the others use.
+    qemu = by_qemu[max(sharing, key=lambda other: len(other.mode.volumes) if other.mode else 0)]
+    if qemu is None:
+        return None
+    by_fio = (
+        part.result.transferred for ran_slice in ran if ran_slice.planned.arm in sharing for part in ran_slice.parts
+    )
+    return ArmBytes(qemu=qemu, fio=sum(by_fio, Transferred()))
+
+
+def _same_disk(arm: Arm, other: Arm) -> bool:
+    if arm == other or arm.mode is None or other.mode is None:
+        return arm == other
+    return arm.place is other.place and arm.mode.attached == other.mode.attached
+
+
+def _count_probed(number: int, ran: Sequence[RanSlice]) -> int:
+    """Bytes that udev may read in this slice: it looks for signatures when a program closes a disk after writing, on
+    each of the volumes that were used at the same time.
+
+    fio on the host does so at the end of each slice that writes, and when it starts, for all of its jobs.
+    """
+    writes = [ran_slice.planned.arm.place is not Place.GUEST and ran_slice.planned.job.writes for ran_slice in ran]
+    closed = [(ran[earlier].ended, len(ran[earlier].parts)) for earlier in range(number + 1) if writes[earlier]]
+    if any(writes):
+        closed.append((ran[0].first, max(len(ran_slice.parts) for ran_slice in ran)))
+    recent = (disks for moment, disks in closed if ran[number].first <= moment + PROBE_SECONDS)
+    return PROBED * max(recent, default=0)
+
+
+def _in_flight(ran: RanSlice) -> Transferred:
+    """The most bytes that the jobs of this slice have in flight at the same time."""
+    jobs = [part.planned.job for part in ran.parts]
+    return sum((Transferred(job.depth * job.bs, job.depth * job.bs).of(job) for job in jobs), Transferred())
+
+
+def _read_counters(at: Session, ran: RanSlice, arm: ArmBytes | None, others: Background) -> Counters:
+    result = ran.result
+    # The disks also move the bytes of a neighbour or a backup. What an I/O costs the host cannot be told then.
+    moved = sum((part.result.transferred for part in ran.parts), Transferred())
+    alone = ran.backup is None and not any(part.planned.neighbour for part in ran.parts)
+    counted = Counters(
+        fio=FioCounts(
+            read=moved.read,
+            written=moved.written,
+            ios=result.ios if alone else None,
+            user_s=result.user_seconds,
+            system_s=result.system_seconds,
+            switches=result.switches,
+        ),
+        arm=arm,
+        cycles=ran.cycles.counts,
+    )
+    if ran.before is None or ran.after is None:
+        return counted
+    counters = _add_host_counters(counted, ran.before, ran.after, at, ran.planned)
+    if ran.backup is not None:
+        # How much of the disk's bytes is the backup's is not known: fio is only compared with QEMU.
+        return replace(counters, disk=None, disk_requests=None, storage=None, background=None, members={})
+    if counters.background is None:
+        return counters
+    return replace(counters, background=replace(counters.background, probed=others.probed, earlier=others.earlier))
+
+
+def _add_host_counters(counted: Counters, before: Sample, after: Sample, at: Session, planned: Slice) -> Counters:
+    """Adds what the host counted between the two samples."""
+    arm, parts = planned.arm, [part for part in planned.parts if not part.neighbour]
+    then, now = before.counters, after.counters
+    members = {
+        disk: replace(change, path=at.paths.get(disk))
+        for disk in at.counted_disks(arm)
+        if (change := since(now.disks[disk], then.disks[disk])) is not None
+    }
+    shared = [since(now.disks[disk], then.disks[disk]) for disk in at.shared_disks]
+    busy = now.cpu.busy_since(then.cpu)
+    guests = list(dict.fromkeys(part.guest for part in parts)) if arm.in_guest else [parts[0].guest]
+    of_guests = [(now.of_guest(guest), then.of_guest(guest)) for guest in guests]
+    threads = total([since(later.qemu, earlier.qemu) for later, earlier in of_guests])
+    seconds = after.begun - before.begun
+    idle = at.idle.of(list(members))
+    background = Background(expected=idle.rate * seconds, burst=idle.burst)
+    return replace(
+        counted,
+        disk=_sum_bytes(members.values()),
+        disk_requests=_sum_requests(members.values()),
+        storage=_sum_bytes([change for change in shared if change is not None]),
+        background=background if members else None,
+        cpu_busy=_compute_guest_busy(threads, [at.guest(part.arm) for part in parts], seconds)
+        if arm.in_guest
+        else busy,
+        host_cpu_busy=busy,
+        host=since(now.host, then.host),
+        threads=threads,
+        kvm=total([since(later.kvm, earlier.kvm) for later, earlier in of_guests]),
+        members=members if len(members) > 1 else {},
+        array=array_counts(before, after, [device.name for device in at.arrays(arm)]),
+        md_s=_find_busiest(before, after, at.arrays(arm)),
+        clock=now.clock,
+    )
+
+
+def array_counts(before: Sample, after: Sample, names: Sequence[str]) -> ArrayCounts | None:
+    """An array and those below it between two samples; None without one. A stripe has the members of its legs."""
+    then, now = (_combine_arrays([sample.counters.arrays.get(name) for name in names]) for sample in (before, after))
+    if then is None or now is None:
+        return None
+    went_back = then.rebuilt is not None and now.rebuilt is not None and now.rebuilt < then.rebuilt
+    return ArrayCounts(
+        state=_state(now) if then.missing == now.missing and _state(then) == _state(now) and not went_back else None,
+        missing=now.missing,
+        rebuilt=max((now.rebuilt or 0) - (then.rebuilt or 0), 0),
+        seconds=after.begun - before.begun,
+        limit=max((after.counters.limits[name] for name in names if name in after.counters.limits), default=None)
+        if now.rebuilt is not None
+        else None,
+    )
+
+
+def _combine_arrays(statuses: Sequence[ArrayStatus | None]) -> ArrayStatus | None:
+    known = [status for status in statuses if status is not None]
+    if not known or len(known) < len(statuses):
+        return None
+    rebuilt = [status.rebuilt for status in known if status.rebuilt is not None]
+    return ArrayStatus(sum(status.missing for status in known), sum(rebuilt) if rebuilt else None)
+
+
+def _find_busiest(before: Sample, after: Sample, devices: Sequence[MdDevice]) -> float | None:
+    """The CPU seconds of the busiest of the arrays' threads between two samples; None without one."""
+    then, now = before.counters.tasks, after.counters.tasks
+    tasks = [device.thread for device in devices if device.thread in then and device.thread in now]
+    return max((now[task] - then[task] for task in tasks if task is not None), default=None)
+
+
+def _state(array: ArrayStatus) -> ArrayState:
+    if not array.missing:
+        return "optimal"
+    return "degraded" if array.rebuilt is None else "rebuilding"
+
+
+def _sum_bytes(counts: Collection[MemberCounts]) -> Transferred | None:
+    """The bytes of several disks together; None without disks."""
+    return sum((Transferred(count.read, count.written) for count in counts), Transferred()) if counts else None
+
+
+def _sum_requests(counts: Collection[MemberCounts]) -> int | None:
+    """The requests of several disks together; None without disks, or if one of them does not count them."""
+    numbers = [count.ios for count in counts if count.ios is not None]
+    return sum(numbers) if counts and len(numbers) == len(counts) else None
+
+
+def _compute_guest_busy(threads: QemuCounts | None, guests: Sequence[Guest | None], seconds: float) -> float | None:
+    """How busy the guests' CPUs were, 0 to 1: the time for which their threads ran on the host."""
+    vcpus = sum(guest.threads.vcpus for guest in guests if guest is not None and guest.threads is not None)
+    if threads is None or not vcpus or seconds <= 0:
+        return None
+    return min((threads.guest_s + threads.vcpu_s) / (seconds * vcpus), 1.0)

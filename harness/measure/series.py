@@ -10,15 +10,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from pydantic import JsonValue
 
 from harness.errors import GuestError, HostError, Unsupported
 from harness.events import BlockStarted, Events
 from harness.lab.transport.base import Runner
-from harness.measure.timing import Timing
-from harness.measure.traced_slices import TracingRequest
+from harness.measure.phases import Timing
 from harness.model.budget import LabKind
 from harness.model.cell import Arm, Cell
 from harness.model.disk import DiskRecord
@@ -27,6 +26,9 @@ from harness.model.job import Job
 from harness.results import ConditioningRecord, LabInfo, Measurement, TracedBlock
 from harness.scenario.plan import Group, Plan
 from harness.scenario.timetable import BACKUP_TAIL, Pause, ScheduledArm, Slice, Timetable
+
+if TYPE_CHECKING:
+    from harness.measure.traced_slices import TracingRequest
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,8 @@ from harness.lab.hosts import Host
 from harness.lab.paths import LEASE_DIRECTORY
 from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts
-from harness.measure.clock import Clock, Clocks
 from harness.measure.fio import Target
-from harness.measure.platform import Platform, platform_of
+from harness.measure.platform import Clock, Clocks, Platform, platform_of
 from harness.model.cell import Arm, Place
 from harness.model.counters import Transferred
 from harness.model.disk import DiskFacts
@@ -29,7 +28,7 @@ from harness.model.effective import Effective
 from harness.model.mode import HostSetting, Mode
 from harness.results import ConditioningRecord
 from harness.scenario.setups import by_guest
-from harness.scenario.timetable import backed_up
+from harness.scenario.timetable import ScheduledArm, backed_up
 
 MOST_AT_ONCE = 4 * 1024**2
 """The most bytes that are allowed for a poll. What reads more is another user of the disk, and not a poll."""
@@ -423,6 +422,10 @@ class Session:
         if self.guests is None:
             raise GuestError(f"host {self.host.name}: no guest was started, because no selected mode needs one")
         return self.guests
+
+
+SessionFor = Callable[[ScheduledArm], Session]
+"""The session of a turn. In a calibration on the host, the turns have different disks."""
 
 
 def _sum_transferred(counted: Mapping[str, Transferred | None], mode: Mode) -> Transferred | None:

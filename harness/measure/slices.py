@@ -18,17 +18,15 @@ from harness.lab.cycles import NO_CYCLES, CycleSeries, count_cycles
 from harness.lab.guard import run_all
 from harness.lab.paths import MARK
 from harness.lab.transport.base import Completed, Runner
-from harness.measure.clock import Clock
-from harness.measure.fio import Section, job_file, reports_start
-from harness.measure.fio_results import JobResult, parse, together
-from harness.measure.platform import Platform, ScheduledFio, Start, platform_of, without_waits
+from harness.measure.fio import JobResult, Section, job_file, parse, reports_start, together
+from harness.measure.platform import Clock, Platform, ScheduledFio, Start, platform_of, without_waits
 from harness.measure.ran_slices import Backups, Copies, RanPart, RanSlice, Times, alone_between, overlapping
-from harness.measure.session import Session
+from harness.measure.session import Session, SessionFor
 from harness.model.cell import Part
 from harness.model.job import Job
 from harness.results import RunStore
 from harness.results.journal_records import BackupCounts
-from harness.scenario.timetable import ScheduledArm, Slice, Timetable, backed_up
+from harness.scenario.timetable import Slice, Timetable, backed_up
 from harness.signals import cleaning_up, held_back, interruptible
 
 _FIRST_PAUSE_SECONDS = 0.5
@@ -293,8 +291,6 @@ JOBS_AHEAD = 4
 """A job is not created so early that this many before it on the machine still wait for their starts."""
 SliceJob = tuple[Slice, Part]
 """A job and the slice in which it runs."""
-SessionFor = Callable[[ScheduledArm], Session]
-"""The session of a turn. In a calibration on the host, the turns have different disks."""
 
 
 @dataclass(frozen=True, slots=True)

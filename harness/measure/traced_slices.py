@@ -23,10 +23,10 @@ from harness.analysis import Passed, PathTimes, follow, path_times
 from harness.errors import GuestError, Unsupported
 from harness.lab.created import CreationLog
 from harness.lab.tracing import Tracer, switch, tracer
-from harness.measure.clock import Clock
+from harness.measure.platform import Clock
 from harness.measure.ran_slices import RanSlice
-from harness.measure.session import Session
-from harness.measure.slices import SessionFor, run_timetable
+from harness.measure.session import Session, SessionFor
+from harness.measure.slices import run_timetable
 from harness.model.cell import Arm, Place
 from harness.model.job import Job
 from harness.results import RunStore, TracedBlock

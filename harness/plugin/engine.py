@@ -24,10 +24,9 @@ from harness.measure.calibration import of_host
 from harness.measure.campaign import Campaign
 from harness.measure.detectable import Detectable, KnownNoise, detectable
 from harness.measure.host_measurer import HostMeasurer
-from harness.measure.phases import Phases
+from harness.measure.phases import Phases, read_paces
 from harness.measure.resume import Earlier, earlier_part, resumed_limit
 from harness.measure.spec import CampaignSpec
-from harness.measure.timing import read_paces
 from harness.model.cell import Cell
 from harness.model.profile import profile_of
 from harness.plugin.announce import missing_line, slice_line, smallest_lines

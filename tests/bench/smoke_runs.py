@@ -23,7 +23,7 @@ from statistics import median
 
 from harness.errors import HarnessError, LabUnavailable
 from harness.lab import embedded
-from harness.measure.environment import KEPT_RUNNING, STARTED_AGAIN
+from harness.measure.host_measurer import KEPT_RUNNING, STARTED_AGAIN
 from harness.model.values import STRICT
 from harness.results import Journal, Run, RunStore
 from tests.bench.lines import append, read

@@ -8,7 +8,7 @@ import pytest
 
 from harness.analysis import METRICS, Metric
 from harness.analysis.metrics import QUANTILES, Completed, metrics_of
-from harness.measure.fio_results import Direction, Latency
+from harness.measure.fio import Direction, Latency
 
 DOCS = (Path(__file__).parents[2] / "docs" / "results.md").read_text(encoding="utf-8")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.measure.environment import KEPT_RUNNING, Restarts
+from harness.measure.host_measurer import KEPT_RUNNING, Restarts
 
 
 def test_a_lab_host_that_kept_running_was_not_started_again() -> None:

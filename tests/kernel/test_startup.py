@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.measure.clock import (
+from harness.measure.platform import (
     LEAST_STARTUP_SECONDS,
     MOST_UNREADY_SECONDS,
     STARTUP_MARGIN,

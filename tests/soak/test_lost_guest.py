@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from harness.lab.transport.ssh import SshRunner
-from harness.measure.environment import KEPT_RUNNING
+from harness.measure.host_measurer import KEPT_RUNNING
 from tests.e2e.conftest import host
 from tests.e2e.machines import latest, started, wait_for_measurements
 from tests.patience import patience

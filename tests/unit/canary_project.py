@@ -42,7 +42,7 @@ pytest_plugins = ["harness.plugin"]
 
 def pytest_configure():
     from harness.guest.proxmox import client, connection
-    from harness.measure import environment
+    from harness.measure import host_measurer as environment
     from harness.plugin import engine
 
     connection.TIMEOUT_SECONDS = @TIMEOUT@

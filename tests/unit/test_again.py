@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from harness.measure.reruns import Again, jobs_again
+from harness.measure.rounds import Again, jobs_again
 from harness.model.job import Job
 from harness.results import CellContext, Measurement, assemble
 from harness.results.cells import ValidityCheck

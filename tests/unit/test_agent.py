@@ -24,7 +24,7 @@ from harness.guest.libvirt.connection import Connection
 from harness.guest.proxmox.machine import VirtualMachine
 from harness.lab.transport import agent as transport
 from harness.lab.transport.agent import AgentRunner, AgentSilent, EndedProgram
-from harness.measure.clock import Clocks
+from harness.measure.platform import Clocks
 from pve_double.executor import guest, sockets
 from tests.unit.guest_agents import AGENTS, INSTALLED, stand_in
 from tests.unit.processes import ends

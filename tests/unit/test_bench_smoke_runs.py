@@ -9,7 +9,7 @@ from statistics import median
 
 import pytest
 
-from harness.measure.environment import Restarts
+from harness.measure.host_measurer import Restarts
 from harness.results import Journal, Run
 from harness.scenario.planning import plan_for
 from tests.bench.lines import append

@@ -23,11 +23,10 @@ from harness.errors import (
 )
 from harness.events import Event, Events, Note
 from harness.measure.campaign import Campaign
-from harness.measure.phases import Phases
+from harness.measure.phases import Phases, read_paces
 from harness.measure.resume import Earlier
 from harness.measure.series import LabFound, PreparedGroup, RoundSegment
 from harness.measure.spec import CampaignSpec
-from harness.measure.timing import read_paces
 from harness.model.budget import Budget
 from harness.report import render_html, summary_lines
 from harness.results import Measurement, Run, RunStore

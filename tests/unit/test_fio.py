@@ -16,8 +16,7 @@ import pytest
 from harness.analysis import METRICS, merged, percentile
 from harness.analysis.metrics import QUANTILES
 from harness.errors import MeasurementError
-from harness.measure.fio import Section, Target, fill_file, job_file, reports_start
-from harness.measure.fio_results import parse, together
+from harness.measure.fio import Section, Target, fill_file, job_file, parse, reports_start, together
 from harness.measure.platform import LinuxFio, Start
 from harness.model.job import Job
 

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from harness.errors import MeasurementError
-from harness.measure.fio import Section, Target
-from harness.measure.fio_results import JobResult, parse
+from harness.measure.fio import JobResult, Section, Target, parse
 from harness.model.job import Job
 
 RECORDED = (Path(__file__).parent / "data" / "fio" / "three_jobs.json").read_text()

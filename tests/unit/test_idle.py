@@ -9,7 +9,7 @@ import pytest
 
 from harness.lab.counters import CpuTime, HostCounters, Sample
 from harness.lab.transport.base import Completed
-from harness.measure.clock import Clock
+from harness.measure.platform import Clock
 from harness.measure.session import LEAST_AT_ONCE, MOST_AT_ONCE, Idle, IdleReads, count_idle, idle_reads
 from harness.model.counters import Background, FioCounts, HostCounts, MemberCounts, Transferred
 from harness.results import Measurement, ValidityCheck

@@ -24,7 +24,7 @@ from harness.lab.counters import (
     parse_devices,
 )
 from harness.lab.transport.local import LocalRunner
-from harness.measure.blocks import array_counts
+from harness.measure.ran_slices import array_counts
 from harness.model.attach import Attach
 from harness.model.base import Device, Md
 from harness.model.cell import Cell

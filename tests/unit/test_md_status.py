@@ -10,7 +10,7 @@ import pytest
 from harness.lab.counters import ArrayStatus, CounterFiles, CpuTime, HostCounters, Sample, parse_mdstat, parse_samples
 from harness.lab.counters import read_samples as sample_host
 from harness.lab.transport.local import LocalRunner
-from harness.measure.blocks import array_counts
+from harness.measure.ran_slices import array_counts
 from harness.model.counters import ArrayCounts, HostCounts
 
 MDSTAT = """\

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.lab.transport.local import LocalRunner
-from harness.measure.clock import MOST_LATE_SECONDS, Clocks
+from harness.measure.platform import MOST_LATE_SECONDS, Clocks
 
 
 def test_a_guest_that_was_booted_again_is_known_to_start_its_jobs_late() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from harness.lab.inventory import HostSpec
 from harness.measure.breakdowns import breakdown_seconds
-from harness.measure.timing import MOST_RUNS, Timing, add_pace, host_key, pace_file, read_paces
+from harness.measure.phases import MOST_RUNS, Timing, add_pace, host_key, pace_file, read_paces
 from harness.scenario import paces
 from harness.scenario.paces import Kind, Pace, Paces, pace_of
 from harness.scenario.plan import Plan

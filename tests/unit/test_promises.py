@@ -13,7 +13,7 @@ import pytest
 from harness.analysis import Reason
 from harness.events import Event, Note
 from harness.measure.interim_analysis import GroupProgress
-from harness.measure.reruns import Again, Cost, bytes_left, within_promises, written
+from harness.measure.rounds import Again, Cost, bytes_left, within_promises, written
 from harness.measure.series import RoundSegment
 from harness.model.counters import Transferred
 from harness.results import Measurement, Run, RunStore

@@ -23,11 +23,9 @@ from harness.guest.protocol import GuestDisk
 from harness.guest.system import block_devices
 from harness.lab.transport import ssh as powershell
 from harness.lab.transport.ssh import POWERSHELL, SshRunner, is_windows
-from harness.measure.clock import Clocks
-from harness.measure.fio import Section, Target, job_file
-from harness.measure.fio_results import parse
+from harness.measure.fio import Section, Target, job_file, parse
 from harness.measure.host_measurer import _notes, _unable
-from harness.measure.platform import LINUX, Start, platform_of, without_waits
+from harness.measure.platform import LINUX, Clocks, Start, platform_of, without_waits
 from harness.measure.session import Guests
 from harness.model.attach import Attach
 from harness.model.cell import Cell

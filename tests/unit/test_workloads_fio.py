@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from harness.measure.fio import Section, Target, job_file
-from harness.measure.fio_results import JobResult, parse
+from harness.measure.fio import JobResult, Section, Target, job_file, parse
 from harness.measure.platform import fio_command
 from harness.model.job import Job
 from harness.model.workloads import NAMED

@@ -17,7 +17,7 @@ from pydantic import Field, TypeAdapter, model_validator
 from harness.errors import MeasurementError
 from harness.features.exchange.normal_form import REMEDY, Printed, extract_messages, is_normal_form, read_normal_form
 from harness.features.exchange.terse_form import is_terse_form, read_terse_form
-from harness.measure.fio_results import Count, Direction, JobEntry, Latency, Number, Part
+from harness.measure.fio import Count, Direction, JobEntry, Latency, Number, Part
 from harness.untrusted import parse_first_json, reading
 
 # UTF-32 first: its little-endian mark begins with that of UTF-16.

@@ -14,7 +14,7 @@ from harness.errors import MeasurementError
 from harness.features.exchange.document import Document, ReportedDirection, ReportedJob, read_documents
 from harness.features.exchange.section import PLACE, Section, check_section, identify_disk, split_sections
 from harness.features.exchange.timeline import Stage, derive_stages, select_final
-from harness.measure.fio_results import SyncLatency
+from harness.measure.fio import SyncLatency
 from harness.model.counters import Transferred
 from harness.model.fio_section import FioOption, FioSection, FromFile
 from harness.model.job import Job, Rw, Workload

@@ -17,7 +17,7 @@ from typing import NoReturn, cast, get_args
 
 from harness.errors import MeasurementError
 from harness.features.exchange.document import Document, ReportedDirection, ReportedJob
-from harness.measure.fio_results import contradiction, in_flight
+from harness.measure.fio import contradiction, in_flight
 from harness.model.fio_section import DEFAULT_BS, DEFAULT_ENGINE, KB_BASE, parse_rates, parse_size
 from harness.model.job import Bursts, Rw, Workload, has_reads, has_writes
 

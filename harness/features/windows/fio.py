@@ -17,8 +17,7 @@ from harness.features.windows.guest import notes_of
 from harness.lab.paths import MARK
 from harness.lab.transport.base import Completed, Held, Runner
 from harness.lab.transport.ssh import NO_INPUT, PROGRAM, SshRunner
-from harness.measure.clock import Clock
-from harness.measure.platform import ENGINE, Start
+from harness.measure.platform import ENGINE, Clock, Start
 from harness.model.job import Job
 from harness.shipped import read_script
 from harness.untrusted import finite, reading

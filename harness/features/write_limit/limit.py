@@ -10,8 +10,7 @@ from harness.errors import HostError
 from harness.events import Note
 from harness.features.write_limit.fitting import OPTION, left_out_words
 from harness.features.write_limit.meter import Meter
-from harness.measure.reruns import written
-from harness.measure.rounds import RunContext
+from harness.measure.rounds import RunContext, written
 from harness.measure.series import LimitReached, PreparedGroup, StepLimit
 from harness.model.cell import Arm, Place
 from harness.model.job import Job

@@ -17,7 +17,7 @@ from harness.events import Events
 from harness.image import ensure_images
 from harness.lab import embedded
 from harness.lab.inventory import HostSpec
-from harness.measure.environment import Environment
+from harness.measure.host_measurer import Environment
 from harness.measure.pauses import Pauses
 from harness.measure.phases import Phases
 from harness.measure.series import Policy, PreparedGroup, Round, RoundSegment, SeriesEngine

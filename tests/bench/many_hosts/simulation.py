@@ -23,7 +23,7 @@ from harness.lab.transport.base import Runner
 from harness.lab.transport.ssh import SshRunner
 from harness.layout.build import Layouts, SharedStorage
 from harness.layout.source import BlockSource
-from harness.measure import environment, host_measurer
+from harness.measure import host_measurer
 from harness.measure.series import LabFound
 from harness.model.counters import Transferred
 from harness.model.effective import NOTHING, Effective
@@ -153,6 +153,6 @@ def pytest_configure() -> None:
     """Has the harness of this process use them."""
     patch = pytest.MonkeyPatch()
     patch.setattr(engine, "ensure_images", lambda _: None)
-    patch.setattr(environment, "open_host", open_host)
-    patch.setattr(environment, "hypervisor_of", hypervisor_of)
+    patch.setattr(host_measurer, "open_host", open_host)
+    patch.setattr(host_measurer, "hypervisor_of", hypervisor_of)
     patch.setattr(host_measurer, "examine", examine)

@@ -23,7 +23,7 @@ from harness.lab.hosts import Host
 from harness.lab.inventory import Inventory, array_of
 from harness.lab.lab_file import load_lab
 from harness.lab.storage import StatedArray
-from harness.measure.blocks import measure_timetable
+from harness.measure.host_measurer import measure_timetable
 from harness.measure.phases import Phases
 from harness.measure.prepare import SetupRequest, session_with_reference
 from harness.measure.provenance import DiskRecords, array_notes

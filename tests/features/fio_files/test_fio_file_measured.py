@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from harness.lab.transport.local import LocalRunner
-from harness.measure.fio import Section, Target, job_file
-from harness.measure.fio_results import JobResult, parse
+from harness.measure.fio import JobResult, Section, Target, job_file, parse
 from harness.measure.platform import LinuxFio, Start, fio_command, without_waits
 from tests.features.fio_files.fio_files import DATABASE, job_of, read, read_in
 
