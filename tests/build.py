@@ -21,13 +21,13 @@ from harness.measure.series import LabFound, PreparedGroup, RoundSegment
 from harness.measure.traced_slices import TracingRequest
 from harness.model.attach import Attach
 from harness.model.budget import Budget
-from harness.model.bus import BUSES
 from harness.model.cell import Arm, Cell, Part, Place
 from harness.model.counters import Counters, nested
 from harness.model.effective import NOTHING, Effective
 from harness.model.job import Job, Workload, parse_workload
 from harness.model.layout import Layout
 from harness.model.mode import Mode
+from harness.model.option import BUSES
 from harness.model.profile import Profile
 from harness.model.workloads import parse_workloads
 from harness.results import (

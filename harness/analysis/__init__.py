@@ -50,7 +50,6 @@ from harness.analysis.samples import (
     first_blocks,
     pooled_correlation,
 )
-from harness.analysis.scaling import Shape
 from harness.analysis.slices import (
     BootVariance,
     CarryOver,

@@ -94,7 +94,7 @@ def _quickstart(options: argparse.Namespace) -> int:
 
 def _init(options: argparse.Namespace) -> int:
     from harness.init.command import init
-    from harness.model.disk_class import REQUESTED_CLASSES
+    from harness.model.disk import REQUESTED_CLASSES
 
     # A storage or disk with the name of a scenario would be measured by that scenario only.
     scenarios = [path.stem for path in shipped("scenarios").glob("*.toml")]

@@ -10,8 +10,8 @@ from harness.lab.facts import HostFacts
 from harness.lab.hosts import Host
 from harness.lab.transport.base import Runner
 from harness.model.attach import Attach, Attachment
-from harness.model.cpus import as_list, cpus_in
 from harness.model.guest import ANY_GUEST, GUEST_MEMORY, GuestOptions, find_guest_problems, parse_cpu_type
+from harness.model.values import as_list, cpus_in
 from harness.shipped import read_script
 from harness.units import format_size
 from harness.untrusted import reading

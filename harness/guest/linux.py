@@ -13,9 +13,8 @@ from harness.guest.protocol import Guest
 from harness.guest.system import BlockDevice
 from harness.lab.transport.base import Runner
 from harness.model.attach import ATTACH_OPTIONS, Attach, Attachment
-from harness.model.bus import Bus
 from harness.model.effective import Effective
-from harness.model.option import VirtioFeature, read_from
+from harness.model.option import Bus, VirtioFeature, read_from
 from harness.shipped import install_command, read_script
 from harness.untrusted import reading
 

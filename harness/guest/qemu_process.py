@@ -15,10 +15,10 @@ from harness.errors import GuestError, HostError
 from harness.events import Events, Note
 from harness.lab.counters import VmThreads, find_threads
 from harness.lab.transport.base import Completed, Runner
-from harness.model.cpus import kernels_form
 from harness.model.effective import Effective
 from harness.model.guest import compressed
 from harness.model.throttle import NO_LIMIT
+from harness.model.values import kernels_form
 from harness.shipped import read_script
 from harness.untrusted import reading
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from harness.config.names import LONGEST_NAME
 from harness.lab.storage import STORAGE_KINDS, StorageKey
-from harness.model.disk_class import DiskClass
+from harness.model.disk import DiskClass
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,7 @@ from typing import Any
 from harness.errors import HarnessError
 from harness.lab.facts import RAID_TOOLS, HostFacts
 from harness.lab.transport.base import Runner
-from harness.model.disk import ArrayFacts, Controller, DiskFacts, DiskHealth, PcieLink, SerialLink
-from harness.model.disk_class import DiskClass
+from harness.model.disk import ArrayFacts, Controller, DiskClass, DiskFacts, DiskHealth, PcieLink, SerialLink
 from harness.shipped import read_script
 from harness.untrusted import finite, parse_json, reading
 

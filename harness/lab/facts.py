@@ -19,8 +19,8 @@ from harness.errors import HostError
 from harness.files import write_atomically
 from harness.lab.counters import CLOCK
 from harness.lab.transport.base import Runner
+from harness.model.base import Module, Tools
 from harness.model.layout import every_requirement
-from harness.model.requirement import Module, Tools
 from harness.shipped import install_command, read_script
 from harness.units import format_duration
 from harness.untrusted import parse_json, reading

@@ -12,7 +12,7 @@ from harness.errors import ConfigError
 from harness.lab.hypervisor import LIBVIRT, HypervisorSpec
 from harness.lab.proxmox import ProxmoxSpec
 from harness.lab.storage import DiskByStorage, StatedArray
-from harness.model.disk_class import ARRAY, STORAGE, DiskClass, class_of_link
+from harness.model.disk import ARRAY, STORAGE, DiskClass, class_of_link
 from harness.model.guest import ANY_GUEST, GuestOptions
 from harness.scenario.scenario import Requested
 

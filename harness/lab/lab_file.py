@@ -47,7 +47,7 @@ from harness.lab.storage import (
     make_stated_array,
     make_storage,
 )
-from harness.model.disk_class import ARRAY, DiskClass
+from harness.model.disk import ARRAY, DiskClass
 from harness.model.guest import ANY_GUEST, GuestOptions, HostFile, find_guest_problems
 from harness.model.values import Table
 from harness.scenario.scenario import Requested

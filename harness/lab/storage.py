@@ -13,12 +13,11 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from harness.analysis import Shape
 from harness.config.names import choices
 from harness.config.values import absolute_path, one_line
 from harness.lab.fields import Endurance, Name, Word, fio_path
 from harness.lab.proxmox import StoredLayout
-from harness.model.base import Chunk, RaidLevel
+from harness.model.base import Chunk, RaidLevel, Shape
 from harness.model.disk import ArrayFacts
 from harness.model.values import Table, whole_number
 

@@ -8,12 +8,13 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Unpack
 
 from pydantic import AfterValidator, Discriminator, Field, Tag
 
-from harness.model.bus import BUSES, Bus
 from harness.model.effective import NOTHING, Effective
 from harness.model.option import (
+    BUSES,
     POLLING,
     BlockInfo,
     BlockNode,
+    Bus,
     Buses,
     Conflict,
     OnController,

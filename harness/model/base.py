@@ -1,18 +1,185 @@
-"""What layouts lie on: the disk itself, or an md array over several. Sizes in bytes. Pure."""
+"""What layouts lie on, the disk itself or an md array, what a host must have for it, and how many bytes its disks move.
+
+Sizes in bytes. Pure.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Literal, Self, get_args
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Annotated, ClassVar, Literal, Protocol, Self, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field
 
-from harness.analysis import Shape
-from harness.model.amplification import NONE, Amplification
 from harness.model.job import Job
-from harness.model.requirement import Module, Requirement, Tools
 from harness.model.values import VALUE, Count, Size, power_of_two, whole_number
+
+
+class HostFeatures(Protocol):
+    """The features that a host reports."""
+
+    @property
+    def has_device_mapper(self) -> bool: ...
+
+    def has_tool(self, name: str) -> bool: ...
+
+    def has_module(self, name: str) -> bool: ...
+
+    def install(self, *packages: str) -> str:
+        """The command that installs Debian's `packages` there."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """Programs that must be installed. `package` is the Debian package that has them."""
+
+    names: tuple[str, ...]
+    what: str
+    package: str
+
+    def unsupported_by(self, host: HostFeatures) -> str | None:
+        """What the host lacks, with the remedy. None if it has everything."""
+        if all(host.has_tool(name) for name in self.names):
+            return None
+        return f"{self.what} not installed there: {host.install(self.package)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A kernel module that must be loaded, or that the kernel can load. `remedy` says how to get it."""
+
+    name: str
+    what: str
+    remedy: str = ""
+
+    def unsupported_by(self, host: HostFeatures) -> str | None:
+        """What the host lacks, with the remedy. None if it has the module."""
+        if host.has_module(self.name):
+            return None
+        return f"its kernel has no {self.what}: {self.remedy or f'load {self.name}, or measure on another host'}"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMapper:
+    """The kernel's device-mapper."""
+
+    def unsupported_by(self, host: HostFeatures) -> str | None:
+        """What the host lacks, with the remedy. None if it has device-mapper."""
+        if host.has_device_mapper:
+            return None
+        return "its kernel has no device-mapper, which LVM and LUKS need: load dm_mod, or measure on another host"
+
+
+Requirement = Tools | Module | DeviceMapper
+
+
+@dataclass(frozen=True, slots=True)
+class Amplification:
+    """Bytes that all disks of a layout together move for each byte of a user: minimum and maximum.
+
+    `read_for_write` is the maximum of the bytes that are also read for each byte written. `rebuild_read` and
+    `rebuild_written` are what the recovery of an array moves for each byte of a member that it rebuilds.
+    """
+
+    fewest_read: float = 1.0
+    most_read: float = 1.0
+    fewest_written: float = 1.0
+    most_written: float = 1.0
+    read_for_write: float = 0.0
+    rebuild_read: float = 0.0
+    rebuild_written: float = 0.0
+
+    def over(self, below: Amplification) -> Amplification:
+        """The amplification of a layer on a base. `below` is the amplification of the base."""
+        return Amplification(
+            self.fewest_read * below.fewest_read,
+            self.most_read * below.most_read,
+            self.fewest_written * below.fewest_written,
+            self.most_written * below.most_written,
+            self.read_for_write * below.most_read + self.most_written * below.read_for_write,
+            below.rebuild_read,
+            below.rebuild_written,
+        )
+
+
+NONE = Amplification()
+"""Each byte once, for example a disk, a partition or a volume."""
+
+METADATA = 0.03
+"""Metadata as a share of the bytes written: a journal, file times, mappings of a thin pool, tables of an image."""
+WITH_METADATA = Amplification(most_written=1 + METADATA)
+
+
+def widest(several: Iterable[Amplification]) -> Amplification:
+    """What the disks may move for jobs that run at the same time: the least of all minima, and the most of the rest."""
+    amplifications = list(several)
+    values = {field.name: [getattr(one, field.name) for one in amplifications] for field in fields(Amplification)}
+    return Amplification(**{name: min(own) if name.startswith("fewest") else max(own) for name, own in values.items()})
+
+
+def of_records(record_bytes: int, block_bytes: int, *, times_written: float) -> Amplification:
+    """The amplification of a file system that reads and writes whole records, and writes them seconds later.
+
+    What it writes after a slice is not counted for it, so nothing follows from too few bytes written.
+    """
+    records = max(1.0, record_bytes / block_bytes)
+    return Amplification(
+        most_read=records, fewest_written=0.0, most_written=records * times_written, read_for_write=records
+    )
+
+
+_PARITY = {5: 1, 6: 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """An md array: its RAID level, its disks, and whether it is one array or a stripe over two (`legs`) of them."""
+
+    level: int
+    disks: int
+    legs: int = 1
+
+    def __post_init__(self) -> None:
+        known = self.level in (0, 1, 5, 6, 10) and self.legs >= 1
+        if not known or self.disks % self.legs or self.data_disks < 1:
+            raise ValueError(f"RAID {self.level} over {self.disks} disks in {self.legs} legs is not a possible array")
+
+    @property
+    def disks_of_leg(self) -> int:
+        return self.disks // self.legs
+
+    @property
+    def copies(self) -> int:
+        """How often each block is stored: on all disks of a leg in RAID 1, twice in RAID 10, else once."""
+        return self.disks_of_leg if self.level == 1 else 2 if self.level == 10 else 1
+
+    @property
+    def parity(self) -> int:
+        """Parity blocks of a stripe."""
+        return _PARITY.get(self.level, 0)
+
+    @property
+    def data_disks(self) -> int:
+        """Data blocks of a leg's stripe for levels with parity; the disks of a leg for other levels."""
+        return self.disks_of_leg - self.parity
+
+    def written(self, *, full_stripe: bool) -> float:
+        """Blocks written to disks for each block written to the array."""
+        if not self.parity:
+            return self.copies
+        return self.disks_of_leg / self.data_disks if full_stripe else 1 + self.parity
+
+    def read_for_write(self, *, full_stripe: bool) -> float:
+        """Blocks read from disks for each block written to the array: a partial stripe's parity needs old blocks.
+
+        md uses the cheaper method: it reads the old data and parity (read-modify-write), or the stripe's other data
+        (reconstruct-write). See `handle_stripe_dirtying` in the kernel's drivers/md/raid5.c.
+        """
+        if not self.parity or full_stripe:
+            return 0
+        return min(1 + self.parity, self.data_disks - 1)
+
 
 RaidLevel = Literal[0, 1, 5, 6, 10]
 ArrayState = Literal["optimal", "degraded", "rebuilding"]

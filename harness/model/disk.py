@@ -1,4 +1,4 @@
-"""What a disk under test is: its identity, its link, its controller, and its state before and after a run. Pure.
+"""What a disk under test is: class, identity, link and controller, and its state before and after a run. Pure.
 
 Every value was reported by the host. None stands for what the host does not report.
 """
@@ -6,13 +6,45 @@ Every value was reported by the host. None stands for what the host does not rep
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
-from harness.analysis import Shape
-from harness.model.disk_class import DiskClass
+from harness.model.base import Shape
 from harness.model.values import STRICT, Name
 from harness.units import format_size
+
+DiskClass = Literal["nvme", "ssd", "hdd", "array"]
+"""What a disk is: an NVMe disk, another disk without moving parts, a rotating disk, or an array of disks that is there
+already (md, or the volume of a controller). A disk has one class."""
+
+RequestedClass = Literal["any", "nvme", "ssd", "hdd", "array", "storage"]
+ANY: RequestedClass = "any"
+ARRAY: DiskClass = "array"
+STORAGE: RequestedClass = "storage"
+REQUESTED_CLASSES: tuple[RequestedClass, ...] = get_args(RequestedClass)
+"""What a scenario can ask for: `any` disk, the disks of a class, or the storages that hosts have."""
+
+WRITE_RATES: Mapping[str, int] = {"nvme": 14 << 30, "ssd": 2400 << 20, "hdd": 550 << 20}
+"""Bytes per second that a disk of the class cannot exceed: PCIe 5.0 with four lanes; a link of SAS 24 Gb/s; two
+actuators at the outer tracks."""
+
+_BY_PREFIX: Mapping[str, DiskClass] = {"nvme-": "nvme", "md-": "array"}
+_SOLID_STATE = re.compile(r"(?<![A-Za-z])SSD(?![A-Za-z])")
+
+
+def class_of_link(link: str) -> DiskClass | None:
+    """The class that a link below /dev/disk/by-id/ shows; None if it shows none.
+
+    udev begins the names with the transport, `nvme-MODEL_SERIAL`. An `ata-`, `scsi-` or `usb-` disk may rotate or not,
+    but many models without moving parts have the word SSD in their name.
+    """
+    name = link.rpartition("/")[2]
+    for prefix, known in _BY_PREFIX.items():
+        if name.startswith(prefix):
+            return known
+    return "ssd" if _SOLID_STATE.search(name.replace("_", " ")) else None
+
 
 _LEVEL = re.compile(r"raid[ -]?(\d+)", re.IGNORECASE)
 # RAID-1(1+0) is what smartpqi and hpsa call a RAID 10, and RAID ADG is an old name of RAID 6.

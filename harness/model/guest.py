@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal, TypeVar, Unpack, get_type_hints
 
 from pydantic import AfterValidator, BeforeValidator, Field, Strict, create_model
 
-from harness.model.cpus import NumberList, cpus_in
 from harness.model.effective import Effective
 from harness.model.option import (
     POLLING,
@@ -23,7 +22,7 @@ from harness.model.option import (
     declare,
     declared,
 )
-from harness.model.values import VALUE, Bytes, Count, PollTime, Table, from_text, names_of
+from harness.model.values import VALUE, Bytes, Count, NumberList, PollTime, Table, cpus_in, from_text, names_of
 from harness.units import format_size, parse_size
 
 GUEST_MEMORY = 768 << 20

@@ -12,10 +12,23 @@ from typing import Annotated, ClassVar, Literal, Self, get_args
 
 from pydantic import AfterValidator, Discriminator, Field, Strict
 
-from harness.model.amplification import METADATA, WITH_METADATA, Amplification, of_records
-from harness.model.base import Base, Device, Kind, Md, OnBase
+from harness.model.base import (
+    METADATA,
+    WITH_METADATA,
+    Amplification,
+    Base,
+    Device,
+    DeviceMapper,
+    HostFeatures,
+    Kind,
+    Md,
+    Module,
+    OnBase,
+    Requirement,
+    Tools,
+    of_records,
+)
 from harness.model.job import Job
-from harness.model.requirement import DeviceMapper, HostFeatures, Module, Requirement, Tools
 from harness.model.values import VALUE, Flag, Size, power_of_two
 from harness.units import format_size
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from harness.analysis import Shape
 from harness.model.attach import Attach
-from harness.model.base import Device, Md
+from harness.model.base import Device, Md, Shape
 from harness.model.cell import Place
 from harness.model.job import Job
 from harness.model.layout import Layout, Lvm, RawFile

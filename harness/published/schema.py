@@ -9,10 +9,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, PlainValidator, model_validator
 
-from harness.analysis import METRICS, Shape
+from harness.analysis import METRICS
 from harness.config.names import choices
 from harness.config.values import one_line
-from harness.model.base import RaidLevel
+from harness.model.base import RaidLevel, Shape
 from harness.model.job import Job
 from harness.model.values import Iodepth, Table
 from harness.model.workloads import OneWorkload

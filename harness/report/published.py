@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.analysis import METRICS, Shape
+from harness.analysis import METRICS
+from harness.model.base import Shape
 from harness.model.cell import Place
 from harness.published import Band, Counterpart, counterparts, links
 from harness.published import Link as PublishedLink

@@ -15,7 +15,7 @@ from harness.analysis import (
 )
 from harness.errors import ResultsError
 from harness.feature import features
-from harness.model.amplification import Amplification, widest
+from harness.model.base import Amplification, widest
 from harness.model.budget import Budget
 from harness.model.cell import Arm, Cell, Place
 from harness.model.disk import DiskRecord

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from harness.model.amplification import NONE, Amplification
+from harness.model.base import NONE, Amplification
 from harness.model.cell import Place
 from harness.model.counters import FioCounts, Transferred
 from harness.results.cells import ValidityCheck

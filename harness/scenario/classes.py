@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from harness.errors import ConfigError
-from harness.model.disk_class import ANY, ARRAY, STORAGE, WRITE_RATES
+from harness.model.disk import ANY, ARRAY, STORAGE, WRITE_RATES
 from harness.scenario.scenario import Scenario
 
 

@@ -19,7 +19,7 @@ from harness.config.problems import describe, quoted_key, shown
 from harness.config.toml import read_toml
 from harness.errors import ConfigError
 from harness.feature import feature_tables, features
-from harness.model.disk_class import REQUESTED_CLASSES
+from harness.model.disk import REQUESTED_CLASSES
 from harness.model.guest import ANY_GUEST, find_guest_problems
 from harness.model.job import Workload
 from harness.model.mode import Mode

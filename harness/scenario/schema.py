@@ -21,7 +21,7 @@ from harness.config.values import one_line
 from harness.feature import feature_tables
 from harness.model.attach import AnyAttachment
 from harness.model.budget import Budget
-from harness.model.disk_class import RequestedClass
+from harness.model.disk import RequestedClass
 from harness.model.guest import ANY_GUEST, GuestOptions
 from harness.model.layout import AnyLayout
 from harness.model.mode import MOST_GUESTS, Neighbour

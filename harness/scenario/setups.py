@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from harness.model.attach import Attach, Vfio
 from harness.model.base import Base, Md
-from harness.model.bus import BUSES
 from harness.model.cell import Cell
 from harness.model.mode import Mode
+from harness.model.option import BUSES
 
 MOST_REGIONS = 8
 """Regions on a disk in addition to the bare one. With more, a disk of usual size has no room for the profile's span."""

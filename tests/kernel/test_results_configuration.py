@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from harness.model.attach import Attach, Cache, Vfio
-from harness.model.bus import Bus
 from harness.model.effective import Effective
+from harness.model.option import Bus
 from harness.results import ValidityCheck
 from harness.results.configuration import configuration_check
 

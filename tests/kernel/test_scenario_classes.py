@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import ConfigError
-from harness.model.disk_class import class_of_link
+from harness.model.disk import class_of_link
 from harness.scenario.classes import ForLab, OfferedDisk, for_lab, name_for
 from harness.scenario.load import load_scenario
 from harness.scenario.planning import expand

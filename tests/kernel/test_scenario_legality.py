@@ -11,7 +11,7 @@ import pytest
 from harness.errors import ConfigError
 from harness.model.attach import Aio, Attach, Cache
 from harness.model.base import Device
-from harness.model.bus import Bus
+from harness.model.option import Bus
 from harness.scenario.legality import FEWEST_DISKS, find_mode_problems
 from harness.scenario.load import load_scenario
 from harness.scenario.scenario import Scenario

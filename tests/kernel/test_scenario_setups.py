@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from harness.model.attach import Attach, Vfio
 from harness.model.base import Device, Md
-from harness.model.bus import Bus
 from harness.model.layout import Layout, Lvm, Qcow2, RawFile
 from harness.model.mode import Mode
+from harness.model.option import Bus
 from harness.scenario.scenario import PRESETS
 from harness.scenario.setups import disks_in_words, places_needed, regions, setups
 

@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from harness.model.attach import ATTACH_OPTIONS, MIB, Attach
-from harness.model.bus import Bus
-from harness.model.option import listed_values
+from harness.model.option import Bus, listed_values
 
 EVERYWHERE: Mapping[str, Attach] = {
     "default": Attach(),

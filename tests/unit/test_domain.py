@@ -20,10 +20,10 @@ from harness.guest.protocol import SERIAL_CHARACTERS, GuestDisk
 from harness.layout.source import BlockSource
 from harness.model.attach import Aio, Attach, Cache, Controller, Vfio
 from harness.model.base import Device, Md
-from harness.model.bus import BUSES, Bus
 from harness.model.guest import GuestOptions
 from harness.model.layout import Layout, Qcow2, RawFile, ZfsFile
 from harness.model.mode import Mode
+from harness.model.option import BUSES, Bus
 from harness.scenario.load import find_scenarios, load_scenario
 from harness.scenario.setups import setups
 from tests.unit.attach_options import options

@@ -18,12 +18,11 @@ from harness.measure.resume import comparable_mode, mode_record
 from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.cell import Arm, Place
-from harness.model.cpus import as_list, cpus_in, kernels_form
 from harness.model.effective import Effective
 from harness.model.guest import ANY_GUEST, GIB, MIB, OPTION_TYPES, GuestOptions, describe_guest, find_guest_problems
 from harness.model.layout import Lvm
 from harness.model.mode import OPTIONS, Mode
-from harness.model.values import STORED
+from harness.model.values import STORED, as_list, cpus_in, kernels_form
 from harness.plugin.engine import Engine
 from harness.results.configuration import configuration_check
 from harness.scenario.decompose import changes

@@ -12,8 +12,7 @@ from harness.lab.inventory import AnyDisk, DiskByFile, DiskById
 from harness.lab.storage import DiskByStorage
 from harness.measure.provenance import class_notes, link_notes
 from harness.measure.series import LabFound, PreparedGroup
-from harness.model.disk import Controller, DiskFacts, DiskHealth, DiskRecord, PcieLink, SerialLink, merged
-from harness.model.disk_class import DiskClass
+from harness.model.disk import Controller, DiskClass, DiskFacts, DiskHealth, DiskRecord, PcieLink, SerialLink, merged
 from harness.results import RunStore
 from harness.run_id import RunId
 from harness.scenario.plan import Group, Plan

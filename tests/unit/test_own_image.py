@@ -20,8 +20,8 @@ from harness.guest.linux import LinuxInside, look_inside_linux
 from harness.lab.created import CreationLog, read_log
 from harness.lab.transport.local import LocalRunner
 from harness.model.attach import Attach
-from harness.model.bus import Bus
 from harness.model.guest import INSTALLED_FIO, GuestOptions, find_guest_problems
+from harness.model.option import Bus
 from harness.run_id import RunId
 
 HERE = LocalRunner("host here")

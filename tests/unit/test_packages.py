@@ -15,8 +15,8 @@ from harness.image.build import require_mode
 from harness.lab.facts import HostFacts, read_facts
 from harness.lab.findings import Level
 from harness.lab.transport.local import LocalRunner
+from harness.model.base import Tools
 from harness.model.layout import every_requirement
-from harness.model.requirement import Tools
 from harness.shipped import install_command, os_ids
 from tests.unit.os_releases import OS_RELEASES
 

@@ -19,8 +19,8 @@ from harness.guest.proxmox.resolved import resolved
 from harness.guest.qemu_process import Inspected, parse_inspected
 from harness.layout.source import BlockSource
 from harness.model.attach import CACHES, Aio, Attach, Cache, DetectZeroes, Discard, Vfio
-from harness.model.bus import Bus
 from harness.model.effective import Effective
+from harness.model.option import Bus
 from harness.model.throttle import format_limits
 from harness.results.configuration import configuration_check
 from pve_double import nodeshell, schema

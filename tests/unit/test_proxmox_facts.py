@@ -19,9 +19,9 @@ from harness.lab.inventory import DiskById, HostSpec
 from harness.lab.paths import disks_below
 from harness.lab.proxmox import ApiSpec, GuestRules, ProxmoxSpec, SecretSource
 from harness.model.attach import Attach
-from harness.model.bus import Bus
 from harness.model.layout import Partition
 from harness.model.mode import Mode
+from harness.model.option import Bus
 from pve_double.server import serve
 from pve_double.state import Node
 from tests.unit.loop_disks import RUNNER, loop, mounted, require, run, sparse

@@ -14,7 +14,7 @@ from harness.feature import feature_tables
 from harness.features.fio_files.options import ALLOWED, ENGINES
 from harness.model.attach import ATTACH_OPTIONS, Attach
 from harness.model.budget import LAB_KINDS, Budget
-from harness.model.disk_class import REQUESTED_CLASSES
+from harness.model.disk import REQUESTED_CLASSES
 from harness.model.job import PATTERNS
 from harness.model.layout import Layout
 from harness.model.mode import Mode

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis import Shape
 from harness.model.attach import Attach, Vfio
-from harness.model.base import Device, Md
+from harness.model.base import Device, Md, Shape
 from harness.model.cell import Arm, Place
 from harness.model.mode import Mode
 from harness.published import counterparts, links

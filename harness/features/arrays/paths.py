@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.analysis import IN_ORDER, Estimate, Samples, Shape, mean_interval
+from harness.analysis import IN_ORDER, Estimate, Samples, mean_interval
 from harness.features.arrays.records import PathLimitRecord
+from harness.model.base import Shape
 from harness.model.cell import Cell, Place
 from harness.model.counters import Counters
 from harness.model.disk import PcieLink, SerialLink

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from harness.analysis import Estimate, Shape
+from harness.analysis import Estimate
 from harness.features.arrays.records import ScalingMetric, ScalingRecord
-from harness.model.base import Device
+from harness.model.base import Device, Shape
 from harness.model.cell import Place
 from harness.published import links
 from harness.published.schema import Gain, PublishedArray, Study

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from harness.analysis import METRICS, Shape
+from harness.analysis import METRICS
 from harness.features.arrays.bottleneck import (
     Bottleneck,
     Evidence,
@@ -19,7 +19,7 @@ from harness.features.arrays.bottleneck import (
 )
 from harness.features.arrays.paths import MeasuredArray, limits_of
 from harness.features.arrays.records import MemberRecord, PathLimitRecord, ScalingMetric, ScalingRecord
-from harness.model.base import Md
+from harness.model.base import Md, Shape
 from harness.model.cell import Arm, Cell, Place
 from harness.model.counters import MemberCounts
 from harness.model.disk import ArrayFacts

@@ -8,7 +8,7 @@ from statistics import fmean
 
 from harness.features.search.curve import LimitedBy, Load, load_curve, sustained
 from harness.features.search.request import PlannedSearch
-from harness.model.amplification import NONE
+from harness.model.base import NONE
 from harness.model.cell import Arm, Place
 from harness.model.layout import amplification
 from harness.model.values import STRICT

@@ -18,8 +18,8 @@ from harness.guest.system import BlockDevice
 from harness.lab.transport.base import Runner
 from harness.lab.transport.ssh import PROGRAM
 from harness.model.attach import Attach, Attachment
-from harness.model.bus import BUSES
 from harness.model.effective import Effective
+from harness.model.option import BUSES
 from harness.shipped import read_script
 from harness.untrusted import parse_json, reading
 

@@ -12,9 +12,8 @@ from xml.etree import ElementTree as ET
 from harness.errors import Unsupported
 from harness.guest.protocol import GuestDisk
 from harness.model.attach import ATTACH_OPTIONS, Attach, Attachment, Vfio
-from harness.model.bus import BUSES, Bus
 from harness.model.guest import ANY_GUEST, GuestOptions
-from harness.model.option import OnController, QemuOverride, Xml
+from harness.model.option import BUSES, Bus, OnController, QemuOverride, Xml
 
 MachineType = Literal["q35", "pc"]
 

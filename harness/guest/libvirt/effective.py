@@ -17,11 +17,11 @@ from harness.guest.pci import PciDisk
 from harness.guest.qemu_process import Engines, Placement, look_at_process, parse_inspected, read_placement
 from harness.lab.transport.base import Runner
 from harness.model.attach import ATTACH_OPTIONS
-from harness.model.cpus import as_list
 from harness.model.effective import NOTHING, Effective
 from harness.model.guest import GUEST_OPTIONS
 from harness.model.option import BlockInfo, BlockNode, IothreadInfo, Property, QemuArgument, Xml, read_from
 from harness.model.throttle import format_limits, of_block_device
+from harness.model.values import as_list
 from harness.untrusted import parse_json, reading
 
 _ARGUMENTS = read_from(QemuArgument, GUEST_OPTIONS)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from harness.model.attach import ATTACH_OPTIONS, Attach, Attachment
-from harness.model.bus import BUSES, Bus
-from harness.model.option import Pve
+from harness.model.option import BUSES, Bus, Pve
 from harness.model.throttle import LimitKind, RateLimit
 from harness.model.values import shown_field
 

@@ -28,9 +28,9 @@ from harness.guest.system import block_devices
 from harness.lab.counters import VmThreads
 from harness.lab.transport.base import Runner
 from harness.model.counters import Transferred
-from harness.model.cpus import kernels_form
 from harness.model.effective import Effective
 from harness.model.throttle import format_limits
+from harness.model.values import kernels_form
 from harness.untrusted import reading
 
 PID_FILE = "/var/run/qemu-server/{vmid}.pid"

@@ -7,9 +7,9 @@ import random
 
 import pytest
 
-from harness.analysis.scaling import Shape
 from harness.features.arrays.records import ScalingMetric
 from harness.features.arrays.scaling import ideal_speedup
+from harness.model.base import Shape
 from harness.results.blocks import series_of
 from harness.results.contrasts import contrast
 
