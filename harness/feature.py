@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from harness.analysis import Samples
     from harness.events import Events
     from harness.guest.booting import GuestRunner
     from harness.guest.protocol import Hypervisor
@@ -35,8 +36,10 @@ if TYPE_CHECKING:
     from harness.report.workload import WorkloadView
     from harness.results import CellRecord, Measurement, Run, ValidityCheck
     from harness.results.assemble import AssembledRun
+    from harness.results.blocks import Blocks
     from harness.scenario.plan import FollowUp, Group, Plan
     from harness.scenario.scenario import Scenario, WorkloadFiles
+    from harness.scenario.schema import ModeTable
 
 _PACKAGE = "harness.features"
 
@@ -124,6 +127,18 @@ class FeatureTables:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModeKeys:
+    """Further keys of the tables `[mode.NAME]` of a scenario file."""
+
+    table: type[Any]
+    """A pydantic model: the keys with their defaults."""
+    find_problems: Callable[[ModeTable, Any], Iterable[str]]
+    """What conflicts within a table, a line each. Gets it as a mode and as these keys."""
+    adapt: Callable[[Scenario, Mapping[str, Any]], tuple[Scenario, list[str]]]
+    """The scenario with what the keys ask for, by the name of the mode; and conflicts, as the schema writes them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureRecords:
     """The records of a feature, under a key of their own in results.json."""
 
@@ -172,6 +187,7 @@ class Feature:
     hypervisor: Callable[[Host, Events], AbstractContextManager[Hypervisor] | None] = lambda _host, _events: None
     """What makes guests on a host instead of the host's own backend; None for all other hosts."""
     tables: FeatureTables | None = None
+    mode_keys: ModeKeys | None = None
     read_workloads: Callable[[Path, Sequence[str]], WorkloadFiles] | None = None
     """The workloads in files that a scenario names: gets the scenario's folder, and the paths relative to it."""
     follow_ups: Callable[[Scenario, Group], Iterable[FollowUp]] = lambda _scenario, _group: ()
@@ -185,6 +201,8 @@ class Feature:
     """Whether a slice, and with it its block, is a sample of the cell."""
     find_checks: Callable[[Sequence[Measurement], Cell], Iterable[ValidityCheck]] = lambda _slices, _cell: ()
     """Checks of the slices of a cell, in the order of time."""
+    measure: Callable[[Cell, Blocks, Samples, float], Mapping[str, Any]] = lambda _cell, _blocks, _samples, _level: {}
+    """Further values of the record of a cell, from its blocks that count. The last argument is the confidence."""
     find_notes: Callable[[Sequence[Measurement], Cell], Iterable[str]] = lambda _slices, _cell: ()
     """What a reader of the cell must know."""
     annotate: Callable[[Sequence[CellRecord]], Iterable[tuple[str, str]]] = lambda _cells: ()
@@ -215,6 +233,11 @@ def features() -> tuple[Feature, ...]:
 def run_limit() -> FeatureLimit | None:
     """The limit that a run may have; None if no feature brings one."""
     return next((feature.limit for feature in features() if feature.limit is not None), None)
+
+
+def mode_keys() -> tuple[ModeKeys, ...]:
+    """The keys that the tables of modes have for features."""
+    return tuple(feature.mode_keys for feature in features() if feature.mode_keys is not None)
 
 
 def feature_tables() -> tuple[FeatureTables, ...]:

@@ -23,7 +23,6 @@ from harness.analysis.estimate import (
     paired_change,
     proven_below,
 )
-from harness.analysis.fairness import fairness, jain_index
 from harness.analysis.histogram import PercentileInterval, merged, percentile, percentile_interval
 from harness.analysis.io_path import (
     Io,

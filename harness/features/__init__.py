@@ -11,6 +11,7 @@ NAMES: tuple[str, ...] = (
     "search",
     "arrays",
     "throttles",
+    "neighbours",
     "distributions",
     "borrow",
     "fio_files",

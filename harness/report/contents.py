@@ -13,7 +13,6 @@ from harness.report.breakdown import breakdown_blocks
 from harness.report.costs import cost_blocks
 from harness.report.disks import disk_blocks
 from harness.report.modes import Headline, headline
-from harness.report.neighbours import neighbour_blocks, shared_blocks
 from harness.report.published import published_blocks
 from harness.report.responsible import blame_blocks, blame_sentences
 from harness.report.waterfall import waterfall_blocks
@@ -28,7 +27,7 @@ Content = Callable[["Section"], Iterable[Block]]
 CONTENTS: dict[Place, tuple[Content, ...]] = {
     Place.FACTS: (disk_blocks,),
     Place.ANSWERS: (answer_blocks, matrix_lines, brief_blocks),
-    Place.DIFFERENCES: (neighbour_blocks, shared_blocks, matrix_blocks),
+    Place.DIFFERENCES: (matrix_blocks,),
     Place.PARTS: (waterfall_blocks,),
     Place.FINDINGS: (
         breakdown_blocks,

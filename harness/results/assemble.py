@@ -24,7 +24,6 @@ from harness.model.job import Job
 from harness.model.layout import amplification
 from harness.model.mode import Mode
 from harness.results.accounting import accounting
-from harness.results.backups import backup_checks, backup_notes, backup_record, without_backup
 from harness.results.blocks import Blocks, CellSlices, tabulate
 from harness.results.byte_accounting import byte_checks
 from harness.results.carried import carry_over_notes, split_by_length
@@ -42,7 +41,6 @@ from harness.results.percentiles import (
     whole_histograms,
 )
 from harness.results.records import CarryOverRecord
-from harness.results.together import neighbour_record, several_guests, together_checks
 from harness.results.validity import (
     clock_checks,
     late_counter_notes,
@@ -208,14 +206,18 @@ def _cell_record(
         *write_limit_checks(own),
         *clock_checks(own),
         *(check for feature in features() for check in feature.find_checks(own, cell)),
-        *together_checks(own),
-        *backup_checks(own, cell),
         *context.check(cell, own),
     )
     counts, whole = count_calls(blocks), whole_histograms(blocks)
     metrics = (
         {} if impossible else metric_records(blocks, counts, whole, correlation=correlation, confidence=confidence)
     )
+    measured = {
+        key: value
+        for feature in features()
+        if not impossible
+        for key, value in feature.measure(cell, blocks, samples, confidence).items()
+    }
     budgets = judged(context.budgets, metrics, look, samples) if context.skipped is None else ()
     headline = metrics.get(job.headline)
     costs = accounting(blocks, confidence=confidence)
@@ -245,7 +247,6 @@ def _cell_record(
             *dict.fromkeys(note for measurement in own for note in measurement.notes),
             *_overlapping(every),
             *(note for feature in features() for note in feature.find_notes(own, cell)),
-            *backup_notes(own),
             *caveat_note(headline.overhead if headline else None),
             *others_notes(own),
             *late_counter_notes(own),
@@ -259,18 +260,14 @@ def _cell_record(
         histograms=stored_histograms(whole),
         against=f"{cell.scenario}-{cell.mode.against.name}-{job.id}" if cell.mode.against is not None else None,
         differs=_differs(cell.mode, context),
-        several=several_guests(cell, blocks, samples, confidence) if not impossible else None,
-        neighbour=neighbour_record(cell, blocks),
-        backup=backup_record(cell, blocks),
         better_p=better_p_value(headline, cell.mode.detail, look, samples) if _can_be_better(cell) else None,
+        **measured,
     )
 
 
 def _counts(slice_: Measurement, cell: Cell) -> bool:
     """Whether the slice is a sample of the cell: no other arm ran, and what should run beside it did."""
-    if slice_.overlap is not None or without_backup(slice_):
-        return False
-    return all(feature.counts(slice_, cell) for feature in features())
+    return slice_.overlap is None and all(feature.counts(slice_, cell) for feature in features())
 
 
 def _can_be_better(cell: Cell) -> bool:

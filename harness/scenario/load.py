@@ -18,7 +18,7 @@ from harness.config.names import LONGEST_NAME
 from harness.config.problems import describe, quoted_key, shown
 from harness.config.toml import read_toml
 from harness.errors import ConfigError
-from harness.feature import feature_tables, features
+from harness.feature import feature_tables, features, mode_keys
 from harness.model.disk import REQUESTED_CLASSES
 from harness.model.guest import ANY_GUEST, find_guest_problems
 from harness.model.job import Workload
@@ -28,7 +28,6 @@ from harness.model.workloads import is_fio_file, parse_workloads
 from harness.published import links
 from harness.scenario.decompose import find_step_problems
 from harness.scenario.legality import find_reference_problems, find_scenario_problems
-from harness.scenario.neighbours import add_modes_with_others, find_neighbour_problems
 from harness.scenario.scenario import PRESETS, Decomposition, Requested, Scenario, WorkloadFiles
 from harness.scenario.schema import ScenarioTable, scenario_schema
 
@@ -73,10 +72,9 @@ def load_scenario(path: Path) -> Scenario:
     problems += find_scenario_problems(scenario)
     for tables in feature_tables():
         problems += tables.check_tables(scenario.requests_of(tables.table))
-    neighbours = {name: mode.neighbour for name, mode in table.mode.items() if mode.neighbour}
-    backups = {name for name, mode in table.mode.items() if mode.backup}
-    scenario = add_modes_with_others(scenario, neighbours, backups)
-    problems += find_neighbour_problems(scenario)
+    for keys in mode_keys():
+        scenario, conflicts = keys.adapt(scenario, table.mode)
+        problems += conflicts
     for tables in feature_tables():
         if tables.adapt is not None:
             scenario, conflicts = tables.adapt(scenario)
@@ -213,7 +211,7 @@ def _find_published_problems(scenario: Scenario) -> Iterator[str]:
 
 
 def _make_scenario(name: str, table: ScenarioTable) -> Scenario:
-    own = {key: Mode(key, mode.layout, mode.attach, mode.guest, guests=mode.guests) for key, mode in table.mode.items()}
+    own = {key: Mode(key, mode.layout, mode.attach, mode.guest) for key, mode in table.mode.items()}
     modes = {mode.name: mode for mode in PRESETS} | own
     disks = tuple(table.disks or [table.disk or name])
     return Scenario(

@@ -18,19 +18,17 @@ from pydantic import (
 
 from harness.config.names import choices, plain_name, short_name
 from harness.config.values import one_line
-from harness.feature import feature_tables
+from harness.feature import feature_tables, mode_keys
 from harness.model.attach import AnyAttachment
 from harness.model.budget import Budget
 from harness.model.disk import RequestedClass
 from harness.model.guest import ANY_GUEST, GuestOptions
 from harness.model.layout import AnyLayout
-from harness.model.mode import MOST_GUESTS, Neighbour
 from harness.model.profile import PROFILE_TABLE, PROFILES
-from harness.model.values import Flag, Rate, Table
+from harness.model.values import Rate, Table
 from harness.model.workloads import WorkloadList
 from harness.published import link_names
 from harness.scenario.legality import find_mode_problems, find_vfio_problems
-from harness.scenario.neighbours import find_backup_problems, find_together_problems
 from harness.scenario.scenario import PRESETS
 
 _PRESET_NAMES = tuple(mode.name for mode in PRESETS)
@@ -88,14 +86,11 @@ PublishedName = Annotated[str, AfterValidator(_known_figures)]
 
 
 class ModeTable(Table):
-    """A mode that the scenario defines."""
+    """A mode that the scenario defines, without the keys of features."""
 
     layout: AnyLayout
     attach: AnyAttachment
     guest: GuestOptions = ANY_GUEST
-    guests: Annotated[int, Field(ge=1, le=MOST_GUESTS)] = 1
-    neighbour: Neighbour | None = None
-    backup: Flag = False
 
     @model_validator(mode="wrap")
     @classmethod
@@ -104,9 +99,8 @@ class ModeTable(Table):
             raise ValueError("\n".join(problems))
         table = handler(data)
         problems = list(find_mode_problems(table.layout, table.attach, frozenset(_keys(data))))
-        problems += find_together_problems(table.layout, table.guests, neighbour=bool(table.neighbour))
-        if table.backup:
-            problems += find_backup_problems(table.layout, table.attach, table.guests, neighbour=bool(table.neighbour))
+        for keys in mode_keys():
+            problems += keys.find_problems(table, table)
         if problems:
             raise ValueError("\n".join(problems))
         return table
@@ -153,7 +147,9 @@ class ScenarioTable(Table):
 @cache
 def scenario_schema() -> type[ScenarioTable]:
     """The whole file: with the tables of the features that are installed."""
-    keys: dict[str, Any] = {}
+    bases: Any = (*(keys.table for keys in mode_keys()), ModeTable)
+    mode: Any = create_model(ModeTable.__name__, __base__=bases)
+    keys: dict[str, Any] = {"mode": (dict[OwnModeName, mode], Field(default_factory=dict))}
     for tables in feature_tables():
         name_type = tables.name_type or _make_name_type(tables.what)
         keys[tables.key] = (dict[name_type, tables.table], Field(default_factory=dict))  # type: ignore[valid-type, name-defined]

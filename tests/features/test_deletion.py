@@ -47,9 +47,14 @@ def without(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Path]:
 
 def _remove_scenarios(name: str, directory: Path) -> None:
     """Remove the scenarios that ask for the feature: their files would be refused."""
-    keys = {feature.tables.key for feature in features() if feature.name == name and feature.tables is not None}
+    removed = [feature for feature in features() if feature.name == name]
+    keys = {feature.tables.key for feature in removed if feature.tables is not None}
+    of_modes = {
+        key for feature in removed if feature.mode_keys is not None for key in feature.mode_keys.table.model_fields
+    }
     for path in directory.glob("*.toml"):
-        if keys & tomllib.loads(path.read_text(encoding="utf-8")).keys():
+        scenario = tomllib.loads(path.read_text(encoding="utf-8"))
+        if keys & scenario.keys() or any(of_modes & mode.keys() for mode in scenario.get("mode", {}).values()):
             path.unlink()
 
 

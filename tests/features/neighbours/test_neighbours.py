@@ -9,7 +9,7 @@ from statistics import fmean
 
 import pytest
 
-from harness.analysis import fairness, jain_index
+from harness.features.neighbours.measured import check_together, compute_jain_index, estimate_fairness
 from harness.model.attach import Attach
 from harness.model.budget import Budget
 from harness.model.cell import Arm, Place
@@ -24,7 +24,6 @@ from harness.report.model import report_view
 from harness.report.short import short_lines
 from harness.report.terminal import difference_lines, overhead_text, summary_lines
 from harness.results import CellRecord, Run
-from harness.results.together import together_checks
 from harness.scenario.decompose import changes
 from harness.scenario.planning import expand, plan_for
 from harness.scenario.scenario import Scenario
@@ -167,34 +166,34 @@ def test_a_neighbour_is_one_change_of_a_decomposition() -> None:
     ],
 )
 def test_jains_index(amounts: tuple[float, ...], index: float) -> None:
-    assert jain_index(amounts) == pytest.approx(index)
+    assert compute_jain_index(amounts) == pytest.approx(index)
 
 
 @pytest.mark.parametrize("amounts", [(), (0, 0), (1, -1), (1, math.nan), (math.inf, 1)])
 def test_jains_index_needs_amounts(amounts: tuple[float, ...]) -> None:
     with pytest.raises(ValueError, match="amounts must be"):
-        jain_index(amounts)
+        compute_jain_index(amounts)
 
 
 def test_chance_within_blocks_is_not_unfair() -> None:
     """Each block favours another guest, and none in the sum."""
     blocks = [(120, 80), (80, 120)] * 10
-    assert fmean(map(jain_index, blocks)) < 0.97
-    found = fairness(blocks)
+    assert fmean(map(compute_jain_index, blocks)) < 0.97
+    found = estimate_fairness(blocks)
     assert found.point == pytest.approx(1)
     assert found.low is not None
     assert found.low > 0.99
-    unfair = fairness([(120 + n % 3, 80) for n in range(20)])
+    unfair = estimate_fairness([(120 + n % 3, 80) for n in range(20)])
     assert unfair.high is not None
     assert unfair.high < 0.97
-    assert fairness(blocks[:2]).low is None
+    assert estimate_fairness(blocks[:2]).low is None
 
 
 def test_slices_of_jobs_that_did_not_run_together_are_void() -> None:
     slices = [replace(A_SLICE, arm="guest:four", together=share) for share in (0.99, 0.97)]
-    (check,) = together_checks([*slices, A_SLICE])
+    (check,) = check_together([*slices, A_SLICE])
     assert (check.check, check.ok) == ("together guest:four", True)
-    (check,) = together_checks([*slices, replace(A_SLICE, arm="guest:four", together=0.5)])
+    (check,) = check_together([*slices, replace(A_SLICE, arm="guest:four", together=0.5)])
     assert not check.ok
     assert "set a longer runtime" in check.detail
 

@@ -10,8 +10,10 @@ from typing import Any
 import libvirt
 import pytest
 
+from harness.analysis import INDEPENDENT
 from harness.errors import GuestError
 from harness.features.borrow.hypervisor import refuse_others
+from harness.features.neighbours.measured import check_backup, measure_others, note_lost_backups
 from harness.guest.libvirt.connection import Connection
 from harness.guest.libvirt.guest import LibvirtBackup, build_backup_xml
 from harness.guest.libvirt.requirements import Versions, refuse_mode
@@ -26,7 +28,6 @@ from harness.model.mode import Mode
 from harness.report.html import render_html
 from harness.report.markdown import markdown_table
 from harness.report.terminal import difference_lines
-from harness.results.backups import backup_checks, backup_notes, backup_record
 from harness.results.blocks import Blocks
 from harness.results.journal_records import BackupCounts, Measurement
 from harness.scenario.timetable import BACKUP_LEAD, BACKUP_TAIL, ScheduledArm, Slice, backed_up, timetables, waiting
@@ -164,15 +165,14 @@ def slices(*shares: float) -> list[Measurement]:
 
 def test_slices_without_a_backup_do_not_count() -> None:
     cell = Cell("d", "d", DURING, JOB)
-    (check,) = backup_checks(slices(1.0, 0.99, 0.5), cell)
+    (check,) = check_backup(slices(1.0, 0.99, 0.5), cell)
     assert (check.ok, check.detail) == (True, "a backup ran all the time in 2 of 3 slices")
-    assert backup_notes(slices(1.0, 0.99, 0.5)) == ["1 of 3 blocks do not count, because the backup ended in them"]
-    (check,) = backup_checks(slices(1.0, 0.0, 0.5), cell)
+    assert note_lost_backups(slices(1.0, 0.99, 0.5)) == ["1 of 3 blocks do not count, because the backup ended in them"]
+    (check,) = check_backup(slices(1.0, 0.0, 0.5), cell)
     assert not check.ok
     assert "larger span" in check.detail
-    assert backup_checks(slices(1.0), Cell("d", "d", ALONE, JOB)) == []
-    record = backup_record(cell, Blocks(((1, 1),), {Place.GUEST: tuple(slices(1.0))}))
-    assert record is not None
+    assert check_backup(slices(1.0), Cell("d", "d", ALONE, JOB)) == []
+    record = measure_others(cell, Blocks(((1, 1),), {Place.GUEST: tuple(slices(1.0))}), INDEPENDENT, 0.95)["backup"]
     assert record.bw == (7.0,)
 
 
