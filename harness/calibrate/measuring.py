@@ -17,7 +17,7 @@ from harness.guest.protocol import Hypervisor
 from harness.image import ImageSet
 from harness.lab.created import CreationLog
 from harness.lab.hosts import Host
-from harness.layout.memory_disk import memory_disk
+from harness.layout.device import memory_disk
 from harness.layout.source import BlockSource
 from harness.measure.host_measurer import Environment, SessionMeasurer
 from harness.measure.phases import Phases

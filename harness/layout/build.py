@@ -16,13 +16,12 @@ from harness.lab.inventory import DiskByFile, DiskSpec
 from harness.lab.paths import TAG
 from harness.lab.transport.base import Runner
 from harness.layout import md
-from harness.layout.disks import partitioned_disks
+from harness.layout.disks import partitioned_disks, unwatched
 from harness.layout.free_space import FileReserve
 from harness.layout.layers import BARE, BasePlan, base_plans
 from harness.layout.md import Rebuild
 from harness.layout.regions import Need, PartitionedDisk, Region, array_partitioned
 from harness.layout.source import BlockSource, Sources
-from harness.layout.udev_inhibit import unwatched
 from harness.model.base import Md
 from harness.model.mode import Mode
 from harness.scenario.setups import places_needed

@@ -1,4 +1,4 @@
-"""Partitions a disk or an array into regions, so that all layouts fit on it at the same time, and finds them again."""
+"""Partitions a disk or an array into regions, so that all layouts fit on it at the same time; encrypts a region."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from harness.lab.guard.writable import END_BYTES, SAMPLE_BYTES, SAMPLED, SAMPLES
 from harness.lab.inventory import DiskByFile, DiskSpec
 from harness.lab.paths import TAG
 from harness.lab.pin import FACTS, SECTOR, BlockPin
+from harness.lab.transport.base import Runner
+from harness.model.effective import Effective
 from harness.shipped import read_script
 from harness.units import format_size
 from harness.untrusted import parse_json, reading
@@ -250,3 +252,65 @@ def _partition_devices(device: Writable) -> list[tuple[str, tuple[int, int]]]:
 
 def _up(size: int, step: int) -> int:
     return -(-size // step) * step
+
+
+LUKS_NEED = Need(16 * MIB, 0)
+"""The header: the offset of the data that cryptsetup(8) chooses for LUKS2."""
+
+_MAKE_LUKS = read_script("harness.layout", "create_luks.sh")
+_REMOVE_LUKS = FIND + read_script("harness.layout", "remove_luks.sh")
+_READ_LUKS = read_script("harness.layout", "read_luks.sh")
+
+
+class CryptDevice(HostThing):
+    """A device of dm-crypt with its name, and the LUKS header with the UUID `uuid` on a partition or a volume."""
+
+    kind: Literal["crypt-device"] = "crypt-device"
+    name: str
+    uuid: str
+    partuuid: str = ""
+
+    removal: ClassVar[str] = _REMOVE_LUKS
+
+    @property
+    def words(self) -> str:
+        return f"the encrypted device {self.name}"
+
+    def arguments(self) -> Sequence[str]:
+        return [self.name, self.uuid, self.partuuid]
+
+
+@contextmanager
+def encrypt_device(log: CreationLog, device: Writable, name: str, partuuid: str = "") -> Iterator[Writable]:
+    """The permission for a new encrypted device `name` on `device`, which is smaller by the header.
+
+    `partuuid` is that of the partition that `device` is, if it is one. Closed at the end, without its header. Raises
+    SafetyError, HostError.
+    """
+    thing = CryptDevice(disks=device.disks, name=name, uuid=str(uuid.uuid4()), partuuid=partuuid)
+    with log.making_here(thing):
+        device.run(["sh", "-c", _MAKE_LUKS, "sh", device.path, thing.uuid, name], deadline=120)
+        (grant,) = built_on([device], [f"/dev/mapper/{name}"])
+        yield grant
+
+
+def read_encryption(runner: Runner, path: str) -> Effective:
+    """How the device or the file at `path` is encrypted, as `cryptsetup status` says. Raises HostError."""
+    printed = runner.run(["sh", "-s", "--", path], stdin=_READ_LUKS, deadline=60).stdout
+    with reading(f"{runner.name}: cryptsetup's status of what {path} is on"):
+        return parse_encryption(printed)
+
+
+def parse_encryption(printed: str) -> Effective:
+    """What `cryptsetup status` says of one device; `none` without one. Raises ValueError for other output."""
+    lines = (line.partition(":") for line in printed.splitlines())
+    facts = {key.strip(): value.strip() for key, colon, value in lines if colon}
+    if not facts:
+        return Effective(host_encryption="none")
+    # "512 bits"; "512", or from cryptsetup 2.8 on "512 [bytes]".
+    return Effective(
+        host_encryption=facts["type"].lower(),
+        host_cipher=facts["cipher"],
+        host_key_bits=int(facts["keysize"].split()[0]),
+        host_encryption_sector=int(facts["sector size"].split()[0]),
+    )

@@ -1,29 +1,122 @@
-"""The layouts of a run on a storage in use: a volume for each mode, and one more for the host's baseline."""
+"""The layouts of a run on a storage in use (ZFS here; LVM and files in modules beside): a volume for each mode.
+
+One more is for the host's baseline. `CREATED` lists all that layouts create on a host.
+"""
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from typing import ClassVar, Protocol
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import ClassVar, Literal, Protocol
 
 from harness.errors import SafetyError
 from harness.lab.created import CreationLog, HostThing
 from harness.lab.facts import HostFacts
-from harness.lab.guard import Room, require_room
+from harness.lab.guard import Room, created, created_directory, require_room
 from harness.lab.guard.room import promise_of
-from harness.lab.paths import disks_below
+from harness.lab.paths import MOUNT_DIRECTORY, TAG, disks_below
 from harness.lab.space import promising
 from harness.lab.storage_look import FoundStorage, Place
 from harness.layout.build import Layouts, SharedStorage
-from harness.layout.source import Sources
-from harness.layout.storage_files import StoredFiles
+from harness.layout.device import BackingFile, LoopDevice, MemoryDisk
+from harness.layout.disks import UdevRule, unwatched_volumes
+from harness.layout.layers import LAYERS, UNCACHED, ZFS_SHARE
+from harness.layout.md import Array
+from harness.layout.regions import PartitionTable
+from harness.layout.source import BlockSource, Sources
+from harness.layout.storage_files import StoredFiles, made_in
 from harness.layout.storage_lvm import LinearVolumes, ThinPoolVolumes
-from harness.layout.storage_zfs import StoredDatasets
-from harness.layout.udev_inhibit import unwatched_volumes
 from harness.model.base import Device, Md
-from harness.model.layout import Layout, LvmThin, Qcow2, RawFile
+from harness.model.layout import Layout, LvmThin, Qcow2, RawFile, ZfsFile, Zvol
 from harness.model.mode import Mode
+from harness.shipped import read_script
 from harness.units import format_size
+
+_TOKEN = "voh:token"
+"""A property of the datasets of a run. ZFS sets it when it creates them."""
+
+_REMOVE = read_script("harness.layout", "remove_dataset.sh")
+
+
+class StoredDataset(HostThing):
+    """A volume or dataset in an existing ZFS dataset. It is created with the random `token` as a property.
+
+    `guid` is known once it exists. `point` is the mount point of a dataset.
+    """
+
+    kind: Literal["stored-dataset"] = "stored-dataset"
+    name: str
+    token: str
+    point: str = ""
+    guid: str = ""
+
+    removal: ClassVar[str] = _REMOVE
+
+    @property
+    def words(self) -> str:
+        return f"the dataset {self.name}"
+
+    def arguments(self) -> Sequence[str]:
+        return [self.name, _TOKEN, self.token, self.guid, self.point]
+
+
+class StoredDatasets:
+    """A `VolumeKind`: volumes and datasets in a ZFS dataset."""
+
+    thing: ClassVar[type[HostThing]] = StoredDataset
+    baseline: ClassVar[Layout] = Zvol()
+
+    def bytes_of(self, storage: FoundStorage, layout: Layout, span: int) -> int:  # noqa: ARG002 - all are the same
+        """With its checksums and block pointers."""
+        return round(span * (1 + ZFS_SHARE))
+
+    @contextmanager
+    def create(
+        self, log: CreationLog, room: Room, label: str, wanted: Mapping[str, Layout], span: int
+    ) -> Iterator[dict[str, Sources]]:
+        """The volume or file for each name in `wanted`. They are removed at the end. Raises SafetyError, HostError."""
+        with ExitStack() as stack:
+            sources = {}
+            for name, layout in wanted.items():
+                full_name = f"{TAG}-{log.run_id}-{name}"
+                thing = StoredDataset(
+                    disks=(label,),
+                    name=f"{room.found.at}/{full_name}",
+                    token=secrets.token_hex(16),
+                    point="" if isinstance(layout, Zvol) else f"{MOUNT_DIRECTORY}/{full_name}",
+                )
+                sources[name] = stack.enter_context(_dataset(log, room, thing, layout, span))
+            yield sources
+
+
+@contextmanager
+def _dataset(log: CreationLog, room: Room, thing: StoredDataset, layout: Layout, span: int) -> Iterator[Sources]:
+    runner = log.runner
+    known = [thing]
+    with log.making(thing, lambda: known[-1].remove(runner)) as entry:
+        # A snapshot of it would keep it from being removed.
+        common = ["-o", f"{_TOKEN}={thing.token}", "-o", "com.sun:auto-snapshot=false", *UNCACHED]
+        if isinstance(layout, Zvol):
+            options = ["-V", str(span), "-o", f"volblocksize={layout.volblocksize}"]
+        else:
+            block = layout.recordsize if isinstance(layout, ZfsFile) else ZfsFile().recordsize
+            options = ["-o", f"recordsize={block}", "-o", f"mountpoint={thing.point}", "-o", "atime=off"]
+            runner.run(["mkdir", "-p", MOUNT_DIRECTORY], deadline=20)
+        # Fails if a dataset with this name exists.
+        room.run(["zfs", "create", *options, *common, thing.name], deadline=60)
+        guid = room.run(["zfs", "get", "-Hp", "-o", "value", "guid", thing.name], deadline=60).stdout
+        known.append(thing.model_copy(update={"guid": guid.strip()}))
+        log.amend(entry, known[-1])
+        if isinstance(layout, Zvol):
+            runner.run(["udevadm", "settle", "--timeout=20"], deadline=30)
+            path = f"/dev/zvol/{thing.name}"
+            (grant,) = created(runner, entry, [path])
+            yield Sources.same(BlockSource(path, "block", 0, span, grant=grant))
+        else:
+            directory = created_directory(runner, entry, thing.point)
+            yield made_in(directory, f"{directory.path}/disk", layout, span, preallocates=False)
+
 
 BASELINE = "host"
 """The name of the baseline's volume: that of the mode, which has no volume of its own."""
@@ -143,3 +236,14 @@ def _notes(storage: FoundStorage, modes: Sequence[Mode]) -> Iterator[tuple[str, 
             yield mode.name, f"its files are on {storage.filesystem}, the file system of {storage.words}"
         if isinstance(layout, LvmThin) and layout.chunk != storage.chunk:
             yield mode.name, f"its volume is allocated by {format_size(storage.chunk)}, the chunk of {storage.words}"
+
+
+CREATED: tuple[type[HostThing], ...] = tuple(
+    dict.fromkeys(
+        [
+            *(BackingFile, LoopDevice, MemoryDisk, PartitionTable, UdevRule, Array),
+            *(thing for layer in LAYERS for thing in layer.things),
+            *(volumes.thing for volumes in VOLUMES.values()),
+        ]
+    )
+)

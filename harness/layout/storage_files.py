@@ -1,24 +1,221 @@
-"""Files in an existing directory of the host, in a directory that the run creates in it."""
+"""RAW and qcow2 files: on a file system that the run makes on a region, and in an existing directory of the host.
+
+fio cannot read qcow2, so the twin of a qcow2 file is a RAW file of the same size in the same directory. The overhead of
+the guest relative to the twin therefore includes the cost of the format and of virtualisation.
+"""
 
 from __future__ import annotations
 
 import secrets
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
-from typing import ClassVar, Literal
+from dataclasses import dataclass, replace
+from itertools import pairwise, product
+from typing import ClassVar, Literal, get_args
 
 from harness.lab.created import CreationLog, HostThing, fenced
-from harness.lab.guard import Room, Writable, created_directory
+from harness.lab.guard import Room, Writable, built_on, created_directory, run_all
 from harness.lab.guard.room import promise_of
-from harness.lab.paths import FILE_IDENTITY, TAG
+from harness.lab.paths import FILE_IDENTITY, MOUNT_DIRECTORY, TAG
 from harness.lab.space import promising
 from harness.lab.storage_look import IDENTITY, FoundStorage
-from harness.layout.files import RAW_NEED, compute_qcow2_need, create_qcow2, create_raw, data_file, image_names
-from harness.layout.source import Sources
-from harness.model.layout import Layout, Qcow2, RawFile
+from harness.layout.regions import FIND, LUKS_NEED, CryptDevice, Need, Region, encrypt_device
+from harness.layout.source import BlockSource, Sources
+from harness.model.layout import Filesystem, Layout, Preallocation, Qcow2, RawFile
 from harness.shipped import read_script
 from harness.untrusted import reading
+
+MIB = 1024**2
+SLOWEST_WRITE = 2 * MIB
+"""Bytes per second. A disk that writes slower is broken."""
+RAW_NEED = Need(0, 1.0)
+
+
+def create_raw(region: Writable, path: str, size: int, preallocation: Preallocation) -> BlockSource:
+    """A file of `size` bytes (whole MiB) on the file system on `region`. With `full`, it is filled with zeros.
+
+    Raises SafetyError if `path` is not on `region`, and HostError.
+    """
+    if preallocation == "off":
+        region.run(["truncate", "-s", str(size), path], deadline=20)
+    elif preallocation == "falloc":
+        region.run(["fallocate", "-l", str(size), path], deadline=60)
+    else:
+        write = ["dd", "if=/dev/zero", f"of={path}", "bs=1M", f"count={size // MIB}", "oflag=direct", "status=none"]
+        region.run(write, deadline=60 + size / SLOWEST_WRITE)
+    (file,) = built_on([region], [path])
+    return BlockSource(path, "file", 0, size, grant=file)
+
+
+_BYTES_PER_CLUSTER = 10
+"""8 for its entry in an L2 table, 2 for its reference count (QEMU's docs/interop/qcow2.rst)."""
+_FIXED_CLUSTERS = 8
+"""Header, L1 table, refcount table, and one partly used cluster of each kind of table."""
+
+
+def compute_qcow2_need(layout: Qcow2) -> Need:
+    """The space for both files, and for what the guest writes on top of snapshots."""
+    fixed = _FIXED_CLUSTERS * layout.cluster_size * (1 + layout.snapshots)
+    image = 1 + _BYTES_PER_CLUSTER / layout.cluster_size
+    return Need(fixed, 1 + image * (2 if layout.snapshots else 1))
+
+
+def image_names(name: str, layout: Qcow2) -> list[str]:
+    """The files of the image: the one with the data, then each snapshot. The guest has the last one."""
+    return [f"{name}.qcow2", *(f"{name}-{number}.qcow2" for number in range(1, layout.snapshots + 1))]
+
+
+def data_file(name: str, layout: Qcow2) -> str:
+    """The file with the data of the image; empty if that is in the image."""
+    return f"{name}.data" if layout.data_file else ""
+
+
+def create_qcow2(region: Writable, path: str, size: int, layout: Qcow2) -> Sources:
+    """`path`.qcow2 for the guest and `path`.raw for the host, `size` bytes each, on the file system on `region`.
+
+    With snapshots, the guest has the last of them. They are empty: all data is in `path`.qcow2.
+
+    Raises SafetyError if `path` is not on `region`, and HostError.
+    """
+    image, *snapshots = image_names(path, layout)
+    always = f"cluster_size={layout.cluster_size},lazy_refcounts={'on' if layout.lazy_refcounts else 'off'}"
+    words = f"{always},preallocation={layout.preallocation}"
+    if data := data_file(path, layout):
+        # `data_file_raw`: each block is at its own place in the file, as in a RAW file.
+        words += f",data_file={data},data_file_raw=on"
+    create = ["qemu-img", "create", "-q", "-f", "qcow2", "-o", words, image, str(size)]
+    region.run(create, deadline=60 + size / SLOWEST_WRITE)
+    for below, snapshot in pairwise([image, *snapshots]):
+        # An image on top of another one has the size of that one, and cannot be preallocated.
+        create = ["qemu-img", "create", "-q", "-f", "qcow2", "-o", always, "-b", below, "-F", "qcow2", snapshot]
+        region.run(create, deadline=60)
+    image_source, *others = [
+        BlockSource(path_, "file", 0, size, "qcow2", grant=file)
+        for path_, file in zip([image, *snapshots], built_on([region], [image, *snapshots]), strict=True)
+    ]
+    twin = create_raw(region, f"{path}.raw", size, layout.twin.preallocation)
+    image_source = replace(image_source, data_file=data)
+    return Sources(replace(others[-1], data=image_source) if others else image_source, twin)
+
+
+def fill_image(sources: Sources) -> None:
+    """Copy the twin's data into every cluster of the image: the host cannot fill it otherwise. Raises HostError.
+
+    Below snapshots, which are still empty, this is the image at the bottom.
+    """
+    image = sources.guest.data or sources.guest
+    copy = ["qemu-img", "convert", "-q", "-n", "-S", "0", "-T", "none", "-t", "none", "-f", "raw", "-O", "qcow2"]
+    deadline = 60 + 2 * sources.twin.size / SLOWEST_WRITE
+    writable = [sources.twin.writable, image.writable]
+    run_all(writable, [*copy, sources.twin.path, image.path], deadline=deadline)
+
+
+FIXED_OVERHEAD: Mapping[Filesystem, int] = {"ext4": 64 * MIB, "xfs": 300 * MIB}
+"""Bytes in addition to the files, for any size: journal, group descriptors. mkfs.xfs needs at least 300 MiB."""
+SHARE_OVERHEAD = 0.05
+"""Bytes in addition to the files, as a share of them: inode tables, bitmaps, B-trees, a larger journal."""
+
+_MKFS: Mapping[Filesystem, tuple[str, ...]] = {
+    # No lazy initialisation: it would write in the background during the measurement.
+    "ext4": (
+        "mkfs.ext4",
+        "-q",
+        "-F",
+        "-m",
+        "0",
+        "-T",
+        "largefile",
+        "-E",
+        "lazy_itable_init=0,lazy_journal_init=0",
+        "-U",
+    ),
+    # Not discarded, because the whole disk has just been discarded.
+    "xfs": ("mkfs.xfs", "-q", "-f", "-K", "-m"),
+}
+_REMOVE_FILESYSTEM = FIND + read_script("harness.layout", "remove_filesystem.sh")
+
+
+class FilesystemMount(HostThing):
+    """A file system with its UUID, the UUID of its partition, and its mount point."""
+
+    kind: Literal["filesystem"] = "filesystem"
+    point: str
+    uuid: str
+    partuuid: str
+
+    removal: ClassVar[str] = _REMOVE_FILESYSTEM
+
+    @property
+    def words(self) -> str:
+        return f"the file system at {self.point}"
+
+    def arguments(self) -> Sequence[str]:
+        return [self.point, self.uuid, self.partuuid]
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """The files of all modes on one file system, as (mode, layout). With `encrypted`, it is on an encrypted device."""
+
+    filesystem: Filesystem
+    modes: tuple[tuple[str, RawFile | Qcow2], ...]
+    encrypted: bool = False
+
+    things: ClassVar[tuple[type[HostThing], ...]] = (FilesystemMount, CryptDevice)
+
+    @classmethod
+    def group(cls, layouts: Sequence[tuple[str, Layout]]) -> Iterator[Files]:
+        files = [(mode, layout) for mode, layout in layouts if isinstance(layout, RawFile | Qcow2)]
+        for filesystem, encrypted in product(get_args(Filesystem), (False, True)):
+            wanted = (filesystem, encrypted)
+            modes = tuple((mode, file) for mode, file in files if (file.filesystem, file.encrypted) == wanted)
+            if modes:
+                yield cls(filesystem, modes, encrypted)
+
+    @property
+    def region(self) -> str:
+        return f"{self.filesystem}-luks" if self.encrypted else self.filesystem
+
+    @property
+    def need(self) -> Need:
+        needs = [RAW_NEED if isinstance(layout, RawFile) else compute_qcow2_need(layout) for _, layout in self.modes]
+        files = Need(sum(need.fixed for need in needs), sum(need.shares for need in needs))
+        fixed = FIXED_OVERHEAD[self.filesystem] + (LUKS_NEED.fixed if self.encrypted else 0)
+        return Need(files.fixed + fixed, files.shares * (1 + SHARE_OVERHEAD))
+
+    @contextmanager
+    def build(self, log: CreationLog, region: Region, name: str, span: int) -> Iterator[Mapping[str, Sources]]:
+        mount = FilesystemMount(
+            disks=region.device.disks,
+            point=f"{MOUNT_DIRECTORY}/{name}-{self.region}",
+            uuid=str(uuid.uuid4()),
+            partuuid=region.partuuid,
+        )
+        identity = mount.uuid if self.filesystem == "ext4" else f"uuid={mount.uuid}"
+        with self._device(log, region, name) as device, log.making_here(mount):
+            device.run([*_MKFS[self.filesystem], identity, device.path], deadline=300)
+            log.runner.run(["mkdir", "-p", MOUNT_DIRECTORY], deadline=20)
+            # Fails if the directory already exists.
+            log.runner.run(["mkdir", mount.point], deadline=20)
+            device.run(["mount", "-t", self.filesystem, "-o", "noatime", device.path, mount.point], deadline=60)
+            yield {mode: _create_in_mount(device, layout, f"{mount.point}/{mode}", span) for mode, layout in self.modes}
+
+    @contextmanager
+    def _device(self, log: CreationLog, region: Region, name: str) -> Iterator[Writable]:
+        """The device of the file system."""
+        if not self.encrypted:
+            yield region.device
+            return
+        with encrypt_device(log, region.device, f"{name}.{self.region}", region.partuuid) as device:
+            yield device
+
+
+def _create_in_mount(region: Writable, layout: RawFile | Qcow2, path: str, span: int) -> Sources:
+    if isinstance(layout, RawFile):
+        return Sources.same(create_raw(region, f"{path}.raw", span, layout.preallocation))
+    return create_qcow2(region, path, span, layout)
+
 
 _MARK = ".voh"
 

@@ -21,12 +21,12 @@ from harness.lab.guard import Writable, run_all
 from harness.lab.hosts import Host
 from harness.lab.inventory import AnyDisk
 from harness.lab.transport.base import Runner
-from harness.layout import files
 from harness.layout.backup_file import backup_file, why_no_backup
 from harness.layout.build import Layouts
 from harness.layout.layers import BARE
-from harness.layout.luks import read_encryption
+from harness.layout.regions import read_encryption
 from harness.layout.source import BlockSource
+from harness.layout.storage_files import fill_image
 from harness.measure.fio import Section, Target, fill_file, job_file, marked, parse
 from harness.measure.phases import Phases
 from harness.measure.platform import PROGRAM, Clocks
@@ -88,7 +88,7 @@ def condition(
         if room is not None:
             filled = image.guest.data or image.guest
             room.require_for(filled.path, filled.size, filled.size)
-        files.fill_image(image)
+        fill_image(image)
     if not steady:
         return ConditioningRecord("fill", None, (), None)
     job = conditioning_job(jobs)

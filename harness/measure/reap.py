@@ -15,7 +15,7 @@ from harness.lab.created import REMEDY, Entry, HostThing, Processes, Removal, cl
 from harness.lab.paths import TAG
 from harness.lab.tracing import TraceInstance
 from harness.lab.transport.base import Runner
-from harness.layout.registry import CREATED
+from harness.layout.storage import CREATED
 from harness.signals import remedy_of
 
 HOST_THINGS: tuple[type[HostThing], ...] = (

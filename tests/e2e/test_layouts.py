@@ -14,8 +14,8 @@ from harness.lab.facts import HostFacts, read_facts
 from harness.lab.inventory import DiskById, DiskSpec
 from harness.lab.transport.base import Runner
 from harness.lab.transport.ssh import SshRunner
-from harness.layout import files
 from harness.layout.build import Layouts, built
+from harness.layout.storage_files import fill_image
 from harness.measure.fio import marked
 from harness.model.attach import Attach
 from harness.model.base import Device, Md
@@ -80,7 +80,7 @@ def test_every_layer_of_one_disk_holds_what_is_written(host: SshRunner, facts: H
         assert set(layouts.twins) == {"qcow2", "qcow2-chain", "qcow2-lazy"}
         hold_what_is_written(host, layouts)
         for image in layouts.images:
-            files.fill_image(image)
+            fill_image(image)
             compare = ["qemu-img", "compare", "-f", "qcow2", "-F", "raw", image.guest.path, image.twin.path]
             host.run(compare, deadline=patience(60))
 

@@ -14,7 +14,7 @@ from harness.lab import embedded
 from harness.lab.embedded.disks import NullBlkDisk
 from harness.lab.inventory import DiskById
 from harness.lab.transport.ssh import SshRunner
-from harness.layout.memory_disk import NULL_BLK
+from harness.layout.device import NULL_BLK
 from harness.results import Run
 from tests.e2e.machines import ROOT, latest, ran, traces
 from tests.patience import patience

@@ -14,7 +14,7 @@ from harness.calibrate.assess import most_by_chance
 from harness.calibrate.trials import CalibrationSpec
 from harness.lab.created import CreationLog
 from harness.lab.transport.ssh import SshRunner
-from harness.layout.memory_disk import NULL_BLK, MemoryDisk
+from harness.layout.device import NULL_BLK, MemoryDisk
 from harness.measure.calibration import Calibration, directory, path_of, read
 from harness.run_id import RunId
 from tests.e2e.conftest import host

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from harness.lab.facts import read_facts
 from harness.lab.transport.ssh import SshRunner
-from harness.layout import files
+from harness.layout.storage_files import fill_image
 from harness.model.layout import Layout, Lvm, LvmThin, Partition, Qcow2, RawFile
 from tests.e2e.conftest import host
 from tests.e2e.machines import command, lab_file, latest, measure, started, traces, wait_for_measurements
@@ -33,7 +33,7 @@ def test_every_encrypted_layout_holds_what_is_written_and_no_plain_text_is_below
         assert layouts.span == 16 << 20
         hold_what_is_written(host, layouts)
         for image in layouts.images:
-            files.fill_image(image)
+            fill_image(image)
         group = layouts.by_mode["plain"].path.split("/")[2]
         patterns = {
             name: host.run(

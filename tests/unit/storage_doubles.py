@@ -16,7 +16,7 @@ from typing import Any
 from harness.lab import paths, pin
 from harness.lab.created import CreationLog, Entry, read_log
 from harness.lab.transport.base import Completed, failed
-from harness.layout import udev_inhibit
+from harness.layout import disks
 from harness.run_id import RunId
 
 GIB = 1 << 30
@@ -76,7 +76,7 @@ class ProgramHost:
         return done
 
     def _run(self, argv: list[str], deadline: float, stdin: str | bytes | None) -> Completed:
-        if argv[2:] == [udev_inhibit._HAS_UDEV]:
+        if argv[2:] == [disks._HAS_UDEV]:
             # The rules would be those of this machine.
             return Completed(tuple(argv), 1, "", "")
         if stdin == paths._BELOW:

@@ -9,7 +9,7 @@ import pytest
 from harness.guest.libvirt.requirements import Versions, refuse_attach, refuse_mode, refuse_unoffered
 from harness.guest.proxmox.drive import refuse_drive
 from harness.guest.proxmox.layouts import not_made
-from harness.layout import files
+from harness.layout.storage_files import create_qcow2
 from harness.model.attach import Attach, Server
 from harness.model.effective import Effective
 from harness.model.layout import Qcow2
@@ -38,7 +38,7 @@ attach = { iops = 1000, throttle_group = "both" }
 
 def test_the_image_has_the_tables_and_the_other_file_the_data() -> None:
     host = Listening()
-    sources = files.create_qcow2(pretended("/dev/sda1", host), "/m/q", 64 * MIB, APART)
+    sources = create_qcow2(pretended("/dev/sda1", host), "/m/q", 64 * MIB, APART)
     (create,) = (command for command in host.commands if command.startswith("qemu-img create"))
     assert ",preallocation=metadata,data_file=/m/q.data,data_file_raw=on /m/q.qcow2" in create
     assert (sources.guest.path, sources.guest.data_file, sources.twin.path) == ("/m/q.qcow2", "/m/q.data", "/m/q.raw")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import HostError
-from harness.layout.udev_inhibit import UdevRule, rules
+from harness.layout.disks import UdevRule, rules
 from harness.run_id import RunId
 from tests.unit.loop_disks import RUNNER
 

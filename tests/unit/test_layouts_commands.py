@@ -14,9 +14,9 @@ from harness.lab.created import CreationLog
 from harness.lab.paths import MOUNT_DIRECTORY
 from harness.lab.transport.base import Completed
 from harness.layout import md
+from harness.layout.layers import Datasets
 from harness.layout.regions import Region
 from harness.layout.source import BlockSource, Sources
-from harness.layout.zfs import Datasets
 from harness.model.base import Md
 from harness.model.layout import ZfsFile, Zvol
 from harness.run_id import RunId

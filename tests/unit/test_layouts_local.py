@@ -48,7 +48,7 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DiskByFile
     """A disk of 1 GiB whose file is made when it is needed. Afterwards the machine has to be as it was."""
     require("sfdisk", "mkfs.ext4", "fallocate", "partx")
     _require_direct_io(tmp_path)
-    monkeypatch.setattr("harness.layout.files.MOUNT_DIRECTORY", str(tmp_path / "mnt"))
+    monkeypatch.setattr("harness.layout.storage_files.MOUNT_DIRECTORY", str(tmp_path / "mnt"))
     (tmp_path / "mnt").mkdir()
     (tmp_path / "created").mkdir()
     before = traces(tmp_path)

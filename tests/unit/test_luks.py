@@ -7,11 +7,9 @@ import re
 import pytest
 
 from harness.guest.proxmox.layouts import not_made
-from harness.layout.files import Files
-from harness.layout.layers import Alone, LayerBuilder, base_plans
-from harness.layout.luks import CryptDevice, parse_status
-from harness.layout.lvm import Volumes
-from harness.layout.regions import Region
+from harness.layout.layers import Alone, LayerBuilder, Volumes, base_plans
+from harness.layout.regions import CryptDevice, Region, parse_encryption
+from harness.layout.storage_files import Files
 from harness.measure.reap import HOST_THINGS
 from harness.model.attach import Attach
 from harness.model.effective import Effective
@@ -93,15 +91,15 @@ def test_a_killed_runs_device_is_found_in_the_log_by_uuid_and_name() -> None:
 
 def test_what_cryptsetup_reports_is_compared_with_the_request() -> None:
     mode = Mode("m", Lvm(encryption="luks2"), Attach())
-    assert parse_status(STATUS) == FOUND
+    assert parse_encryption(STATUS) == FOUND
     check = configuration_check(mode, FOUND)
     assert check is not None
     assert check.ok
-    check = configuration_check(mode, parse_status(""))
+    check = configuration_check(mode, parse_encryption(""))
     assert check is not None
     assert check.detail.startswith("requested host_encryption = luks2, it is none")
     with pytest.raises(KeyError):
-        parse_status("  cipher:  aes")
+        parse_encryption("  cipher:  aes")
 
 
 def test_it_is_one_option_of_a_layout_that_not_every_host_has() -> None:

@@ -36,7 +36,7 @@ MODES = (
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     require("sfdisk", "mkfs.ext4", "blkid", "mountpoint")
-    monkeypatch.setattr("harness.layout.files.MOUNT_DIRECTORY", str(tmp_path / "mnt"))
+    monkeypatch.setattr("harness.layout.storage_files.MOUNT_DIRECTORY", str(tmp_path / "mnt"))
     (tmp_path / "mnt").mkdir()
     (tmp_path / "created").mkdir()
     return tmp_path

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.guest.proxmox.layouts import not_made
-from harness.layout import files
+from harness.layout.storage_files import compute_qcow2_need, create_qcow2, fill_image, image_names
 from harness.model.attach import Attach
 from harness.model.effective import Effective
 from harness.model.job import Job
@@ -34,7 +34,7 @@ attach = {}
 def test_each_snapshot_is_on_the_one_before_and_the_data_is_at_the_bottom() -> None:
     host = Listening()
     region = pretended("/dev/sda1", host)
-    sources = files.create_qcow2(region, "/m/chain", 64 * MIB, Qcow2(snapshots=2))
+    sources = create_qcow2(region, "/m/chain", 64 * MIB, Qcow2(snapshots=2))
     made = [command for command in host.commands if command.startswith("qemu-img create")]
     assert [command.partition("lazy_refcounts=off")[2] for command in made] == [
         f",preallocation=metadata /m/chain.qcow2 {64 * MIB}",
@@ -42,22 +42,22 @@ def test_each_snapshot_is_on_the_one_before_and_the_data_is_at_the_bottom() -> N
         " -b /m/chain-1.qcow2 -F qcow2 /m/chain-2.qcow2",
     ]
     assert sources.guest.path == "/m/chain-2.qcow2"
-    files.fill_image(sources)
+    fill_image(sources)
     assert host.commands[-1].endswith(" /m/chain.raw /m/chain.qcow2")
 
 
 def test_an_image_without_snapshots_is_filled_itself() -> None:
     host = Listening()
-    sources = files.create_qcow2(pretended("/dev/sda1", host), "/m/plain", 64 * MIB, Qcow2())
-    files.fill_image(sources)
+    sources = create_qcow2(pretended("/dev/sda1", host), "/m/plain", 64 * MIB, Qcow2())
+    fill_image(sources)
     assert (sources.guest.path, sources.guest.data) == ("/m/plain.qcow2", None)
     assert host.commands[-1].endswith(" /m/plain.raw /m/plain.qcow2")
 
 
 def test_there_is_room_for_what_the_guest_writes_on_top() -> None:
-    plain, chain = (files.compute_qcow2_need(Qcow2(snapshots=number)).bytes(64 * MIB) for number in (0, 2))
+    plain, chain = (compute_qcow2_need(Qcow2(snapshots=number)).bytes(64 * MIB) for number in (0, 2))
     assert chain - plain >= 64 * MIB
-    assert files.image_names("chain", Qcow2(snapshots=2)) == ["chain.qcow2", "chain-1.qcow2", "chain-2.qcow2"]
+    assert image_names("chain", Qcow2(snapshots=2)) == ["chain.qcow2", "chain-1.qcow2", "chain-2.qcow2"]
 
 
 def test_the_first_write_to_a_cluster_copies_it() -> None:

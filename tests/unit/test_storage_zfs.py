@@ -10,8 +10,7 @@ import pytest
 from harness.errors import HostError, Unsupported
 from harness.lab.storage_look import look_at
 from harness.layout.build import Layouts
-from harness.layout.storage import on_storage
-from harness.layout.storage_zfs import StoredDataset
+from harness.layout.storage import StoredDataset, on_storage
 from harness.measure.reap import reap
 from harness.model.attach import Attach
 from harness.model.base import Device
@@ -32,7 +31,7 @@ FILE = Mode("zfs", ZfsFile(recordsize=16 << 10), Attach())
 
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ZfsHost:
-    monkeypatch.setattr("harness.layout.storage_zfs.MOUNT_DIRECTORY", str(tmp_path / "mnt"))
+    monkeypatch.setattr("harness.layout.storage.MOUNT_DIRECTORY", str(tmp_path / "mnt"))
     return ZfsHost(tmp_path)
 
 

@@ -25,9 +25,9 @@ from harness.lab.guard.writable import created
 from harness.lab.paths import TAG
 from harness.lab.space import Allocation, StorageSpace, read_space, shortages
 from harness.lab.transport.base import Runner
+from harness.layout.layers import UNCACHED_PROPERTY
 from harness.layout.regions import Region
 from harness.layout.source import BlockSource
-from harness.layout.zfs import UNCACHED_PROPERTY
 from harness.units import format_duration
 from harness.waiting import wait_until
 
