@@ -9,9 +9,9 @@ import traceback
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from harness.cli import advising, following, hosts, labs, measuring, runs, shell, watching
+from harness.cli import labs, runs, shell
 from harness.cli.common import FAILED, USAGE, add_json
-from harness.cli.parser import Command
+from harness.cli.shell import Command
 from harness.errors import ConfigError, HarnessError
 from harness.feature import load_verbs
 from harness.signals import ended_like_ctrl_c
@@ -82,20 +82,20 @@ def make_parser() -> Command:
         example="virt-overhead quickstart",
     )
     add_json(parser, "what to do next (without a command)")
-    parser.set_defaults(run=following.show)
+    parser.set_defaults(run=runs.show)
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
     commands = parser.add_subparsers(metavar="COMMAND")
     for add in (
         labs.add_quickstart,
-        measuring.add_run,
+        labs.add_run,
         labs.add_init,
         labs.add_images,
         labs.add_lab,
-        watching.add_watch,
+        runs.add_watch,
         runs.add_report,
-        advising.add_advise,
-        hosts.add_calibrate,
-        hosts.add_reap,
+        runs.add_advise,
+        labs.add_calibrate,
+        labs.add_reap,
         *load_verbs(),
         shell.add_completion,
         shell.add_man,

@@ -1,21 +1,75 @@
-"""Commands that prepare measuring: quickstart, init, images and the embedded lab."""
+"""Commands that measure, and those on images, hosts and the embedded lab. `run` is pytest with the plugin."""
 
 from __future__ import annotations
 
 import argparse
 import os
+import random
+import sys
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from harness.cli.common import FAILED, add_json, print_json, terminal_events
-from harness.cli.measuring import measure
+from harness.analysis.slices import LEAST_MEANS
+from harness.cli.common import FAILED, add_json, chosen_inventory, number_from, print_json, terminal_events
+from harness.events import Events, Note
 from harness.init import request
 from harness.shipped import shipped
 from harness.units import format_duration
 
 if TYPE_CHECKING:
     from harness.lab.embedded import LabMachine
+    from harness.lab.inventory import HostSpec, Inventory
+
+
+def add_run(commands: Any) -> None:
+    """Add the verb `run` to the subparsers."""
+    run = commands.add_parser(
+        "run",
+        help="measure: pytest with all its options, from any directory (`run -- --help` lists them)",
+        epilog="All further options go to pytest: -k optane, --collect-only, --profile=standard, --scenarios=DIR",
+        example="virt-overhead run -k optane --profile=standard",
+        takes_rest=True,
+    )
+    run.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> NoReturn:
+    measure([word for word in options.rest if word != "--"])
+
+
+def measure(arguments: Sequence[str]) -> NoReturn:
+    """Replace this process by pytest on the shipped test body. The user's project is the current directory."""
+    command = [sys.executable, "-P", "-m", "pytest", *pytest_arguments(Path.cwd(), arguments)]
+    sys.stdout.flush()
+    os.execv(sys.executable, command)
+
+
+def pytest_arguments(project: Path, arguments: Sequence[str], cells: Sequence[str] = ()) -> list[str]:
+    """What pytest gets to measure for the directory `project`; only the cells with these ids, if there are some.
+
+    pytest's configuration files in that directory do not apply: they are for the user's own tests.
+    """
+    from harness.pytest_entry import PLUGIN
+
+    bodies = shipped("scenarios")
+    # With this rootdir, the ids of cells are the same here and in a checkout: scenarios/test_overhead.py::...
+    root = bodies.parent
+    body = str(bodies / "test_overhead.py")
+    return [
+        *("-p", PLUGIN),
+        *("-c", os.devnull),
+        f"--rootdir={root}",
+        f"--confcutdir={root}",
+        *("-o", f"cache_dir={project / '.pytest_cache'}"),
+        "-rfEs",
+        f"--project={project}",
+        *([f"{body}::test_overhead[{cell}]" for cell in cells] or [body]),
+        *arguments,
+    ]
+
 
 _NOT_RUNNING = 3
 """The exit status of `lab status` without a lab host."""
@@ -116,8 +170,7 @@ def _images(options: argparse.Namespace) -> int:
 
 
 def _export_images(options: argparse.Namespace) -> int:
-    from harness.image import ensure_images
-    from harness.image.bundle import export_images
+    from harness.image import ensure_images, export_images
 
     images = ensure_images(terminal_events(options), rebuild=options.rebuild, verify=options.verify)
     path, digest = export_images(images.all, images.key, options.file)
@@ -130,8 +183,7 @@ def _export_images(options: argparse.Namespace) -> int:
 
 
 def _import_images(options: argparse.Namespace) -> int:
-    from harness.image import Cache, cache_root
-    from harness.image.bundle import import_images
+    from harness.image import Cache, cache_root, import_images
 
     events = terminal_events(options)
     directories, digest = import_images(options.file, Cache(cache_root()), events, digest=options.digest)
@@ -206,3 +258,138 @@ def _lab_ssh(options: argparse.Namespace) -> int:
     settings = ["HostKeyAlias=lab", f'UserKnownHostsFile="{known}"', "IdentitiesOnly=yes", "LogLevel=ERROR"]
     flags = [part for setting in settings for part in ("-o", setting)]
     os.execvp("ssh", ["ssh", *flags, "-i", machine.key, "-p", str(machine.port), "root@127.0.0.1", *options.rest])
+
+
+def add_calibrate(commands: Any) -> None:
+    """Add the verb `calibrate` to the subparsers."""
+    calibrator = commands.add_parser(
+        "calibrate",
+        help="measure how small a difference a lab's hosts can show, and store the result",
+        example="virt-overhead calibrate --lab lab.toml --host node1",
+    )
+    calibrator.add_argument("--lab", type=Path, metavar="FILE", help="the lab file (default: the embedded lab)")
+    calibrator.add_argument("--host", metavar="NAME", help="only this host")
+    calibrator.add_argument("--disk", metavar="NAME", help="the disk to use (default: the host's first)")
+    calibrator.add_argument(
+        "--groups", type=number_from(1), default=40, help="groups that compare a device with itself (%(default)s)"
+    )
+    calibrator.add_argument("--rounds", type=number_from(2), default=3, help="blocks of each group (%(default)s)")
+    calibrator.add_argument(
+        "--repetitions", type=number_from(1), default=5, help="measurements of each known delay (%(default)s)"
+    )
+    calibrator.add_argument("--seconds", type=number_from(1), default=1, help="seconds of each slice (%(default)s)")
+    calibrator.add_argument(
+        "--slices",
+        type=number_from(2 * LEAST_MEANS),
+        default=120,
+        help="short slices of each series that finds their length (%(default)s)",
+    )
+    calibrator.add_argument(
+        "--boots", type=number_from(2), default=5, help="boots of the guest that are compared (%(default)s)"
+    )
+    calibrator.add_argument(
+        "--seed", type=number_from(0), help="the seed of all random orders, to repeat a calibration"
+    )
+    add_json(calibrator, "the calibration of each host")
+    calibrator.set_defaults(run=_calibrate)
+
+
+def add_reap(commands: Any) -> None:
+    """Add the verb `reap` to the subparsers."""
+    reaper = commands.add_parser(
+        "reap",
+        help="list what killed runs left on the lab's hosts, and remove it",
+        example="virt-overhead reap --lab lab.toml --yes",
+    )
+    reaper.add_argument("--lab", type=Path, metavar="FILE", help="the lab file (default: the embedded lab)")
+    reaper.add_argument("--host", metavar="NAME", help="only this host")
+    reaper.add_argument(
+        "--yes", action="store_true", help="remove it (default: only list it; in the embedded lab: remove it)"
+    )
+    reaper.add_argument("--force", action="store_true", help="first stop the run that holds the host")
+    add_json(reaper, "what was left")
+    reaper.set_defaults(run=_reap)
+
+
+def _calibrate(options: argparse.Namespace) -> int:
+    from harness.calibrate.assess import doubts
+    from harness.calibrate.command import calibrate, disk_of, summary
+    from harness.calibrate.trials import CalibrationSpec
+    from harness.image import ensure_images
+
+    inventory = chosen_inventory(options)
+    disks = {host: disk_of(host, options.disk) for host in inventory.hosts}
+    spec = CalibrationSpec(
+        groups=options.groups,
+        rounds=options.rounds,
+        repetitions=options.repetitions,
+        seconds=options.seconds,
+        slices=options.slices,
+        boots=options.boots,
+    )
+    seed = random.SystemRandom().getrandbits(31) if options.seed is None else options.seed
+    events = terminal_events(options)
+    images = ensure_images(events)
+    found: list[dict[str, object]] = []
+    for host, disk in disks.items():
+        calibration, path = calibrate(host, disk, spec, seed=seed, images=images, events=events)
+        lines, why_not = summary(calibration), doubts(calibration.false_alarms, calibration.groups, calibration.delay)
+        found.append({"host": host.name, "disk": disk, "summary": lines, "not_reliable": list(why_not), "path": path})
+        if not options.json:
+            told = (*lines, *(f"  not reliable: {doubt}" for doubt in why_not), f"calibration: {path}")
+            print("\n".join(told))
+    if options.json:
+        print_json(found)
+    return FAILED if any(each["not_reliable"] for each in found) else 0
+
+
+def _reap(options: argparse.Namespace) -> int:
+    inventory = chosen_inventory(options)
+    events = terminal_events(options)
+    found: list[dict[str, object]] = []
+    damaged = False
+    for spec in _reachable(inventory):
+        # Only this harness creates things on the disposable lab host.
+        remove = options.yes or spec.kind == "embedded"
+        lines, is_damaged = _reap_host(spec, events, remove=remove, force=options.force)
+        damaged = damaged or is_damaged
+        found += [{"host": spec.name, "left": line, "removed": remove} for line in lines]
+        if not options.json:
+            sys.stdout.writelines(f"host {spec.name}: {line}\n" for line in lines)
+    if options.json:
+        print_json(found)
+    elif not found:
+        print("nothing was left")
+    elif not all(each["removed"] for each in found):
+        print("nothing was removed; `virt-overhead reap --yes` removes only what is listed here")
+    return FAILED if damaged else 0
+
+
+def _reachable(inventory: Inventory) -> list[HostSpec]:
+    """The hosts to check. A lab host that does not run is left out: its data was lost when it stopped."""
+    from harness.lab import embedded
+
+    return [host for host in inventory.hosts if host.kind != "embedded" or embedded.state().running()]
+
+
+def _reap_host(spec: HostSpec, events: Events, *, remove: bool, force: bool) -> tuple[list[str], bool]:
+    """One line for each thing that killed runs left on the host; with `remove`, the line says what was done with it.
+
+    And whether a record of the creation log is damaged, which only a person can deal with.
+    """
+    from harness.guest.hypervisors import remover_of
+    from harness.lab.created import read_log
+    from harness.lab.hosts import reach_host
+    from harness.lab.lease import end_holder, lease
+    from harness.measure.reap import described, reap
+
+    with reach_host(spec) as host:
+        if force and (holder := end_holder(host.runner, host.name)):
+            events(Note(f"host {host.name}: stopped the run that held it: {holder}"))
+        with lease(host.runner, host.name, "reap", events) as held:
+            leased = replace(host, runner=held.runner)
+            with remover_of(leased) as remover:
+                entries = read_log(leased.runner)
+                if remove:
+                    return reap(leased.runner, remover, entries), False
+                return [described(entry) for entry in entries], not all(entry.kind for entry in entries)

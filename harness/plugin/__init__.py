@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 
 import pytest
@@ -19,23 +19,23 @@ from harness.errors import (
 )
 from harness.model.cell import Cell
 from harness.plugin import hooks
-from harness.plugin.after import report_failures
 from harness.plugin.engine import Engine
-from harness.plugin.options import add_options
-from harness.plugin.screen import clean_output
-from harness.plugin.selection import choice_lines, deselect_across, nearest_lines
+from harness.plugin.options import REQUIRE_VERDICT, SCENARIOS, add_options, choice_lines, deselect_across, nearest_lines
 from harness.plugin.session import (
     CELLS,
     ENGINE,
     FOR_LAB,
+    OUTCOME,
+    XdistHooks,
     all_cells,
+    clean_output,
     engine_of,
     files_of,
+    interrupt_once,
     scenarios_of,
     selects_cells,
 )
 from harness.plugin.summary import cell_properties, explain, write_hosts, write_summary
-from harness.plugin.workers import OUTCOME, XdistHooks, interrupt_once
 from harness.results import CellRecord
 from harness.signals import cleaning_up, ended_like_ctrl_c, was_interrupted
 from harness.terminal import write_error
@@ -229,3 +229,33 @@ def _measured(engine: Engine, cell: Cell) -> CellRecord | HarnessError:
 
 
 __all__: Sequence[str] = ("record", "verdict")
+
+
+_TEST = f"{SCENARIOS}/test_overhead.py"
+
+
+def report_failures(session: pytest.Session, engine: Engine) -> None:
+    """Report a failed test for each thing that fails only now: --require-verdict, and the options of features."""
+    failures = [*_without_verdict(engine), *_judge_by_features(engine)]
+    for name, why in failures:
+        failed = pytest.TestReport(
+            nodeid=f"{_TEST}::{name}",
+            location=(_TEST, None, name),
+            keywords={},
+            outcome="failed",
+            longrepr=why,
+            when="call",
+        )
+        session.config.hook.pytest_runtest_logreport(report=failed)
+    if failures and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _judge_by_features(engine: Engine) -> Iterator[tuple[str, str]]:
+    for option, value in engine.options.of_features:
+        yield from option.judge(value, engine.session_runs)
+
+
+def _without_verdict(engine: Engine) -> Iterator[tuple[str, str]]:
+    for place, why in engine.without_verdict.items() if engine.options.require_verdict else ():
+        yield f"verdict[{place}]", f"{REQUIRE_VERDICT}: nothing was judged on {place}: {why}"

@@ -29,8 +29,8 @@ from harness.measure.resume import Earlier, earlier_part, resumed_limit
 from harness.measure.spec import CampaignSpec
 from harness.model.cell import Cell
 from harness.model.profile import profile_of
-from harness.plugin.announce import missing_line, slice_line, smallest_lines
 from harness.plugin.options import Options
+from harness.plugin.summary import missing_line, slice_line, smallest_lines
 from harness.redaction import format_command
 from harness.report import write_report
 from harness.results import CellRecord, RunStore

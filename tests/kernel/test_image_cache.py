@@ -11,9 +11,8 @@ import pytest
 
 from harness.errors import ConfigError, LabUnavailable
 from harness.events import Event, Events, Note, StepFinished, StepStarted
-from harness.image import Cache, Image, manifest
-from harness.image.cache import provide
-from harness.image.recipe import Recipe, load_recipes
+from harness.image import Cache, Image, manifest, provide
+from harness.image.build import Recipe, load_recipes
 
 
 @dataclass

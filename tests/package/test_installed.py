@@ -71,7 +71,7 @@ def test_a_project_of_others_in_the_same_environment_is_unaffected(installed: In
 
 
 def test_recipes_and_completion_come_with_it(installed: Installed) -> None:
-    script = "from harness.image.recipe import load_recipes; print([each.digest for each in load_recipes('key')])"
+    script = "from harness.image.build import load_recipes; print([each.digest for each in load_recipes('key')])"
     here = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     assert installed.run("python", "-c", script).stdout == here.stdout
     for words in (("completion", "bash"), ("man",)):

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.events import Events
-from harness.image import Cache, cache_root
-from harness.image.build import build
-from harness.image.cache import provide
+from harness.image import Cache, cache_root, provide
+from harness.image.build import Recipe, build, load_recipes
 from harness.image.keys import ensure_key
-from harness.image.recipe import Recipe, load_recipes
 
 _MIB = 1 << 20
 _DIRECTORY = Path(__file__).parent / "cloud_image"

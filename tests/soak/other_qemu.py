@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from harness.events import Events
-from harness.image import Cache, cache_root
-from harness.image.build import build
-from harness.image.cache import provide
-from harness.image.recipe import SUITE, Recipe
+from harness.image import Cache, cache_root, provide
+from harness.image.build import SUITE, Recipe, build
 from harness.lab.transport.base import Runner
 from tests.patience import patience
 

@@ -7,10 +7,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from harness.events import Events
-from harness.image import Cache, cache_root
-from harness.image.build import build
-from harness.image.cache import provide
-from harness.image.recipe import Recipe
+from harness.image import Cache, cache_root, provide
+from harness.image.build import Recipe, build
 from harness.lab.transport.base import Runner
 from tests.patience import patience
 

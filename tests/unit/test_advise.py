@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli import advising, main
+from harness.cli import main, runs
 from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.cell import Arm, Place
@@ -146,7 +146,7 @@ def test_json_has_the_ratio_and_the_setting(capsys: pytest.CaptureFixture[str]) 
     assert found["set"] == {"tool": "libvirt's XML", "text": XML}
 
 
-@pytest.mark.parametrize(("fresh", "status"), [(BETTER, 0), (SAME, advising.NOT_HELD)])
+@pytest.mark.parametrize(("fresh", "status"), [(BETTER, 0), (SAME, runs.NOT_HELD)])
 def test_verify_measures_only_the_cells_of_the_advice_as_often_as_before(
     fresh: Mapping[str, float],
     status: int,

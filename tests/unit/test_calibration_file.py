@@ -11,7 +11,8 @@ import pytest
 
 from harness.calibrate.command import summary
 from harness.errors import ResultsError
-from harness.image import EmulatorImage, GuestImage, Image, ImageSet, LabImage, Manifest
+from harness.image import EmulatorImage, GuestImage, Image, ImageSet, LabImage
+from harness.image.manifest import Manifest
 from harness.lab.facts import Acceleration, HostFacts
 from harness.lab.hosts import GuestFiles, Host
 from harness.lab.inventory import HostSpec

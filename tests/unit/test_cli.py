@@ -15,7 +15,7 @@ from pathlib import Path
 import libvirt
 import pytest
 
-from harness.cli import hosts, main
+from harness.cli import labs, main
 from harness.lab.created import CreationLog, Processes, read_log
 from harness.lab.embedded import LabMachine, LabMachineState
 from harness.lab.inventory import HostSpec
@@ -99,7 +99,7 @@ def test_a_host_of_ones_own_is_reaped_also_where_it_is_called_as_the_embedded_la
         reaped.append(remove)
         return ["a guest"], False
 
-    monkeypatch.setattr(hosts, "_reap_host", reap_host)
+    monkeypatch.setattr(labs, "_reap_host", reap_host)
     assert main(["reap", "--lab", "lab.toml"]) == 0
     assert main(["reap", "--lab", "lab.toml", "--yes"]) == 0
     assert reaped == [False, True]

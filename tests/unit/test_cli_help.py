@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli import following, main, make_parser
-from harness.cli.following import look_around
-from harness.cli.parser import Command, commands
+from harness.cli import main, make_parser, runs
+from harness.cli.runs import look_around
+from harness.cli.shell import Command, commands
 from harness.results import RunStatus, RunStore
 from tests.build import RUN_ID, synthetic_run
 
@@ -118,7 +118,7 @@ def test_a_failure_is_one_message_and_debug_adds_the_traceback(capsys: pytest.Ca
 def test_a_mistake_of_the_program_is_one_message_too(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(following, "look_around", lambda *_: dict[str, str]()["nothing"])
+    monkeypatch.setattr(runs, "look_around", lambda *_: dict[str, str]()["nothing"])
     assert main([]) == 1
     assert capsys.readouterr().err == (
         "virt-overhead: internal error: KeyError: 'nothing'\n  -> report it with the output of --debug\n"

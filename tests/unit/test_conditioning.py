@@ -12,8 +12,8 @@ import pytest
 
 from harness.errors import MeasurementError, SafetyError
 from harness.events import Event, Events, Note, StepAdvanced
-from harness.image.cache import Cache, Missing, cache_root
-from harness.image.recipe import load_recipes
+from harness.image import Cache, Missing, cache_root
+from harness.image.build import load_recipes
 from harness.lab.transport.local import LocalRunner
 from harness.layout.build import Layouts
 from harness.layout.source import BlockSource

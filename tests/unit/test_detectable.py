@@ -16,7 +16,7 @@ from harness.lab.inventory import DiskById, HostSpec
 from harness.measure.calibration import of_host, path_of, write
 from harness.measure.detectable import MOST_RUNS, Detectable, KnownNoise, detectable
 from harness.model.budget import Budget
-from harness.plugin.announce import missing_line, slice_line, smallest_lines
+from harness.plugin.summary import missing_line, slice_line, smallest_lines
 from harness.results import Run, RunStore
 from harness.results.scatter import scatter_of
 from harness.run_id import RunId

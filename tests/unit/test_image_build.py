@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import LabUnavailable
-from harness.image.build import build, remove_scratch, require_mode
-from harness.image.recipe import Recipe
+from harness.image.build import Recipe, build, remove_scratch, require_mode
 from tests.unit.processes import ends
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="images are built on x86_64")

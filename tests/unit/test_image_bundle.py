@@ -13,10 +13,10 @@ import pytest
 
 from harness.errors import ConfigError
 from harness.events import Events
-from harness.image import Cache, Image, Manifest, ensure_key
-from harness.image.bundle import export_images, import_images
-from harness.image.manifest import record_file
-from harness.image.recipe import Recipe
+from harness.image import Cache, Image, export_images, import_images
+from harness.image.build import Recipe
+from harness.image.keys import ensure_key
+from harness.image.manifest import Manifest, record_file
 
 pytestmark = pytest.mark.skipif(not shutil.which("ssh-keygen"), reason="needs ssh-keygen (openssh-client)")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import ConfigError
-from harness.image import ensure_key
+from harness.image.keys import ensure_key
 
 pytestmark = pytest.mark.skipif(not shutil.which("ssh-keygen"), reason="needs ssh-keygen (openssh-client)")
 

@@ -14,8 +14,10 @@ from pathlib import Path
 import pytest
 
 from harness.errors import LabUnavailable
-from harness.image import Cache, EmulatorImage, GuestImage, Image, ImageSet, LabImage, Manifest, cache_root, ensure_key
-from harness.image.recipe import load_recipes
+from harness.image import Cache, EmulatorImage, GuestImage, Image, ImageSet, LabImage, cache_root
+from harness.image.build import load_recipes
+from harness.image.keys import ensure_key
+from harness.image.manifest import Manifest
 from harness.lab.embedded import LabMachine, LabMachineState
 from harness.lab.embedded.disks import EMULATED
 

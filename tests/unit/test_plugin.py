@@ -22,9 +22,9 @@ import pytest
 from platformdirs import user_data_path
 
 from harness.features.compare.baselines import set_baseline
-from harness.image.cache import Cache, Missing, cache_root
+from harness.image import Cache, Missing, cache_root
+from harness.image.build import load_recipes
 from harness.image.keys import ensure_key
-from harness.image.recipe import load_recipes
 from harness.results import RunStore
 from tests.unit.recorded_campaign import Played, write_recording
 from tests.unit.transport_servers import closed_port, make_key

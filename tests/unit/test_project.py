@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli.measuring import pytest_arguments
+from harness.cli.labs import pytest_arguments
 from harness.shipped import shipped
 from tests.unit.warm_pytest import Request, WarmPytest, warm_pytest
 

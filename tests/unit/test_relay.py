@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.events import BlockStarted, Note, StepAdvanced, StepFinished, StepStarted
-from harness.plugin.screen import Relay, Sender
+from harness.plugin.session import Relay, Sender
 
 
 class Lines:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.cli import main
-from harness.cli.watching import log_lines, looks
+from harness.cli.runs import log_lines, looks
 from harness.events import Event, Events, GroupMeasured
 from harness.measure import recorder
 from harness.measure.campaign import Campaign

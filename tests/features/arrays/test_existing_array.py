@@ -35,8 +35,7 @@ from harness.model.disk import ArrayFacts, Controller, DiskFacts, DiskRecord, Pc
 from harness.model.job import parse_workload
 from harness.model.layout import Lvm, RawFile
 from harness.model.mode import Mode
-from harness.plugin.options import Options
-from harness.plugin.selection import scenarios_for
+from harness.plugin.options import Options, scenarios_for
 from harness.report import summary_lines
 from harness.report.contents import headline_of
 from harness.report.model import report_view

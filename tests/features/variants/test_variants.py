@@ -25,8 +25,7 @@ from harness.model.cell import Arm, Place
 from harness.model.effective import Effective
 from harness.model.guest import ANY_GUEST, GuestOptions
 from harness.model.mode import HostSetting, Mode
-from harness.plugin.options import Options
-from harness.plugin.selection import scenarios_for
+from harness.plugin.options import Options, scenarios_for
 from harness.plugin.summary import explain
 from harness.report.html import render_html
 from harness.report.markdown import markdown_table
