@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from harness.report.workload import WorkloadView
     from harness.results import CellRecord, Measurement, Run, ValidityCheck
     from harness.results.assemble import AssembledRun
-    from harness.results.blocks import Blocks
+    from harness.results.contrasts import Blocks
     from harness.scenario.plan import FollowUp, Group, Plan
     from harness.scenario.scenario import Scenario, WorkloadFiles
     from harness.scenario.schema import ModeTable

@@ -47,9 +47,9 @@ from harness.results import (
     ValidityCheck,
     assemble,
 )
-from harness.results.groups import drift_checks, drift_notes, host_drift
-from harness.results.journal_records import BackupCounts
+from harness.results.journal import BackupCounts
 from harness.results.judging import corrected
+from harness.results.validity import drift_checks, drift_notes, host_drift
 from harness.run_id import RunId
 from harness.scenario.plan import Group, Plan
 from harness.scenario.planning import plan_for

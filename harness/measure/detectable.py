@@ -15,7 +15,7 @@ from harness.measure.calibration import Calibration
 from harness.model.budget import Budget, LabKind
 from harness.model.cell import Cell
 from harness.results import CONFIDENCE, CellRecord, Run, RunStore
-from harness.results.scatter import scatter_of
+from harness.results.contrasts import scatter_of
 from harness.run_id import RunId
 from harness.scenario.legality import budgets_for
 from harness.scenario.plan import MOST_ROUNDS, Group, Plan

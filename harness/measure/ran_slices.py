@@ -30,7 +30,7 @@ from harness.model.counters import (
 )
 from harness.results import Measurement
 from harness.results.byte_accounting import PROBED
-from harness.results.journal_records import BackupCounts, PartRecord
+from harness.results.journal import BackupCounts, PartRecord
 from harness.scenario.plan import Group
 from harness.scenario.timetable import Slice
 

@@ -25,7 +25,7 @@ from harness.measure.session import Session, SessionFor
 from harness.model.cell import Part
 from harness.model.job import Job
 from harness.results import RunStore
-from harness.results.journal_records import BackupCounts
+from harness.results.journal import BackupCounts
 from harness.scenario.timetable import Slice, Timetable, backed_up
 from harness.signals import cleaning_up, held_back, interruptible
 

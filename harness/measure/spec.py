@@ -9,7 +9,7 @@ from harness.lab.inventory import HostSpec
 from harness.model.budget import Budget, LabKind
 from harness.model.cell import Cell
 from harness.results.assemble import Check, no_check
-from harness.results.planned import Planned, PlannedGroup
+from harness.results.records import Planned, PlannedGroup
 from harness.run_id import RunId
 from harness.scenario.legality import budgets_for
 from harness.scenario.plan import Plan

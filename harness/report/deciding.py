@@ -9,7 +9,7 @@ from statistics import fmean, stdev
 
 from harness.analysis import MOST_SAMPLES, first_blocks, log_ratios, samples_to_show
 from harness.results import BudgetRecord, CellRecord, MetricRecord
-from harness.results.percentiles import rounds_needed
+from harness.results.metric_records import rounds_needed
 
 _CONFIDENCE = 0.95
 _ERROR_RATE = (1 - _CONFIDENCE) / 2

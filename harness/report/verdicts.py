@@ -14,7 +14,7 @@ from harness.report.deciding import what_decides
 from harness.report.intervals import Scale
 from harness.report.numbers import count, percent_with_interval
 from harness.results import BudgetRecord, CellRecord
-from harness.results.disk_requests import why_faster
+from harness.results.judging import why_faster
 
 _MOST_OPEN = 12
 """Budgets whose list is open when the page is."""

@@ -9,7 +9,7 @@ from harness.report.cells import CellView, Outcome
 from harness.report.numbers import count, percent_with_interval
 from harness.report.terminal import outcome_words
 from harness.results import CellRecord, Journal, Run
-from harness.results.planned import Planned
+from harness.results.records import Planned
 from harness.units import format_duration
 
 MOST_VERDICTS = 5

@@ -22,9 +22,7 @@ from harness.results.comparisons import (
 )
 from harness.results.contrasts import CONFIDENCE
 from harness.results.decomposition import decompositions
-from harness.results.groups import DRIFT, drift_checks, drift_notes, host_drift
-from harness.results.journal import Journal
-from harness.results.journal_records import Measurement, PartRecord, RoundEvent
+from harness.results.journal import Journal, Measurement, PartRecord, RoundEvent
 from harness.results.judging import corrected, judged_record
 from harness.results.records import (
     FIO_FILES,
@@ -40,3 +38,4 @@ from harness.results.records import (
     RunStatus,
 )
 from harness.results.store import RunStore
+from harness.results.validity import DRIFT, drift_checks, drift_notes, host_drift

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from harness.analysis import estimate_added
 from harness.model.cell import Place
-from harness.results.blocks import Blocks
 from harness.results.cells import CostRecord
+from harness.results.contrasts import Blocks
 from harness.results.io_costs import IO_COSTS, costs_per_io
 
 _IN_GUEST = (Place.GUEST, Place.AGAINST)

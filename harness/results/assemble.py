@@ -24,18 +24,25 @@ from harness.model.job import Job
 from harness.model.layout import amplification
 from harness.model.mode import Mode
 from harness.results.accounting import accounting
-from harness.results.blocks import Blocks, CellSlices, tabulate
 from harness.results.byte_accounting import byte_checks
 from harness.results.carried import carry_over_notes, split_by_length
 from harness.results.cells import CellRecord, LongerSlices, ValidityCheck
-from harness.results.configuration import configuration_checks, differences
-from harness.results.contrasts import CONFIDENCE, Contrast, caveat_note, contrast, pool_correlation, samples_of
-from harness.results.journal_records import Measurement
+from harness.results.contrasts import (
+    CONFIDENCE,
+    Blocks,
+    CellSlices,
+    Contrast,
+    caveat_note,
+    contrast,
+    pool_correlation,
+    samples_of,
+    tabulate,
+)
+from harness.results.journal import Measurement
 from harness.results.judging import better_p_value, gravest, judged
-from harness.results.metric_records import metric_records
-from harness.results.others import others_notes
-from harness.results.percentiles import (
+from harness.results.metric_records import (
     count_calls,
+    metric_records,
     stored_histograms,
     too_few_ios,
     whole_histograms,
@@ -43,7 +50,10 @@ from harness.results.percentiles import (
 from harness.results.records import CarryOverRecord
 from harness.results.validity import (
     clock_checks,
+    configuration_checks,
+    differences,
     late_counter_notes,
+    others_notes,
     rate_checks,
     saturation_notes,
     write_limit_checks,

@@ -10,7 +10,7 @@ from harness.model.base import NONE, Amplification
 from harness.model.cell import Place
 from harness.model.counters import FioCounts, Transferred
 from harness.results.cells import ValidityCheck
-from harness.results.journal_records import Measurement
+from harness.results.journal import Measurement
 from harness.units import format_size
 
 TOLERANCE = 0.02

@@ -9,7 +9,7 @@ from itertools import pairwise
 from harness.analysis import Observation, carry_over
 from harness.model.job import Job
 from harness.results.cells import LongerSlices
-from harness.results.journal_records import Measurement
+from harness.results.journal import Measurement
 from harness.results.records import CarryOverRecord
 
 ERROR_RATE = 0.01

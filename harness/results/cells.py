@@ -13,7 +13,7 @@ from harness.model.job import Job
 from harness.model.mode import ModeDetail
 from harness.model.values import STRICT as _STRICT
 from harness.model.values import Name, RawPath
-from harness.results.blocks import BlockKey, Series, series_of
+from harness.results.contrasts import BlockKey, Series, series_of
 from harness.results.io_costs import CostUnit
 from harness.untrusted import LARGEST
 

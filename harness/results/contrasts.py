@@ -1,32 +1,170 @@
-"""Comparisons of two arms, each a contrast of two series of the table of blocks, and how their blocks hang together.
+"""The table of blocks, and the comparisons that are made of it: each is a contrast of two of its series. Pure.
 
-Overhead, storage layer, variant, array against single disk, degraded against optimal, a step of a decomposition, one
-mode against another: all are `contrast(left, right)`. Pure.
+`tabulate` makes the table from the slices of a run, and `CellRecord.series` reads it again from what was stored: a row
+for each cell, arm, block and metric. Overhead, storage layer, variant, array against single disk, degraded against
+optimal, a step of a decomposition, one mode against another: all are `contrast(left, right)`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections import defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from statistics import fmean
+from typing import TYPE_CHECKING
 
 from harness.analysis import (
     IN_ORDER,
+    METRICS,
     Caveat,
     Correlation,
     Estimate,
+    Metric,
     Samples,
+    boot_variance,
     differences,
     estimate_added,
     estimate_overhead,
+    first_blocks,
     log_ratios,
     mean_interval,
     pooled_correlation,
+    pooled_sd,
 )
-from harness.model.cell import Place
-from harness.results.blocks import Series
-from harness.results.cells import CellRecord
+from harness.model.cell import Cell, Place
+from harness.results.journal import Measurement
+
+if TYPE_CHECKING:
+    from harness.results.cells import CellRecord
+
+BlockKey = tuple[int, int]
+"""Round, and number of the block within it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One arm of a cell in one metric: its samples in the order of time.
+
+    `keys` identify the samples, each a block or a batch of blocks. `boots` has the guest's boot of each; empty if all
+    are of one.
+    """
+
+    metric: Metric
+    keys: tuple[Hashable, ...]
+    values: tuple[float, ...]
+    boots: tuple[int, ...] = ()
+
+    def only(self, keys: Collection[Hashable]) -> Series:
+        """The samples with these keys."""
+        positions = [position for position, key in enumerate(self.keys) if key in keys]
+        return Series(
+            self.metric,
+            tuple(self.keys[position] for position in positions),
+            tuple(self.values[position] for position in positions),
+            tuple(self.boots[position] for position in positions) if self.boots else (),
+        )
+
+
+def series_of(
+    name: str,
+    blocks: Sequence[BlockKey],
+    values: Sequence[float],
+    boots: Sequence[int] = (),
+    batches: Sequence[int] = (),
+) -> Series:
+    """The series of a metric in these blocks. `batches` as in `MetricRecord`: then a sample is a batch of blocks."""
+    if not batches:
+        return Series(METRICS[name], tuple(blocks), tuple(values), tuple(boots))
+    starts = first_blocks(batches)
+    return Series(
+        METRICS[name],
+        tuple(tuple(blocks[start : start + size]) for start, size in zip(starts, batches, strict=True)),
+        tuple(values),
+        tuple(boots[start] for start in starts) if boots else (),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Blocks of a cell in the order of time, with one slice of each arm."""
+
+    keys: tuple[BlockKey, ...]
+    arms: Mapping[Place, tuple[Measurement, ...]]
+
+    @property
+    def rounds(self) -> tuple[int, ...]:
+        return tuple(number for number, _ in self.keys)
+
+    @property
+    def boots(self) -> tuple[int, ...]:
+        """The boot of the guest in each block."""
+        return tuple(slice_.boot for slice_ in self.arms[Place.HOST])
+
+    @property
+    def times(self) -> tuple[float, ...]:
+        """When the first slice of each block began, to the nearest tenth of a second."""
+        return tuple(
+            round(min(slice_.started for slice_ in block), 1) for block in zip(*self.arms.values(), strict=True)
+        )
+
+    def without(self, arm: Place) -> Blocks:
+        """The blocks without an arm."""
+        return Blocks(self.keys, {place: slices for place, slices in self.arms.items() if place is not arm})
+
+    def where(self, condition: Callable[[Measurement], bool]) -> Blocks:
+        """The blocks in which the condition holds for the slice of every arm."""
+        whole = [at for at in range(len(self.keys)) if all(condition(slices[at]) for slices in self.arms.values())]
+        return Blocks(
+            tuple(self.keys[at] for at in whole),
+            {arm: tuple(slices[at] for at in whole) for arm, slices in self.arms.items()},
+        )
+
+    def has(self, metric: str) -> bool:
+        """Whether every slice has the metric; False without blocks."""
+        return bool(self.keys) and all(metric in slice_.metrics for arm in self.arms.values() for slice_ in arm)
+
+    def values(self, metric: str, arm: Place) -> tuple[float, ...]:
+        """An arm's value of the metric for each block, in the metric's unit; empty without the arm."""
+        return tuple(slice_.metrics[metric] for slice_ in self.arms.get(arm, ()))
+
+    def series(self, metric: str, arm: Place) -> Series:
+        """An arm's rows of the table in one metric."""
+        return series_of(metric, self.keys, self.values(metric, arm), self.boots)
+
+
+@dataclass(frozen=True, slots=True)
+class CellSlices:
+    """All slices of a cell, by arm and block, in the order of time."""
+
+    arms: Mapping[Place, Mapping[BlockKey, Measurement]] = field(default_factory=dict)
+
+    @property
+    def all(self) -> list[Measurement]:
+        """Arm by arm."""
+        return [slice_ for slices in self.arms.values() for slice_ in slices.values()]
+
+    def complete_blocks(self, counts: Callable[[Measurement], bool]) -> Blocks:
+        """The blocks in which each arm has a slice and every slice `counts`, in the order of their numbers."""
+        whole = ({key for key, slice_ in slices.items() if counts(slice_)} for slices in self.arms.values())
+        keys = tuple(sorted(set.intersection(*whole)))
+        return Blocks(keys, {arm: tuple(slices[key] for key in keys) for arm, slices in self.arms.items()})
+
+
+def tabulate(
+    cells: Sequence[Cell], groups: Mapping[str, str], measurements: Iterable[Measurement]
+) -> dict[str, CellSlices]:
+    """The slices of each cell, by the cell's id. `groups` has the group of each cell by its id."""
+    index: dict[tuple[str, str, str], dict[BlockKey, Measurement]] = defaultdict(dict)
+    for slice_ in sorted(measurements, key=lambda slice_: slice_.started):
+        index[slice_.group, slice_.job, slice_.arm][slice_.round, slice_.block] = slice_
+    return {
+        cell.id: CellSlices(
+            {role: index.get((groups[cell.id], cell.job.id, arm.id), {}) for role, arm in cell.by_role.items()}
+        )
+        for cell in cells
+    }
+
 
 CONFIDENCE = 0.95
 """The confidence of all intervals of a cell together, for any number of looks at its rounds."""
@@ -174,3 +312,38 @@ def pair_blocks(boots_of: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
 def caveat_note(overhead: Estimate | None) -> list[str]:
     """What a reader must know about the interval of a cell's overhead."""
     return [_CAVEATS[overhead.caveat]] if overhead is not None and overhead.caveat is not None else []
+
+
+LEAST_FREEDOM = 2
+"""With fewer degrees of freedom (blocks less boots), the scatter of a cell is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scatter:
+    """The scatter of log(guest/host) in one metric of a cell.
+
+    `sd` is the standard deviation of blocks within a boot, `sd_of_boots` that of the boots' true means; None if all
+    blocks are of one boot. `correlation` is that of neighbouring blocks, 0 with several boots.
+    """
+
+    sd: float
+    sd_of_boots: float | None
+    correlation: float
+
+
+def scatter_of(record: CellRecord, metric: str) -> Scatter | None:
+    """The scatter of a metric of the cell. None if it was not measured, in too few blocks, or with values of 0."""
+    values = record.metrics.get(metric)
+    if values is None or not values.guest or min(*values.host, *values.guest) <= 0:
+        return None
+    ratios = log_ratios(values.host, values.guest)
+    labels = record.boots or (1,) * len(ratios)
+    boots: dict[int, list[float]] = {}
+    for boot, ratio in zip(labels, ratios, strict=False):
+        boots.setdefault(boot, []).append(ratio)
+    if len(labels) != len(ratios) or len(ratios) - len(boots) < LEAST_FREEDOM:
+        return None
+    if len(boots) == 1:
+        return Scatter(pooled_sd([ratios]), None, Correlation.of(ratios).value)
+    found = boot_variance(boots.values())
+    return Scatter(math.sqrt(found.within), math.sqrt(found.between), 0.0)

@@ -8,10 +8,9 @@ from itertools import pairwise
 
 from harness.analysis import Correlation, holm
 from harness.model.job import Job
-from harness.results.blocks import Series
 from harness.results.cells import CellRecord
 from harness.results.comparisons import DecompositionRecord, StepRecord
-from harness.results.contrasts import Contrast, contrast, correlation_of
+from harness.results.contrasts import Contrast, Series, contrast, correlation_of
 from harness.scenario.decompose import Step, steps_of
 from harness.scenario.plan import Group
 from harness.scenario.scenario import Decomposition, Scenario

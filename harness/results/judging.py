@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from statistics import fmean
 
 from harness.analysis import (
     IN_ORDER,
@@ -21,10 +22,31 @@ from harness.analysis import (
 )
 from harness.model.budget import Budget
 from harness.model.mode import ModeDetail
-from harness.results.cells import BudgetRecord, CellRecord, MetricRecord
+from harness.results.cells import BudgetRecord, CellRecord, CostRecord, MetricRecord
 from harness.results.contrasts import of_difference
-from harness.results.disk_requests import why_faster
+from harness.results.io_costs import DISK_REQUESTS
 from harness.results.records import JudgedRecord
+
+_FEWER = 0.9
+"""A guest has less than this many times the requests per I/O of the host; a few I/Os are merged by chance."""
+
+_UNEXPLAINED = "no check explains it: find out why"
+
+
+def why_faster(accounting: Mapping[str, CostRecord], *, on_array: bool) -> str:
+    """Why a guest without a failed check is faster than its host: its requests, or that the reason is not known.
+
+    `accounting` is the cell's. On an array, the guest is compared with the array on the host.
+    """
+    cost = accounting.get(DISK_REQUESTS.name)
+    base = () if cost is None else cost.twin if on_array else cost.host
+    if cost is None or not base or not cost.guest:
+        return _UNEXPLAINED
+    host, guest = fmean(base), fmean(cost.guest)
+    if guest >= _FEWER * host:
+        return _UNEXPLAINED
+    return f"the disk got {guest:.2g} requests for each I/O of the guest and {host:.2g} for the host's, larger ones"
+
 
 SKIPPED = "skipped"
 ERROR_RATE = 0.025

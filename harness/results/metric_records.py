@@ -1,16 +1,139 @@
-"""The metrics of a cell: the values of its arms in each block, and the contrasts between them. Pure."""
+"""The metrics of a cell: its arms in each block, or in batches of blocks for percentiles, and their contrasts. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from statistics import fmean
+from typing import get_args
 
-from harness.analysis import METRICS, Correlation, Estimate, Metric
+from harness.analysis import (
+    METRICS,
+    Calls,
+    Correlation,
+    Estimate,
+    LatencyHistogram,
+    Metric,
+    batches,
+    few_bins,
+    fewest_rounds,
+    merged,
+    percentile,
+    percentile_interval,
+)
 from harness.model.cell import Place
-from harness.results.blocks import Blocks, Series, series_of
-from harness.results.cells import MetricRecord
-from harness.results.contrasts import contrast
-from harness.results.percentiles import Counts, Whole, batch_values, batches_of, pool_percentile
+from harness.results.cells import CellRecord, MetricRecord, PooledPercentile
+from harness.results.contrasts import Blocks, Series, contrast, series_of
+from harness.results.journal import Measurement
+
+_OWN_ARMS = tuple(map(str, (Place.HOST, Place.TWIN, Place.GUEST)))
+
+FEWEST_SAMPLES = 2
+"""An interval needs two samples."""
+
+
+Whole = Mapping[Calls, Mapping[str, Mapping[int, int]]]
+"""The histograms of all blocks together, by kind of call and arm: calls by latency in nanoseconds."""
+Counts = Mapping[Calls, Mapping[str, Sequence[int]]]
+"""The calls in the histograms, by arm and block."""
+
+
+def count_calls(blocks: Blocks) -> dict[Calls, dict[str, tuple[int, ...]]]:
+    """The reads and writes in the histograms, and the calls of fdatasync, by arm and block."""
+    return {
+        of: {
+            str(arm): tuple(sum(histogram_of(slice_, of).values()) for slice_ in slices)
+            for arm, slices in blocks.without(Place.REFERENCE).arms.items()
+        }
+        for of in get_args(Calls)
+    }
+
+
+def histogram_of(measurement: Measurement, of: Calls) -> Mapping[int, int]:
+    """The calls of this kind by latency in nanoseconds."""
+    return measurement.sync_histogram if of == "syncs" else measurement.histogram
+
+
+def batches_of(metric: Metric, counts: Counts, boots: Sequence[int]) -> list[range]:
+    """The batches of blocks that give the samples of a percentile, the same for all arms; empty for other metrics.
+
+    `boots` has the boot of each block.
+    """
+    if metric.quantile is None or not boots:
+        return []
+    return batches(list(counts[metric.of].values()), metric.fewest_ios, boots)
+
+
+def batch_values(metric: Metric, slices: Sequence[Measurement], batches: Sequence[range]) -> tuple[float, ...]:
+    """An arm's percentile of each batch, in seconds, from the sum of its blocks' histograms."""
+    assert metric.quantile is not None
+    bins = (merged(histogram_of(slices[at], metric.of) for at in batch) for batch in batches)
+    return tuple(value for of_batch in bins if (value := percentile(of_batch, metric.quantile)) is not None)
+
+
+def pool_percentile(metric: Metric, whole: Whole, confidence: float) -> dict[str, PooledPercentile]:
+    """A percentile of all I/Os of an arm's blocks together, if its measurements have histograms."""
+    if metric.quantile is None:
+        return {}
+    found = {}
+    for place, bins in whole[metric.of].items():
+        interval = percentile_interval(bins, metric.quantile, confidence=confidence)
+        if interval is not None:
+            found[place] = PooledPercentile(interval.point, interval.low, interval.high, interval.ios)
+    return found
+
+
+def whole_histograms(blocks: Blocks) -> Whole:
+    """The latencies of these blocks together, by kind of call and arm; without the reference of an array."""
+    return {
+        of: {
+            str(arm): merged(histogram_of(slice_, of) for slice_ in slices)
+            for arm, slices in blocks.without(Place.REFERENCE).arms.items()
+        }
+        for of in get_args(Calls)
+    }
+
+
+def stored_histograms(whole: Whole) -> dict[Calls, dict[str, LatencyHistogram]]:
+    """The histograms of the cell's own arms in few bins; only of calls that there were."""
+    latency_histograms = {
+        of: {place: few_bins(by_arm[place]) for place in _OWN_ARMS if any(by_arm.get(place, {}).values())}
+        for of, by_arm in whole.items()
+    }
+    return {of: arms for of, arms in latency_histograms.items() if arms}
+
+
+def too_few_ios(names: Sequence[str], metrics: Mapping[str, MetricRecord], counts: Counts) -> Iterator[str]:
+    """Why percentiles of these names, which have a budget, cannot be judged."""
+    for name in names:
+        metric, found = METRICS[name], metrics.get(name)
+        ios = counts[metric.of]
+        samples = len(found.host) if found is not None else 0
+        if metric.quantile is None or samples >= FEWEST_SAMPLES or not any(ios.values()):
+            continue
+        arm, slowest = min(ios.items(), key=lambda each: sum(each[1]))
+        yield (
+            f"{name} has a budget but too few I/Os to be judged: {samples} of {FEWEST_SAMPLES} samples. A sample needs "
+            f"{metric.fewest_ios} I/Os of each arm, and {arm} completed {sum(slowest)} in {len(slowest)} blocks. "
+            "Measure for longer (--time, --rounds), or set the budget for a lower percentile"
+        )
+
+
+def rounds_needed(record: CellRecord, name: str, *, reboot: bool) -> int | None:
+    """After how many rounds like those so far the percentile `name` has two samples; None if that is not known.
+
+    `reboot` as for `fewest_rounds`.
+    """
+    if not record.rounds or not record.ios:
+        return None
+    slowest = min(fmean(io) for io in record.ios.values())
+    if METRICS[name].of == "syncs":
+        share_of_reads = record.job.share_of_reads
+        if share_of_reads is None:
+            return None
+        slowest *= 1 - share_of_reads  # One for each write.
+    blocks = max(round(len(record.rounds) / len(set(record.rounds))), 1)
+    return fewest_rounds(slowest, METRICS[name].fewest_ios, blocks, reboot=reboot)
 
 
 def metric_records(

@@ -26,9 +26,8 @@ from harness.analysis import (
     samples_to_show,
     t_quantile,
 )
-from harness.results.blocks import BlockKey
 from harness.results.cells import CellRecord
-from harness.results.contrasts import pair_blocks
+from harness.results.contrasts import BlockKey, pair_blocks
 
 ArmPlace = Literal["host", "twin", "guest"]
 CellPair = tuple[CellRecord, CellRecord]

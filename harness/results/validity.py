@@ -1,13 +1,86 @@
-"""Is a cell's measurement valid? Checks of rates, limits on writes, late counters and saturation. Pure."""
+"""Checks and notes of a cell's measurement: configuration, rates, clock, counters, drift, others. Pure."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
+from pydantic import JsonValue
+
+from harness.analysis import drifted, estimate_drift
+from harness.model.attach import Attachment
+from harness.model.cell import Cell, Place
+from harness.model.counters import Transferred
+from harness.model.effective import NOTHING, Effective
 from harness.model.job import Job
+from harness.model.mode import OPTIONS, Mode
 from harness.results.cells import ValidityCheck
-from harness.results.journal_records import Measurement
+from harness.results.journal import Measurement
+from harness.results.records import DriftRecord
+from harness.scenario.timetable import rebuilds, stays_in_cache, takes_turns
+from harness.units import format_size
+
+_OF_THE_DISK = ("pve_drive",)
+"""Settings that are names of the disk."""
+
+
+def configuration_check(requested: Attachment | Mode, effective: Effective) -> ValidityCheck | None:
+    """The requested attachment, or mode, against what hypervisor and guest report. None if nothing was read back.
+
+    Each difference fails the check. The detail names each option that was not reported.
+    """
+    if effective == NOTHING:
+        return None
+    found = dict(effective.settings())
+    expected = dict(requested.expected.settings())
+    compared = {name: value for name, value in expected.items() if name in found}
+    differ = [
+        f"requested {name} = {_shown(value)}, it is {_shown(found[name])}"
+        for name, value in compared.items()
+        if found[name] != value
+    ]
+    proven = {OPTIONS[name] for name in compared}
+    unproven = dict.fromkeys(OPTIONS[name] for name in expected if OPTIONS[name] not in proven)
+    detail = "; ".join(differ) or f"{len(compared)} settings are as requested"
+    if unproven:
+        detail += f"; not read back: {', '.join(unproven)}"
+    return ValidityCheck("configuration", ok=not differ, detail=detail)
+
+
+def configuration_checks(
+    mode: Mode, effective: Effective, against: Effective, others: Sequence[Effective]
+) -> list[ValidityCheck]:
+    """The checks of a mode's own guest, of the guest that it is compared with, and of the further guests beside it.
+
+    `effective`, `against` and `others` are what was read back of each. If the reference of a difference is not as
+    requested, the difference says nothing.
+    """
+    found = [(mode, effective, "")]
+    if mode.against is not None:
+        found.append((mode.against, against, f" of {mode.against.name}"))
+    found += [(mode, other, f" of guest {number}") for number, other in enumerate(others, start=2)]
+    return [
+        replace(check, check=f"{check.check}{whose}")
+        for requested, read_back, whose in found
+        if requested.attach is not None
+        if (check := configuration_check(requested, read_back)) is not None
+    ]
+
+
+def differences(before: Effective, after: Effective) -> tuple[str, ...]:
+    """What was read back differently, in words: "qemu_version 10.0.2 -> 10.1.0". Only settings that both have."""
+    one, other = dict(before.settings()), dict(after.settings())
+    return tuple(
+        f"{name} {_shown(value)} -> {_shown(other[name])}"
+        for name, value in one.items()
+        if name in other and other[name] != value and name not in _OF_THE_DISK
+    )
+
+
+def _shown(value: JsonValue) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
 
 RATE_TOLERANCE = 0.05
 """The largest difference between an arm's IOPS and the requested rate, as a share of the rate."""
@@ -148,3 +221,93 @@ def saturation_notes(measurements: Iterable[Measurement], depth: int | None) -> 
         if depth is not None and reached < 0.8 * depth
     ]
     return tuple(notes)
+
+
+def others_notes(measurements: Iterable[Measurement]) -> tuple[str, ...]:
+    """How many bytes others moved, for a cell on a storage in use; nothing for disks that only the run uses.
+
+    It is the difference between all bytes of the disks and those of the arms: by the counters of the arm's volume, or
+    by fio if the volume is a file. It includes what the storage itself adds, for example metadata and mirrors. Arms
+    whose reads come from a cache move fewer bytes than fio counts. They do not reduce the bytes of others.
+    """
+    by_arm: dict[str, list[tuple[Transferred, Transferred]]] = {}
+    for measurement in measurements:
+        counters = measurement.counters
+        if counters.storage is not None:
+            transferred = counters.disk or Transferred(counters.fio.read, counters.fio.written)
+            by_arm.setdefault(measurement.arm, []).append((counters.storage, transferred))
+    total, others = Transferred(), Transferred()
+    for counted in by_arm.values():
+        moved, transferred = (sum(several, Transferred()) for several in zip(*counted, strict=True))
+        total += moved
+        others += Transferred(max(moved.read - transferred.read, 0), max(moved.written - transferred.written, 0))
+    everything = total.read + total.written
+    if not everything:
+        return ()
+    share = (others.read + others.written) / everything
+    note = (
+        f"while this cell was measured, {share:.1%} of the bytes on the storage's disks were not its own: "
+        f"{format_size(others.read)} read and {format_size(others.written)} written by others and by the storage "
+        "itself (metadata, mirrors)"
+    )
+    return (note,)
+
+
+DRIFT = "drift"
+"""The name of the check."""
+DRIFT_BOUND = 0.2
+"""The largest harmless change of the bare host from the group's first measurement to its last.
+
+Cells whose arms alternate within seconds get a note beyond it, because the drift cancels in each block. The other cells
+are void, because their arms were measured up to a round apart.
+"""
+
+
+def host_drift(measurements: Iterable[Measurement]) -> tuple[DriftRecord, ...]:
+    """The drift of each job of one group on the bare host, in I/Os per second, in the order of the jobs."""
+    by_job: dict[str, list[Measurement]] = {}
+    for measurement in measurements:
+        if measurement.arm == Place.HOST and measurement.metrics.get("iops", 0.0) > 0:
+            by_job.setdefault(measurement.job, []).append(measurement)
+    found = []
+    for job, several in by_job.items():
+        if len({each.started for each in several}) < 2:
+            continue
+        change = estimate_drift([each.started for each in several], [each.metrics["iops"] for each in several])
+        found.append(DriftRecord(job, change, drifted(change, DRIFT_BOUND)))
+    return tuple(found)
+
+
+def drift_checks(drifts: Iterable[DriftRecord], cell: Cell, modes: Sequence[Mode]) -> list[ValidityCheck]:
+    """The failed check if the host of the cell's job drifted too much, and the cell's arms do not alternate.
+
+    `modes` are those of all cells of the group.
+    """
+    if _alternates(cell, modes):
+        return []
+    return [ValidityCheck(DRIFT, ok=False, detail=_words(drift)) for drift in _of(drifts, cell)]
+
+
+def drift_notes(drifts: Iterable[DriftRecord], cell: Cell, modes: Sequence[Mode]) -> list[str]:
+    """The note if the host of the cell's job drifted too much, and the cell's arms alternate. `modes` as above."""
+    if not _alternates(cell, modes):
+        return []
+    valid = "the arms alternate within seconds, so the overhead is valid"
+    return [f"{_words(each)}; {valid}" for each in _of(drifts, cell)]
+
+
+def _alternates(cell: Cell, modes: Sequence[Mode]) -> bool:
+    """Whether the slices of the cell's arms alternate within seconds: `timetables` decides that for the whole group."""
+    apart = rebuilds(cell.mode) or any(stays_in_cache(arm, cell.job) for arm in cell.arms)
+    return not takes_turns(modes) and not apart
+
+
+def _of(drifts: Iterable[DriftRecord], cell: Cell) -> list[DriftRecord]:
+    return [drift for drift in drifts if drift.job == cell.job.id and drift.too_much]
+
+
+def _words(drift: DriftRecord) -> str:
+    return (
+        f"the bare host changed by {drift.change.point:+.1%} while the group was measured, more than "
+        f"{DRIFT_BOUND:.0%}: warm up the host, or find out what else it does"
+    )

@@ -19,7 +19,7 @@ from harness.lab.transport.base import Runner
 from harness.layout.source import BlockSource
 from harness.model.attach import Attachment
 from harness.model.effective import Effective
-from harness.results.configuration import configuration_check
+from harness.results.validity import configuration_check
 from harness.run_id import RunId
 from tests.patience import patience
 from tests.unit.granted import granted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.results.planned import Planned, PlannedGroup
+from harness.results.records import Planned, PlannedGroup
 
 GROUPS = (PlannedGroup("hdd", 12, 3, 12, fio_s=100.0), PlannedGroup("optane", 12, 3, 12, fio_s=60.0))
 PLANNED = Planned(GROUPS, fio_s=180.0, seconds=360.0)

@@ -11,7 +11,7 @@ from harness.model.attach import Attach, Cache, Vfio
 from harness.model.effective import Effective
 from harness.model.option import Bus
 from harness.results import ValidityCheck
-from harness.results.configuration import configuration_check
+from harness.results.validity import configuration_check
 
 AS_ASKED = Effective(
     bus="scsi",

@@ -21,7 +21,7 @@ from harness.report.budgets import finding
 from harness.report.deciding import what_decides
 from harness.report.numbers import batch_count
 from harness.results import CellContext, CellRecord, Measurement, MetricRecord, assemble
-from harness.results.percentiles import rounds_needed
+from harness.results.metric_records import rounds_needed
 from tests.build import build_measurement
 
 JOB = Job("randread", 4096, iodepth=1, ramp=0, seconds=1)

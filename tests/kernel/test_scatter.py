@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from harness.results import CellRecord
-from harness.results.scatter import scatter_of
+from harness.results.contrasts import scatter_of
 from tests.build import synthetic_run
 
 RUN = synthetic_run(modes=["host", "lvm"], workloads=["randread-4k"])

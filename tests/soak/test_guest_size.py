@@ -9,7 +9,7 @@ from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.guest import GIB, MIB, GuestOptions
 from harness.model.mode import Mode
-from harness.results.configuration import configuration_check
+from harness.results.validity import configuration_check
 from tests.e2e.attaching import Lab, a_file
 from tests.e2e.conftest import lab_host
 

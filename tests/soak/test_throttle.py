@@ -15,7 +15,7 @@ from harness.model.base import Device
 from harness.model.cell import Cell
 from harness.model.job import Job
 from harness.model.mode import Mode
-from harness.results.configuration import configuration_check
+from harness.results.validity import configuration_check
 from tests.build import A_SLICE
 from tests.e2e.attaching import MIB, Lab, a_file
 from tests.e2e.conftest import lab_host

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from harness.analysis import NO_CORRELATION, Correlation
-from harness.results.blocks import series_of
+from harness.results.contrasts import series_of
 from harness.results.decomposition import Waterfall, decompose
 
 STEPS = (80e-6, 0.4e-6, 41e-6, -3e-6, 12e-6, 7e-6)

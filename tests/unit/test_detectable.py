@@ -18,7 +18,7 @@ from harness.measure.detectable import MOST_RUNS, Detectable, KnownNoise, detect
 from harness.model.budget import Budget
 from harness.plugin.summary import missing_line, slice_line, smallest_lines
 from harness.results import Run, RunStore
-from harness.results.scatter import scatter_of
+from harness.results.contrasts import scatter_of
 from harness.run_id import RunId
 from harness.scenario.plan import FIO_SHARE, Plan
 from harness.scenario.planning import plan_for

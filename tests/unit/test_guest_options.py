@@ -24,7 +24,7 @@ from harness.model.layout import Lvm
 from harness.model.mode import OPTIONS, Mode
 from harness.model.values import STORED, as_list, cpus_in, kernels_form
 from harness.plugin.engine import Engine
-from harness.results.configuration import configuration_check
+from harness.results.validity import configuration_check
 from harness.scenario.decompose import changes
 from harness.scenario.load import load_scenario
 from harness.scenario.planning import expand, plan_for

@@ -16,7 +16,7 @@ from harness.model.effective import Effective
 from harness.model.factors import factors
 from harness.model.layout import Layout, Lvm, LvmThin, Partition, Qcow2, RawFile, missing_requirement
 from harness.model.mode import Mode
-from harness.results.configuration import configuration_check
+from harness.results.validity import configuration_check
 from tests.unit.granted import pretended
 from tests.unit.test_layouts_commands import MIB, NAME, Listening, log
 

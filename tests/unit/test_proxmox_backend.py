@@ -40,7 +40,7 @@ from harness.model.effective import Effective
 from harness.model.guest import GuestOptions
 from harness.model.layout import Lvm, LvmThin, Qcow2, RawFile, Zvol
 from harness.model.mode import Mode
-from harness.results.configuration import configuration_check
+from harness.results.validity import configuration_check
 from harness.run_id import RunId
 from pve_double import nodeshell
 from pve_double.faults import Fault

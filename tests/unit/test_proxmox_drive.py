@@ -22,7 +22,7 @@ from harness.model.attach import CACHES, Aio, Attach, Cache, DetectZeroes, Disca
 from harness.model.effective import Effective
 from harness.model.option import Bus
 from harness.model.throttle import format_limits
-from harness.results.configuration import configuration_check
+from harness.results.validity import configuration_check
 from pve_double import nodeshell, schema
 from pve_double.state import Node
 from tests.unit.proxmox_nodes import double

@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 from pydantic import JsonValue
 
+from docs.website.schema import text as schema_text
 from harness.analysis import estimate_drift
 from harness.errors import ResultsError
 from harness.model.attach import Attach
@@ -40,7 +41,6 @@ from harness.results import (
     ValidityCheck,
     assemble,
 )
-from harness.results.schema import text as schema_text
 from harness.run_id import RunId
 from tests.build import RUN_ID, build_measurement
 from tests.unit.transport_servers import small_filesystem
@@ -433,7 +433,7 @@ def test_an_unknown_key_fails_schema_and_reader(store: RunStore, path: tuple[str
 
 
 def test_the_documented_schema_is_the_one_of_the_records() -> None:
-    """To renew it: python -m harness.results.schema > docs/results.schema.json."""
+    """To renew it: python -m docs.website.schema > docs/results.schema.json."""
     assert (DOCS / "results.schema.json").read_text() == schema_text()
 
 

@@ -13,7 +13,7 @@ from harness.model.effective import Effective
 from harness.model.job import Job
 from harness.model.layout import Qcow2, amplification
 from harness.model.mode import Mode
-from harness.results.configuration import configuration_check
+from harness.results.validity import configuration_check
 from tests.unit.granted import pretended
 from tests.unit.test_layouts_commands import MIB, Listening
 from tests.unit.test_scenario_load import complaint, load

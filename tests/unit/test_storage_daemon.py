@@ -23,7 +23,7 @@ from harness.lab.transport.local import LocalRunner
 from harness.layout.source import BlockSource
 from harness.measure.reap import HOST_THINGS
 from harness.model.attach import Attach
-from harness.results.configuration import configuration_check
+from harness.results.validity import configuration_check
 from harness.run_id import RunId
 from tests.unit.granted import granted
 from tests.unit.processes import ends

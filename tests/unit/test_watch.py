@@ -20,7 +20,7 @@ from harness.measure.resume import Earlier
 from harness.measure.spec import CampaignSpec
 from harness.report.watched import QUIET_SECONDS, watch_lines, watched
 from harness.results import RunStore
-from harness.results.planned import Planned
+from harness.results.records import Planned
 from harness.results.store import JournalTail
 from tests.build import RUN_ID
 from tests.unit import killed_campaign

@@ -32,7 +32,7 @@ from harness.model.cell import Cell
 from harness.model.effective import Effective
 from harness.model.job import Job
 from harness.model.workloads import NAMED
-from harness.results.configuration import configuration_check
+from harness.results.validity import configuration_check
 from harness.scenario.plan import Group
 from tests.unit.pluggable_domain import DEFINITION
 from tests.unit.proxmox_fixtures import client, node, serving, shell

@@ -13,7 +13,7 @@ from harness.model.attach import Attach
 from harness.model.cell import Cell
 from harness.model.counters import Counters
 from harness.model.job import Job
-from harness.results.journal_records import Measurement
+from harness.results.journal import Measurement
 
 ENOUGH = 0.9
 """An array that reaches this share of what is possible has no bottleneck."""

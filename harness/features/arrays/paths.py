@@ -11,9 +11,9 @@ from harness.model.base import Shape
 from harness.model.cell import Cell, Place
 from harness.model.counters import Counters
 from harness.model.disk import PcieLink, SerialLink
-from harness.results.blocks import BlockKey
 from harness.results.cells import CellRecord
-from harness.results.journal_records import Measurement
+from harness.results.contrasts import BlockKey
+from harness.results.journal import Measurement
 
 FLAT = 0.25
 """More disks add nothing if they add less than this share of their number. A second path helps if it adds more."""

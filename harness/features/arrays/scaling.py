@@ -27,7 +27,7 @@ from harness.model.job import Job, Workload
 from harness.results.assemble import AssembledRun
 from harness.results.cells import CellRecord
 from harness.results.contrasts import contrast
-from harness.results.journal_records import Measurement
+from harness.results.journal import Measurement
 
 THROUGHPUTS = tuple(metric.name for metric in METRICS.values() if not metric.is_latency)
 

@@ -12,7 +12,7 @@ from harness.model.layout import when_optimal
 from harness.results.assemble import AssembledRun
 from harness.results.cells import CellRecord, ValidityCheck
 from harness.results.contrasts import contrast
-from harness.results.journal_records import Measurement
+from harness.results.journal import Measurement
 
 CHECK = "array"
 """The name of the check."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from harness.report.blocks import Block
     from harness.report.section import Section
     from harness.results import Measurement, ValidityCheck
-    from harness.results.blocks import Blocks
+    from harness.results.contrasts import Blocks
 
 
 def _counts(slice_: Measurement, _cell: Cell) -> bool:

@@ -10,7 +10,6 @@ from typing import Any
 from harness.analysis import METRICS, Estimate, Samples, estimate_mean, merged, percentile_interval
 from harness.analysis.student import t_quantile
 from harness.model.cell import Cell, Place
-from harness.results.blocks import Blocks
 from harness.results.cells import (
     BackupRecord,
     GuestShare,
@@ -19,7 +18,8 @@ from harness.results.cells import (
     SeveralGuests,
     ValidityCheck,
 )
-from harness.results.journal_records import Measurement, PartRecord
+from harness.results.contrasts import Blocks
+from harness.results.journal import Measurement, PartRecord
 
 LEAST_TOGETHER = 0.9
 """The share of the measured time in which all jobs of an arm must run at the same time, over all its slices."""

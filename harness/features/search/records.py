@@ -16,7 +16,7 @@ from harness.results.byte_accounting import byte_checks
 from harness.results.cells import CellRecord
 from harness.results.contrasts import CONFIDENCE
 from harness.results.io_costs import TOTAL, costs_per_io
-from harness.results.journal_records import Measurement
+from harness.results.journal import Measurement
 from harness.results.records import Run
 from harness.scenario.plan import Plan
 

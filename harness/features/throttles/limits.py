@@ -14,7 +14,7 @@ from harness.model.attach import Attach
 from harness.model.cell import Arm, Cell, Place
 from harness.model.throttle import LimitKind, RateLimit
 from harness.results.cells import CellRecord, ValidityCheck
-from harness.results.journal_records import Measurement
+from harness.results.journal import Measurement
 from harness.units import format_size
 
 HOLDS = 0.02

@@ -9,7 +9,7 @@ from harness.errors import HostError
 from harness.lab.inventory import AnyDisk, DiskByFile, DiskById
 from harness.lab.transport.base import Runner
 from harness.results import RunStore
-from harness.results.journal_records import WritesEvent
+from harness.results.journal import WritesEvent
 from harness.shipped import read_script
 from harness.untrusted import reading
 

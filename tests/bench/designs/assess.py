@@ -9,8 +9,7 @@ from statistics import fmean, median
 from scipy.stats import binomtest
 
 from harness.analysis import INDEPENDENT, Estimate, Samples, estimate_added, estimate_overhead
-from harness.results.blocks import series_of
-from harness.results.contrasts import Contrast, pool_correlation, samples_of
+from harness.results.contrasts import Contrast, pool_correlation, samples_of, series_of
 from tests.bench.designs.blocks import Group, Unit
 from tests.bench.designs.comparisons import COMPARISONS, Comparison, Design
 

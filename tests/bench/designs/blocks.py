@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from harness.errors import ResultsError
 from harness.model.values import STRICT
 from harness.results import Measurement
-from harness.results.blocks import BlockKey
+from harness.results.contrasts import BlockKey
 from harness.scenario.timetable import ScheduledArm
 from tests.bench.designs.comparisons import COMPARISONS, Design, Sizes
 

@@ -10,8 +10,7 @@ import pytest
 from harness.features.arrays.records import ScalingMetric
 from harness.features.arrays.scaling import ideal_speedup
 from harness.model.base import Shape
-from harness.results.blocks import series_of
-from harness.results.contrasts import contrast
+from harness.results.contrasts import contrast, series_of
 
 
 @pytest.mark.parametrize(

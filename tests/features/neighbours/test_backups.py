@@ -28,8 +28,8 @@ from harness.model.mode import Mode
 from harness.report.html import render_html
 from harness.report.markdown import markdown_table
 from harness.report.terminal import difference_lines
-from harness.results.blocks import Blocks
-from harness.results.journal_records import BackupCounts, Measurement
+from harness.results.contrasts import Blocks
+from harness.results.journal import BackupCounts, Measurement
 from harness.scenario.timetable import BACKUP_LEAD, BACKUP_TAIL, ScheduledArm, Slice, backed_up, timetables, waiting
 from tests.build import A_SLICE, optane, synthetic_run
 from tests.unit.test_scenario_load import complaint, load

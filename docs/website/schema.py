@@ -1,4 +1,4 @@
-"""The JSON Schema of results.json, made from the records: `python -m harness.results.schema > FILE`."""
+"""The JSON Schema of results.json, made from the records: `python -m docs.website.schema > FILE`."""
 
 from __future__ import annotations
 
