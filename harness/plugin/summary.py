@@ -18,7 +18,7 @@ from harness.measure.calibration import Calibration
 from harness.measure.detectable import Detectable, SmallBudget
 from harness.model.profile import Profile
 from harness.report.budgets import gravest_first, limit, sentence
-from harness.report.cells import CellView, confidence_words
+from harness.report.cells import confidence_words, sample_words
 from harness.report.hosts import HostsView, write_hosts_page
 from harness.report.numbers import blocks_of_boots, count, percent, percent_interval
 from harness.report.short import print_run
@@ -112,7 +112,7 @@ def cell_properties(record: CellRecord) -> list[tuple[str, object]]:
         ("verdict", str(record.verdict)),
         ("rounds", len(set(record.rounds))),
         ("blocks", len(record.rounds)),
-        ("boots", CellView(record).boots),
+        ("boots", record.boot_count),
         ("confidence", record.confidence),
     ]
     for budget in record.budget:
@@ -141,16 +141,15 @@ def explain(record: CellRecord) -> str:
     For example "CELL: exceeds: iops overhead 79.4 % [77.5, 81.2], budget 60 %, p < 0.0001; within: clat_p99 ...; n = 6
     blocks, intervals hold with 95 %".
     """
-    view = CellView(record)
     if record.verdict is Verdict.VOID:
-        return f"{record.id} is void: {'; '.join(view.remarks)}"
+        return f"{record.id} is void: {'; '.join(record.remarks)}"
     parts = [f"{budget.verdict}: {sentence(record, budget)}" for budget in gravest_first(record.budget)]
-    if not parts and view.overhead is not None:
-        found = f"{percent(view.overhead.point)} % {percent_interval(view.overhead)}".rstrip()
-        parts.append(f"{record.verdict}: {view.headline_name} overhead {found}, no budget")
+    if not parts and record.overhead is not None:
+        found = f"{percent(record.overhead.point)} % {percent_interval(record.overhead)}".rstrip()
+        parts.append(f"{record.verdict}: {record.headline_name} overhead {found}, no budget")
     if not parts:
         return f"{record.id}: {record.verdict}"
-    basis = f"n = {view.samples}, intervals hold with {confidence_words([view])}"
+    basis = f"n = {sample_words(record)}, intervals hold with {confidence_words([record])}"
     return f"{record.id}: {'; '.join(parts)}; {basis}"
 
 

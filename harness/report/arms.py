@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from harness.analysis import Estimate
-from harness.report.cells import ArmName, CellView
 from harness.report.draw import safe
 from harness.report.theme import HOST, mode_colours, mode_symbols
+from harness.results import ArmName, CellRecord
 
 _DASH = {"host": "solid", "twin": "dash", "guest": "solid"}
 
@@ -31,7 +31,7 @@ class ArmOfCell:
     place: ArmName
     mode: str | None
     """None for the bare host."""
-    cell: CellView
+    cell: CellRecord
     source: ArmName
     """Where the cell's records have the arm's values. The baseline of several guests is their host, shown as a twin."""
 
@@ -46,7 +46,7 @@ class ArmOfCell:
 
     def mean(self, name: str) -> Estimate | None:
         """The mean over its blocks of the metric of this name, in its unit; None if it does not have it."""
-        return self.cell.mean(self.cell.record.metrics.get(name), self.source)
+        return self.cell.mean(self.cell.metrics.get(name), self.source)
 
 
 def label_of(place: str, mode: str | None) -> str:
@@ -65,23 +65,23 @@ def look_of(modes: Sequence[str], place: str, mode: str | None) -> Look:
     )
 
 
-def arms_of(cells: Iterable[CellView]) -> tuple[ArmOfCell, ...]:
+def arms_of(cells: Iterable[CellRecord]) -> tuple[ArmOfCell, ...]:
     """The arms of usable cells of one job: the host, then twin and guest of each mode in the order of the cells.
 
     The cells share the host. Its values come from the cell with the most blocks.
     """
     usable = [cell for cell in cells if cell.usable]
-    bare = [cell for cell in usable if cell.record.mode_detail.has_bare_host]
+    bare = [cell for cell in usable if cell.mode_detail.has_bare_host]
     arms_of_cell = [ArmOfCell("host", None, cell, "host") for cell in sorted(bare, key=_blocks)[-1:]]
     for cell in usable:
         if cell.is_baseline:
             continue
-        if not cell.record.mode_detail.has_bare_host:
+        if not cell.mode_detail.has_bare_host:
             # The baseline of several guests is fio on their volumes, as a twin.
             arms_of_cell.append(ArmOfCell("twin", cell.mode, cell, "host"))
         arms_of_cell += [ArmOfCell(place, cell.mode, cell, place) for place in ("twin", "guest")]
     return tuple(arms_of_cell)
 
 
-def _blocks(cell: CellView) -> int:
-    return len(cell.record.rounds)
+def _blocks(cell: CellRecord) -> int:
+    return len(cell.rounds)

@@ -17,7 +17,6 @@ from harness.model.guest import GuestOptions, describe_guest
 from harness.model.values import names_of, shown_field
 from harness.redaction import hide_passwords
 from harness.report.blocks import Block, Column, Fold, Heading, Row, Table
-from harness.report.cells import CellView
 from harness.results import FIO_FILES, CellRecord, Run
 from harness.results.records import PLAN
 from harness.units import format_size
@@ -72,12 +71,12 @@ class Phase:
     share: float
 
 
-def configuration(cells: Sequence[CellView]) -> Facts:
+def configuration(cells: Sequence[CellRecord]) -> Facts:
     """One column per mode: what was requested (layout, attach) and what was read back (effective), key by key."""
     by_mode: dict[str, list[CellRecord]] = {}
     for cell in cells:
         if not cell.is_baseline:
-            by_mode.setdefault(cell.mode, []).append(cell.record)
+            by_mode.setdefault(cell.mode, []).append(cell)
     columns: dict[str, dict[str, str]] = {}
     for mode, own in by_mode.items():
         detail = own[0].mode_detail

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.report.cells import CellView
 from harness.report.numbers import count, percent
 from harness.results import Run
 from harness.results.records import IMPORTED
@@ -38,7 +37,7 @@ def _status(run: Run) -> Iterator[Banner]:
         "interrupted": "This run was interrupted",
         "failed": "This run failed",
     }
-    measured = sum(CellView(record).measured for record in run.cells)
+    measured = sum(record.measured for record in run.cells)
     so_far = f"{measured} of {count(len(run.cells), 'cell')} measured; the report shows these."
     if measured == 0 and run.cells:
         so_far = f"None of its {count(len(run.cells), 'cell')} was measured, so there is nothing to compare."
@@ -77,7 +76,7 @@ def _writes(run: Run) -> Iterator[Banner]:
 def _lab(run: Run) -> Iterator[Banner]:
     if run.lab.imported:
         yield Banner("lab", "Imported", f"{_imported(run)} Host and guest were not measured in alternation.")
-    elif not run.lab.representative and any(CellView(record).measured for record in run.cells):
+    elif not run.lab.representative and any(record.measured for record in run.cells):
         yield Banner(
             "lab",
             "Relative only",
@@ -96,7 +95,7 @@ def _imported(run: Run) -> str:
 
 
 def _blocks(run: Run) -> Iterator[Banner]:
-    blocks = [len(record.rounds) for record in run.cells if CellView(record).measured]
+    blocks = [len(record.rounds) for record in run.cells if record.measured]
     if blocks and max(blocks) == 1:
         more = "Import" if run.lab.imported else "Measure"
         yield Banner(

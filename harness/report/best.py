@@ -8,9 +8,9 @@ from statistics import fmean
 from harness.analysis import METRICS
 from harness.model.workloads import shows_best
 from harness.report.blocks import Aside, Block, Column, Heading, Mark, On, Row, Sentence, Table
-from harness.report.cells import CellView
 from harness.report.numbers import significant
 from harness.report.section import Section
+from harness.results import CellRecord
 
 _BASIS = "CrystalDiskMark shows the best of its passes: here it is beside the mean. Overheads are of means."
 
@@ -32,11 +32,11 @@ def best_blocks(section: Section) -> Iterator[Block]:
     )
 
 
-def _rows(cells: Sequence[CellView]) -> Iterator[Row]:
+def _rows(cells: Sequence[CellRecord]) -> Iterator[Row]:
     """A row for each measured cell of CrystalDiskMark that is not void. The host alone has no guest."""
     for cell in cells:
-        metric = cell.record.metrics.get("bw")
-        if metric is None or not metric.host or not shows_best(cell.record.job) or not cell.usable:
+        metric = cell.metrics.get("bw")
+        if metric is None or not metric.host or not shows_best(cell.job) or not cell.usable:
             continue
         arms = [("host", metric.host), *([("guest", metric.guest)] if metric.guest else [])]
         figures = [figure for _, values in arms for figure in _mean_and_best(values)]

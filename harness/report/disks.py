@@ -19,7 +19,7 @@ NO_MODEL = "its host reports no model"
 
 def disk_blocks(section: Section) -> Iterator[Block]:
     """What the disks of a section are, what a reader must know about them, and the size of its guests."""
-    disks = disks_of(section.run, section.cells[0].record.scenario, section.cells[0].record.disk)
+    disks = disks_of(section.run, section.cells[0].scenario, section.cells[0].disk)
     notes = disk_notes(disks)
     for names, record in disks:
         named = ", ".join(names)
@@ -37,7 +37,7 @@ def disk_blocks(section: Section) -> Iterator[Block]:
 
 def guest_sentences(section: Section) -> tuple[str, ...]:
     """Size and placement of the guests, as read back: a sentence for all modes with the same."""
-    guests = guests_of([cell.record for cell in section.cells])
+    guests = guests_of(section.cells)
     return tuple(f"{what[0].upper()}{what[1:]}: {words}." for what, words in guests)
 
 

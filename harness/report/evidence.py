@@ -9,7 +9,7 @@ from harness.analysis import METRICS, Estimate, Unit
 from harness.analysis.metrics import SHOWN
 from harness.report import budgets
 from harness.report.blocks import Block, Cell, Column, Inline, Link, Listing, Row, Sentence, Table
-from harness.report.cells import CellView, confidence_words
+from harness.report.cells import confidence_words, sample_words
 from harness.report.numbers import (
     NONE,
     batch_count,
@@ -19,7 +19,7 @@ from harness.report.numbers import (
     percent_with_interval,
     significant,
 )
-from harness.results import MetricRecord
+from harness.results import CellRecord, MetricRecord
 
 _DOUBTS = {
     "void": "Void: the figures below are evidence and not a result.",
@@ -28,9 +28,9 @@ _DOUBTS = {
 }
 
 
-def evidence_blocks(cell: CellView) -> Iterator[Block]:
+def evidence_blocks(cell: CellRecord) -> Iterator[Block]:
     """Everything that is stored of a cell."""
-    record = cell.record
+    record = cell
     if cell.doubt:
         yield Sentence(_DOUBTS[cell.doubt], style="doubt")
     if record.budget:
@@ -63,18 +63,18 @@ def shown_value(estimate: Estimate | None, unit: Unit) -> str:
     return NONE if estimate is None else significant(estimate.point / SHOWN[unit].scale)
 
 
-def _budget_table(cell: CellView) -> Table:
+def _budget_table(cell: CellRecord) -> Table:
     rows = (
         Row(
             (
                 budget.metric,
                 budgets.limit(budget),
-                budgets.finding(cell.record, budget),
+                budgets.finding(cell, budget),
                 budgets.p_value(budget.p_value),
                 Cell(str(budget.verdict), tone=str(budget.verdict)),
             )
         )
-        for budget in budgets.gravest_first(cell.record.budget)
+        for budget in budgets.gravest_first(cell.budget)
     )
     columns = (
         Column("budget in", "head"),
@@ -86,7 +86,7 @@ def _budget_table(cell: CellView) -> Table:
     return Table(columns, tuple(rows), f"Budgets of {cell.id}", style="facts")
 
 
-def _metric_table(cell: CellView) -> Table:
+def _metric_table(cell: CellRecord) -> Table:
     names = ("unit", "host", "twin", "guest", f"overhead %, {confidence_words([cell])}", "added us")
     rows = (
         Row(
@@ -98,13 +98,13 @@ def _metric_table(cell: CellView) -> Table:
                 f"{microseconds(metric.added.point)} {microseconds_interval(metric.added)}" if metric.added else NONE,
             )
         )
-        for name, metric in cell.record.metrics.items()
+        for name, metric in cell.metrics.items()
     )
     columns = (Column("metric", "head"), *map(Column, names))
     return Table(columns, tuple(rows), f"Metrics of {cell.id}", style="facts numbers")
 
 
-def _percentile_table(cell: CellView, percentiles: dict[str, MetricRecord]) -> Table:
+def _percentile_table(cell: CellRecord, percentiles: dict[str, MetricRecord]) -> Table:
     names = ("I/Os of the guest", "host", "twin", "guest", f"overhead %, {confidence_words([cell])}", "from")
     rows = (
         Row(
@@ -113,7 +113,7 @@ def _percentile_table(cell: CellView, percentiles: dict[str, MetricRecord]) -> T
                 f"{metric.pooled['guest'].ios:,}".replace(",", " ") if "guest" in metric.pooled else "",
                 *(format_pooled(metric.pooled.get(arm)) for arm in ("host", "twin", "guest")),
                 percent_with_interval(metric.overhead),
-                batch_count(metric.batches, metric.overhead.boots) or cell.samples if metric.overhead else "",
+                batch_count(metric.batches, metric.overhead.boots) or sample_words(cell) if metric.overhead else "",
             )
         )
         for name, metric in percentiles.items()

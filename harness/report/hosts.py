@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.files import write_atomically
-from harness.report.cells import CellView, Outcome
 from harness.report.contents import headline_of
 from harness.report.model import ReportView, report_view
 from harness.report.numbers import count
 from harness.report.terminal import outcome_words, row_values
-from harness.results import Run, RunStore
+from harness.results import CellRecord, Outcome, Run, RunStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +34,7 @@ class HostView:
         return self.run.lab.host
 
     @property
-    def cells(self) -> list[CellView]:
+    def cells(self) -> list[CellRecord]:
         return [cell for section in self.view.sections for cell in section.cells]
 
     @property

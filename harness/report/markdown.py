@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 
 from harness.feature import Place
 from harness.report.blocks import LEFT, Block, Cell, Column, Heading, Listing, Mark, On, Sentence, Table, Words
-from harness.report.cells import CellView, Outcome
 from harness.report.contents import blocks_at, headline_of
 from harness.report.lines import first, lines, plain_text
 from harness.report.model import report_view
@@ -18,7 +17,7 @@ from harness.report.terminal import (
     overhead_head,
     row_values,
 )
-from harness.results import Run
+from harness.results import CellRecord, Outcome, Run
 from harness.terminal import one_line
 
 _ALIGNMENT = "|:--|--:|--:|:--|--:|--:|--:|:--|"
@@ -121,12 +120,12 @@ def _section(section: Section) -> list[str]:
     ]
 
 
-def _values(cell: CellView) -> str:
+def _values(cell: CellRecord) -> str:
     host, guest, *rest = row_values(cell)
     return " | ".join((host, guest, cell.headline_unit, *rest))
 
 
-def _verdict(cell: CellView) -> str:
+def _verdict(cell: CellRecord) -> str:
     words = outcome_words(cell)
     return f"**{words}**" if cell.outcome in (Outcome.EXCEEDS, Outcome.VOID) else words
 

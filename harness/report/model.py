@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 
 from harness.report.banners import Banner, banners
 from harness.report.calibration import calibration_sentences
-from harness.report.cells import CellView, Outcome
 from harness.report.contents import special_headline
 from harness.report.section import Section, outcome_counts
 from harness.report.verdicts import Verdicts, verdicts
-from harness.results import Run
+from harness.results import CellRecord, Outcome, Run
 
 _Key = tuple[str, str, str]
 """Host, disk and scenario of a section."""
@@ -29,7 +28,7 @@ class ReportView:
     """What is known about the smallest overhead that this lab can show, sentence by sentence."""
 
     @property
-    def cells(self) -> tuple[CellView, ...]:
+    def cells(self) -> tuple[CellRecord, ...]:
         return tuple(cell for section in self.sections for cell in section.cells)
 
     @property
@@ -39,7 +38,7 @@ class ReportView:
 
 def report_view(run: Run) -> ReportView:
     """What the report shows of this run."""
-    cells = [CellView(record) for record in run.cells]
+    cells = [*run.cells]
     return ReportView(
         run=run,
         banners=banners(run),
@@ -49,11 +48,11 @@ def report_view(run: Run) -> ReportView:
     )
 
 
-def _sections(run: Run, cells: Sequence[CellView]) -> tuple[Section, ...]:
+def _sections(run: Run, cells: Sequence[CellRecord]) -> tuple[Section, ...]:
     """One section per host, disk and scenario, in the order of the plan."""
-    by_key: dict[_Key, list[CellView]] = {}
+    by_key: dict[_Key, list[CellRecord]] = {}
     for cell in cells:
-        by_key.setdefault((cell.record.host, cell.record.disk, cell.record.scenario), []).append(cell)
+        by_key.setdefault((cell.host, cell.disk, cell.scenario), []).append(cell)
     return tuple(
         _section(run, key, tuple(own), html_id=f"disk{number}", name=_name(key, by_key))
         for number, (key, own) in enumerate(by_key.items(), start=1)
@@ -71,7 +70,7 @@ def _name(key: _Key, keys: Iterable[_Key]) -> str:
     return name
 
 
-def _section(run: Run, key: _Key, cells: tuple[CellView, ...], *, html_id: str, name: str) -> Section:
+def _section(run: Run, key: _Key, cells: tuple[CellRecord, ...], *, html_id: str, name: str) -> Section:
     """The section of these cells."""
     title = run.run.scenarios.get(key[2], key[2])
     section = Section(run, html_id, name, title, cells)

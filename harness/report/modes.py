@@ -9,8 +9,9 @@ from enum import StrEnum
 
 from harness.analysis import Estimate
 from harness.model.cell import Place
-from harness.report.cells import ArmName, CellView, Outcome, confidence_words
+from harness.report.cells import confidence_words
 from harness.report.numbers import count, percent, percent_interval, sample_count
+from harness.results import ArmName, CellRecord, Outcome
 from harness.results.answers import most_comparable
 from harness.results.contrasts import contrast, mean_over_jobs
 from harness.results.mode_changes import mode_changes
@@ -88,18 +89,18 @@ class Headline:
     details: tuple[str, ...]
 
 
-def compare_modes(cells: Sequence[CellView]) -> Comparison:
+def compare_modes(cells: Sequence[CellRecord]) -> Comparison:
     """The modes of one disk over the jobs that all of them have. A mode may be left out if that leaves more jobs.
 
     Void cells are left out, because they are not results. Jobs at a fixed rate are left out, because their throughput
     is the same on every arm.
     """
     guests = [cell for cell in cells if not cell.is_baseline and not cell.rated]
-    by_mode: dict[str, dict[str, CellView]] = {}
+    by_mode: dict[str, dict[str, CellRecord]] = {}
     for cell in guests:
         by_mode.setdefault(cell.mode, {})
         if cell.usable:
-            by_mode[cell.mode][cell.record.job.id] = cell
+            by_mode[cell.mode][cell.job.id] = cell
     chosen, jobs = most_comparable({mode: set(of_job) for mode, of_job in by_mode.items()})
     cells_of = {mode: [by_mode[mode][job] for job in sorted(jobs)] for mode in by_mode if mode in chosen}
     summaries = tuple(_summary(mode, own) for mode, own in cells_of.items())
@@ -108,15 +109,15 @@ def compare_modes(cells: Sequence[CellView]) -> Comparison:
         least=_extreme(summaries, cells_of, 1),
         most=_extreme(summaries, cells_of, -1),
         jobs=len(jobs),
-        planned=len({cell.record.job.id for cell in guests}),
+        planned=len({cell.job.id for cell in guests}),
         left_out=tuple(mode for mode in by_mode if mode not in chosen),
-        faster=_counted(cell for cell in guests if cell.usable and cell.faster_than_host),
+        faster=_counted(cell for cell in guests if cell.usable and cell.better_than_host),
         void=_counted(cell for cell in guests if cell.outcome is Outcome.VOID),
         confidence=confidence_words(cells),
     )
 
 
-def _extreme(modes: Sequence[ModeSummary], cells: dict[str, list[CellView]], sign: int) -> tuple[str, ...]:
+def _extreme(modes: Sequence[ModeSummary], cells: dict[str, list[CellRecord]], sign: int) -> tuple[str, ...]:
     """The modes that may have the extreme loss: the least with `sign` 1, the most with -1.
 
     Each is compared with the mode of the extreme mean, guest against guest. The intervals hold together (Bonferroni).
@@ -124,11 +125,11 @@ def _extreme(modes: Sequence[ModeSummary], cells: dict[str, list[CellView]], sig
     if not modes:
         return ()
     extreme = min(modes, key=lambda mode: sign * mode.overhead.point).mode
-    confidence = max(cell.record.confidence for own in cells.values() for cell in own)
+    confidence = max(cell.confidence for own in cells.values() for cell in own)
     confidence = 1 - (1 - confidence) / max(1, len(modes) - 1)
 
     pairs = {
-        mode: [(one.record, other.record) for one, other in zip(cells[extreme], own, strict=True)]
+        mode: [(one, other) for one, other in zip(cells[extreme], own, strict=True)]
         for mode, own in cells.items()
         if mode != extreme
     }
@@ -212,7 +213,7 @@ def _left_out(comparison: Comparison) -> tuple[str, ...]:
     return tuple(details)
 
 
-def _counted(cells: Iterable[CellView]) -> tuple[tuple[str, int], ...]:
+def _counted(cells: Iterable[CellRecord]) -> tuple[tuple[str, int], ...]:
     return tuple(Counter(cell.mode for cell in cells).items())
 
 
@@ -251,7 +252,7 @@ def overlap(one: Estimate, other: Estimate) -> bool:
     return one.high >= other.low
 
 
-def _summary(mode: str, cells: Sequence[CellView]) -> ModeSummary:
+def _summary(mode: str, cells: Sequence[CellRecord]) -> ModeSummary:
     overhead = pooled(cells, "guest", "host")
     has_twin = all(cell.throughput and cell.throughput.twin for cell in cells)
     return ModeSummary(
@@ -263,12 +264,12 @@ def _summary(mode: str, cells: Sequence[CellView]) -> ModeSummary:
     )
 
 
-def pooled(cells: Sequence[CellView], of: ArmName, than: ArmName) -> Estimate:
+def pooled(cells: Sequence[CellRecord], of: ArmName, than: ArmName) -> Estimate:
     """Overhead of the geometric mean over the cells' jobs. A sample is a block of each of them (`mean_over_jobs`)."""
     left, right = (
-        mean_over_jobs([own for cell in cells if (own := cell.record.series(cell.throughput_name, Place(arm)))])
+        mean_over_jobs([own for cell in cells if (own := cell.series(cell.throughput_name, Place(arm)))])
         for arm in (than, of)
     )
-    over_jobs = contrast(left, right, confidence=max(cell.record.confidence for cell in cells))
+    over_jobs = contrast(left, right, confidence=max(cell.confidence for cell in cells))
     assert over_jobs is not None
     return over_jobs.loss

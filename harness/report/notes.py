@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from harness.report.cells import CellView
+from harness.results import CellRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Notes:
     own: Mapping[str, tuple[str, ...]]
 
 
-def notes_of(cells: Sequence[CellView]) -> Notes:
+def notes_of(cells: Sequence[CellRecord]) -> Notes:
     """The notes of these cells: those that all measured cells of some modes (two or more) share, and those of a cell.
 
     Cells without a measurement, for example skipped ones, count only if their mode has no other cells.
@@ -36,12 +36,12 @@ def notes_of(cells: Sequence[CellView]) -> Notes:
     guests = {cell.mode for cell in counted if not cell.is_baseline}
     holders: dict[str, list[str]] = {}
     for cell in counted:
-        for text in cell.record.notes:
+        for text in cell.notes:
             holders.setdefault(text, []).append(cell.mode)
     general = {text: about for text, own in holders.items() if (about := _all_of(own, of_modes, guests))}
     return Notes(
         general=tuple(ReportNote(text, about) for text, about in general.items()),
-        own={cell.id: tuple(text for text in cell.record.notes if text not in general) for cell in cells},
+        own={cell.id: tuple(text for text in cell.notes if text not in general) for cell in cells},
     )
 
 

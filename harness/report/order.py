@@ -9,12 +9,12 @@ from statistics import geometric_mean, stdev
 from harness.analysis import METRICS, Estimate, Metric, estimate_drift
 from harness.report.arms import ArmOfCell, arms_of, look_of
 from harness.report.blocks import AtDepth, Block, Chart, Column, Fold, Row, Table, join_words
-from harness.report.cells import CellView
 from harness.report.draw import Figure, scatter, set_rows
 from harness.report.numbers import count, percent, percent_interval, signed_percent, significant
 from harness.report.section import Section
 from harness.report.theme import HOST, translucent
 from harness.report.workload import WorkloadView
+from harness.results import CellRecord
 
 _ROW = 34
 """The height of a row in pixels."""
@@ -141,11 +141,11 @@ def order_blocks(section: Section, workload: WorkloadView, key: str) -> Iterator
     yield Fold(summary, (chart, table), style="more")
 
 
-def arm_blocks(cells: Sequence[CellView], started: float) -> tuple[ArmBlocks, ...]:
+def arm_blocks(cells: Sequence[CellRecord], started: float) -> tuple[ArmBlocks, ...]:
     """The arms of one job in the metric that judges it. `started` is the begin of the run, in seconds since 1970."""
     found = []
     for arm in arms_of(cells):
-        record, name = arm.cell.record, arm.cell.headline_name
+        record, name = arm.cell, arm.cell.headline_name
         values: tuple[float, ...] = getattr(record.metrics.get(name), arm.source, ())
         if not values or len(values) != len(record.rounds):
             continue
@@ -158,7 +158,7 @@ def arm_blocks(cells: Sequence[CellView], started: float) -> tuple[ArmBlocks, ..
     return tuple(found)
 
 
-def blocks_by_depth(cells: Sequence[CellView], started: float) -> dict[int, tuple[ArmBlocks, ...]]:
+def blocks_by_depth(cells: Sequence[CellRecord], started: float) -> dict[int, tuple[ArmBlocks, ...]]:
     """The arms of the cells of one workload, by iodepth; without depths that have no values."""
     depths = sorted({cell.iodepth for cell in cells})
     found = {depth: arm_blocks([cell for cell in cells if cell.iodepth == depth], started) for depth in depths}

@@ -9,11 +9,10 @@ from functools import cached_property
 from typing import Protocol, TypeVar
 
 from harness.analysis import Estimate
-from harness.report.cells import CellView, Outcome
 from harness.report.modes import Comparison, Headline, compare_modes
 from harness.report.notes import Notes, notes_of
 from harness.report.workload import WorkloadView
-from harness.results import Run
+from harness.results import CellRecord, Outcome, Run
 
 
 class _OfDisk(Protocol):
@@ -57,7 +56,7 @@ class Section:
     """Unique within the page, and valid as an HTML id."""
     name: str
     title: str
-    cells: tuple[CellView, ...]
+    cells: tuple[CellRecord, ...]
     special: Headline | None = None
     """What is answered of the disk if it is not which mode loses least, for example how its arrays scale."""
 
@@ -80,14 +79,14 @@ class Section:
         return compare_modes(self.alone)
 
     @cached_property
-    def alone(self) -> tuple[CellView, ...]:
+    def alone(self) -> tuple[CellRecord, ...]:
         """The cells whose guest runs alone: only these are figures of an attach mode. All cells, if none of them is."""
-        alone = tuple(cell for cell in self.cells if not cell.record.mode_detail.runs_with_others)
+        alone = tuple(cell for cell in self.cells if not cell.mode_detail.runs_with_others)
         return alone if any(not cell.is_baseline for cell in alone) else self.cells
 
     def own(self, records: Iterable[_RecordT]) -> tuple[_RecordT, ...]:
         """Those of the records that are of this disk and scenario."""
-        cell = self.cells[0].record
+        cell = self.cells[0]
         key = (cell.host, cell.disk, cell.scenario)
         return tuple(record for record in records if (record.host, record.disk, record.scenario) == key)
 
@@ -98,10 +97,10 @@ class Section:
 
     @cached_property
     def workloads(self) -> tuple[WorkloadView, ...]:
-        by_name: dict[str, list[CellView]] = {}
+        by_name: dict[str, list[CellRecord]] = {}
         for cell in self.cells:
             by_name.setdefault(cell.workload, []).append(cell)
-        return tuple(WorkloadView(name, cells[0].random, tuple(cells)) for name, cells in by_name.items())
+        return tuple(WorkloadView(name, cells[0].job.is_random, tuple(cells)) for name, cells in by_name.items())
 
     @cached_property
     def depths(self) -> tuple[int, ...]:
@@ -139,12 +138,12 @@ class Section:
         return outcome_counts(self.cells)
 
 
-def outcome_counts(cells: Sequence[CellView]) -> dict[Outcome, int]:
+def outcome_counts(cells: Sequence[CellRecord]) -> dict[Outcome, int]:
     """The number of cells by outcome, in the order of the reports, without zeros."""
     counts = Counter(cell.outcome for cell in cells)
     return {outcome: counts[outcome] for outcome in Outcome if counts[outcome]}
 
 
-def _word(cell: CellView) -> str:
+def _word(cell: CellRecord) -> str:
     """The word in a field without a value."""
     return cell.doubt or {Outcome.SKIPPED: "skip", Outcome.NOT_MEASURED: "\N{MIDDLE DOT}"}.get(cell.outcome, "")

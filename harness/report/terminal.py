@@ -12,7 +12,7 @@ from rich.text import Text
 from harness.console import CleanConsole
 from harness.feature import Place
 from harness.report.budgets import compact_verdict
-from harness.report.cells import CellView, Outcome, confidence_words
+from harness.report.cells import confidence_words
 from harness.report.contents import blocks_at, headline_of
 from harness.report.lines import first
 from harness.report.lines import lines as text_lines
@@ -20,7 +20,7 @@ from harness.report.model import report_view
 from harness.report.numbers import microseconds, percent_with_interval, short
 from harness.report.section import Section
 from harness.report.verdicts import Verdicts
-from harness.results import Run
+from harness.results import CellRecord, Outcome, Run
 from harness.units import format_duration
 
 ID_WIDTH = 100
@@ -91,7 +91,7 @@ def summary_lines(run: Run, path: Path | None = None) -> list[str]:
     return lines
 
 
-def overhead_head(cells: Sequence[CellView]) -> str:
+def overhead_head(cells: Sequence[CellRecord]) -> str:
     """The head of the overhead's column, with the confidence of its intervals."""
     return f"overhead % [{confidence_words(cells)}]"
 
@@ -137,13 +137,13 @@ def _by_workload(sections: Sequence[Section], width: int, overhead: str) -> Grou
     return Group(*parts)
 
 
-def _row_name(cell: CellView) -> str:
+def _row_name(cell: CellRecord) -> str:
     return f"qd{cell.iodepth} {cell.mode}"
 
 
 def _table(
     first: str,
-    rows: Sequence[tuple[str, CellView]],
+    rows: Sequence[tuple[str, CellRecord]],
     width: int,
     overhead: str,
     *,
@@ -174,13 +174,13 @@ def _table(
     return table
 
 
-def outcome_words(cell: CellView) -> str:
+def outcome_words(cell: CellRecord) -> str:
     """The verdict, or why there is none. A guest faster than its host has a question mark."""
-    words = compact_verdict(cell.record) if cell.usable and not cell.is_baseline else cell.outcome.value
-    return f"{words}?" if cell.usable and cell.faster_than_host else words
+    words = compact_verdict(cell) if cell.usable and not cell.is_baseline else cell.outcome.value
+    return f"{words}?" if cell.usable and cell.better_than_host else words
 
 
-def row_values(cell: CellView) -> tuple[str, str, str, str, str]:
+def row_values(cell: CellRecord) -> tuple[str, str, str, str, str]:
     """Host, guest, overhead with interval, n and added latency of a cell as narrow text; "-" for unknown values."""
     host, guest = cell.mean(cell.headline, "host"), cell.mean(cell.headline, "guest")
     overhead, added = (cell.overhead, cell.added) if cell.usable else (None, None)

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from harness.analysis import METRICS, Estimate, Verdict
 from harness.report.blocks import Aside, Block, Cell, Column, Fold, Heading, Listing, Mark, Row, Table
 from harness.report.budgets import finding, limit, p_value, sentence
-from harness.report.cells import CellView, Outcome
+from harness.report.cells import link_cell
 from harness.report.deciding import what_decides
 from harness.report.intervals import Scale
 from harness.report.numbers import count, percent_with_interval
-from harness.results import BudgetRecord, CellRecord
+from harness.results import BudgetRecord, CellRecord, Outcome
 from harness.results.judging import why_faster
 
 _MOST_OPEN = 12
@@ -26,13 +26,13 @@ _LINE = 160
 class Judged:
     """One budget of one cell with its finding. `decides` is empty unless the verdict is inconclusive."""
 
-    cell: CellView
+    cell: CellRecord
     budget: BudgetRecord
     decides: str
 
     @property
     def overhead(self) -> Estimate | None:
-        metric = self.cell.record.metrics.get(self.budget.metric)
+        metric = self.cell.metrics.get(self.budget.metric)
         return self.budget.estimate(metric) if metric else None
 
     @property
@@ -41,7 +41,7 @@ class Judged:
 
     @property
     def finding(self) -> str:
-        return finding(self.cell.record, self.budget)
+        return finding(self.cell, self.budget)
 
     @property
     def p_value(self) -> str:
@@ -50,7 +50,7 @@ class Judged:
     @property
     def sentence(self) -> str:
         """For lists: "CELL: iops overhead 79.4 % [77.5, 81.2], budget 60 %, p < 0.0001"."""
-        return f"{self.cell.id}: {sentence(self.cell.record, self.budget)}"
+        return f"{self.cell.id}: {sentence(self.cell, self.budget)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +61,10 @@ class Verdicts:
     """The smallest p value first."""
     inconclusive: tuple[Judged, ...]
     within: tuple[Judged, ...]
-    void: tuple[CellView, ...]
-    faster: tuple[CellView, ...]
+    void: tuple[CellRecord, ...]
+    faster: tuple[CellRecord, ...]
     """Cells that are not void and whose guest is shown to be faster than its host."""
-    not_measured: tuple[CellView, ...]
+    not_measured: tuple[CellRecord, ...]
 
     @property
     def judged(self) -> int:
@@ -74,12 +74,12 @@ class Verdicts:
     @property
     def faster_sentences(self) -> tuple[str, ...]:
         """For lists: "CELL: bw overhead -33.5 [-53.2, -16.4] %; no check explains it: find out why"."""
-        return tuple(f"{cell.id}: {cell.headline_name} {_gained(cell)}; {_why(cell.record)}" for cell in self.faster)
+        return tuple(f"{cell.id}: {cell.headline_name} {_gained(cell)}; {_why(cell)}" for cell in self.faster)
 
     @property
     def void_reasons(self) -> tuple[str, ...]:
         """A line for each mode and kind of failed checks, with the first cell's reason."""
-        alike: dict[tuple[str, str], list[CellView]] = {}
+        alike: dict[tuple[str, str], list[CellRecord]] = {}
         for cell in self.void:
             alike.setdefault((cell.mode, " and ".join(_failed(cell))), []).append(cell)
         return tuple(
@@ -90,24 +90,24 @@ class Verdicts:
     @property
     def skip_reasons(self) -> tuple[str, ...]:
         """A line for each mode and reason why nothing was measured."""
-        alike: dict[tuple[str, str], list[CellView]] = {}
+        alike: dict[tuple[str, str], list[CellRecord]] = {}
         for cell in self.not_measured:
             alike.setdefault((cell.mode, "; ".join(cell.remarks)), []).append(cell)
         return tuple(f"`{mode}`, {count(len(cells), 'cell')}: {reason}" for (mode, reason), cells in alike.items())
 
 
-def _failed(cell: CellView) -> list[str]:
+def _failed(cell: CellRecord) -> list[str]:
     """The kinds of the checks that failed: the first word of their names."""
-    return list(dict.fromkeys(check.check.partition(" ")[0] for check in cell.record.validity if not check.ok))
+    return list(dict.fromkeys(check.check.partition(" ")[0] for check in cell.validity if not check.ok))
 
 
-def _example(cell: CellView) -> str:
-    detail = next((check.detail for check in cell.record.validity if not check.ok), "no reason was stored")
-    return f"for example {cell.record.job.id}: {textwrap.shorten(detail, _LINE, placeholder=' ...')}"
+def _example(cell: CellRecord) -> str:
+    detail = next((check.detail for check in cell.validity if not check.ok), "no reason was stored")
+    return f"for example {cell.job.id}: {textwrap.shorten(detail, _LINE, placeholder=' ...')}"
 
 
-def _gained(cell: CellView) -> str:
-    mode = cell.record.mode_detail
+def _gained(cell: CellRecord) -> str:
+    mode = cell.mode_detail
     loss = cell.headline.on_same_disks(mode) if cell.headline is not None else None
     basis = " against the array on the host" if mode.on_array else ""
     return f"overhead{basis} {percent_with_interval(loss)} %"
@@ -135,7 +135,7 @@ def verdict_blocks(verdicts: Verdicts) -> Iterator[Block]:
         yield Heading(f"Void: {count(len(verdicts.void), 'cell')}")
         yield Aside("A check failed, so these are left out of all means and comparisons.")
         yield Listing(verdicts.void_reasons)
-        void = tuple(Row((Cell(cell.id, link=cell.link), "; ".join(cell.remarks))) for cell in verdicts.void)
+        void = tuple(Row((Cell(cell.id, link=link_cell(cell)), "; ".join(cell.remarks))) for cell in verdicts.void)
         table = Table((Column("cell", "head"), Column("why", "text")), void, "Void cells and why", style="facts")
         yield Fold((Mark("every void cell and why", "tone", "void"),), (table,), key="verdicts-void")
     if verdicts.faster:
@@ -176,7 +176,7 @@ def _judged_row(judged: Judged, kind: str) -> Row:
     share = judged.budget.limit.share
     return Row(
         (
-            Cell(judged.cell.id, link=judged.cell.link),
+            Cell(judged.cell.id, link=link_cell(judged.cell)),
             judged.budget.metric,
             judged.finding,
             judged.limit,
@@ -194,16 +194,16 @@ def _by_quantity(judged: Sequence[Judged]) -> dict[str, list[Judged]]:
     return tables
 
 
-def verdicts(cells: Sequence[CellView]) -> Verdicts:
+def verdicts(cells: Sequence[CellRecord]) -> Verdicts:
     """The verdicts of these cells. The budgets of a void or skipped cell are not judged."""
-    pairs = [(cell, budget) for cell in cells if cell.usable for budget in cell.record.budget]
+    pairs = [(cell, budget) for cell in cells if cell.usable for budget in cell.budget]
 
     def those(verdict: Verdict) -> list[Judged]:
         return [
             Judged(
                 cell,
                 budget,
-                what_decides(cell.record, budget, judged=len(pairs)) if verdict is Verdict.INCONCLUSIVE else "",
+                what_decides(cell, budget, judged=len(pairs)) if verdict is Verdict.INCONCLUSIVE else "",
             )
             for cell, budget in pairs
             if budget.verdict is verdict
@@ -216,6 +216,6 @@ def verdicts(cells: Sequence[CellView]) -> Verdicts:
         inconclusive=tuple(those(Verdict.INCONCLUSIVE)),
         within=tuple(those(Verdict.WITHIN)),
         void=tuple(cell for cell in cells if cell.outcome is Outcome.VOID),
-        faster=tuple(cell for cell in cells if cell.usable and cell.faster_than_host),
+        faster=tuple(cell for cell in cells if cell.usable and cell.better_than_host),
         not_measured=tuple(cell for cell in cells if cell.outcome in (Outcome.SKIPPED, Outcome.NOT_MEASURED)),
     )

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from harness.report.cells import CellView, Outcome
 from harness.report.numbers import count, percent_with_interval
 from harness.report.terminal import outcome_words
-from harness.results import CellRecord, Journal, Run
+from harness.results import CellRecord, Journal, Outcome, Run
 from harness.results.records import Planned
 from harness.units import format_duration
 
@@ -48,7 +47,7 @@ def watched(run: Run, journal: Journal, now: float) -> Watched:
     """The state of `run` at the time `now`, in seconds since 1970-01-01 UTC."""
     plan = Planned.of(run)
     whole = {group: journal.whole(group) for group in dict.fromkeys(each.group for each in journal.rounds)}
-    guests = [cell for cell in map(CellView, run.cells) if not cell.is_baseline]
+    guests = [cell for cell in run.cells if not cell.is_baseline]
     outcomes = [cell.outcome for cell in guests]
     last = max((measurement.started + measurement.wall for measurement in journal.measurements), default=None)
     return Watched(
@@ -116,14 +115,13 @@ def _left(run: Run, journal: Journal, plan: Planned | None) -> float | None:
     return plan.seconds_left(spent, [group.id for group in run.groups if group.stopped is not None])
 
 
-def _newest(cells: list[CellView], journal: Journal) -> list[CellRecord]:
+def _newest(cells: list[CellRecord], journal: Journal) -> list[CellRecord]:
     """The cells with a result whose jobs were measured last, the newest at the end."""
     order = {(each.job, each.arm): number for number, each in enumerate(journal.measurements)}
-    found = [cell.record for cell in cells if cell.measured]
+    found = [cell for cell in cells if cell.measured]
     return sorted(found, key=lambda each: order.get((each.job.id, f"guest:{each.mode}"), -1))[-MOST_VERDICTS:]
 
 
-def _verdict(record: CellRecord) -> str:
-    cell = CellView(record)
+def _verdict(cell: CellRecord) -> str:
     figure = f", overhead {percent_with_interval(cell.overhead)} %" if cell.usable and cell.overhead else ""
-    return f"{record.id}: {outcome_words(cell)}{figure}"
+    return f"{cell.id}: {outcome_words(cell)}{figure}"

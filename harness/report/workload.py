@@ -9,7 +9,7 @@ from typing import Literal
 from harness.analysis import Estimate
 from harness.report.arms import arms_of
 from harness.report.budgets import allowed
-from harness.report.cells import ArmName, CellView
+from harness.results import ArmName, CellRecord
 
 Quantity = Literal["throughput", "latency"]
 
@@ -52,7 +52,7 @@ class WorkloadView:
 
     name: str
     random: bool
-    cells: tuple[CellView, ...]
+    cells: tuple[CellRecord, ...]
 
     @cached_property
     def depths(self) -> tuple[int, ...]:
@@ -77,7 +77,7 @@ class WorkloadView:
                     arms.setdefault((arm.place, arm.mode), {})[depth] = mean
         order = {mode: number for number, mode in enumerate(dict.fromkeys(cell.mode for cell in self.cells))}
         ranked = sorted(arms, key=lambda arm: (-1 if arm[1] is None else order[arm[1]], arm[0] == "guest"))
-        doubtful = {(cell.mode, cell.iodepth) for cell in self.cells if cell.faster_than_host}
+        doubtful = {(cell.mode, cell.iodepth) for cell in self.cells if cell.better_than_host}
         return tuple(
             Series(
                 place,
@@ -96,7 +96,7 @@ class WorkloadView:
             if quantity == "latency":
                 metric, name = cell.latency, cell.latency_name
             host = cell.mean(metric, "host")
-            for budget in cell.record.budget:
+            for budget in cell.budget:
                 if budget.metric == name and budget.difference is None and host is not None and cell.usable:
                     by_mode.setdefault(cell.mode, {})[cell.iodepth] = allowed(host.point, budget)
         return tuple(Allowance(mode, tuple(sorted(points.items()))) for mode, points in by_mode.items())

@@ -6,12 +6,14 @@ from harness.results.assemble import CellContext, assemble
 from harness.results.breakdown_records import BreakdownRecord, PartTime
 from harness.results.breakdowns import ADDS_UP, MOST_COST, TracedBlock, TracedJob
 from harness.results.cells import (
+    ArmName,
     BudgetRecord,
     CellRecord,
     CostRecord,
     GuestShare,
     MetricRecord,
     NeighbourRecord,
+    Outcome,
     PooledPercentile,
     SeveralGuests,
     ValidityCheck,

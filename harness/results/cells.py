@@ -3,8 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal
 
-from harness.analysis import MARGIN, Better, Calls, Estimate, LatencyHistogram, Limit, Unit, Verdict
+from harness.analysis import (
+    MARGIN,
+    METRICS,
+    Better,
+    Calls,
+    Estimate,
+    LatencyHistogram,
+    Limit,
+    Unit,
+    Verdict,
+    mean_interval,
+    proven_below,
+)
 from harness.analysis.verdict import Both
 from harness.model.budget import MetricName
 from harness.model.cell import Arm, Place
@@ -239,6 +253,22 @@ class BackupRecord:
     """Bytes per second that it copied, in the order of the cell's rounds."""
 
 
+ArmName = Literal["host", "twin", "guest", "reference", "against"]
+
+
+class Outcome(StrEnum):
+    """The outcome of a cell: its verdict, or why it has none. In the order of the reports."""
+
+    WITHIN = "within"
+    EXCEEDS = "exceeds"
+    INCONCLUSIVE = "inconclusive"
+    VOID = "void"
+    UNJUDGED = "unjudged"
+    SKIPPED = "skipped"
+    NOT_MEASURED = "not measured"
+    BASELINE = "baseline"
+
+
 @dataclass(frozen=True, slots=True)
 class CellRecord:
     """disk x mode x job: one pytest item with its values, estimates and verdict."""
@@ -321,7 +351,10 @@ class CellRecord:
 
     @property
     def better_than_host(self) -> bool:
-        """Whether the guest is better than its host, which needs an explanation. Older versions have no p value."""
+        """Whether the guest is shown to be better than its host, which needs an explanation: it cannot be so by itself.
+
+        On an array, the guest is compared with the array on the host, because a single disk is slower anyway.
+        """
         if self.better is not None:
             return self.better
         headline = self.metrics.get(self.job.headline)
@@ -349,3 +382,145 @@ class CellRecord:
     def samples(self) -> tuple[BlockKey, ...]:
         """The blocks that count, in the order of time."""
         return tuple(zip(self.rounds, self.blocks or (1,) * len(self.rounds), strict=True))
+
+    @property
+    def iodepth(self) -> int:
+        return self.job.iodepth
+
+    @property
+    def workload(self) -> str:
+        return self.job.name
+
+    @property
+    def is_baseline(self) -> bool:
+        """True for the mode `host`, which has no guest and therefore no overhead."""
+        return self.mode_detail.attach is None
+
+    @property
+    def rated(self) -> bool:
+        """True if the job does not ask for all the throughput that there is, for example at a fixed rate.
+
+        Then only the latency shows a difference between arms.
+        """
+        return METRICS[self.job.headline].is_latency
+
+    @property
+    def throughput_name(self) -> str:
+        """IOPS for random patterns, bandwidth for sequential ones."""
+        return "iops" if self.job.is_random else "bw"
+
+    @property
+    def throughput(self) -> MetricRecord | None:
+        return self.metrics.get(self.throughput_name)
+
+    @property
+    def latency_name(self) -> str:
+        """Mean completion latency, or the mean total latency if fio gave no other."""
+        return "clat_mean" if "clat_mean" in self.metrics else "lat_mean"
+
+    @property
+    def latency(self) -> MetricRecord | None:
+        return self.metrics.get(self.latency_name)
+
+    @property
+    def headline_name(self) -> str:
+        """The main metric of a cell: that of its job."""
+        return self.latency_name if self.job.headline == "clat_mean" else self.job.headline
+
+    @property
+    def headline(self) -> MetricRecord | None:
+        return self.metrics.get(self.headline_name)
+
+    @property
+    def headline_unit(self) -> str:
+        """The shown unit: `IOPS`, `MB/s` (10^6 bytes) or `us`."""
+        return METRICS[self.headline_name].shown.unit
+
+    @property
+    def headline_scale(self) -> float:
+        """Divide a stored value by it to get the shown unit."""
+        return METRICS[self.headline_name].shown.scale
+
+    @property
+    def overhead(self) -> Estimate | None:
+        return self.headline.overhead if self.headline else None
+
+    @property
+    def added(self) -> Estimate | None:
+        """What the guest adds to the mean latency of one I/O, in seconds."""
+        return self.latency.added if self.latency else None
+
+    @property
+    def measured(self) -> bool:
+        return self.throughput is not None and self.skipped is None
+
+    @property
+    def usable(self) -> bool:
+        """True if the values may be compared: the cell was measured, and no validity check failed."""
+        return self.measured and self.verdict is not Verdict.VOID
+
+    @property
+    def ranked(self) -> bool:
+        """True if the cell counts for the throughput that a mode loses."""
+        return self.usable and not self.rated
+
+    @property
+    def outcome(self) -> Outcome:
+        if self.skipped is not None:
+            return Outcome.SKIPPED
+        if self.verdict is Verdict.VOID:
+            return Outcome.VOID
+        if not self.measured:
+            return Outcome.NOT_MEASURED
+        return Outcome.BASELINE if self.is_baseline else Outcome(self.verdict.value)
+
+    @property
+    def doubt(self) -> str:
+        """Why the shown figures are no result (`void`), or need an explanation (`faster` than the host); else empty."""
+        if self.outcome is Outcome.VOID:
+            return "void"
+        return "faster" if self.better_than_host else ""
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Why there is no value, or why the cell is void, one sentence each."""
+        failed = tuple(f"{check.check}: {check.detail}" for check in self.validity if not check.ok)
+        if self.skipped is not None:
+            return (self.skipped, *failed)
+        if not self.measured and not failed:
+            return ("no block in which every arm was measured",)
+        return failed
+
+    @property
+    def proven_below(self) -> float | None:
+        """The share that the overhead is proven to be below, for a cell without a budget; else None.
+
+        Also None from 100 % on, because no guest can lose more than everything.
+        """
+        if not self.usable or self.budget or self.overhead is None:
+            return None
+        share = proven_below(self.overhead)
+        return share if share is not None and share < 1 else None
+
+    @property
+    def boot_count(self) -> int:
+        """The number of boots of the guest, 1 if that is not known."""
+        return len(set(self.boots)) or 1
+
+    @property
+    def n(self) -> int:
+        """The number of samples: boots if there were several, else blocks."""
+        return self.boot_count if self.boot_count > 1 else len(self.rounds)
+
+    def mean(self, metric: MetricRecord | None, arm: ArmName) -> Estimate | None:
+        """Geometric mean over the blocks of one arm, with its interval, in the metric's unit."""
+        values: tuple[float, ...] = getattr(metric, arm) if metric else ()
+        return mean_interval(values, confidence=self.confidence) if values else None
+
+    @property
+    def record(self) -> CellRecord:
+        return self
+
+    @property
+    def faster_than_host(self) -> bool:
+        return self.better_than_host

@@ -16,7 +16,6 @@ from harness.model.base import Device
 from harness.model.cell import Cell
 from harness.model.job import Job
 from harness.model.mode import Mode
-from harness.report.cells import CellView
 from harness.report.modes import ModeSummary, compare_modes
 from harness.results import CellContext, CellRecord, Measurement, assemble
 from harness.results.contrasts import correlation_of, paired_blocks, samples_of
@@ -164,7 +163,7 @@ def test_the_blocks_of_a_boot_are_paired_in_the_order_of_time(
 
 
 def summary(cells: Sequence[CellRecord]) -> ModeSummary:
-    (found,) = compare_modes([CellView(cell) for cell in cells]).modes
+    (found,) = compare_modes([*cells]).modes
     return found
 
 

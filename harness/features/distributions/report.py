@@ -11,7 +11,7 @@ from harness.analysis import METRICS, Calls, Estimate, LatencyHistogram, quantil
 from harness.analysis.metrics import Shown
 from harness.report.arms import ArmOfCell, arms_of, look_of
 from harness.report.blocks import AtDepth, Block, Cell, Chart, Column, Fold, Row, Table
-from harness.report.cells import CellView, confidence_words
+from harness.report.cells import confidence_words
 from harness.report.draw import Figure, log_axis, scatter, set_rows, set_scalable_axis, whiskers
 from harness.report.numbers import (
     NONE,
@@ -22,7 +22,7 @@ from harness.report.numbers import (
     significant,
 )
 from harness.report.workload import WorkloadView
-from harness.results import PooledPercentile
+from harness.results import CellRecord, PooledPercentile
 
 STEPS_OF_DECADE = 10
 """A curve of percentiles has so many points from 90 % to 99 %, from 99 % to 99.9 %, and so on."""
@@ -162,7 +162,7 @@ def _format_throughput(arm: ArmOfCell) -> str:
     return significant(arm.throughput.point / scale) if arm.throughput else NONE
 
 
-def group_by_depth(cells: Sequence[CellView]) -> Mapping[Calls, Mapping[int, tuple[Distribution, ...]]]:
+def group_by_depth(cells: Sequence[CellRecord]) -> Mapping[Calls, Mapping[int, tuple[Distribution, ...]]]:
     """The distributions of one workload by kind of call and iodepth; without those that have none."""
     depths = sorted({cell.iodepth for cell in cells})
     at = {depth: [cell for cell in cells if cell.iodepth == depth] for depth in depths}
@@ -177,25 +177,25 @@ def find_decade(quantile: float) -> float:
     return -math.log10(1 - quantile)
 
 
-def find_distributions(cells: Sequence[CellView], of: Calls = "ios") -> tuple[Distribution, ...]:
+def find_distributions(cells: Sequence[CellRecord], of: Calls = "ios") -> tuple[Distribution, ...]:
     """The arms of one job whose latencies are stored. None in a run of an older version."""
     return tuple(
         Distribution(arm, of, histogram, tuple(_find_marks(arm, of)))
         for arm in arms_of(cells)
-        if (histogram := arm.cell.record.histograms.get(of, {}).get(arm.source)) is not None
+        if (histogram := arm.cell.histograms.get(of, {}).get(arm.source)) is not None
     )
 
 
 def _find_marks(arm: ArmOfCell, of: Calls) -> list[tuple[float, PooledPercentile]]:
     return [
         (quantile, pooled)
-        for name, metric in arm.cell.record.metrics.items()
+        for name, metric in arm.cell.metrics.items()
         if METRICS[name].of == of and (quantile := METRICS[name].quantile) is not None
         if (pooled := metric.pooled.get(arm.source)) is not None
     ]
 
 
-def find_load_curves(cells: Sequence[CellView]) -> tuple[LoadCurve, ...]:
+def find_load_curves(cells: Sequence[CellRecord]) -> tuple[LoadCurve, ...]:
     """The host and the guest of each mode, for the cells of one workload that were measured at several depths.
 
     Arms with one depth have no curve. Jobs at a fixed rate have no such curves: the load is the same at all depths.

@@ -10,11 +10,11 @@ from harness.analysis import METRICS, Estimate
 from harness.model.mode import DURING_BACKUP
 from harness.report.blocks import Aside, Block, Cell, Column, Heading, Listing, Mark, On, Row, Sentence, Table
 from harness.report.budgets import gravest_first, limit
-from harness.report.cells import CellView
+from harness.report.cells import link_cell
 from harness.report.lines import MOST_DIFFERENCES
 from harness.report.numbers import NONE, difference_words, microseconds, percent, significant
 from harness.report.section import Section
-from harness.results import SeveralGuests
+from harness.results import CellRecord, SeveralGuests
 from harness.units import format_size
 
 _TAIL = ("clat_p99", "clat_mean")
@@ -24,7 +24,7 @@ _WORDS = {"clat_p99": "p99", "clat_mean": "mean latency"}
 
 def neighbour_blocks(section: Section) -> Iterator[Block]:
     """What neighbours and backups cost the guests of a disk; nothing without any."""
-    details = ((cell, cell.record.mode_detail) for cell in section.cells)
+    details = ((cell, cell.mode_detail) for cell in section.cells)
     examined = [(_examine(cell), cell) for cell, detail in details if detail.neighbour is not None or detail.backup]
     if not examined:
         return
@@ -61,7 +61,7 @@ def neighbour_blocks(section: Section) -> Iterator[Block]:
 
 def shared_blocks(section: Section) -> Iterator[Block]:
     """What each of several guests got at the same time; nothing if all ran alone."""
-    shared = [(cell, cell.record.several) for cell in section.cells if cell.record.several is not None]
+    shared = [(cell, cell.several) for cell in section.cells if cell.several is not None]
     for cell, several in shared:
         sentence = describe_shared(cell, several)
         yield Heading(f"{_name_shared(cell)}: {len(several.guests)} guests at the same time")
@@ -87,7 +87,7 @@ def shared_blocks(section: Section) -> Iterator[Block]:
         yield Sentence(describe_shared(*least_fair), on=On.BRIEF)
 
 
-def describe_shared(cell: CellView, several: SeveralGuests) -> str:
+def describe_shared(cell: CellRecord, several: SeveralGuests) -> str:
     """For example "shared-randread-4k-qd8: 4 guests got 120 000 IOPS together (fio on the host 131 000), fairness
     0.998 [0.996, 0.999] (host 0.999), shares 24.1 to 26.0 %, p99 310 to 402 us (host 280 to 300)"."""
     if not cell.usable:
@@ -106,8 +106,8 @@ def describe_shared(cell: CellView, several: SeveralGuests) -> str:
     return words
 
 
-def _name_shared(cell: CellView) -> str:
-    return f"{cell.mode}-{cell.record.job.id}"
+def _name_shared(cell: CellRecord) -> str:
+    return f"{cell.mode}-{cell.job.id}"
 
 
 def _yield_shared_rows(several: SeveralGuests) -> Iterator[tuple[str, ...]]:
@@ -118,10 +118,10 @@ def _yield_shared_rows(several: SeveralGuests) -> Iterator[tuple[str, ...]]:
         yield (f"guest {guest.number}", *values, *map(_format_share, (guest.share, guest.host_share)), *tails)
 
 
-def _make_total_row(cell: CellView, several: SeveralGuests) -> tuple[str, ...]:
+def _make_total_row(cell: CellRecord, several: SeveralGuests) -> tuple[str, ...]:
     """The same of all together, with the fairness in the place of the shares."""
     fair, host_fair = (_format_index(index) for index in (several.fairness, several.host_fairness))
-    p99 = cell.record.metrics.get("clat_p99")
+    p99 = cell.metrics.get("clat_p99")
     pooled = p99.pooled if p99 is not None else {}
     tails = (microseconds(pooled[arm].value) if arm in pooled else NONE for arm in ("guest", "host"))
     totals = (_format_total(several, arm) for arm in ("guest", "host"))
@@ -160,13 +160,13 @@ class _Neighbour:
     def factor(self) -> str:
         return _format_factor(self.difference)
 
-    def describe(self, cell: CellView) -> str:
+    def describe(self, cell: CellRecord) -> str:
         """For example "lvm-randread-4k-qd1: p99 with the neighbour randwrite-4k-qd32: x 3.1 [2.8, 3.4], 120 to 372 us;
         IOPS x 0.45 [0.41, 0.49]; the neighbour did 21 300 IOPS: worse".
 
         Or "lvm-randread-4k-qd1: p99 during a backup: x 2.0 [1.9, 2.1], ...; the backup did 410 MiB/s: worse".
         """
-        backup = cell.record.mode_detail.backup
+        backup = cell.mode_detail.backup
         when = "during a backup" if backup else f"with the neighbour {self.name}"
         if self.difference is None:
             return f"{self.job} {when}: {self.verdict}"
@@ -176,8 +176,8 @@ class _Neighbour:
         return f"{words}; the {'backup' if backup else 'neighbour'} did {self.did}: {self.verdict}"
 
 
-def _examine(cell: CellView) -> _Neighbour:
-    metrics, headline = cell.record.metrics, cell.headline_name
+def _examine(cell: CellRecord) -> _Neighbour:
+    metrics, headline = cell.metrics, cell.headline_name
     tail = next((name for name in _TAIL if name in metrics), _TAIL[-1])
     metric = metrics.get(tail)
     compared = metric is not None and bool(metric.against)
@@ -185,8 +185,8 @@ def _examine(cell: CellView) -> _Neighbour:
     differences = {name: metric.difference for name, metric in metrics.items() if cell.usable}
     difference = differences.get(tail)
     return _Neighbour(
-        job=(cell.record.against or "").removeprefix(f"{cell.record.scenario}-"),
-        name=cell.record.mode_detail.neighbour or DURING_BACKUP,
+        job=(cell.against or "").removeprefix(f"{cell.scenario}-"),
+        name=cell.mode_detail.neighbour or DURING_BACKUP,
         tail=_WORDS[tail],
         difference=difference,
         before=microseconds(before),
@@ -197,7 +197,7 @@ def _examine(cell: CellView) -> _Neighbour:
     )
 
 
-def _make_neighbour_row(found: _Neighbour, cell: CellView) -> Row:
+def _make_neighbour_row(found: _Neighbour, cell: CellRecord) -> Row:
     words = (
         found.name,
         found.tail,
@@ -209,19 +209,19 @@ def _make_neighbour_row(found: _Neighbour, cell: CellView) -> Row:
         found.verdict,
     )
     sentence = found.describe(cell)
-    return Row((Cell(found.job, link=cell.link), *words), sentence=sentence, doubtful=found.difference is None)
+    return Row((Cell(found.job, link=link_cell(cell)), *words), sentence=sentence, doubtful=found.difference is None)
 
 
-def _word_verdict(cell: CellView, difference: Estimate) -> str:
+def _word_verdict(cell: CellRecord, difference: Estimate) -> str:
     """For example "exceeds 200 % in clat_p99"; without a budget, whether a difference is shown."""
-    budgets = gravest_first([budget for budget in cell.record.budget if budget.difference is not None])
+    budgets = gravest_first([budget for budget in cell.budget if budget.difference is not None])
     if not budgets:
         return difference_words(difference)
     return f"{budgets[0].verdict} {limit(budgets[0])} in {budgets[0].metric}"
 
 
-def _format_speed(cell: CellView) -> str:
-    backup, neighbour = cell.record.backup, cell.record.neighbour
+def _format_speed(cell: CellRecord) -> str:
+    backup, neighbour = cell.backup, cell.neighbour
     if backup is not None and backup.bw:
         return f"{format_size(round(fmean(backup.bw)))}/s"
     return f"{significant(fmean(neighbour.iops))} IOPS" if neighbour is not None and neighbour.iops else NONE

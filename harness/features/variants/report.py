@@ -10,7 +10,7 @@ from harness.analysis import METRICS, Estimate
 from harness.model.mode import ModeVariant
 from harness.report.blocks import Aside, Block, Cell, Column, Heading, Mark, On, Row, Sentence, Table
 from harness.report.budgets import gravest_first, limit
-from harness.report.cells import CellView
+from harness.report.cells import CellView, link_cell
 from harness.report.lines import MOST_DIFFERENCES
 from harness.report.numbers import difference_words, percent, percent_with_interval, short
 from harness.report.section import Section
@@ -70,7 +70,7 @@ def _row(cell: CellView) -> Row:
     latency = cell.record.metrics.get("lat_mean")
     return Row(
         (
-            Cell(_name(cell), link=cell.link),
+            Cell(_name(cell), link=link_cell(cell)),
             short(before.point / scale if before else None),
             short(after.point / scale if after else None),
             cell.headline_unit,

@@ -12,7 +12,6 @@ from harness.features.arrays.records import ArrayStateRecord
 from harness.features.arrays.state_report import state_cells, state_sentences
 from harness.model.counters import ArrayCounts, Counters
 from harness.report import markdown_table
-from harness.report.cells import CellView
 from harness.report.terminal import summary_lines
 from harness.results import CellRecord, Run, RunStore, ValidityCheck
 from tests.build import A_SLICE, RUN_ID, synthetic_run
@@ -133,7 +132,7 @@ def test_a_recovery_that_ran_in_less_than_half_of_the_slices_makes_the_cell_void
 
 
 def sentences(run: Measured) -> list[str]:
-    views = state_cells(run.states, [CellView(record) for record in run.records])
+    views = state_cells(run.states, [*run.records])
     return state_sentences(views)
 
 
@@ -151,7 +150,7 @@ def test_a_cost_that_cannot_be_told_from_none_is_not_called_one() -> None:
     nothing = measured(["raid5", "raid5-degraded"], cost={**COST, "degraded": 0.0}, noise=0.1)
     (sentence,) = sentences(nothing)
     assert sentence.endswith("(1 job, 8 blocks): no difference shown.")
-    (view,) = state_cells(nothing.states, [CellView(record) for record in nothing.records])
+    (view,) = state_cells(nothing.states, [*nothing.records])
     assert view.outcome == "no difference shown"
 
 
@@ -163,7 +162,7 @@ def test_figures_that_are_no_result_are_left_out() -> None:
     assert "(1 job, 8 blocks). A check failed in 1 job, which are left out." in sentence
     none = replace(run, states=tuple(replace(each, doubt="array") for each in run.states))
     assert sentences(none) == ["`raid5-degraded`: a check failed in each of its jobs, so no cost is given."]
-    views = state_cells(none.states, [CellView(record) for record in run.records])
+    views = state_cells(none.states, [*run.records])
     assert views[0].sentence.endswith(": not a result: array")
 
 

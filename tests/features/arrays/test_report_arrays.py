@@ -9,7 +9,6 @@ import pytest
 
 from harness.features.arrays.report import array_cells, array_headline, gain_sentences
 from harness.lab.embedded.disks import CONTROLLERS
-from harness.report.cells import CellView
 from harness.report.modes import Headline, compare_modes
 from tests.unit.path_runs import Measured, measured
 
@@ -17,8 +16,7 @@ JOBS = ["seqread-1m", "randread-4k"]
 
 
 def headline(run: Measured) -> Headline:
-    cells = [CellView(record) for record in run.records]
-    return array_headline("raid_a_1", array_cells(run.scalings, cells), compare_modes(cells))
+    return array_headline("raid_a_1", array_cells(run.scalings, run.records), compare_modes(run.records))
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +67,7 @@ def test_without_a_path_as_the_limit_none_is_named() -> None:
 
 def test_a_second_controller_is_compared_with_what_the_study_found() -> None:
     run = measured(["seqread-1m", "randread-4k", "randwrite-4k"])
-    views = array_cells(run.scalings, [CellView(record) for record in run.records])
+    views = array_cells(run.scalings, run.records)
     (sentence,) = gain_sentences("raid0_scaling", views)
     # The disks and controllers of the lab: two of them do twice as much. The study has 1 MiB at depth 1 only.
     assert re.fullmatch(

@@ -17,7 +17,6 @@ from harness.model.cell import Cell
 from harness.model.job import Job, parse_workload
 from harness.model.layout import Layout, Lvm
 from harness.model.mode import Mode
-from harness.report.cells import CellView
 from harness.results import CellContext, CellRecord, Measurement, ValidityCheck, assemble
 from harness.results.assemble import AssembledRun
 from harness.results.judging import with_better
@@ -172,5 +171,5 @@ def test_a_guest_on_an_array_may_be_faster_than_one_disk_but_not_than_the_array_
         assert iops.overhead is not None
         assert iops.overhead.high is not None
         assert iops.overhead.high < 0, "both are faster than the single disk"
-        assert CellView(record).faster_than_host is unexplained
+        assert record.better_than_host is unexplained
         assert any("better than its host" in note for note in record.notes) is unexplained
