@@ -37,9 +37,10 @@ if TYPE_CHECKING:
     from harness.results import CellRecord, Measurement, Run, ValidityCheck
     from harness.results.assemble import AssembledRun
     from harness.results.contrasts import Blocks
-    from harness.scenario.plan import FollowUp, Group, Plan
+    from harness.scenario.load import ModeTable
+    from harness.scenario.plan import FollowUp, Plan
     from harness.scenario.scenario import Scenario, WorkloadFiles
-    from harness.scenario.schema import ModeTable
+    from harness.scenario.setups import Group
 
 _PACKAGE = "harness.features"
 

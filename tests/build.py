@@ -51,9 +51,9 @@ from harness.results.journal import BackupCounts
 from harness.results.judging import corrected
 from harness.results.validity import drift_checks, drift_notes, host_drift
 from harness.run_id import RunId
-from harness.scenario.plan import Group, Plan
-from harness.scenario.planning import plan_for
+from harness.scenario.plan import Plan, plan_for
 from harness.scenario.scenario import PRESETS, Scenario
+from harness.scenario.setups import Group
 from harness.scenario.timetable import Slice, backed_up
 
 T = TypeVar("T")

@@ -50,9 +50,9 @@ from harness.report import markdown_table, overhead_text, render_html, summary_l
 from harness.results import Measurement, Run, RunStore, TracedBlock
 from harness.run_id import RunId
 from harness.scenario.load import load_scenario
-from harness.scenario.plan import Group, Plan
-from harness.scenario.planning import expand, plan_for
+from harness.scenario.plan import Plan, expand, plan_for
 from harness.scenario.scenario import Scenario
+from harness.scenario.setups import Group
 from harness.scenario.timetable import Slice
 from harness.shipped import shipped
 

@@ -28,7 +28,8 @@ from harness.measure.session import Session
 from harness.model.cell import Place
 from harness.model.mode import Mode
 from harness.results import Measurement, RunStore
-from harness.scenario.plan import Group, Plan
+from harness.scenario.plan import Plan
+from harness.scenario.setups import Group
 from harness.scenario.timetable import ScheduledArm
 
 DELAY_NS = 1_000_000

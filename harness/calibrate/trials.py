@@ -12,7 +12,8 @@ from harness.model.base import Device
 from harness.model.cell import Arm, Cell, Place
 from harness.model.job import Job
 from harness.model.mode import Mode
-from harness.scenario.plan import Group, Plan
+from harness.scenario.plan import Plan
+from harness.scenario.setups import Group
 from harness.scenario.timetable import ScheduledArm, Timetable, timetables
 
 MIB = 1024**2

@@ -14,7 +14,8 @@ from harness.measure.traced_slices import TracingRequest, require_blocks
 from harness.model.attach import Attach, Vfio
 from harness.model.cell import Cell, Place
 from harness.results import BreakdownRecord, TracedJob
-from harness.scenario.plan import Group, Plan
+from harness.scenario.plan import Plan
+from harness.scenario.setups import Group
 from harness.scenario.timetable import rebuilds
 from harness.units import format_duration
 

@@ -21,7 +21,8 @@ from harness.measure.series import LabFound, LimitReached, Measurer, PreparedGro
 from harness.measure.spec import CampaignSpec
 from harness.model.cell import Cell
 from harness.results import CellContext, CellRecord, Run, RunStatus, RunStore
-from harness.scenario.plan import Group, Plan
+from harness.scenario.plan import Plan
+from harness.scenario.setups import Group
 
 
 class Campaign:

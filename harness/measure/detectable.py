@@ -18,8 +18,9 @@ from harness.results import CONFIDENCE, CellRecord, Run, RunStore
 from harness.results.contrasts import scatter_of
 from harness.run_id import RunId
 from harness.scenario.legality import budgets_for
-from harness.scenario.plan import MOST_ROUNDS, Group, Plan
+from harness.scenario.plan import MOST_ROUNDS, Plan
 from harness.scenario.scenario import Scenario
+from harness.scenario.setups import Group
 
 MOST_RUNS = 10
 """Earlier runs that are read, the newest first."""

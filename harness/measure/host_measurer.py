@@ -37,7 +37,8 @@ from harness.model.cell import Arm, Place
 from harness.model.counters import since
 from harness.results import Measurement, RunStore, TracedBlock
 from harness.run_id import RunId
-from harness.scenario.plan import Group, Plan
+from harness.scenario.plan import Plan
+from harness.scenario.setups import Group
 from harness.scenario.timetable import ScheduledArm, Slice, stays_in_cache
 from harness.signals import cleaning_up
 

@@ -33,7 +33,8 @@ from harness.results import (
 from harness.results.carried import carry_overs, longer_slices, split_by_length
 from harness.results.contrasts import correlation_of, of_difference, samples_of
 from harness.results.metric_records import FEWEST_SAMPLES, histogram_of, rounds_needed
-from harness.scenario.plan import MOST_ROUNDS, Group, Plan
+from harness.scenario.plan import MOST_ROUNDS, Plan
+from harness.scenario.setups import Group
 from harness.units import format_size
 
 

@@ -18,7 +18,8 @@ from harness.files import write_atomically
 from harness.lab.inventory import HostSpec
 from harness.scenario import paces
 from harness.scenario.paces import Kind, Pace, Paces, pace_of
-from harness.scenario.plan import Group, Plan
+from harness.scenario.plan import Plan
+from harness.scenario.setups import Group
 from harness.scenario.timetable import Timetable, rebuilds
 
 MEASURE = "measure"

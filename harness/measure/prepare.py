@@ -38,9 +38,8 @@ from harness.model.job import Job
 from harness.model.mode import HostSetting, Mode
 from harness.model.profile import Conditioning
 from harness.results import ConditioningRecord, RegionSteadiness
-from harness.scenario.plan import STEADY_FILLS, STEADY_ROUNDS, STEADY_SECONDS, Group, Plan
-from harness.scenario.setups import by_guest, disks_in_words, places_needed, stored_volumes
-from harness.scenario.writes import fio_rate
+from harness.scenario.plan import STEADY_FILLS, STEADY_ROUNDS, STEADY_SECONDS, Plan, fio_rate
+from harness.scenario.setups import Group, by_guest, disks_in_words, places_needed, stored_volumes
 
 MIB = 1024**2
 FILL_BLOCK = MIB

@@ -31,7 +31,7 @@ from harness.model.counters import (
 from harness.results import Measurement
 from harness.results.byte_accounting import PROBED
 from harness.results.journal import BackupCounts, PartRecord
-from harness.scenario.plan import Group
+from harness.scenario.setups import Group
 from harness.scenario.timetable import Slice
 
 TOLERANCE = 0.001

@@ -25,7 +25,8 @@ from harness.model.job import Job
 from harness.results import CellRecord, Measurement, RunStore
 from harness.results.carried import longer_slices, split_by_length
 from harness.results.records import CarryOverRecord
-from harness.scenario.plan import FIO_SHARE, Group, Plan
+from harness.scenario.plan import FIO_SHARE, Plan
+from harness.scenario.setups import Group
 from harness.scenario.timetable import ScheduledArm, timetables
 from harness.units import format_duration, format_size
 

@@ -24,7 +24,8 @@ from harness.model.disk import DiskRecord
 from harness.model.effective import Effective
 from harness.model.job import Job
 from harness.results import ConditioningRecord, LabInfo, Measurement, TracedBlock
-from harness.scenario.plan import Group, Plan
+from harness.scenario.plan import Plan
+from harness.scenario.setups import Group
 from harness.scenario.timetable import BACKUP_TAIL, Pause, ScheduledArm, Slice, Timetable
 
 if TYPE_CHECKING:

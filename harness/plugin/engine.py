@@ -37,8 +37,7 @@ from harness.results import CellRecord, RunStore
 from harness.results.assemble import Check, no_check
 from harness.run_id import RunId
 from harness.scenario.paces import Paces
-from harness.scenario.plan import Plan
-from harness.scenario.planning import describe_plan, describe_plans, plan_for
+from harness.scenario.plan import Plan, describe_plan, describe_plans, plan_for
 from harness.scenario.scenario import Scenario
 from harness.scenario.setups import places_of
 

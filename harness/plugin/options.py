@@ -32,10 +32,9 @@ from harness.lab.inventory import DiskById, HostSpec, Inventory, array_of, class
 from harness.lab.lab_file import load_lab
 from harness.model.cell import Cell
 from harness.model.profile import PROFILES
-from harness.scenario.classes import ForLab, OfferedDisk, for_lab
 from harness.scenario.load import find_scenarios, load_scenario
-from harness.scenario.planning import expand
-from harness.scenario.scenario import Requested, Scenario
+from harness.scenario.plan import expand
+from harness.scenario.scenario import ForLab, OfferedDisk, Requested, Scenario, for_lab
 from harness.scenario.setups import places_needed
 from harness.shipped import shipped
 from harness.units import parse_duration

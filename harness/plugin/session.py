@@ -40,8 +40,7 @@ from harness.plugin.options import (
 from harness.progress import Progress, Screen
 from harness.results import Measurement, ValidityCheck
 from harness.results.assemble import Check
-from harness.scenario.classes import ForLab
-from harness.scenario.scenario import Scenario
+from harness.scenario.scenario import ForLab, Scenario
 from harness.signals import ended_like_ctrl_c
 from harness.terminal import CleanStream, clean, one_line
 

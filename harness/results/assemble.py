@@ -59,8 +59,8 @@ from harness.results.validity import (
     write_limit_checks,
 )
 from harness.scenario.decompose import setting_changes
-from harness.scenario.plan import Group
 from harness.scenario.scenario import Scenario
+from harness.scenario.setups import Group
 
 Check = Callable[[Cell, Sequence[Measurement]], Iterable[ValidityCheck]]
 """Checks the measurements of one cell, in the order of time."""

@@ -12,8 +12,8 @@ from harness.results.cells import CellRecord
 from harness.results.comparisons import DecompositionRecord, StepRecord
 from harness.results.contrasts import Contrast, Series, contrast, correlation_of
 from harness.scenario.decompose import Step, steps_of
-from harness.scenario.plan import Group
 from harness.scenario.scenario import Decomposition, Scenario
+from harness.scenario.setups import Group
 
 METRIC = "lat_mean"
 """From the call to completion. `clat_mean` leaves out the cost of submitting, which includes a guest's exit to the

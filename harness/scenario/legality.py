@@ -21,7 +21,7 @@ from harness.model.cell import Cell
 from harness.model.layout import Layout, Qcow2
 from harness.model.mode import Mode
 from harness.model.values import shown_field
-from harness.scenario.planning import expand
+from harness.scenario.plan import expand
 from harness.scenario.scenario import Scenario
 from harness.units import format_size
 

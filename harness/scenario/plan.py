@@ -4,33 +4,28 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar, TypeVar
 
+from harness.feature import features
 from harness.model.base import Base, Device
-from harness.model.cell import REFERENCE_PLACE, Arm, Cell, Place
-from harness.model.job import Job
+from harness.model.cell import Arm, Cell
+from harness.model.job import Job, Workload
+from harness.model.layout import Layout, amplification
 from harness.model.mode import Mode
-from harness.model.profile import Conditioning
+from harness.model.profile import Conditioning, Profile, profile_of
 from harness.scenario import paces
 from harness.scenario.paces import Kind, Paces
-from harness.scenario.setups import by_guest, places_of, regions
-from harness.scenario.timetable import Counts, count_timetables, drain_seconds, rebuilds, waiting
+from harness.scenario.scenario import Scenario
+from harness.scenario.setups import Group, Setup, disks_in_words, places_of, regions, setups
+from harness.scenario.timetable import takes_turns
+from harness.units import format_size
 
 FIO_SHARE = 0.84
 """The share of a round in which fio runs, measured with `smoke`. Starts of fio and pauses take the rest."""
-REBUILD_SECONDS = 6.0
-"""For how long an array recovers before and after the slices of a timetable: its spare is written to meanwhile."""
-USUAL_IOPS = 5000.0
-"""The I/Os per second of a disk that is not known, for the estimate of the pauses."""
-ROTATIONAL_IOPS = 1000.0
-"""A disk with less than this is treated as a hard disk before its pauses are known: it completes UNKNOWN_IOPS."""
-UNKNOWN_IOPS = 160.0
-"""With many I/Os in flight. Few of them need no long pauses."""
-DRAIN_MARGIN = 1.0
-"""Pauses are as long as the longest that was seen, but the disks sort what is in flight."""
 MOST_ROUNDS = 1000
 """The largest number of rounds of a plan whose time the user sets."""
 STEADY_FILLS = 2
@@ -38,167 +33,6 @@ STEADY_ROUNDS = (5, 25)
 """Fills, and the fewest and most rounds until steady: SNIA's Solid State Storage Performance Test Specification."""
 STEADY_SECONDS = 10.0
 """The time of the job on each region in such a round."""
-
-
-@dataclass(frozen=True)
-class Group:
-    """One disk, a batch of jobs, and the selected cells. They are measured together, in rounds."""
-
-    id: str
-    disk: str
-    scenario: str
-    cells: tuple[Cell, ...]
-    blocks: int = 1
-    """Blocks of each job in a round."""
-    setup: int = 1
-    """The number of its setup in the plan."""
-    disk_iops: float = USUAL_IOPS
-    """The I/Os per second of each disk with which its time is estimated."""
-
-    @property
-    def arms(self) -> tuple[Arm, ...]:
-        """The arms that the cells need, each once, the host first."""
-        return tuple(self._jobs_by_arm)
-
-    def jobs_of(self, arm: Arm) -> tuple[Job, ...]:
-        """The jobs of the cells that need this arm. The host runs all jobs."""
-        return tuple(self._jobs_by_arm.get(arm, ()))
-
-    @property
-    def jobs(self) -> tuple[Job, ...]:
-        return tuple(dict.fromkeys(cell.job for cell in self.cells))
-
-    @cached_property
-    def round_seconds(self) -> float:
-        """fio seconds of one round over all arms, with what slices during a backup wait for it."""
-        return self.blocks * sum(job.wall + waiting(arm) for arm, jobs in self._jobs_by_arm.items() for job in jobs)
-
-    @cached_property
-    def writing_seconds(self) -> float:
-        """The part of `round_seconds` in which jobs write. A second on an array counts once for each of its disks.
-
-        The spare of a rebuilding array is written to all the time, also by jobs that read.
-        """
-        jobs = self.blocks * sum(
-            job.wall * (arm.mode.layout.base.disks if arm.mode else 1)
-            for arm, jobs in self._jobs_by_arm.items()
-            for job in jobs
-            if arm.writes(job)
-        )
-        spares = self.blocks * sum(
-            job.wall for arm, jobs in self._jobs_by_arm.items() if rebuilds(arm.mode) for job in jobs
-        )
-        return jobs + spares + REBUILD_SECONDS * self.recoveries
-
-    @property
-    def recoveries(self) -> int:
-        """The recoveries of arrays in a round: one for each timetable of a mode on a rebuilding array."""
-        return self.counts.recoveries
-
-    @cached_property
-    def counts(self) -> Counts:
-        """The slices and timetables of a round."""
-        return count_timetables(self._jobs_by_arm, self.blocks, self.usual_pause)
-
-    def work(self, rounds: int) -> dict[Kind, float]:
-        """The usual times of so many rounds, without boots and without what is measured again."""
-        counts = self.counts
-        timetables = rounds * counts.timetables + min(rounds, 1) * counts.first
-        return {
-            "fio": rounds * self.round_seconds,
-            "pause": rounds * self.blocks * self._pauses(self.disk_iops) + min(rounds, 1) * self._first_pauses,
-            "start": timetables * paces.START_SECONDS,
-            "recovery": rounds * counts.recoveries * paces.RECOVERY_SECONDS,
-        }
-
-    def usual_pause(self, job: Job, arm: Arm, iops: float | None = None) -> float:
-        """The usual time between a slice and the next one, and between its ramp and its measured time.
-
-        `iops` of each disk, else those of the group.
-        """
-        drained = DRAIN_MARGIN * drain_seconds(job, arm, iops or self.disk_iops)
-        return paces.PAUSE_SECONDS + (2 * drained if job.ramp else drained)
-
-    def _pauses(self, iops: float) -> float:
-        """The pauses of a block of each job."""
-        return sum(self.usual_pause(job, arm, iops) for arm, jobs in self._jobs_by_arm.items() for job in jobs)
-
-    @cached_property
-    def _first_pauses(self) -> float:
-        """By how much the pauses of the first block are longer: they are not known yet."""
-        if self.disk_iops >= ROTATIONAL_IOPS:
-            return 0.0
-        return max(self._pauses(UNKNOWN_IOPS) - self._pauses(self.disk_iops), 0.0)
-
-    @cached_property
-    def _jobs_by_arm(self) -> dict[Arm, dict[Job, None]]:
-        """The jobs of each arm, in the order of the cells."""
-        found: dict[Arm, dict[Job, None]] = {Arm(Place.HOST): {}}
-        for cell in self.cells:
-            for arm in cell.arms:
-                found.setdefault(arm, {})[cell.job] = None
-        return found
-
-
-@dataclass(frozen=True)
-class Setup:
-    """Modes that are built and attached at the same time. They are taken down before the next setup begins.
-
-    Each of its groups has the host among its arms. So every cell has a baseline of its own setup.
-    """
-
-    number: int
-    disks: tuple[str, ...]
-    """The disks that its layouts need, the host's baseline first."""
-    groups: tuple[Group, ...]
-
-    @cached_property
-    def modes(self) -> tuple[Mode, ...]:
-        """The modes of its cells, and those that they are compared with."""
-        modes = (cell.mode for group in self.groups for cell in group.cells)
-        return tuple(dict.fromkeys(each for mode in modes for each in (mode.against, mode) if each is not None))
-
-    @property
-    def jobs(self) -> tuple[Job, ...]:
-        return tuple(dict.fromkeys(job for group in self.groups for job in group.jobs))
-
-    @property
-    def boot_seconds(self) -> float:
-        """The usual time to boot its guests once, with the disks of all modes."""
-        guests = by_guest(mode for mode in self.modes if mode.attach is not None)
-        return sum(paces.BOOT_SECONDS + paces.ATTACH_SECONDS * len(modes) for modes in guests.values())
-
-    @property
-    def build_seconds(self) -> float:
-        """The usual time to build its layouts."""
-        return paces.BUILD_SECONDS + paces.LAYER_SECONDS * len(self.bases) + paces.ARRAY_SECONDS * self._members
-
-    @property
-    def end_seconds(self) -> float:
-        """The usual time to take it down."""
-        removed = paces.REMOVE_SECONDS * len(self.modes) + paces.REMOVE_ARRAY_SECONDS * self._members
-        return paces.END_SECONDS + removed
-
-    @property
-    def _members(self) -> int:
-        """The disks of all its arrays."""
-        return sum(base.disks for base in self.bases if not isinstance(base, Device))
-
-    @property
-    def filled_regions(self) -> float:
-        """The bytes that filling all regions writes, as a multiple of one region. Includes mirrors and parity."""
-        return sum(base.bytes_written for base in self.bases)
-
-    @cached_property
-    def bases(self) -> tuple[Base, ...]:
-        """The base of each region, with those of the host's baseline and of the reference of an array."""
-        return (*(Device() for _ in self.bare_places), *regions(self.modes))
-
-    @cached_property
-    def bare_places(self) -> tuple[int, ...]:
-        """The places of the disks with a bare region: that of the host's baseline, and the reference of an array."""
-        references = {REFERENCE_PLACE for group in self.groups for cell in group.cells if cell.reference}
-        return (0, *sorted(references))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -505,3 +339,215 @@ class Plan:
 
 def _others(cells: Iterable[Cell], gone: Collection[str]) -> tuple[Cell, ...]:
     return tuple(cell for cell in cells if cell.id not in gone)
+
+
+BUILD_SHARE = 0.05
+"""What a layout writes beside its data, as a share of the region: metadata of a file system, an image or a volume."""
+BUILD_BYTES = 64 * 1024**2
+"""The same of a small region: partition tables, journals, the zeros at the end of a run."""
+MARGIN = 1.25
+"""How much faster than measured before an arm may be in the next slices."""
+
+
+def planned_writes(plan: Plan) -> dict[str, float]:
+    """The bytes that the plan writes to each disk at most, by the disk's name, in the fewest rounds that it measures.
+
+    Further rounds follow as far as a limit allows.
+    """
+    return {
+        disk: sum(setup_bytes(plan, setup, place) for setup in plan.setups)
+        + sum(group_bytes(plan, group, place) for group in plan.groups)
+        for place, disk in enumerate(plan.disks)
+    }
+
+
+def setup_bytes(plan: Plan, setup: Setup, place: int) -> float:
+    """The bytes that building and conditioning the setup writes to this disk at most."""
+    bases: list[Base] = [Device() for bare in setup.bare_places if bare == place]
+    bases += [base for base in regions(setup.modes) if place in base.places]
+    filled = sum(base.bytes_written / len(base.places) for base in bases) * plan.span
+    steady = plan.conditioning == "steady"
+    fills = filled * (STEADY_FILLS if steady else 1)
+    work = STEADY_ROUNDS[1] * STEADY_SECONDS * plan.write_rate * len(bases) if steady else 0.0
+    return fills + filled * BUILD_SHARE + BUILD_BYTES * len(bases) + work
+
+
+def group_bytes(plan: Plan, group: Group, place: int, *, rounds: int | None = None) -> float:
+    """The bytes that so many rounds of the group and its follow-ups write to this disk at most; None: the fewest."""
+    round_bytes = sum(
+        slice_rate(plan, arm, job) * job.wall for arm in group.arms if place in arm.places for job in group.jobs_of(arm)
+    )
+    following = (each.bytes_written(plan.write_rate, place) for each in plan.follow_ups if each.group == group.id)
+    return (plan.rounds if rounds is None else rounds) * group.blocks * round_bytes + sum(following)
+
+
+def slice_rate(plan: Plan, arm: Arm, job: Job) -> float:
+    """The bytes per second that the jobs of a slice of this arm write at most to each of its disks."""
+    writing = [part.job for part in arm.parts(job) if part.job.writes]
+    if not all(map(is_paced, writing)):
+        return plan.write_rate
+    requested = sum(
+        (each.rate or 0) * each.bs * (1 - (each.share_of_reads or 0.0)) * _amplified(_layout(arm), each)
+        for each in writing
+    )
+    return min(plan.write_rate, MARGIN * requested / len(arm.places))
+
+
+def fio_rate(write_rate: int, layout: Layout | None, job: Job) -> float:
+    """The bytes per second that fio may write to this layout, so that none of its disks gets more than `write_rate`.
+
+    None is the bare disk.
+    """
+    return write_rate * (len(layout.base.places) if layout else 1) / max(_amplified(layout, job), 1.0)
+
+
+def is_paced(job: Job) -> bool:
+    """Whether the job has a rate of its own, which bounds its bytes. fio cannot have a second limit then."""
+    return job.rate is not None and job.from_file is None
+
+
+def _layout(arm: Arm) -> Layout | None:
+    return arm.mode.layout if arm.mode else None
+
+
+def _amplified(layout: Layout | None, job: Job) -> float:
+    """The bytes that all disks of the layout together write at most for each byte of the job."""
+    return amplification(layout, job).most_written if layout is not None else 1.0
+
+
+def plan_for(scenario: Scenario, profile_name: str, selected: Iterable[Cell] | None = None) -> Plan:
+    """The plan for the `selected` cells of this scenario, or for all its cells."""
+    profile = profile_of(scenario.profiles, profile_name)
+    cells = expand(scenario, profile_name) if selected is None else selected
+    groups = group_cells(cells, profile.round_limit, blocks=profile.blocks)
+    return Plan(
+        scenario.disk,
+        tuple(groups),
+        profile.rounds,
+        profile.span,
+        scenario.write_rate,
+        most_rounds=profile.most_rounds,
+        target=profile.target,
+        time_limit=profile.time_limit,
+        conditioning=profile.conditioning,
+        reboot=profile.reboot,
+        disks=scenario.disks,
+        follow_ups=tuple(
+            follow_up for group in groups for feature in features() for follow_up in feature.follow_ups(scenario, group)
+        ),
+    )
+
+
+def expand(scenario: Scenario, profile_name: str) -> list[Cell]:
+    """All cells, sorted by setup, workload, iodepth and mode. So the modes of one job are next to each other.
+
+    The cells of a group also follow each other, so pytest's progress shows the progress of the campaign.
+    """
+    profile = profile_of(scenario.profiles, profile_name)
+    return [
+        Cell(scenario.name, scenario.disk, mode, job, scenario.reference)
+        for together in setups(scenario.modes)
+        for job in _make_jobs(scenario.workloads, profile, together)
+        for mode in together
+    ]
+
+
+def _make_jobs(workloads: Sequence[Workload], profile: Profile, together: Sequence[Mode]) -> Iterator[Job]:
+    """The jobs of a setup with these modes. Arms that take turns have one long slice instead of several."""
+    slices = profile.blocks if takes_turns(together) else 1
+    for workload in workloads:
+        seconds = (profile.own_times and workload.seconds_each) or profile.runtime
+        for iodepth in workload.depths(profile.iodepth):
+            yield workload.job(iodepth, ramp=profile.ramp, seconds=seconds * slices)
+
+
+def group_cells(cells: Iterable[Cell], max_round_seconds: float, *, blocks: int = 1) -> list[Group]:
+    """Splits the cells into groups. The modes of a group are in one setup.
+
+    A round of a group takes at most `max_round_seconds` of fio. A group with only one job may take longer. Jobs stay in
+    the order of the cells. The ids are `SCENARIO-batch1`, `SCENARIO-batch2`, ... Groups of one setup follow each other.
+    """
+    by_scenario: dict[tuple[str, str], list[Cell]] = {}
+    for cell in cells:
+        by_scenario.setdefault((cell.scenario, cell.disk), []).append(cell)
+    return [
+        Group(f"{scenario}-batch{number}", disk, scenario, tuple(batch), _count_blocks(batch, blocks), setup)
+        for (scenario, disk), own in by_scenario.items()
+        for number, (setup, batch) in enumerate(_split_into_batches(own, max_round_seconds, blocks), start=1)
+    ]
+
+
+def _split_into_batches(
+    cells: Sequence[Cell], max_round_seconds: float, blocks: int
+) -> Iterator[tuple[int, list[Cell]]]:
+    """The cells of each group of one scenario, with the number of its setup."""
+    for number, together in enumerate(setups(cell.mode for cell in cells), start=1):
+        by_job: dict[Job, list[Cell]] = {}
+        for cell in cells:
+            if cell.mode in together:
+                by_job.setdefault(cell.job, []).append(cell)
+        for batch in _fit_into_rounds(list(by_job.values()), max_round_seconds, blocks):
+            yield number, batch
+
+
+def _fit_into_rounds(cells_by_job: Sequence[list[Cell]], max_round_seconds: float, blocks: int) -> list[list[Cell]]:
+    batches: list[list[Cell]] = []
+    room = 0.0
+    for cells in cells_by_job:
+        arms = {arm for cell in cells for arm in cell.arms}
+        cost = len(arms) * _count_blocks(cells, blocks) * cells[0].job.wall
+        if not batches or cost > room:
+            batches.append([])
+            room = max_round_seconds
+        batches[-1] += cells
+        room -= cost
+    return batches
+
+
+def _count_blocks(cells: Sequence[Cell], blocks: int) -> int:
+    return 1 if takes_turns(cell.mode for cell in cells) else blocks
+
+
+def describe_plan(plan: Plan) -> str:
+    """For example `40 cells in 1 group, 8 arms, 3 rounds: about 5 min, at most 192 GiB written to optane`.
+
+    If the number of rounds varies: `3 to 12 rounds: about 40 min, at most 2 h 10 min, at most ...`. With more than one
+    setup: `in 5 groups and 4 setups`. With searches, for example: `3 rounds, 1 x highest load: ...`.
+    """
+    arms = len({arm for group in plan.groups for arm in group.arms})
+    number = len(plan.setups)
+    groups = _count(len(plan.groups), "group") + (f" and {number} setups" if number > 1 else "")
+    disks = max((setup.disks for setup in plan.setups), key=len, default=(plan.disk,))
+    several = plan.most_rounds > plan.rounds
+    rounds = f"{plan.rounds} to {plan.most_rounds} rounds" if several else _count(plan.rounds, "round")
+    about, most = _write_hours(plan.minutes), _write_hours(plan.most_minutes)
+    counts = Counter(follow_up.title for follow_up in plan.follow_ups)
+    following = "".join(f", {number} x {title}" for title, number in counts.items())
+    return (
+        f"{_count(len(plan.cells), 'cell')} in {groups}, {_count(arms, 'arm')}, "
+        f"{rounds}{following}: about {about}, {f'at most {most}, ' if most != about else ''}"
+        f"at most {format_size(_limit_written(plan, disks))} written to {disks_in_words(disks)}"
+    )
+
+
+def describe_plans(plans: Sequence[Plan]) -> str:
+    """The plans of one run on a host together, for example `68 cells in 3 scenarios: about 31 min`."""
+    cells, scenarios = sum(len(plan.cells) for plan in plans), _count(len(plans), "scenario")
+    once = max((plan.once_minutes for plan in plans), default=0.0)
+    about = _write_hours(once + sum(plan.minutes - plan.once_minutes for plan in plans))
+    most = _write_hours(once + sum(plan.most_minutes - plan.once_minutes for plan in plans))
+    return f"{_count(cells, 'cell')} in {scenarios}: about {about}{f', at most {most}' if most != about else ''}"
+
+
+def _limit_written(plan: Plan, disks: Iterable[str]) -> float:
+    """The bytes written at most, within the limits of the disks."""
+    return min(plan.write_bytes, sum(plan.limits.get(disk, math.inf) for disk in disks))
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _write_hours(minutes: float) -> str:
+    whole = max(1, round(minutes))
+    return f"{whole} min" if whole < 120 else f"{whole // 60} h {whole % 60} min"

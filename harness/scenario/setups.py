@@ -1,14 +1,20 @@
-"""Splits the modes of a disk into setups. The modes of a setup are built and attached at the same time. Pure."""
+"""Groups of cells that are measured together, and the setups in which their modes are built and attached. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 from harness.model.attach import Attach, Vfio
-from harness.model.base import Base, Md
-from harness.model.cell import Cell
+from harness.model.base import Base, Device, Md
+from harness.model.cell import REFERENCE_PLACE, Arm, Cell, Place
+from harness.model.job import Job
 from harness.model.mode import Mode
 from harness.model.option import BUSES
+from harness.scenario import paces
+from harness.scenario.paces import Kind
+from harness.scenario.timetable import Counts, count_timetables, drain_seconds, rebuilds, waiting
 
 MOST_REGIONS = 8
 """Regions on a disk in addition to the bare one. With more, a disk of usual size has no room for the profile's span."""
@@ -16,6 +22,17 @@ MOST_LISTED = 6
 """Disks that a text lists by name."""
 MOST_ON_ROOT_BUS = 20
 """Disk devices on a guest's root bus. The bus has 28 slots, also for the serial and network devices."""
+
+REBUILD_SECONDS = 6.0
+"""For how long an array recovers before and after the slices of a timetable: its spare is written to meanwhile."""
+USUAL_IOPS = 5000.0
+"""The I/Os per second of a disk that is not known, for the estimate of the pauses."""
+ROTATIONAL_IOPS = 1000.0
+"""A disk with less than this is treated as a hard disk before its pauses are known: it completes UNKNOWN_IOPS."""
+UNKNOWN_IOPS = 160.0
+"""With many I/Os in flight. Few of them need no long pauses."""
+DRAIN_MARGIN = 1.0
+"""Pauses are as long as the longest that was seen, but the disks sort what is in flight."""
 
 
 def setups(modes: Iterable[Mode]) -> list[tuple[Mode, ...]]:
@@ -100,3 +117,164 @@ def _fit_one_guest(modes: Sequence[Mode]) -> bool:
         return False  # IDE needs another machine type, which would be a second difference between the modes.
     on_root_bus = len(buses) - buses.count("sata") - buses.count("ide")
     return on_root_bus <= MOST_ON_ROOT_BUS and all(buses.count(bus) <= BUSES[bus].most for bus in buses)
+
+
+@dataclass(frozen=True)
+class Group:
+    """One disk, a batch of jobs, and the selected cells. They are measured together, in rounds."""
+
+    id: str
+    disk: str
+    scenario: str
+    cells: tuple[Cell, ...]
+    blocks: int = 1
+    """Blocks of each job in a round."""
+    setup: int = 1
+    """The number of its setup in the plan."""
+    disk_iops: float = USUAL_IOPS
+    """The I/Os per second of each disk with which its time is estimated."""
+
+    @property
+    def arms(self) -> tuple[Arm, ...]:
+        """The arms that the cells need, each once, the host first."""
+        return tuple(self._jobs_by_arm)
+
+    def jobs_of(self, arm: Arm) -> tuple[Job, ...]:
+        """The jobs of the cells that need this arm. The host runs all jobs."""
+        return tuple(self._jobs_by_arm.get(arm, ()))
+
+    @property
+    def jobs(self) -> tuple[Job, ...]:
+        return tuple(dict.fromkeys(cell.job for cell in self.cells))
+
+    @cached_property
+    def round_seconds(self) -> float:
+        """fio seconds of one round over all arms, with what slices during a backup wait for it."""
+        return self.blocks * sum(job.wall + waiting(arm) for arm, jobs in self._jobs_by_arm.items() for job in jobs)
+
+    @cached_property
+    def writing_seconds(self) -> float:
+        """The part of `round_seconds` in which jobs write. A second on an array counts once for each of its disks.
+
+        The spare of a rebuilding array is written to all the time, also by jobs that read.
+        """
+        jobs = self.blocks * sum(
+            job.wall * (arm.mode.layout.base.disks if arm.mode else 1)
+            for arm, jobs in self._jobs_by_arm.items()
+            for job in jobs
+            if arm.writes(job)
+        )
+        spares = self.blocks * sum(
+            job.wall for arm, jobs in self._jobs_by_arm.items() if rebuilds(arm.mode) for job in jobs
+        )
+        return jobs + spares + REBUILD_SECONDS * self.recoveries
+
+    @property
+    def recoveries(self) -> int:
+        """The recoveries of arrays in a round: one for each timetable of a mode on a rebuilding array."""
+        return self.counts.recoveries
+
+    @cached_property
+    def counts(self) -> Counts:
+        """The slices and timetables of a round."""
+        return count_timetables(self._jobs_by_arm, self.blocks, self.usual_pause)
+
+    def work(self, rounds: int) -> dict[Kind, float]:
+        """The usual times of so many rounds, without boots and without what is measured again."""
+        counts = self.counts
+        timetables = rounds * counts.timetables + min(rounds, 1) * counts.first
+        return {
+            "fio": rounds * self.round_seconds,
+            "pause": rounds * self.blocks * self._pauses(self.disk_iops) + min(rounds, 1) * self._first_pauses,
+            "start": timetables * paces.START_SECONDS,
+            "recovery": rounds * counts.recoveries * paces.RECOVERY_SECONDS,
+        }
+
+    def usual_pause(self, job: Job, arm: Arm, iops: float | None = None) -> float:
+        """The usual time between a slice and the next one, and between its ramp and its measured time.
+
+        `iops` of each disk, else those of the group.
+        """
+        drained = DRAIN_MARGIN * drain_seconds(job, arm, iops or self.disk_iops)
+        return paces.PAUSE_SECONDS + (2 * drained if job.ramp else drained)
+
+    def _pauses(self, iops: float) -> float:
+        """The pauses of a block of each job."""
+        return sum(self.usual_pause(job, arm, iops) for arm, jobs in self._jobs_by_arm.items() for job in jobs)
+
+    @cached_property
+    def _first_pauses(self) -> float:
+        """By how much the pauses of the first block are longer: they are not known yet."""
+        if self.disk_iops >= ROTATIONAL_IOPS:
+            return 0.0
+        return max(self._pauses(UNKNOWN_IOPS) - self._pauses(self.disk_iops), 0.0)
+
+    @cached_property
+    def _jobs_by_arm(self) -> dict[Arm, dict[Job, None]]:
+        """The jobs of each arm, in the order of the cells."""
+        found: dict[Arm, dict[Job, None]] = {Arm(Place.HOST): {}}
+        for cell in self.cells:
+            for arm in cell.arms:
+                found.setdefault(arm, {})[cell.job] = None
+        return found
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Modes that are built and attached at the same time. They are taken down before the next setup begins.
+
+    Each of its groups has the host among its arms. So every cell has a baseline of its own setup.
+    """
+
+    number: int
+    disks: tuple[str, ...]
+    """The disks that its layouts need, the host's baseline first."""
+    groups: tuple[Group, ...]
+
+    @cached_property
+    def modes(self) -> tuple[Mode, ...]:
+        """The modes of its cells, and those that they are compared with."""
+        modes = (cell.mode for group in self.groups for cell in group.cells)
+        return tuple(dict.fromkeys(each for mode in modes for each in (mode.against, mode) if each is not None))
+
+    @property
+    def jobs(self) -> tuple[Job, ...]:
+        return tuple(dict.fromkeys(job for group in self.groups for job in group.jobs))
+
+    @property
+    def boot_seconds(self) -> float:
+        """The usual time to boot its guests once, with the disks of all modes."""
+        guests = by_guest(mode for mode in self.modes if mode.attach is not None)
+        return sum(paces.BOOT_SECONDS + paces.ATTACH_SECONDS * len(modes) for modes in guests.values())
+
+    @property
+    def build_seconds(self) -> float:
+        """The usual time to build its layouts."""
+        return paces.BUILD_SECONDS + paces.LAYER_SECONDS * len(self.bases) + paces.ARRAY_SECONDS * self._members
+
+    @property
+    def end_seconds(self) -> float:
+        """The usual time to take it down."""
+        removed = paces.REMOVE_SECONDS * len(self.modes) + paces.REMOVE_ARRAY_SECONDS * self._members
+        return paces.END_SECONDS + removed
+
+    @property
+    def _members(self) -> int:
+        """The disks of all its arrays."""
+        return sum(base.disks for base in self.bases if not isinstance(base, Device))
+
+    @property
+    def filled_regions(self) -> float:
+        """The bytes that filling all regions writes, as a multiple of one region. Includes mirrors and parity."""
+        return sum(base.bytes_written for base in self.bases)
+
+    @cached_property
+    def bases(self) -> tuple[Base, ...]:
+        """The base of each region, with those of the host's baseline and of the reference of an array."""
+        return (*(Device() for _ in self.bare_places), *regions(self.modes))
+
+    @cached_property
+    def bare_places(self) -> tuple[int, ...]:
+        """The places of the disks with a bare region: that of the host's baseline, and the reference of an array."""
+        references = {REFERENCE_PLACE for group in self.groups for cell in group.cells if cell.reference}
+        return (0, *sorted(references))

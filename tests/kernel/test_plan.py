@@ -21,9 +21,9 @@ from harness.model.profile import PROFILES, Conditioning
 from harness.scenario import paces
 from harness.scenario.load import load_scenario
 from harness.scenario.paces import Paces
-from harness.scenario.plan import FIO_SHARE, REBUILD_SECONDS, STEADY_SECONDS, Group, Plan
-from harness.scenario.planning import describe_plan, expand, group_cells, plan_for
+from harness.scenario.plan import FIO_SHARE, STEADY_SECONDS, Plan, describe_plan, expand, group_cells, plan_for
 from harness.scenario.scenario import PRESETS, Scenario
+from harness.scenario.setups import REBUILD_SECONDS, Group
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 GIB = 1024**3

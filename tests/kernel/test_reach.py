@@ -13,8 +13,7 @@ from harness.model.cell import Cell
 from harness.model.job import Job
 from harness.model.mode import Mode
 from harness.results import Measurement
-from harness.scenario.plan import Plan
-from harness.scenario.planning import group_cells
+from harness.scenario.plan import Plan, group_cells
 from tests.build import build_measurement
 
 JOB = Job("randread", 4096, iodepth=1, ramp=0, seconds=1)

@@ -25,8 +25,8 @@ from harness.results import (
     assemble,
     decompositions,
 )
-from harness.scenario.plan import Group
 from harness.scenario.scenario import Decomposition, Scenario
+from harness.scenario.setups import Group
 from tests.build import A_SLICE
 
 MODES = (

@@ -19,8 +19,7 @@ from harness.model.mode import Mode
 from harness.report.modes import ModeSummary, compare_modes
 from harness.results import CellContext, CellRecord, Measurement, assemble
 from harness.results.contrasts import correlation_of, paired_blocks, samples_of
-from harness.scenario.plan import Plan
-from harness.scenario.planning import group_cells
+from harness.scenario.plan import Plan, group_cells
 from tests.build import synthetic_run
 
 READ = Job("randread", 4096, iodepth=32, ramp=0, seconds=1)

@@ -12,7 +12,7 @@ from harness.model.budget import LAB_KINDS, Budget, LabKind
 from harness.model.cell import Cell
 from harness.scenario.legality import budgets_for
 from harness.scenario.load import load_scenario
-from harness.scenario.planning import expand
+from harness.scenario.plan import expand
 from harness.scenario.scenario import Scenario
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"

@@ -8,10 +8,9 @@ import pytest
 
 from harness.errors import ConfigError
 from harness.model.disk import class_of_link
-from harness.scenario.classes import ForLab, OfferedDisk, for_lab, name_for
 from harness.scenario.load import load_scenario
-from harness.scenario.planning import expand
-from harness.scenario.scenario import Scenario
+from harness.scenario.plan import expand
+from harness.scenario.scenario import ForLab, OfferedDisk, Scenario, for_lab, name_for
 
 TEXT = """
 title = "A question"

@@ -17,8 +17,7 @@ from harness.model.job import Job
 from harness.model.layout import Lvm
 from harness.model.mode import Mode
 from harness.results import CellContext, CellRecord, Measurement, ValidityCheck, assemble
-from harness.scenario.plan import Plan
-from harness.scenario.planning import group_cells
+from harness.scenario.plan import Plan, group_cells
 from tests.build import build_measurement
 
 JOB = Job("randread", 4096, iodepth=32, ramp=0, seconds=3)

@@ -17,9 +17,9 @@ from harness.model.cell import Arm, Place
 from harness.model.job import Job, parse_workload
 from harness.model.layout import Lvm
 from harness.model.mode import Mode
-from harness.scenario.plan import Group
-from harness.scenario.planning import expand, group_cells
+from harness.scenario.plan import expand, group_cells
 from harness.scenario.scenario import PRESETS
+from harness.scenario.setups import Group
 from harness.scenario.timetable import (
     GUARD_SECONDS,
     MOST_SECONDS,

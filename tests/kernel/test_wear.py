@@ -15,16 +15,17 @@ from harness.model.job import parse_workload
 from harness.model.layout import Zvol
 from harness.model.mode import Mode
 from harness.scenario.load import find_scenarios, load_scenario
-from harness.scenario.plan import Plan
-from harness.scenario.planning import describe_plan, plan_for
-from harness.scenario.scenario import Scenario
-from harness.scenario.writes import (
+from harness.scenario.plan import (
     BUILD_BYTES,
     BUILD_SHARE,
+    Plan,
+    describe_plan,
     fio_rate,
+    plan_for,
     planned_writes,
     slice_rate,
 )
+from harness.scenario.scenario import Scenario
 from harness.units import parse_endurance
 
 SCENARIOS = {path.stem: load_scenario(path) for path in find_scenarios(Path(__file__).parents[2] / "scenarios")}

@@ -9,8 +9,8 @@ from dataclasses import replace
 from harness.measure.series import RoundSegment
 from harness.model.job import parse_workload
 from harness.results import CellRecord, Measurement, Run
-from harness.scenario.plan import Group
 from harness.scenario.scenario import Scenario
+from harness.scenario.setups import Group
 from harness.scenario.timetable import Slice
 from tests.unit import killed_campaign
 from tests.unit.recorded_campaign import RecordedMeasurer

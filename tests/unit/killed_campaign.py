@@ -30,8 +30,7 @@ from harness.model.budget import Budget
 from harness.model.job import parse_workload
 from harness.model.profile import profile_of
 from harness.results import Run, RunStore
-from harness.scenario.plan import Plan
-from harness.scenario.planning import plan_for
+from harness.scenario.plan import Plan, plan_for
 from harness.scenario.scenario import Scenario
 from tests.build import RUN_ID, optane
 from tests.unit.recorded_campaign import Played, RecordedMeasurer, write_recording

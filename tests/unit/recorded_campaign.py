@@ -17,7 +17,8 @@ from harness.measure.series import LabFound, PreparedGroup, RoundSegment
 from harness.measure.spec import CampaignSpec
 from harness.model.cell import Place
 from harness.results import ConditioningRecord, LabInfo, Measurement, RunStore
-from harness.scenario.plan import Group, Plan
+from harness.scenario.plan import Plan
+from harness.scenario.setups import Group
 from harness.scenario.timetable import Slice
 from tests.build import StandIn, as_planned
 from tests.build import counters as counters_of

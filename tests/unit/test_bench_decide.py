@@ -14,7 +14,7 @@ from harness.model.budget import LabKind
 from harness.results import RunStore
 from harness.scenario.legality import budgets_for
 from harness.scenario.load import load_scenario
-from harness.scenario.planning import expand, plan_for
+from harness.scenario.plan import expand, plan_for
 from tests.bench.decide.__main__ import main
 from tests.bench.decide.checkout import IODEPTHS, measured, scenario
 from tests.bench.decide.costs import Cost, costs, table

@@ -21,7 +21,7 @@ from harness.measure.pauses import FEW_JITTER, UNKNOWN_JITTER
 from harness.measure.series import RoundSegment, SeriesEngine
 from harness.results import Measurement
 from harness.run_id import RunId
-from harness.scenario.plan import Group as PlannedGroup
+from harness.scenario.setups import Group as PlannedGroup
 from harness.scenario.timetable import Slice, Timetable
 from tests.bench.designs.__main__ import main
 from tests.bench.designs.assess import judged, rows, table

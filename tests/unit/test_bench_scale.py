@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.scenario.load import load_scenario
-from harness.scenario.planning import expand
+from harness.scenario.plan import expand
 from tests.bench.scale.figures import Figures, lines
 from tests.bench.scale.matrix import PROFILE, scenario_file
 

@@ -11,7 +11,7 @@ import pytest
 
 from harness.measure.host_measurer import Restarts
 from harness.results import Journal, Run
-from harness.scenario.planning import plan_for
+from harness.scenario.plan import plan_for
 from tests.bench.lines import append
 from tests.bench.smoke_runs import SmokeRun, main, table, with_results
 from tests.build import measure, optane, synthetic_run

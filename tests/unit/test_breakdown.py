@@ -34,7 +34,7 @@ from harness.report import markdown_table, summary_lines
 from harness.report.breakdown import MEASURED, SUM
 from harness.report.short import short_lines
 from harness.results import Run, RunStore, TracedBlock, TracedJob
-from harness.scenario.plan import Group
+from harness.scenario.setups import Group
 from tests.build import RUN_ID
 from tests.unit import killed_campaign
 from tests.unit.killed_campaign import HOST, plan

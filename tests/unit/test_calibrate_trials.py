@@ -23,7 +23,7 @@ from harness.measure.pauses import UNKNOWN_JITTER
 from harness.measure.series import RoundSegment
 from harness.model.cell import Place
 from harness.results import Measurement
-from harness.scenario.plan import Group
+from harness.scenario.setups import Group
 from harness.scenario.timetable import Slice
 from tests.build import StandIn, as_planned
 

@@ -30,8 +30,9 @@ from harness.measure.spec import CampaignSpec
 from harness.model.budget import Budget
 from harness.report import render_html, summary_lines
 from harness.results import Measurement, Run, RunStore
-from harness.scenario.plan import Group, Plan
+from harness.scenario.plan import Plan
 from harness.scenario.scenario import Scenario
+from harness.scenario.setups import Group
 from harness.scenario.timetable import Slice, Timetable
 from tests.build import RUN_ID, optane
 from tests.unit import killed_campaign

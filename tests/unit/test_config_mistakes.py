@@ -15,7 +15,7 @@ import pytest
 from harness.errors import ConfigError
 from harness.lab.lab_file import load_lab
 from harness.scenario.load import find_scenarios, load_scenario
-from harness.scenario.planning import describe_plan, plan_for
+from harness.scenario.plan import describe_plan, plan_for
 
 SCENARIOS = [tomllib.loads(path.read_text()) for path in find_scenarios(Path(__file__).parents[2] / "scenarios")]
 LABS = [

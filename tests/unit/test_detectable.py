@@ -20,8 +20,7 @@ from harness.plugin.summary import missing_line, slice_line, smallest_lines
 from harness.results import Run, RunStore
 from harness.results.contrasts import scatter_of
 from harness.run_id import RunId
-from harness.scenario.plan import FIO_SHARE, Plan
-from harness.scenario.planning import plan_for
+from harness.scenario.plan import FIO_SHARE, Plan, plan_for
 from tests.build import optane, synthetic_run
 from tests.unit.calibrations import CALIBRATION
 

@@ -27,7 +27,7 @@ from harness.plugin.engine import Engine
 from harness.results.validity import configuration_check
 from harness.scenario.decompose import changes
 from harness.scenario.load import load_scenario
-from harness.scenario.planning import expand, plan_for
+from harness.scenario.plan import expand, plan_for
 from harness.scenario.scenario import Scenario
 from harness.scenario.setups import setups
 from tests.unit.guest_options import GUEST_OPTIONS

@@ -45,7 +45,7 @@ from harness.model.mode import Mode, Neighbour
 from harness.results import ConditioningRecord, Measurement, RunStore
 from harness.results.byte_accounting import PROBED
 from harness.results.io_costs import costs_per_io
-from harness.scenario.plan import Group
+from harness.scenario.setups import Group
 from harness.scenario.timetable import ScheduledArm, Slice, Timetable, timetables
 from tests.build import RUN_ID
 from tests.unit import paced_fio

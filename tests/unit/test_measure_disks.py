@@ -15,7 +15,8 @@ from harness.measure.series import LabFound, PreparedGroup
 from harness.model.disk import Controller, DiskClass, DiskFacts, DiskHealth, DiskRecord, PcieLink, SerialLink, merged
 from harness.results import RunStore
 from harness.run_id import RunId
-from harness.scenario.plan import Group, Plan
+from harness.scenario.plan import Plan
+from harness.scenario.setups import Group
 from tests.unit.recorded_campaign import RECORDING, Played, RecordedMeasurer, write_recording
 from tests.unit.test_campaign import outcomes, two_scenarios
 

@@ -13,8 +13,7 @@ from harness.measure.breakdowns import breakdown_seconds
 from harness.measure.phases import MOST_RUNS, Timing, add_pace, host_key, pace_file, read_paces
 from harness.scenario import paces
 from harness.scenario.paces import Kind, Pace, Paces, pace_of
-from harness.scenario.plan import Plan
-from harness.scenario.planning import plan_for
+from harness.scenario.plan import Plan, plan_for
 from harness.scenario.timetable import ScheduledArm, Timetable, timetables
 from tests.build import optane
 from tests.unit import killed_campaign

@@ -17,8 +17,9 @@ from harness.measure.rounds import Again, Cost, bytes_left, within_promises, wri
 from harness.measure.series import RoundSegment
 from harness.model.counters import Transferred
 from harness.results import Measurement, Run, RunStore
-from harness.scenario.plan import FIO_SHARE, Group, Plan
+from harness.scenario.plan import FIO_SHARE, Plan
 from harness.scenario.scenario import Scenario
+from harness.scenario.setups import Group
 from harness.scenario.timetable import Slice
 from tests.build import RUN_ID, counters
 from tests.unit import killed_campaign

@@ -13,7 +13,7 @@ from harness.features.arrays.records import MemberRecord, ScalingMetric, Scaling
 from harness.report import markdown_table, summary_lines
 from harness.report.waterfall import step_changes
 from harness.results import DecompositionRecord, Run, decompositions
-from harness.scenario.planning import plan_for
+from harness.scenario.plan import plan_for
 from harness.scenario.scenario import Decomposition
 from tests.build import optane, synthetic_run
 from tests.unit.pages import Page, page

@@ -24,7 +24,7 @@ from harness.model.job import parse_workload
 from harness.model.layout import Lvm
 from harness.results import Journal, Measurement, RoundEvent, Run, RunStore
 from harness.scenario.load import find_scenarios, load_scenario
-from harness.scenario.planning import plan_for
+from harness.scenario.plan import plan_for
 from harness.scenario.scenario import Scenario
 from tests.build import RUN_ID, measure, optane, synthetic_run
 

@@ -19,7 +19,8 @@ from harness.events import Event, Note
 from harness.measure.series import LabFound, PreparedGroup, RoundSegment
 from harness.report import write_report
 from harness.results import Journal, Measurement, Run, RunStore
-from harness.scenario.plan import Group, Plan
+from harness.scenario.plan import Plan
+from harness.scenario.setups import Group
 from harness.scenario.timetable import Slice
 from tests.build import RUN_ID
 from tests.unit.killed_campaign import ROUNDS, campaign, kept_at_every_moment, measured, plan, scenario

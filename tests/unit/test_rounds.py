@@ -19,7 +19,8 @@ from harness.model.job import Job
 from harness.model.layout import RawFile
 from harness.model.mode import Mode
 from harness.results import Measurement
-from harness.scenario.plan import Group, Plan
+from harness.scenario.plan import Plan
+from harness.scenario.setups import Group
 from harness.scenario.timetable import ScheduledArm, Slice, Timetable, timetables
 from tests.bench.designs.measuring import OneRound
 from tests.build import StandIn, as_planned

@@ -21,9 +21,8 @@ from harness.model.mode import Mode
 from harness.model.profile import PROFILE_TABLE, PROFILES, Profile
 from harness.model.workloads import NAMED
 from harness.published import link_names
-from harness.scenario.load import load_scenario
+from harness.scenario.load import DecomposeTable, load_scenario, scenario_schema
 from harness.scenario.scenario import PRESETS
-from harness.scenario.schema import DecomposeTable, scenario_schema
 from tests.unit.option_docs import check_rows
 
 DOCS = (Path(__file__).parents[2] / "docs" / "scenarios.md").read_text(encoding="utf-8")

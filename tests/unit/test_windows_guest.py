@@ -33,7 +33,7 @@ from harness.model.effective import Effective
 from harness.model.job import Job
 from harness.model.workloads import NAMED
 from harness.results.validity import configuration_check
-from harness.scenario.plan import Group
+from harness.scenario.setups import Group
 from tests.unit.pluggable_domain import DEFINITION
 from tests.unit.proxmox_fixtures import client, node, serving, shell
 from tests.unit.test_borrowing import BLK, Borrowed

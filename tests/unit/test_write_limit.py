@@ -27,11 +27,10 @@ from harness.report.markdown import markdown_table
 from harness.report.terminal import summary_lines
 from harness.results import Measurement, Run, RunStore
 from harness.results.validity import write_limit_checks
-from harness.scenario.plan import Group, Plan
-from harness.scenario.planning import plan_for
+from harness.scenario.plan import Plan, plan_for, planned_writes
 from harness.scenario.scenario import Scenario
+from harness.scenario.setups import Group
 from harness.scenario.timetable import Slice
-from harness.scenario.writes import planned_writes
 from tests.build import RUN_ID
 from tests.unit import killed_campaign
 from tests.unit.killed_campaign import HOST

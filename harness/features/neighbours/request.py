@@ -15,7 +15,7 @@ from harness.model.values import Flag, Table
 from harness.scenario.scenario import Scenario
 
 if TYPE_CHECKING:
-    from harness.scenario.schema import ModeTable
+    from harness.scenario.load import ModeTable
 
 
 class OtherIo(Table):

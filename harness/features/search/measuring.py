@@ -19,7 +19,7 @@ from harness.measure.series import LimitReached, PreparedGroup, Round
 from harness.model.cell import Arm
 from harness.model.job import Job
 from harness.results import Measurement
-from harness.scenario.plan import Group
+from harness.scenario.setups import Group
 from harness.scenario.timetable import ScheduledArm
 from harness.units import format_duration
 

@@ -17,9 +17,10 @@ from harness.model.cell import Arm, Cell, Place
 from harness.model.job import Job, Workload
 from harness.model.values import VALUE, Iodepth, SomeSeconds
 from harness.model.workloads import OneWorkload
-from harness.scenario.plan import FollowUp, Group
+from harness.scenario.load import ModeName
+from harness.scenario.plan import FollowUp
 from harness.scenario.scenario import Scenario
-from harness.scenario.schema import ModeName
+from harness.scenario.setups import Group
 
 MOST_ROUNDS = 16
 """Rounds of a search. The simulated searches of the tests end earlier."""

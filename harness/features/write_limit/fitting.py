@@ -9,8 +9,7 @@ from functools import partial
 from harness.errors import ConfigError
 from harness.lab.inventory import HostSpec
 from harness.report.numbers import count, percent
-from harness.scenario.plan import LeftOut, Plan
-from harness.scenario.writes import planned_writes
+from harness.scenario.plan import LeftOut, Plan, planned_writes
 from harness.units import format_size, parse_share, parse_size
 
 OPTION = "--max-writes"

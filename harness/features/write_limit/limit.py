@@ -16,9 +16,9 @@ from harness.model.cell import Arm, Place
 from harness.model.job import Job
 from harness.results import Measurement
 from harness.results.records import DiskWrites
-from harness.scenario.plan import Group, Plan, Setup
+from harness.scenario.plan import MARGIN, Plan, fio_rate, group_bytes, is_paced, planned_writes, setup_bytes, slice_rate
+from harness.scenario.setups import Group, Setup
 from harness.scenario.timetable import ScheduledArm, Slice, Timetable
-from harness.scenario.writes import MARGIN, fio_rate, group_bytes, is_paced, planned_writes, setup_bytes, slice_rate
 from harness.units import format_size
 
 MOST_SCALED = 8.0

@@ -24,7 +24,8 @@ from harness.measure.series import Policy, PreparedGroup, Round, RoundSegment, S
 from harness.model.cell import Cell
 from harness.results import Measurement, RunStore
 from harness.run_id import RunId
-from harness.scenario.plan import Group, Plan
+from harness.scenario.plan import Plan
+from harness.scenario.setups import Group
 from harness.scenario.timetable import Slice
 from tests.bench.designs.blocks import Block, paired
 from tests.bench.designs.comparisons import WORKLOADS, Design, Seen, Sizes, pause

@@ -15,9 +15,9 @@ from harness.measure.spec import CampaignSpec
 from harness.model.budget import Budget
 from harness.model.workloads import parse_workloads
 from harness.results import LabInfo, Measurement, RunStore
-from harness.scenario.plan import Group, Plan
-from harness.scenario.planning import plan_for
+from harness.scenario.plan import Plan, plan_for
 from harness.scenario.scenario import Scenario
+from harness.scenario.setups import Group
 from harness.scenario.timetable import Slice
 from tests.bench.scale.figures import Clock, Figures, peak_bytes, workplace
 from tests.bench.scale.matrix import PROFILE, workloads

@@ -43,11 +43,10 @@ from harness.results import CellContext, Measurement, Run, RunStore, ValidityChe
 from harness.results.assemble import AssembledRun
 from harness.run_id import RunId
 from harness.scenario.load import find_scenarios, load_scenario
-from harness.scenario.plan import Group
-from harness.scenario.planning import describe_plan, expand, plan_for
+from harness.scenario.plan import describe_plan, expand, plan_for, planned_writes
 from harness.scenario.scenario import Scenario
+from harness.scenario.setups import Group
 from harness.scenario.timetable import ScheduledArm, timetables
-from harness.scenario.writes import planned_writes
 from harness.shipped import shipped
 from tests.build import at_full_speed, synthetic_run
 from tests.build import counters as counters_of

@@ -20,7 +20,7 @@ from harness.model.workloads import OneWorkload
 from harness.report import markdown_table, summary_lines
 from harness.results import Run
 from harness.scenario.load import load_scenario
-from harness.scenario.planning import expand
+from harness.scenario.plan import expand
 from harness.scenario.scenario import Scenario
 from tests.build import synthetic_run
 from tests.features.fio_files.fio_files import DATABASE, job_of, read, read_in

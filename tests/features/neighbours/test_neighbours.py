@@ -25,11 +25,10 @@ from harness.report.short import short_lines
 from harness.report.terminal import difference_lines, overhead_text, summary_lines
 from harness.results import CellRecord, Run
 from harness.scenario.decompose import changes
-from harness.scenario.planning import expand, plan_for
+from harness.scenario.plan import expand, plan_for, slice_rate
 from harness.scenario.scenario import Scenario
 from harness.scenario.setups import by_guest, regions, setups
 from harness.scenario.timetable import ScheduledArm, Slice
-from harness.scenario.writes import slice_rate
 from tests.build import A_SLICE, optane, synthetic_run
 from tests.unit.test_scenario_load import complaint, load
 

@@ -10,8 +10,8 @@ from harness.features.search.request import Search
 from harness.measure.series import RoundSegment
 from harness.model.cell import Place
 from harness.results import Measurement, Run, RunStore
-from harness.scenario.plan import Group
 from harness.scenario.scenario import Requested, Scenario
+from harness.scenario.setups import Group
 from harness.scenario.timetable import Slice
 from tests.build import as_planned, counters
 from tests.unit import killed_campaign

@@ -10,8 +10,7 @@ from harness.errors import ConfigError
 from harness.features.search.request import PlannedSearch, Search
 from harness.model.job import parse_workload
 from harness.scenario.load import load_scenario
-from harness.scenario.plan import Plan
-from harness.scenario.planning import plan_for
+from harness.scenario.plan import Plan, plan_for
 from harness.scenario.scenario import Scenario
 
 FILE = """

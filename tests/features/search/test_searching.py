@@ -15,8 +15,8 @@ from harness.features.search.request import PlannedSearch
 from harness.measure.series import RoundSegment
 from harness.model.cell import Place
 from harness.results import Measurement, Run, RunStore
-from harness.scenario.plan import Group
-from harness.scenario.planning import describe_plan
+from harness.scenario.plan import describe_plan
+from harness.scenario.setups import Group
 from harness.scenario.timetable import Slice
 from tests.build import RUN_ID
 from tests.features.search.queueing import CAPACITY, CPU, FULL_SPEED, Queue, known_answer, searched_run, searching

@@ -32,7 +32,7 @@ from harness.report.markdown import markdown_table
 from harness.report.short import short_lines
 from harness.report.terminal import difference_lines
 from harness.results import Run
-from harness.scenario.planning import expand, plan_for
+from harness.scenario.plan import expand, plan_for
 from harness.scenario.scenario import Scenario
 from harness.scenario.setups import regions, setups
 from harness.scenario.timetable import ScheduledArm, timetables
