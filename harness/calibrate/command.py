@@ -31,8 +31,7 @@ from harness.config.names import choices
 from harness.errors import ConfigError, ResultsError
 from harness.events import Events
 from harness.image import ImageSet
-from harness.lab.inventory import HostSpec
-from harness.lab.proxmox import ROOT
+from harness.lab.inventory import ROOT, HostSpec
 from harness.measure.calibration import (
     Calibration,
     Conditions,

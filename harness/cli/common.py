@@ -65,8 +65,8 @@ def add_json(parser: _TakesOptions, what: str) -> None:
 def chosen_inventory(options: argparse.Namespace) -> Inventory:
     """The hosts of `--lab` (else of the embedded lab), or only the one of `--host`."""
     from harness.lab import embedded
+    from harness.lab.inventory import withdraw_secrets
     from harness.lab.lab_file import load_lab
-    from harness.lab.secret_env import withdraw_secrets
 
     inventory = load_lab(options.lab) if options.lab else embedded.inventory()
     withdraw_secrets(inventory.hosts)

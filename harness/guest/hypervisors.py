@@ -11,8 +11,7 @@ from harness.feature import features
 from harness.guest.protocol import Backend, Hypervisor, Remover
 from harness.lab.findings import Finding
 from harness.lab.hosts import Host, ReachedHost
-from harness.lab.inventory import HostSpec
-from harness.lab.proxmox import ProxmoxSpec
+from harness.lab.inventory import HostSpec, ProxmoxSpec
 from harness.lab.transport.base import Runner
 
 

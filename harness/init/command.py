@@ -18,10 +18,8 @@ from harness.init.offers import Names, Offers, shown
 from harness.init.request import OUTPUT, UNKNOWN_NODE, InitRequest
 from harness.init.storages import find_storages
 from harness.lab.hosts import connect
-from harness.lab.inventory import HostSpec
+from harness.lab.inventory import HostSpec, ProxmoxSpec, withdraw_secrets
 from harness.lab.lab_file import lab_of
-from harness.lab.proxmox import ProxmoxSpec
-from harness.lab.secret_env import withdraw_secrets
 from harness.lab.transport.base import Runner
 from harness.terminal import clean_json
 

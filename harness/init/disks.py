@@ -11,9 +11,9 @@ from pydantic import TypeAdapter, ValidationError
 from harness.errors import HarnessError
 from harness.init.offers import DiskOffer, Names, NotOffered
 from harness.lab.disk_facts import read_disks
-from harness.lab.fields import DiskLink, Word
 from harness.lab.guard import Evidence, inspect, refusals
 from harness.lab.inventory import DiskById
+from harness.lab.lab_schema import DiskLink, Word
 from harness.lab.transport.base import Runner
 from harness.model.disk import DiskFacts
 from harness.shipped import read_script

@@ -16,9 +16,9 @@ from harness.guest.proxmox.node_state import TO_CREATE_VOLUMES
 from harness.init.disks import find_disks
 from harness.init.offers import Names, NotOffered, Offers, StorageOffer
 from harness.init.storages import LEAST_BYTES, OF_A_RUN, too_little
+from harness.lab.lab_schema import StorageKeys
 from harness.lab.paths import TAG
 from harness.lab.space import reserve_bytes
-from harness.lab.storage import StorageTable
 from harness.lab.transport.base import Runner
 from harness.untrusted import count, first_problem, reading
 
@@ -83,7 +83,7 @@ def _storage(client: Client, entry: Mapping[str, Any], names: Names) -> StorageO
 def _why_not(entry: Mapping[str, Any], name: str, layouts: Sequence[str]) -> str | None:
     """Why no volumes can be created on it; None if they can."""
     try:
-        StorageTable.model_validate({"storage": name})
+        StorageKeys.model_validate({"storage": name})
     except ValidationError as error:
         return f"a lab file cannot name it: {first_problem(error)}"
     if "images" not in str(entry.get("content", "")).split(","):

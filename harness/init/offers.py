@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from harness.config.names import LONGEST_NAME
-from harness.lab.storage import STORAGE_KINDS, StorageKey
+from harness.lab.inventory import STORAGE_KINDS, StorageKey
 from harness.model.disk import DiskClass
 
 

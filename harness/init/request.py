@@ -110,7 +110,7 @@ def _node(options: argparse.Namespace, given: dict[str, Any]) -> tuple[str, dict
             hint="store the password in a file that only you can read: --secret file:$HOME/.pve-password",
         )
     secret = {kind: _absolute(Path(name)) if kind == "file" else name}
-    from harness.lab.proxmox import API_PORT
+    from harness.lab.inventory import API_PORT
 
     api: dict[str, Any] = {"url": f"https://{address}:{port or API_PORT}", "node": given["node"] or UNKNOWN_NODE}
     api |= {key: given[key] for key in ("user", "token", "fingerprint") if given[key]} | {"secret": secret}

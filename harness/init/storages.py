@@ -12,9 +12,10 @@ from pydantic import ValidationError
 from harness.errors import HarnessError, Unsupported
 from harness.init.offers import Names, NotOffered, StorageOffer
 from harness.lab.guard.room import free_bytes
+from harness.lab.inventory import STORAGE_KINDS
+from harness.lab.lab_schema import StorageKeys
 from harness.lab.paths import TAG
 from harness.lab.space import reserve_bytes
-from harness.lab.storage import STORAGE_KINDS, StorageTable
 from harness.lab.storage_look import FILESYSTEMS, Place, look_at
 from harness.lab.transport.base import Completed, Runner
 from harness.model.profile import PROFILES
@@ -91,7 +92,7 @@ def find_storages(runner: Runner, names: Names) -> tuple[list[StorageOffer], lis
 def _offer(runner: Runner, candidate: _Candidate, names: Names) -> StorageOffer | NotOffered:
     place, at = candidate.place, candidate.at
     try:
-        StorageTable.model_validate({place: at})
+        StorageKeys.model_validate({place: at})
         if at.startswith(f"{TAG}-"):
             return NotOffered(candidate.words, OF_A_RUN)
         storage = look_at(runner, place, at)

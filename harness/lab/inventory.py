@@ -1,23 +1,369 @@
-"""The inventory of a lab: its hosts, and their disks under test."""
+"""The inventory of a lab: its hosts with their hypervisors, and their disks and storages under test.
+
+On a storage in use, a run creates only its own volumes. Arrays that are there already are as their owner says.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal, Protocol
 
-from harness.config.names import choices
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from harness.config.names import choices, plain_name
+from harness.config.values import one_line
 from harness.errors import ConfigError
-from harness.lab.hypervisor import LIBVIRT, HypervisorSpec
-from harness.lab.proxmox import ProxmoxSpec
-from harness.lab.storage import DiskByStorage, StatedArray
-from harness.model.disk import ARRAY, STORAGE, DiskClass, class_of_link
-from harness.model.guest import ANY_GUEST, GuestOptions
+from harness.model.base import Chunk, RaidLevel
+from harness.model.disk import ARRAY, STORAGE, ArrayFacts, DiskClass, class_of_link
+from harness.model.guest import ANY_GUEST, GUEST_MEMORY, GuestOptions
+from harness.model.values import Table, whole_number
 from harness.scenario.scenario import Requested
 
 EMBEDDED = "lab"
 """The name of the embedded lab's only host."""
+
+
+class HypervisorSpec(Protocol):
+    """The hypervisor of a host, from the lab file. The rest is in its backend (harness/guest/hypervisors.py)."""
+
+    @property
+    def address(self) -> str | None:
+        """The address of the host if the lab file has none for SSH."""
+        ...
+
+    @property
+    def secret_variables(self) -> tuple[str, ...]:
+        """The environment variables that hold its secrets."""
+        ...
+
+    @property
+    def needless_checks(self) -> frozenset[str]:
+        """Checks of the doctor that do not apply to this hypervisor."""
+        ...
+
+    @property
+    def why_no_devices(self) -> str | None:
+        """Why a device of the host cannot be attached to a guest by its path; None if it can."""
+        ...
+
+    @property
+    def boots_guests(self) -> bool:
+        """Whether runs boot the guests. If not, all rounds are in one boot."""
+        ...
+
+    def why_emulated(self, host: str) -> str | None:
+        """Why the host with the name `host` emulates the CPU of guests; None if KVM must be probed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class VmLogin:
+    """The login to a VM over SSH, through its host or directly. Without `host_key`, the first contact's is stored."""
+
+    address: str
+    port: int
+    user: str
+    key: Path
+    host_key: str | None
+    through_host: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BorrowedVm:
+    """A running VM of others: its name in libvirt or its id, and the login to it."""
+
+    name: str
+    login: VmLogin | None
+    """None if commands run through its guest agent."""
+
+
+@dataclass(frozen=True, slots=True)
+class LibvirtSpec:
+    """libvirt. `borrowed` is the VM that disks are plugged into; None if runs make their own guests."""
+
+    borrowed: BorrowedVm | None = None
+    address: None = None
+    secret_variables: tuple[str, ...] = ()
+    needless_checks: frozenset[str] = frozenset()
+    why_no_devices: None = None
+
+    @property
+    def boots_guests(self) -> bool:
+        return self.borrowed is None
+
+    def why_emulated(self, host: str) -> None:  # noqa: ARG002 - a HypervisorSpec
+        return None
+
+
+LIBVIRT = LibvirtSpec()
+
+ROOT = "root@pam"
+"""PVE lets only this user attach a device by its path, and only with a password."""
+API_PORT = 8006
+StoredLayout = Literal["lvm", "lvm-thin", "raw", "qcow2", "zvol"]
+"""Kinds of layout that are a volume on a storage."""
+
+Network = Literal["agent", "static", "cloud-init"]
+Reach = Literal["node", "direct"]
+
+
+MASK = "***"
+
+
+class Discreet(Table):
+    """A table in which people may write passwords: messages do not show the values of unknown keys."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _masked(cls, data: object) -> object:
+        if not isinstance(data, dict):
+            return data
+        return {key: value if key in cls.model_fields else MASK for key, value in data.items()}
+
+
+class SecretSource(Discreet):
+    """The source of a password or a token's value: an environment variable, a file, or a service of the keyring."""
+
+    env: str | None = Field(default=None, min_length=1)
+    file: str | None = Field(default=None, min_length=1)
+    keyring: str | None = Field(default=None, min_length=1)
+
+    @property
+    def named(self) -> list[tuple[str, str]]:
+        """The keys of the table with their values. A valid table has one."""
+        return [(key, value) for key, value in self if value is not None]
+
+    @property
+    def kind(self) -> str:
+        return self.named[0][0]
+
+    @property
+    def name(self) -> str:
+        return self.named[0][1]
+
+
+@dataclass(frozen=True, slots=True)
+class ApiSpec:
+    """The connection to the node's API. `token` is the name of a token of `user`; without it the secret is a password.
+
+    The certificate must have the `fingerprint` (SHA-256, in hex with colons). Without it, `ca_file` checks the
+    certificate. If both are None, the system's CAs check it.
+    """
+
+    host: str
+    port: int
+    node: str
+    user: str
+    secret: SecretSource
+    token: str | None = None
+    ca_file: Path | None = None
+    fingerprint: str | None = None
+
+    @property
+    def who(self) -> str:
+        """The user in PVE's form: `root@pam`, or `root@pam!name` with a token."""
+        return f"{self.user}!{self.token}" if self.token else self.user
+
+    @property
+    def may_pass_devices(self) -> bool:
+        """Whether PVE accepts the path of a device from this login."""
+        return self.user == ROOT and self.token is None
+
+    @property
+    def why_no_devices(self) -> str | None:
+        """Why this login cannot attach a device by its path; None if it can."""
+        if self.may_pass_devices:
+            return None
+        return f"Proxmox VE accepts the path of a device only from {ROOT} with a password, not from {self.who}"
+
+
+@dataclass(frozen=True, slots=True)
+class GuestRules:
+    """The settings of guests on the node. `vmids` are the first and the last id to use; `memory` is in bytes.
+
+    With `kvm` False, the node emulates the CPU. `cpu` and `memory` are for guests that request none. With `template`, a
+    guest is a clone of that VM. Without it, the guest boots the harness's ISO from `iso_storage`. `address` (with its
+    prefix length) and `gateway` are for networks without DHCP, and `further_addresses` for guests that run beside it.
+    """
+
+    bridge: str = "vmbr0"
+    iso_storage: str = "local"
+    vmids: tuple[int, int] = (9000, 9099)
+    kvm: bool = True
+    cpu: str = "host"
+    memory: int = GUEST_MEMORY
+    network: Network = "agent"
+    address: str | None = None
+    gateway: str | None = None
+    reach: Reach = "node"
+    template: int | None = None
+    further_addresses: tuple[str, ...] = ()
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The addresses in the lab file, one for each guest that runs at the same time; empty with DHCP."""
+        return (self.address, *self.further_addresses) if self.address else ()
+
+
+@dataclass(frozen=True, slots=True)
+class ProxmoxSpec:
+    """The HypervisorSpec of a Proxmox VE node."""
+
+    api: ApiSpec
+    guest: GuestRules
+    borrowed: BorrowedVm | None = None
+    """The VM that disks are plugged into, by its id; None if runs make their own guests."""
+
+    @property
+    def address(self) -> str:
+        return self.api.host
+
+    @property
+    def secret_variables(self) -> tuple[str, ...]:
+        return (self.api.secret.name,) if self.api.secret.kind == "env" else ()
+
+    @property
+    def needless_checks(self) -> frozenset[str]:
+        """A node has no libvirt and does not need it."""
+        return frozenset({"libvirt"})
+
+    @property
+    def why_no_devices(self) -> str | None:
+        return self.api.why_no_devices
+
+    @property
+    def boots_guests(self) -> bool:
+        return self.borrowed is None
+
+    def why_emulated(self, host: str) -> str | None:
+        return None if self.guest.kvm else f"host.{host}.guest.kvm = false in the lab file"
+
+
+SOURCE = "the lab file"
+
+
+_Text = Annotated[str, AfterValidator(one_line), Field(max_length=100)]
+
+
+class StatedArray(Table):
+    """What the lab file says about an array, in `[host.NAME.disk.X.array]` and `[host.NAME.storage.X.array]`.
+
+    What the host reports itself wins over it. `reference` is the disk or storage of the same host with a single disk of
+    the same model.
+    """
+
+    level: Annotated[RaidLevel, BeforeValidator(whole_number)] | None = None
+    disks: Annotated[int, Field(ge=2, le=1024)] | None = None
+    legs: Annotated[int, Field(ge=1, le=64)] = 1
+    chunk: Chunk | None = None
+    controller: _Text | None = None
+    cache: _Text | None = None
+    reference: Annotated[str, AfterValidator(plain_name)] | None = None
+
+    @property
+    def facts(self) -> ArrayFacts:
+        return ArrayFacts(
+            level=f"raid{self.level}" if self.level is not None else None,
+            chunk_bytes=self.chunk,
+            disks=self.disks,
+            cache_policy=self.cache,
+            source=SOURCE,
+            legs=self.legs if self.level is not None else None,
+            controller=self.controller,
+        )
+
+
+StorageKey = Literal["volume_group", "thin_pool", "directory", "pool", "dataset", "storage"]
+"""The keys of a table, exactly one of which says where the volumes are created."""
+
+Allocates = Literal["at once", "as a file", "when written"]
+"""When a volume takes its space: when it is created, as its file is filled, or at each write to a new place."""
+
+
+@dataclass(frozen=True, slots=True)
+class StorageKind:
+    """What a key of a table names: in words, and what is the same for all such storages."""
+
+    words: str
+    layouts: tuple[str, ...] = ()
+    """The kinds of layouts of its volumes. Empty for a pool or a storage of Proxmox VE: only the host knows them."""
+    space: str = ""
+    """Its type for `harness.lab.space`."""
+    allocates: Allocates = "at once"
+    hint: str = ""
+    """What to do if it cannot be used."""
+    of_hypervisor: bool = False
+    """Whether it is for hosts whose hypervisor has storages of its own. The others are for hosts with libvirt."""
+
+
+STORAGE_KINDS: Mapping[StorageKey, StorageKind] = {
+    "volume_group": StorageKind(
+        "volume group",
+        ("lvm",),
+        space="lvm",
+        hint="see vgs and pvs on the host, and correct the name in the lab file",
+    ),
+    "thin_pool": StorageKind(
+        "thin pool",
+        ("lvm-thin",),
+        space="lvmthin",
+        allocates="when written",
+        hint="see lvs -a on the host, and correct the name in the lab file",
+    ),
+    "directory": StorageKind(
+        "directory",
+        ("raw", "qcow2"),
+        space="dir",
+        allocates="as a file",
+        hint="see findmnt and ls -ld on the host, and name a directory that only root can change, with everything "
+        "above it",
+    ),
+    "pool": StorageKind("libvirt pool"),
+    "dataset": StorageKind(
+        "ZFS dataset",
+        ("zvol", "zfs"),
+        space="zfspool",
+        allocates="when written",
+        hint="see zfs list on the host, and correct the name in the lab file",
+    ),
+    "storage": StorageKind("storage", of_hypervisor=True),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DiskByStorage:
+    """Storage in use. A run writes only to volumes that it creates there.
+
+    `key` is the key of the lab file, and `at` its value. `storages` has the storage of Proxmox VE for each kind of
+    layout (`raw`, `lvm`). It is empty if the storage itself shows which layouts it can have.
+    """
+
+    name: str
+    storages: Mapping[StoredLayout, str] = field(default_factory=dict)
+    key: StorageKey = "storage"
+    at: str = ""
+    endurance: int | None = None
+    """The rated endurance in bytes of the disk below the storage."""
+    array: StatedArray | None = None
+    """What the lab file says about the array that the storage is on; None if it says nothing of one."""
+
+    @property
+    def layouts(self) -> tuple[str, ...] | None:
+        """The kinds of layouts that its volumes have; None if that is not known without asking the host."""
+        return STORAGE_KINDS[self.key].layouts or tuple(self.storages) or None
+
+    @property
+    def identity(self) -> str:
+        """Its description, which is also its name in the creation log."""
+        return f"{STORAGE_KINDS[self.key].words} {', '.join(self.names)}"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The value of `at`, or the names of the storages of Proxmox VE, each once."""
+        return (self.at,) if self.at else tuple(dict.fromkeys(self.storages.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,3 +524,30 @@ class Inventory:
         if host not in names:
             raise ConfigError(f'{self.source}: no host "{host}"; {choices(host, names)}')
         return replace(self, hosts=tuple(each for each in self.hosts if each.name == host))
+
+
+_withdrawn: dict[str, str] = {}
+# A global variable, because the environment belongs to the process. /proc/PID/environ still shows the original values.
+
+
+def withdraw_secrets(hosts: Iterable[HostSpec]) -> None:
+    """Remove the variables with secrets of these hosts from the environment of this process.
+
+    Call it before the first child process starts. The controller of pytest-xdist must not call it, because its workers
+    need the variables.
+    """
+    for host in hosts:
+        for name in host.hypervisor.secret_variables:
+            withdraw_variable(name)
+
+
+def withdraw_variable(name: str) -> str | None:
+    """The value of a variable, which is then removed from the environment; None if it was never there."""
+    if name in os.environ:
+        _withdrawn[name] = os.environ.pop(name)
+    return _withdrawn.get(name)
+
+
+def whole_environment() -> Mapping[str, str]:
+    """The environment with the removed variables. Only for a command that the user asks the harness to run."""
+    return os.environ | _withdrawn

@@ -14,38 +14,44 @@ from harness.config.problems import describe
 from harness.config.toml import read_toml
 from harness.errors import ConfigError
 from harness.feature import FeatureTables, feature_tables
-from harness.lab.fields import (
+from harness.lab.inventory import (
+    LIBVIRT,
+    AnyDisk,
+    DiskByFile,
+    DiskById,
+    DiskByStorage,
+    HostSpec,
+    HypervisorSpec,
+    Inventory,
+    LibvirtSpec,
+    ProxmoxSpec,
+    SshAddress,
+    StatedArray,
+    StoredLayout,
+    array_of,
+    class_known,
+)
+from harness.lab.lab_schema import (
     Address,
+    ApiKeys,
     BackingFile,
     DiskLink,
     Endurance,
     FileSize,
+    GuestKeys,
     HostKey,
     HostPath,
     Name,
     ProfileName,
+    StorageKeys,
     Word,
-)
-from harness.lab.guest_table import GuestTable, check_borrowed_vm, check_guest_rules, require_id
-from harness.lab.hypervisor import LIBVIRT, HypervisorSpec, LibvirtSpec
-from harness.lab.inventory import (
-    AnyDisk,
-    DiskByFile,
-    DiskById,
-    HostSpec,
-    Inventory,
-    SshAddress,
-    array_of,
-    class_known,
-)
-from harness.lab.proxmox import ApiTable, ProxmoxSpec, StoredLayout, api_spec
-from harness.lab.storage import (
-    ArrayTable,
-    DiskByStorage,
-    StorageTable,
+    api_spec,
+    check_borrowed_vm,
+    check_guest_rules,
     check_references,
-    make_stated_array,
+    find_array_problems,
     make_storage,
+    require_id,
 )
 from harness.model.disk import ARRAY, DiskClass
 from harness.model.guest import ANY_GUEST, GuestOptions, HostFile, find_guest_problems
@@ -103,7 +109,7 @@ class _Disk(Table):
     endurance: Endurance | None = None
     disk_class: DiskClass | None = Field(default=None, alias="class")
     storages: dict[StoredLayout, str] | None = Field(default=None, min_length=1)
-    array: ArrayTable | None = None
+    array: StatedArray | None = None
 
 
 class _Host(Table):
@@ -114,11 +120,11 @@ class _Host(Table):
     key: HostPath | None = None
     host_key: HostKey | None = None
     fio: HostFile | None = None
-    api: ApiTable | None = None
-    guest: GuestTable | None = None
+    api: ApiKeys | None = None
+    guest: GuestKeys | None = None
     backup_directory: HostPath | None = None
     disk: dict[Name, _Disk] = Field(default_factory=dict)
-    storage: dict[Name, StorageTable] = Field(default_factory=dict)
+    storage: dict[Name, StorageKeys] = Field(default_factory=dict)
 
 
 class _Lab(Table):
@@ -228,7 +234,7 @@ def _make_hypervisor(where: str, table: _Host, problems: list[str]) -> Hyperviso
         api = api_spec(f"{where}.api", table.api, problems)
         if api is None:
             return LIBVIRT
-        return ProxmoxSpec(api, check_guest_rules(f"{where}.guest", guest or GuestTable(), problems), borrowed)
+        return ProxmoxSpec(api, check_guest_rules(f"{where}.guest", guest or GuestKeys(), problems), borrowed)
     return LibvirtSpec(borrowed) if borrowed is not None else LIBVIRT
 
 
@@ -265,7 +271,7 @@ def _make_disk(where: str, name: str, table: _Disk, kind: str, problems: list[st
         return None
     if table.file is not None:
         return _make_file_disk(where, name, table, table.file, problems)
-    array = make_stated_array(f"{where}.array", table.array, problems)
+    problems += find_array_problems(f"{where}.array", table.array)
     why = "id and serial together identify the disk that may be overwritten"
     problems += [f"{where}.{key}: missing; {why}" for key in ("id", "serial") if getattr(table, key) is None]
     if table.size is not None:
@@ -278,7 +284,14 @@ def _make_disk(where: str, name: str, table: _Disk, kind: str, problems: list[st
         )
     if table.id and table.serial and overwrites:
         return DiskById(
-            name, table.id, table.serial, table.destroy, table.overwrite_data, table.endurance, table.disk_class, array
+            name,
+            table.id,
+            table.serial,
+            table.destroy,
+            table.overwrite_data,
+            table.endurance,
+            table.disk_class,
+            table.array,
         )
     return None
 
@@ -304,10 +317,10 @@ def _make_stored_disk(where: str, name: str, table: _Disk, kind: str, problems: 
     surplus = sorted(_Disk.model_fields[key].alias or key for key in table.model_fields_set - kept)
     why = "cannot be used with storages, on which a run writes only to volumes that it creates"
     problems += [f"{where}.{key}: {why}" for key in surplus]
-    array = make_stated_array(f"{where}.array", table.array, problems)
+    problems += find_array_problems(f"{where}.array", table.array)
     if len(problems) > before:
         return None
-    return DiskByStorage(name, table.storages or {}, endurance=table.endurance, array=array)
+    return DiskByStorage(name, table.storages or {}, endurance=table.endurance, array=table.array)
 
 
 def _make_storages(where: str, table: _Host, problems: list[str]) -> Iterator[DiskByStorage]:

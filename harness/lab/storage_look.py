@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from harness.errors import Unsupported
+from harness.lab.inventory import STORAGE_KINDS, StorageKind
 from harness.lab.paths import FILE_IDENTITY, UNSAFE
-from harness.lab.storage import STORAGE_KINDS, StorageKind
 from harness.lab.transport.base import Runner
 from harness.shipped import read_script
 from harness.untrusted import reading

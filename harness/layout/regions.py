@@ -29,7 +29,7 @@ FIND = read_script("harness.layout", "find_partition.sh")
 _REMOVE = FACTS + SAMPLED + FIND + read_script("harness.layout", "remove_partition_table.sh")
 
 
-class PartitionTable(HostThing):
+class GuidPartitionTable(HostThing):
     """A GPT on a disk, found by `link` or by the `file` behind its loop device. The other fields identify it.
 
     `samples` are positions in bytes. The data at them are recorded at the end, see `harness.lab.guard`.
@@ -138,7 +138,7 @@ def disk_partitioned(
     same state in every run (SNIA calls it purged). Raises SafetyError, HostError.
     """
     plan = _Plan.of(sizes, ALIGNMENT)
-    table = PartitionTable(
+    table = GuidPartitionTable(
         disks=device.disks,
         link="" if isinstance(disk, DiskByFile) else disk.id,
         file=str(disk.file) if isinstance(disk, DiskByFile) else "",

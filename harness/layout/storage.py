@@ -23,7 +23,7 @@ from harness.layout.device import BackingFile, LoopDevice, MemoryDisk
 from harness.layout.disks import UdevRule, unwatched_volumes
 from harness.layout.layers import LAYERS, UNCACHED, ZFS_SHARE
 from harness.layout.md import Array
-from harness.layout.regions import PartitionTable
+from harness.layout.regions import GuidPartitionTable
 from harness.layout.source import BlockSource, Sources
 from harness.layout.storage_files import StoredFiles, made_in
 from harness.layout.storage_lvm import LinearVolumes, ThinPoolVolumes
@@ -147,7 +147,7 @@ VOLUMES: Mapping[Place, VolumeKind] = {
     "directory": StoredFiles(),
     "dataset": StoredDatasets(),
 }
-"""By the kind of storage. A new kind is a line here and in lab/storage.py, and a module beside this one."""
+"""By the kind of storage. A new kind is a line here and in lab/inventory.py, and a module beside this one."""
 
 
 def why_not(mode: Mode, storage: FoundStorage, facts: HostFacts) -> str | None:
@@ -241,7 +241,7 @@ def _notes(storage: FoundStorage, modes: Sequence[Mode]) -> Iterator[tuple[str, 
 CREATED: tuple[type[HostThing], ...] = tuple(
     dict.fromkeys(
         [
-            *(BackingFile, LoopDevice, MemoryDisk, PartitionTable, UdevRule, Array),
+            *(BackingFile, LoopDevice, MemoryDisk, GuidPartitionTable, UdevRule, Array),
             *(thing for layer in LAYERS for thing in layer.things),
             *(volumes.thing for volumes in VOLUMES.values()),
         ]

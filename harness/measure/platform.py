@@ -18,7 +18,7 @@ from typing import ClassVar, Protocol
 
 from harness.errors import Unsupported
 from harness.feature import features
-from harness.lab.fields import fio_path
+from harness.lab.lab_schema import fio_path
 from harness.lab.paths import LEASE_DIRECTORY, MARK
 from harness.lab.transport.base import Completed, Runner
 from harness.model.job import Job

@@ -13,8 +13,7 @@ from harness.events import Events, Note
 from harness.image import Image, ImageSet
 from harness.lab.disk_facts import HealthFound, describe_arrays, read_health
 from harness.lab.hosts import Host
-from harness.lab.inventory import AnyDisk, DiskById, array_of, class_known
-from harness.lab.storage import DiskByStorage
+from harness.lab.inventory import AnyDisk, DiskById, DiskByStorage, array_of, class_known
 from harness.measure.calibration import quoted
 from harness.measure.series import LabFound
 from harness.measure.session import Guests, Session

@@ -16,9 +16,7 @@ from harness.events import Events
 from harness.feature import RunLimit, SessionRuns
 from harness.image import ImageSet, ensure_images
 from harness.lab import embedded
-from harness.lab.inventory import DiskById, HostSpec
-from harness.lab.secret_env import withdraw_secrets
-from harness.lab.storage import DiskByStorage
+from harness.lab.inventory import DiskById, DiskByStorage, HostSpec, withdraw_secrets
 from harness.measure.breakdowns import breakdown_seconds
 from harness.measure.calibration import of_host
 from harness.measure.campaign import Campaign

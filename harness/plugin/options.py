@@ -409,7 +409,7 @@ def _list_offered(host: HostSpec) -> Iterable[OfferedDisk]:
             words,
             simulated=host.kind == "embedded",
             on_array=array is not None,
-            reference=array.reference if array is not None else "",
+            reference=(array.reference or "") if array is not None else "",
         )
 
 

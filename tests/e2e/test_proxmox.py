@@ -17,8 +17,8 @@ import pytest
 from harness.guest.proxmox.client import Client
 from harness.guest.proxmox.secrets import Secret
 from harness.lab.embedded.disks import DISKS, SimulatedDisk
-from harness.lab.proxmox import ROOT as ROOT_USER
-from harness.lab.proxmox import ApiSpec, SecretSource
+from harness.lab.inventory import ROOT as ROOT_USER
+from harness.lab.inventory import ApiSpec, SecretSource
 from harness.lab.transport.base import Runner
 from tests.e2e.machines import (
     ROOT,
@@ -80,9 +80,7 @@ class Node:
 
     def left(self) -> str:
         """All that runs could leave on the node, as its API and its shell tell it."""
-        spec = ApiSpec(
-            "127.0.0.1", self.port, "pve", ROOT_USER, SecretSource("env", "PVE_PASSWORD"), None, self.authority
-        )
+        spec = ApiSpec("127.0.0.1", self.port, "pve", ROOT_USER, SecretSource(env="PVE_PASSWORD"), None, self.authority)
         client = Client(spec, Secret(PASSWORD), "pve1")
         try:
             guests = [each["vmid"] for each in client.get("nodes/pve/qemu")]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
-from harness.lab.storage import StorageKey
+from harness.lab.inventory import StorageKey
 from harness.lab.transport.base import Runner
 from tests.soak.zfs_on_host import zfs_installed
 

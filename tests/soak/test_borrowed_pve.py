@@ -21,8 +21,8 @@ from harness.guest.proxmox.machine import VirtualMachine, exists
 from harness.guest.proxmox.secrets import Secret
 from harness.guest.proxmox.vm import shell_parameters
 from harness.lab.hosts import GuestFiles
-from harness.lab.proxmox import ROOT as ROOT_USER
-from harness.lab.proxmox import ApiSpec, GuestRules, SecretSource
+from harness.lab.inventory import ROOT as ROOT_USER
+from harness.lab.inventory import ApiSpec, GuestRules, SecretSource
 from harness.lab.transport.base import Runner
 from tests.e2e.attaching import opened
 from tests.e2e.machines import background, command, latest, measure, pytest_command, wait_for_measurements
@@ -79,7 +79,7 @@ class OwnVm:
 @contextmanager
 def own_vm(node: Node, disk_mib: int) -> Iterator[OwnVm]:
     """A running VM of somebody else, which boots the guest image and has a disk of its own with random data."""
-    spec = ApiSpec("127.0.0.1", node.port, "pve", ROOT_USER, SecretSource("env", "PVE_PASSWORD"), None, node.authority)
+    spec = ApiSpec("127.0.0.1", node.port, "pve", ROOT_USER, SecretSource(env="PVE_PASSWORD"), None, node.authority)
     with ExitStack() as stack:
         lab = stack.enter_context(opened())
         client = Client(spec, Secret(PASSWORD), "pve1")

@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 from harness.guest.proxmox.client import Client
 from harness.guest.proxmox.secrets import Secret
-from harness.lab.proxmox import ApiSpec, SecretSource
+from harness.lab.inventory import ApiSpec, SecretSource
 from pve_double import certificate
 from pve_double.server import Serving, serve
 from pve_double.state import Node
@@ -30,7 +30,7 @@ def api_spec(port: int, authority: Path | None = None, **changes: Any) -> ApiSpe
         "port": port,
         "node": "pve",
         "user": "root@pam",
-        "secret": SecretSource("env", "UNUSED"),
+        "secret": SecretSource(env="UNUSED"),
         "ca_file": authority,
     }
     return ApiSpec(**(given | changes))

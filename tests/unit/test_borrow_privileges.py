@@ -20,9 +20,7 @@ from harness.guest.proxmox import removal
 from harness.guest.proxmox.client import Client
 from harness.guest.proxmox.node_state import examine_node, needed, read_state
 from harness.lab.findings import Level
-from harness.lab.hypervisor import BorrowedVm
-from harness.lab.proxmox import GuestRules
-from harness.lab.storage import DiskByStorage
+from harness.lab.inventory import BorrowedVm, DiskByStorage, GuestRules
 from harness.lab.transport.local import LocalRunner
 from harness.lab.transport.ssh import SshRunner
 from tests.unit.proxmox_fixtures import impatient

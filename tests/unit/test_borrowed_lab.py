@@ -8,8 +8,7 @@ import pytest
 
 from harness.calibrate.command import disk_of
 from harness.errors import ConfigError
-from harness.lab.hypervisor import BorrowedVm, LibvirtSpec, VmLogin
-from harness.lab.proxmox import ProxmoxSpec
+from harness.lab.inventory import BorrowedVm, LibvirtSpec, ProxmoxSpec, VmLogin
 from tests.unit.test_inventory import GOOD, complaint, load
 
 GUEST = """

@@ -19,8 +19,7 @@ from harness.guest.protocol import GuestDisk
 from harness.lab.created import CreationLog, read_log
 from harness.lab.facts import Acceleration, HostFacts
 from harness.lab.hosts import GuestFiles, Host
-from harness.lab.hypervisor import BorrowedVm, LibvirtSpec, VmLogin
-from harness.lab.inventory import DiskById, HostSpec
+from harness.lab.inventory import BorrowedVm, DiskById, HostSpec, LibvirtSpec, VmLogin
 from harness.lab.transport.ssh import SshRunner
 from harness.layout.source import BlockSource
 from harness.model.attach import Attach

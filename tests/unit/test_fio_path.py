@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import MeasurementError
-from harness.lab.fields import fio_path
+from harness.lab.lab_schema import fio_path
 from harness.measure.fio import Section, Target, fill_file, job_file
 from harness.model.job import Job
 

@@ -20,9 +20,8 @@ from harness.init import command, disks
 from harness.init.command import inspect_host
 from harness.init.lab_file import lab_text
 from harness.init.offers import DiskOffer, Names, NotOffered, Offers, StorageOffer
-from harness.lab.inventory import DiskById, HostSpec
+from harness.lab.inventory import STORAGE_KINDS, DiskById, DiskByStorage, HostSpec
 from harness.lab.lab_file import lab_of, load_lab
-from harness.lab.storage import STORAGE_KINDS, DiskByStorage
 from harness.lab.transport.local import LocalRunner
 from tests.unit.init_hosts import BY_ID, InitHost, PlayedDisk, failing, in_use, pool_xml
 from tests.unit.storage_doubles import GIB, LvmHost, ZfsHost

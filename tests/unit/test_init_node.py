@@ -22,9 +22,8 @@ from harness.init import command, disks
 from harness.init.lab_file import lab_text
 from harness.init.node import node_name, offers_of_node
 from harness.init.offers import Names
-from harness.lab.inventory import DiskById, HostSpec
+from harness.lab.inventory import DiskById, DiskByStorage, HostSpec
 from harness.lab.lab_file import load_lab
-from harness.lab.storage import DiskByStorage
 from pve_double.server import Serving
 from pve_double.storage.disks import Disk
 from pve_double.storage.volumes import Storage

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from harness.errors import ConfigError
-from harness.lab.inventory import DiskByFile, DiskById, HostSpec, Inventory, SshAddress, class_known
+from harness.lab.inventory import DiskByFile, DiskById, DiskByStorage, HostSpec, Inventory, SshAddress, class_known
 from harness.lab.lab_file import load_lab
-from harness.lab.storage import DiskByStorage
 
 GOOD = """
 profile = "publish"

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.lab.inventory import AnyDisk, DiskByFile, DiskById
-from harness.lab.storage import DiskByStorage
+from harness.lab.inventory import AnyDisk, DiskByFile, DiskById, DiskByStorage
 from harness.measure.provenance import class_notes, link_notes
 from harness.measure.series import LabFound, PreparedGroup
 from harness.model.disk import Controller, DiskClass, DiskFacts, DiskHealth, DiskRecord, PcieLink, SerialLink, merged

@@ -12,8 +12,7 @@ import pytest
 from harness.errors import HostError
 from harness.features.write_limit import meter
 from harness.features.write_limit.meter import Meter
-from harness.lab.inventory import AnyDisk, DiskByFile, DiskById
-from harness.lab.storage import DiskByStorage
+from harness.lab.inventory import AnyDisk, DiskByFile, DiskById, DiskByStorage
 from harness.lab.transport.base import Completed
 from harness.lab.transport.local import LocalRunner
 from harness.results import RunStore

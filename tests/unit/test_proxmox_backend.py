@@ -29,9 +29,7 @@ from harness.image.manifest import sha256_of
 from harness.lab.created import forget
 from harness.lab.facts import Acceleration, HostFacts
 from harness.lab.hosts import GuestFiles, Host
-from harness.lab.inventory import DiskById, HostSpec
-from harness.lab.proxmox import GuestRules
-from harness.lab.storage import DiskByStorage
+from harness.lab.inventory import DiskById, DiskByStorage, GuestRules, HostSpec
 from harness.lab.transport.ssh import SshRunner
 from harness.layout.source import BlockSource
 from harness.model.attach import Attach

@@ -21,10 +21,7 @@ from harness.guest.proxmox.client import Client
 from harness.guest.proxmox.drive import choose_drives
 from harness.lab.facts import Acceleration, HostFacts
 from harness.lab.hosts import GuestFiles, Host
-from harness.lab.hypervisor import BorrowedVm, VmLogin
-from harness.lab.inventory import HostSpec
-from harness.lab.proxmox import GuestRules
-from harness.lab.storage import DiskByStorage
+from harness.lab.inventory import BorrowedVm, DiskByStorage, GuestRules, HostSpec, VmLogin
 from harness.lab.transport.ssh import SshRunner
 from harness.layout.source import BlockSource
 from harness.measure.reap import reap

@@ -17,7 +17,7 @@ import pytest
 from harness.errors import LabUnavailable
 from harness.guest.proxmox.client import Client, PveError
 from harness.guest.proxmox.secrets import Secret
-from harness.lab.proxmox import ApiSpec
+from harness.lab.inventory import ApiSpec
 from harness.signals import ended_like_ctrl_c, held_back
 from pve_double.server import Serving, serve
 from pve_double.testing import PASSWORD, memory_node

@@ -12,11 +12,18 @@ import pytest
 from harness.guest.hypervisors import findings_of
 from harness.guest.proxmox.node_state import NodeState, examine_node, needed, read_state
 from harness.lab.findings import Finding, Level
-from harness.lab.hypervisor import LIBVIRT
-from harness.lab.inventory import DiskById, HostSpec
+from harness.lab.inventory import (
+    LIBVIRT,
+    ApiSpec,
+    DiskById,
+    DiskByStorage,
+    GuestRules,
+    HostSpec,
+    ProxmoxSpec,
+    SecretSource,
+    StoredLayout,
+)
 from harness.lab.lab_file import load_lab
-from harness.lab.proxmox import ApiSpec, GuestRules, ProxmoxSpec, SecretSource, StoredLayout
-from harness.lab.storage import DiskByStorage
 from harness.lab.transport.local import LocalRunner
 from tests.unit.proxmox_nodes import double
 
@@ -24,7 +31,7 @@ DOCS = (Path(__file__).parents[2] / "docs" / "proxmox.md").read_text(encoding="u
 DISK = DiskById("optane", "/dev/disk/by-id/absent", "PHM1", destroy=True)
 STORAGES: Mapping[StoredLayout, str] = {"lvm-thin": "local-lvm"}
 STORED = DiskByStorage("vmstore", STORAGES)
-NODE = ProxmoxSpec(ApiSpec("192.0.2.9", 8006, "pve", "root@pam", SecretSource("env", "X")), GuestRules())
+NODE = ProxmoxSpec(ApiSpec("192.0.2.9", 8006, "pve", "root@pam", SecretSource(env="X")), GuestRules())
 TOKEN = replace(NODE, api=replace(NODE.api, user="bench@pve", token="voh"))
 HOST = HostSpec("node1", "proxmox", ssh=None, disks=(DISK,), hypervisor=NODE, stored=(STORED,))
 

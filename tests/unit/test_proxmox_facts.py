@@ -15,9 +15,8 @@ from harness.guest.proxmox.disk_users import require_same_node, require_unclaime
 from harness.guest.proxmox.drive import choose_drives
 from harness.guest.proxmox.machine import VirtualMachine
 from harness.guest.proxmox.secrets import Secret
-from harness.lab.inventory import DiskById, HostSpec
+from harness.lab.inventory import ApiSpec, DiskById, GuestRules, HostSpec, ProxmoxSpec, SecretSource
 from harness.lab.paths import disks_below
-from harness.lab.proxmox import ApiSpec, GuestRules, ProxmoxSpec, SecretSource
 from harness.model.attach import Attach
 from harness.model.layout import Partition
 from harness.model.mode import Mode
@@ -72,7 +71,7 @@ FACTS = {
 """What was observed of Proxmox VE 9.2, and the test that holds the backend to it."""
 TESTS = Path(__file__).parent
 MIB = 1024**2
-API = ApiSpec("192.0.2.9", 8006, "pve", "root@pam", SecretSource("env", "X"))
+API = ApiSpec("192.0.2.9", 8006, "pve", "root@pam", SecretSource(env="X"))
 
 
 @pytest.mark.parametrize(("fact", "test"), FACTS.items(), ids=FACTS)

@@ -19,7 +19,7 @@ from harness.guest.proxmox.new_vm import created
 from harness.guest.proxmox.secrets import Secret
 from harness.guest.proxmox.stores import Store, Stores
 from harness.guest.proxmox.vm import shell_parameters
-from harness.lab.proxmox import GuestRules
+from harness.lab.inventory import GuestRules
 from harness.run_id import RunId
 from pve_double.faults import Fault, Kind
 from pve_double.server import Serving, serve

@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 
 from harness.errors import ConfigError
-from harness.lab.inventory import DiskById, Inventory, SshAddress
+from harness.lab.inventory import ApiSpec, DiskById, DiskByStorage, GuestRules, Inventory, SecretSource, SshAddress
 from harness.lab.lab_file import load_lab
-from harness.lab.proxmox import ApiSpec, GuestRules, SecretSource
-from harness.lab.storage import DiskByStorage
 
 PIN = ":".join(["0A"] * 32)
 GOOD = f"""
@@ -59,7 +57,7 @@ def test_a_node_is_its_api_its_guests_and_its_disks(tmp_path: Path) -> None:
     (node,) = load(tmp_path, GOOD).hosts
     assert node.proxmox is not None
     assert node.proxmox.api == ApiSpec(
-        "pve1.example", 8443, "pve1", "bench@pve", SecretSource("env", "PVE_TOKEN"), "voh", None, PIN
+        "pve1.example", 8443, "pve1", "bench@pve", SecretSource(env="PVE_TOKEN"), "voh", None, PIN
     )
     assert node.proxmox.guest == GuestRules(
         bridge="vmbr1",

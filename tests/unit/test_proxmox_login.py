@@ -18,8 +18,7 @@ from harness.guest.proxmox.secrets import Secret
 from harness.guest.proxmox.vm import shell_parameters
 from harness.lab.facts import Acceleration, HostFacts
 from harness.lab.hosts import GuestFiles, Host
-from harness.lab.inventory import HostSpec
-from harness.lab.proxmox import GuestRules
+from harness.lab.inventory import GuestRules, HostSpec
 from harness.lab.transport.local import LocalRunner
 from pve_double.executor.memory import MemoryExecutor, Ran
 from pve_double.faults import Fault, Kind

@@ -19,7 +19,7 @@ from harness.guest.proxmox.disk_users import (
 )
 from harness.guest.proxmox.machine import VirtualMachine
 from harness.guest.proxmox.vm import shell_parameters
-from harness.lab.proxmox import GuestRules
+from harness.lab.inventory import GuestRules
 from harness.lab.transport.local import LocalRunner
 from pve_double.faults import Fault
 from pve_double.qemu.machine import Machine as PveMachine

@@ -10,7 +10,7 @@ from harness.errors import Unsupported
 from harness.guest.proxmox.backend import ProxmoxHypervisor
 from harness.guest.proxmox.client import Client
 from harness.guest.proxmox.layouts import offered, with_layouts
-from harness.lab.storage import DiskByStorage
+from harness.lab.inventory import DiskByStorage
 from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.layout import LvmThin, Qcow2, RawFile

@@ -15,7 +15,7 @@ from harness.guest.proxmox.client import Client
 from harness.guest.proxmox.drive import parse_drive
 from harness.guest.proxmox.machine import VirtualMachine
 from harness.lab.hosts import Host
-from harness.lab.proxmox import GuestRules
+from harness.lab.inventory import GuestRules
 from harness.layout.build import Layouts
 from harness.model.attach import Attach
 from harness.model.guest import GuestOptions

@@ -18,8 +18,8 @@ from harness.guest.proxmox.new_vm import created
 from harness.guest.proxmox.secrets import Secret
 from harness.guest.proxmox.stores import Store, Stores
 from harness.guest.proxmox.vm import shell_parameters
+from harness.lab.inventory import GuestRules
 from harness.lab.paths import TAG
-from harness.lab.proxmox import GuestRules
 from pve_double.faults import Fault
 from pve_double.server import serve
 from pve_double.testing import memory_node

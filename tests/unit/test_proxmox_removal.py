@@ -19,7 +19,7 @@ from harness.guest.proxmox.secrets import Secret
 from harness.guest.proxmox.stores import Store, Stores
 from harness.guest.proxmox.vm import shell_parameters
 from harness.lab.created import Thing
-from harness.lab.proxmox import GuestRules
+from harness.lab.inventory import GuestRules
 from harness.measure.reap import reap
 from harness.model.attach import Attach
 from harness.model.layout import LvmThin, RawFile

@@ -17,7 +17,7 @@ import pytest
 from harness.errors import ConfigError
 from harness.features.doctor.command import run_command
 from harness.guest.proxmox.secrets import Secret, read_secret
-from harness.lab.proxmox import SecretSource
+from harness.lab.inventory import SecretSource
 from harness.lab.transport.local import LocalRunner
 
 WHERE = "host.pve.api.secret"
@@ -47,7 +47,7 @@ def test_a_secret_is_never_shown(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_it_is_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PVE_PASSWORD", VALUE)
-    assert read(SecretSource("env", "PVE_PASSWORD")) == VALUE
+    assert read(SecretSource(env="PVE_PASSWORD")) == VALUE
 
 
 def test_it_is_read_from_the_first_line_of_a_file_that_only_its_owner_reads(tmp_path: Path) -> None:
@@ -55,10 +55,10 @@ def test_it_is_read_from_the_first_line_of_a_file_that_only_its_owner_reads(tmp_
     file.write_text(f"{VALUE}\nsecond line\n", encoding="utf-8")
     file.chmod(0o640)
     with pytest.raises(ConfigError, match=r"others may read .* \(mode 0640\)") as error:
-        read(SecretSource("file", str(file)))
+        read(SecretSource(file=str(file)))
     assert error.value.hint == f"chmod 600 {file}"
     file.chmod(0o600)
-    assert read(SecretSource("file", str(file))) == VALUE
+    assert read(SecretSource(file=str(file))) == VALUE
 
 
 @pytest.mark.parametrize("written", [f"{VALUE}\n", f"{VALUE}\r\n", f"  {VALUE}\t", f"\ufeff{VALUE}\n"], ids=repr)
@@ -115,7 +115,7 @@ def test_a_file_that_is_not_text_is_refused_without_being_shown(
 
 def test_a_variable_is_read_once_and_then_no_child_inherits_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PVE_CANARY", VALUE)
-    source = SecretSource("env", "PVE_CANARY")
+    source = SecretSource(env="PVE_CANARY")
     assert read(source) == VALUE
     for environment in (
         LocalRunner().run(["env"], deadline=10).stdout,
@@ -133,7 +133,7 @@ def test_the_command_of_the_doctor_is_the_only_child_that_inherits_it(
 ) -> None:
     """`virt-overhead doctor --tune -- pytest`: the doctor has logged in before, and the run has to log in as well."""
     monkeypatch.setenv("PVE_CANARY", VALUE)
-    read(SecretSource("env", "PVE_CANARY"))
+    read(SecretSource(env="PVE_CANARY"))
     assert run_command(["sh", "-c", f'printf %s "$PVE_CANARY" >{tmp_path}/inherited']) == 0
     assert (tmp_path / "inherited").read_text() == VALUE
 
@@ -161,14 +161,14 @@ def stored(
         file = tmp_path / "secret"
         file.write_bytes(written)
         file.chmod(0o600)
-        return SecretSource("file", str(file))
+        return SecretSource(file=str(file))
     if kind == "env":
         monkeypatch.setenv("PVE_CANARY", written.removeprefix("\ufeff"))
-        return SecretSource("env", "PVE_CANARY")
+        return SecretSource(env="PVE_CANARY")
     keyring = types.ModuleType("keyring")
     keyring.get_password = lambda _service, _user: written.removeprefix("\ufeff")  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "keyring", keyring)
-    return SecretSource("keyring", "pve")
+    return SecretSource(keyring="pve")
 
 
 def assert_hidden(error: BaseException, canary: str) -> None:
@@ -188,16 +188,16 @@ def test_it_is_read_from_the_keyring(monkeypatch: pytest.MonkeyPatch) -> None:
     keyring.get_password = lambda service, user: entries.get((service, user))  # type: ignore[attr-defined]
     keyring.errors = types.SimpleNamespace(KeyringError=RuntimeError)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "keyring", keyring)
-    assert read(SecretSource("keyring", "pve")) == VALUE
+    assert read(SecretSource(keyring="pve")) == VALUE
     with pytest.raises(ConfigError, match="no entry for service other and user root@pam") as error:
-        read(SecretSource("keyring", "other"))
+        read(SecretSource(keyring="other"))
     assert error.value.hint == "keyring set other root@pam"
 
 
 def test_a_missing_keyring_package_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "keyring", None)
     with pytest.raises(ConfigError, match="not installed") as error:
-        read(SecretSource("keyring", "pve"))
+        read(SecretSource(keyring="pve"))
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert project["optional-dependencies"]["keyring"][0].startswith("keyring")
     assert "pip install keyring (virt-overhead's extra with this name)" in (error.value.hint or "")
@@ -206,9 +206,9 @@ def test_a_missing_keyring_package_is_reported(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        (SecretSource("env", "NOT_SET"), "the environment has no variable NOT_SET"),
-        (SecretSource("env", "EMPTY"), "env EMPTY is empty"),
-        (SecretSource("file", "/absent"), "/absent cannot be read: No such file"),
+        (SecretSource(env="NOT_SET"), "the environment has no variable NOT_SET"),
+        (SecretSource(env="EMPTY"), "env EMPTY is empty"),
+        (SecretSource(file="/absent"), "/absent cannot be read: No such file"),
     ],
     ids=str,
 )

@@ -14,7 +14,7 @@ from harness.errors import SafetyError, Unsupported
 from harness.events import Events
 from harness.guest.proxmox.backend import ProxmoxHypervisor
 from harness.guest.proxmox.client import Client
-from harness.lab.storage import DiskByStorage
+from harness.lab.inventory import DiskByStorage
 from harness.measure.prepare import condition
 from harness.model.attach import Attach
 from harness.model.layout import Lvm, LvmThin, Qcow2, RawFile, Zvol

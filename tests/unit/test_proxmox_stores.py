@@ -19,7 +19,7 @@ from harness.guest.proxmox.stores import Store, Stores
 from harness.lab.created import CreationLog, Entry
 from harness.lab.guard.writable import built_on, created
 from harness.lab.hosts import GuestFiles
-from harness.lab.storage import DiskByStorage
+from harness.lab.inventory import DiskByStorage
 from harness.layout.regions import Region
 from harness.model.attach import Attach
 from harness.model.layout import LvmThin, Preallocation, Zvol

@@ -20,7 +20,7 @@ from harness.guest.proxmox.vm import (
     size_parameters,
     unplaced,
 )
-from harness.lab.proxmox import GuestRules
+from harness.lab.inventory import GuestRules
 from harness.model.guest import ANY_GUEST, GuestOptions
 from tests.unit.guest_options import GUEST_OPTIONS
 

@@ -8,9 +8,8 @@ import pytest
 
 from harness.errors import ConfigError
 from harness.lab.guard import serial_of
-from harness.lab.inventory import HostSpec
+from harness.lab.inventory import DiskByStorage, HostSpec
 from harness.lab.lab_file import load_lab
-from harness.lab.storage import DiskByStorage
 
 LOCAL = '[host.here]\nkind = "local"\n'
 NODE = (

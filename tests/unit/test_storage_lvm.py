@@ -14,7 +14,7 @@ from harness.errors import HostError, SafetyError, Unsupported
 from harness.guest.libvirt.pools import examine_storage
 from harness.lab.facts import HostFacts
 from harness.lab.findings import Level
-from harness.lab.storage import DiskByStorage
+from harness.lab.inventory import DiskByStorage
 from harness.lab.storage_look import Place, look_at
 from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts

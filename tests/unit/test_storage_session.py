@@ -16,9 +16,8 @@ from harness.guest.libvirt.pools import in_definition, place_of
 from harness.lab import space as storage_space
 from harness.lab.created import CreationLog
 from harness.lab.hosts import Host
-from harness.lab.inventory import HostSpec
+from harness.lab.inventory import DiskByStorage, HostSpec
 from harness.lab.lab_file import load_lab
-from harness.lab.storage import DiskByStorage
 from harness.measure.host_measurer import _notes
 from harness.measure.phases import Phases
 from harness.measure.prepare import NothingToCompare, SetupRequest, session

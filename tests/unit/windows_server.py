@@ -26,7 +26,7 @@ from paramiko.common import AUTH_FAILED, AUTH_SUCCESSFUL, OPEN_SUCCEEDED
 
 from harness.features.windows import fio
 from harness.features.windows import guest as scripts
-from harness.lab.hypervisor import BorrowedVm, VmLogin
+from harness.lab.inventory import BorrowedVm, VmLogin
 from harness.lab.transport import ssh as powershell
 from harness.lab.transport.ssh import SshRunner, SshTarget
 

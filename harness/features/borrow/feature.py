@@ -18,7 +18,7 @@ def _open_hypervisor(host: Host, events: Events) -> AbstractContextManager[Hyper
     spec = host.spec.hypervisor
     if spec.boots_guests:
         return None
-    from harness.lab.hypervisor import LibvirtSpec
+    from harness.lab.inventory import LibvirtSpec
 
     if isinstance(spec, LibvirtSpec):
         from harness.features.borrow.libvirt import borrow_from_libvirt

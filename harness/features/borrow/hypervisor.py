@@ -18,8 +18,7 @@ from harness.guest.protocol import Guest, GuestDisk, Remover
 from harness.guest.system import Inside, System, block_devices, plugged_in
 from harness.lab.created import CreationLog, Entry, Removal
 from harness.lab.hosts import Host
-from harness.lab.hypervisor import BorrowedVm
-from harness.lab.inventory import AnyDisk
+from harness.lab.inventory import AnyDisk, BorrowedVm
 from harness.lab.transport.agent import AgentRunner
 from harness.lab.transport.ssh import SshRunner, SshTarget
 from harness.layout.build import Layouts

@@ -34,7 +34,7 @@ from harness.guest.qemu_process import qemu_threads
 from harness.lab.counters import VmThreads
 from harness.lab.created import CreationLog
 from harness.lab.hosts import Host
-from harness.lab.hypervisor import BorrowedVm, LibvirtSpec
+from harness.lab.inventory import BorrowedVm, LibvirtSpec
 from harness.lab.transport.agent import AgentSilent, EndedProgram
 from harness.lab.transport.base import Overdue, Runner, within
 from harness.model.attach import Attachment

@@ -30,8 +30,7 @@ from harness.guest.qemu_process import Inspected, qemu_threads
 from harness.lab.counters import VmThreads
 from harness.lab.created import CreationLog
 from harness.lab.hosts import Host
-from harness.lab.hypervisor import BorrowedVm
-from harness.lab.proxmox import GuestRules, ProxmoxSpec
+from harness.lab.inventory import BorrowedVm, GuestRules, ProxmoxSpec
 from harness.lab.transport.agent import AgentSilent, EndedProgram
 from harness.lab.transport.base import Runner
 from harness.model.attach import Attach, Attachment

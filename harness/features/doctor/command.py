@@ -38,10 +38,9 @@ from harness.lab.findings import (
     restore,
 )
 from harness.lab.hosts import connect
-from harness.lab.inventory import EMBEDDED, HostSpec, Inventory
+from harness.lab.inventory import EMBEDDED, HostSpec, Inventory, whole_environment, withdraw_secrets
 from harness.lab.lab_file import load_lab
 from harness.lab.paths import LEASE_DIRECTORY
-from harness.lab.secret_env import whole_environment, withdraw_secrets
 from harness.lab.transport.base import Runner
 from harness.signals import ended_like_ctrl_c, handling
 from harness.terminal import clean_json

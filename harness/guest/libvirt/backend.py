@@ -39,9 +39,8 @@ from harness.lab.created import CreationLog, Entry, Removal, Thing, fenced
 from harness.lab.findings import Finding
 from harness.lab.guard import serial_of
 from harness.lab.hosts import Host, ReachedHost
-from harness.lab.inventory import AnyDisk, HostSpec
+from harness.lab.inventory import AnyDisk, DiskByStorage, HostSpec
 from harness.lab.paths import CONSOLE_DIRECTORY, FILE_IDENTITY, TAG
-from harness.lab.storage import DiskByStorage
 from harness.lab.storage_look import FoundStorage, look_at
 from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts, built

@@ -11,8 +11,8 @@ from harness.errors import HarnessError, HostError, Unsupported
 from harness.guest.libvirt.connection import Connection
 from harness.lab.findings import Finding, Level
 from harness.lab.guard.room import free_bytes
+from harness.lab.inventory import DiskByStorage
 from harness.lab.space import reserve_bytes
-from harness.lab.storage import DiskByStorage
 from harness.lab.storage_look import FoundStorage, Place, look_at
 from harness.lab.transport.base import Runner
 from harness.units import format_size

@@ -47,9 +47,7 @@ from harness.image.keys import public_key
 from harness.lab.created import CreationLog, Entry, Removal
 from harness.lab.findings import Finding
 from harness.lab.hosts import Host, ReachedHost
-from harness.lab.inventory import AnyDisk, DiskById, HostSpec
-from harness.lab.proxmox import ROOT, GuestRules, ProxmoxSpec
-from harness.lab.storage import DiskByStorage
+from harness.lab.inventory import ROOT, AnyDisk, DiskById, DiskByStorage, GuestRules, HostSpec, ProxmoxSpec
 from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts
 from harness.model.attach import Attach, Attachment

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from harness.errors import HarnessError, HostError, LabUnavailable, SafetyError
 from harness.guest.proxmox.connection import LoginRefused, Refused, Unanswered, checked, log_in, unreachable
 from harness.guest.proxmox.secrets import Secret
-from harness.lab.proxmox import ROOT, ApiSpec
+from harness.lab.inventory import ROOT, ApiSpec
 from harness.signals import Cleanup
 from harness.waiting import Deadline, attempts, growing, wait_until
 

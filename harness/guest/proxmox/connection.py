@@ -24,7 +24,7 @@ from urllib3.exceptions import NewConnectionError, ProxyError
 
 from harness.errors import HostError, LabUnavailable
 from harness.guest.proxmox.secrets import MASK, Secret
-from harness.lab.proxmox import ApiSpec
+from harness.lab.inventory import ApiSpec
 from harness.lab.transport.base import Overdue, within
 from harness.lab.transport.handshake import in_brackets
 from harness.signals import interruptible

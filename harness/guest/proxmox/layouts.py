@@ -16,11 +16,9 @@ from harness.guest.proxmox.drive import refuse_drive
 from harness.guest.proxmox.node_state import STORAGE_TYPES
 from harness.guest.proxmox.stores import Filled, PveVolume, Store, Stores, StoresReserve, allocated, require_room
 from harness.lab.created import CreationLog
-from harness.lab.inventory import AnyDisk, DiskById
+from harness.lab.inventory import ROOT, AnyDisk, ApiSpec, DiskById, DiskByStorage, StoredLayout
 from harness.lab.paths import TAG, disks_below
-from harness.lab.proxmox import ROOT, ApiSpec, StoredLayout
 from harness.lab.space import Allocation
-from harness.lab.storage import DiskByStorage
 from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts, SharedStorage
 from harness.layout.disks import partitioned_disks

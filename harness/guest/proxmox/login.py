@@ -12,7 +12,7 @@ from harness.guest.booting import logging_in
 from harness.guest.proxmox.client import PveError
 from harness.guest.proxmox.machine import VirtualMachine
 from harness.lab.hosts import Host
-from harness.lab.proxmox import GuestRules
+from harness.lab.inventory import GuestRules
 from harness.lab.transport.base import Runner
 from harness.lab.transport.handshake import WrongHostKey
 from harness.lab.transport.ssh import SshRunner, SshTarget

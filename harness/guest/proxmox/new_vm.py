@@ -15,7 +15,7 @@ from harness.guest.proxmox.machine import VirtualMachine, exists, require_all
 from harness.guest.proxmox.removal import remove_vm
 from harness.guest.proxmox.vm import free_ids, marks
 from harness.lab.created import CreationLog, Entry, Removal
-from harness.lab.proxmox import GuestRules
+from harness.lab.inventory import GuestRules
 from harness.untrusted import reading
 
 _HOLDS_VOLUMES = frozenset({"images", "rootdir"})

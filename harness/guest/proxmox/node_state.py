@@ -14,10 +14,7 @@ from harness.guest.proxmox.new_vm import taken_ids
 from harness.guest.proxmox.secrets import read_secret
 from harness.guest.proxmox.vm import free_ids
 from harness.lab.findings import Finding, Level, not_available
-from harness.lab.hypervisor import BorrowedVm
-from harness.lab.inventory import DiskById, HostSpec
-from harness.lab.proxmox import ROOT, GuestRules, ProxmoxSpec
-from harness.lab.storage import DiskByStorage
+from harness.lab.inventory import ROOT, BorrowedVm, DiskById, DiskByStorage, GuestRules, HostSpec, ProxmoxSpec
 from harness.lab.transport.base import Runner
 from harness.units import format_size
 

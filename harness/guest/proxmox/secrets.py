@@ -16,8 +16,7 @@ from typing import IO
 from urllib.parse import quote, quote_plus
 
 from harness.errors import ConfigError
-from harness.lab.proxmox import SecretSource
-from harness.lab.secret_env import withdraw_variable
+from harness.lab.inventory import SecretSource, withdraw_variable
 
 MASK = "***"
 _SHORT = 8

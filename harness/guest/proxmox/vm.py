@@ -8,8 +8,8 @@ from typing import Any
 from urllib.parse import quote
 
 from harness.guest.proxmox.drive import CDROM
+from harness.lab.inventory import GuestRules
 from harness.lab.paths import TAG
-from harness.lab.proxmox import GuestRules
 from harness.model.guest import GUEST_MEMORY, GUEST_OPTIONS, GuestOptions, NumaMode
 
 MIB = 1024**2

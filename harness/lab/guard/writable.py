@@ -15,10 +15,9 @@ from urllib.parse import unquote
 
 from harness.errors import HostError, SafetyError
 from harness.lab.created import Entry
-from harness.lab.inventory import AnyDisk, DiskByFile, DiskById, DiskSpec
+from harness.lab.inventory import AnyDisk, DiskByFile, DiskById, DiskByStorage, DiskSpec
 from harness.lab.paths import LEFT_DIRECTORY
 from harness.lab.pin import FACTS, BlockPin, FilePin, Pin, directory_pin, read_partition, read_pins, run_pinned
-from harness.lab.storage import DiskByStorage
 from harness.lab.transport.base import Completed, Runner
 from harness.shipped import read_script
 from harness.untrusted import parse_json, reading

@@ -22,7 +22,6 @@ from harness.lab.created import CreationLog
 from harness.lab.hosts import Host
 from harness.lab.inventory import Inventory, array_of
 from harness.lab.lab_file import load_lab
-from harness.lab.storage import StatedArray
 from harness.measure.host_measurer import measure_timetable
 from harness.measure.phases import Phases
 from harness.measure.prepare import SetupRequest, session_with_reference
@@ -108,11 +107,12 @@ def for_this_lab(tmp_path: Path, text: str = LAB) -> Mapping[str, Scenario]:
 
 def test_the_lab_file_says_what_an_array_is_and_what_it_is_compared_with(tmp_path: Path) -> None:
     (host,) = lab(tmp_path).hosts
+    lun, vms = array_of(host.target("lun")), array_of(host.target("vms"))
+    assert lun is not None
+    assert vms is not None
     stated = ArrayFacts("raid6", 64 * 1024, 8, "write back", source="the lab file", legs=1, controller="FS3017")
-    assert array_of(host.target("lun")) == StatedArray(stated, "vms1")
-    assert array_of(host.target("vms")) == StatedArray(
-        ArrayFacts("raid5", disks=6, source="the lab file", legs=1), "spare"
-    )
+    assert (lun.facts, lun.reference) == (stated, "vms1")
+    assert (vms.facts, vms.reference) == (ArrayFacts("raid5", disks=6, source="the lab file", legs=1), "spare")
     assert array_of(host.target("vms1")) is None
 
 

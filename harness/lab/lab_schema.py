@@ -1,0 +1,523 @@
+"""The tables of a lab file, with the checks of each value: names, addresses, keys, paths, sizes, guests, storages.
+
+Messages about the table `[host.NAME.api]` never show its secrets.
+"""
+
+from __future__ import annotations
+
+import os.path
+import re
+from collections.abc import Iterator, Mapping
+from ipaddress import AddressValueError, IPv4Address, IPv4Interface, IPv6Address, NetmaskValueError
+from pathlib import Path
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from harness.config.names import choices, plain_name
+from harness.config.values import absolute_path, one_line, word
+from harness.errors import ConfigError
+from harness.lab.inventory import (
+    API_PORT,
+    MASK,
+    ROOT,
+    STORAGE_KINDS,
+    ApiSpec,
+    BorrowedVm,
+    Discreet,
+    DiskByStorage,
+    GuestRules,
+    Network,
+    Reach,
+    SecretSource,
+    StatedArray,
+    VmLogin,
+)
+from harness.lab.transport.handshake import split_key
+from harness.model.base import Shape
+from harness.model.guest import GUEST_MEMORY, OPTION_TYPES, OPTIONS_TABLE, GuestOptions, parse_cpu_type
+from harness.model.profile import PROFILES
+from harness.model.values import Table
+from harness.units import format_size, parse_endurance, parse_size
+
+# fio 3.42: `strip_blank_end` ends each line of a job file at the first ; or #, at any position, and drops blanks at the
+# end. `fio_keyword_replace` and environment variables replace words. None of these can be escaped.
+_COMMENT = re.compile("[;#]")
+_REPLACED = re.compile(r"\$(?:pagesize|mb_memory|ncpus)|\$\{")
+
+
+def fio_path(path: str) -> str:
+    """The value of fio's `filename` for this path. ValueError with the reason if fio cannot use the path.
+
+    fio treats a colon as the end of a path, unless a backslash is before it. Other characters have no special meaning.
+    """
+    if match := _COMMENT.search(path):
+        raise ValueError(f"fio treats the text after {match[0]} as a comment")
+    if match := _REPLACED.search(path):
+        raise ValueError(f"fio replaces {match[0]} by another value")
+    if not path.isprintable():
+        raise ValueError("a path in fio's job file cannot contain line breaks or control characters")
+    if not path.startswith("/") or path != path.rstrip():
+        raise ValueError("fio needs an absolute path without blanks at its end")
+    return path.replace(":", "\\:")
+
+
+SMALLEST_FILE = 64 * 1024**2
+_MIB = 1024**2
+
+_NAME_OR_IPV4 = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_LINK = re.compile(r"/dev/disk/by-(?P<by>[a-z-]+)/[^/\s]+")
+_PART = re.compile(r"-part[0-9]+$")
+_BY_CONTENTS = ("label", "uuid", "partlabel", "partuuid", "designator", "gpt-auto-root")
+_BY_PLACE = ("path", "diskseq", "loop-inode", "loop-ref")
+_A_LINK = "allowed: a link such as /dev/disk/by-id/nvme-MODEL_SERIAL (ls -l /dev/disk/by-id/)"
+_NOT_FILES = ("/dev", "/proc", "/sys")
+
+
+def _profile(name: str) -> str:
+    names = [profile.name for profile in PROFILES]
+    if name not in names:
+        raise ValueError(f"no such profile; {choices(name, names)}")
+    return name
+
+
+def host_address(text: str) -> str:
+    """The name or the address of a machine. Raises ValueError for anything else."""
+    if not _NAME_OR_IPV4.fullmatch(text) and not _is_ipv6(text):
+        raise ValueError("allowed: only a name or an address; user and port have separate keys")
+    return text
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        IPv6Address(text)
+    except AddressValueError:
+        return False
+    return True
+
+
+def _host_key(text: str) -> str:
+    try:
+        kind, _ = split_key(text, origin="host_key")
+    except ConfigError:
+        kind = ""
+    if not kind.startswith(("ssh-", "ecdsa-")):
+        raise ValueError("not a public key; allowed: its type and the key, for example `ssh-ed25519 AAAA...`")
+    return text
+
+
+def _disk_link(text: str) -> str:
+    """A link to a whole disk that does not depend on the disk's contents, because a run overwrites them."""
+    link = _LINK.fullmatch(text)
+    if link is None or text.endswith(("/.", "/..")):
+        raise ValueError(_A_LINK)
+    if link["by"] in _BY_CONTENTS:
+        raise ValueError("names the contents of a disk, which the run overwrites; allowed: a link in /dev/disk/by-id/")
+    if link["by"] in _BY_PLACE:
+        raise ValueError("names a slot, which may hold another disk later; allowed: a link in /dev/disk/by-id/")
+    if link["by"] != "id":
+        raise ValueError(_A_LINK)
+    if _PART.search(text):
+        raise ValueError("names a partition; allowed: the link of the whole disk, without -part...")
+    try:
+        fio_path(text)
+    except ValueError as error:
+        # Checked here, because at the first use by fio, the disk is already wiped.
+        raise ValueError(f"{error}; allowed: another link to the disk (ls -l /dev/disk/by-*/)") from None
+    return text
+
+
+def _backing_file(value: object) -> Path:
+    # The kernel reports the backing file of a loop device as this path. Another spelling would not match.
+    path = absolute_path(value)
+    if os.path.normpath(path) != str(path) or str(path).startswith("//"):
+        raise ValueError("allowed: an absolute path without `..`")
+    if path == Path("/") or any(path.is_relative_to(directory) for directory in _NOT_FILES):
+        # A loop device on a disk would have no serial number to identify it.
+        raise ValueError("cannot be a backing file; allowed: a path in a file system, or a disk by id and serial")
+    return path
+
+
+def _file_size(value: object) -> int:
+    if not isinstance(value, str):
+        raise ValueError('must be text in quotes; allowed: for example "2 GiB"')
+    size = parse_size(value)
+    if size < SMALLEST_FILE or size % _MIB:
+        raise ValueError(f"not a valid size; allowed: {format_size(SMALLEST_FILE)} or more, in whole MiB")
+    return size
+
+
+def _endurance(value: object) -> int:
+    if not isinstance(value, str):
+        raise ValueError('must be text in quotes; allowed: for example "600 TBW"')
+    return parse_endurance(value)
+
+
+Name = Annotated[str, AfterValidator(plain_name)]
+ProfileName = Annotated[str, AfterValidator(_profile)]
+Word = Annotated[str, AfterValidator(word)]
+Address = Annotated[str, AfterValidator(host_address)]
+HostKey = Annotated[str, AfterValidator(_host_key)]
+HostPath = Annotated[Path, BeforeValidator(absolute_path)]
+DiskLink = Annotated[str, AfterValidator(_disk_link)]
+BackingFile = Annotated[Path, BeforeValidator(_backing_file)]
+FileSize = Annotated[int, BeforeValidator(_file_size)]
+Endurance = Annotated[int, BeforeValidator(_endurance)]
+
+
+def _without_login(value: object) -> object:
+    """Mask a name and a password in a URL. Such a URL is refused, and messages must not show it."""
+    return re.sub(r"//.*@", f"//{MASK}@", value) if isinstance(value, str) else value
+
+
+def _without_value(value: object) -> object:
+    """Mask the value of a token in the text `NAME=VALUE`, which people may copy as a whole."""
+    return re.sub("=.*", f"={MASK}", value) if isinstance(value, str) else value
+
+
+def _no_text(value: object) -> object:
+    """Remove a secret that somebody wrote instead of the table with its source."""
+    return {} if isinstance(value, str) else value
+
+
+def _url(text: str) -> str:
+    example = 'allowed: for example "https://192.0.2.9:8006"'
+    parts = urlsplit(text)
+    if parts.scheme != "https" or not parts.hostname or parts.path not in ("", "/") or parts.username:
+        raise ValueError(example)
+    try:
+        has_port = parts.port != 0
+    except ValueError:
+        has_port = False
+    if not has_port:
+        raise ValueError(f"its port is not a number from 1 to 65535; {example}")
+    return text
+
+
+def _user(text: str) -> str:
+    if "!" in text:
+        raise ValueError("contains a token; allowed: the user alone, and the token's name under `token`")
+    if "@" not in text.strip("@"):
+        raise ValueError('allowed: a name with its realm, for example "root@pam"')
+    return text
+
+
+class ApiKeys(Discreet):
+    """`[host.NAME.api]`."""
+
+    url: Annotated[str, AfterValidator(_url), BeforeValidator(_without_login)]
+    node: str = Field(pattern=r"^[a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?$")
+    user: Annotated[str, AfterValidator(_user)] = ROOT
+    token: Annotated[str | None, BeforeValidator(_without_value)] = Field(
+        default=None, pattern=r"^[A-Za-z][A-Za-z0-9._-]+$"
+    )
+    secret: Annotated[SecretSource, BeforeValidator(_no_text)]
+    ca_file: Annotated[Path | None, BeforeValidator(absolute_path)] = None
+    fingerprint: str | None = Field(default=None, pattern=r"^([0-9A-Fa-f]{2}:){31}[0-9A-Fa-f]{2}$")
+
+
+def api_spec(where: str, table: ApiKeys | None, problems: list[str]) -> ApiSpec | None:
+    """The connection. If the table is not valid, `problems` gets a message for each key; the result may be None."""
+    if table is None:
+        problems.append(f'{where}: missing; a host of kind "proxmox" needs it')
+        return None
+    if len(table.secret.named) != 1:
+        problems.append(f"{where}.secret: allowed: exactly one of env, file and keyring")
+        return None
+    if table.ca_file and table.fingerprint:
+        problems.append(f"{where}.fingerprint: cannot be used with ca_file; allowed: one of the two")
+    parts = urlsplit(table.url)
+    return ApiSpec(
+        host=parts.hostname or "",
+        port=parts.port or API_PORT,
+        node=table.node,
+        user=table.user,
+        secret=table.secret,
+        token=table.token,
+        ca_file=table.ca_file,
+        fingerprint=table.fingerprint,
+    )
+
+
+def find_array_problems(where: str, array: StatedArray | None) -> Iterator[str]:
+    """How the table of an array contradicts itself, as messages below `where`."""
+    if array is None:
+        return
+    missing = [key for key in ("level", "disks") if getattr(array, key) is None]
+    if len(missing) == 1:
+        yield f"{where}.{missing[0]}: missing; level and disks together say what the array can deliver"
+    elif missing and array.legs > 1:
+        yield f"{where}.legs = {array.legs}: cannot be used without level and disks"
+    elif array.level is not None and array.disks is not None:
+        try:
+            Shape(array.level, array.disks, array.legs)
+        except ValueError as error:
+            yield f"{where}: {error}"
+
+
+def check_references(
+    arrays: Mapping[str, StatedArray], singles: Mapping[str, bool], name_of: Mapping[str, str]
+) -> Iterator[str]:
+    """One line for each array whose reference cannot be measured.
+
+    `arrays` are those of a host by name. `singles` has its other disks and storages, and whether a run may write to
+    them. `name_of` is where each of them is in the lab file.
+    """
+    for name, array in arrays.items():
+        key = f'{name_of[name]}.array.reference = "{array.reference}"'
+        if not array.reference:
+            continue
+        if array.reference == name or array.reference in arrays:
+            yield f"{key}: is an array itself; allowed: a single disk of the same model, or a storage on one"
+        elif array.reference not in singles:
+            yield f"{key}: not on this host; {choices(array.reference, list(singles) or ['(none)'])}"
+        elif not singles[array.reference]:
+            yield f"{key}: a run overwrites it, but it does not have `destroy = true`; allowed: with it, or a storage"
+
+
+_NOT_STORAGE = ("/dev", "/proc", "/sys", "/run")
+# lvm(8): the names of volume groups and volumes; a hyphen cannot be first.
+_LVM = r"[A-Za-z0-9_.+][A-Za-z0-9_.+-]*"
+_DATASET = re.compile(r"[A-Za-z][\w.:-]*(/[\w.:-]+)*")
+
+
+def _check_group(text: str) -> str:
+    if not re.fullmatch(_LVM, text):
+        raise ValueError('allowed: the name of a volume group, for example "pve" (vgs lists them)')
+    return text
+
+
+def _check_thin_pool(text: str) -> str:
+    if not re.fullmatch(f"{_LVM}/{_LVM}", text):
+        raise ValueError('allowed: volume group and thin pool, for example "pve/data" (lvs lists them)')
+    return text
+
+
+def _check_directory(value: object) -> str:
+    path = str(absolute_path(value))
+    if os.path.normpath(path) != path or path == "/" or path.startswith("//"):
+        raise ValueError("allowed: an absolute path without `..`, and not the root directory")
+    if any(path == each or path.startswith(f"{each}/") for each in _NOT_STORAGE):
+        raise ValueError("is not on a disk; allowed: a directory for files of virtual machines")
+    fio_path(path)
+    return path
+
+
+def _check_dataset(text: str) -> str:
+    if not _DATASET.fullmatch(text):
+        raise ValueError('allowed: a ZFS pool or dataset, for example "tank/vms" (zfs list shows them)')
+    return text
+
+
+class StorageKeys(Table):
+    """`[host.NAME.storage.X]`: exactly one of the keys in STORAGE_KINDS, the endurance of its disk, and its array."""
+
+    volume_group: Annotated[str, AfterValidator(_check_group)] | None = None
+    thin_pool: Annotated[str, AfterValidator(_check_thin_pool)] | None = None
+    directory: Annotated[str, BeforeValidator(_check_directory)] | None = None
+    pool: Annotated[str, AfterValidator(one_line)] | None = None
+    dataset: Annotated[str, AfterValidator(_check_dataset)] | None = None
+    storage: Word | None = None
+    endurance: Endurance | None = None
+    array: StatedArray | None = None
+
+
+def make_storage(
+    where: str, name: str, table: StorageKeys, *, of_hypervisor: bool, problems: list[str]
+) -> DiskByStorage | None:
+    """The storage. If it is not valid, `problems` gets a message below `where`, and the result is None.
+
+    `of_hypervisor` says whether the hypervisor of the host has storages of its own.
+    """
+    allowed = [key for key, kind in STORAGE_KINDS.items() if kind.of_hypervisor is of_hypervisor]
+    named = [(key, value) for key in STORAGE_KINDS if (value := getattr(table, key)) is not None]
+    if len(named) != 1:
+        problems.append(f"{where}: allowed: exactly one of {', '.join(allowed)}")
+        return None
+    ((key, at),) = named
+    if key not in allowed:
+        problems.append(f"{where}.{key}: cannot be used on this kind of host; allowed: {', '.join(allowed)}")
+        return None
+    problems += find_array_problems(f"{where}.array", table.array)
+    return DiskByStorage(name, key=key, at=at, endurance=table.endurance, array=table.array)
+
+
+BY_AGENT = "agent"
+"""How a borrowed VM is reached without SSH."""
+_WITH_PREFIX = 'allowed: an address with its prefix length, for example "192.0.2.50/24"'
+_OF_BORROWED = frozenset({"borrow", "port", "user", "key", "host_key"})
+_OF_BOTH = frozenset({"address", "reach"})
+_BESIDE_BORROWED = frozenset({"vmids", "kvm"})
+"""The keys of a node that count also if a VM is borrowed: its volumes belong to a VM of the run, which never starts."""
+
+
+def _check_addresses(value: object) -> object:
+    """One text is a list of one."""
+    listed = value if isinstance(value, list) else [value]
+    texts = [text for text in listed if isinstance(text, str)]
+    if not texts or len(texts) < len(listed):
+        raise ValueError(f"{_WITH_PREFIX}, or a list of them")
+    addresses = tuple(map(_check_address, texts))
+    if len(set(addresses)) < len(addresses):
+        raise ValueError("allowed: each address once")
+    return addresses
+
+
+def _check_address(text: str) -> str:
+    """An address with its prefix length, or the name or address of a borrowed VM. The rest of the table decides."""
+    if "/" not in text:
+        return host_address(text)
+    try:
+        IPv4Interface(text)
+    except (AddressValueError, NetmaskValueError, ValueError):
+        raise ValueError(_WITH_PREFIX) from None
+    return text
+
+
+def _check_gateway(text: str) -> str:
+    try:
+        return str(IPv4Address(text))
+    except AddressValueError:
+        raise ValueError('allowed: an address, for example "192.0.2.1"') from None
+
+
+def _check_vmids(value: object) -> object:
+    if not isinstance(value, list) or len(value) != 2 or not all(type(vmid) is int for vmid in value):
+        raise ValueError("allowed: the first and the last id, for example [9000, 9099]")
+    first, last = value
+    if not 100 <= first <= last <= 999_999_999:
+        raise ValueError("allowed: from 100 to 999999999, the smaller one first")
+    return first, last
+
+
+class GuestKeys(OPTIONS_TABLE):  # type: ignore[misc, valid-type] # it is created from the options of a guest
+    """`[host.NAME.guest]`: a guest's options, how Proxmox VE creates it, or the VM that is borrowed instead."""
+
+    borrow: Word | None = None
+    port: int = Field(default=22, ge=1, le=65535)
+    user: Word = "root"
+    key: HostPath | None = None
+    host_key: HostKey | None = None
+    bridge: str = Field(default="vmbr0", min_length=1)
+    iso_storage: str = Field(default="local", min_length=1)
+    vmids: Annotated[tuple[int, int], BeforeValidator(_check_vmids)] = (9000, 9099)
+    kvm: bool = True
+    network: Network = "agent"
+    address: Annotated[tuple[str, ...], BeforeValidator(_check_addresses)] = ()
+    gateway: Annotated[str, AfterValidator(_check_gateway)] | None = None
+    reach: Reach | Literal["agent"] = "node"
+    template: int | None = Field(default=None, ge=100, le=999_999_999)
+
+    @property
+    def options(self) -> GuestOptions:
+        """The size and placement that guests on the host have, unless the scenario requests others."""
+        return GuestOptions(**{name: getattr(self, name) for name in OPTION_TYPES})
+
+    @property
+    def of_node(self) -> set[str]:
+        """The keys in the file that only a node of Proxmox VE has."""
+        return set(self.model_fields_set) - set(OPTION_TYPES) - _OF_BORROWED - (_OF_BOTH if self.borrow else set())
+
+    @property
+    def of_booted(self) -> set[str]:
+        """The keys in the file that only a guest of a node that is booted has."""
+        return self.of_node - _BESIDE_BORROWED
+
+    @property
+    def beside_borrowed(self) -> GuestKeys:
+        """The table without everything that is about a guest that is booted, or about the login to a borrowed VM."""
+        kept = {key: getattr(self, key) for key in self.model_fields_set & _BESIDE_BORROWED}
+        guest: GuestKeys = GuestKeys.model_construct(**kept)
+        return guest
+
+    @property
+    def of_login(self) -> set[str]:
+        """The keys in the file that are about the login to a borrowed VM over SSH."""
+        return set(self.model_fields_set & (_OF_BORROWED | {"address"})) - {"borrow"}
+
+    @property
+    def of_borrowed(self) -> set[str]:
+        """The keys in the file that only a borrowed VM has."""
+        return set(self.model_fields_set & _OF_BORROWED)
+
+
+def check_guest_rules(where: str, table: GuestKeys, problems: list[str]) -> GuestRules:
+    """The settings of guests on a node. `problems` gets a message below `where` for each key that is not valid."""
+    if not table.kvm and table.cpu is not None and parse_cpu_type(table.cpu) == "host":
+        problems.append(f'{where}.cpu = "{table.cpu}": QEMU has it only with KVM; allowed with kvm = false: "max"')
+    if table.network == "static" and not table.address:
+        problems.append(f'{where}.address: missing; network = "static" needs it, for example "192.0.2.50/24"')
+    bare = [address for address in table.address if "/" not in address]
+    problems += [f'{where}.address = "{address}": {_WITH_PREFIX}' for address in bare]
+    if table.network == "static" and table.template is not None:
+        problems.append(
+            f'{where}.network = "static": needs the guest image of virt-overhead; allowed with template: '
+            "agent, cloud-init"
+        )
+    if table.network == "cloud-init" and table.template is None:
+        problems.append(
+            f'{where}.network = "cloud-init": the guest image of virt-overhead does not support it; allowed: '
+            "agent, static, or a template"
+        )
+    if table.network == "agent":
+        surplus = [key for key in ("address", "gateway") if getattr(table, key)]
+        why = 'cannot be used with network = "agent"; allowed: with static and cloud-init'
+        problems += [f"{where}.{key}: {why}" for key in surplus]
+    if table.reach == "agent":
+        problems.append(f'{where}.reach = "{BY_AGENT}": allowed only with borrow; otherwise: node, direct')
+    return GuestRules(
+        bridge=table.bridge,
+        iso_storage=table.iso_storage,
+        vmids=table.vmids,
+        kvm=table.kvm,
+        cpu=table.cpu or ("host" if table.kvm else "max"),
+        memory=table.memory or GUEST_MEMORY,
+        network=table.network,
+        address=next(iter(table.address), None),
+        gateway=table.gateway,
+        reach="node" if table.reach == "agent" else table.reach,
+        template=table.template,
+        further_addresses=table.address[1:],
+    )
+
+
+def require_id(where: str, table: GuestKeys, problems: list[str]) -> None:
+    """`problems` gets a message for each key of the table that a VM of Proxmox VE, which has an id, cannot have."""
+    if table.borrow is not None and not re.fullmatch("[1-9][0-9]{2,8}", table.borrow):
+        problems.append(f'{where}.borrow = "{table.borrow}": allowed: the id of a VM of the node, for example "100"')
+    problems += [
+        f"{where}.{key}: conflicts with borrow, because no guest is booted; allowed: one of the two"
+        for key in sorted(table.of_booted)
+    ]
+
+
+def check_borrowed_vm(where: str, table: GuestKeys, problems: list[str]) -> BorrowedVm | None:
+    """The VM that the table names; None if it names none. `problems` gets a message for each key that is wrong."""
+    if table.borrow is None:
+        problems += [
+            f'{where}.{key}: needs borrow; allowed: only with borrow = "VM"' for key in sorted(table.of_borrowed)
+        ]
+        return None
+    by_agent = table.reach == BY_AGENT
+    missing = [key for key in ("address", "key") if not getattr(table, key) and not by_agent]
+    problems += [f'{where}.{key}: missing; borrow = "{table.borrow}" needs it for SSH' for key in missing]
+    problems += [
+        f'{where}.{key}: conflicts with reach = "{BY_AGENT}", which needs no login; allowed: one of the two'
+        for key in sorted(table.of_login)
+        if by_agent
+    ]
+    if any("/" in address for address in table.address) or len(table.address) > 1:
+        given = ", ".join(table.address)
+        problems.append(f'{where}.address = "{given}": allowed with borrow: a name or an address alone')
+    problems += [
+        f"{where}.{key}: conflicts with borrow, because size and placement of {table.borrow} belong to its owner; "
+        "allowed: one of the two"
+        for key in table.options.requested
+    ]
+    if by_agent:
+        return BorrowedVm(table.borrow, None)
+    if not table.address or table.key is None:
+        return None
+    login = VmLogin(table.address[0], table.port, table.user, table.key, table.host_key, table.reach == "node")
+    return BorrowedVm(table.borrow, login)
