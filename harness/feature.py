@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     import pytest
+    from pydantic import JsonValue
 
     from harness.analysis import Samples
     from harness.events import Events
     from harness.guest.booting import GuestRunner
     from harness.guest.protocol import Hypervisor
     from harness.guest.system import System
+    from harness.image import ImageSet
     from harness.lab.hosts import Host
     from harness.lab.inventory import HostSpec
     from harness.measure.platform import Platform
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from harness.report.modes import Headline
     from harness.report.section import Section
     from harness.report.workload import WorkloadView
-    from harness.results import CellRecord, Measurement, Run, ValidityCheck
+    from harness.results import CellRecord, Measurement, Run, RunStore, ValidityCheck
     from harness.results.assemble import AssembledRun
     from harness.results.contrasts import Blocks
     from harness.scenario.load import ModeTable
@@ -54,6 +56,21 @@ class SessionRuns:
     """The directory of all runs."""
     undecided_fails: bool
     """Whether what is undecided is a failure (`--inconclusive=fail`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRuns:
+    """What a session of pytest is about to measure, by name of the scenario."""
+
+    plans: Mapping[str, Plan]
+    scenarios: Mapping[str, Scenario]
+    hosts: Mapping[str, HostSpec]
+    profile: str
+    reports: Path
+    """The directory of all runs."""
+    lab: str
+    """The lab file in words."""
+    verbose: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,12 +202,20 @@ class Feature:
     name: str
     """The name of its package."""
     run_options: tuple[RunOption, ...] = ()
+    announce: Callable[[PlannedRuns], Iterable[str]] = lambda _runs: ()
+    """What the user reads before anything is measured, in lines."""
+    provenance: Callable[[Host, ImageSet], Mapping[str, JsonValue]] = lambda _host, _images: {}
+    """What a run records of its host, by key of `provenance` in results.json."""
+    about_lab: Callable[[Run], Iterable[str]] = lambda _run: ()
+    """What a report says about the lab of a run, in sentences."""
     hypervisor: Callable[[Host, Events], AbstractContextManager[Hypervisor] | None] = lambda _host, _events: None
     """What makes guests on a host instead of the host's own backend; None for all other hosts."""
     tables: FeatureTables | None = None
     mode_keys: ModeKeys | None = None
     read_workloads: Callable[[Path, Sequence[str]], WorkloadFiles] | None = None
     """The workloads in files that a scenario names: gets the scenario's folder, and the paths relative to it."""
+    find_problems: Callable[[Scenario], Iterable[str]] = lambda _scenario: ()
+    """What is wrong in a scenario, a line each, in the form of the schema's messages."""
     follow_ups: Callable[[Scenario, Group], Iterable[FollowUp]] = lambda _scenario, _group: ()
     """What is measured after the rounds of a group, with its cost."""
     follow: Callable[[SeriesContext, PreparedGroup], Iterable[FollowingSeries]] = lambda _context, _prepared: ()
@@ -214,6 +239,12 @@ class Feature:
     """Further charts of a workload. Their ids begin with the key."""
     workload_tables: Callable[[Section, WorkloadView, str], Iterable[Block]] = lambda _section, _workload, _key: ()
     """Further content below the cells of a workload."""
+    leads: Callable[[Section], Iterable[str]] = lambda _section: ()
+    """The first sentences below the headline of a disk."""
+    section_json: Callable[[Section], Mapping[str, Any]] = lambda _section: {}
+    """What `virt-overhead report --json` has of a disk, by key."""
+    draw_card: Callable[[RunStore, Run], tuple[Path, str]] | None = None
+    """Draws a picture of a run for a forum post. Returns its path, and the same in Markdown."""
     limit: FeatureLimit | None = None
     headline: Callable[[Section], Headline | None] = lambda _section: None
     """The answer for a disk in place of the mode that loses least; None for no other answer."""

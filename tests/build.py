@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, TypeVar
@@ -22,7 +23,7 @@ from harness.measure.traced_slices import TracingRequest
 from harness.model.attach import Attach
 from harness.model.budget import Budget
 from harness.model.cell import Arm, Cell, Part, Place
-from harness.model.counters import Counters, nested
+from harness.model.counters import Counters
 from harness.model.effective import NOTHING, Effective
 from harness.model.job import Job, Workload, parse_workload
 from harness.model.layout import Layout
@@ -77,11 +78,41 @@ _GUEST = {"passthrough": (38e-6, 44_000.0), "lvm": (41e-6, 41_000.0), "raw": (36
 
 CALIBRATION: Mapping[str, JsonValue] = {
     "written": "2026-01-01",
+    "host": "lab1",
+    "disk": "optane",
+    "disk_identity": "/dev/disk/by-id/nvme-alpha (serial A)",
+    "run": "20260101-000000-abcd",
+    "seed": 7,
     "false_alarms": 1,
     "groups": 40,
+    "rounds": 3,
     "smallest_detectable": {"3": 0.0662, "5": 0.0347},
     "noise_sd": 0.021,
-    "delay": {"set_s": 0.001, "found_s": [0.00098, 0.00101, 0.00104]},
+    "noise_sd_by_job": {},
+    "delay": {
+        "set_s": 0.001,
+        "found_s": [0.00098, 0.00101, 0.00104],
+        "host_found_s": [0.00099, 0.001, 0.00101],
+        "detected": 5,
+        "recovered": 5,
+        "of": 5,
+        "rounds": 6,
+        "job": "randread-4k-qd1",
+    },
+    "slices": [],
+    "slice_s": 1.0,
+    "boots": {
+        "job": "randread-4k-qd32",
+        "boots": 5,
+        "blocks": 5,
+        "sd": 0.0,
+        "sd_of_blocks": 0.021,
+        "share": [0.0, 0.0, 0.3],
+    },
+    "conditions": {"kernel": "6.12", "qemu": "10.0", "accel": "kvm", "images": {}},
+    "lab_kind": "bare-metal",
+    "schema": 2,
+    "stale": [],
 }
 
 Speed = Callable[[Arm, Job], float]
@@ -481,7 +512,7 @@ _COUNTERS = TypeAdapter(Counters)
 
 def counters(flat: Mapping[str, float]) -> Counters:
     """The counters with these counts. A count that is not given is as in a record that lacks it."""
-    record = nested({name: _whole(name, count) for name, count in flat.items()})
+    record = _nest({name: _whole(name, count) for name, count in flat.items()})
     return _COUNTERS.validate_json(json.dumps(record))
 
 
@@ -592,3 +623,36 @@ class StandIn:
 
     def close(self) -> None:
         pass
+
+
+_OWN = ("cpu_busy", "host_cpu_busy", "md_s", "disk_requests")
+_MEMBER = re.compile(r"member:(?P<name>.+)_(?P<count>read|written|busy_s|queue_s)")
+_ORIGINS = {"fio": "fio", "disk": "disk", "qemu": "threads", "host": "host", "kvm": "kvm", "cycles": "cycles"}
+
+
+def _nest(flat: Mapping[str, float]) -> dict[str, Any]:
+    """The record for these counts. Any other name is left for the validation to refuse."""
+    found: dict[str, Any] = {}
+    others: dict[str, Any] = {}
+    for key, stored in flat.items():
+        value = int(stored) if isinstance(stored, float) and stored.is_integer() else stored
+        if key in _OWN:
+            found[key] = value
+        elif key == "ios":
+            found.setdefault("fio", {})["ios"] = value
+        elif (match := _MEMBER.fullmatch(key)) is not None:
+            found.setdefault("members", {}).setdefault(match["name"], {})[match["count"]] = value
+        else:
+            origin, _, count = key.partition("_")
+            if origin not in _ORIGINS or not count:
+                others[key] = value
+                continue
+            bytes_of_qemu = origin == "qemu" and count in ("read", "written")
+            if bytes_of_qemu:
+                arm = found.setdefault("arm", {"qemu": {}, "fio": {}})
+                arm["qemu"][count] = value
+            else:
+                found.setdefault(_ORIGINS[origin], {})[count] = value
+    if "arm" in found:
+        found["arm"]["fio"] = {name: found["fio"].get(name, 0) for name in ("read", "written")}
+    return found | others

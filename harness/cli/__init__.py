@@ -88,13 +88,10 @@ def make_parser() -> Command:
     for add in (
         labs.add_quickstart,
         labs.add_run,
-        labs.add_init,
         labs.add_images,
         labs.add_lab,
         runs.add_watch,
         runs.add_report,
-        runs.add_advise,
-        labs.add_calibrate,
         labs.add_reap,
         *load_verbs(),
         shell.add_completion,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import random
 import sys
 import time
 from collections.abc import Sequence
@@ -12,10 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from harness.analysis.slices import LEAST_MEANS
-from harness.cli.common import FAILED, add_json, chosen_inventory, number_from, print_json, terminal_events
+from harness.cli.common import FAILED, add_json, chosen_inventory, print_json, terminal_events
 from harness.events import Events, Note
-from harness.init import request
 from harness.shipped import shipped
 from harness.units import format_duration
 
@@ -86,11 +83,6 @@ def add_quickstart(commands: Any) -> None:
     ).set_defaults(run=_quickstart)
 
 
-def add_init(commands: Any) -> None:
-    """Add the verb `init` to the subparsers."""
-    request.add_init(commands).set_defaults(run=_init)
-
-
 def add_images(commands: Any) -> None:
     """Add the verb `images` to the subparsers."""
     images = commands.add_parser(
@@ -144,17 +136,6 @@ def add_lab(commands: Any) -> None:
 
 def _quickstart(options: argparse.Namespace) -> int:
     measure(["-k", "optane", "--lab=embedded", "--profile=smoke", *options.rest])
-
-
-def _init(options: argparse.Namespace) -> int:
-    from harness.init.command import init
-    from harness.model.disk import REQUESTED_CLASSES
-
-    # A storage or disk with the name of a scenario would be measured by that scenario only.
-    scenarios = [path.stem for path in shipped("scenarios").glob("*.toml")]
-    inspected = init(request.init_request(options, (*scenarios, *REQUESTED_CLASSES)))
-    print("\n".join(inspected.lines))
-    return 0 if inspected.found_any else FAILED
 
 
 def _images(options: argparse.Namespace) -> int:
@@ -260,40 +241,6 @@ def _lab_ssh(options: argparse.Namespace) -> int:
     os.execvp("ssh", ["ssh", *flags, "-i", machine.key, "-p", str(machine.port), "root@127.0.0.1", *options.rest])
 
 
-def add_calibrate(commands: Any) -> None:
-    """Add the verb `calibrate` to the subparsers."""
-    calibrator = commands.add_parser(
-        "calibrate",
-        help="measure how small a difference a lab's hosts can show, and store the result",
-        example="virt-overhead calibrate --lab lab.toml --host node1",
-    )
-    calibrator.add_argument("--lab", type=Path, metavar="FILE", help="the lab file (default: the embedded lab)")
-    calibrator.add_argument("--host", metavar="NAME", help="only this host")
-    calibrator.add_argument("--disk", metavar="NAME", help="the disk to use (default: the host's first)")
-    calibrator.add_argument(
-        "--groups", type=number_from(1), default=40, help="groups that compare a device with itself (%(default)s)"
-    )
-    calibrator.add_argument("--rounds", type=number_from(2), default=3, help="blocks of each group (%(default)s)")
-    calibrator.add_argument(
-        "--repetitions", type=number_from(1), default=5, help="measurements of each known delay (%(default)s)"
-    )
-    calibrator.add_argument("--seconds", type=number_from(1), default=1, help="seconds of each slice (%(default)s)")
-    calibrator.add_argument(
-        "--slices",
-        type=number_from(2 * LEAST_MEANS),
-        default=120,
-        help="short slices of each series that finds their length (%(default)s)",
-    )
-    calibrator.add_argument(
-        "--boots", type=number_from(2), default=5, help="boots of the guest that are compared (%(default)s)"
-    )
-    calibrator.add_argument(
-        "--seed", type=number_from(0), help="the seed of all random orders, to repeat a calibration"
-    )
-    add_json(calibrator, "the calibration of each host")
-    calibrator.set_defaults(run=_calibrate)
-
-
 def add_reap(commands: Any) -> None:
     """Add the verb `reap` to the subparsers."""
     reaper = commands.add_parser(
@@ -309,38 +256,6 @@ def add_reap(commands: Any) -> None:
     reaper.add_argument("--force", action="store_true", help="first stop the run that holds the host")
     add_json(reaper, "what was left")
     reaper.set_defaults(run=_reap)
-
-
-def _calibrate(options: argparse.Namespace) -> int:
-    from harness.calibrate.assess import doubts
-    from harness.calibrate.command import calibrate, disk_of, summary
-    from harness.calibrate.trials import CalibrationSpec
-    from harness.image import ensure_images
-
-    inventory = chosen_inventory(options)
-    disks = {host: disk_of(host, options.disk) for host in inventory.hosts}
-    spec = CalibrationSpec(
-        groups=options.groups,
-        rounds=options.rounds,
-        repetitions=options.repetitions,
-        seconds=options.seconds,
-        slices=options.slices,
-        boots=options.boots,
-    )
-    seed = random.SystemRandom().getrandbits(31) if options.seed is None else options.seed
-    events = terminal_events(options)
-    images = ensure_images(events)
-    found: list[dict[str, object]] = []
-    for host, disk in disks.items():
-        calibration, path = calibrate(host, disk, spec, seed=seed, images=images, events=events)
-        lines, why_not = summary(calibration), doubts(calibration.false_alarms, calibration.groups, calibration.delay)
-        found.append({"host": host.name, "disk": disk, "summary": lines, "not_reliable": list(why_not), "path": path})
-        if not options.json:
-            told = (*lines, *(f"  not reliable: {doubt}" for doubt in why_not), f"calibration: {path}")
-            print("\n".join(told))
-    if options.json:
-        print_json(found)
-    return FAILED if any(each["not_reliable"] for each in found) else 0
 
 
 def _reap(options: argparse.Namespace) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -12,8 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.cli.common import REPORTS, add_json, add_run, number_from, print_json
-from harness.cli.labs import pytest_arguments
+from harness.cli.common import REPORTS, add_json, add_run, print_json
 from harness.errors import ConfigError, HarnessError
 from harness.terminal import unfiltered
 
@@ -37,9 +35,9 @@ def add_report(commands: Any) -> None:
 
 def show_report(options: argparse.Namespace) -> int:
     """Write the page of a run, and print what the options request of it."""
+    from harness.feature import features
     from harness.report import write_report
     from harness.report.annotations import annotation_lines
-    from harness.report.card import write_card
     from harness.report.markdown import markdown_table
     from harness.report.short import answers_json, print_run
     from harness.results import RunStore
@@ -53,7 +51,10 @@ def show_report(options: argparse.Namespace) -> int:
         unfiltered(sys.stdout).writelines(f"{line}\n" for line in annotation_lines(run))
         return 0
     if options.card:
-        picture, text = write_card(store, run)
+        draw = next((feature.draw_card for feature in features() if feature.draw_card is not None), None)
+        if draw is None:
+            raise ConfigError("no installed feature draws cards", hint="install virt-overhead with all of its features")
+        picture, text = draw(store, run)
         print(text, end="")
         print(f"picture: {picture}", file=sys.stderr)
         return 0
@@ -63,109 +64,6 @@ def show_report(options: argparse.Namespace) -> int:
         return 0
     print_run(run, page, verbose=options.verbose)
     return 0
-
-
-NOT_HELD = 3
-"""The exit status if an advice did not hold."""
-UNDECIDED = 4
-"""The exit status if none failed to hold, and one is undecided."""
-
-
-def add_advise(commands: Any) -> None:
-    """Add the verb `advise` to the subparsers."""
-    parser = commands.add_parser(
-        "advise",
-        help="say which mode to use for what, as libvirt's XML or a line of qm set; measure it again with --verify",
-        example="virt-overhead advise latest --verify",
-        epilog="Exit status: 0 (with --verify: all held), 1 failed, 2 the run recommends nothing, 3 an advice did not "
-        "hold, 4 undecided.",
-    )
-    add_run(parser)
-    parser.add_argument("--use", metavar="NAME", help="only for this use: general, database, sequential, latency")
-    parser.add_argument(
-        "--verify",
-        action="store_true",
-        help="measure the two modes of each advice again on the same host and disk, with a new seed",
-    )
-    parser.add_argument(
-        "--rounds", type=number_from(1), metavar="N", help="with --verify: rounds to measure (default: as many)"
-    )
-    parser.add_argument("--lab", type=Path, metavar="FILE", help="with --verify: the lab file, or `embedded`")
-    parser.add_argument(
-        "--scenarios", type=Path, action="append", default=[], metavar="DIR", help="with --verify: as for a run"
-    )
-    add_json(parser, "the advice, or whether it held,")
-    parser.set_defaults(run=_advise)
-
-
-def _advise(options: argparse.Namespace) -> int:
-    from harness.report.advice import advice_of_uses, setting_lines
-    from harness.results import RunStore
-
-    store = RunStore.named(options.path, REPORTS)
-    run = store.read_results()
-    views = [view for view in advice_of_uses(run) if options.use in (None, view.answer.use.name)]
-    if not any(view.answer.mode for view in views):
-        raise ConfigError(
-            f"run {run.run.id} recommends nothing{f' for {options.use}' if options.use else ''}",
-            hint=f"virt-overhead report {run.run.id} says why; measure at least two modes in several rounds",
-        )
-    if options.verify:
-        return _verify(options, store, run, [view for view in views if view.advice is not None])
-    if options.json:
-        print_json([view.record for view in views])
-        return 0
-    for view in views:
-        print("\n".join(view.lines))
-    print("\n".join(setting_lines(views)))
-    if any(view.advice for view in views):
-        print(f"to measure it again on fresh blocks: virt-overhead advise {run.run.id} --verify")
-    return 0
-
-
-def _verify(options: argparse.Namespace, store: Any, run: Any, views: list[Any]) -> int:
-    from harness.report.advice import fresh_results, verified_lines, verified_record
-    from harness.results.verifying import Held, verify
-
-    if not views:
-        raise ConfigError(
-            f"run {run.run.id} compares its recommended modes with no other",
-            hint="measure at least two modes in several rounds",
-        )
-    again = _measured(options, store, run, list(dict.fromkeys(cell for view in views for cell in view.advice.cells)))
-    fresh = fresh_results(again)
-    found = [(view, verify(view.advice, fresh)) for view in views]
-    if options.json:
-        print_json({"run": run.run.id, "fresh": again.run.id, "advice": [verified_record(*each) for each in found]})
-    else:
-        for each in found:
-            print("\n".join(verified_lines(*each)))
-    held = {each.held for _, each in found}
-    return NOT_HELD if Held.NOT_HELD in held else UNDECIDED if Held.UNDECIDED in held else 0
-
-
-def _measured(options: argparse.Namespace, store: Any, run: Any, cells: list[str]) -> Any:
-    """The run that measures these cells again. Raises HarnessError if it has no results."""
-    from harness.results import RunStore
-
-    reports = store.path.parent
-    rounds = options.rounds or max(len(set(cell.rounds)) for cell in run.cells if cell.id in cells)
-    arguments = [f"--host={run.lab.host}", f"--profile={run.run.profile}", f"--rounds={rounds}"]
-    arguments += [f"--reports={reports}", *(f"--scenarios={path}" for path in options.scenarios)]
-    arguments += [f"--lab={options.lab}"] if options.lab else []
-    before = {path.parent for path in reports.glob("*/results.json")}
-    command = [sys.executable, "-P", "-m", "pytest", *pytest_arguments(Path.cwd(), arguments, cells)]
-    sys.stdout.flush()
-    # Budgets do not matter here, so neither does the exit status. Only the differences between the modes do.
-    status = subprocess.run(command, check=False, stdout=sys.stderr if options.json else None).returncode
-    new = [path.parent for path in reports.glob("*/results.json") if path.parent not in before]
-    run_stores = [RunStore(path) for path in new if not path.is_symlink()]
-    if not run_stores:
-        raise HarnessError(
-            f"nothing was measured again on host {run.lab.host}: pytest ended with status {status}",
-            hint="see its output above; --lab and --scenarios must be those of the run",
-        )
-    return max((run_store.read_results() for run_store in run_stores), key=lambda each: each.run.started)
 
 
 PAUSE = 5.0

@@ -7,6 +7,10 @@ A package has its explanation in its docstring, `feature.py` with `FEATURE`, wha
 from __future__ import annotations
 
 NAMES: tuple[str, ...] = (
+    "init",
+    "doctor",
+    "published",
+    "answers",
     "variants",
     "search",
     "arrays",
@@ -15,11 +19,11 @@ NAMES: tuple[str, ...] = (
     "distributions",
     "borrow",
     "fio_files",
-    "exchange",
     "windows",
     "compare",
     "history",
-    "doctor",
+    "calibrate",
     "write_limit",
+    "exchange",
 )
 """The order in which the kernel asks the features, and in which the command line shows their verbs."""

@@ -10,11 +10,11 @@ from importlib.metadata import version
 from pydantic import JsonValue
 
 from harness.events import Events, Note
+from harness.feature import features
 from harness.image import Image, ImageSet
 from harness.lab.disk_facts import HealthFound, describe_arrays, read_health
 from harness.lab.hosts import Host
 from harness.lab.inventory import AnyDisk, DiskById, DiskByStorage, array_of, class_known
-from harness.measure.calibration import quoted
 from harness.measure.series import LabFound
 from harness.measure.session import Guests, Session
 from harness.measure.spec import CampaignSpec
@@ -44,8 +44,8 @@ def provenance(host: Host, images: ImageSet) -> dict[str, JsonValue]:
         "cycles": {"counted": host.cycles.counted, "why": host.cycles.why},
         "images": {image.name: _describe_image(image) for image in (images.guest, images.emulator, images.lab)},
     }
-    if (calibration := quoted(host, images)) is not None:
-        versions["calibration"] = calibration
+    for feature in features():
+        versions |= feature.provenance(host, images)
     return versions
 
 

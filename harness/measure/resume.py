@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -34,28 +33,9 @@ def comparable_mode(stored: JsonValue) -> JsonValue:
     A mode that cannot be read stays as it is, so it differs from every mode.
     """
     try:
-        mode = _parse_version_1(stored) if isinstance(stored, str) else stored
-        return _record(_adapter().validate_python(mode, context=STORED))
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return _record(_adapter().validate_python(stored, context=STORED))
+    except (ValueError, RecursionError):
         return stored
-
-
-def _parse_version_1(text: str) -> dict[str, Any]:
-    """The record of a mode that virt-overhead 0.1 stored as Python code: `Lvm(kind='lvm', ...), Attach(...)`."""
-    code = ast.parse(text, mode="eval").body
-    if not isinstance(code, ast.Tuple) or len(code.elts) != 2:
-        raise ValueError("not a layout and an attachment")
-    layout, attach = map(_plain, code.elts)
-    return {"layout": layout, "attach": attach}
-
-
-def _plain(code: ast.expr) -> Any:
-    match code:
-        case ast.Call(keywords=options):
-            return {str(option.arg): _plain(option.value) for option in options}
-        case ast.Constant(value=value):
-            return value
-    raise ValueError("neither a call nor a constant")
 
 
 def _record(mode: ModeDetail) -> JsonValue:
@@ -172,10 +152,7 @@ class Evaluation:
 
 
 def evaluation(spec: CampaignSpec) -> dict[str, JsonValue]:
-    """The evaluation of each scenario, as plain JSON. It may change when a run is resumed.
-
-    Version 0.1 stored it as text, which equals none of these. Its whole rounds are evaluated again.
-    """
+    """The evaluation of each scenario, as plain JSON. It may change when a run is resumed."""
     plans = {group.scenario: plan for plan in spec.plans for group in plan.groups}
     scenarios = {name: spec.scenarios[name] for name in plans}
     return {

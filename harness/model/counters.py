@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
-
-from pydantic import model_validator
+from typing import TypeVar
 
 from harness.model.base import ArrayState
 from harness.model.job import Job
@@ -208,13 +205,13 @@ class Counters:
     """By the host's block layer: all disks below the layout together. On a storage in use, the volume of the arm; null
     if that is a file."""
     disk_requests: int | None = None
-    """Requests that these disks completed: the I/Os as the kernel merged and split them; null in earlier versions."""
+    """Requests that these disks completed: the I/Os as the kernel merged and split them."""
     storage: Transferred | None = None
     """By all disks below a storage in use together, with the bytes of others; null on disks that only the run uses."""
     background: Background | None = None
-    """What other programs may have added to `disk`; null if the disk's counts are missing, and in earlier versions."""
+    """What other programs may have added to `disk`; null if the disk's counts are missing."""
     qemu: Transferred | None = None
-    """By QEMU's block layer, in runs of version 0.1; else null."""
+    """Null: `arm` has the bytes of QEMU's block layer."""
     arm: ArmBytes | None = None
     """By QEMU's block layer and by fio, of all slices of the arm together; null on the host."""
     cpu_busy: float | None = None
@@ -232,51 +229,11 @@ class Counters:
     members: dict[str, MemberCounts] = field(default_factory=dict)
     """Of each disk of an array, by its kernel name."""
     array: ArrayCounts | None = None
-    """Of the array; null without one, and in version 0.1."""
+    """Of the array; null without one."""
     md_s: float | None = None
     """CPU seconds of the kernel's thread of the array, the busiest one of a stripe over arrays; null without one."""
     clock: str | None = None
-    """The clock source of the host's kernel at the end of the slice; null in earlier versions."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_version_1(cls, data: Any) -> Any:
-        """Reads the journal of virt-overhead 0.1, which has one number per name and the origin in the name."""
-        flat = isinstance(data, dict) and any(
-            isinstance(value, int | float) for key, value in data.items() if key not in _OWN
-        )
-        return nested(data) if flat else data
-
-
-_OWN = ("cpu_busy", "host_cpu_busy", "md_s", "disk_requests")
-_MEMBER = re.compile(r"member:(?P<name>.+)_(?P<count>read|written|busy_s|queue_s)")
-_ORIGINS = {"fio": "fio", "disk": "disk", "qemu": "threads", "host": "host", "kvm": "kvm", "cycles": "cycles"}
-
-
-def nested(flat: Mapping[str, float]) -> dict[str, Any]:
-    """The record for counters of the journal of virt-overhead 0.1: `fio_read`, `qemu_guest_s`, ...
-
-    0.1 stored bytes and events as 4096.0, which become whole numbers. Any other name is left for the validation to
-    refuse.
-    """
-    found: dict[str, Any] = {}
-    others: dict[str, Any] = {}
-    for key, stored in flat.items():
-        value = int(stored) if isinstance(stored, float) and stored.is_integer() else stored
-        if key in _OWN:
-            found[key] = value
-        elif key == "ios":
-            found.setdefault("fio", {})["ios"] = value
-        elif (match := _MEMBER.fullmatch(key)) is not None:
-            found.setdefault("members", {}).setdefault(match["name"], {})[match["count"]] = value
-        else:
-            origin, _, count = key.partition("_")
-            if origin not in _ORIGINS or not count:
-                others[key] = value
-                continue
-            bytes_of_qemu = origin == "qemu" and count in ("read", "written")
-            found.setdefault("qemu" if bytes_of_qemu else _ORIGINS[origin], {})[count] = value
-    return found | others
+    """The clock source of the host's kernel at the end of the slice."""
 
 
 T = TypeVar("T")

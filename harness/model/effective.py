@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import Annotated
 
-from pydantic import JsonValue, Strict, ValidationInfo, field_validator, model_serializer
+from pydantic import JsonValue, Strict, model_serializer
 from pydantic.dataclasses import dataclass
 
-from harness.model.values import STORED, STRICT
+from harness.model.values import STRICT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
@@ -130,12 +130,6 @@ class Effective:
     """The release of the kernel that runs in the guest."""
     guest_cpus: int | None = None
     guest_memory: int | None = None
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _of_version_1(cls, value: object, info: ValidationInfo) -> object:
-        """Reads results of virt-overhead 0.1, which have "" for a setting that the guest did not report."""
-        return None if value == "" and info.context == STORED else value
 
     def settings(self) -> Iterator[tuple[str, JsonValue]]:
         """Every setting that has a value, by name."""

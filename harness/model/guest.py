@@ -479,7 +479,7 @@ GUEST_OPTIONS: Mapping[str, Option[GuestOptions]] = declared(GuestOptions)
 ANY_GUEST = GuestOptions()
 """Nothing is requested."""
 PRESETS: Mapping[GuestPreset, GuestOptions] = {
-    # harness/published/figures.toml has the source. The study does not give the topology.
+    # harness/features/published/figures.toml has the source. The study does not give the topology.
     "study-1": GuestOptions(vcpus=2, memory=8 * GIB),
 }
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated
 
-from pydantic import BeforeValidator, ConfigDict
+from pydantic import ConfigDict
 
 from harness.model.attach import ATTACH_OPTIONS, Attach, Attachment, StoredAttachment
 from harness.model.base import Device, Md
@@ -220,11 +219,6 @@ class Mode:
         return replace(self, name=f"{self.name}-{DURING_BACKUP}", backup=True, base=self, against=self)
 
 
-def _of_schema_1(value: object) -> object:
-    """Reads results of virt-overhead 0.1, which have an empty table for VFIO and all options for other attachments."""
-    return {"device": "vfio"} if value == {} else value
-
-
 @dataclass(frozen=True, slots=True)
 class ModeDetail:
     """The meaning of a mode's name."""
@@ -233,7 +227,7 @@ class ModeDetail:
 
     layout: AnyLayout
     """What is built on the disk; `kind` is `device`, `lvm`, `raw`, ..."""
-    attach: Annotated[StoredAttachment | None, BeforeValidator(_of_schema_1)]
+    attach: StoredAttachment | None
     """How the guest gets it (bus, cache, aio, iothread); null for the mode `host`. `device` is `unknown` if the run was
     imported."""
     guest: GuestOptions = field(default=ANY_GUEST, compare=False)

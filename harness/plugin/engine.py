@@ -13,22 +13,18 @@ from typing import Any
 from harness.analysis import Verdict
 from harness.errors import ConfigError, LabUnavailable, NotTried, Unsupported
 from harness.events import Events
-from harness.feature import RunLimit, SessionRuns
+from harness.feature import PlannedRuns, RunLimit, SessionRuns, features
 from harness.image import ImageSet, ensure_images
 from harness.lab import embedded
 from harness.lab.inventory import DiskById, DiskByStorage, HostSpec, withdraw_secrets
 from harness.measure.breakdowns import breakdown_seconds
-from harness.measure.calibration import of_host
 from harness.measure.campaign import Campaign
-from harness.measure.detectable import Detectable, KnownNoise, detectable
 from harness.measure.host_measurer import HostMeasurer
 from harness.measure.phases import Phases, read_paces
 from harness.measure.resume import Earlier, earlier_part, resumed_limit
 from harness.measure.spec import CampaignSpec
 from harness.model.cell import Cell
-from harness.model.profile import profile_of
 from harness.plugin.options import Options
-from harness.plugin.summary import missing_line, slice_line, smallest_lines
 from harness.redaction import format_command
 from harness.report import write_report
 from harness.results import CellRecord, RunStore
@@ -105,7 +101,7 @@ class Engine:
             self._fit_plans(self.limit)
 
     def describe(self, *, verbose: bool) -> list[str]:
-        """The lines before the run: each plan, and the smallest overhead that its cells can show."""
+        """The lines before the run: each plan, and what features say about it."""
         lines = [f"{name}: {describe_plan(plan)}" for name, plan in self.plans.items()]
         by_name: dict[str, list[Plan]] = {}
         for name, plan in self.plans.items():
@@ -114,20 +110,17 @@ class Engine:
         if self.limit is not None:
             for name, plan in self.plans.items():
                 lines += self.limit.describe(name, plan, self._hosts[name])
-        by_host: dict[str, list[Detectable]] = {}
-        known: dict[str, KnownNoise] = {}
-        for name, plan in self.plans.items():
-            host = self._hosts[name]
-            if host.name not in known:
-                known[host.name] = KnownNoise.of(host, self.options.reports, of_host(host))
-            cells = detectable(plan, self.scenarios[name], known[host.name])
-            lines += smallest_lines(name, cells, verbose=verbose)
-            profile = profile_of(self.scenarios[name].profiles, self.options.profile)
-            lines += slice_line(name, profile, host.target(plan.disk).identity, known[host.name].calibration)
-            by_host.setdefault(host.name, []).extend(cells)
-        for name, cells in by_host.items():
-            host = known[name].host
-            lines += missing_line(host, cells, None if host.kind == "embedded" else self.options.inventory.source)
+        runs = PlannedRuns(
+            plans=self.plans,
+            scenarios=self.scenarios,
+            hosts={name: self._hosts[name] for name in self.plans},
+            profile=self.options.profile,
+            reports=self.options.reports,
+            lab=self.options.inventory.source,
+            verbose=verbose,
+        )
+        for feature in features():
+            lines += feature.announce(runs)
         return lines + [f"{name}: will be skipped: {why}" for name, why in self.left_out.items()]
 
     def record(self, cell: Cell) -> CellRecord:

@@ -6,15 +6,12 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from harness.feature import Place, features
-from harness.report.answers import answer_blocks, brief_blocks, matrix_blocks, matrix_lines
 from harness.report.best import best_blocks
 from harness.report.blocks import Block
 from harness.report.breakdown import breakdown_blocks
 from harness.report.costs import cost_blocks
 from harness.report.disks import disk_blocks
 from harness.report.modes import Headline, headline
-from harness.report.published import published_blocks
-from harness.report.responsible import blame_blocks, blame_sentences
 from harness.report.waterfall import waterfall_blocks
 
 if TYPE_CHECKING:
@@ -26,22 +23,16 @@ Content = Callable[["Section"], Iterable[Block]]
 
 CONTENTS: dict[Place, tuple[Content, ...]] = {
     Place.FACTS: (disk_blocks,),
-    Place.ANSWERS: (answer_blocks, matrix_lines, brief_blocks),
-    Place.DIFFERENCES: (matrix_blocks,),
+    Place.ANSWERS: (),
+    Place.DIFFERENCES: (),
     Place.PARTS: (waterfall_blocks,),
     Place.FINDINGS: (
         breakdown_blocks,
         best_blocks,
-        published_blocks,
-        blame_blocks,
     ),
     Place.COSTS: (cost_blocks,),
 }
 """By place, in the order of the report. The content of features follows it."""
-
-
-LEADS: tuple[Callable[[Section], Iterable[str]], ...] = (blame_sentences,)
-"""The first details below a headline."""
 
 
 def special_headline(section: Section) -> Headline | None:
@@ -58,7 +49,7 @@ def headline_of(section: Section) -> Headline:
 
 def lead_sentences(section: Section) -> tuple[str, ...]:
     """The first details below the headline of a disk."""
-    return tuple(sentence for find in LEADS for sentence in find(section))
+    return tuple(sentence for feature in features() for sentence in feature.leads(section))
 
 
 def blocks_at(place: Place, section: Section) -> Iterator[Block]:

@@ -35,7 +35,7 @@ def markdown_table(run: Run) -> str:
         lines += [f"**{title}**", "", *(f"- {marked(sentence)}" for sentence in sentences), ""]
     for section in view.sections:
         lines += _section(section)
-    lines.append(" ".join((f"{efficiency_line(run)}.", *map(plain, view.calibration))))
+    lines.append(" ".join((f"{efficiency_line(run)}.", *map(plain, view.about_lab))))
     return "\n".join(lines) + "\n"
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from harness.feature import features
 from harness.report.banners import Banner, banners
-from harness.report.calibration import calibration_sentences
 from harness.report.contents import special_headline
 from harness.report.section import Section, outcome_counts
 from harness.report.verdicts import Verdicts, verdicts
@@ -24,7 +24,7 @@ class ReportView:
     banners: tuple[Banner, ...]
     sections: tuple[Section, ...]
     verdicts: Verdicts
-    calibration: tuple[str, ...]
+    about_lab: tuple[str, ...]
     """What is known about the smallest overhead that this lab can show, sentence by sentence."""
 
     @property
@@ -44,7 +44,7 @@ def report_view(run: Run) -> ReportView:
         banners=banners(run),
         sections=_sections(run, cells),
         verdicts=verdicts(cells),
-        calibration=calibration_sentences(run),
+        about_lab=tuple(sentence for feature in features() for sentence in feature.about_lab(run)),
     )
 
 

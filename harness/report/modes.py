@@ -12,9 +12,8 @@ from harness.model.cell import Place
 from harness.report.cells import confidence_words
 from harness.report.numbers import count, percent, percent_interval, sample_count
 from harness.results import ArmName, CellRecord, Outcome
-from harness.results.answers import most_comparable
 from harness.results.contrasts import contrast, mean_over_jobs
-from harness.results.mode_changes import mode_changes
+from harness.results.mode_changes import mode_changes, most_comparable
 
 NO_LOSS = 0.02
 """A mode loses nothing if its interval ends below this share of the host's throughput. docs/report.md has it too."""

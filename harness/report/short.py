@@ -9,8 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from harness.console import CleanConsole
-from harness.feature import Place
-from harness.report.answers import answer_sentence, answers_of, open_rivals
+from harness.feature import Place, features
 from harness.report.blocks import On
 from harness.report.contents import blocks_at, headline_of, lead_sentences
 from harness.report.lines import lines
@@ -87,16 +86,7 @@ def answers_json(run: Run, page: Path) -> dict[str, Any]:
                 "name": section.name,
                 "headline": headline_of(section).sentence,
                 "details": list(headline_of(section).details),
-                "answers": [
-                    {
-                        "use": answer.use.title,
-                        "mode": answer.mode,
-                        "equal": [equal.mode for equal in answer.equals],
-                        "undecided": [rival.mode for rival in open_rivals(answer)],
-                        "sentence": answer_sentence(answer),
-                    }
-                    for answer in answers_of(section)
-                ],
+                **{key: value for feature in features() for key, value in feature.section_json(section).items()},
             }
             for section in view.sections
         ],

@@ -85,7 +85,7 @@ def summary_lines(run: Run, path: Path | None = None) -> list[str]:
     if counts:
         lines.append(f"cells: {counts}")
     lines.append(efficiency_line(run))
-    lines += view.calibration
+    lines += view.about_lab
     if path is not None:
         lines.append(f"report: {path}")
     return lines

@@ -143,12 +143,10 @@ def _counts(slices: Sequence[Measurement], in_flight: int, of_disk: Amplificatio
     whole = [slice_ for slice_ in slices if slice_.counters.disk is not None]
     shared = [slice_ for slice_ in slices if slice_.counters.disk is None and slice_.counters.storage is not None]
     pieces = {slice_.raw: slice_.counters.arm for slice_ in slices if slice_.counters.arm is not None}
-    qemu = [slice_ for slice_ in slices if slice_.counters.qemu is not None]
     sources: list[tuple[str, Sequence[FioCounts | Transferred], Sequence[Transferred | None]]] = [
         ("disk", [each.counters.fio for each in whole], [each.counters.disk for each in whole]),
         ("storage", [each.counters.fio for each in shared], [each.counters.storage for each in shared]),
         ("qemu", [piece.fio for piece in pieces.values()], [piece.qemu for piece in pieces.values()]),
-        ("qemu", [each.counters.fio for each in qemu], [each.counters.qemu for each in qemu]),
     ]
     found = []
     for direction in ("read", "written"):

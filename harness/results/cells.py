@@ -316,9 +316,9 @@ class CellRecord:
     accounting: dict[str, CostRecord] = field(default_factory=dict)
     """What an I/O costs the host, by name; empty if the jobs shared a fio process, or nothing was counted."""
     blocks: tuple[int, ...] = ()
-    """The number of each block within its round, in the order of `rounds`; empty in version 0.1: one block a round."""
+    """The number of each block within its round, in the order of `rounds`."""
     boots: tuple[int, ...] = ()
-    """The guest's boot of each block: the number of the first round in it; empty in version 0.1: one boot."""
+    """The guest's boot of each block: the number of the first round in it."""
     longer_slices: LongerSlices | None = None
     """What the first slices gave, if longer ones replaced them because of carry-over, else null."""
 
@@ -335,19 +335,19 @@ class CellRecord:
     """What the neighbour did meanwhile; null without one."""
     ios: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """The I/Os in the histogram of each block, by arm (`host`, `twin`, `guest`, `against`), in the order of `rounds`.
-    A percentile p(q) needs 10 / (1 - q) of them for a sample. Empty in version 0.1."""
+    A percentile p(q) needs 10 / (1 - q) of them for a sample."""
     times: tuple[float, ...] = ()
-    """When each block began, in the order of `rounds`: the start of its first slice, in seconds since 1970-01-01 UTC.
-    Empty in older versions."""
+    """When each block began, in the order of `rounds`: the start of its first slice, in seconds since 1970-01-01
+    UTC."""
     histograms: dict[Calls, dict[str, LatencyHistogram]] = field(default_factory=dict)
     """The latencies of all blocks that count, together: of the reads and writes (`ios`) and of fdatasync (`syncs`), by
-    arm (`host`, `twin`, `guest`). Empty without fio's histograms, and in older versions."""
+    arm (`host`, `twin`, `guest`). Empty without fio's histograms."""
 
     better_p: float | None = None
     """The p value of "the guest is better than the host on the same disks by more than 5 %" in the main metric of the
-    job, corrected for the looks but not for the other cells; null without an interval, and in older versions."""
+    job, corrected for the looks but not for the other cells; null without an interval."""
     better: bool | None = None
-    """Whether that is shown, corrected for all cells of the run (Holm); null in older versions."""
+    """Whether that is shown, corrected for all cells of the run (Holm)."""
 
     @property
     def better_than_host(self) -> bool:

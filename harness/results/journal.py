@@ -6,9 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Annotated, Literal, TypeVar
-
-from pydantic import AliasChoices, Field
+from typing import Literal, TypeVar
 
 from harness.model.cell import Place
 from harness.model.counters import Counters
@@ -66,7 +64,7 @@ class Measurement:
     """Number of the round."""
     arm: ArmName
     """`host`, `twin:MODE` or `guest:MODE`."""
-    repeat: Annotated[int, Field(validation_alias=AliasChoices("repeat", "visit"))]
+    repeat: int
     """1, or 2 for the second measurement of an arm in the block: the same disk under another name, in a calibration."""
     job: Name
     """The job's id, for example `randread-4k-qd32`."""
@@ -99,7 +97,7 @@ class Measurement:
     discarded_s: float = 0.0
     """Seconds before `started` in which the job ran too and that do not count, beside the profile's ramp."""
     rate: int | None = None
-    """I/Os per second requested; null for as many as possible, and in version 0.1."""
+    """I/Os per second requested; null for as many as possible."""
     write_limit: int | None = None
     """Bytes per second that fio could write at most, so that the run keeps its `max_writes`; null for none."""
     parts: tuple[PartRecord, ...] = ()

@@ -190,3 +190,15 @@ def _blocks_of_sample(cell: CellRecord, metric: str) -> float:
         return len(cell.rounds) / boots
     sizes = cell.metrics[metric].batches
     return fmean(sizes) if sizes else 1.0
+
+
+def most_comparable(jobs_of: Mapping[str, set[str]]) -> tuple[list[str], set[str]]:
+    """The modes and their common jobs with the most cells together. If equal, more modes win."""
+    ranked = sorted((mode for mode in jobs_of if jobs_of[mode]), key=lambda mode: -len(jobs_of[mode]))
+    best: tuple[list[str], set[str]] = ([], set())
+    common: set[str] = set()
+    for number, mode in enumerate(ranked, start=1):
+        common = common & jobs_of[mode] if number > 1 else set(jobs_of[mode])
+        if common and number * len(common) >= len(best[0]) * len(best[1]):
+            best = (ranked[:number], set(common))
+    return best

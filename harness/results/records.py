@@ -197,8 +197,8 @@ class RunInfo:
     cause: str | None = None
     """Why measuring stopped, if the status is `failed` and the cause is known."""
     published: dict[str, str] = field(default_factory=dict)
-    """By scenario, the name of the published figures to show beside its results; without the scenarios that name none,
-    and empty in version 0.1."""
+    """By scenario, the name of the published figures to show beside its results; without the scenarios that name
+    none."""
     max_writes: str | None = None
     """The limit of the bytes written to each disk, as requested; null for none."""
 
@@ -273,9 +273,9 @@ class Run:
     writes: tuple[DiskWrites, ...] = ()
     """One entry per disk of a run with a limit of the bytes written; else empty."""
     judged: JudgedRecord | None = None
-    """Whether anything was judged; null in an imported run, and in version 0.1."""
+    """Whether anything was judged; null in an imported run."""
     disks: tuple[DiskRecord, ...] = ()
-    """One entry per disk that was measured on; empty in version 0.1, and in an imported run."""
+    """One entry per disk that was measured on; empty in an imported run."""
     breakdowns: tuple[BreakdownRecord, ...] = ()
     """One entry per mode and workload of a run with `--breakdown`; else empty."""
     of_features: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)

@@ -39,7 +39,6 @@ from harness.model.mode import Mode
 from harness.model.profile import PROFILE_TABLE, PROFILES
 from harness.model.values import Rate, Table
 from harness.model.workloads import WorkloadList, is_fio_file, parse_workloads
-from harness.published import link_names, links
 from harness.scenario.decompose import find_step_problems
 from harness.scenario.legality import (
     find_mode_problems,
@@ -89,18 +88,11 @@ def _known_profile(name: str) -> str:
     return name
 
 
-def _known_figures(name: str) -> str:
-    if name not in link_names():
-        raise ValueError(f"no such published figures; {choices(name, link_names())}")
-    return name
-
-
 DiskName = Annotated[str, AfterValidator(plain_name)]
 ModeName = Annotated[str, AfterValidator(_known_mode)]
 OwnModeName = Annotated[str, AfterValidator(_own_mode_name)]
 DecompositionName = Annotated[str, AfterValidator(_decomposition_name)]
 ProfileName = Annotated[str, AfterValidator(_known_profile)]
-PublishedName = Annotated[str, AfterValidator(_known_figures)]
 
 
 class ModeTable(Table):
@@ -154,7 +146,7 @@ class ScenarioTable(Table):
     workloads: WorkloadList
     write_rate: Rate
     guest: GuestOptions = ANY_GUEST
-    published: PublishedName | None = None
+    published: str | None = None
     expect_void: Annotated[list[str], Field(min_length=1)] | None = None
     mode: dict[OwnModeName, ModeTable] = Field(default_factory=dict)
     profile: dict[ProfileName, PROFILE_TABLE] = Field(default_factory=dict)  # type: ignore[valid-type]
@@ -236,7 +228,7 @@ def load_scenario(path: Path) -> Scenario:
     problems += find_reference_problems(scenario)
     problems += find_step_problems(scenario)
     problems += [problem for tables in feature_tables() for problem in tables.find_problems(scenario)]
-    problems += _find_published_problems(scenario)
+    problems += [problem for feature in features() for problem in feature.find_problems(scenario)]
     if problems:
         raise _refused(path, problems)
     return scenario
@@ -349,19 +341,6 @@ def _find_guest_problems(table: ScenarioTable) -> Iterator[str]:
         if mode.guest != ANY_GUEST:
             found = find_guest_problems(mode.guest.over(table.guest))
             yield from (f"mode.{name}.guest.{problem}" for problem in found)
-
-
-def _find_published_problems(scenario: Scenario) -> Iterator[str]:
-    """Figures of one array, where the modes build arrays: figures of the array would be shown beside a single disk."""
-    name = scenario.published
-    if name is None or not links()[name].disk_is_array:
-        return
-    if built := [mode.name for mode in scenario.modes if mode.detail.on_array]:
-        study = name.partition(".")[0]
-        yield (
-            f'published = "{name}": is one array, and the mode {built[0]} builds arrays of several disks; '
-            f'allowed: "{study}", from which each mode selects its array'
-        )
 
 
 def _make_scenario(name: str, table: ScenarioTable) -> Scenario:

@@ -15,7 +15,7 @@ from harness.results import Run, RunStore
 from tests.browser.chromium import started_chromium
 from tests.build import real_shape, synthetic_run
 
-STORED = Path(__file__).parents[1] / "unit" / "data" / "run_0_1"
+STORED = Path(__file__).parents[1] / "unit" / "data" / "stored_run"
 GALLERY = next((Path(__file__).parents[2] / "docs" / "gallery").glob("*/results.json")).parent
 """A real run of the embedded lab, with one iodepth."""
 HOSTILE = '</script><img src=x onerror="alert(1)"><script>alert(1)</script>'

@@ -9,7 +9,7 @@ import pytest
 
 from harness.analysis import Change, paired_change
 from harness.analysis.samples import IN_ORDER, INDEPENDENT, Samples
-from harness.results.verifying import _expected
+from harness.features.answers.advice import _expected
 
 PAIRS = 1000
 STATED = 0.95

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.calibrate.assess import most_by_chance
-from harness.calibrate.trials import CalibrationSpec
+from harness.features.calibrate.assess import count_most_by_chance
+from harness.features.calibrate.calibration import Calibration, directory, path_of, read_calibration
+from harness.features.calibrate.measuring import CalibrationSpec
 from harness.lab.created import CreationLog
 from harness.lab.transport.ssh import SshRunner
 from harness.layout.device import NULL_BLK, MemoryDisk
-from harness.measure.calibration import Calibration, directory, path_of, read
 from harness.run_id import RunId
 from tests.e2e.conftest import host
 from tests.e2e.machines import background, command, latest, measure
@@ -47,12 +47,12 @@ def calibrated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Calibration
             f"--boots={BOOTS}",
             "--seed=1",
         )
-        doubts = [line for line in done.stdout.splitlines() if "not reliable" in line]
-        assert done.returncode == bool(doubts), done.stdout + done.stderr
+        list_doubts = [line for line in done.stdout.splitlines() if "not reliable" in line]
+        assert done.returncode == bool(list_doubts), done.stdout + done.stderr
         # Of so few rounds, a machine that does other work may hide a millisecond in the guest: then it has to say so.
-        assert all("the delay was detected in" in doubt for doubt in doubts), done.stdout
+        assert all("the delay was detected in" in doubt for doubt in list_doubts), done.stdout
         assert f"calibration: {path}" in done.stdout
-        found = read(path)
+        found = read_calibration(path)
         assert found is not None
         yield found
     finally:
@@ -65,7 +65,7 @@ def calibrated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Calibration
 
 def test_a_device_against_itself_raises_no_more_alarms_than_chance(calibrated: Calibration) -> None:
     assert (calibrated.groups, calibrated.rounds, calibrated.disk) == (GROUPS, 3, "optane")
-    assert calibrated.false_alarms <= most_by_chance(GROUPS)
+    assert calibrated.false_alarms <= count_most_by_chance(GROUPS)
     assert 0 < calibrated.noise_sd < 1
     assert set(calibrated.noise_sd_by_job) == {"randread-4k-qd1", "randread-4k-qd32"}
     assert list(calibrated.smallest_detectable) == [3, 5, 8, 12, 20]
@@ -94,15 +94,15 @@ def test_the_noise_of_boots_is_measured(calibrated: Calibration) -> None:
 
 
 def test_a_delay_of_a_millisecond_is_recovered_in_the_guest_and_on_the_host(calibrated: Calibration) -> None:
-    delay = calibrated.delay
-    assert delay is not None
-    assert (delay.set_s, delay.of) == (1e-3, REPETITIONS)
-    assert delay.recovered >= REPETITIONS - most_by_chance(REPETITIONS)
-    assert delay.host_found_s[0] > 0
+    measure_delay = calibrated.delay
+    assert measure_delay is not None
+    assert (measure_delay.set_s, measure_delay.of) == (1e-3, REPETITIONS)
+    assert measure_delay.recovered >= REPETITIONS - count_most_by_chance(REPETITIONS)
+    assert measure_delay.host_found_s[0] > 0
     # Where the guest's own figures are steady enough to show a millisecond, at least one repetition has to show it.
-    assert delay.detected > 0 or delay.found_s[2] - delay.found_s[0] > 0.6e-3
+    assert measure_delay.detected > 0 or measure_delay.found_s[2] - measure_delay.found_s[0] > 0.6e-3
     # Of this few rounds the point itself is known to about 20 %, and on a machine that does other work to less.
-    for low, point, high in (delay.found_s, delay.host_found_s):
+    for low, point, high in (measure_delay.found_s, measure_delay.host_found_s):
         assert low < point < high
         assert abs(point - 1e-3) < max(0.5e-3, high - low)
 
@@ -116,9 +116,9 @@ def test_the_raw_outputs_of_fio_are_kept(calibrated: Calibration) -> None:
 def test_a_later_run_quotes_the_calibration(calibrated: Calibration, tmp_path: Path) -> None:
     done = measure(tmp_path, "-k", "optane and passthrough and randread", "--profile=smoke", "--rounds=1")
     assert done.returncode == 0, done.stdout
-    quoted = latest(tmp_path).provenance["calibration"]
-    assert isinstance(quoted, dict)
-    assert (quoted["run"], quoted["stale"]) == (calibrated.run, [])
+    quote = latest(tmp_path).provenance["calibration"]
+    assert isinstance(quote, dict)
+    assert (quote["run"], quote["stale"]) == (calibrated.run, [])
     assert "Smallest overhead that" in (tmp_path / "latest" / "index.html").read_text()
 
 
@@ -130,7 +130,7 @@ def test_ctrl_c_leaves_nothing_on_the_host_and_the_last_calibration_as_it_was(ca
         process.send_signal(signal.SIGINT)
         said, _ = process.communicate(timeout=patience(120))
     assert (process.returncode, said.splitlines()[-1]) == (130, "virt-overhead: interrupted")
-    assert read(path_of("embedded")) == calibrated
+    assert read_calibration(path_of("embedded")) == calibrated
     assert raw_outputs() == runs
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.calibrate.command import disk_of
 from harness.errors import ConfigError
+from harness.features.calibrate.command import choose_disk
 from harness.lab.inventory import BorrowedVm, LibvirtSpec, ProxmoxSpec, VmLogin
 from tests.unit.test_inventory import GOOD, complaint, load
 
@@ -142,5 +142,5 @@ def test_a_mistake_in_the_table_of_a_node_is_refused_with_the_key(
 def test_a_calibration_needs_guests_that_are_booted(tmp_path: Path) -> None:
     host = load(tmp_path, GOOD + GUEST).hosts[0]
     with pytest.raises(ConfigError) as error:
-        disk_of(host, "optane")
+        choose_disk(host, "optane")
     assert "host.node1.guest.borrow" in (error.value.hint or "")

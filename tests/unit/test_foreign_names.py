@@ -22,7 +22,7 @@ from harness.files import read_regular
 from harness.image import manifest as manifests
 from harness.results import RunStore
 
-RECORDED = Path(__file__).parent / "data/run_0_1"
+RECORDED = Path(__file__).parent / "data/stored_run"
 OUTSIDE = [
     "../../victim/evil",
     "..",

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from harness.features.answers.decision import factors
 from harness.guest.proxmox.layouts import not_made
 from harness.layout.layers import Alone, LayerBuilder, Volumes, base_plans
 from harness.layout.regions import CryptDevice, Region, parse_encryption
@@ -13,7 +14,6 @@ from harness.layout.storage_files import Files
 from harness.measure.reap import HOST_THINGS
 from harness.model.attach import Attach
 from harness.model.effective import Effective
-from harness.model.factors import factors
 from harness.model.layout import Layout, Lvm, LvmThin, Partition, Qcow2, RawFile, missing_requirement
 from harness.model.mode import Mode
 from harness.results.validity import configuration_check

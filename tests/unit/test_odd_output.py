@@ -62,7 +62,7 @@ OTHER_ARGUMENTS = (
     "harness.lab.hosts._find_guest_files",
     "harness.guest.libvirt.pools._found",
     "harness.guest.libvirt.pools.examine_storage",
-    "harness.init.storages._lines",
+    "harness.features.init.storages._list_output",
 )
 """These need the files of an image, a storage that is allowed on a host with libvirt, or a command."""
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.calibrate.command import disk_of
 from harness.errors import ConfigError, SafetyError
+from harness.features.calibrate.command import choose_disk
 from harness.guest.proxmox.client import Client, is_lock_timeout, remedy
 from harness.guest.proxmox.disk_users import require_same_node, require_unclaimed, stable_path
 from harness.guest.proxmox.drive import choose_drives
@@ -203,7 +203,7 @@ def test_a_calibration_without_the_password_of_root_is_refused_before_it_starts(
     disk = DiskById("optane", LINK, "PHM1", destroy=True)
     token = ProxmoxSpec(replace(API, user="bench@pve", token="voh"), GuestRules())
     host = HostSpec("pve1", "proxmox", ssh=None, disks=(disk,), hypervisor=ProxmoxSpec(API, GuestRules()))
-    assert disk_of(host, None) == "optane"
+    assert choose_disk(host, None) == "optane"
     with pytest.raises(ConfigError, match=r"only from root@pam with a password, not from bench@pve!voh") as error:
-        disk_of(replace(host, hypervisor=token), None)
+        choose_disk(replace(host, hypervisor=token), None)
     assert "host.pve1.api.user" in (error.value.hint or "")

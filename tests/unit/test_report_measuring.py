@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import cast
 
 import pytest
 from pydantic import JsonValue
@@ -17,6 +18,8 @@ from tests.build import CALIBRATION, synthetic_run
 from tests.unit.pages import Page, page
 
 MODES = ["host", "lvm"]
+
+BOOTS = cast(dict[str, JsonValue], CALIBRATION["boots"])
 
 
 @pytest.fixture(scope="module")
@@ -169,31 +172,31 @@ def test_a_lab_that_was_never_calibrated_says_how_to() -> None:
 
 
 def test_the_calibrations_noise_gives_the_figure_for_any_number_of_blocks() -> None:
-    said = report_view(synthetic_run(modes=MODES, rounds=4, calibrated=True)).calibration
+    said = report_view(synthetic_run(modes=MODES, rounds=4, calibrated=True)).about_lab
     assert said[0] == "Smallest overhead that 4 blocks can show here: 4.4 %."
 
 
 def test_a_run_with_one_block_shows_what_the_calibration_has() -> None:
-    said = report_view(synthetic_run(modes=MODES, rounds=1, calibrated=True)).calibration
+    said = report_view(synthetic_run(modes=MODES, rounds=1, calibrated=True)).about_lab
     assert said[0] == "Smallest overhead that 3 blocks can show here: 6.6 %, 5 blocks can show here: 3.5 %."
 
 
 def test_the_samples_of_a_run_with_several_boots_are_the_boots() -> None:
     run = synthetic_run(modes=MODES, rounds=4)
     run = replace(run, cells=tuple(replace(cell, boots=(1, 1, 3, 3)) for cell in run.cells))
-    quoted = replace(run, provenance={"calibration": {**CALIBRATION, "boots": {"sd": 0.03, "boots": 5}}})
+    quoted = replace(run, provenance={"calibration": {**CALIBRATION, "boots": {**BOOTS, "sd": 0.03}}})
     share = smallest_detectable(0.021, 2, boots=2, sd_of_boots=0.03)
     expected = f"Smallest overhead that 2 boots of 2 blocks can show here: {share * 100:.2g} %."
-    assert report_view(quoted).calibration[0] == expected
+    assert report_view(quoted).about_lab[0] == expected
 
 
 @pytest.mark.parametrize(
     "damage",
-    [{"groups": "many"}, {"noise_sd": -0.021}, {"boots": {"sd": -0.03}}],
+    [{"groups": "many"}, {"noise_sd": -0.021}, {"boots": {**BOOTS, "sd": -0.03}}],
     ids=["groups", "noise", "boots"],
 )
 def test_a_calibration_that_cannot_be_read_is_reported(looked_at: Run, damage: dict[str, JsonValue]) -> None:
     damaged = replace(looked_at, provenance={"calibration": {**CALIBRATION, **damage}})
-    assert report_view(damaged).calibration == (
+    assert report_view(damaged).about_lab == (
         "The calibration stored with this run cannot be read. virt-overhead calibrate writes a new one.",
     )

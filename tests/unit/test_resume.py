@@ -16,14 +16,13 @@ from pydantic import JsonValue
 
 from harness.errors import ConfigError, ResultsError
 from harness.lab.inventory import DiskById, HostSpec
-from harness.measure.resume import Earlier, comparable_mode, earlier_part, evaluation, requested
+from harness.measure.resume import Earlier, earlier_part, evaluation, requested
 from harness.measure.spec import CampaignSpec
 from harness.model.attach import Attach
 from harness.model.budget import Budget
 from harness.model.job import parse_workload
 from harness.model.layout import Lvm
 from harness.results import Journal, Measurement, RoundEvent, Run, RunStore
-from harness.scenario.load import find_scenarios, load_scenario
 from harness.scenario.plan import plan_for
 from harness.scenario.scenario import Scenario
 from tests.build import RUN_ID, measure, optane, synthetic_run
@@ -292,45 +291,14 @@ def test_the_evaluation_is_stored_as_numbers_and_names() -> None:
 
 # --- modes that were stored by another version ---
 
-SHIPPED = {path.stem: load_scenario(path) for path in find_scenarios(Path(__file__).parents[2] / "scenarios")}
-VERSION_0_1: dict[str, dict[str, str]] = json.loads((DATA / "modes_0_1.json").read_text())
-"""What virt-overhead 0.1 stored for the modes of its scenarios. Remove a mode here if its scenario changes it."""
-
-
-def modes_of(request: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    return {key: value for key, value in request.items() if ".mode." in key}
-
-
-@pytest.mark.parametrize("name", VERSION_0_1)
-def test_the_modes_of_a_run_of_version_0_1_are_the_same_request(name: str) -> None:
-    stored: dict[str, JsonValue] = {f"{name}.mode.{mode}": text for mode, text in VERSION_0_1[name].items()}
-    now = modes_of(requested(replace(SPEC, scenarios={name: SHIPPED[name]})))
-    assert stored.keys() <= now.keys()
-    ran({"asked": stored}).require_same({"asked": now})
-
-
-def test_modes_of_version_0_1_that_differ_stay_different() -> None:
-    read = [comparable_mode(text) for modes in VERSION_0_1.values() for text in modes.values()]
-    assert all(isinstance(each, dict) for each in read)
-    texts = {text for modes in VERSION_0_1.values() for text in modes.values()}
-    assert len({json.dumps(each) for each in read}) == len(texts)
-
-
-def test_a_run_of_version_0_1_can_be_resumed() -> None:
-    lab = replace(SPEC.host, disks=(DiskById("optane", "/dev/disk/by-id/lab-sim_optane", "sim_optane", destroy=True),))
-    # The profile was longer in that version.
-    as_before = replace(SHIPPED["optane"], profiles=(replace(SHIPPED["optane"].profiles[0], runtime=3),))
-    now = replace(SPEC, host=lab, scenarios={"optane": as_before})
-    Earlier(run=RunStore(DATA / "run_0_1").read_results()).require_same({"asked": requested(now)})
-
 
 def stored_as(mode: JsonValue) -> Earlier:
     return ran({"asked": {"optane.mode.raw-cached": mode}})
 
 
-def test_a_mode_that_changed_since_version_0_1_is_refused_by_the_option_that_changed() -> None:
+def test_a_mode_that_changed_is_refused_by_the_option_that_changed() -> None:
     with pytest.raises(ConfigError) as caught:
-        stored_as(VERSION_0_1["optane"]["raw-cached"]).require_same(
+        stored_as(requested(SPEC)["optane.mode.raw-cached"]).require_same(
             {"asked": requested(spec(with_mode(attach=Attach(cache="writeback", aio="threads", iothread=False))))}
         )
     assert caught.value.message == (

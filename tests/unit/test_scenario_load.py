@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from harness.errors import ConfigError
+from harness.features.published.figures import links
 from harness.model.attach import Attach, Attachment, Vfio
 from harness.model.base import Device, Md
 from harness.model.job import Workload
 from harness.model.layout import Layout, Lvm, LvmThin, Partition, Qcow2, RawFile, ZfsFile, Zvol
 from harness.model.mode import Mode
-from harness.published import links
 from harness.scenario.load import MOST_PROBLEMS, find_scenarios, load_scenario
 from harness.scenario.scenario import Scenario
 

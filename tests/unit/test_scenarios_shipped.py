@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from harness.features.published.figures import links
+from harness.features.published.matching import counterparts
 from harness.model.attach import Attach, Vfio
 from harness.model.base import Device, Md, Shape
 from harness.model.cell import Arm, Place
 from harness.model.mode import Mode
-from harness.published import counterparts, links
 from harness.scenario.decompose import changes
 from harness.scenario.load import find_scenarios, load_scenario
 from harness.scenario.scenario import Scenario

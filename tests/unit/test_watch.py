@@ -27,7 +27,7 @@ from tests.unit import killed_campaign
 from tests.unit.killed_campaign import HOST, plan, record
 from tests.unit.recorded_campaign import RecordedMeasurer
 
-OLD_RUN = Path(__file__).parent / "data" / "run_0_1"
+OLD_RUN = Path(__file__).parent / "data" / "stored_run"
 
 
 @pytest.fixture

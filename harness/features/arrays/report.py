@@ -8,18 +8,14 @@ from dataclasses import dataclass
 
 from harness.analysis import Estimate
 from harness.features.arrays.records import ScalingMetric, ScalingRecord
-from harness.model.base import Device, Shape
-from harness.model.cell import Place
-from harness.published import links
-from harness.published.schema import Gain, PublishedArray, Study
+from harness.model.base import Device
 from harness.report.blocks import Aside, Block, Cell, Column, Heading, Listing, Mark, On, Row, Table, join_words
 from harness.report.cells import ArmName, CellView, confidence_words
 from harness.report.lines import MOST_LISTED
 from harness.report.modes import Comparison, Headline, overlap, pooled
 from harness.report.numbers import count, percent, percent_interval, percent_with_interval, sample_count, significant
 from harness.report.section import Section
-from harness.results.answers import most_comparable
-from harness.results.contrasts import contrast
+from harness.results.mode_changes import most_comparable
 
 MOST_IN_SENTENCE = 4
 """Arrays that the headline lists. Of more, it has the one that delivers most and the one that delivers least."""
@@ -229,11 +225,10 @@ def array_headline(disk: str, views: Sequence[ArrayCell], comparison: Comparison
 
 
 def array_sentences(section: Section) -> Iterator[str]:
-    """How an array of the host scales, and what the arrays that the run built give against each other."""
+    """How an array of the host scales that was there before the run."""
     arrays, built = array_cells(section.run.of(ScalingRecord), section.cells), _built(section)
     if arrays and not built:
         yield from existing_array_sentences(arrays)
-    yield from gain_sentences(section.run.run.published.get(section.cells[0].record.scenario), built)
 
 
 def _built(section: Section) -> list[ArrayCell]:
@@ -326,49 +321,3 @@ def _guests(comparison: Comparison) -> list[str]:
 def _not_usable(views: Sequence[ArrayCell]) -> tuple[str, ...]:
     doubtful = sum(bool(view.record.doubt) for view in views)
     return (f"A check failed in {count(doubtful, 'cell')}: these figures are left out.",) if doubtful else ()
-
-
-def gain_sentences(published: str | None, views: Sequence[ArrayCell]) -> tuple[str, ...]:
-    """One sentence for each two arrays that the scenario's study compares. `published` is what the scenario names.
-
-    For example "`raid0-16-paths` against `raid0-16`: 1.98 times [1.95, 2.01] in randread-4k-qd32 (published: 2) ...".
-    """
-    link = links().get(published or "")
-    if link is None:
-        return ()
-    usable = [view for view in views if not view.record.doubt and view.cell.record.mode_detail.layout.is_base]
-    found: dict[tuple[str, str], list[str]] = {}
-    for gain in link.study.gain:
-        for modes, words in _compared(gain, link.study, usable):
-            found.setdefault(modes, []).append(words)
-    return tuple(f"`{wide}` against `{narrow}`: {'; '.join(words)}." for (wide, narrow), words in found.items())
-
-
-def _compared(gain: Gain, study: Study, views: Sequence[ArrayCell]) -> Iterator[tuple[tuple[str, str], str]]:
-    """The modes, and what one delivers against the other in each job of the gain."""
-    wide, narrow = (_alike(study.disk[name].array, views) for name in (gain.disk, gain.over))
-    for one in wide:
-        job = one.cell.record.job
-        for other in (array_cell for array_cell in narrow if array_cell.cell.record.job == job and gain.covers(job)):
-            if ours := _times(one, other):
-                modes = one.cell.mode, other.cell.mode
-                yield modes, f"{_times_words(ours)} in {job.id} (published: {gain.times:g})"
-
-
-def _alike(array: PublishedArray | None, views: Sequence[ArrayCell]) -> list[ArrayCell]:
-    found = [(view, Shape(view.record.level, view.record.disks, view.record.legs)) for view in views]
-    return [view for view, shape in found if array is not None and array.is_like(shape)]
-
-
-def _times(one: ArrayCell, other: ArrayCell) -> Estimate | None:
-    """The ratio of their throughput on the host, in the blocks that both have; None without such blocks."""
-    arrays = one.cell.record, other.cell.record
-    ours, theirs = (array.series(one.cell.throughput_name, Place.TWIN) for array in arrays)
-    found = contrast(theirs, ours, confidence=max(array.confidence for array in arrays))
-    return None if found is None else found.times
-
-
-def _times_words(times: Estimate) -> str:
-    if times.low is None or times.high is None:
-        return f"{significant(times.point)} times"
-    return f"{significant(times.point)} times [{significant(times.low)}, {significant(times.high)}]"

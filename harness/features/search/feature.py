@@ -46,7 +46,7 @@ FEATURE = Feature(
             key="searches",
             record=SearchRecord,
             place=8,
-            description="One entry per search for the highest load and group of cells; empty in version 0.1.",
+            description="One entry per search for the highest load and group of cells.",
         ),
     ),
     contents={Place.FINDINGS: _yield_blocks},

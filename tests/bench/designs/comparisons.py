@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from harness.calibrate.measuring import DELAY_NS
-from harness.calibrate.trials import BLOCK, LATE, PASSTHROUGH, PLAIN
+from harness.features.calibrate.measuring import BLOCK, DELAY_NS, LATE, PASSTHROUGH, PLAIN
 from harness.measure.pauses import UNKNOWN_JITTER, Pauses
 from harness.model.cell import Arm, Place
 from harness.model.job import Job, Workload

@@ -10,10 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.calibrate.measuring import TrialMeasurer
-from harness.calibrate.trials import LATE, PASSTHROUGH, PLAIN, SPAN
 from harness.errors import LabUnavailable
 from harness.events import Events
+from harness.features.calibrate.measuring import LATE, PASSTHROUGH, PLAIN, SPAN, TrialMeasurer
 from harness.image import ensure_images
 from harness.lab import embedded
 from harness.lab.inventory import HostSpec

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.features.arrays.report import array_cells, array_headline, gain_sentences
+from harness.features.arrays.report import array_cells, array_headline
 from harness.lab.embedded.disks import CONTROLLERS
 from harness.report.modes import Headline, compare_modes
 from tests.unit.path_runs import Measured, measured
@@ -63,19 +63,3 @@ def test_without_a_path_as_the_limit_none_is_named() -> None:
     details = headline(measured(JOBS, shared=False)).details
     assert not [detail for detail in details if detail.startswith("Path ")]
     assert "What limits the arrays: none in 6 cells." in details
-
-
-def test_a_second_controller_is_compared_with_what_the_study_found() -> None:
-    run = measured(["seqread-1m", "randread-4k", "randwrite-4k"])
-    views = array_cells(run.scalings, run.records)
-    (sentence,) = gain_sentences("raid0_scaling", views)
-    # The disks and controllers of the lab: two of them do twice as much. The study has 1 MiB at depth 1 only.
-    assert re.fullmatch(
-        r"`raid0-16-paths` against `raid0-16`: "
-        r"(1\.9\d|2\.0\d) times \[\S+, \S+\] in randread-4k-qd32 \(published: 2\); "
-        r"(1\.9\d|2\.0\d) times \[\S+, \S+\] in randwrite-4k-qd32 \(published: 1\)\.",
-        sentence,
-    )
-    assert gain_sentences("array_vm", views) == gain_sentences(None, views) == ()
-    doubtful = [replace(view, record=replace(view.record, doubt="bytes twin:raid0-16")) for view in views]
-    assert gain_sentences("raid0_scaling", doubtful) == ()

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from harness.analysis import Estimate
+from harness.features.answers.card import card, markdown
 from harness.features.compare.matching import list_differences
-from harness.report.card import card, markdown
 from harness.report.contents import headline_of
 from harness.report.markdown import markdown_table
 from harness.report.model import report_view

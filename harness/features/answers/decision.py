@@ -1,0 +1,285 @@
+"""In which options two attach modes differ, in words. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Any
+
+from harness.analysis import METRICS, Estimate, Relation, estimate_mean
+from harness.features.answers.uses import USES, Judge, Use, caution, explain_preference, preference, unfit
+from harness.model.attach import Attach
+from harness.model.base import Kind
+from harness.model.job import Job
+from harness.model.mode import ModeDetail
+from harness.model.values import names_of, shown_field
+from harness.results.cells import CellRecord
+from harness.results.io_costs import TOTAL
+from harness.results.mode_changes import ModeChange, loss, mode_changes, most_comparable
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """One option in which two modes differ. `before` and `after` are its values in words."""
+
+    name: str
+    before: str
+    after: str
+    attached: bool
+    """Whether it is an option of how the guest gets the disk, and not of the layout or of the guest."""
+
+    @property
+    def words(self) -> str:
+        """The option as it is afterwards: "iothread off", "bus sata", "layout qcow2"."""
+        return f"{self.name} {self.after}"
+
+
+def factors(before: ModeDetail, after: ModeDetail) -> tuple[Factor, ...]:
+    """Every option in which the modes differ. Another kind of layout, or of attachment, is one option."""
+    return (*_layout(before.layout, after.layout), *_attachment(before, after), *_fields(before.guest, after.guest))
+
+
+def _layout(before: Kind, after: Kind) -> Iterator[Factor]:
+    if before == after:
+        return
+    if before.kind != after.kind:
+        yield Factor("layout", before.kind, after.kind, attached=False)
+    else:
+        yield from _fields(before, after)
+
+
+def _attachment(before: ModeDetail, after: ModeDetail) -> Iterator[Factor]:
+    one, other = before.attach, after.attach
+    if isinstance(one, Attach) and isinstance(other, Attach):
+        yield from _fields(one, other, attached=True)
+    elif one != other:
+        before_words, after_words = (layer.words if layer is not None else "host" for layer in (one, other))
+        yield Factor("attachment", before_words, after_words, attached=True)
+
+
+def _fields(before: Any, after: Any, *, attached: bool = False) -> Iterator[Factor]:
+    for name in names_of(before):
+        if (value_before := getattr(before, name)) != (value_after := getattr(after, name)):
+            words = _words(before, name, value_before), _words(after, name, value_after)
+            yield Factor(name.replace("_", " "), words[0], words[1], attached)
+
+
+def _words(side: object, name: str, value: object) -> str:
+    if value is None or value == ():
+        return "by default"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return value.words if isinstance(value, Kind) else shown_field(side, name).strip('"')
+
+
+Cells = Sequence[CellRecord]
+
+
+@dataclass(frozen=True, slots=True)
+class Rival:
+    """A mode beside the recommended one."""
+
+    mode: str
+    than: ModeChange
+    """Its guest as a multiple of the recommended mode's."""
+    shown: Relation
+    seconds: float | None
+    """More measuring that would decide between the two; None if they are decided, or if it is not practical."""
+    unfit: str | None
+    """Why it is never recommended."""
+    factors: tuple[Factor, ...]
+    """What changes from it to the recommended mode."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The mode to use for one use of a disk."""
+
+    use: Use
+    judge: Judge | None
+    """How the use is judged; None if no job represents it. Then there is no mode."""
+    jobs: tuple[Job, ...] = ()
+    metric: str = ""
+    mode: str | None = None
+    """The mode to use; None if none can be recommended."""
+    why: str = ""
+    """Why this one of several equal modes, or why none."""
+    alike: tuple[str, ...] = ()
+    """Equal modes for which there is no reason against them either."""
+    equals: tuple[Rival, ...] = ()
+    """Modes that no interval shows to be worse than the best. In the order of the plan, which is no ranking."""
+    worse: tuple[Rival, ...] = ()
+    """Modes that are worse, the best first."""
+    never: tuple[Rival, ...] = ()
+    """Modes that are never recommended."""
+    loss: Estimate | None = None
+    """What the mode loses against the host in the metric."""
+    cpu: Estimate | None = None
+    """CPU time of the host for an I/O of its guest, in seconds."""
+    cautions: tuple[tuple[str, str], ...] = ()
+    """What to know about the mode and its equals before using them: mode and words."""
+
+    @property
+    def higher_is_better(self) -> bool:
+        return METRICS[self.metric].higher_is_better
+
+    @property
+    def step(self) -> Rival | None:
+        """The mode from which a change of one option of the attachment gains most, of those that it is shown for."""
+        near = [rival for rival in (*self.worse, *self.never) if len(rival.factors) == 1 and rival.factors[0].attached]
+        shown = [
+            rival for rival in near if rival.shown is Relation.SHOWN and self._is_better(1 / rival.than.change.ratio)
+        ]
+        return max(shown, key=lambda rival: abs(math.log(rival.than.change.ratio)), default=None)
+
+    def _is_better(self, ratio: float) -> bool:
+        return (ratio > 1) == self.higher_is_better
+
+
+def answers(cells: Cells, slice_seconds: float) -> tuple[Answer, ...]:
+    """An answer for each use. `cells` are those of one disk with a guest that are results; see `seconds_of_slice`.
+
+    A mode is worse if its interval against the best mean is beyond it. The intervals of all modes hold together
+    (Bonferroni), so the truly best mode is among the others with the confidence of the run (subset selection: Gupta
+    1965). Among those, the one that meets the needs of the use best is recommended, and then the simplest.
+    """
+    return tuple(_answer(use, cells, slice_seconds) for use in USES)
+
+
+def seconds_of_slice(cells: Iterable[CellRecord], wall_s: float) -> float:
+    """The seconds that a slice of this run took, with all that is between slices. 0 if nothing was measured."""
+    slices, hosts = 0, dict[tuple[str, str, str, str], int]()
+    for cell in cells:
+        blocks = len(cell.rounds)
+        key = (cell.host, cell.disk, cell.scenario, cell.job.id)
+        hosts[key] = max(hosts.get(key, 0), blocks)
+        slices += blocks * arms_of(cell.mode_detail)
+    slices += sum(hosts.values())
+    return wall_s / slices if slices else 0.0
+
+
+def arms_of(mode: ModeDetail) -> int:
+    """Arms of a mode beside the bare host."""
+    return int(mode.attach is not None) + int(mode.layout.kind != "device")
+
+
+def _answer(use: Use, cells: Cells, slice_seconds: float) -> Answer:
+    judged = use.judge_of(list({cell.job.id: cell.job for cell in cells}.values()))
+    if judged is None:
+        return Answer(use, None)
+    judge, jobs = judged
+    names = {job.id for job in jobs}
+    cells_of_use = [cell for cell in cells if cell.job.id in names]
+    metric = _metric(judge, cells_of_use)
+    if metric is None:
+        return Answer(use, None)
+    by_mode: dict[str, dict[str, CellRecord]] = {}
+    for cell in cells_of_use:
+        if metric in cell.metrics:
+            by_mode.setdefault(cell.mode, {})[cell.job.id] = cell
+    modes, common = most_comparable({mode: set(of_job) for mode, of_job in by_mode.items()})
+    order = [mode for mode in by_mode if mode in modes]
+    ids = [job.id for job in jobs if job.id in common]
+    candidates = {mode: [by_mode[mode][job] for job in ids] for mode in order}
+    decision = _Decision(use, candidates, metric, slice_seconds)
+    return decision.answer(Answer(use, judge, tuple(job for job in jobs if job.id in common), metric))
+
+
+def _metric(judge: Judge, cells: Cells) -> str | None:
+    """The first of the judge's metrics that all of these cells have with an interval; else one that some have."""
+
+    def has(cell: CellRecord, metric: str, least: int) -> bool:
+        return metric in cell.metrics and len(cell.metrics[metric].guest) >= least
+
+    for least, test in ((2, all), (1, any)):
+        for metric in judge.metrics:
+            if test(has(cell, metric, least) for cell in cells):
+                return metric
+    return None
+
+
+class _Decision:
+    """The choice between modes that have these cells of the same jobs."""
+
+    def __init__(self, use: Use, cells: Mapping[str, Cells], metric: str, slice_seconds: float) -> None:
+        self._needs = use.needs
+        self._cells = cells
+        self._metric = metric
+        self._slice_seconds = slice_seconds
+        self._details = {mode: mode_cells[0].mode_detail for mode, mode_cells in cells.items()}
+        self._alone = max(cell.confidence for mode_cells in cells.values() for cell in mode_cells)
+        self._fit = [mode for mode, detail in self._details.items() if unfit(detail) is None]
+        self._confidence = 1 - (1 - self._alone) / max(1, len(self._fit) - 1)
+
+    def answer(self, empty: Answer) -> Answer:
+        losses = {mode: loss(mode_cells, self._metric, self._alone) for mode, mode_cells in self._cells.items()}
+        if not self._fit:
+            reasons = "; ".join(f"`{mode}`: {unfit(detail)}" for mode, detail in self._details.items())
+            return replace(empty, why=f"no measured mode is safe: {reasons}")
+        if len(self._fit) > 1 and any(losses[mode].n < 2 for mode in self._fit):
+            return replace(empty, why="one block has no interval, so no mode is ranked: measure at least six")
+        best = min(self._fit, key=lambda mode: losses[mode].point)
+        than_best = self._than(best)
+        equal = [mode for mode in self._fit if mode == best or not self._worse(than_best[mode])]
+        chosen = min(equal, key=lambda mode: (*self._preference(mode), equal.index(mode)))
+        than_chosen = than_best if chosen == best else self._than(chosen)
+        rivals = {mode: self._rival(mode, chosen, change) for mode, change in than_chosen.items()}
+        rest = sorted(set(self._fit) - set(equal), key=lambda mode: losses[mode].point)
+        return replace(
+            empty,
+            mode=chosen,
+            why=self._why(chosen, [mode for mode in equal if mode != chosen]),
+            alike=tuple(mode for mode in equal if mode != chosen and not self._why(chosen, [mode])),
+            equals=tuple(rivals[mode] for mode in equal if mode != chosen),
+            worse=tuple(rivals[mode] for mode in rest),
+            never=tuple(rivals[mode] for mode in self._cells if mode not in self._fit),
+            loss=losses[chosen],
+            cpu=_cpu(self._cells[chosen]),
+            cautions=tuple((mode, words) for mode in equal for words in self._cautions(mode)),
+        )
+
+    def _cautions(self, mode: str) -> Iterator[str]:
+        if (words := caution(self._details[mode])) is not None:
+            yield words
+        cells = self._cells[mode]
+        if jobs := [cell.job.id for cell in cells if cell.better_than_host]:
+            yield f"better than its host in {', '.join(jobs[:3])}{' and others' * (len(jobs) > 3)}: find out why"
+
+    def _preference(self, mode: str) -> tuple[int, ...]:
+        return preference(self._details[mode], self._needs)
+
+    def _than(self, other: str) -> dict[str, ModeChange]:
+        """Every other mode as a multiple of `other`."""
+        cells = {mode: mode_cells for mode, mode_cells in self._cells.items() if mode != other}
+        pairs = {mode: list(zip(self._cells[other], mode_cells, strict=True)) for mode, mode_cells in cells.items()}
+        return mode_changes(pairs, self._metric, self._confidence)
+
+    def _worse(self, mode_change: ModeChange) -> bool:
+        change = mode_change.change
+        return change.excludes_one and (change.ratio < 1) == METRICS[self._metric].higher_is_better
+
+    def _rival(self, mode: str, chosen: str, mode_change: ModeChange) -> Rival:
+        shown, seconds = mode_change.change.relation, None
+        if shown is Relation.UNDECIDED and (blocks := mode_change.blocks_to_decide) is not None:
+            arms = 1 + sum(arms_of(self._details[name]) for name in (mode, chosen))
+            seconds = blocks * len(self._cells[mode]) * arms * self._slice_seconds
+        change = factors(self._details[mode], self._details[chosen])
+        return Rival(mode, mode_change, shown, seconds, unfit(self._details[mode]), change)
+
+    def _why(self, chosen: str, others: Sequence[str]) -> str:
+        """Why the chosen one and not the others, each reason once; empty if there is no reason."""
+        ranked = sorted(others, key=self._preference, reverse=True)
+        reasons = [explain_preference(self._details[chosen], self._details[mode], self._needs) for mode in ranked]
+        return " and ".join(dict.fromkeys(filter(None, reasons)))
+
+
+def _cpu(cells: Cells) -> Estimate | None:
+    """The mean over the jobs. Not every block has counters, so those of each job are taken in order of time."""
+    costs = [cell.accounting.get(TOTAL) for cell in cells]
+    values = [cost.guest for cost in costs if cost is not None and cost.guest]
+    if len(values) < len(cells):
+        return None
+    means = [fmean(together) for together in zip(*values, strict=False)]
+    return estimate_mean(means, confidence=max(cell.confidence for cell in cells))

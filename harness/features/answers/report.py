@@ -1,0 +1,410 @@
+"""How to set a guest's disk up as a mode had it: a line of `qm set`, or libvirt's XML, from what was read back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from harness.analysis import METRICS, Change, Relation
+from harness.features.answers.decision import Answer, Rival, answers, seconds_of_slice
+from harness.features.answers.option_matrix import OptionEffect, OptionMatrix, option_matrix
+from harness.report.blocks import (
+    Aside,
+    Block,
+    Cell,
+    Code,
+    Column,
+    Fold,
+    Heading,
+    Listing,
+    Mark,
+    On,
+    Row,
+    Sentence,
+    Table,
+    join_words,
+)
+from harness.report.lines import MOST_LISTED
+from harness.report.numbers import percent, signed_percent, significant
+from harness.report.section import Section
+from harness.results import CellRecord
+from harness.units import format_duration
+
+_OF_THE_RUN = ("serial", "size", "backup", "file")
+"""Options of a drive that belong to the run's own guest."""
+_BY_ID = "/dev/disk/by-id/"
+"""A whole disk is no volume of a storage of Proxmox VE, and its /dev/sdX may be another disk after a boot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What to set, and with what."""
+
+    tool: str
+    text: str
+
+
+def setting_of(cells: Iterable[CellRecord], mode: str) -> Setting | None:
+    """How the disk of a mode was attached, as its hypervisor takes it; None if no guest was read back."""
+    effective = next((cell.effective for cell in cells if cell.mode == mode), None)
+    if effective is None:
+        return None
+    if effective.pve_drive is not None:
+        return Setting("qm set", _qm_set(effective.pve_drive))
+    return Setting("libvirt's XML", effective.libvirt_disk) if effective.libvirt_disk is not None else None
+
+
+def _qm_set(drive: str) -> str:
+    """For example "qm set VMID --scsihw virtio-scsi-single --scsi0 STORAGE:VOLUME,cache=none,iothread=1"."""
+    key, _, value = drive.partition(": ")
+    volume, *options = value.split(",")
+    options = [option for option in options if option.partition("=")[0] not in _OF_THE_RUN]
+    controller = "--scsihw virtio-scsi-single " if key.startswith("scsi") else ""
+    return f"qm set VMID {controller}--{key} {','.join((_volume(volume), *options))}"
+
+
+def _volume(volume: str) -> str:
+    """What to give to the VM: a disk by its stable path, as it was in the run, or a volume of the user's own."""
+    if not volume.startswith("/"):
+        return "STORAGE:VOLUME"
+    is_disk = volume.startswith(_BY_ID) and not re.search(r"-part[0-9]+$", volume)
+    return volume if is_disk else f"{_BY_ID}DISK"
+
+
+MOST_NAMED = 5
+"""Modes that a sentence names. Of more, it gives the number of the others."""
+_WITHIN = "5 %"
+_RELATIONS = {Relation.SHOWN: "", Relation.EQUAL: " (equal)", Relation.UNDECIDED: " (undecided)", Relation.UNKNOWN: ""}
+_SHORT = {"iops": "IOPS", "bw": "MB/s", "lat_mean": "mean latency", "clat_mean": "mean latency"}
+
+
+def answer_blocks(section: Section) -> Iterator[Block]:
+    """Which mode to use for what on a disk, and how to set it up; nothing without a result."""
+    given = answers_of(section)
+    if not given:
+        return
+    yield Table(
+        (
+            Column("for", "head"),
+            Column("use", "strong_code"),
+            Column("because", "sentence"),
+            Column("against the host", "sentence"),
+            Column("CPU of the host per I/O", "sentence"),
+            Column("undecided", "sentence"),
+        ),
+        tuple(map(_answer_row, given)),
+        f"Which mode to use for what, on {section.name}. Modes that cannot be told apart are called equal, and the one "
+        "that suits the use best is named first: it shares the disk, has snapshots where they matter, and is simple.",
+        on=On.PAGE,
+        style="facts answers",
+        caption_shown=True,
+        narrow=True,
+    )
+    for answer in given:
+        yield Sentence(answer_sentence(answer), on=On.TEXT)
+        yield Listing(answer_details(answer), on=On.TEXT, indent=2)
+    for mode in dict.fromkeys(answer.mode for answer in given if answer.mode):
+        setting = setting_of([cell.record for cell in section.cells], mode)
+        if setting is not None:
+            yield Fold((f"Set up `{mode}` with {setting.tool}",), (Code(setting.text),))
+            if "\n" not in setting.text:
+                yield Sentence(f"set up `{mode}`: {setting.text}", on=On.TEXT)
+    never = tuple(dict.fromkeys(f"{sentence}." for answer in given for sentence in never_sentences(answer)))
+    if never:
+        yield Aside(" ".join(never))
+        yield Listing(never, on=On.TEXT, most=MOST_LISTED)
+
+
+def brief_blocks(section: Section) -> Iterator[Block]:
+    """The mode for each use that was measured, and below them the uses that were not."""
+    given = answers_of(section)
+    of = f"{section.name}, " if section.is_one_of_several else ""
+    for answer in given:
+        if answer.judge is not None:
+            yield Sentence(f"{of}{brief_sentence(answer)}", on=On.BRIEF)
+    absent = [answer.use for answer in given if answer.judge is None]
+    if absent:
+        uses = ", ".join(f"{use.title} (add the workload `{use.to_measure}`)" for use in absent)
+        yield Sentence(f"{of}not measured: {uses}", on=On.BRIEF)
+
+
+def matrix_blocks(section: Section) -> Iterator[Block]:
+    """What single options of a disk's modes do; nothing if no two modes differ in one option only."""
+    matrix = section.once(_matrix_of)
+    if matrix is None:
+        return
+    yield Heading("One option at a time")
+    yield Table(
+        (
+            Column("option", "mode"),
+            Column("mode", "name"),
+            Column("against", "name"),
+            Column("throughput", "strong"),
+            Column("jobs"),
+            Column("result", "name"),
+        ),
+        tuple(map(_effect_row, matrix.effects)),
+        join_words(
+            "Throughput of the guest against the guest of the mode that differs in this option only, in the same "
+            f"blocks. Most are compared with `{matrix.default}`. ",
+            Mark("undecided"),
+            ": the interval, or chance among so many options, allows both directions.",
+        ),
+        on=On.PAGE,
+        style="cells matrix",
+        caption_shown=True,
+    )
+    if matrix.apart:
+        yield Aside(
+            "These differ from every other mode in more than one option, so they are only compared with the host: "
+            f"{', '.join(matrix.apart)}."
+        )
+
+
+def matrix_lines(section: Section) -> Iterator[Block]:
+    """The same for text: first what is shown, then what is not, each in the order of the plan."""
+    matrix = section.once(_matrix_of)
+    if matrix is not None:
+        effects = sorted(matrix.effects, key=lambda effect: effect.relation is not Relation.SHOWN)
+        yield Sentence("one option at a time, guest against guest:", on=On.TEXT)
+        yield Listing(tuple(map(effect_sentence, effects)), on=On.TEXT, indent=2, most=MOST_LISTED)
+
+
+def answers_of(section: Section) -> tuple[Answer, ...]:
+    """Which mode to use for what; empty without a result, and for arrays that the run builds."""
+    return section.once(_answers_of)
+
+
+def results_of(section: Section) -> tuple[CellRecord, ...]:
+    """The cells that answer for their modes. The answer about arrays that a run builds is how they scale."""
+    if section.special is not None:
+        return ()
+    return tuple(cell.record for cell in section.alone if cell.usable and not cell.is_baseline)
+
+
+def _answers_of(section: Section) -> tuple[Answer, ...]:
+    results, run = results_of(section), section.run
+    return answers(results, seconds_of_slice(run.cells, run.run.efficiency.wall_s)) if results else ()
+
+
+def _matrix_of(section: Section) -> OptionMatrix | None:
+    return option_matrix(results_of(section))
+
+
+def _answer_row(answer: Answer) -> Row:
+    basis = basis_words(answer)
+    title = Cell(answer.use.title, notes=(f"judged by {basis}",) if basis else ())
+    if answer.mode is None:
+        return Row((title, "", verdict_words(answer)))
+    notes = [rival_words(answer)] if answer.equals else []
+    notes += [*caution_sentences(answer), *([f"change {change}"] if (change := change_words(answer)) else [])]
+    return Row(
+        (
+            title,
+            answer.mode,
+            Cell(verdict_words(answer), notes=tuple(notes)),
+            host_words(answer),
+            cpu_words(answer) or "not counted",
+            undecided_words(answer) or "nothing",
+        )
+    )
+
+
+def _effect_row(effect: OptionEffect) -> Row:
+    """How the two were compared, if not in the same blocks, is below the result."""
+    notes = () if effect.effect.paired else ("by way of their hosts, as they had different guests",)
+    return Row(
+        (
+            effect.factor.words,
+            effect.mode,
+            effect.reference,
+            change_percent(effect.effect.change),
+            str(effect.jobs),
+            Cell(_effect_verdict(effect), notes=notes),
+        )
+    )
+
+
+def effect_sentence(effect: OptionEffect) -> str:
+    """For a line of text: "iothread off: -4.0 % [-9.1, 1.2] against `passthrough`, undecided"."""
+    change = change_percent(effect.effect.change)
+    return f"{effect.factor.words}: {change} against `{effect.reference}`, {_effect_verdict(effect)}"
+
+
+def _effect_verdict(effect: OptionEffect) -> str:
+    """Whether the option changes the throughput."""
+    if effect.relation is Relation.SHOWN:
+        return "faster" if effect.effect.change.ratio > 1 else "slower"
+    return str(effect.relation)
+
+
+def verdict_words(answer: Answer) -> str:
+    """What to do and why, as the end of a sentence."""
+    if answer.judge is None:
+        return f"not measured: add the workload `{answer.use.to_measure}`"
+    if answer.mode is None:
+        return f"no recommendation: {answer.why}"
+    if not answer.equals and not answer.worse:
+        return f"`{answer.mode}` is the only mode to choose from"
+    if not answer.equals:
+        return f"use `{answer.mode}`: {rival_words(answer)}"
+    equals = f"{named((answer.mode, *(equal.mode for equal in answer.equals)))} {_alike(answer)}"
+    if not answer.why:
+        return f"{equals}; use any of them"
+    return f"{equals}; use {named((answer.mode, *answer.alike), 'or')}: {answer.why}"
+
+
+def _alike(answer: Answer) -> str:
+    return "cannot be told apart" if open_rivals(answer) else f"are equal within {_WITHIN}"
+
+
+def brief_sentence(answer: Answer) -> str:
+    """For one of ten lines: "low latency: use `raw`; `raw` and `lvm` cannot be told apart; +4.1 % ..."."""
+    if not answer.mode:
+        return f"{answer.use.title}: {verdict_words(answer)}"
+    parts = [f"use `{answer.mode}`"]
+    if answer.equals:
+        parts.append(f"{named((answer.mode, *(equal.mode for equal in answer.equals)))} {_alike(answer)}")
+    elif answer.worse:
+        parts.append(rival_words(answer))
+    else:
+        parts = [verdict_words(answer)]
+    parts += [f"{host_words(answer)} against the host"] if host_words(answer) else []
+    return f"{answer.use.title}: {'; '.join(parts)}"
+
+
+def rival_words(answer: Answer) -> str:
+    """The mode against the runner-up: the best of the modes that are worse, or else the equal ones."""
+    if answer.mode is None:
+        return ""
+    return "; ".join(_against(answer, equal) for equal in (answer.equals or answer.worse[:1])[:MOST_NAMED])
+
+
+def host_words(answer: Answer) -> str:
+    """The guest of the mode against the host: "-38.2 % [-41.0, -35.2] IOPS"."""
+    loss = answer.loss
+    if loss is None:
+        return ""
+    sign = -1 if answer.higher_is_better else 1
+    ends = () if loss.low is None or loss.high is None else sorted((sign * loss.low, sign * loss.high))
+    interval = f" [{', '.join(map(percent, ends))}]" if ends else ""
+    return f"{signed_percent(sign * loss.point)} %{interval} {_metric(answer)}"
+
+
+def cpu_words(answer: Answer) -> str:
+    """CPU time of the host for an I/O of the guest: "34.1 us [33.9, 34.3]"."""
+    cost = answer.cpu
+    if cost is None:
+        return ""
+    words = f"{significant(cost.point * 1e6)} us"
+    if cost.low is None or cost.high is None:
+        return words
+    return f"{words} [{significant(cost.low * 1e6)}, {significant(cost.high * 1e6)}]"
+
+
+def open_rivals(answer: Answer) -> tuple[Rival, ...]:
+    """The equal modes of which it is not proven that they are equal."""
+    return tuple(equal for equal in answer.equals if equal.shown is not Relation.EQUAL)
+
+
+def undecided_words(answer: Answer) -> str:
+    """What is undecided, and how much more measuring would decide it; empty if nothing is."""
+    if not open_rivals(answer):
+        return ""
+    known = [rival.seconds for rival in open_rivals(answer) if rival.seconds is not None]
+    words = f"`{answer.mode}` or {named([rival.mode for rival in open_rivals(answer)], 'or')}"
+    if len(known) < len(open_rivals(answer)):
+        return f"{words}: they scatter too much for this way of measuring"
+    return f"{words}: about {format_duration(max(60, sum(known)))} more of measuring these modes would decide"
+
+
+def change_words(answer: Answer) -> str:
+    """The one option to change, with the gain that was measured; empty if no such change is shown."""
+    step = answer.step if answer.mode is not None else None
+    if step is None:
+        return ""
+    return f"{step.factors[0].words} (`{step.mode}` to `{answer.mode}`): {_gain(answer, step)}"
+
+
+def basis_words(answer: Answer) -> str:
+    """By what it was judged."""
+    judge, jobs = answer.judge, [job.id for job in answer.jobs]
+    if judge is None or not jobs:
+        return ""
+    shown = ", ".join(jobs[:MOST_NAMED]) + (f" and {len(jobs) - MOST_NAMED} more" * (len(jobs) > MOST_NAMED))
+    return f"{judge.words} ({shown}), by {METRICS[answer.metric].label}"
+
+
+def never_sentences(answer: Answer) -> tuple[str, ...]:
+    """The modes that are never recommended, with the reason."""
+    return tuple(f"`{rival.mode}` is never recommended: {rival.unfit}" for rival in answer.never)
+
+
+def caution_sentences(answer: Answer) -> tuple[str, ...]:
+    """What to know before using the mode, or one of its equals."""
+    return tuple(f"`{mode}`: {words}" for mode, words in answer.cautions)
+
+
+def answer_sentence(answer: Answer) -> str:
+    """For a line of text."""
+    parts = [f"{answer.use.title}: {verdict_words(answer)}"]
+    if answer.mode and answer.equals:
+        parts.append(rival_words(answer))
+    if answer.mode:
+        parts.append(f"{host_words(answer)} against the host")
+        parts += [f"CPU {cpu} per I/O"] if (cpu := cpu_words(answer)) else []
+    return "; ".join(part for part in parts if part)
+
+
+def answer_details(answer: Answer) -> tuple[str, ...]:
+    """What else there is to say, each in a sentence."""
+    change, undecided, basis = change_words(answer), undecided_words(answer), basis_words(answer)
+    return (
+        *caution_sentences(answer),
+        *([f"change {change}"] if change else []),
+        *([f"undecided: {undecided}"] if undecided else []),
+        *([f"judged by {basis}"] if basis else []),
+    )
+
+
+def _against(answer: Answer, rival: Rival) -> str:
+    return f"{_gain(answer, rival)} against `{rival.mode}`{_RELATIONS[rival.shown]}"
+
+
+def _gain(answer: Answer, rival: Rival) -> str:
+    return f"{change_percent(rival.than.change.inverse)} {_metric(answer)}"
+
+
+def _metric(answer: Answer) -> str:
+    return _SHORT.get(answer.metric, METRICS[answer.metric].label)
+
+
+def named(modes: Sequence[str], word: str = "and") -> str:
+    """ "`a`, `b` and `c`"; of many, the first ones and the number of the others."""
+    quoted = [f"`{mode}`" for mode in modes]
+    if len(quoted) > MOST_NAMED:
+        return f"{', '.join(quoted[: MOST_NAMED - 1])} {word} {len(quoted) - MOST_NAMED + 1} others"
+    return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} {word} {quoted[-1]}"
+
+
+def change_percent(change: Change) -> str:
+    """A change with its interval: "+38.0 % [31.2, 45.1]"."""
+    words = f"{signed_percent(change.ratio - 1)} %"
+    if change.low is None or change.high is None:
+        return words
+    return f"{words} [{percent(change.low - 1)}, {percent(change.high - 1)}]"
+
+
+def to_json(section: Section) -> list[dict[str, object]]:
+    """The answers of a disk for programs that need no figures of single cells."""
+    return [
+        {
+            "use": answer.use.title,
+            "mode": answer.mode,
+            "equal": [equal.mode for equal in answer.equals],
+            "undecided": [rival.mode for rival in open_rivals(answer)],
+            "sentence": answer_sentence(answer),
+        }
+        for answer in answers_of(section)
+    ]

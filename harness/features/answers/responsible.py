@@ -1,0 +1,301 @@
+"""Which layer is responsible for what a guest loses: the disk itself, the storage layer, or virtualisation. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from statistics import fmean
+
+from harness.analysis import PRACTICAL, Estimate
+from harness.features.answers.report import answers_of, results_of
+from harness.model.attach import Attach, Unknown
+from harness.model.mode import ModeDetail
+from harness.report.blocks import Block, On, Sentence
+from harness.report.numbers import percent, percent_interval, significant
+from harness.report.section import Section
+from harness.results.cells import CellRecord
+from harness.results.mode_changes import loss
+
+BUSY = 0.85
+"""From this share of a CPU on, a thread limits the disk that it serves."""
+_EQUAL = PRACTICAL - 1
+
+
+class Layer(StrEnum):
+    """Where the loss comes from."""
+
+    NOTHING = "nothing to gain"
+    """The guest loses less than `PRACTICAL` of the host's throughput, or adds less than that to its latency."""
+    DISK = "disk"
+    """The host without a guest has most of the latency."""
+    STORAGE = "storage layer"
+    VIRTUALISATION = "virtualisation"
+    BOTH = "storage layer and virtualisation"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """The thread of QEMU that serves a disk, and the share of a CPU that it used."""
+
+    name: str
+    busy: float
+
+
+@dataclass(frozen=True, slots=True)
+class Blame:
+    """The layer that is responsible for the loss of one mode, in one metric, with the parts of the loss."""
+
+    mode: str
+    detail: ModeDetail
+    metric: str
+    cells: tuple[CellRecord, ...]
+    layer: Layer
+    overhead: Estimate
+    """The guest against the host, as a share."""
+    storage: Estimate | None
+    """The twin against the host; None on the bare device."""
+    virtualisation: Estimate
+    """The guest against its twin, or the host."""
+    thread: Thread | None
+    """The busiest thread that serves the disk, over the jobs; None if it was not counted."""
+
+    @property
+    def host(self) -> float:
+        """The mean on the bare host, in the metric's unit, over the jobs."""
+        return self._mean("host")
+
+    @property
+    def guest(self) -> float:
+        return self._mean("guest")
+
+    @property
+    def on_proxmox(self) -> bool:
+        """Whether a guest of Proxmox VE was measured, whose API does not offer every option of QEMU."""
+        return any(cell.effective.pve_drive is not None for cell in self.cells)
+
+    def _mean(self, place: str) -> float:
+        return fmean(fmean(getattr(cell.metrics[self.metric], place)) for cell in self.cells)
+
+
+def throughput_blame(cells: Sequence[CellRecord], confidence: float) -> Blame | None:
+    """The layer behind the loss of throughput of these cells of one mode; None without a job at full speed."""
+    usable = tuple(cell for cell in cells if cell.job.is_saturating and "iops" in cell.metrics)
+    if not usable:
+        return None
+    overhead, storage, rest = _parts(usable, "iops", confidence)
+    return Blame(
+        usable[0].mode,
+        usable[0].mode_detail,
+        "iops",
+        usable,
+        _layer(overhead, storage, rest),
+        overhead,
+        storage,
+        rest,
+        _busiest(usable),
+    )
+
+
+def flush_blame(cells: Sequence[CellRecord], confidence: float) -> Blame | None:
+    """Which side is responsible for the latency of fdatasync, by its p99 if there is one; None without flushes.
+
+    What the host takes without a guest is the disk's part: with more than half of the guest's latency, the disk is
+    responsible (the argument of etcd's pull request 10578).
+    """
+    for metric in ("sync_p99", "sync_mean"):
+        usable = tuple(cell for cell in cells if metric in cell.metrics and cell.job.flushes)
+        if not usable:
+            continue
+        overhead, storage, rest = _parts(usable, metric, confidence)
+        layer = _side(overhead) or _layer(overhead, storage, rest)
+        return Blame(
+            usable[0].mode, usable[0].mode_detail, metric, usable, layer, overhead, storage, rest, _busiest(usable)
+        )
+    return None
+
+
+def _parts(cells: Sequence[CellRecord], metric: str, confidence: float) -> tuple[Estimate, Estimate | None, Estimate]:
+    overhead = loss(cells, metric, confidence)
+    if not all(cell.metrics[metric].twin for cell in cells):
+        return overhead, None, overhead
+    storage = loss(cells, metric, confidence, of="twin")
+    return overhead, storage, loss(cells, metric, confidence, than="twin")
+
+
+def _layer(overhead: Estimate, storage: Estimate | None, rest: Estimate) -> Layer:
+    """By intervals: a layer is responsible if its part is shown and the whole interval lies above the other part."""
+    if overhead.high is not None and overhead.high < _EQUAL:
+        return Layer.NOTHING
+    if overhead.low is None or overhead.low <= 0:
+        return Layer.UNDECIDED
+    if storage is None:
+        return Layer.VIRTUALISATION
+    (low, high), (rest_low, rest_high) = ((estimate.low or 0.0, estimate.high or 0.0) for estimate in (storage, rest))
+    if rest_low > max(high, 0):
+        return Layer.VIRTUALISATION
+    if low > max(rest_high, 0):
+        return Layer.STORAGE
+    return Layer.BOTH if low > 0 and rest_low > 0 else Layer.UNDECIDED
+
+
+def _side(overhead: Estimate) -> Layer | None:
+    """The disk, if the interval shows that the host alone has more than half of the guest's latency; else None."""
+    if overhead.high is not None and overhead.high < 1:
+        return Layer.DISK
+    return Layer.UNDECIDED if overhead.low is None or overhead.low < 1 else None
+
+
+def _busiest(cells: Sequence[CellRecord]) -> Thread | None:
+    threads = [thread for cell in cells for thread in _threads(cell)]
+    return max(threads, key=lambda thread: thread.busy, default=None)
+
+
+def _threads(cell: CellRecord) -> list[Thread]:
+    """The thread that serves the disk: CPU time per I/O times I/Os per second. Several iothreads share the time."""
+    attach = cell.mode_detail.attach
+    if not isinstance(attach, Attach):
+        return []
+    name, cost, number = ("the iothread", "cpu_iothread", attach.threads)
+    if not number:
+        name, cost, number = ("QEMU's main thread", "cpu_main", 1)
+    costs = cell.accounting.get(cost)
+    if costs is None or not costs.guest:
+        return []
+    return [Thread(name, fmean(costs.guest) * fmean(cell.metrics["iops"].guest) / number)]
+
+
+ETCD_P99 = 0.010
+"""Seconds. etcd wants a p99 of fdatasync below it (its documentation, and pull request 10578)."""
+
+
+def blames_of(section: Section) -> tuple[Blame, ...]:
+    """For throughput and for flushes: the layer that is responsible in the mode that is recommended for them."""
+    return section.once(_blames_of)
+
+
+def _blames_of(section: Section) -> tuple[Blame, ...]:
+    cells = results_of(section)
+    by_use = {answer.use.name: answer.mode for answer in answers_of(section) if answer.mode is not None}
+    mode = next(iter(by_use.values()), None)
+    if mode is None or any(isinstance(cell.mode_detail.attach, Unknown) for cell in cells):
+        return ()  # nothing is known of the layers of an imported result
+    confidence = max(cell.confidence for cell in cells)
+    flushing = by_use.get("database", mode)
+    blames = (
+        throughput_blame([cell for cell in cells if cell.mode == mode], confidence),
+        flush_blame([cell for cell in cells if cell.mode == flushing], confidence),
+    )
+    return tuple(blame for blame in blames if blame is not None)
+
+
+def blame_sentences(section: Section) -> Iterator[str]:
+    """Which layers are responsible for what a disk's guests lose, and what to do next."""
+    return (sentence for blame in blames_of(section) for sentence in sentences_of(blame))
+
+
+def blame_blocks(section: Section) -> Iterator[Block]:
+    """The same, a line for each layer."""
+    for blame in blames_of(section):
+        yield Sentence(" ".join(sentences_of(blame)), on=On.BRIEF)
+
+
+def sentences_of(blame: Blame) -> tuple[str, ...]:
+    """What is responsible, and what to do next."""
+    sentences = [_flush(blame) if blame.metric.startswith("sync") else _throughput(blame)]
+    return (*sentences, f"Next: {next_action(blame)}.") if next_action(blame) else tuple(sentences)
+
+
+def next_action(blame: Blame) -> str:
+    """The next action; empty if there is nothing to do, or nothing to conclude."""
+    layer = blame.layer
+    if layer is Layer.DISK:
+        return "a faster disk, or one with power-loss protection, not another attachment"
+    if layer is Layer.STORAGE:
+        return "compare other layouts on this disk; the attachment is not the cause"
+    if layer in (Layer.VIRTUALISATION, Layer.BOTH):
+        return _attachment(blame)
+    if layer is Layer.UNDECIDED:
+        return "measure for longer: the interval allows for no loss, or for both layers"
+    return ""
+
+
+def _throughput(blame: Blame) -> str:
+    if blame.layer is Layer.NOTHING:
+        return f"`{blame.mode}`: less than 5 % is lost, so another attachment cannot gain more."
+    if blame.layer is Layer.UNDECIDED:
+        return f"`{blame.mode}`: which layer is responsible is undecided ({_describe_parts(blame)})."
+    thread = blame.thread
+    busy = f"; {thread.name} was {thread.busy:.0%} busy".replace("%", " %") if thread and thread.busy >= 0.5 else ""
+    limit = ", so it is the limit" if thread and thread.busy >= BUSY else ""
+    return f"`{blame.mode}`: {blame.layer} is responsible ({_describe_parts(blame)}{busy}{limit})."
+
+
+def _describe_parts(blame: Blame) -> str:
+    storage, rest = blame.storage, blame.virtualisation
+    parts = [("storage layer", storage)] if storage is not None else []
+    return ", ".join(
+        f"{name} {percent(part.point)} % {percent_interval(part)}".rstrip()
+        for name, part in (*parts, ("virtualisation", rest))
+    )
+
+
+def _flush(blame: Blame) -> str:
+    """For example "fsync p99 is 12.1 ms in the guest of `lvm` and 11.6 ms on the host: the disk is responsible"."""
+    host, guest = (f"{significant(value * 1e3)} ms" for value in (blame.host, blame.guest))
+    name = "p99" if blame.metric == "sync_p99" else "mean"
+    words = f"fsync {name} is {guest} in the guest of `{blame.mode}` and {host} on the host"
+    added = f"the guest adds {percent(blame.overhead.point)} % {percent_interval(blame.overhead)}".rstrip()
+    side = {
+        Layer.DISK: "the disk is responsible, not the VM",
+        Layer.UNDECIDED: "which side is responsible is undecided",
+    }.get(blame.layer, f"the VM is responsible, by its {blame.layer}")
+    return f"{words}: {side} ({added}).{_etcd(blame)}"
+
+
+def _etcd(blame: Blame) -> str:
+    if blame.metric != "sync_p99":
+        return ""
+    kept = [value < ETCD_P99 for value in (blame.host, blame.guest)]
+    if all(kept):
+        return " Both are below the 10 ms that etcd wants."
+    return (
+        " The guest is above the 10 ms that etcd wants, the host is not."
+        if kept[0]
+        else (" The host alone is above the 10 ms that etcd wants." if not kept[1] else "")
+    )
+
+
+def _attachment(blame: Blame) -> str:
+    """What to try of the attachment: first what limits it, then what differs from the defaults."""
+    attach, thread = blame.detail.attach, blame.thread
+    if not isinstance(attach, Attach) or attach.server != "qemu":
+        return "compare the guest's kernel and CPU model: QEMU serves no request of this disk"
+    if attach.iops is not None or attach.bw is not None:
+        return "measure the mode without its limit of IOPS or bandwidth"
+    if attach.bus not in ("virtio-blk", "virtio-scsi"):
+        return _measure("virtio instead of the emulated bus", 'bus = "virtio-scsi", iothread = true')
+    busy = thread is not None and thread.busy >= BUSY
+    levers = (
+        (not attach.threads, "an iothread for the disk", "iothread = true"),
+        (not attach.direct, "cache none", 'cache = "none"'),
+        (
+            busy and not attach.iothread_vq_mapping and not blame.on_proxmox,
+            "several iothreads for its queues",
+            "queues = 4, iothread = false, iothread_vq_mapping = 2",
+        ),
+    )
+    for applies, what, options in levers:
+        if applies:
+            return _measure(what, options)
+    if busy and blame.on_proxmox:
+        return (
+            "give the guest several disks, each with an iothread, and stripe over them inside it: Proxmox VE "
+            "serves a disk with one iothread"
+        )
+    return "measure the options of the attachment one at a time: `pytest scenarios -k attach_matrix`"
+
+
+def _measure(what: str, options: str) -> str:
+    return f"measure {what}: a mode with `attach = {{ {options} }}`"

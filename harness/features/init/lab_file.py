@@ -1,0 +1,243 @@
+"""Inspects a host, and writes a lab file with what can be measured there: storages as tables, disks as comments."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.errors import ConfigError
+from harness.features.init.commands import OUTPUT, UNKNOWN_NODE, InitRequest
+from harness.features.init.disks import DiskOffer, Names, NotOffered, Offers, StorageOffer, find_disks, is_root, show
+from harness.features.init.storages import find_storages
+from harness.files import write_atomically
+from harness.lab.hosts import connect
+from harness.lab.inventory import HostSpec, ProxmoxSpec, withdraw_secrets
+from harness.lab.lab_file import lab_of
+from harness.lab.transport.base import Runner
+from harness.terminal import clean_json
+from harness.units import format_size
+
+Table = Mapping[str, Any]
+"""A table of a lab file: texts, numbers, and tables of such values."""
+
+_HEAD = "# A lab file, written by `virt-overhead init`. docs/lab.md explains every key.\n"
+_STORAGES = """\
+# Storages in use. A run creates only its own volumes there, keeps the larger of 1 GiB and 5 % free for others, and
+# removes its volumes at the end.
+"""
+_SUGGESTED = """\
+# Mounted file systems without images of virtual machines near the top. To measure one, remove the hashes in front of
+# its lines.
+"""
+_NO_STORAGE = """\
+# No storage was found that can be measured. A directory can be named without the two hashes, for example:
+## [host.{host}.storage.files]
+## {example}
+"""
+_FREE = """\
+# Disks that nothing uses. A run overwrites EVERYTHING on such a disk. To measure one, remove the hashes in front of its
+# lines, and write destroy = true.
+"""
+_USED = "# Disks that are not offered, with the reason:\n"
+_OTHERS = "# Storages that are not offered, with the reason:\n"
+
+
+def write_lab_text(name: str, host: Table, offers: Offers, file: str) -> str:
+    """The text of a lab file with one host. `host` has the keys of its table, and `file` is its path in comments."""
+    steps = "".join(f"#   {show(next_step)}\n" for next_step in list_next_steps(offers, file))
+    parts = [_HEAD + steps, *_list_notes(offers), "\n".join(_format_host(name, host)) + "\n"]
+    if offers.ready:
+        parts += [_STORAGES, *("\n".join(_format_storage(name, storage)) + "\n" for storage in offers.ready)]
+    if offers.suggested:
+        parts += [
+            _SUGGESTED,
+            *("\n".join(_format_storage(name, storage, "## ")) + "\n" for storage in offers.suggested),
+        ]
+    if not offers.storages:
+        example = 'storage = "local"' if host["kind"] == "proxmox" else 'directory = "/srv/vms"'
+        parts.append(_NO_STORAGE.format(host=name, example=example))
+    parts += _list_reasons(_OTHERS, offers.other_storages)
+    if offers.disks:
+        parts += [_FREE, *("\n".join(_format_disk(name, disk)) + "\n" for disk in offers.disks)]
+    parts += _list_reasons(_USED, offers.other_disks)
+    return "\n".join(parts)
+
+
+def list_next_steps(offers: Offers, file: str) -> Iterator[str]:
+    """The commands to run next with the lab file `file`, each with its purpose as a comment of the shell."""
+    lab = f"--lab={shlex.quote(file)}"
+    run = f"virt-overhead run {lab} --profile=smoke"
+    yield f"virt-overhead doctor {lab}    # is the host fit for measuring?"
+    if offers.ready:
+        first = offers.ready[0]
+        pattern = f'"storage and {first.layouts[0]}-randread-4k"'
+        yield f"{run} --disk={first.name} -k {pattern}    # a first figure, in about a minute"
+        yield f"{run} -k storage    # all storages, in all modes that they offer"
+
+
+def _list_notes(offers: Offers) -> list[str]:
+    return ["".join(f"# Note: {show(note)}\n" for note in offers.notes)] if offers.notes else []
+
+
+def _list_reasons(title: str, others: tuple[NotOffered, ...]) -> list[str]:
+    return [title + "".join(f"# - {show(f'{other.what}: {other.why}', 400)}\n" for other in others)] if others else []
+
+
+def _format_host(name: str, host: Table) -> Iterator[str]:
+    yield f"[host.{name}]"
+    tables = ("api", "guest")
+    yield from (f"{key} = {_value(value)}" for key, value in host.items() if key not in tables)
+    if host["kind"] == "proxmox" and "key" not in host:
+        yield "# Name root's SSH key for the node here. Without it, commands run on the machine that pytest runs on:"
+        yield "# the doctor and runs refuse that, except on the node itself."
+        yield '# key = "~/.ssh/id_ed25519"'
+    for table in tables:
+        if table in host:
+            yield ""
+            yield f"[host.{name}.{table}]"
+            yield from (f"{key} = {_value(value)}" for key, value in host[table].items())
+
+
+def _format_storage(host: str, storage: StorageOffer, hashes: str = "") -> Iterator[str]:
+    about = f"{', '.join(storage.notes)}; " if storage.notes else ""
+    yield f"# {show(about)} layouts: {', '.join(storage.layouts)}; a run may fill {_usable(storage)}".replace("  ", " ")
+    yield f"{hashes}[host.{host}.storage.{storage.name}]"
+    yield f"{hashes}{storage.key} = {_value(storage.at)}"
+
+
+def _usable(storage: StorageOffer) -> str:
+    return f"{format_size(storage.usable_bytes)} of {format_size(storage.free_bytes)} that are free"
+
+
+def _format_disk(host: str, disk: DiskOffer) -> Iterator[str]:
+    size = format_size(disk.size_bytes) if disk.size_bytes else "of unknown size"
+    yield f"# {show(disk.model or 'a disk of unknown model')}, {size}, {show(disk.device)} now"
+    yield f"## [host.{host}.disk.{disk.name}]"
+    yield f"## id = {_value(disk.id)}"
+    yield f"## serial = {_value(disk.serial)}"
+    if disk.disk_class:
+        yield f"## class = {_value(disk.disk_class)}"
+    yield "## destroy = false"
+
+
+def _value(value: object) -> str:
+    """The value in TOML. Texts of a lab file are printable, so JSON's escapes are those of TOML."""
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{key} = {_value(inner)}" for key, inner in value.items()) + " }"
+    return json.dumps(value, ensure_ascii=False)
+
+
+SOURCE = "virt-overhead init"
+"""The name of the command line in messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """The result of an inspection: lines to print, and whether the host has anything to measure."""
+
+    lines: tuple[str, ...]
+    found_any: bool
+
+
+def init(request: InitRequest) -> Inspected:
+    """Inspect the host, and write the lab file.
+
+    Raises ConfigError for a mistake on the command line and for a file that exists, LabUnavailable, HostError.
+    """
+    output = request.output
+    if output is not None and output.exists() and not request.force:
+        raise _refuse_existing(output)
+    name, host = request.name, request.host
+    spec = _parse_host(name, host)
+    withdraw_secrets([spec])
+    with closing(connect(spec)) as runner:
+        if spec.proxmox is not None:
+            host, offers = _inspect_node(request, spec.proxmox, runner)
+        else:
+            offers = inspect_host(runner, Names.besides(request.reserved))
+    text = write_lab_text(name, host, offers, str(output or OUTPUT))
+    # The file must load as it is, whatever the host printed.
+    lab_of(tomllib.loads(text), str(output or OUTPUT))
+    if output is not None:
+        _write(output, text, force=request.force)
+    lines = (
+        [clean_json(json.dumps(_to_record(name, host, offers, output), indent=1))]
+        if request.as_json
+        else _describe(offers, output)
+    )
+    return Inspected(tuple(lines), bool(offers.storages or offers.disks))
+
+
+def inspect_host(runner: Runner, names: Names) -> Offers:
+    """What a host with libvirt has to measure. Raises HostError."""
+    storages, other_storages = find_storages(runner, names)
+    disks, other_disks = find_disks(runner, names)
+    notes = []
+    if not is_root(runner):
+        notes.append("only root can see everything here, and only root can measure: run init again as root")
+    if runner.run(["test", "-e", "/etc/pve/local"], deadline=30, check=False).status == 0:
+        notes.append("this is a node of Proxmox VE: to measure with its VMs, use virt-overhead init --proxmox")
+    return Offers(tuple(storages), tuple(disks), tuple(other_storages), tuple(other_disks), tuple(notes))
+
+
+def _inspect_node(request: InitRequest, node: ProxmoxSpec, runner: Runner) -> tuple[dict[str, Any], Offers]:
+    """The node's table, with its own name, and what it has to measure."""
+    from harness.features.init.node import inspect_node, read_node_name  # noqa: PLC0415
+    from harness.guest.proxmox.node_state import logged_in  # noqa: PLC0415 - other hosts need no HTTP client
+
+    host = request.host
+    if host["api"]["node"] == UNKNOWN_NODE:
+        with logged_in(request.name, node) as client:
+            host = host | {"api": host["api"] | {"node": read_node_name(client, runner)}}
+        node = _parse_host(request.name, host).proxmox or node
+    with logged_in(request.name, node) as client:
+        return host, inspect_node(client, runner, Names.besides(request.reserved))
+
+
+def _parse_host(name: str, host: dict[str, Any]) -> HostSpec:
+    """The host of the command line. Raises ConfigError, which names the key of a lab file."""
+    (spec,) = lab_of({"host": {name: host}}, SOURCE).hosts
+    return spec
+
+
+def _refuse_existing(output: Path) -> ConfigError:
+    return ConfigError(f"{output} exists already", hint="name another file with --output, or replace it with --force")
+
+
+def _write(output: Path, text: str, *, force: bool) -> None:
+    if force:
+        write_atomically(output, text)
+        return
+    try:
+        with output.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise _refuse_existing(output) from None
+
+
+def _to_record(name: str, host: dict[str, Any], offers: Offers, output: Path | None) -> dict[str, Any]:
+    return {"file": str(output) if output else None, "host": {"name": name, **host}, **asdict(offers)}
+
+
+def _describe(offers: Offers, output: Path | None) -> Iterator[str]:
+    for storage in offers.storages:
+        comment = "" if storage.for_vms else " (a comment in the file: it may not be meant for virtual machines)"
+        yield f"storage {storage.name}: {show(storage.words)}, offers {', '.join(storage.layouts)}{comment}"
+    for disk in offers.disks:
+        yield f"free disk {disk.name}: {show(disk.id)} (a comment in the file: a run would overwrite it)"
+    for other in (*offers.other_storages, *offers.other_disks):
+        yield f"not offered: {show(f'{other.what}: {other.why}')}"
+    for note in offers.notes:
+        yield f"note: {show(note)}"
+    yield f"written: {output}"
+    yield "next:"
+    if not offers.ready:
+        release = "release a storage or a disk in it: its comments say how" if offers.storages or offers.disks else None
+        yield f"  {release or 'name a storage or a disk in it: docs/lab.md explains how'}"
+    yield from (f"  {line}" for line in list_next_steps(offers, str(output)))

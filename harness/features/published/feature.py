@@ -1,0 +1,57 @@
+"""What published figures add to the kernel: the check of what a scenario names, and content of reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from harness.config.names import choices
+from harness.feature import Feature, Place
+
+if TYPE_CHECKING:
+    from harness.report.blocks import Block
+    from harness.report.section import Section
+    from harness.scenario.scenario import Scenario
+
+
+def find_problems(scenario: Scenario) -> Iterator[str]:
+    """A name that no figures have; figures of one array, where the modes build arrays.
+
+    In that case, figures of the array would be shown beside a single disk.
+    """
+    from harness.features.published.figures import link_names, links
+
+    name = scenario.published
+    if name is None:
+        return
+    if name not in link_names():
+        yield f'published = "{name}": no such published figures; {choices(name, link_names())}'
+        return
+    built = [mode.name for mode in scenario.modes if mode.detail.on_array]
+    if built and links()[name].disk_is_array:
+        study = name.partition(".")[0]
+        yield (
+            f'published = "{name}": is one array, and the mode {built[0]} builds arrays of several disks; '
+            f'allowed: "{study}", from which each mode selects its array'
+        )
+
+
+def _yield_blocks(section: Section) -> Iterable[Block]:
+    from harness.features.published.report import published_blocks
+
+    return published_blocks(section)
+
+
+def _add_details(section: Section) -> Iterable[str]:
+    from harness.features.published.report import gain_sentences
+
+    published = section.run.run.published.get(section.cells[0].record.scenario)
+    return gain_sentences(published, section.run.of_features.get("scalings", ()), section.cells)
+
+
+FEATURE = Feature(
+    name="published",
+    find_problems=find_problems,
+    contents={Place.FINDINGS: _yield_blocks},
+    details=_add_details,
+)

@@ -1,0 +1,241 @@
+"""The schema of figures.toml: studies, the disks that they measured, and a figure for each job; and its reader."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, PlainValidator, ValidationError, model_validator
+
+from harness.analysis import METRICS
+from harness.config.names import choices
+from harness.config.problems import describe
+from harness.config.toml import read_toml
+from harness.config.values import one_line
+from harness.errors import ConfigError
+from harness.model.base import RaidLevel, Shape
+from harness.model.job import Job
+from harness.model.values import Iodepth, Table
+from harness.model.workloads import OneWorkload
+
+PublishedArm = Literal["host", "array", "passthrough", "lvm", "raw", "guest"]
+"""Where a figure was measured: on the host (a disk, an array), or in a guest; `guest`: the layout is not stated."""
+
+Line = Annotated[str, AfterValidator(one_line)]
+Name = Annotated[str, Field(pattern=r"^[a-z0-9]+(_[a-z0-9]+)*$")]
+
+
+def _value(value: object) -> float | str:
+    if isinstance(value, str):
+        return one_line(value)
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
+        raise ValueError("allowed: a number above 0, or the words of the source in quotes")
+    return float(value)
+
+
+Value = Annotated[float | str, PlainValidator(_value)]
+"""In the unit in which reports show the metric, or what the source says instead of a number."""
+Percent = Annotated[float, Field(gt=-1000, lt=100)]
+
+
+def _metric(name: str) -> str:
+    if name not in METRICS:
+        raise ValueError(f"no such metric; {choices(name, METRICS)}")
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """A published number, from `low` to `high`. Usually both are the same."""
+
+    low: float
+    high: float
+
+    def factor(self, value: float) -> float:
+        """How many times `value` is above or below the band, 1 or more; 1 within the band. Both must be above 0."""
+        return max(1.0, self.low / value, value / self.high)
+
+
+class _OfJob(Table):
+    """Something that a study found for one job."""
+
+    workload: OneWorkload
+    iodepth: Annotated[list[Iodepth], Field(min_length=1)] | None = None
+    """The depths at which it applies; None if the source does not state the depth."""
+
+    def covers(self, job: Job) -> bool:
+        """Whether it is about this job: the same workload and, if the source states the depth, the same depth."""
+        return job.io == self.workload.io and (self.iodepth is None or job.iodepth in self.iodepth)
+
+
+class Figure(_OfJob):
+    """What a study found for one job, by arm: `values`, or only the share that the guest loses."""
+
+    metric: Annotated[str, AfterValidator(_metric)]
+    values: Annotated[dict[PublishedArm, Value], Field(min_length=1)] | None = None
+    lost_percent: dict[Literal["guest"], Annotated[list[Percent], Field(min_length=2, max_length=2)]] | None = None
+    """The least and the most that the guest loses of the host's throughput, where the source has no absolute values."""
+    about: bool = False
+    """True if the values are read from prose and not from a table."""
+    note: Line | None = None
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        if (self.values is None) == (self.lost_percent is None):
+            raise ValueError("allowed: either values or lost_percent")
+        if self.lost_percent and not METRICS[self.metric].higher_is_better:
+            raise ValueError("lost_percent is for throughput; allowed: metric iops or bw")
+        for low, high in (self.lost_percent or {}).values():
+            if low > high:
+                raise ValueError(f"lost_percent: {low:g} is more than {high:g}; allowed: the smaller number first")
+        return self
+
+    @property
+    def arms(self) -> tuple[PublishedArm, ...]:
+        """The arms that the figure has."""
+        return tuple(self.values) if self.values is not None else ("guest",)
+
+    def value(self, arm: PublishedArm) -> float | None:
+        """The value in the metric's unit: I/Os per second, bytes per second or seconds; None without a number."""
+        value = (self.values or {}).get(arm)
+        return value * METRICS[self.metric].shown.scale if isinstance(value, float) else None
+
+    def words(self, arm: PublishedArm) -> str | None:
+        """What the source says instead of a number, if it does."""
+        value = (self.values or {}).get(arm)
+        return value if isinstance(value, str) else None
+
+    def ratio(self, arm: PublishedArm, reference: PublishedArm | None) -> Band | None:
+        """The arm divided by the reference; None if the source does not have both."""
+        if self.lost_percent is not None:
+            low, high = self.lost_percent["guest"]
+            return Band(1 - high / 100, 1 - low / 100)
+        value, base = self.value(arm), self.value(reference) if reference is not None else None
+        return Band(value / base, value / base) if value is not None and base is not None else None
+
+
+class PublishedArray(Table):
+    """The array of a study. `level` is None for a level that md does not have."""
+
+    level: RaidLevel | None = None
+    disks: Annotated[int, Field(ge=2)]
+    legs: Literal[1, 2] = 1
+
+    def is_like(self, array: Shape) -> bool:
+        """Whether the array has the same level, disks and legs. The studies do not state the chunk."""
+        return (array.level, array.disks, array.legs) == (self.level, self.disks, self.legs)
+
+
+class PublishedDisk(Table):
+    """A disk or an array that a study measured."""
+
+    model: Line
+    array: PublishedArray | None = None
+    """None for a single disk."""
+    figures: Annotated[list[Figure], Field(min_length=1)]
+
+    def reference(self, arm: PublishedArm) -> PublishedArm | None:
+        """The arm to which a figure of `arm` is relative: a guest's to its host, an array's to a single disk."""
+        if arm == "host":
+            return None
+        return "host" if arm == "array" or self.array is None else "array"
+
+
+class Gain(_OfJob):
+    """How many times the throughput of one array of a study another one has, in one job. Both have as many disks."""
+
+    disk: Name
+    over: Name
+    times: Annotated[float, Field(gt=0)]
+    note: Line | None = None
+
+
+class Study(Table):
+    """One source, and what it measured."""
+
+    title: Line
+    source: Line
+    url: Annotated[str, Field(pattern=r"^https://[!-~]+$")] | None = None
+    setup: Line | None = None
+    notes: list[Line] = Field(default_factory=list)
+    """What a reader must know about the figures, and figures that belong to no job."""
+    disk: Annotated[dict[Name, PublishedDisk], Field(min_length=1)]
+    gain: list[Gain] = Field(default_factory=list)
+    """Its arrays against each other."""
+
+    @model_validator(mode="after")
+    def _of_its_arrays(self) -> Self:
+        for name in (name for gain in self.gain for name in (gain.disk, gain.over)):
+            if name not in self.disk or self.disk[name].array is None:
+                raise ValueError(f"gain: {name} is not an array of this study")
+        return self
+
+    @property
+    def has_arrays(self) -> bool:
+        """Whether it measured only arrays. The mode then says which of them is meant."""
+        return all(disk.array is not None for disk in self.disk.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """What the key `published` of a scenario selects: one disk of a study, or all arrays of a study."""
+
+    name: str
+    study: Study
+    disks: tuple[PublishedDisk, ...]
+    disk_is_array: bool
+    """True if it names one array: the scenario's disk is then such an array, a volume of a controller or a NAS. False
+    for a study of arrays as a whole: the modes of the scenario then build the arrays."""
+
+    @property
+    def models(self) -> str:
+        """The models of disks or arrays, in words."""
+        return "; ".join(disk.model for disk in self.disks)
+
+
+class Figures(Table):
+    """The whole file."""
+
+    study: dict[Name, Study]
+
+    @property
+    def links(self) -> dict[str, Link]:
+        """Every value of the key `published`, with what it selects."""
+        return {link.name: link for name, study in self.study.items() for link in _links(name, study)}
+
+
+def _links(name: str, study: Study) -> Iterator[Link]:
+    if study.has_arrays:
+        yield Link(name, study, tuple(study.disk.values()), disk_is_array=False)
+    for key, disk in study.disk.items():
+        yield Link(f"{name}.{key}", study, (disk,), disk_is_array=disk.array is not None)
+
+
+FIGURES = Path(__file__).parent / "figures.toml"
+_HINT = "features/published/figures.py declares every key; if you did not change the file, install virt-overhead again"
+
+
+@cache
+def links() -> Mapping[str, Link]:
+    """What each value of a scenario's key `published` selects, by value. ConfigError if the file is damaged."""
+    return MappingProxyType(read_figures(FIGURES).links)
+
+
+def link_names() -> tuple[str, ...]:
+    """The values of the key `published`."""
+    return tuple(links())
+
+
+def read_figures(path: Path) -> Figures:
+    """The figures in `path`. ConfigError names the file and lists every problem with its key."""
+    data = read_toml(path, what="figures", hint=_HINT)
+    try:
+        return Figures.model_validate(data)
+    except ValidationError as error:
+        problems = describe(error, data, Figures)
+        raise ConfigError("\n".join(f"{path}: {problem}" for problem in problems), hint=_HINT) from None

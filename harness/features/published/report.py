@@ -1,0 +1,510 @@
+"""Published figures beside the results of a disk. For comparison only: no verdict and no exit status depends on them.
+
+Absolute values are shown only if the lab represents real hardware. Otherwise only ratios within one machine are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from harness.analysis import METRICS, Estimate
+from harness.features.published.figures import Band, Gain, Study, links
+from harness.features.published.figures import Link as PublishedLink
+from harness.features.published.matching import Counterpart, counterparts
+from harness.model.base import Shape
+from harness.model.cell import Place
+from harness.report.blocks import (
+    Aside,
+    Block,
+    Cell,
+    Chart,
+    Column,
+    Heading,
+    Link,
+    Listing,
+    Mark,
+    On,
+    Row,
+    Sentence,
+    Table,
+    Words,
+)
+from harness.report.cells import CellView
+from harness.report.draw import Figure, list_categories, safe, scatter, set_labelled_rows, set_scalable_axis
+from harness.report.lines import first
+from harness.report.numbers import count, percent, significant
+from harness.report.section import Section
+from harness.report.theme import HOST, mode_colours, mode_symbols
+from harness.results import MetricRecord, Run
+from harness.results.contrasts import contrast
+
+FAR = 1.5
+"""A difference by more than this factor is noted. Losses of 0 and of 33 % differ by it: guest/host is 1 and 0.67."""
+
+_MANY_TIMES = 10.0
+"""A whisker does not widen the chart's axis beyond this multiple of its point."""
+
+NO_GATE = "For comparison only: no verdict, budget or exit status depends on published figures."
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """What this run measured at one depth: the value in the metric's unit, and its ratio to the reference."""
+
+    iodepth: int
+    value: float | None
+    ratio: float | None
+    low: float | None = None
+    """The lower end of the ratio's interval; None without one, as `high`."""
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How far a measured number is from the published one: `factor` times more or less, 1 or more."""
+
+    factor: float
+    more: bool
+    what: str
+
+    @property
+    def far(self) -> bool:
+        return self.factor > FAR
+
+    @property
+    def sentence(self) -> str:
+        """For example "our guest/host is lower by a factor of 3.20"."""
+        return f"our {self.what} is {'higher' if self.more else 'lower'} by a factor of {significant(self.factor)}"
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedRow:
+    """One published figure beside the cells of a mode that it belongs to, one cell for each depth."""
+
+    counterpart: Counterpart
+    cells: tuple[CellView, ...]
+    absolute: bool
+    """Whether absolute values may be compared."""
+
+    @property
+    def workload(self) -> str:
+        return self.cells[0].workload
+
+    @property
+    def mode(self) -> str:
+        """The mode, and where it was measured if that is not the guest."""
+        return f"{self.cells[0].mode}, on the host" if self.counterpart.place is Place.TWIN else self.cells[0].mode
+
+    @property
+    def metric(self) -> str:
+        return self.counterpart.figure.metric
+
+    @property
+    def depth(self) -> str:
+        """The depths of the published figure, or that the source does not state them."""
+        depths = self.counterpart.figure.iodepth
+        return ", ".join(map(str, depths)) if depths else "not stated"
+
+    @property
+    def relation(self) -> str:
+        """What the ratio divides: guest/host, guest/array or array/disk."""
+        if self.counterpart.place is Place.TWIN:
+            return "array/disk"
+        return "guest/array" if self.cells[0].record.mode_detail.on_array else "guest/host"
+
+    @property
+    def comparable(self) -> bool:
+        """Whether there is something to show in this lab: a ratio, words, or a value that may be shown."""
+        return bool(self.published_value) or self.counterpart.ratio is not None
+
+    @property
+    def published_value(self) -> str:
+        """For example "about 35 000 IOPS", or the source's words; empty if values may not be compared."""
+        figure, arm = self.counterpart.figure, self.counterpart.arm
+        value = figure.value(arm)
+        if value is None or not self.absolute:
+            return figure.words(arm) or ""
+        return f"{'about ' if figure.about else ''}{self._with_unit(value)}"
+
+    @property
+    def published_ratio(self) -> str:
+        """For example "0.175 (82.5 % lost)"; empty if the source has no ratio."""
+        band = self.counterpart.ratio
+        return self._ratio_words(band) if band else ""
+
+    @property
+    def own_value(self) -> str:
+        """The measured value in the shown unit; empty if values may not be compared."""
+        own = self.own
+        return self._with_unit(own.value) if own and own.value is not None and self.absolute else ""
+
+    @property
+    def own_ratio(self) -> str:
+        """The measured ratio, also if the source has none."""
+        own = self.own
+        return self._ratio_words(Band(own.ratio, own.ratio)) if own and own.ratio is not None else ""
+
+    @property
+    def own(self) -> Own | None:
+        """The depth that is compared: the nearest to the figure if the source states no depth, else the farthest.
+
+        None if no cell is a result: all are void, or faster than their host.
+        """
+        found = [own for cell in self.cells if (own := self._own_of(cell))]
+        if not found:
+            return None
+        choose = max if self.counterpart.figure.iodepth else min
+        return choose(
+            found, key=lambda own: max((difference.factor for difference in self._differences(own)), default=1.0)
+        )
+
+    @property
+    def differences(self) -> tuple[Difference, ...]:
+        """The differences that are far."""
+        return tuple(difference for difference in self._differences(self.own) if difference.far) if self.own else ()
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What differs a lot, which depth is compared, or why there is no comparison, one clause each."""
+        figure = self.counterpart.figure
+        found = [difference.sentence for difference in self.differences]
+        if self.own is None:
+            found.append(f"ours is not a result ({', '.join(dict.fromkeys(cell.doubt for cell in self.cells))})")
+        elif self.compared and figure.iodepth is None and len(self.cells) > 1:
+            found.append(f"the nearest of our {count(len(self.cells), 'depth')}")
+        return tuple(found)
+
+    @property
+    def note(self) -> str:
+        """What the source adds; empty if nothing."""
+        return self.counterpart.figure.note or ""
+
+    @property
+    def compared(self) -> bool:
+        """Whether a number of this run is compared with a published one."""
+        return self.own is not None and any(True for _ in self._differences(self.own))
+
+    @property
+    def sentence(self) -> str:
+        """For a line of text."""
+        published = [self.published_value, f"{self.relation} {self.published_ratio}" if self.published_ratio else ""]
+        ours = [self.own_value, f"{self.relation} {self.own_ratio}" if self.own_ratio else ""]
+        depth = "iodepth not stated" if self.counterpart.figure.iodepth is None else f"iodepth {self.depth}"
+        parts = [f"published {', '.join([*filter(None, published), depth])}"]
+        if self.own:
+            parts.append(f"ours {', '.join([*filter(None, ours), f'iodepth {self.own.iodepth}'])}")
+        return f"{self.workload} {self.mode}: {'; '.join([*parts, *self.remarks])}"
+
+    def _own_of(self, cell: CellView) -> Own | None:
+        metric = cell.record.metrics.get(self.metric)
+        if not cell.usable or metric is None:
+            return None
+        value = cell.mean(metric, self.counterpart.place.value)
+        return Own(cell.iodepth, value.point if value else None, *self._ratio(cell, metric))
+
+    def _ratio(self, cell: CellView, metric: MetricRecord) -> tuple[float | None, float | None, float | None]:
+        """The place of the figure divided by its reference in the same cell, and the ends of the interval."""
+        estimate = metric.virtualisation if cell.record.mode_detail.on_array else metric.overhead
+        if self.counterpart.place is Place.TWIN:
+            estimate = metric.layer
+        if estimate is None or self.counterpart.place is Place.HOST:
+            return None, None, None
+        if METRICS[self.metric].higher_is_better:
+            return 1 - estimate.point, _plus(1, estimate.high, -1), _plus(1, estimate.low, -1)
+        return 1 + estimate.point, _plus(1, estimate.low, 1), _plus(1, estimate.high, 1)
+
+    def _differences(self, own: Own) -> Iterator[Difference]:
+        """How far the ratio is from the published one, and the value if values may be compared."""
+        if (band := self.counterpart.ratio) and own.ratio:
+            yield Difference(band.factor(own.ratio), own.ratio > band.high, self.relation)
+        value = self.counterpart.figure.value(self.counterpart.arm)
+        if self.absolute and value and own.value:
+            what = f"value ({METRICS[self.metric].shown.unit})"
+            yield Difference(Band(value, value).factor(own.value), own.value > value, what)
+
+    def _with_unit(self, value: float) -> str:
+        shown = METRICS[self.metric].shown
+        return f"{significant(value / shown.scale)} {shown.unit}"
+
+    def _ratio_words(self, band: Band) -> str:
+        """The ratio, and for the throughput of a guest what it loses: "0.500 to 0.550 (45.0 to 50.0 % lost)"."""
+        ends = list(dict.fromkeys((band.low, band.high)))
+        words = " to ".join(map(significant, ends))
+        if self.relation == "array/disk" or not METRICS[self.metric].higher_is_better:
+            return words
+        if band.low > 1:
+            return f"{words} ({' to '.join(percent(end - 1) for end in ends)} % faster)"
+        return f"{words} ({' to '.join(percent(1 - end) for end in reversed(ends))} % lost)"
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedFigures:
+    """The published figures of one disk and scenario. `link` is None if this version does not have them."""
+
+    name: str
+    link: PublishedLink | None
+    rows: tuple[PublishedRow, ...]
+    basis: tuple[str, ...]
+    """What is compared, and what is not and why, one sentence each."""
+
+    @property
+    def heading(self) -> str:
+        """The study and its source."""
+        if self.link is None:
+            return f'The figures "{self.name}"'
+        return f"{self.link.study.title} ({self.link.study.source})"
+
+    @property
+    def measured_by_the_study(self) -> str:
+        """What the published figures are of. It stands below them, because the run's figures are of another disk."""
+        return f"The published figures are of: {self.link.models}." if self.link and self.rows else ""
+
+    @property
+    def drawn(self) -> tuple[PublishedRow, ...]:
+        """The rows with a published ratio and one of this run."""
+        return tuple(row for row in self.rows if row.counterpart.ratio and row.own and row.own.ratio)
+
+    @property
+    def far_first(self) -> tuple[PublishedRow, ...]:
+        """The rows: those that differ a lot, the other compared ones, then those without a comparison."""
+        return tuple(sorted(self.rows, key=lambda row: (not row.differences, not row.compared)))
+
+
+def _plus(value: float, end: float | None, sign: int) -> float | None:
+    return None if end is None else value + sign * end
+
+
+def published_blocks(section: Section) -> Iterator[Block]:
+    """Published figures beside those of a disk; nothing if its scenario names none."""
+    figures = published_figures(section)
+    if figures is None:
+        return
+    study = figures.link.study if figures.link else None
+    source: Words = (Link("Source", study.url),) if study and study.url else ()
+    yield Heading("Published figures")
+    yield Aside((f"{figures.heading}. {''.join(f'{sentence} ' for sentence in figures.basis)}", *source))
+    if drawn := figures.drawn:
+        yield Chart(
+            f"{section.key}-published",
+            lambda: draw_published(drawn, section.modes),
+            "Ratios: open diamonds are published, filled markers ours with their interval; dotted: guest as fast as "
+            "host",
+            "Published ratios and ours, as in the table",
+        )
+    if figures.rows:
+        yield _table(section, figures)
+    if study is not None:
+        setup = (f"The study's setup: {study.setup}.",) if study.setup else ()
+        yield Listing((figures.measured_by_the_study, *setup, *study.notes), on=On.PAGE)
+    # In text, first the rows that differ a lot.
+    yield Sentence(" ".join((f"published: {figures.heading.rstrip('.')}.", *figures.basis)), on=On.TEXT)
+    sentences = first([row.sentence for row in figures.far_first])
+    yield Listing((*sentences, *filter(None, [figures.measured_by_the_study])), on=On.TEXT, indent=2)
+
+
+def _table(section: Section, figures: PublishedFigures) -> Table:
+    values = section.run.lab.representative
+    names = ("published at iodepth", "published", "published ratio", "our iodepth", "ours", "our ratio", "the ratio is")
+    return Table(
+        (
+            Column("workload", "head"),
+            Column("mode", "mode"),
+            *(Column(name) for name in names if values or name != "ours"),
+            Column("remarks", "reason"),
+        ),
+        tuple(
+            Row(
+                (
+                    row.workload,
+                    row.mode,
+                    row.depth,
+                    row.published_value,
+                    row.published_ratio,
+                    str(row.own.iodepth) if row.own else "",
+                    *([row.own_value] if values else []),
+                    row.own_ratio,
+                    row.relation if row.published_ratio or row.own_ratio else "",
+                    Cell(_remark(row)),
+                )
+            )
+            for row in figures.rows
+        ),
+        f"Published figures beside those of {section.name}",
+        on=On.PAGE,
+        style="cells published",
+    )
+
+
+def _remark(row: PublishedRow) -> Words:
+    words = "; ".join(filter(None, (*row.remarks, row.note)))
+    return (Mark("differs a lot", "strong"), f": {words}") if row.differences else words
+
+
+def published_figures(section: Section) -> PublishedFigures | None:
+    """What was published about the modes and jobs of a disk; None if its scenario names no figures."""
+    run = section.run
+    name = run.run.published.get(section.cells[0].record.scenario)
+    if name is None:
+        return None
+    link = links().get(name)
+    if link is None:
+        return PublishedFigures(name, None, (), ("This version of virt-overhead does not have them.",))
+    arrays = {disk.name: disk.facts.array.shape for disk in run.disks if disk.facts.array is not None}
+    all_rows = _rows(link, section.alone, arrays, absolute=run.lab.representative)
+    rows = tuple(row for row in all_rows if row.comparable)
+    return PublishedFigures(name, link, rows, tuple(_basis(run, rows, left_out=len(all_rows) - len(rows))))
+
+
+def _rows(
+    link: PublishedLink, cells: Sequence[CellView], arrays: Mapping[str, Shape | None], *, absolute: bool
+) -> list[PublishedRow]:
+    """A row for each figure and mode, with the measured cells of all depths that it belongs to.
+
+    `arrays` has the shape of each disk that is an array.
+    """
+    by_figure: dict[tuple[int, str, str], tuple[Counterpart, list[CellView]]] = {}
+    for cell in cells:
+        if not cell.measured:
+            continue
+        existing = arrays.get(cell.record.disk)
+        for counterpart in counterparts(link, cell.record.mode_detail, cell.record.job, existing):
+            key = (id(counterpart.figure), counterpart.arm, cell.mode)
+            by_figure.setdefault(key, (counterpart, []))[1].append(cell)
+    return [PublishedRow(each, tuple(own), absolute) for each, own in by_figure.values()]
+
+
+def _basis(run: Run, rows: Sequence[PublishedRow], left_out: int) -> Iterator[str]:
+    yield NO_GATE
+    if not rows and not left_out:
+        yield "None of these figures is for a mode and job of this run."
+    if not run.lab.representative:
+        yield (
+            "This lab does not represent real hardware, so its absolute values cannot be compared with the published "
+            "ones. Only ratios within one machine are compared."
+        )
+        if left_out:
+            yield f"Left out, because no ratio is published: {count(left_out, 'figure')}."
+
+
+def draw_published(rows: Sequence[PublishedRow], modes: Sequence[str]) -> Figure:
+    """For each row with both ratios: the published one as an open diamond, ours as a dot with its interval.
+
+    A published range is a line between two diamonds.
+    """
+    labels = _labels(rows)
+    figure = Figure()
+    reached = [1.0]
+    for label, row in zip(labels, rows, strict=True):
+        band, own = row.counterpart.ratio, row.own
+        if band is None or own is None or own.ratio is None:
+            continue
+        mode = row.cells[0].mode
+        colour = mode_colours(modes).get(mode, HOST)
+        ends = list(dict.fromkeys((band.low, band.high)))
+        low, high = own.low or own.ratio, own.high or own.ratio
+        reached += [*ends, own.ratio, max(low, own.ratio / _MANY_TIMES), min(high, own.ratio * _MANY_TIMES)]
+        figure.add_trace(
+            scatter(
+                x=ends,
+                y=[label] * len(ends),
+                mode="lines+markers",
+                name="published",
+                line={"color": HOST, "width": 2},
+                marker={"symbol": "diamond-open", "size": 9, "color": HOST, "line": {"width": 2}},
+                customdata=[f"{label}, published: {row.relation} {row.published_ratio}"] * len(ends),
+                hovertemplate="%{customdata}<extra></extra>",
+            )
+        )
+        figure.add_trace(
+            scatter(
+                x=[own.ratio],
+                y=[label],
+                error_x={
+                    "type": "data",
+                    "symmetric": False,
+                    "array": [high - own.ratio],
+                    "arrayminus": [own.ratio - low],
+                    "color": colour,
+                    "thickness": 1.4,
+                    "width": 4,
+                },
+                mode="markers",
+                name="ours",
+                marker={"symbol": mode_symbols(modes).get(mode, "circle"), "size": 8, "color": colour},
+                customdata=[f"{label}, ours at iodepth {own.iodepth}: {significant(own.ratio)}"],
+                hovertemplate="%{customdata}<extra></extra>",
+                meta=f"{row.counterpart.place}:{mode}",
+            )
+        )
+    set_labelled_rows(figure, labels, height=26)
+    figure.update_layout(hovermode="closest")
+    set_scalable_axis(figure, "xaxis", reached, log=True)
+    figure.update_xaxes(title="ratio")
+    figure.add_shape(
+        type="line", x0=1, x1=1, y0=0, y1=1, yref="paper", line={"width": 1.4, "dash": "dot", "color": HOST}
+    )
+    list_categories(figure, labels)
+    return figure
+
+
+def _labels(rows: Sequence[PublishedRow]) -> list[str]:
+    """A label for each row, with a number behind what is there several times."""
+    seen: Counter[str] = Counter()
+    labels = []
+    for row in rows:
+        label = safe(f"{row.workload} {row.mode}")
+        seen[label] += 1
+        labels.append(label if seen[label] == 1 else f"{label} ({seen[label]})")
+    return labels
+
+
+def gain_sentences(published: str | None, scalings: Iterable[Any], cells: Sequence[CellView]) -> Iterator[str]:
+    """One sentence for each two arrays that the scenario's study compares. `published` is what the scenario names.
+
+    `scalings` are the records of this name in results.json: another feature makes them, for arrays that the run built.
+
+    For example "`raid0-16-paths` against `raid0-16`: 1.98 times [1.95, 2.01] in randread-4k-qd32 (published: 2) ...".
+    """
+    link = links().get(published or "")
+    if link is None:
+        return
+    usable = (array for array in scalings if not array.doubt and not array.reference)
+    shapes = {array.cell: Shape(array.level, array.disks, array.legs) for array in usable}
+    built = [(cell, shapes[cell.id]) for cell in cells if cell.id in shapes and cell.record.mode_detail.layout.is_base]
+    times: dict[tuple[str, str], list[str]] = {}
+    for gain in link.study.gain:
+        for modes, words in _compare_arrays(gain, link.study, built):
+            times.setdefault(modes, []).append(words)
+    yield from (f"`{wide}` against `{narrow}`: {'; '.join(words)}." for (wide, narrow), words in times.items())
+
+
+def _compare_arrays(
+    gain: Gain, study: Study, built: Sequence[tuple[CellView, Shape]]
+) -> Iterator[tuple[tuple[str, str], str]]:
+    """The modes, and what one delivers against the other in each job of the gain."""
+    wide, narrow = (
+        [cell for cell, shape in built if (array := study.disk[name].array) is not None and array.is_like(shape)]
+        for name in (gain.disk, gain.over)
+    )
+    for one in wide:
+        job = one.record.job
+        for other in (cell for cell in narrow if cell.record.job == job and gain.covers(job)):
+            if times := _estimate_times(one, other):
+                yield (one.mode, other.mode), f"{_format_times(times)} in {job.id} (published: {gain.times:g})"
+
+
+def _estimate_times(one: CellView, other: CellView) -> Estimate | None:
+    """The ratio of their throughput on the host, in the blocks that both have; None without such blocks."""
+    cells = one.record, other.record
+    ours, theirs = (cell.series(one.throughput_name, Place.TWIN) for cell in cells)
+    ratio = contrast(theirs, ours, confidence=max(cell.confidence for cell in cells))
+    return None if ratio is None else ratio.times
+
+
+def _format_times(times: Estimate) -> str:
+    if times.low is None or times.high is None:
+        return f"{significant(times.point)} times"
+    return f"{significant(times.point)} times [{significant(times.low)}, {significant(times.high)}]"
