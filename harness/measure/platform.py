@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
-from typing import ClassVar, Protocol
+from typing import ClassVar, Self
 
 from harness.errors import Unsupported
 from harness.feature import features
@@ -195,7 +195,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class LinuxFio:
+class ScheduledFio:
     """fio on one machine with the starts of its jobs. `directory` exists while it runs."""
 
     directory: str
@@ -203,19 +203,20 @@ class LinuxFio:
     starts: tuple[Start, ...]
 
     @classmethod
-    def of(cls, token: str, fio: Sequence[str], starts: Sequence[Start]) -> LinuxFio:
+    def of(cls, token: str, fio: Sequence[str], starts: Sequence[Start]) -> Self:
         """`token` is part of the name of the directory, and unique in this process."""
-        process = MARK[-8:]
-        return cls(f"{LEASE_DIRECTORY}/pacing-{token}-{process}", tuple(fio), tuple(starts))
+        return cls(f"{LEASE_DIRECTORY}/pacing-{token}-{MARK[-8:]}", tuple(fio), tuple(starts))
 
     @property
     def argv(self) -> tuple[str, ...]:
         return ("env", MARK, "sh", "-c", _PACE, "sh", self.directory, *self.fio)
 
     def waits(self, number: int) -> str:
+        """fio's option for the job with this number: it waits for its start when everything else is ready."""
         return f"exec_prerun=exec sh wait_until {self.starts[number].at * 100:.0f}"
 
     def stdin(self, job_file: str) -> str:
+        """The standard input of the command."""
         return job_file
 
     def run(self, run: Callable[..., Completed], job_file: str, *, deadline: float) -> Completed:
@@ -250,100 +251,41 @@ def fio_command(program: str = PROGRAM) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Linux:
-    """Every host has it. `program` is fio."""
+class Platform:
+    """How fio runs on an operating system: here Linux, as on every host. `program` is fio."""
 
     program: str = PROGRAM
     engine: ClassVar[str] = ENGINE
+    """fio's engine for asynchronous I/O of the system."""
     start_clock: ClassVar[int] = _BOOT_TIME
+    """The number of the clock for `job_start_clock_id` that `clock` reads as well."""
     startup: ClassVar[float] = 0.0
+    """Seconds that fio takes longer to start than on a Linux host."""
     disk_util: ClassVar[bool] = True
-
-    def filename(self, path: str) -> str:
-        return fio_path(path)
-
-    def schedule_fio(self, token: str, starts: Sequence[Start]) -> LinuxFio:
-        return LinuxFio.of(token, fio_command(self.program), starts)
-
-    def clock(self, runner: Runner) -> AbstractContextManager[Callable[[], Clock]]:
-        return nullcontext(partial(read_uptime, runner))
-
-    def notes(self, evidence: Mapping[str, str]) -> tuple[str, ...]:  # noqa: ARG002 - a Platform
-        return ()
-
-    def why_unsupported(self, job: Job) -> None:  # noqa: ARG002 - a Platform
-        return None
-
-
-class ScheduledFio(Protocol):
-    """fio on one machine with the starts of its jobs."""
-
-    def waits(self, number: int) -> str:
-        """fio's option for the job with this number: it waits for its start when everything else is ready."""
-        ...
-
-    def stdin(self, job_file: str) -> str:
-        """The standard input of the command: the starts, then fio's job file."""
-        ...
-
-    def run(self, run: Callable[..., Completed], job_file: str, *, deadline: float) -> Completed:
-        """Run it with `run`, which is called as `Runner.run`. Any exit status is accepted."""
-        ...
-
-    def ready(self, done: Completed) -> float | None:
-        """The machine's uptime at which fio's first job waited for its start. None if it was not noted."""
-        ...
-
-    def stop(self, runner: Runner) -> None:
-        """End it on the machine, if it runs there. Raises HostError."""
-        ...
-
-
-class Platform(Protocol):
-    """How fio runs on an operating system."""
-
-    @property
-    def engine(self) -> str:
-        """fio's engine for asynchronous I/O of the system."""
-        ...
-
-    @property
-    def start_clock(self) -> int:
-        """The number of the clock for `job_start_clock_id` that `clock` reads as well."""
-        ...
-
-    @property
-    def startup(self) -> float:
-        """Seconds that fio takes longer to start than on a Linux host."""
-        ...
-
-    @property
-    def disk_util(self) -> bool:
-        """Whether fio has this option."""
-        ...
+    """Whether fio has this option."""
 
     def filename(self, path: str) -> str:
         """The disk or file in fio's job file. Raises ValueError if fio does not accept it."""
-        ...
+        return fio_path(path)
 
     def schedule_fio(self, token: str, starts: Sequence[Start]) -> ScheduledFio:
         """fio with these starts. `token` is unique in this process."""
-        ...
+        return ScheduledFio.of(token, fio_command(self.program), starts)
 
     def clock(self, runner: Runner) -> AbstractContextManager[Callable[[], Clock]]:
         """Reads the machine's clock. Raises HostError."""
-        ...
+        return nullcontext(partial(read_uptime, runner))
 
-    def notes(self, evidence: Mapping[str, str]) -> Iterable[str]:
+    def notes(self, evidence: Mapping[str, str]) -> Iterable[str]:  # noqa: ARG002 - of other systems
         """What makes the figures of a machine with this evidence differ from those of a quiet one, with the remedy."""
-        ...
+        return ()
 
-    def why_unsupported(self, job: Job) -> str | None:
+    def why_unsupported(self, job: Job) -> str | None:  # noqa: ARG002 - of other systems
         """Why fio cannot run the job there as on the host; None if it can."""
-        ...
+        return None
 
 
-LINUX: Platform = Linux()
+LINUX = Platform()
 
 
 def platform_of(fio: str = "fio", *, system: str = "linux") -> Platform:
@@ -352,7 +294,7 @@ def platform_of(fio: str = "fio", *, system: str = "linux") -> Platform:
     Raises Unsupported for a system that no feature brings.
     """
     if system == "linux":
-        return Linux(fio)
+        return Platform(fio)
     for feature in features():
         if (make := feature.platforms.get(system)) is not None:
             return make()

@@ -86,39 +86,39 @@ def run_timetable(
         clocks = read_clocks(guests.values(), session, pool)
         # A machine with a clock that is not known well may run its slices earlier or later than planned.
         table = table.spread(max(clock.needs_apart for clock in clocks.values()))
-        machines = machines_of(at, session, table, guests, clocks, prepare=prepare)
-        host = machines[0]
+        host_clock = clocks[session.host.runner]
         files = _list_counter_files(at, session, table)
         asked = time.monotonic()
         start = asked + prepare
         moments = [start + moment for moment in reading_times(table)]
         deadline = prepare + table.seconds * 1.5 + _GRACE_SECONDS
-        working = [machine for machine in machines if machine.jobs]
+        fios = list_fios(
+            at, session, table, guests, clocks, store=store, name=name, seed=seed, start=start, prepare=prepare
+        )
         backups = Backups(start)
         copied = pool.submit(backups.run, _list_backups(session, table))
-        fios = {machine.name: Fio(machine, machine.schedule_fio(name, start), seed, store, name) for machine in working}
-        running = {fio: pool.submit(fio.run, deadline=deadline) for fio in fios.values()}
-        times = [host.clock.uptime(moment) for moment in moments]
+        running = {fio: pool.submit(fio.run, deadline=deadline) for fio in fios}
+        times = [host_clock.uptime(moment) for moment in moments]
         sampled = pool.submit(read_samples, session.host.runner, files, times, deadline=deadline)
         counted = pool.submit(_count_cycles, session, table.seconds + prepare)
         others = [pool.submit(beside, table, start, backups.stopped)] if beside is not None else []
-        with _stop_at_failure(host.runner, running, backups):
+        with _stop_at_failure(session.host.runner, running, backups):
             _wait([*running.values(), sampled, counted, copied, *others], table, start, began)
     store.save_raw(f"{name}-counters.txt", sampled.result(), command=f"{' '.join(files.paths)}")
     samples = parse_samples(sampled.result(), files, session.host.runner.name, expected=len(times))
-    results_of: dict[SliceJob, tuple[Machine, JobResult, str]] = {}
+    results_of: dict[SliceJob, tuple[Fio, JobResult, str]] = {}
     for fio, done in running.items():
         raw = fio.save(done.result())
-        results = parse(done.result().stdout, fio.machine.sections, fio.machine.runner.name, within=deadline)
-        for slice_job, result in zip(fio.machine.jobs, results, strict=True):
-            results_of[slice_job] = fio.machine, result, raw
-    ran = _make_ran_slices(table, results_of, _Readings(start, host.clock, samples, counted.result(), copied.result()))
+        results = parse(done.result().stdout, fio.sections, fio.runner.name, within=deadline)
+        for slice_job, result in zip(fio.jobs, results, strict=True):
+            results_of[slice_job] = fio, result, raw
+    ran = _make_ran_slices(table, results_of, _Readings(start, host_clock, samples, counted.result(), copied.result()))
     ready = [moment for fio, done in running.items() if (moment := fio.ready(done.result())) is not None]
     if ready:
         startup.was_ready(max(ready) - asked - slower, len(table.slices))
     # All fio of one machine together: its clock is corrected once.
-    for runner in dict.fromkeys(machine.runner for machine in working):
-        names = {machine.name for machine in working if machine.runner is runner}
+    for runner in dict.fromkeys(fio.runner for fio in fios):
+        names = {fio.name for fio in fios if fio.runner is runner}
         session.clocks.started(runner, _find_late(names, ran, start))
     return ran
 
@@ -191,7 +191,7 @@ def _stop_at_failure(host: Runner, running: Mapping[Fio, Future[Completed]], bac
             for fio, done in running.items():
                 if not done.done():
                     with suppress(HostError):  # the first error is more useful than a second one of the same connection
-                        fio.scheduled.stop(fio.machine.runner)
+                        fio.scheduled.stop(fio.runner)
             wait(running.values(), timeout=_STOP_SECONDS)
             with suppress(HostError):
                 # On the host, perf and the reading of counters would continue until the end of the timetable.
@@ -225,7 +225,7 @@ def reported_slices(slices: Iterable[Slice]) -> Iterator[Slice]:
 
 def _make_ran_slices(
     table: Timetable,
-    results_of: Mapping[SliceJob, tuple[Machine, JobResult, str]],
+    results_of: Mapping[SliceJob, tuple[Fio, JobResult, str]],
     read: _Readings,
 ) -> list[RanSlice]:
     """The slices in their order, with the counters that were read between them."""
@@ -255,11 +255,11 @@ def _make_ran_slices(
     ]
 
 
-def _make_ran_part(planned: Slice, part: Part, result_of: tuple[Machine, JobResult, str], read: _Readings) -> RanPart:
-    machine, result, raw = result_of
+def _make_ran_part(planned: Slice, part: Part, result_of: tuple[Fio, JobResult, str], read: _Readings) -> RanPart:
+    fio, result, raw = result_of
     moments = read.start + planned.start, read.start + planned.measured_from
     first, begun = (
-        plan if uptime is None else machine.clock.moment(uptime)
+        plan if uptime is None else fio.clock.moment(uptime)
         for plan, uptime in zip(moments, (result.ramp_started, result.started), strict=True)
     )
     return RanPart(part, result, first, begun, begun + result.seconds, raw)
@@ -293,56 +293,29 @@ SliceJob = tuple[Slice, Part]
 """A job and the slice in which it runs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """The jobs of a timetable that one fio on a machine runs, host or guest. Each runs in a slice."""
-
-    runner: Runner
-    run: Callable[..., Completed]
-    name: str
-    platform: Platform
-    fio: str
-    clock: Clock
-    late: float
-    """How long before its planned time a job is released, in seconds: it starts so much later."""
-    jobs: tuple[SliceJob, ...]
-    sections: tuple[Section, ...]
-
-    def schedule_fio(self, token: str, start: float) -> ScheduledFio:
-        """Its fio, with the first slice of the timetable at the moment `start`."""
-        starts = []
-        for planned, part in self.jobs:
-            moments = (self.clock.uptime(start + moment - self.late) for moment in _list_starts(planned))
-            starts += [Start(moment, part.job.numjobs) for moment in moments]
-        return self.platform.schedule_fio(f"{token}-{self.name}", starts)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Fio:
-    """fio on one machine, for all of its slices."""
+    """One fio on a machine, host or guest, with its jobs of a timetable. Each runs in a slice."""
 
-    machine: Machine
-    scheduled: ScheduledFio
-    seed: int
-    store: RunStore
+    runner: Runner
+    run_command: Callable[..., Completed]
     name: str
-
-    @property
-    def jobs(self) -> str:
-        machine = self.machine
-        starts = reports_start(machine.fio)
-        return job_file(
-            machine.sections, self.seed, reports_start=starts, platform=machine.platform, waits=self.scheduled.waits
-        )
+    clock: Clock
+    jobs: tuple[SliceJob, ...]
+    sections: tuple[Section, ...]
+    scheduled: ScheduledFio
+    job_file: str
+    store: RunStore
+    raw_name: str
 
     def run(self, *, deadline: float) -> Completed:
         """Run it. Raises MeasurementError at once if it fails, because the other machine still runs then."""
-        done = self.scheduled.run(self.machine.run, self.jobs, deadline=deadline)
+        done = self.scheduled.run(self.run_command, self.job_file, deadline=deadline)
         if done.status != 0:
             raw = self.store.path / self.save(done)
-            said = (done.stderr or done.stdout).strip()[-400:]
+            printed = (done.stderr or done.stdout).strip()[-400:]
             raise MeasurementError(
-                f"{self.machine.runner.name}: fio ended with status {done.status}: {said}",
+                f"{self.runner.name}: fio ended with status {done.status}: {printed}",
                 hint=f"its output is in {raw}",
             )
         return done
@@ -351,8 +324,8 @@ class Fio:
         """The moment at which it could have started its first job; None if that is not known."""
         uptime = self.scheduled.ready(done)
         # A job whose slice is not the first one of the timetable is created later.
-        delay = self.machine.sections[0].delay or 0.0
-        return self.machine.clock.moment(uptime) - delay if uptime is not None else None
+        delay = self.sections[0].delay or 0.0
+        return self.clock.moment(uptime) - delay if uptime is not None else None
 
     def save(self, done: Completed) -> str:
         """Store the output and return its path. Not during a slice, because it writes to a disk.
@@ -360,9 +333,9 @@ class Fio:
         The output is as fio printed it, but without the line for each job that waits, so that it is JSON.
         """
         return self.store.save_raw(
-            f"{self.name}-{self.machine.name}.json",
+            f"{self.raw_name}-{self.name}.json",
             without_waits(done.stdout),
-            command=f"{done.command} <<'JOBS'\n{self.scheduled.stdin(self.jobs)}JOBS",
+            command=f"{done.command} <<'JOBS'\n{self.scheduled.stdin(self.job_file)}JOBS",
         )
 
 
@@ -386,35 +359,47 @@ def read_clocks(guests: Iterable[Guest | None], session: Session, pool: ThreadPo
     return {runner: done.result() for runner, done in readings.items()}
 
 
-def machines_of(
+def list_fios(
     at: SessionFor,
     session: Session,
     table: Timetable,
     guests: Mapping[str, Guest | None],
     clocks: Mapping[Runner, Clock],
     *,
+    store: RunStore,
+    name: str,
+    seed: int,
+    start: float,
     prepare: float,
-) -> list[Machine]:
-    """Each machine has its own fio, and so has each of the jobs that run on the host at the same time."""
-    jobs: dict[str, list[SliceJob]] = {name: [] for name in guests}
+) -> list[Fio]:
+    """The fio of each machine with slices. Each of the jobs that run on the host at the same time has its own.
+
+    `start` is the moment at which the timetable begins, `prepare` how long before it they are started.
+    """
+    jobs: dict[str, list[SliceJob]] = {machine: [] for machine in guests}
     for slice_ in table.slices:
         for part in slice_.parts:
             jobs[part.machine].append((slice_, part))
-    host = session.host
-    return [
-        Machine(
-            runner := _choose_runner(session, guest),
-            _on_host(at, jobs[name]) if guest is None else runner.run,
-            name,
-            _choose_platform(session, guest),
-            host.facts["fio"] if guest is None else guest.evidence.get("fio", ""),
-            clocks[runner],
-            session.clocks.late(runner),
-            tuple(jobs[name]),
-            tuple(_make_sections(at, jobs[name], prepare)),
-        )
-        for name, guest in guests.items()
-    ]
+    fios = []
+    for machine, guest in guests.items():
+        if not (of_machine := jobs[machine]):
+            continue
+        runner, platform = _choose_runner(session, guest), _choose_platform(session, guest)
+        clock, late = clocks[runner], session.clocks.late(runner)
+        # A job starts a little after it is released.
+        starts = [
+            Start(clock.uptime(start + moment - late), part.job.numjobs)
+            for planned, part in of_machine
+            for moment in _list_starts(planned)
+        ]
+        scheduled = platform.schedule_fio(f"{name}-{machine}", starts)
+        sections = tuple(_make_sections(at, of_machine, prepare))
+        version = session.host.facts["fio"] if guest is None else guest.evidence.get("fio", "")
+        text = job_file(sections, seed, reports_start=reports_start(version), platform=platform, waits=scheduled.waits)
+        run_command = _on_host(at, of_machine) if guest is None else runner.run
+        jobs_of_fio = tuple(of_machine)
+        fios.append(Fio(runner, run_command, machine, clock, jobs_of_fio, sections, scheduled, text, store, name))
+    return fios
 
 
 def _choose_platform(session: Session, guest: Guest | None) -> Platform:

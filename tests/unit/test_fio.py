@@ -17,7 +17,7 @@ from harness.analysis import METRICS, merged, percentile
 from harness.analysis.metrics import QUANTILES
 from harness.errors import MeasurementError
 from harness.measure.fio import Section, Target, fill_file, job_file, parse, reports_start, together
-from harness.measure.platform import LinuxFio, Start
+from harness.measure.platform import ScheduledFio, Start
 from harness.model.job import Job
 
 RECORDED = Path(__file__).parent / "data" / "fio"
@@ -126,7 +126,7 @@ def test_a_slice_is_created_early_and_waits_for_its_start_and_its_ramp_for_an_ow
     paced = [
         Section(f"{number}-{job.id}", job, TARGET, 0.5 + number) for number, job in enumerate((SEQWRITE, RANDREAD))
     ]
-    pacing = LinuxFio("/directory", ("fio",), tuple(Start(at, 1) for at in (101.5, 102.504, 103)))
+    pacing = ScheduledFio("/directory", ("fio",), tuple(Start(at, 1) for at in (101.5, 102.504, 103)))
     jobs = options(job_file(paced, seed=7, waits=pacing.waits))
     assert jobs.sections()[1:] == ["0-seqwrite-256k-qd2", "1-randread-4k-qd8-ramp", "1-randread-4k-qd8"]
     assert not any("stonewall" in jobs[name] for name in jobs.sections())

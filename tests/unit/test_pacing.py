@@ -19,7 +19,7 @@ import pytest
 
 from harness.lab.transport.base import Completed
 from harness.lab.transport.local import LocalRunner
-from harness.measure.platform import LinuxFio, Start
+from harness.measure.platform import ScheduledFio, Start
 from tests.unit.processes import ends
 
 RUNNER = LocalRunner("host here")
@@ -49,11 +49,11 @@ def stand_in(path: Path, text: str = STAND_IN) -> tuple[str, ...]:
     return ("sh", str(path / "fio"))
 
 
-def pacing(tmp_path: Path, starts: Sequence[Start], fio: str = STAND_IN) -> LinuxFio:
-    return LinuxFio(str(tmp_path / "pacing-here"), stand_in(tmp_path, fio), tuple(starts))
+def pacing(tmp_path: Path, starts: Sequence[Start], fio: str = STAND_IN) -> ScheduledFio:
+    return ScheduledFio(str(tmp_path / "pacing-here"), stand_in(tmp_path, fio), tuple(starts))
 
 
-def jobs(of: LinuxFio, *delays_and_processes: tuple[float, int]) -> str:
+def jobs(of: ScheduledFio, *delays_and_processes: tuple[float, int]) -> str:
     """The stand-in's input."""
     return "".join(
         f"{delay} {processes} {of.waits(number).partition('=')[2]}\n"
@@ -61,7 +61,7 @@ def jobs(of: LinuxFio, *delays_and_processes: tuple[float, int]) -> str:
     )
 
 
-def run(of: LinuxFio, text: str) -> Completed:
+def run(of: ScheduledFio, text: str) -> Completed:
     return of.run(RUNNER.run, text, deadline=600)
 
 
@@ -168,7 +168,7 @@ def test_a_directory_that_is_in_use_is_left_alone(tmp_path: Path) -> None:
 class Running:
     """The command in another thread."""
 
-    def __init__(self, of: LinuxFio, text: str) -> None:
+    def __init__(self, of: ScheduledFio, text: str) -> None:
         self.done: Completed | None = None
         self._thread = threading.Thread(target=self._run, args=(of, text))
         self._thread.start()
@@ -177,7 +177,7 @@ class Running:
             assert time.monotonic() < end
             time.sleep(0.02)
 
-    def _run(self, of: LinuxFio, text: str) -> None:
+    def _run(self, of: ScheduledFio, text: str) -> None:
         self.done = run(of, text)
 
     def join(self, seconds: float) -> None:
@@ -201,7 +201,7 @@ def test_a_stopped_command_ends_fio_at_once_and_leaves_nothing(tmp_path: Path) -
 @pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
 def test_a_stop_ends_a_fio_whose_job_waits_and_the_command_in_which_it_waits(tmp_path: Path) -> None:
     start = uptime() + 20.25
-    of = LinuxFio(str(tmp_path / "pacing-here"), ("fio", "-"), (Start(start, 1),))
+    of = ScheduledFio(str(tmp_path / "pacing-here"), ("fio", "-"), (Start(start, 1),))
     running = Running(of, f"[job]\nthread=1\nioengine=null\nsize=1M\n{of.waits(0)}\n")
     end = time.monotonic() + 300
     while not (waiting := sleeping()):
@@ -230,4 +230,7 @@ def test_to_stop_what_does_not_run_is_no_error(tmp_path: Path) -> None:
 
 
 def test_host_and_guest_have_directories_of_their_own() -> None:
-    assert LinuxFio.of("batch1-host", ("fio",), ()).directory != LinuxFio.of("batch1-guest", ("fio",), ()).directory
+    assert (
+        ScheduledFio.of("batch1-host", ("fio",), ()).directory
+        != ScheduledFio.of("batch1-guest", ("fio",), ()).directory
+    )

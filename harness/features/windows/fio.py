@@ -11,13 +11,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Self
 
 from harness.errors import HostError
 from harness.features.windows.guest import notes_of
 from harness.lab.paths import MARK
 from harness.lab.transport.base import Completed, Held, Runner
 from harness.lab.transport.ssh import NO_INPUT, PROGRAM, SshRunner
-from harness.measure.platform import ENGINE, Clock, Start
+from harness.measure.platform import ENGINE, Clock, Platform, ScheduledFio, Start
 from harness.model.job import Job
 from harness.shipped import read_script
 from harness.untrusted import finite, reading
@@ -34,18 +35,19 @@ _CLOCK = read_script("harness.features.windows", "answer_clock.ps1")
 
 
 @dataclass(frozen=True, slots=True)
-class WindowsFio:
-    """A `ScheduledFio`. `token` is in the names of its directory and of its pipes."""
+class WindowsFio(ScheduledFio):
+    """`directory` is a token in the names of its directory and of its pipes."""
 
-    token: str
-    starts: tuple[Start, ...]
+    @classmethod
+    def of(cls, token: str, fio: Sequence[str], starts: Sequence[Start]) -> Self:
+        return cls(re.sub("[^A-Za-z0-9-]", "-", f"{token}-{MARK[-8:]}"), tuple(fio), tuple(starts))
 
     @property
     def argv(self) -> tuple[str, ...]:
-        return (PROGRAM, _PACE, self.token)
+        return (*self.fio, self.directory)
 
     def waits(self, number: int) -> str:
-        return rf"exec_prerun=set /p go=<\\.\pipe\voh-{self.token}-{number}"
+        return rf"exec_prerun=set /p go=<\\.\pipe\voh-{self.directory}-{number}"
 
     def stdin(self, job_file: str) -> str:
         starts = (f"{start.at:.6f}:{start.processes}" for start in self.starts)
@@ -60,11 +62,11 @@ class WindowsFio:
         return
 
     def stop(self, runner: Runner) -> None:
-        runner.run((PROGRAM, _STOP, self.token), deadline=_DEADLINE, check=False)
+        runner.run((PROGRAM, _STOP, self.directory), deadline=_DEADLINE, check=False)
 
 
-class Windows:
-    """fio for Windows in a guest: a `Platform`."""
+class Windows(Platform):
+    """fio for Windows in a guest."""
 
     engine = "windowsaio"
     # fio's clock_gettime knows only the time of day and this one there, CLOCK_MONOTONIC.
@@ -80,7 +82,7 @@ class Windows:
         return path
 
     def schedule_fio(self, token: str, starts: Sequence[Start]) -> WindowsFio:
-        return WindowsFio(re.sub("[^A-Za-z0-9-]", "-", f"{token}-{MARK[-8:]}"), tuple(starts))
+        return WindowsFio.of(token, (PROGRAM, _PACE), starts)
 
     @contextmanager
     def clock(self, runner: Runner) -> Iterator[Callable[[], Clock]]:

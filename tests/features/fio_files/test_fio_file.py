@@ -11,7 +11,7 @@ import pytest
 from harness.features.fio_files.options import ALIASES, ENGINES, OPTIONS, STRUCTURAL
 from harness.features.fio_files.reading import Line, make_workloads, read_fio_files
 from harness.measure.fio import Section, Target, job_file
-from harness.measure.platform import LinuxFio, Start
+from harness.measure.platform import ScheduledFio, Start
 from harness.measure.prepare import conditioning_job
 from harness.model.fio_section import FromFile
 from harness.model.job import Workload
@@ -94,7 +94,7 @@ def problems(folder: Path, text: str) -> list[str]:
 
 def test_sections_without_stonewall_are_one_job_and_their_parts_start_together() -> None:
     jobs = [job_of(each) for each in read_in(DATABASE.parent, DATABASE.name)]
-    pacing = LinuxFio("/directory", ("fio",), (Start(100.0, 3), Start(100.5, 1)))
+    pacing = ScheduledFio("/directory", ("fio",), (Start(100.0, 3), Start(100.5, 1)))
     written = job_file([Section(job.id, job, TARGET, 0.5) for job in jobs], seed=7, waits=pacing.waits)
     assert written.partition("\n\n")[2] == GOLDEN
 

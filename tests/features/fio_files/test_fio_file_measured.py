@@ -16,7 +16,7 @@ import pytest
 
 from harness.lab.transport.local import LocalRunner
 from harness.measure.fio import JobResult, Section, Target, job_file, parse
-from harness.measure.platform import LinuxFio, Start, fio_command, without_waits
+from harness.measure.platform import ScheduledFio, Start, fio_command, without_waits
 from tests.features.fio_files.fio_files import DATABASE, job_of, read, read_in
 
 pytestmark = pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
@@ -131,7 +131,7 @@ def test_all_processes_of_all_sections_start_when_their_job_is_released(tmp_path
     own = sections(DATABASE.parent, DATABASE.name, a_disk(tmp_path), delay=0.1)
     now = float(Path("/proc/uptime").read_text().split()[0])
     starts = [Start(now + 1 + number * 2 * SECONDS, each.job.numjobs) for number, each in enumerate(own)]
-    paced = LinuxFio(str(tmp_path / "pacing-here"), LIMITED, tuple(starts))
+    paced = ScheduledFio(str(tmp_path / "pacing-here"), LIMITED, tuple(starts))
     done = paced.run(
         LocalRunner("host here").run, job_file(own, 1, reports_start=False, waits=paced.waits), deadline=30
     )
