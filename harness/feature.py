@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from harness.guest.protocol import Hypervisor
     from harness.guest.system import System
     from harness.image import ImageSet
+    from harness.lab.created import HostThing
     from harness.lab.hosts import Host
     from harness.lab.inventory import HostSpec
     from harness.measure.platform import Platform
@@ -86,6 +87,16 @@ class RunOption:
     """The name of a failed test for each failure of the runs, and why it fails."""
     print: Callable[[str, SessionRuns, pytest.TerminalReporter], None]
     """Prints the result after the answers of the runs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSwitch:
+    """An option of a measurement without a value, for example `--breakdown`, with which it measures more."""
+
+    flag: str
+    help: str
+    estimate_seconds: Callable[[Plan], float]
+    """For how long that is measured in a plan at most, with the pauses."""
 
 
 class RunLimit(Protocol):
@@ -169,6 +180,8 @@ class FeatureRecords:
     """One sentence for the JSON Schema of results.json."""
     compute: Callable[[AssembledRun], Iterable[Any]] | None = None
     """Makes the records from the cells of a run, whenever results.json is written. None: series record them."""
+    in_journal: bool = True
+    """Whether the journal has what they are made from, for all follow-ups of the plan. Others are written at once."""
 
 
 class Place(StrEnum):
@@ -208,6 +221,8 @@ class Feature:
     """What a run records of its host, by key of `provenance` in results.json."""
     about_lab: Callable[[Run], Iterable[str]] = lambda _run: ()
     """What a report says about the lab of a run, in sentences."""
+    switch: RunSwitch | None = None
+    """Its flag is in `CampaignSpec.switches` of a run that has it."""
     hypervisor: Callable[[Host, Events], AbstractContextManager[Hypervisor] | None] = lambda _host, _events: None
     """What makes guests on a host instead of the host's own backend; None for all other hosts."""
     tables: FeatureTables | None = None
@@ -222,6 +237,8 @@ class Feature:
     """The series that measure these follow-ups of a group. Records go to the recorder."""
     is_finished: Callable[[Plan, Run], bool] = lambda _plan, _run: True
     """Whether a stored run has all of the follow-ups of the plan."""
+    list_host_things: Callable[[], tuple[type[HostThing], ...]] = tuple
+    """What it creates on hosts with commands, for the removal after a killed run."""
     records: tuple[FeatureRecords, ...] = ()
     counts: Callable[[Measurement, Cell], bool] = lambda _slice, _cell: True
     """Whether a slice, and with it its block, is a sample of the cell."""
@@ -270,6 +287,11 @@ def run_limit() -> FeatureLimit | None:
 def mode_keys() -> tuple[ModeKeys, ...]:
     """The keys that the tables of modes have for features."""
     return tuple(feature.mode_keys for feature in features() if feature.mode_keys is not None)
+
+
+def run_switches() -> tuple[RunSwitch, ...]:
+    """The switches of all features that have one."""
+    return tuple(feature.switch for feature in features() if feature.switch is not None)
 
 
 def feature_tables() -> tuple[FeatureTables, ...]:

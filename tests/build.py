@@ -18,8 +18,7 @@ from pydantic import JsonValue, TypeAdapter
 from harness.analysis import Sequential, steady_state
 from harness.features.variants.request import Variant, in_variants
 from harness.lab.transport.base import Runner
-from harness.measure.series import LabFound, PreparedGroup, RoundSegment
-from harness.measure.traced_slices import TracingRequest
+from harness.measure.series import LabFound, OpenSession, PreparedGroup, RoundSegment
 from harness.model.attach import Attach
 from harness.model.budget import Budget
 from harness.model.cell import Arm, Cell, Part, Place
@@ -44,7 +43,6 @@ from harness.results import (
     Run,
     RunInfo,
     RunStatus,
-    TracedBlock,
     ValidityCheck,
     assemble,
 )
@@ -609,8 +607,8 @@ class StandIn:
     def prepare(self, plan: Plan, group: Group, examined: Callable[[LabFound], None]) -> PreparedGroup:  # noqa: ARG002
         return PreparedGroup(plan.span, ConditioningRecord("fill", None, (), None))
 
-    def trace(self, group: Group, request: TracingRequest) -> Sequence[TracedBlock]:  # noqa: ARG002
-        return ()
+    def use_session(self, work: Callable[[OpenSession], Any]) -> Any:
+        raise NotImplementedError(work)
 
     def boot_again(self) -> None:
         pass

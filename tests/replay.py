@@ -34,6 +34,7 @@ from typing import Any, NamedTuple
 import harness
 from harness.errors import MeasurementError
 from harness.events import Events
+from harness.feature import feature_records
 from harness.lab.embedded import inventory as embedded_inventory
 from harness.lab.hosts import lab_kind_of
 from harness.lab.inventory import HostSpec
@@ -42,12 +43,11 @@ from harness.lab.transport.base import Runner
 from harness.measure.campaign import Campaign
 from harness.measure.phases import Phases
 from harness.measure.resume import Earlier
-from harness.measure.series import LabFound, PreparedGroup, RoundSegment
+from harness.measure.series import LabFound, OpenSession, PreparedGroup, RoundSegment
 from harness.measure.spec import CampaignSpec
-from harness.measure.traced_slices import TracingRequest
 from harness.model.effective import Effective
 from harness.report import markdown_table, overhead_text, render_html, summary_lines
-from harness.results import Measurement, Run, RunStore, TracedBlock
+from harness.results import Measurement, Run, RunStore
 from harness.run_id import RunId
 from harness.scenario.load import load_scenario
 from harness.scenario.plan import Plan, expand, plan_for
@@ -106,8 +106,8 @@ class StoredMeasurer:
     def measure(self, group: Group, segment: RoundSegment, began: Callable[[Slice], None]) -> list[Measurement]:  # noqa: ARG002
         raise MeasurementError(f"{group.id}: the campaign wants round {segment.number}, which was not recorded")
 
-    def trace(self, group: Group, request: TracingRequest) -> Sequence[TracedBlock]:
-        raise MeasurementError(f"{group.id}: the campaign wants the breakdown {request.id}, which was not recorded")
+    def use_session(self, work: Callable[[OpenSession], Any]) -> Any:
+        raise MeasurementError(f"the campaign wants to measure {work}, which was not recorded")
 
     def start_again(self, error: Exception, what: str) -> None:  # noqa: ARG002
         raise error
@@ -175,7 +175,7 @@ def _spec(recorded: Run, host: HostSpec, scenarios: Mapping[str, Scenario]) -> C
         profile=recorded.run.profile,
         seed=recorded.run.seed,
         command=recorded.run.command,
-        breakdown=bool(recorded.breakdowns),
+        switches=frozenset({"--breakdown"} if recorded.of_features.get("breakdowns") else ()),
     )
 
 
@@ -200,9 +200,11 @@ def _campaign(directory: Path, recorded: Run, spec: CampaignSpec, notes: Notes) 
         copy.mkdir(mode=0o700)
         shutil.copy(directory / "journal.jsonl", copy)
         (copy / "raw").mkdir(mode=0o700)
-        # Without an evaluation, everything is evaluated again. Without records, none is taken over.
+        # Without an evaluation, everything is evaluated again. Only what the journal does not have is taken over.
         provenance = {key: value for key, value in recorded.provenance.items() if key != "evaluation"}
-        RunStore.open(copy).write_results(replace(recorded, provenance=provenance, cells=(), groups=(), of_features={}))
+        kept = {of.key: recorded.of_features.get(of.key, ()) for of in feature_records() if not of.in_journal}
+        bare = replace(recorded, provenance=provenance, cells=(), groups=(), of_features=kept)
+        RunStore.open(copy).write_results(bare)
         store = RunStore.open(copy)
         phases = Phases(Events())
         earlier = Earlier(store.read_journal(), store.read_results())

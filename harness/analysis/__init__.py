@@ -24,17 +24,6 @@ from harness.analysis.estimate import (
     proven_below,
 )
 from harness.analysis.histogram import PercentileInterval, merged, percentile, percentile_interval
-from harness.analysis.io_path import (
-    Io,
-    Part,
-    Passed,
-    PathTimes,
-    Point,
-    follow,
-    parts_in_guest,
-    parts_on_host,
-    path_times,
-)
 from harness.analysis.metrics import METRICS, Better, Calls, Metric, Unit
 from harness.analysis.samples import (
     IN_ORDER,

@@ -14,6 +14,7 @@ NAMES: tuple[str, ...] = (
     "variants",
     "search",
     "arrays",
+    "breakdown",
     "throttles",
     "neighbours",
     "distributions",

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 
 from harness.errors import MeasurementError, NotTried, ResultsError, Unsupported
 from harness.events import GroupMeasured, Note
 from harness.feature import features, run_limit
-from harness.measure.breakdowns import breakdowns_of
 from harness.measure.phases import MEASURE, Phases, Timing, add_pace
 from harness.measure.prepare import NothingToCompare, require_guest
 from harness.measure.provenance import fio_texts
 from harness.measure.recorder import Recorder
 from harness.measure.resume import Earlier, claimed, evaluation, requested
-from harness.measure.rounds import FollowingSeries, GroupRounds, RunContext, SeriesContext
+from harness.measure.rounds import GroupRounds, RunContext
 from harness.measure.series import LabFound, LimitReached, Measurer, PreparedGroup, SeriesEngine, StepLimit
 from harness.measure.spec import CampaignSpec
 from harness.model.cell import Cell
@@ -185,7 +183,7 @@ class Campaign:
         with self._phases.step(MEASURE, f"measure {group.id}"):
             latest = self._engine.run_series(rounds, prepared)
         self._again_seconds += rounds.again_seconds
-        for series in _list_following_series(context, latest):
+        for series in (series for feature in features() for series in feature.follow(context, latest)):
             with self._phases.step(series.phase, series.title):
                 latest = self._engine.run_series(series, latest)
         self._recorder.disks(prepared.disks_afterwards())
@@ -251,13 +249,6 @@ class Campaign:
                 self._events(Note(note))
             self._recorder.resume(self._earlier.run)
         self._reached = True
-
-
-def _list_following_series(context: SeriesContext, prepared: PreparedGroup) -> Iterator[FollowingSeries]:
-    """What is measured in a group after its rounds."""
-    for feature in features():
-        yield from feature.follow(context, prepared)
-    yield from breakdowns_of(context, prepared)
 
 
 def limits_of(context: RunContext) -> list[StepLimit]:

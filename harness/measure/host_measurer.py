@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection, Hashable, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import replace
+from typing import TypeVar
 
 from harness.errors import GuestError, HarnessError, HostError
 from harness.events import Note
@@ -28,14 +29,13 @@ from harness.measure.prepare import SetupRequest, session_with_reference
 from harness.measure.provenance import DiskRecords, disk_provenance, examine, guest_provenance
 from harness.measure.ran_slices import make_measurements
 from harness.measure.reap import reap, split_by_disks
-from harness.measure.series import LabFound, PreparedGroup, RoundSegment
+from harness.measure.series import LabFound, OpenSession, PreparedGroup, RoundSegment
 from harness.measure.session import Session, SessionFor
 from harness.measure.slices import run_timetable
 from harness.measure.spec import CampaignSpec
-from harness.measure.traced_slices import TracingRequest, traced_blocks
 from harness.model.cell import Arm, Place
 from harness.model.counters import since
-from harness.results import Measurement, RunStore, TracedBlock
+from harness.results import Measurement, RunStore
 from harness.run_id import RunId
 from harness.scenario.plan import Plan
 from harness.scenario.setups import Group
@@ -253,6 +253,9 @@ def measure_timetable(
     return measurements
 
 
+_T = TypeVar("_T")
+
+
 class SessionMeasurer:
     """A `Measurer` without `ready`: a subclass decides which session is opened."""
 
@@ -280,11 +283,9 @@ class SessionMeasurer:
             if session.guests is not None:
                 session.guests.measured()
 
-    def trace(self, group: Group, request: TracingRequest) -> Sequence[TracedBlock]:  # noqa: ARG002
-        environment, session = self._environment, self._environment.current
-        log = environment.log
-        with session.holding(request.guest):
-            return traced_blocks(self._at, session, self._store, log, request, seed=self._seed)
+    def use_session(self, work: Callable[[OpenSession], _T]) -> _T:
+        environment = self._environment
+        return work(OpenSession(self._at, environment.current, self._store, environment.log, self._seed))
 
     def start_again(self, error: HostError | GuestError, what: str) -> None:
         self._environment.start_again(error, what)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from harness.errors import HarnessError, HostError
+from harness.feature import features
 from harness.guest.libvirt.own_image import GuestSystemFiles
 from harness.guest.libvirt.plugging import KINDS as BORROWED_THINGS
 from harness.guest.pci import PassedThrough
@@ -13,7 +14,6 @@ from harness.guest.proxmox.created_objects import KINDS as PROXMOX_THINGS
 from harness.guest.storage_daemon import DaemonProcess
 from harness.lab.created import REMEDY, Entry, HostThing, Processes, Removal, close, forget
 from harness.lab.paths import TAG
-from harness.lab.tracing import TraceInstance
 from harness.lab.transport.base import Runner
 from harness.layout.storage import CREATED
 from harness.signals import remedy_of
@@ -24,7 +24,7 @@ HOST_THINGS: tuple[type[HostThing], ...] = (
     GuestSystemFiles,
     PassedThrough,
     Processes,
-    TraceInstance,
+    *(thing for feature in features() for thing in feature.list_host_things()),
 )
 """Everything that runs create on a host with commands. A hypervisor removes the things that it created."""
 _PROCESSES = Processes.model_fields["kind"].default

@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from harness.errors import NotReached, ResultsError
-from harness.feature import feature_records
+from harness.feature import FeatureRecords, feature_records
 from harness.measure.phases import MEASURE, Phases
 from harness.measure.series import LabFound
 from harness.measure.spec import CampaignSpec
@@ -27,7 +27,6 @@ from harness.model.disk import DiskRecord, merged
 from harness.results import (
     CONFIDENCE,
     SCHEMA_VERSION,
-    BreakdownRecord,
     CellContext,
     CellRecord,
     Efficiency,
@@ -76,7 +75,6 @@ class Recorder:
         self._records: dict[str, CellRecord] = {}
         self._of_features: dict[str, dict[str, Any]] = {}
         """Records of features by their key in results.json and by id."""
-        self._breakdowns: dict[str, BreakdownRecord] = {}
         self._writes: tuple[DiskWrites, ...] = ()
         self._measurements: dict[str, list[Measurement]] = {}
         """Those that count, by group."""
@@ -136,19 +134,18 @@ class Recorder:
         self._groups[record.id] = record
 
     def add_record(self, record: Any) -> None:
-        """Record the current state of what a feature measures. Its class must be the record of a feature."""
-        key = next(records.key for records in feature_records() if isinstance(record, records.record))
-        self._of_features.setdefault(key, {})[record.id] = record
+        """Record the current state of what a feature measures. Its class must be the record of a feature.
 
-    @property
-    def breakdowns(self) -> Mapping[str, BreakdownRecord]:
-        """The breakdowns so far, by id."""
-        return self._breakdowns
+        If the journal does not have it, results.json is due.
+        """
+        of = _find_kind(type(record))
+        self._of_features.setdefault(of.key, {})[record.id] = record
+        if not of.in_journal:
+            self._next_write = 0.0
 
-    def breakdown(self, record: BreakdownRecord) -> None:
-        """Record a breakdown. The journal does not have it, so results.json is due."""
-        self._breakdowns[record.id] = record
-        self._next_write = 0.0
+    def has_record(self, kind: type, record_id: str) -> bool:
+        """Whether there is a record of this class of a feature with this id."""
+        return record_id in self._of_features.get(_find_kind(kind).key, {})
 
     def writes(self, records: Iterable[DiskWrites]) -> None:
         """Record what was written to each disk so far, of a run with a limit."""
@@ -218,7 +215,6 @@ class Recorder:
             if of.compute is None:
                 records = stored.of_features.get(of.key, ())
                 self._of_features.setdefault(of.key, {}).update({record.id: record for record in records})
-        self._breakdowns |= {breakdown.id: breakdown for breakdown in stored.breakdowns}
         self._writes = self._writes or stored.writes
         for begun in self._earlier.unfinished:
             self.abandon(begun.group, begun.round, "the run ended before the end of the round")
@@ -291,7 +287,6 @@ class Recorder:
             self._writes,
             judged_record(records.values(), self._lab_kind, planned=guests),
             disks,
-            tuple(self._breakdowns.values()),
             self._records_of_features(assembled),
         )
         self._store.write_results(run)
@@ -301,14 +296,18 @@ class Recorder:
         return run
 
     def _records_of_features(self, assembled: AssembledRun) -> dict[str, tuple[Any, ...]]:
-        """By key of results.json, in the order of the plan."""
+        """By key of results.json. Those of follow-ups are in the order of the plan."""
         planned = [follow_up.id for plan in self._spec.plans for follow_up in plan.follow_ups]
-        recorded = {
-            key: tuple(records[name] for name in planned if name in records)
-            for key, records in self._of_features.items()
-        }
-        computed = {of.key: tuple(of.compute(assembled)) for of in feature_records() if of.compute is not None}
-        return recorded | computed
+        by_key: dict[str, tuple[Any, ...]] = {}
+        for of in feature_records():
+            recorded = self._of_features.get(of.key, {})
+            if of.compute is not None:
+                by_key[of.key] = tuple(of.compute(assembled))
+            elif of.in_journal:
+                by_key[of.key] = tuple(recorded[name] for name in planned if name in recorded)
+            else:
+                by_key[of.key] = tuple(recorded.values())
+        return by_key
 
     def _used(self, group: str) -> set[int]:
         return self._numbers.setdefault(group, self._earlier.numbers(group))
@@ -318,3 +317,7 @@ class Recorder:
     ) -> dict[str, CellRecord]:
         judged = corrected(records, family=self._family, error_rate=(1 - CONFIDENCE) / 2, only=only)
         return {record.id: record for record in judged}
+
+
+def _find_kind(record: type) -> FeatureRecords:
+    return next(of for of in feature_records() if issubclass(record, of.record))

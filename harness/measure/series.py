@@ -10,12 +10,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pydantic import JsonValue
 
 from harness.errors import GuestError, HostError, Unsupported
 from harness.events import BlockStarted, Events
+from harness.lab.created import CreationLog
 from harness.lab.transport.base import Runner
 from harness.measure.phases import Timing
 from harness.model.budget import LabKind
@@ -23,13 +24,15 @@ from harness.model.cell import Arm, Cell
 from harness.model.disk import DiskRecord
 from harness.model.effective import Effective
 from harness.model.job import Job
-from harness.results import ConditioningRecord, LabInfo, Measurement, TracedBlock
+from harness.results import ConditioningRecord, LabInfo, Measurement, RunStore
 from harness.scenario.plan import Plan
 from harness.scenario.setups import Group
 from harness.scenario.timetable import BACKUP_TAIL, Pause, ScheduledArm, Slice, Timetable
 
 if TYPE_CHECKING:
-    from harness.measure.traced_slices import TracingRequest
+    from harness.measure.session import Session, SessionFor
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,17 @@ class RoundSegment:
     table: Timetable
 
 
+@dataclass(frozen=True, slots=True)
+class OpenSession:
+    """The session of the group that was prepared last, for measuring something else than rounds."""
+
+    session_for: SessionFor
+    session: Session
+    store: RunStore
+    log: CreationLog
+    seed: int
+
+
 class Measurer(Protocol):
     """Prepares groups on one host, and measures the segments of their rounds."""
 
@@ -122,10 +136,10 @@ class Measurer(Protocol):
         GuestError, SafetyError.
         """
 
-    def trace(self, group: Group, request: TracingRequest) -> Sequence[TracedBlock]:
-        """Measure one I/O at a time, with and without tracing, in the group that was prepared last.
+    def use_session(self, work: Callable[[OpenSession], _T]) -> _T:
+        """Do `work` in the session of the group that was prepared last, and return its result.
 
-        Raises Unsupported, with the remedy, if host or guest cannot trace, and what `measure` raises.
+        Raises what `work` raises.
         """
 
     def start_again(self, error: HostError | GuestError, what: str) -> None:

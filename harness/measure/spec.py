@@ -33,8 +33,8 @@ class CampaignSpec:
     """The limit of the bytes written to each disk, as the user wrote it."""
     limits: Mapping[str, int] = field(default_factory=dict)
     """The bytes that the run may write to each disk, by name; empty without a limit."""
-    breakdown: bool = False
-    """Whether to trace where the microseconds of an I/O go."""
+    switches: frozenset[str] = frozenset()
+    """The flags of features with which the run measures more."""
 
     @property
     def disks(self) -> frozenset[str]:

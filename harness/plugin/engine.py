@@ -13,11 +13,10 @@ from typing import Any
 from harness.analysis import Verdict
 from harness.errors import ConfigError, LabUnavailable, NotTried, Unsupported
 from harness.events import Events
-from harness.feature import PlannedRuns, RunLimit, SessionRuns, features
+from harness.feature import PlannedRuns, RunLimit, SessionRuns, features, run_switches
 from harness.image import ImageSet, ensure_images
 from harness.lab import embedded
 from harness.lab.inventory import DiskById, DiskByStorage, HostSpec, withdraw_secrets
-from harness.measure.breakdowns import breakdown_seconds
 from harness.measure.campaign import Campaign
 from harness.measure.host_measurer import HostMeasurer
 from harness.measure.phases import Phases, read_paces
@@ -227,8 +226,10 @@ class Engine:
                 plan = self.plans[name]
                 disks = [disk for disk in host.disks if disk.name in plan.disks and isinstance(disk, DiskById)]
                 iops = [disk.iops for disk in disks if disk.iops is not None]
-                traced = breakdown_seconds(plan) if self.options.breakdown else 0.0
-                self.plans[name] = plan.on(known, min(iops, default=None), _offered(host, plan), traced)
+                further = sum(
+                    switch.estimate_seconds(plan) for switch in run_switches() if switch.flag in self.options.switches
+                )
+                self.plans[name] = plan.on(known, min(iops, default=None), _offered(host, plan), further)
 
     def _fit_plans(self, limit: RunLimit) -> None:
         """Fit the plans of each host into the limit. Raises ConfigError."""
@@ -262,7 +263,7 @@ class Engine:
             check=self.check,
             max_writes=self.limit.text if self.limit else None,
             limits=self._limits.get(host.name, {}),
-            breakdown=self.options.breakdown,
+            switches=self.options.switches,
         )
         earlier = Earlier()
         if self.options.resume is None:

@@ -26,7 +26,16 @@ from harness.config.names import choices, near
 from harness.config.problems import describe
 from harness.config.toml import read_toml
 from harness.errors import ConfigError
-from harness.feature import FeatureLimit, FeatureTables, RunLimit, RunOption, feature_tables, features, run_limit
+from harness.feature import (
+    FeatureLimit,
+    FeatureTables,
+    RunLimit,
+    RunOption,
+    feature_tables,
+    features,
+    run_limit,
+    run_switches,
+)
 from harness.lab.embedded import inventory as embedded_inventory
 from harness.lab.inventory import DiskById, HostSpec, Inventory, array_of, class_known
 from harness.lab.lab_file import load_lab
@@ -107,7 +116,6 @@ LAB_VARIABLE = "VIRT_OVERHEAD_LAB"
 EMBEDDED_LAB = "embedded"
 
 REQUIRE_VERDICT = "--require-verdict"
-BREAKDOWN = "--breakdown"
 
 LARGEST_SEED = 2**31 - 1
 """The largest seed that a run chooses itself. fio also gets seeds that are slightly larger."""
@@ -142,8 +150,8 @@ class Options:
     """The only disks to measure; None for all."""
     of_features: tuple[tuple[RunOption, str], ...] = ()
     """The options of features that were given, with their values."""
-    breakdown: bool = False
-    """Whether to trace where the microseconds of an I/O go."""
+    switches: frozenset[str] = frozenset()
+    """The flags of features that were given: what the run measures more."""
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -228,11 +236,8 @@ def add_options(parser: pytest.Parser) -> None:
         action="store_true",
         help="a run in which no budget was decided (no cell is within or exceeds its budget) is a failure",
     )
-    group.addoption(
-        BREAKDOWN,
-        action="store_true",
-        help="also trace one I/O at a time of each mode and workload, and show where its microseconds go",
-    )
+    for switch in run_switches():
+        group.addoption(switch.flag, action="store_true", help=switch.help)
     for option in _list_options():
         group.addoption(option.flag, metavar=option.metavar, help=option.help)
 
@@ -266,7 +271,7 @@ def read_options(config: pytest.Config, project: Path) -> Options:
         require_verdict=config.getoption(REQUIRE_VERDICT),
         disks=frozenset(config.getoption("--disk")) if config.getoption("--disk") else None,
         of_features=requested,
-        breakdown=config.getoption(BREAKDOWN),
+        switches=frozenset(switch.flag for switch in run_switches() if config.getoption(switch.flag)),
     )
 
 

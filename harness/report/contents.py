@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from harness.feature import Place, features
 from harness.report.best import best_blocks
 from harness.report.blocks import Block
-from harness.report.breakdown import breakdown_blocks
 from harness.report.costs import cost_blocks
 from harness.report.disks import disk_blocks
 from harness.report.modes import Headline, headline
@@ -26,10 +25,7 @@ CONTENTS: dict[Place, tuple[Content, ...]] = {
     Place.ANSWERS: (),
     Place.DIFFERENCES: (),
     Place.PARTS: (waterfall_blocks,),
-    Place.FINDINGS: (
-        breakdown_blocks,
-        best_blocks,
-    ),
+    Place.FINDINGS: (best_blocks,),
     Place.COSTS: (cost_blocks,),
 }
 """By place, in the order of the report. The content of features follows it."""

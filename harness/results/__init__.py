@@ -3,8 +3,6 @@
 from harness.model.job import Job
 from harness.model.mode import ModeDetail
 from harness.results.assemble import CellContext, assemble
-from harness.results.breakdown_records import BreakdownRecord, PartTime
-from harness.results.breakdowns import ADDS_UP, MOST_COST, TracedBlock, TracedJob
 from harness.results.cells import (
     ArmName,
     BudgetRecord,

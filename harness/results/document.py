@@ -14,7 +14,7 @@ from harness.model.values import STORED, STRICT
 from harness.results.records import Run
 
 _NOT_STORED = ("of_features", "unknown")
-_PLACES = {"writes": 9, "judged": 10, "disks": 12, "breakdowns": 13}
+_PLACES = {"writes": 9, "judged": 10, "disks": 12}
 """The place of a key in the document, if records of features stand before it."""
 
 

@@ -15,7 +15,6 @@ from harness.model.disk import DiskRecord
 from harness.model.profile import Conditioning
 from harness.model.values import STRICT as _STRICT
 from harness.model.values import Name
-from harness.results.breakdown_records import BreakdownRecord
 from harness.results.cells import CellRecord
 from harness.results.comparisons import DecompositionRecord
 
@@ -276,8 +275,6 @@ class Run:
     """Whether anything was judged; null in an imported run."""
     disks: tuple[DiskRecord, ...] = ()
     """One entry per disk that was measured on; empty in an imported run."""
-    breakdowns: tuple[BreakdownRecord, ...] = ()
-    """One entry per mode and workload of a run with `--breakdown`; else empty."""
     of_features: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     """The records of features by their keys, which results.json has among the others."""
     unknown: tuple[str, ...] = ()

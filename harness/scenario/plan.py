@@ -119,8 +119,8 @@ class Plan:
     """How long the kinds of work take on its host."""
     offered: tuple[str, ...] | None = None
     """The kinds of layouts that its storage in use offers; None if that is not known, or on a disk."""
-    traced_seconds: float = 0.0
-    """For how long breakdowns are measured."""
+    further_seconds: float = 0.0
+    """For how long features measure beside rounds and follow-ups."""
 
     def __post_init__(self) -> None:
         if self.most_rounds < self.rounds:
@@ -133,17 +133,17 @@ class Plan:
         known: Paces,
         disk_iops: float | None,
         offered: tuple[str, ...] | None = None,
-        traced_seconds: float = 0.0,
+        further_seconds: float = 0.0,
     ) -> Plan:
         """The same plan, with times as on this host. `disk_iops`: of its slowest disk, if that is known.
 
         `offered` are the kinds of layouts that its storage offers. The run skips the other modes, which take no time.
-        `traced_seconds`: for how long breakdowns are measured.
+        `further_seconds`: for how long features measure beside rounds and follow-ups.
         """
         groups = self.groups
         if disk_iops is not None:
             groups = tuple(replace(group, disk_iops=disk_iops) for group in groups)
-        return replace(self, groups=groups, paces=known, offered=offered, traced_seconds=traced_seconds)
+        return replace(self, groups=groups, paces=known, offered=offered, further_seconds=further_seconds)
 
     @cached_property
     def _expected(self) -> Plan:
@@ -231,7 +231,7 @@ class Plan:
         for setup in self._expected.setups:
             for kind, seconds in self.setup_work(setup, steady_rounds).items():
                 found[kind] += seconds
-        found["fio"] += self.traced_seconds
+        found["fio"] += self.further_seconds
         if self.groups:
             found |= {"program": paces.PROGRAM_SECONDS, "lab": paces.LAB_SECONDS}
         return found

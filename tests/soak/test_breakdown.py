@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.features.breakdown.parts import ADDS_UP, BreakdownRecord
 from harness.lab.transport.ssh import SshRunner
-from harness.results import ADDS_UP, BreakdownRecord
 from harness.waiting import wait_until
 from tests.e2e.conftest import host
 from tests.e2e.machines import command, latest, measure, started
@@ -68,7 +68,7 @@ def instances(host: SshRunner) -> str:
 def test_the_parts_add_up_to_the_measured_added_latency(number: int, host: SshRunner, tmp_path: Path) -> None:
     done = measure(tmp_path, *selected(tmp_path), f"--seed={number}")
     assert done.returncode == 0, done.stdout
-    (found,) = latest(tmp_path).breakdowns
+    (found,) = latest(tmp_path).of(BreakdownRecord)
     assert found.skipped is None, found.skipped
     print(f"\n{number}: {shown(found)}")  # noqa: T201 - what this test is run for
     assert found.deviation is not None

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.lab.tracing import TRACING, switch, tracer
+from harness.features.breakdown.measuring import TracingRequest, measure_blocks
+from harness.features.breakdown.tracing import TRACING, switch_tracers, trace_devices
 from harness.lab.transport.local import LocalRunner
-from harness.measure.traced_slices import TracingRequest, traced_blocks
-from harness.model.cell import Arm, Place
+from harness.measure.series import OpenSession
+from harness.model.cell import Cell
 from harness.model.job import parse_workload
 from tests.patience import patience
 from tests.unit.loop_disks import creation_log, loop, require, sparse
@@ -36,12 +37,12 @@ def instances() -> list[Path]:
 
 def test_only_ios_are_recorded_that_run_while_it_is_on(tmp_path: Path) -> None:
     before = instances()
-    with loop(sparse(tmp_path / "disk", SPAN)) as device, tracer(LocalRunner(), [device], log=None) as found:
+    with loop(sparse(tmp_path / "disk", SPAN)) as device, trace_devices(LocalRunner(), [device], None) as tracer:
         for on in (True, False, False, True, True, False):
-            switch([(found, on)])
+            switch_tracers([(tracer, on)])
             read(device)
             # Three events of each I/O.
-            assert len(found.passed()) == pytest.approx(3 * IOS if on else 0, abs=8 if on else 0)
+            assert len(tracer.read_events()) == pytest.approx(3 * IOS if on else 0, abs=8 if on else 0)
     assert instances() == before
 
 
@@ -49,10 +50,11 @@ def test_each_block_has_slices_whose_ios_are_all_traced(tmp_path: Path, monkeypa
     programs_in(tmp_path, monkeypatch)
     version = LocalRunner().run(["fio", "--version"], deadline=patience(10)).stdout.strip()
     job = parse_workload("randread-4k").job(1, ramp=0, seconds=0.2)
-    request = TracingRequest("first-lvm-qd1", Arm(Place.TWIN, LVM), Arm(Place.GUEST, LVM), job, pause=0.3, blocks=3)
+    request = TracingRequest(Cell("first", "disk", LVM, job), pause=0.3, blocks=3)
     with loop(sparse(tmp_path / "disk", 2 * SPAN)) as device:
         ran = ran_in(tmp_path, device, Path(device).name, version=version)
-        blocks = traced_blocks(lambda _turn: ran.at, ran.at, ran.store, creation_log(tmp_path), request, seed=1)
+        opened = OpenSession(lambda _turn: ran.at, ran.at, ran.store, creation_log(tmp_path), 1)
+        blocks = measure_blocks(request, opened)
     assert blocks
     for block in blocks:
         assert block.followed == pytest.approx(1, abs=0.1)

@@ -105,7 +105,7 @@ def test_a_run_measures_with_the_guest_of_the_lab_file_of_its_host(tmp_path: Pat
         time=None,
         resume=None,
         limit=None,
-        breakdown=None,
+        switches=frozenset(),
     )
     engine = Engine(options, {"sized": found}, Events())
     engine.select(expand(found, "smoke"))

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.features.breakdown.measuring import estimate_seconds
 from harness.lab.inventory import HostSpec
-from harness.measure.breakdowns import breakdown_seconds
 from harness.measure.phases import MOST_RUNS, Timing, add_pace, host_key, pace_file, read_paces
 from harness.scenario import paces
 from harness.scenario.paces import Kind, Pace, Paces, pace_of
@@ -116,9 +116,9 @@ def test_a_run_that_was_slow_makes_the_next_announcement_longer() -> None:
 
 def test_breakdowns_are_part_of_the_announcement() -> None:
     plan = a_plan()
-    traced = breakdown_seconds(plan)
+    traced = estimate_seconds(plan)
     assert traced > 0
-    longer = plan.on(plan.paces, None, traced_seconds=traced)
+    longer = plan.on(plan.paces, None, further_seconds=traced)
     assert (longer.minutes - plan.minutes) * 60 == pytest.approx(traced)
 
 

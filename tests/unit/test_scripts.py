@@ -50,7 +50,7 @@ def test_perl_accepts_every_program(tmp_path: Path) -> None:
 
 def test_comments_are_not_sent_and_words_are_replaced() -> None:
     assert "\n# " not in "\n" + read_script("harness.lab.guard", "inspect_disk.sh")
-    sent = read_script("harness.lab", "hold_tracing.sh", MOST_CPUS=64)
+    sent = read_script("harness.features.breakdown", "hold_tracing.sh", MOST_CPUS=64)
     assert "most=64\n" in sent
     assert "MOST_CPUS" not in sent
 

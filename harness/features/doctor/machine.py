@@ -8,7 +8,6 @@ from harness.features.doctor.probe import HostState, Process, count_cpu_ticks, l
 from harness.lab.facts import Acceleration
 from harness.lab.findings import Finding, Level, not_available
 from harness.lab.paths import LEASE_DIRECTORY
-from harness.lab.tracing import TRACING
 
 BUSY_SHARE = 0.1
 """Share of the CPUs' time. From here on, rounds differ visibly."""
@@ -17,6 +16,7 @@ OVERLOADED_SHARE = 0.5
 STEAL_SHARE = 0.01
 CONSUMER_SHARE = 0.05
 """Share of one CPU. Processes below it are not named."""
+_TRACING = "/sys/kernel/tracing"
 
 
 def check_kvm(state: HostState, proof: Acceleration | None) -> Finding:
@@ -152,9 +152,9 @@ def check_versions(state: HostState) -> Iterator[Finding]:
 def check_trace_events(state: HostState) -> Iterator[Finding]:
     check = "trace events"
     why = "`--breakdown` follows an I/O by them through the layers of host and guest; nothing needs to be installed"
-    events = f"{TRACING}/events"
+    events = f"{_TRACING}/events"
     supported = "tracefs" in state.text("/proc/filesystems").split()
-    mounted = any(line.split()[1:2] == [TRACING] for line in state.text("/proc/mounts").splitlines())
+    mounted = any(line.split()[1:2] == [_TRACING] for line in state.text("/proc/mounts").splitlines())
     if state.text(f"{events}/block/block_rq_issue/id"):
         kvm_too = bool(state.text(f"{events}/kvm/kvm_msi_set_irq/id"))
         value = "of the block layer and of KVM" if kvm_too else "of the block layer; KVM's appear with its module"

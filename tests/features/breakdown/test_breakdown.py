@@ -6,35 +6,50 @@ import random
 import re
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby, pairwise, permutations, product
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import pytest
 
-from harness.analysis import Part, Passed, PathTimes, Point, follow, parts_in_guest, parts_on_host, path_times
 from harness.errors import Unsupported
 from harness.events import Events
-from harness.lab.tracing import parse_trace, tracer
+from harness.features.breakdown.feature import FLAG
+from harness.features.breakdown.measuring import BLOCKS, Switching, Traced, TracingRequest
+from harness.features.breakdown.parts import (
+    BreakdownRecord,
+    Passed,
+    PathPart,
+    PathPoint,
+    PathTimes,
+    TracedBlock,
+    average_times,
+    break_down,
+    follow_ios,
+    split_in_guest,
+    split_on_host,
+)
+from harness.features.breakdown.report import MEASURED, SUM
+from harness.features.breakdown.tracing import parse_trace, trace_devices
 from harness.lab.transport.base import Completed
 from harness.lab.transport.local import LocalRunner
 from harness.measure.campaign import Campaign
 from harness.measure.phases import Phases
 from harness.measure.resume import Earlier
+from harness.measure.series import OpenSession
 from harness.measure.spec import CampaignSpec
-from harness.measure.traced_slices import BLOCKS, Switching, Traced, TracingRequest
 from harness.model.attach import Attach
 from harness.model.base import Device
-from harness.model.cell import Arm, Place
+from harness.model.cell import Cell, Place
 from harness.model.job import parse_workload
 from harness.model.mode import Mode
 from harness.report import markdown_table, summary_lines
-from harness.report.breakdown import MEASURED, SUM
 from harness.report.short import short_lines
-from harness.results import Run, RunStore, TracedBlock, TracedJob
-from harness.scenario.setups import Group
+from harness.results import Run, RunStore
 from tests.build import RUN_ID
 from tests.unit import killed_campaign
 from tests.unit.killed_campaign import HOST, plan
@@ -52,12 +67,12 @@ def recorded(machine: str) -> list[Passed]:
 
 
 def times(passed: Iterable[Passed]) -> PathTimes:
-    found = path_times(follow(passed))
+    found = average_times(follow_ios(passed))
     assert found is not None
     return found
 
 
-def rounded(parts: dict[Part, float]) -> dict[str, float]:
+def rounded(parts: dict[PathPart, float]) -> dict[str, float]:
     return {part.name: round(seconds / US, 1) for part, seconds in parts.items()}
 
 
@@ -66,7 +81,7 @@ def test_the_parts_of_recorded_ios_are_the_durations_that_the_traces_show() -> N
     assert (guest.ios, host.ios) == (5, 5)
     assert (host.kicked, host.interrupted) == (1.0, 1.0)
     # Summed up by hand from the recorded lines, and divided by five.
-    assert rounded(parts_in_guest(2000 * US, guest, host)) == {
+    assert rounded(split_in_guest(2000 * US, guest, host)) == {
         "FIO": 462.8,
         "GUEST_BLOCK": 91.2,
         "VIRTIO": 513.0,
@@ -74,13 +89,13 @@ def test_the_parts_of_recorded_ios_are_the_durations_that_the_traces_show() -> N
         "HOST_BLOCK": 33.6,
         "DEVICE": 211.0,
     }
-    assert rounded(parts_on_host(300 * US, host)) == {"FIO": 55.4, "HOST_BLOCK": 33.6, "DEVICE": 211.0}
+    assert rounded(split_on_host(300 * US, host)) == {"FIO": 55.4, "HOST_BLOCK": 33.6, "DEVICE": 211.0}
 
 
 def an_io(at: float, **points: float) -> list[Passed]:
     """An I/O that passes these points so many us after `at`; the keys are those of its own device."""
-    keys = {Point.KICK: "0xfe00", Point.INTERRUPT: "42"}
-    return [Passed((at + us) * US, Point(name), keys.get(Point(name), "")) for name, us in points.items()]
+    keys = {PathPoint.KICK: "0xfe00", PathPoint.INTERRUPT: "42"}
+    return [Passed((at + us) * US, PathPoint(name), keys.get(PathPoint(name), "")) for name, us in points.items()]
 
 
 GUEST_IO = {"kick": 0, "queued": 10, "issued": 12, "completed": 42, "interrupt": 50}
@@ -91,7 +106,7 @@ def test_notifications_and_interrupts_of_other_devices_do_not_count() -> None:
     for number in range(30):
         events += an_io(1000.0 * number, **GUEST_IO)
     own = times(events)
-    events += [Passed(9 * US, Point.KICK, "0xee00"), Passed(43 * US, Point.INTERRUPT, "40")]
+    events += [Passed(9 * US, PathPoint.KICK, "0xee00"), Passed(43 * US, PathPoint.INTERRUPT, "40")]
     assert times(sorted(events, key=lambda each: each.moment)) == own
     assert own.submit == pytest.approx(10 * US)
     assert own.finish == pytest.approx(8 * US)
@@ -105,13 +120,13 @@ def test_an_io_that_qemu_finds_by_polling_has_no_exit() -> None:
 
 
 def test_an_io_through_several_devices_and_requests_is_one() -> None:
-    def passed(*points: tuple[float, Point]) -> list[Passed]:
+    def passed(*points: tuple[float, PathPoint]) -> list[Passed]:
         return [Passed(us * US, point) for us, point in points]
 
-    queued, issued, completed = Point.QUEUED, Point.ISSUED, Point.COMPLETED
+    queued, issued, completed = PathPoint.QUEUED, PathPoint.ISSUED, PathPoint.COMPLETED
     events = passed((0, queued), (3, queued), (5, issued), (6, issued), (30, completed), (45, completed), (90, queued))
-    (found,) = follow(events)
-    assert (found.queued, found.issued, found.completed) == (0, 5 * US, 45 * US)
+    (found,) = follow_ios(events)
+    assert [found[point].moment for point in (queued, issued, completed)] == [0, 5 * US, 45 * US]
 
 
 def test_the_lines_of_other_kernels_are_read() -> None:
@@ -122,8 +137,8 @@ def test_the_lines_of_other_kernels_are_read() -> None:
         "CPU:1 [LOST 12 EVENTS]",
     ]
     assert list(parse_trace(lines)) == [
-        Passed(1.000001, Point.KICK, "0xfe003000"),
-        Passed(1.00001, Point.ISSUED),
+        Passed(1.000001, PathPoint.KICK, "0xfe003000"),
+        Passed(1.00001, PathPoint.ISSUED),
     ]
 
 
@@ -148,7 +163,7 @@ class ByAgent:
 
 
 def test_a_file_that_is_on_no_block_device_cannot_be_traced() -> None:
-    tracing = tracer(LocalRunner("host here"), ["/proc/self/status"], log=None)
+    tracing = trace_devices(LocalRunner("host here"), ["/proc/self/status"], None)
     with pytest.raises(Unsupported, match="host here: there is no block device below /proc/self/status"):
         tracing.__enter__()
 
@@ -156,19 +171,19 @@ def test_a_file_that_is_on_no_block_device_cannot_be_traced() -> None:
 def test_a_guest_without_linux_or_without_a_login_cannot_be_traced() -> None:
     runner = LocalRunner("guest here")
     with pytest.raises(Unsupported, match="guest here: only Linux has the kernel's trace events"):
-        tracer(runner, [r"\\.\PhysicalDrive1"], log=None).__enter__()
+        trace_devices(runner, [r"\\.\PhysicalDrive1"], None).__enter__()
     by_agent = ByAgent("VM vm1")
     with pytest.raises(Unsupported, match="VM vm1: tracing needs a login that stays open"):
-        tracer(by_agent, ["/dev/vda"], log=None).__enter__()
+        trace_devices(by_agent, ["/dev/vda"], None).__enter__()
 
 
 def request(seconds: float) -> TracingRequest:
     job = parse_workload("randread-4k").job(1, ramp=0.5, seconds=seconds)
-    return TracingRequest("o-m-randread-4k-qd1", Arm(Place.HOST), Arm(Place.GUEST, MODE), job, pause=0.1)
+    return TracingRequest(Cell("o", "optane", MODE, job), pause=0.1)
 
 
 def test_slices_with_and_without_tracing_follow_each_other() -> None:
-    table = request(3.0).at_most(0.2).table(random.Random(1), 64)
+    table = request(3.0).at_most(0.2).plan_table(random.Random(1), 64)
     assert [each.job.seconds for each in table.slices] == [0.2] * 64 * 5
     assert {round(other.start - one.end, 6) for one, other in pairwise(table.slices)} == {0.25}
     orders = Counter(
@@ -181,40 +196,35 @@ def test_slices_with_and_without_tracing_follow_each_other() -> None:
     assert request(0.1).at_most(0.2) == request(0.1)
 
 
-def switching(states: list[bool]) -> Switching[bool]:
-    """Switches something, which notes its states, on for the second turns."""
-    return Switching(states.append, lambda each: each.turn.again == 2, off=False)
-
-
 def test_tracing_is_switched_only_between_slices_that_differ() -> None:
-    states: list[bool] = []
-    table = request(0.2).table(random.Random(1), 6)
+    states: list[Traced] = []
+    table = request(0.2).plan_table(random.Random(1), 6)
     begun = time.monotonic()
-    found = switching(states)
+    found = Switching(states.append)
     # All of the timetable is in the past, so nothing waits.
     found.run(table, begun - table.seconds - 1.0, Event())
-    wanted = [each.turn.again == 2 for each in table.slices]
-    assert states == [after for before, after in pairwise([False, *wanted]) if before != after]
+    wanted = [Traced(planned.turn.again) for planned in table.slices]
+    assert states == [after for before, after in pairwise([Traced.NOTHING, *wanted]) if before != after]
     assert len(found.switched) == len(states)
-    assert found.disturbed(begun, time.monotonic())
-    assert not found.disturbed(begun - 2.0, begun - 1.0)
+    assert found.disturbs(begun, time.monotonic())
+    assert not found.disturbs(begun - 2.0, begun - 1.0)
     found.end()
     found.end()
-    assert states[-1] is False
-    assert len(states) == len(found.switched) == states.count(True) * 2
+    assert states[-1] is Traced.NOTHING
+    assert len(states) == len(found.switched)
 
 
 def test_tracing_is_not_switched_any_more_after_a_failure() -> None:
-    states: list[bool] = []
+    states: list[Traced] = []
     stopped = Event()
     stopped.set()
-    switching(states).run(request(0.2).table(random.Random(1), 6), time.monotonic() + 1.0, stopped)
+    Switching(states.append).run(request(0.2).plan_table(random.Random(1), 6), time.monotonic() + 1.0, stopped)
     assert states == []
 
 
 @pytest.mark.parametrize(("ios", "blocks"), [(100, [BLOCKS]), (2232, [8] * 4), (1e6, [1] * BLOCKS)])
 def test_the_traces_of_a_timetable_fit_into_their_buffers(ios: float, blocks: list[int]) -> None:
-    assert [each.blocks for each in request(0.4).tables(random.Random(1), ios)] == blocks
+    assert [each.blocks for each in request(0.4).plan_tables(random.Random(1), ios)] == blocks
 
 
 # --- from traced slices to a record ---
@@ -233,7 +243,6 @@ BLOCK = TracedBlock(
     below=BELOW,
     followed=1.0,
 )
-JOB = TracedJob("o-m-qd1", "o", "kvm1", "optane", "randread-4k-qd1", Arm(Place.HOST), Arm(Place.GUEST, MODE))
 
 
 def blocks_of(block: TracedBlock) -> list[TracedBlock]:
@@ -243,7 +252,7 @@ def blocks_of(block: TracedBlock) -> list[TracedBlock]:
 
 
 def test_the_parts_add_up_to_what_the_guest_adds() -> None:
-    found = JOB.record(blocks_of(BLOCK))
+    found = break_down(request(1.0).cell, "kvm1", blocks_of(BLOCK))
     assert found.sum is not None
     assert found.measured is not None
     assert sum(part.added.point for part in found.parts) == pytest.approx(found.sum.point)
@@ -252,9 +261,9 @@ def test_the_parts_add_up_to_what_the_guest_adds() -> None:
     assert found.deviation == pytest.approx(0.0095, rel=0.1)
     assert (found.adds_up, found.notes, found.mode, found.baseline) == (True, (), "passthrough-blk", "host")
     by_name = {part.part: part for part in found.parts}
-    assert by_name[Part.VIRTIO].guest == pytest.approx(15 * US)
-    assert by_name[Part.VIRTIO].host is None
-    assert by_name[Part.DEVICE].added.point == pytest.approx(0)
+    assert by_name[PathPart.VIRTIO].guest == pytest.approx(15 * US)
+    assert by_name[PathPart.VIRTIO].host is None
+    assert by_name[PathPart.DEVICE].added.point == pytest.approx(0)
 
 
 @pytest.mark.parametrize(
@@ -274,7 +283,7 @@ def test_the_parts_add_up_to_what_the_guest_adds() -> None:
     ],
 )
 def test_what_limits_a_breakdown_is_said(changed: TracedBlock, note: str) -> None:
-    assert any(note in each for each in JOB.record(blocks_of(changed)).notes)
+    assert any(note in each for each in break_down(request(1.0).cell, "kvm1", blocks_of(changed)).notes)
 
 
 # --- in a run ---
@@ -285,13 +294,14 @@ class Traces(RecordedMeasurer):
 
     requests: list[TracingRequest]
 
-    def trace(self, group: Group, request: TracingRequest) -> Sequence[TracedBlock]:  # noqa: ARG002
-        self.requests = [*getattr(self, "requests", []), request]
+    def use_session(self, work: Callable[[OpenSession], Any]) -> Any:
+        assert isinstance(work, partial)
+        self.requests = [*getattr(self, "requests", []), work.args[0]]
         return blocks_of(BLOCK)
 
 
 class CannotTrace(RecordedMeasurer):
-    def trace(self, group: Group, request: TracingRequest) -> Sequence[TracedBlock]:  # noqa: ARG002
+    def use_session(self, work: Callable[[OpenSession], Any]) -> Any:  # noqa: ARG002
         raise Unsupported("guest: no trace events", hint="mount tracefs")
 
 
@@ -303,7 +313,9 @@ def measured(store: RunStore, measurer: type[RecordedMeasurer], earlier: Earlier
     whole = killed_campaign.scenario()
     modes = (whole.modes[0], MODE, CACHED)
     scenario = replace(whole, name="first", modes=modes, workloads=whole.workloads[:1])
-    spec = CampaignSpec(RUN_ID, HOST, (plan(scenario),), {"first": scenario}, "smoke", 7, "pytest", breakdown=True)
+    spec = CampaignSpec(
+        RUN_ID, HOST, (plan(scenario),), {"first": scenario}, "smoke", 7, "pytest", switches=frozenset({FLAG})
+    )
     phases = Phases(Events())
     measures = measurer(spec, store, None, phases)
     campaign = Campaign(spec, store, measures, phases, earlier or Earlier())
@@ -328,7 +340,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def test_a_run_stores_a_breakdown_of_each_mode_or_why_there_is_none(run: Run) -> None:
-    found = {each.mode: each for each in run.breakdowns}
+    found = {each.mode: each for each in run.of(BreakdownRecord)}
     assert found["passthrough-blk"].id == "first-passthrough-blk-randread-4k-qd1"
     assert found["passthrough-blk"].skipped is None
     assert found["cached"].skipped == "the host's page cache is between QEMU and the disk"
@@ -341,7 +353,7 @@ def test_a_host_that_cannot_trace_is_no_failure(tmp_path: Path, monkeypatch: pyt
     measured(store, CannotTrace)
     run = store.read_results()
     assert run.run.status == "complete"
-    assert {each.skipped for each in run.breakdowns if each.mode == "passthrough-blk"} == {
+    assert {each.skipped for each in run.of(BreakdownRecord) if each.mode == "passthrough-blk"} == {
         "guest: no trace events; mount tracefs"
     }
 
@@ -360,8 +372,8 @@ def test_the_report_shows_the_parts_everywhere(run: Run) -> None:
 
 def test_the_bars_of_the_chart_end_where_the_next_begin(run: Run) -> None:
     (bars,) = (figure["data"][0] for key, figure in figures(run).items() if "-parts" in key)
-    assert bars["y"] == [*Part, SUM, MEASURED]
-    parts = len(Part)
+    assert bars["y"] == [*PathPart, SUM, MEASURED]
+    parts = len(PathPart)
     ends = [base + added for base, added in zip(bars["base"][:parts], bars["x"][:parts], strict=True)]
     assert bars["base"][1:parts] == pytest.approx(ends[:-1])
     assert ends[-1] == pytest.approx(bars["x"][parts])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from harness.analysis import Estimate
+from harness.features.breakdown.parts import BreakdownRecord
 from harness.report.blocks import (
     Aside,
     Block,
@@ -26,7 +27,6 @@ from harness.report.numbers import count, microseconds, microseconds_interval, p
 from harness.report.section import Section
 from harness.report.theme import HOST, LAYER, VIRTUALISATION
 from harness.report.waterfall import Bar, bar_starts, draw_bars
-from harness.results import BreakdownRecord
 
 SUM = "sum of the parts"
 MEASURED = "measured without tracing"
@@ -34,7 +34,7 @@ MEASURED = "measured without tracing"
 
 def breakdown_blocks(section: Section) -> Iterator[Block]:
     """The breakdowns of a disk, of a run that traced where the time goes; nothing without any."""
-    records = section.own(section.run.breakdowns)
+    records = section.own(section.run.of(BreakdownRecord))
     if not records:
         return
     yield Heading("Where the microseconds go")

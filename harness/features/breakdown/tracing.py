@@ -15,8 +15,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from harness.analysis import Passed, Point
 from harness.errors import HostError, Unsupported
+from harness.features.breakdown.parts import Passed, PathPoint
 from harness.lab.created import CreationLog, HostThing
 from harness.lab.paths import TAG
 from harness.lab.transport.base import Held, HoldingRunner, Runner
@@ -24,14 +24,14 @@ from harness.shipped import read_script
 from harness.untrusted import finite, reading
 
 BLOCK_EVENTS = {
-    "block/block_bio_queue": Point.QUEUED,
-    "block/block_rq_issue": Point.ISSUED,
-    "block/block_rq_complete": Point.COMPLETED,
+    "block/block_bio_queue": PathPoint.QUEUED,
+    "block/block_rq_issue": PathPoint.ISSUED,
+    "block/block_rq_complete": PathPoint.COMPLETED,
 }
 KVM_EVENTS = {
-    "kvm/kvm_mmio": Point.KICK,
-    "kvm/kvm_fast_mmio": Point.KICK,
-    "kvm/kvm_msi_set_irq": Point.INTERRUPT,
+    "kvm/kvm_mmio": PathPoint.KICK,
+    "kvm/kvm_fast_mmio": PathPoint.KICK,
+    "kvm/kvm_msi_set_irq": PathPoint.INTERRUPT,
 }
 _POINTS = {name.rpartition("/")[2]: point for name, point in (BLOCK_EVENTS | KVM_EVENTS).items()}
 # For example `   IO iothread1-739     [000] d..1.    64.421710: kvm_msi_set_irq: dst 0 vec 42 (Fixed|physical|edge)`.
@@ -68,9 +68,9 @@ MOST_TEXT = 24 << 20
 """Bytes of a trace that are read. The limit of a command's output is larger."""
 _DEADLINE = 60.0
 
-_DEVICES = read_script("harness.lab", "list_devices_below.sh")
+_DEVICES = read_script("harness.features.breakdown", "list_devices_below.sh")
 
-_HOLD = read_script("harness.lab", "hold_tracing.sh", MOST_CPUS=_MOST_CPUS)
+_HOLD = read_script("harness.features.breakdown", "hold_tracing.sh", MOST_CPUS=_MOST_CPUS)
 # What is not read is not needed again.
 _READ = 'head -c "$2" "$1/trace"; echo >"$1/trace"'
 # $1: the directory of the instance.
@@ -111,7 +111,7 @@ class Tracer:
         self.held.send(f"{number} {int(on)}")
         return number
 
-    def switched(self, number: str) -> None:
+    def wait_until_switched(self, number: str) -> None:
         """Wait until this switch is done."""
         if not self.held.wait(lambda lines: number in lines, _DEADLINE):
             raise HostError(
@@ -119,26 +119,26 @@ class Tracer:
                 hint=f"look into {TRACING}/error_log",
             )
 
-    def passed(self) -> list[Passed]:
+    def read_events(self) -> list[Passed]:
         """What was recorded, in the order of time, which is the machine's uptime in seconds. Raises HostError."""
         text = self.runner.run(["sh", "-c", _READ, "sh", self.path, str(MOST_TEXT)], deadline=2 * _DEADLINE).stdout
         with reading(f"{self.runner.name}: the trace of its I/Os"):
             return list(parse_trace(text.splitlines()))
 
 
-def switch(tracers: Iterable[tuple[Tracer, bool]]) -> None:
+def switch_tracers(tracers: Iterable[tuple[Tracer, bool]]) -> None:
     """Begin (True) or end to record on several machines at the same time, and wait until it is done.
 
     While it is off, the events are off in the kernel and cost nothing. Raises HostError.
     """
-    waiting = [(each, each.switch(on=on)) for each, on in tracers]
-    for each, number in waiting:
-        each.switched(number)
+    waiting = [(tracer, tracer.switch(on=on)) for tracer, on in tracers]
+    for tracer, number in waiting:
+        tracer.wait_until_switched(number)
 
 
 @contextmanager
-def tracer(
-    runner: Runner, paths: Sequence[str], *, log: CreationLog | None, directory: str = TRACING
+def trace_devices(
+    runner: Runner, paths: Sequence[str], log: CreationLog | None, directory: str = TRACING
 ) -> Iterator[Tracer]:
     """A tracer of the I/Os of these block devices, or files, of a machine and of the devices below them.
 

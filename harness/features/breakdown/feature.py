@@ -1,0 +1,67 @@
+"""What the feature adds to the kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from harness.feature import Feature, FeatureRecords, Place, RunSwitch
+from harness.features.breakdown.parts import BreakdownRecord
+
+if TYPE_CHECKING:
+    from harness.lab.created import HostThing
+    from harness.measure.rounds import FollowingSeries, SeriesContext
+    from harness.measure.series import PreparedGroup
+    from harness.report.blocks import Block
+    from harness.report.section import Section
+    from harness.scenario.plan import Plan
+
+FLAG = "--breakdown"
+
+
+def _estimate_seconds(plan: Plan) -> float:
+    from harness.features.breakdown.measuring import estimate_seconds
+
+    return estimate_seconds(plan)
+
+
+def _follow(context: SeriesContext, prepared: PreparedGroup) -> Iterable[FollowingSeries]:
+    if FLAG not in context.spec.switches:
+        return ()
+    from harness.features.breakdown.measuring import follow
+
+    return follow(context, prepared)
+
+
+def _list_host_things() -> tuple[type[HostThing], ...]:
+    from harness.features.breakdown.tracing import TraceInstance
+
+    return (TraceInstance,)
+
+
+def _yield_blocks(section: Section) -> Iterable[Block]:
+    from harness.features.breakdown.report import breakdown_blocks
+
+    return breakdown_blocks(section)
+
+
+FEATURE = Feature(
+    name="breakdown",
+    switch=RunSwitch(
+        flag=FLAG,
+        help="also trace one I/O at a time of each mode and workload, and show where its microseconds go",
+        estimate_seconds=_estimate_seconds,
+    ),
+    follow=_follow,
+    list_host_things=_list_host_things,
+    records=(
+        FeatureRecords(
+            key="breakdowns",
+            record=BreakdownRecord,
+            place=13,
+            description="One entry per mode and workload of a run with `--breakdown`; else empty.",
+            in_journal=False,
+        ),
+    ),
+    contents={Place.PARTS: _yield_blocks},
+)

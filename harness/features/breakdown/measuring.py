@@ -1,0 +1,395 @@
+"""Measures one I/O at a time on a host and in a guest, in slices with and without tracing by turns.
+
+The host and the guest are never traced at the same time. An I/O of a guest passes both, and each event of a trace takes
+time. In this way, only the guest's own events are in the latency whose parts are added up. Tracing is switched in the
+pauses between slices.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from functools import partial
+from itertools import groupby
+from threading import Event
+
+from harness.errors import GuestError, Unsupported
+from harness.events import Note
+from harness.features.breakdown.parts import (
+    BreakdownRecord,
+    Passed,
+    PathTimes,
+    TracedBlock,
+    average_times,
+    baseline_of,
+    break_down,
+    follow_ios,
+    skip_breakdown,
+)
+from harness.features.breakdown.tracing import Tracer, switch_tracers, trace_devices
+from harness.measure.pauses import Pauses
+from harness.measure.platform import Clock
+from harness.measure.ran_slices import RanSlice
+from harness.measure.rounds import FollowingSeries, SeriesContext
+from harness.measure.series import LimitReached, OpenSession, PreparedGroup, SpecialStep, Step
+from harness.measure.session import Session
+from harness.measure.slices import run_timetable
+from harness.model.attach import Attach, Vfio
+from harness.model.cell import Arm, Cell, Place
+from harness.model.job import Job
+from harness.scenario.plan import Plan
+from harness.scenario.setups import Group
+from harness.scenario.timetable import ScheduledArm, Slice, Timetable, in_order, rebuilds
+from harness.units import format_duration
+
+BLOCKS = 32
+"""In each block, the slices of an arm follow each other, in random order.
+
+Noise lasts seconds, so it changes little between them."""
+_MOST_SECONDS = 0.4
+"""The longest slice: it has hundreds of I/Os also in an emulated guest."""
+_LEAST_SECONDS = 0.2
+_MOST_IOS = 2000
+"""As many I/Os of a slice are enough for its mean."""
+_MOST_TRACED = 24_000
+"""As many I/Os of a timetable fit into the buffers of a trace."""
+_PAUSE = 0.25
+"""The shortest pause in seconds: in each, tracing may be switched."""
+_AFTER_SLICE = 0.3
+"""When a pause is used, as a share of it: slices may end later than planned, and the next one needs a quiet machine."""
+_BEFORE_FIRST = 0.5
+"""Seconds before the first slice in which it may be switched."""
+
+
+def follow(context: SeriesContext, prepared: PreparedGroup) -> Iterator[FollowingSeries]:
+    """The breakdowns of a group that was measured, if the run has none of them yet."""
+    group, recorder, host = context.group, context.recorder, context.spec.host.name
+    cells = _choose_cells(group)
+    if not cells:
+        context.phases.events(Note(f"{group.id}: no breakdown: no workload of a guest runs with one I/O in flight"))
+    for cell in cells:
+        if recorder.has_record(BreakdownRecord, cell.id):
+            continue
+        why = prepared.skipped.get(cell.mode.name) or _why_not(cell, limited=bool(context.spec.limits))
+        if why is None:
+            yield Breakdown(context, _make_request(cell, rotational=prepared.rotational))
+        else:
+            recorder.add_record(skip_breakdown(cell, host, why))
+        recorder.write_if_due()
+
+
+def estimate_seconds(plan: Plan) -> float:
+    """For how long fio runs for the breakdowns of the plan at most, with the pauses."""
+    cells = (cell for group in plan.groups for cell in _choose_cells(group))
+    return sum(_make_request(cell, rotational=False).seconds for cell in cells)
+
+
+class Breakdown(FollowingSeries):
+    """The series of one breakdown: its only step has one I/O in flight, whatever the depths of the group's cells."""
+
+    def __init__(self, context: SeriesContext, request: TracingRequest) -> None:
+        self.phase = "breakdown"
+        self.title = f"trace {request.id}, {format_duration(round(request.seconds))} of I/O"
+        self._context = context
+        self._host = context.spec.host.name
+        self._request = request
+        self._ended = False
+
+    def next_step(self, prepared: PreparedGroup) -> Step | None:  # noqa: ARG002 - a Policy
+        if self._ended:
+            return None
+        failure = f"the lab failed while {self._request.id} was traced"
+        return SpecialStep(self._context.plan, self._context.group, failure, self._trace)
+
+    def handle_refusal(self, refusal: Unsupported) -> None:
+        if isinstance(refusal, LimitReached):
+            raise refusal
+        why = f"{refusal.message}; {refusal.hint}" if refusal.hint else refusal.message
+        self._context.phases.events(Note(f"{self._request.id}: no breakdown: {why}"))
+        self._record(skip_breakdown(self._request.cell, self._host, why))
+
+    def _trace(self) -> None:
+        blocks = self._context.measurer.use_session(partial(measure_blocks, self._request))
+        if not blocks:
+            raise Unsupported(
+                "no block has a request of the disk in each trace (block_rq_issue, block_rq_complete), and no void "
+                "slice",
+                hint="disks whose driver takes bios, such as a zvol, have no requests; use another layout",
+            )
+        self._record(break_down(self._request.cell, self._host, blocks))
+
+    def _record(self, record: BreakdownRecord) -> None:
+        self._context.recorder.add_record(record)
+        self._ended = True
+
+
+def _choose_cells(group: Group) -> list[Cell]:
+    """A cell with one I/O in flight for each mode with a guest and each workload that may have one."""
+    cells: dict[str, Cell] = {}
+    for cell in group.cells:
+        job = cell.job
+        if cell.mode.attach is None or cell.mode.runs_with_others or job.from_file is not None or job.numjobs > 1:
+            continue
+        # A workload with depths of its own is about those.
+        if not job.iodepths or 1 in job.iodepths:
+            alone = replace(cell, job=job.workload.job(1, ramp=job.ramp, seconds=job.seconds))
+            cells.setdefault(alone.id, alone)
+    return list(cells.values())
+
+
+def _why_not(cell: Cell, *, limited: bool) -> str | None:
+    """Why the I/Os of this cell cannot be followed; None if they can."""
+    mode, attach = cell.mode, cell.mode.attach
+    cached = isinstance(attach, Attach) and not attach.direct
+    reasons = {
+        "the guest has the disk itself (VFIO), so its I/Os do not pass the host": isinstance(attach, Vfio),
+        "the host's page cache is between QEMU and the disk": cached,
+        "the guests of these variants do not run at the same time; measure one variant": mode.alternating,
+        "the recovery of the array also does I/O": rebuilds(mode),
+        "flushes are requests too, which the traces do not tell from writes": cell.job.flushes,
+        "what it writes is not in the plan of a run with a limit": limited and cell.writes,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
+
+
+class Traced(IntEnum):
+    """Which machine is traced in a slice. It is also the number of the turn of an arm in a block."""
+
+    NOTHING = 1
+    HOST = 2
+    GUEST = 3
+
+
+_TURNS = {Place.HOST: (Traced.NOTHING, Traced.HOST), Place.GUEST: (Traced.NOTHING, Traced.HOST, Traced.GUEST)}
+"""What is traced in the slices of a block: those of the arm on the host, and those of the arm in the guest."""
+_IN_BLOCK = sum(map(len, _TURNS.values()))
+_NAMES = {Traced.NOTHING: "{}", Traced.HOST: "{}-host-traced", Traced.GUEST: "{}-guest-traced"}
+
+
+def _make_request(cell: Cell, *, rotational: bool) -> TracingRequest:
+    return TracingRequest(cell, Pauses().after(cell.job, in_guest=True, rotational=rotational))
+
+
+@dataclass(frozen=True, slots=True)
+class TracingRequest:
+    """A cell with one I/O in flight, to be traced on the host and in its guest. `pause` follows each slice."""
+
+    cell: Cell
+    pause: float
+    blocks: int = BLOCKS
+
+    @property
+    def id(self) -> str:
+        return self.cell.id
+
+    @property
+    def job(self) -> Job:
+        return self.cell.job
+
+    @property
+    def guest(self) -> Arm:
+        return self.cell.by_role[Place.GUEST]
+
+    def at_most(self, seconds: float) -> TracingRequest:
+        """The same with slices that are not longer."""
+        job = replace(self.job, seconds=min(self.job.seconds, seconds))
+        return replace(self, cell=replace(self.cell, job=job))
+
+    @property
+    def seconds(self) -> float:
+        """How long fio runs for it at most, with the pauses."""
+        return _IN_BLOCK * self.blocks * (self.at_most(_MOST_SECONDS).job.wall + max(self.pause, _PAUSE))
+
+    def plan_tables(self, chance: random.Random, ios: float) -> list[Timetable]:
+        """The timetables if the host's trace of a block has so many I/Os."""
+        number = math.ceil(self.blocks / max(_MOST_TRACED // max(ios, 1.0), 1))
+        return [self.plan_table(chance, len(range(first, self.blocks, number))) for first in range(number)]
+
+    def plan_table(self, chance: random.Random, blocks: int = 1) -> Timetable:
+        """A timetable of so many blocks."""
+        arms = [baseline_of(self.cell), self.guest]
+        turns = [
+            [
+                ScheduledArm(arm, traced, _NAMES[traced].format(arm.id))
+                for arm in chance.sample(arms, 2)
+                for traced in _shuffle_turns(arm, chance)
+            ]
+            for _ in range(blocks)
+        ]
+        return in_order(self.job, turns, pause=max(self.pause, _PAUSE))
+
+
+def _shuffle_turns(arm: Arm, chance: random.Random) -> list[Traced]:
+    turns = _TURNS[Place.GUEST if arm.in_guest else Place.HOST]
+    return chance.sample(turns, len(turns))
+
+
+def measure_blocks(request: TracingRequest, opened: OpenSession) -> list[TracedBlock]:
+    """Measure the request. Raises Unsupported, with the remedy, if host or guest cannot trace, and what `run_timetable`
+    raises.
+    """
+    session = opened.session
+    chance = random.Random(f"breakdown {opened.seed} {request.id}")
+    request = request.at_most(_MOST_SECONDS)
+    with session.holding(request.guest), ExitStack() as stack:
+        guest = session.guest(request.guest)
+        if guest is None:
+            raise GuestError(f"{request.id}: there is no guest to trace")
+        of_guest = session.target(request.guest).path
+        on_host = stack.enter_context(trace_devices(session.host.runner, _list_paths(session, request), opened.log))
+        in_guest = stack.enter_context(trace_devices(guest.runner, [of_guest], None))
+        tracing = _Tracing(opened, on_host, in_guest, f"{request.id}-breakdown")
+        # A first block shows how fast both arms are, and how exactly slices start on these machines. It does not count.
+        first = tracing.run(request.plan_table(chance), 0, chance).slices
+        rates = {ran_slice.planned.turn: ran_slice.result.metrics["iops"] for ran_slice in first}
+        request = request.at_most(max(_MOST_IOS / max(rates.values()), _LEAST_SECONDS))
+        traced = sum(iops for turn, iops in rates.items() if turn.again == Traced.HOST)
+        tables = request.plan_tables(chance, traced * request.job.seconds)
+        ran = [tracing.run(table, number, chance) for number, table in enumerate(tables, start=1)]
+        return [block for ran_table in ran for block in ran_table.make_blocks()]
+
+
+def _list_paths(session: Session, request: TracingRequest) -> list[str]:
+    layouts, cell = session.layouts, request.cell
+    sources = [layouts.twin(baseline_of(cell).mode), layouts.guest(cell.mode)]
+    return list(dict.fromkeys(source.path for source in sources))
+
+
+@dataclass(slots=True)
+class Switching:
+    """Switches tracing beside a timetable. `switch` returns when it is done. Nothing is traced before and after."""
+
+    switch: Callable[[Traced], None]
+    switched: list[tuple[float, float]] = field(default_factory=list)
+    """When each switch began and when it was done, in moments of this process's monotonic clock."""
+    traced: Traced = Traced.NOTHING
+
+    def run(self, table: Timetable, start: float, stopped: Event) -> None:
+        """Switch for each slice of the timetable, which begins at the moment `start`. Raises what `switch` raises."""
+        ended = -_BEFORE_FIRST
+        for slice_ in table.slices:
+            moment = start + ended + _AFTER_SLICE * (slice_.start - ended)
+            if stopped.wait(max(moment - time.monotonic(), 0.0)):
+                break
+            self._set(Traced(slice_.turn.again))
+            ended = slice_.end
+
+    def end(self) -> None:
+        self._set(Traced.NOTHING)
+
+    def disturbs(self, begun: float, ended: float) -> bool:
+        """Whether it was switched in this time."""
+        return any(first <= ended and last >= begun for first, last in self.switched)
+
+    def _set(self, traced: Traced) -> None:
+        if traced != self.traced:
+            begun = time.monotonic()
+            self.switch(traced)
+            self.switched.append((begun, time.monotonic()))
+            self.traced = traced
+
+
+def _ignore_slice(_slice: Slice) -> None:
+    """A breakdown is one step of the progress, without blocks of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Tracing:
+    """Runs timetables, with tracing switched on for the slices that are to be traced, on host and guest."""
+
+    opened: OpenSession
+    on_host: Tracer
+    in_guest: Tracer
+    name: str
+
+    def run(self, table: Timetable, number: int, chance: random.Random) -> _TracedTable:
+        """Run it, and read the traces."""
+        session, store = self.opened.session, self.opened.store
+        switching = Switching(self._switch)
+        seed, name = chance.getrandbits(31), f"{self.name}{number}"
+        try:
+            ran = run_timetable(
+                self.opened.session_for,
+                session,
+                store,
+                table,
+                name=name,
+                seed=seed,
+                began=_ignore_slice,
+                beside=switching.run,
+            )
+        finally:
+            switching.end()
+        host, guest = (
+            _Trace(tracer.read_events(), session.clocks.read(tracer.runner)) for tracer in (self.on_host, self.in_guest)
+        )
+        return _TracedTable(ran, switching, host, guest)
+
+    def _switch(self, traced: Traced) -> None:
+        switch_tracers([(self.on_host, traced == Traced.HOST), (self.in_guest, traced == Traced.GUEST)])
+
+
+@dataclass(frozen=True, slots=True)
+class _Trace:
+    """What one machine's kernel recorded, by its uptime, and its clock."""
+
+    passed: Sequence[Passed]
+    clock: Clock
+
+    def average(self, ran: RanSlice) -> PathTimes | None:
+        """The I/Os of a slice."""
+        begun, ended = (self.clock.uptime(moment) for moment in (ran.begun, ran.ended))
+        first = bisect_left(self.passed, begun, key=lambda passed: passed.moment)
+        last = bisect_right(self.passed, ended, key=lambda passed: passed.moment)
+        return average_times(follow_ios(self.passed[first:last]))
+
+
+@dataclass(frozen=True, slots=True)
+class _TracedTable:
+    """A timetable that ran, when tracing was switched, and the traces of host and guest."""
+
+    slices: Sequence[RanSlice]
+    switching: Switching
+    host: _Trace
+    guest: _Trace
+
+    def make_blocks(self) -> Iterator[TracedBlock]:
+        """The blocks of which all slices count. A slice is void if another one, or a switch, ran at the same time."""
+        for _, slices in groupby(filter(self._counts, self.slices), key=lambda slice_: slice_.planned.block):
+            by_turn = {(slice_.planned.arm.in_guest, slice_.planned.turn.again): slice_ for slice_ in slices}
+            block = self._make_block(by_turn) if len(by_turn) == _IN_BLOCK else None
+            if block is not None:
+                yield block
+
+    def _counts(self, ran: RanSlice) -> bool:
+        return not ran.overlap and not self.switching.disturbs(ran.first, ran.ended)
+
+    def _make_block(self, ran: Mapping[tuple[bool, int], RanSlice]) -> TracedBlock | None:
+        latency = {turn: ran_slice.result.metrics["lat_mean"] for turn, ran_slice in ran.items()}
+        of_guest, of_host = ran[True, Traced.GUEST], ran[True, Traced.HOST]
+        host, guest = self.host.average(ran[False, Traced.HOST]), self.guest.average(of_guest)
+        below = self.host.average(of_host)
+        if host is None or guest is None or below is None:
+            return None
+        return TracedBlock(
+            host_latency=latency[False, Traced.NOTHING],
+            guest_latency=latency[True, Traced.NOTHING],
+            host_traced=latency[False, Traced.HOST],
+            guest_traced=latency[True, Traced.GUEST],
+            below_traced=latency[True, Traced.HOST],
+            host=host,
+            guest=guest,
+            below=below,
+            followed=min(guest.ios / _count_ios(of_guest), below.ios / _count_ios(of_host)),
+        )
+
+
+def _count_ios(ran: RanSlice) -> float:
+    """As many as fio counted."""
+    return ran.result.metrics["iops"] * ran.result.seconds
