@@ -30,14 +30,16 @@ if TYPE_CHECKING:
     from harness.lab.hosts import Host
     from harness.lab.inventory import HostSpec
     from harness.measure.platform import Platform
+    from harness.measure.prepare import FilledRegions
     from harness.measure.rounds import FollowingSeries, RunContext, SeriesContext
     from harness.measure.series import PreparedGroup, StepLimit
     from harness.model.cell import Cell
+    from harness.report.banners import Banner
     from harness.report.blocks import Block, Chart
     from harness.report.modes import Headline
     from harness.report.section import Section
     from harness.report.workload import WorkloadView
-    from harness.results import CellRecord, Measurement, Run, RunStore, ValidityCheck
+    from harness.results import CellRecord, ConditioningRecord, Measurement, Run, RunStore, ValidityCheck
     from harness.results.assemble import AssembledRun
     from harness.results.contrasts import Blocks
     from harness.scenario.load import ModeTable
@@ -97,6 +99,24 @@ class RunSwitch:
     help: str
     estimate_seconds: Callable[[Plan], float]
     """For how long that is measured in a plan at most, with the pauses."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conditioner:
+    """A way to prepare the regions of a disk before they are measured: fills, then what `run` does."""
+
+    name: str
+    """The value of `conditioning` in a profile."""
+    fills: int = 1
+    block: int = 1024**2
+    """Bytes per write of a fill."""
+    rounds: tuple[int, int] = (0, 0)
+    """The fewest and the most rounds in which a job runs on each region after the fills."""
+    seconds: float = 0.0
+    """The time of the job in such a round."""
+    run: Callable[[FilledRegions], ConditioningRecord] | None = None
+    contents: Callable[[str, ConditioningRecord, str], Iterable[Block]] = lambda _disk, _record, _key: ()
+    """What a report says of the regions of a disk. Ids begin with the key."""
 
 
 class RunLimit(Protocol):
@@ -252,6 +272,9 @@ class Feature:
     """The same, if it follows from several cells of a run: the id of a cell and its note."""
     contents: Mapping[Place, Callable[[Section], Iterable[Block]]] = field(default_factory=dict)
     """What a report has of a disk: a function that yields blocks, by their place."""
+    conditioner: Conditioner | None = None
+    banners: Callable[[Run], Iterable[Banner]] = lambda _run: ()
+    """Warnings above the figures."""
     workload_charts: Callable[[Section, WorkloadView, str], Iterable[Chart]] = lambda _section, _workload, _key: ()
     """Further charts of a workload. Their ids begin with the key."""
     workload_tables: Callable[[Section, WorkloadView, str], Iterable[Block]] = lambda _section, _workload, _key: ()
@@ -273,6 +296,10 @@ class Feature:
     """What reads facts and disks of these systems, by the same names, for the login to a guest."""
 
 
+FILL = Conditioner(name="fill")
+"""Writes each region once."""
+
+
 @cache
 def features() -> tuple[Feature, ...]:
     """The features that add something to the kernel, in the order of the list."""
@@ -292,6 +319,12 @@ def mode_keys() -> tuple[ModeKeys, ...]:
 def run_switches() -> tuple[RunSwitch, ...]:
     """The switches of all features that have one."""
     return tuple(feature.switch for feature in features() if feature.switch is not None)
+
+
+def find_conditioner(name: str) -> Conditioner:
+    """The conditioner with this name. Without it, the regions are filled once."""
+    own = (feature.conditioner for feature in features())
+    return next((conditioner for conditioner in own if conditioner is not None and conditioner.name == name), FILL)
 
 
 def feature_tables() -> tuple[FeatureTables, ...]:

@@ -15,7 +15,8 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import JsonValue, TypeAdapter
 
-from harness.analysis import Sequential, steady_state
+from harness.analysis import Sequential
+from harness.features.steady.measuring import make_record
 from harness.features.variants.request import Variant, in_variants
 from harness.lab.transport.base import Runner
 from harness.measure.series import LabFound, OpenSession, PreparedGroup, RoundSegment
@@ -39,7 +40,6 @@ from harness.results import (
     LabInfo,
     Measurement,
     PartRecord,
-    RegionSteadiness,
     Run,
     RunInfo,
     RunStatus,
@@ -425,15 +425,10 @@ def _groups(
 def _conditioning(ready: Ready) -> ConditioningRecord:
     if ready == "filled":
         return ConditioningRecord("fill", None, (), None)
-    device = _region("device", [310_000, 255_000, 214_000, 203_000, 199_000, 201_000, 200_000, 198_000])
+    device = make_record("device", [310_000, 255_000, 214_000, 203_000, 199_000, 201_000, 200_000, 198_000])
     falling = [300_000 * 0.93**number for number in range(25)]
-    raw = _region("raw", falling if ready == "not steady" else falling[:1] + [180_000] * 5)
+    raw = make_record("raw", falling if ready == "not steady" else falling[:1] + [180_000] * 5)
     return ConditioningRecord("steady", "randwrite-4k-qd32", (device, raw), device.steady and raw.steady)
-
-
-def _region(name: str, values: Sequence[float]) -> RegionSteadiness:
-    found = steady_state(values)
-    return RegionSteadiness(name, tuple(values), found.range_share, found.excursion_share, found.is_steady)
 
 
 def _with_drift(context: CellContext, cell: Cell, groups: Sequence[GroupRecord]) -> CellContext:

@@ -49,7 +49,6 @@ from harness.analysis.slices import (
     error_in_time,
     variance_components,
 )
-from harness.analysis.steady import SteadyState, steady_state
 from harness.analysis.stopping import (
     MOST_SAMPLES,
     Reason,

@@ -15,6 +15,7 @@ NAMES: tuple[str, ...] = (
     "search",
     "arrays",
     "breakdown",
+    "steady",
     "throttles",
     "neighbours",
     "distributions",

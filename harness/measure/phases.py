@@ -135,7 +135,7 @@ class Timing:
             setups = {other.setup for other in left if (other.scenario, other.setup) not in self._prepared}
             for setup in plan.expected_setups:
                 if setup.number in setups:
-                    seconds += self._paces.seconds(plan.setup_work(setup, plan.fewest_steady_rounds))
+                    seconds += self._paces.seconds(plan.setup_work(setup, plan.conditioner.rounds[0]))
                 elif group.id in {other.id for other in setup.groups}:
                     seconds += self._paces.seconds({"end": setup.end_seconds})
         return seconds
@@ -144,7 +144,7 @@ class Timing:
         """What a complete run took of each kind, from the seconds of its phases and of measuring again."""
         usual = dict.fromkeys(paces.KINDS, 0.0)
         for plan in self._plans:
-            for kind, seconds in plan.work(plan.fewest_steady_rounds).items():
+            for kind, seconds in plan.work(plan.conditioner.rounds[0]).items():
                 usual[kind] += seconds
         measuring = sum(self._took.get(kind, 0.0) for kind in ("pause", "start", "recovery"))
         took: dict[Kind, float] = {kind: phases.get(phase, 0.0) for phase, kind in _PHASES.items()}

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from types import MappingProxyType
 
-from harness.analysis import steady_state
 from harness.errors import GuestError, MeasurementError, Unsupported
-from harness.events import Events, Note, StepAdvanced
+from harness.events import Events
+from harness.feature import find_conditioner
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor
 from harness.lab.counters import md_devices
 from harness.lab.created import CreationLog
@@ -27,7 +25,7 @@ from harness.layout.layers import BARE
 from harness.layout.regions import read_encryption
 from harness.layout.source import BlockSource
 from harness.layout.storage_files import fill_image
-from harness.measure.fio import Section, Target, fill_file, job_file, marked, parse
+from harness.measure.fio import fill_file, marked
 from harness.measure.phases import Phases
 from harness.measure.platform import PROGRAM, Clocks
 from harness.measure.session import Boot, Guests, Idle, Session, count_idle, holding_settings, unsettable
@@ -37,19 +35,30 @@ from harness.model.effective import Effective
 from harness.model.job import Job
 from harness.model.mode import HostSetting, Mode
 from harness.model.profile import Conditioning
-from harness.results import ConditioningRecord, RegionSteadiness
-from harness.scenario.plan import STEADY_FILLS, STEADY_ROUNDS, STEADY_SECONDS, Plan, fio_rate
+from harness.results import ConditioningRecord
+from harness.scenario.plan import Plan, fio_rate
 from harness.scenario.setups import Group, by_guest, disks_in_words, places_needed, stored_volumes
 
 MIB = 1024**2
-FILL_BLOCK = MIB
-STEADY_BLOCK = 128 * 1024
-"""Bytes per write of the fills before a steady state: SNIA SSS PTS v2, workload-independent preconditioning."""
 FILLED_AT_ONCE = 1024 * MIB
 """Bytes on a storage in use after which its free space is checked again: the smallest reserve that must stay free."""
 SLOWEST_FILL = 2 * MIB
 """Bytes per second. A slower disk is broken."""
-_JOB_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class FilledRegions:
+    """The regions of a disk that were written in full, and what else conditioning may need."""
+
+    runner: Runner
+    by_name: Mapping[str, BlockSource]
+    jobs: Sequence[Job]
+    """What will be measured."""
+    seed: int
+    events: Events
+    fio: str
+    write_limits: Callable[[Job], Mapping[str, int]]
+    """The bytes per second that this job may write to each region, by its name; without a limit for the others."""
 
 
 def condition(
@@ -60,21 +69,20 @@ def condition(
     *,
     seed: int,
     events: Events,
-    write_limits: Mapping[str, int] = MappingProxyType({}),
+    write_limits: Callable[[Job], Mapping[str, int]] = lambda _job: {},
     fio: str = PROGRAM,
 ) -> ConditioningRecord:
     """Prepare every region of `layouts` in the same way, on the host. Raises MeasurementError.
 
-    Both methods write incompressible data to every block, because a disk answers reads of other blocks without reading.
-    `steady` also runs one of `jobs` on each region in rounds (5 to 25) until all regions are steady. A region that does
-    not become steady is in the record and is not an error. fio cannot write into a qcow2 file on the host. So the file
-    is filled with the data of its twin, and the job does not run on it. The job writes at most `write_limits` bytes per
-    second, by the region's name. `fio` is the program on the host. On a storage in use, and on disks that are
-    files, the space is checked before each part is filled. SafetyError is raised if too little would stay free.
+    Every method writes incompressible data to every block, because a disk answers reads of other blocks without
+    reading. A feature's also runs one of `jobs` on each region, with at most `write_limits` bytes per second by the
+    region's name. fio cannot write into a qcow2 file on the host. So the file is filled with the data of its twin, and
+    the job does not run on it. `fio` is the program on the host. On a storage in use, and on disks that are files, the
+    space is checked before each part is filled. SafetyError is raised if too little would stay free.
     """
     regions = layouts.regions
-    steady = method == "steady"
-    block, times = (STEADY_BLOCK, STEADY_FILLS) if steady else (FILL_BLOCK, 1)
+    conditioner = find_conditioner(method)
+    block, times = conditioner.block, conditioner.fills
     room = layouts.reserve
     if room is None:
         _fill([_Span.whole(region) for region in regions.values()], fio, block=block, times=times)
@@ -88,34 +96,9 @@ def condition(
             filled = image.guest.data or image.guest
             room.require_for(filled.path, filled.size, filled.size)
         fill_image(image)
-    if not steady:
+    if conditioner.run is None:
         return ConditioningRecord("fill", None, (), None)
-    job = conditioning_job(jobs)
-    values: dict[str, list[float]] = {name: [] for name in regions}
-    fewest, most = STEADY_ROUNDS
-    started = time.monotonic()
-    for number in range(1, most + 1):
-        for name, source in regions.items():
-            values[name].append(_run_job(source, job, seed + number, write_limits.get(name), fio))
-        if number >= fewest and all(steady_state(value).is_steady for value in values.values()):
-            break
-        left = (most - number) * (time.monotonic() - started) / number
-        events(StepAdvanced(f"condition {runner.name}'s disk", f"round {number} of at most {most}", left))
-    steadiness = tuple(_make_steadiness(name, iops) for name, iops in values.items())
-    for region in steadiness:
-        if not region.steady:
-            events(Note(f"{runner.name}: {region.region} is not steady after {len(region.values)} rounds of {job.id}"))
-    return ConditioningRecord("steady", job.id, steadiness, all(region.steady for region in steadiness))
-
-
-def conditioning_job(jobs: Sequence[Job]) -> Job:
-    """The job with the highest load on the disk: it writes, at random, with the smallest blocks, at the highest depth.
-
-    The result has no fixed rate, and runs for STEADY_SECONDS, because the slices of a measurement are too short. Of a
-    user's own file, it has what the sections have in common, without their rates and pauses.
-    """
-    hardest = min(jobs, key=lambda job: (not job.writes, not job.rw.startswith("rand"), job.bs, -job.iodepth))
-    return replace(hardest, from_file=None, rate=None, ramp=0.0, seconds=STEADY_SECONDS)
+    return conditioner.run(FilledRegions(runner, regions, jobs, seed, events, fio, write_limits))
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,33 +133,6 @@ def _fill(parts: Sequence[_Span], fio: str, *, block: int, times: int) -> None:
             f"{runner.name}: filling {where} failed: {(done.stderr or done.stdout).strip()[-400:]}",
             hint="the file system is full, or the disk fails; see dmesg on that host",
         )
-
-
-def _run_job(source: BlockSource, job: Job, seed: int, write_limit: int | None, fio: str) -> float:
-    """Runs one round of the job on one region. Returns I/Os per second."""
-    device = source.writable
-    runner = device.runner
-    section = Section(
-        "condition", job, Target(device.path, source.offset, source.size, direct=True), write_limit=write_limit
-    )
-    done = device.run(
-        marked(fio),
-        stdin=job_file([section], seed, reports_start=False),
-        deadline=_JOB_SECONDS + 3 * job.wall,
-        check=False,
-    )
-    if done.status != 0:
-        raise MeasurementError(
-            f"{runner.name}: conditioning {source.path} failed: {(done.stderr or done.stdout).strip()[-400:]}",
-            hint="the disk fails; see dmesg on that host",
-        )
-    (result,) = parse(done.stdout, [section], f"{runner.name}, conditioning {source.path}")
-    return result.metrics["iops"]
-
-
-def _make_steadiness(region: str, values: Sequence[float]) -> RegionSteadiness:
-    state = steady_state(values)
-    return RegionSteadiness(region, tuple(values), state.range_share, state.excursion_share, state.is_steady)
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +258,7 @@ def session(
                 request.jobs,
                 seed=seed,
                 events=phases.events,
-                write_limits=_write_limits(request),
+                write_limits=partial(_find_write_limits, request),
                 fio=host.spec.fio,
             )
         backed_up = [mode.attached for mode in usable if mode.backup]
@@ -359,11 +315,10 @@ def _find_arrays(disks: Mapping[str, DiskFacts]) -> set[str]:
     return {name for name, disk in disks.items() if disk.transport == "md"}
 
 
-def _write_limits(request: SetupRequest) -> dict[str, int]:
-    """The bytes per second that conditioning may write to each region, by the region's name; empty without a limit."""
-    if request.write_rate is None or request.conditioning != "steady":
+def _find_write_limits(request: SetupRequest, job: Job) -> dict[str, int]:
+    """The bytes per second that the job may write to each region, by the region's name; empty without a limit."""
+    if request.write_rate is None:
         return {}
-    job = conditioning_job(request.jobs)
     layouts = {BARE: None, **{mode.name: mode.layout for mode in stored_volumes(request.modes)}}
     return {name: int(fio_rate(request.write_rate, layout, job)) for name, layout in layouts.items()}
 

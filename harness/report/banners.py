@@ -1,4 +1,4 @@
-"""What a reader must know before any figure: is the run complete, what is its lab, was the disk steady?"""
+"""What a reader must know before any figure: is the run complete, what is its lab?"""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from harness.feature import features
 from harness.report.numbers import count, percent
 from harness.results import Run
 from harness.results.records import IMPORTED
@@ -23,10 +24,10 @@ class Banner:
 
 def banners(run: Run) -> tuple[Banner, ...]:
     """Warnings if the run is incomplete, has results that nothing here reads, judged nothing, had a limit of bytes
-    written, its lab is not real hardware, it has no interval, or a disk is not steady."""
-    return tuple(
-        found for banner in (_status, _unknown, _judged, _writes, _lab, _blocks, _steady) for found in banner(run)
-    )
+    written, its lab is not real hardware, or it has no interval, and those of features."""
+    own = (_status, _unknown, _judged, _writes, _lab, _blocks)
+    finders = (*own, *(feature.banners for feature in features()))
+    return tuple(banner for find in finders for banner in find(run))
 
 
 def _status(run: Run) -> Iterator[Banner]:
@@ -103,19 +104,4 @@ def _blocks(run: Run) -> Iterator[Banner]:
             "One block",
             "A block is a sample, and the spread of one sample is unknown: no value has an interval, and no "
             f"budget can be judged. {more} at least ten {'results of each arm' if run.lab.imported else 'blocks'}.",
-        )
-
-
-def _steady(run: Run) -> Iterator[Banner]:
-    regions: dict[str, dict[str, None]] = {}
-    for group in run.groups:
-        if group.conditioning is not None and group.conditioning.steady is False:
-            unsteady = (region.region for region in group.conditioning.regions if not region.steady)
-            regions.setdefault(group.disk, {}).update(dict.fromkeys(unsteady))
-    for disk, names in regions.items():
-        yield Banner(
-            "steady",
-            "Not steady",
-            f"{disk} did not reach a steady state before it was measured ({', '.join(names)}). You can compare modes "
-            "with their host, block by block; no figure shows the disk's long-term performance.",
         )

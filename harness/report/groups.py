@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from harness.feature import find_conditioner
 from harness.report.blocks import Aside, Block, Cell, Column, Fold, Heading, Inline, Mark, Row, Sentence, Table
 from harness.report.numbers import count, percent_interval, signed_percent
-from harness.results import DriftRecord, GroupRecord, Run
+from harness.results import ConditioningRecord, DriftRecord, GroupRecord, Run
 
 _IMPORTED = (
     "Round n has the n-th result of each arm and job, in the order of time. The results were measured one after the "
@@ -95,3 +96,48 @@ def course_sentence(record: GroupRecord) -> str:
 
 def _listed(words: Sequence[str]) -> str:
     return " and ".join((", ".join(words[:-1]), words[-1])) if len(words) > 1 else words[0]
+
+
+def conditioning_blocks(run: Run) -> Iterator[Block]:
+    """How each disk was conditioned; nothing if none was."""
+    conditionings = find_conditionings(run)
+    if conditionings:
+        yield Heading("Conditioning")
+    for number, (disk, record, groups) in enumerate(conditionings, start=1):
+        unsteady: tuple[Inline, ...] = (" ", Mark("not steady", "verdict", "exceeds")) if record.steady is False else ()
+        group_names = Mark(f"({', '.join(groups)})", "small")
+        yield Sentence((Mark(disk, "bold"), *unsteady, f": {_describe_conditioning(record)} ", group_names))
+        if record.regions:
+            yield from find_conditioner(record.method).contents(disk, record, f"conditioning{number}")
+
+
+def find_conditionings(run: Run) -> list[tuple[str, ConditioningRecord, list[str]]]:
+    """Each conditioning of a disk once: the disk, the record, and the groups that were measured after it."""
+    shared: list[tuple[str, ConditioningRecord, list[str]]] = []
+    for group in run.groups:
+        if group.conditioning is None:
+            continue
+        for disk, record, names in shared:
+            if (disk, record) == (group.disk, group.conditioning):
+                names.append(group.id)
+                break
+        else:
+            shared.append((group.disk, group.conditioning, [group.id]))
+    return shared
+
+
+def find_unsteady_disks(run: Run) -> frozenset[str]:
+    """The disks that did not reach a steady state before they were measured."""
+    return frozenset(disk for disk, record, _ in find_conditionings(run) if record.steady is False)
+
+
+def _describe_conditioning(record: ConditioningRecord) -> str:
+    """What was written before the disk was measured, and whether it became steady."""
+    if record.method == "fill":
+        return (
+            "Every region was written once only. A new SSD writes faster than it will later, so compare modes with "
+            "each other and not with data sheets."
+        )
+    steady = sum(region.steady for region in record.regions)
+    reached = f"{steady} of {count(len(record.regions), 'region')} reached a steady state"
+    return f"Purged, written twice at 128 KiB, then {record.job or 'a job'} was repeated: {reached}."

@@ -14,11 +14,10 @@ from harness.feature import Place
 from harness.report import background, budgets, numbers, packing
 from harness.report.blocks import slug
 from harness.report.cells import confidence_words
-from harness.report.conditioning import conditioning_blocks, unsteady_disks
 from harness.report.contents import blocks_at, further_charts, further_tables, headline_of
 from harness.report.evidence import evidence_blocks, shown_value
 from harness.report.figures import figures
-from harness.report.groups import group_blocks
+from harness.report.groups import conditioning_blocks, find_unsteady_disks, group_blocks
 from harness.report.heatmap import colour_limit, heat_maps
 from harness.report.intervals import Scale
 from harness.report.model import report_view
@@ -58,7 +57,7 @@ def render_html(run: Run) -> str:
         evidence=lambda cell: blocks.render(evidence_blocks(cell)),
         phases=background.phases(run),
         efficiency=efficiency_line(run),
-        unsteady=unsteady_disks(run),
+        unsteady=find_unsteady_disks(run),
         measuring=blocks.render((*conditioning_blocks(run), *group_blocks(run))),
         further_charts=lambda *workload: blocks.render(further_charts(*workload)),
         more=lambda section, workload, key: blocks.render(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar, TypeVar
 
-from harness.feature import features
+from harness.feature import Conditioner, features, find_conditioner
 from harness.model.base import Base, Device
 from harness.model.cell import Arm, Cell
 from harness.model.job import Job, Workload
@@ -28,11 +28,6 @@ FIO_SHARE = 0.84
 """The share of a round in which fio runs, measured with `smoke`. Starts of fio and pauses take the rest."""
 MOST_ROUNDS = 1000
 """The largest number of rounds of a plan whose time the user sets."""
-STEADY_FILLS = 2
-STEADY_ROUNDS = (5, 25)
-"""Fills, and the fewest and most rounds until steady: SNIA's Solid State Storage Performance Test Specification."""
-STEADY_SECONDS = 10.0
-"""The time of the job on each region in such a round."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,21 +210,21 @@ class Plan:
     @property
     def minutes(self) -> float:
         """The estimate in minutes, from the command to its end: the fewest rounds, and the shortest conditioning."""
-        return self.paces.seconds(self.work(self.fewest_steady_rounds)) / 60
+        return self.paces.seconds(self.work(self.conditioner.rounds[0])) / 60
 
     @property
     def most_minutes(self) -> float:
         """The upper bound in minutes: the maximum number of rounds, and the longest conditioning."""
-        return self.paces.seconds(self.work(self._steady_rounds[1], most=True)) / 60
+        return self.paces.seconds(self.work(self.conditioner.rounds[1], most=True)) / 60
 
-    def work(self, steady_rounds: int, *, most: bool = False) -> dict[Kind, float]:
+    def work(self, conditioning_rounds: int, *, most: bool = False) -> dict[Kind, float]:
         """The usual times of all its work, with the fewest rounds of its groups or with the most."""
         found = dict.fromkeys(paces.KINDS, 0.0)
         for group in self.groups:
             for kind, seconds in self.group_work(group, most=most).items():
                 found[kind] += seconds
         for setup in self._expected.setups:
-            for kind, seconds in self.setup_work(setup, steady_rounds).items():
+            for kind, seconds in self.setup_work(setup, conditioning_rounds).items():
                 found[kind] += seconds
         found["fio"] += self.further_seconds
         if self.groups:
@@ -260,14 +255,13 @@ class Plan:
         found["boot"] = max(boots, 0) * self._expected.setup_of(own).boot_seconds
         return found
 
-    def setup_work(self, setup: Setup, steady_rounds: int) -> dict[Kind, float]:
+    def setup_work(self, setup: Setup, conditioning_rounds: int) -> dict[Kind, float]:
         """The usual times to prepare the setup, and to take it down."""
-        fills = STEADY_FILLS if self.conditioning == "steady" else 1
-        steady = steady_rounds * STEADY_SECONDS * len(setup.bases) / FIO_SHARE
-        size = fills * self.span * setup.filled_regions
+        rounds = conditioning_rounds * self.conditioner.seconds * len(setup.bases) / FIO_SHARE
+        size = self.conditioner.fills * self.span * setup.filled_regions
         return {
             "build": setup.build_seconds,
-            "condition": paces.FILL_SECONDS + self.paces.fill_seconds(size, self.write_rate) + steady,
+            "condition": paces.FILL_SECONDS + self.paces.fill_seconds(size, self.write_rate) + rounds,
             "boot": setup.boot_seconds,
             "end": setup.end_seconds,
         }
@@ -297,8 +291,7 @@ class Plan:
 
         The bare device has a region, and so has each mode with a layout on it. All groups of a setup share the regions.
         """
-        fills = STEADY_FILLS if self.conditioning == "steady" else 1
-        return round(fills * span * sum(setup.filled_regions for setup in self.setups))
+        return round(self.conditioner.fills * span * sum(setup.filled_regions for setup in self.setups))
 
     @property
     def write_bytes(self) -> float:
@@ -306,9 +299,10 @@ class Plan:
 
         Jobs that are measured again, because of carry-over or overlapping slices, keep to what the others leave of it.
         """
-        steady = self._steady_seconds(self._steady_rounds[1]) * self.write_rate
+        bases = sum(len(setup.bases) for setup in self.setups)
+        rounds = self.conditioner.rounds[1] * self.conditioner.seconds * bases * self.write_rate
         following = sum(follow_up.bytes_written(self.write_rate) for follow_up in self.follow_ups)
-        return self.fill_bytes(self.span) + steady + sum(map(self.bytes_of, self.groups)) + following
+        return self.fill_bytes(self.span) + rounds + sum(map(self.bytes_of, self.groups)) + following
 
     def bytes_of(self, group: Group) -> float:
         """The part of `write_bytes` for measuring the group, without conditioning."""
@@ -324,17 +318,9 @@ class Plan:
         return sum(group.round_seconds for group in self.groups)
 
     @property
-    def fewest_steady_rounds(self) -> int:
-        """The fewest rounds of conditioning on each region."""
-        return self._steady_rounds[0]
-
-    @property
-    def _steady_rounds(self) -> tuple[int, int]:
-        return STEADY_ROUNDS if self.conditioning == "steady" else (0, 0)
-
-    def _steady_seconds(self, steady_rounds: int) -> float:
-        """The time of these conditioning rounds: one job on each region of each setup."""
-        return steady_rounds * STEADY_SECONDS * sum(len(setup.bases) for setup in self.setups)
+    def conditioner(self) -> Conditioner:
+        """How the regions of its setups are prepared."""
+        return find_conditioner(self.conditioning)
 
 
 def _others(cells: Iterable[Cell], gone: Collection[str]) -> tuple[Cell, ...]:
@@ -366,10 +352,9 @@ def setup_bytes(plan: Plan, setup: Setup, place: int) -> float:
     bases: list[Base] = [Device() for bare in setup.bare_places if bare == place]
     bases += [base for base in regions(setup.modes) if place in base.places]
     filled = sum(base.bytes_written / len(base.places) for base in bases) * plan.span
-    steady = plan.conditioning == "steady"
-    fills = filled * (STEADY_FILLS if steady else 1)
-    work = STEADY_ROUNDS[1] * STEADY_SECONDS * plan.write_rate * len(bases) if steady else 0.0
-    return fills + filled * BUILD_SHARE + BUILD_BYTES * len(bases) + work
+    conditioner = plan.conditioner
+    work = conditioner.rounds[1] * conditioner.seconds * plan.write_rate * len(bases)
+    return filled * conditioner.fills + filled * BUILD_SHARE + BUILD_BYTES * len(bases) + work
 
 
 def group_bytes(plan: Plan, group: Group, place: int, *, rounds: int | None = None) -> float:

@@ -26,9 +26,9 @@ from harness.analysis import (
     mean_interval,
     pooled_sd,
     proven_below,
-    steady_state,
     t_quantile,
 )
+from harness.features.steady.criteria import judge_steadiness
 
 
 def ends(estimate: Estimate) -> tuple[float, float]:
@@ -162,7 +162,7 @@ ON_ROUNDS: dict[str, Callable[[Iterable[float], Iterable[float]], object]] = {
     "mean": lambda host, _: estimate_mean(host),
     "geometric mean": lambda host, _: mean_interval(host),
     "p value": lambda host, guest: exceeds_p_value(host, guest, Limit(share=0.1), higher_is_better=True),
-    "steady": lambda host, _: steady_state(host),
+    "steady": lambda host, _: judge_steadiness(host),
     "drift": estimate_drift,
     "pooled": lambda host, guest: pooled_sd((host, guest)),
 }

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import ConfigError
+from harness.feature import find_conditioner
 from harness.measure.prepare import SetupRequest
 from harness.model.attach import Attach, Vfio
 from harness.model.base import Device, Md
@@ -21,7 +22,7 @@ from harness.model.profile import PROFILES, Conditioning
 from harness.scenario import paces
 from harness.scenario.load import load_scenario
 from harness.scenario.paces import Paces
-from harness.scenario.plan import FIO_SHARE, STEADY_SECONDS, Plan, describe_plan, expand, group_cells, plan_for
+from harness.scenario.plan import FIO_SHARE, Plan, describe_plan, expand, group_cells, plan_for
 from harness.scenario.scenario import PRESETS, Scenario
 from harness.scenario.setups import REBUILD_SECONDS, Group
 
@@ -384,7 +385,7 @@ def test_the_groups_of_a_disk_divide_the_time_limit_by_the_length_of_their_round
 def test_a_steady_state_costs_two_fills_and_5_to_25_rounds_of_a_job_on_each_region() -> None:
     fill, steady = small_plan(), small_plan(conditioning="steady")
     assert steady.fill_bytes(1000) == 2 * fill.fill_bytes(1000) == 2 * 3 * 1000
-    seconds = 3 * STEADY_SECONDS  # the device, lvm and raw
+    seconds = 3 * find_conditioner("steady").seconds  # the device, lvm and raw
     assert (steady.minutes - fill.minutes) * 60 == pytest.approx(5 * seconds / FIO_SHARE, abs=1)
     assert (steady.most_minutes - fill.most_minutes) * 60 == pytest.approx(25 * seconds / FIO_SHARE, abs=1)
     one_more_fill = fill.fill_bytes(fill.span)

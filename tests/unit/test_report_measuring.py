@@ -10,8 +10,7 @@ from pydantic import JsonValue
 
 from harness.analysis import METRICS, smallest_detectable
 from harness.report import markdown_table, overhead_text, summary_lines
-from harness.report.conditioning import conditionings_of
-from harness.report.groups import course_sentence, orders_of
+from harness.report.groups import course_sentence, find_conditionings, orders_of
 from harness.report.model import report_view
 from harness.results import Run
 from tests.build import CALIBRATION, synthetic_run
@@ -110,7 +109,7 @@ def test_the_plot_of_conditioning_has_all_rounds_and_the_window_that_is_judged(l
 
 def test_groups_that_share_a_conditioning_show_it_once(looked_at: Run) -> None:
     second = replace(looked_at.groups[0], id="optane-batch2")
-    shared = conditionings_of(replace(looked_at, groups=(*looked_at.groups, second)))
+    shared = find_conditionings(replace(looked_at, groups=(*looked_at.groups, second)))
     assert [groups for _, _, groups in shared] == [["optane-batch1", "optane-batch2"]]
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from harness.errors import ConfigError
+from harness.feature import FILL
 from harness.lab.inventory import HostSpec
 from harness.report.numbers import count, percent
 from harness.scenario.plan import LeftOut, Plan, planned_writes
@@ -164,7 +165,7 @@ def _reductions(plan: Plan) -> Iterator[Plan]:
     for depth in _least_wanted(cell.job.iodepth for cell in writing):
         reduction = replace(reduction, depths=(*reduction.depths, depth))
         yield reduction.of(plan)
-    if plan.conditioning == "steady":
+    if plan.conditioner is not FILL:
         reduction = replace(reduction, steady=True)
         yield reduction.of(plan)
     for name in reversed(list(dict.fromkeys(cell.job.name for cell in writing))):

@@ -10,9 +10,9 @@ import pytest
 
 from harness.features.fio_files.options import ALIASES, ENGINES, OPTIONS, STRUCTURAL
 from harness.features.fio_files.reading import Line, make_workloads, read_fio_files
+from harness.features.steady.measuring import choose_job
 from harness.measure.fio import Section, Target, job_file
 from harness.measure.platform import ScheduledFio, Start
-from harness.measure.prepare import conditioning_job
 from harness.model.fio_section import FromFile
 from harness.model.job import Workload
 from harness.model.layout import Zvol
@@ -212,7 +212,7 @@ def test_the_smallest_block_decides_how_much_a_layout_may_amplify(tmp_path: Path
 
 def test_a_disk_is_conditioned_without_the_pauses_and_rates_of_a_file(tmp_path: Path) -> None:
     (workload,) = read(tmp_path, "[a]\nrw=randwrite\nbs=8k\nrate_iops=10\nthinktime=1s\n")
-    job = conditioning_job([job_of(workload)])
+    job = choose_job([job_of(workload)])
     (told_fio,) = [options(job_file([Section("job", job, TARGET)], seed=1))["job"]]
     assert (told_fio["rw"], told_fio["bs"]) == ("randwrite", "8192")
     assert not told_fio.keys() & {"rate_iops", "thinktime"}

@@ -12,20 +12,20 @@ import pytest
 
 from harness.errors import MeasurementError, SafetyError
 from harness.events import Event, Events, Note, StepAdvanced
+from harness.features.steady.measuring import SECONDS, choose_job
 from harness.image import Cache, Missing, cache_root
 from harness.image.build import load_recipes
 from harness.lab.transport.local import LocalRunner
 from harness.layout.build import Layouts
 from harness.layout.source import BlockSource
-from harness.measure.prepare import condition, conditioning_job
+from harness.measure.prepare import condition
 from harness.model.job import Job, parse_workload
 from harness.model.profile import Conditioning
-from harness.scenario.plan import STEADY_SECONDS
 from tests.unit.granted import granted
 
 MIB = 1024**2
 SPAN = 2 * MIB
-STEADY_ROUNDS = 5, 8
+FEW_ROUNDS = 5, 8
 """At least and at most, instead of the 25 that a disk may need: each takes half a second to start fio."""
 
 
@@ -44,21 +44,21 @@ def job(workload: str, iodepth: int = 1) -> Job:
     ],
 )
 def test_the_job_with_the_highest_load_is_repeated(workloads: list[str], chosen: str) -> None:
-    assert conditioning_job([job(workload) for workload in workloads]).workload.name == chosen
+    assert choose_job([job(workload) for workload in workloads]).workload.name == chosen
 
 
 def test_of_one_workload_at_several_depths_the_deepest_is_repeated() -> None:
-    assert conditioning_job([job("randwrite-4k", depth) for depth in (1, 64, 8)]).iodepth == 64
+    assert choose_job([job("randwrite-4k", depth) for depth in (1, 64, 8)]).iodepth == 64
 
 
 def test_a_job_at_a_fixed_rate_is_repeated_at_full_speed() -> None:
-    found = conditioning_job([job("seqwrite-256k"), job("randwrite-4k-i1000")])
-    assert found == replace(job("randwrite-4k"), seconds=STEADY_SECONDS)
+    found = choose_job([job("seqwrite-256k"), job("randwrite-4k-i1000")])
+    assert found == replace(job("randwrite-4k"), seconds=SECONDS)
 
 
 def test_a_round_of_conditioning_is_longer_than_a_slice_and_has_no_ramp() -> None:
-    found = conditioning_job([replace(job("randwrite-4k"), ramp=0.5, seconds=0.5)])
-    assert (found.ramp, found.seconds) == (0.0, STEADY_SECONDS)
+    found = choose_job([replace(job("randwrite-4k"), ramp=0.5, seconds=0.5)])
+    assert (found.ramp, found.seconds) == (0.0, SECONDS)
 
 
 @pytest.fixture(scope="module")
@@ -85,8 +85,8 @@ def fio(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def runner(fio: Path, monkeypatch: pytest.MonkeyPatch) -> LocalRunner:
     monkeypatch.setenv("PATH", str(fio), prepend=":")
-    monkeypatch.setattr("harness.measure.prepare.STEADY_SECONDS", 0.02)
-    monkeypatch.setattr("harness.measure.prepare.STEADY_ROUNDS", STEADY_ROUNDS)
+    monkeypatch.setattr("harness.features.steady.measuring.SECONDS", 0.02)
+    monkeypatch.setattr("harness.features.steady.measuring.ROUNDS", FEW_ROUNDS)
     return LocalRunner("host here")
 
 
@@ -123,7 +123,7 @@ def test_conditioning_until_steady_reports_the_rounds_of_each_region_once(
     record = condition(runner, layouts, "steady", jobs, seed=1, events=Events(seen.append))
     assert (record.method, record.job) == ("steady", "randwrite-4k-qd4")
     assert [region.region for region in record.regions] == ["device", "lvm"]
-    fewest, most = STEADY_ROUNDS
+    fewest, most = FEW_ROUNDS
     (rounds,) = {len(region.values) for region in record.regions}
     assert fewest <= rounds <= most
     assert record.steady is all(region.steady for region in record.regions)

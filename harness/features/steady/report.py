@@ -1,13 +1,14 @@
-"""Conditioning of disks before they are measured: whether each region reached a steady state, as SNIA judges it."""
+"""Whether each region of a disk reached its steady state before it was measured, as SNIA judges it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from harness.analysis import SteadyState, steady_state
-from harness.report.blocks import Aside, Block, Cell, Chart, Column, Heading, Inline, Mark, Panels, Row, Sentence, Table
+from harness.features.steady.criteria import SteadyState, judge_steadiness
+from harness.report.banners import Banner
+from harness.report.blocks import Aside, Block, Cell, Chart, Column, Inline, Mark, Panels, Row, Table
 from harness.report.draw import Figure, scatter
-from harness.report.numbers import count, percent, significant
+from harness.report.numbers import percent, significant
 from harness.report.theme import HOST, LAYER, VIRTUALISATION, translucent
 from harness.results import ConditioningRecord, RegionSteadiness, Run
 
@@ -15,20 +16,8 @@ _BAND = 0.10  # half of the range that SNIA allows in the window: 20 % of its me
 _NOT_STEADY = Mark("not steady", "verdict", "exceeds")
 
 
-def conditioning_blocks(run: Run) -> Iterator[Block]:
-    """How each disk was conditioned; nothing if none was."""
-    conditionings = conditionings_of(run)
-    if conditionings:
-        yield Heading("Conditioning")
-    for number, (disk, record, groups) in enumerate(conditionings, start=1):
-        unsteady: tuple[Inline, ...] = (" ", _NOT_STEADY) if record.steady is False else ()
-        group_names = Mark(f"({', '.join(groups)})", "small")
-        yield Sentence((Mark(disk, "bold"), *unsteady, f": {conditioning_sentence(record)} ", group_names))
-        if record.regions:
-            yield from _region_blocks(disk, record, f"conditioning{number}")
-
-
-def _region_blocks(disk: str, record: ConditioningRecord, key: str) -> Iterator[Block]:
+def region_blocks(disk: str, record: ConditioningRecord, key: str) -> Iterator[Block]:
+    """Each region of a disk: in a table with its limits, and drawn."""
     yield Table(
         (
             Column("region", "head"),
@@ -36,12 +25,12 @@ def _region_blocks(disk: str, record: ConditioningRecord, key: str) -> Iterator[
             *map(Column, ("rounds", "range of the last five, %", "allowed", "rise or fall, %")),
             Column("allowed"),
         ),
-        tuple(map(_row, record.regions)),
+        tuple(map(_make_row, record.regions)),
         f"Steady state of {disk}",
         style="facts numbers",
     )
     drawn = [(number, region) for number, region in enumerate(record.regions, start=1) if region.values]
-    yield Panels(tuple(_chart(region, f"{key}-region{number}") for number, region in drawn))
+    yield Panels(tuple(_make_chart(region, f"{key}-region{number}") for number, region in drawn))
     yield Aside(
         "The band is \N{PLUS-MINUS SIGN}10 % around the mean of the last five rounds, the solid line in it is their "
         "mean, and the dashed line is the fit. A disk is steady, by SNIA's Solid State Storage Performance Test "
@@ -50,13 +39,13 @@ def _region_blocks(disk: str, record: ConditioningRecord, key: str) -> Iterator[
     )
 
 
-def _row(region: RegionSteadiness) -> Row:
+def _make_row(region: RegionSteadiness) -> Row:
     steady = Cell("steady", tone="within") if region.steady else Cell("not steady", tone="exceeds")
     shares = (percent(region.range_share), "20", percent(region.excursion_share), "\N{PLUS-MINUS SIGN}10")
     return Row((region.region, steady, str(len(region.values)), *shares))
 
 
-def _chart(region: RegionSteadiness, key: str) -> Chart:
+def _make_chart(region: RegionSteadiness, key: str) -> Chart:
     unsteady: tuple[Inline, ...] = () if region.steady else (", ", _NOT_STEADY)
     return Chart(
         key,
@@ -67,36 +56,20 @@ def _chart(region: RegionSteadiness, key: str) -> Chart:
     )
 
 
-def conditionings_of(run: Run) -> list[tuple[str, ConditioningRecord, list[str]]]:
-    """Each conditioning of a disk once: the disk, the record, and the groups that were measured after it."""
-    shared: list[tuple[str, ConditioningRecord, list[str]]] = []
+def warn_of_unsteady_disks(run: Run) -> Iterator[Banner]:
+    """A warning for each disk that did not reach a steady state before it was measured."""
+    regions: dict[str, dict[str, None]] = {}
     for group in run.groups:
-        if group.conditioning is None:
-            continue
-        for disk, record, names in shared:
-            if (disk, record) == (group.disk, group.conditioning):
-                names.append(group.id)
-                break
-        else:
-            shared.append((group.disk, group.conditioning, [group.id]))
-    return shared
-
-
-def unsteady_disks(run: Run) -> frozenset[str]:
-    """The disks that did not reach a steady state before they were measured."""
-    return frozenset(disk for disk, record, _ in conditionings_of(run) if record.steady is False)
-
-
-def conditioning_sentence(record: ConditioningRecord) -> str:
-    """What was written before the disk was measured, and whether it became steady."""
-    if record.method == "fill":
-        return (
-            "Every region was written once only. A new SSD writes faster than it will later, so compare modes with "
-            "each other and not with data sheets."
+        if group.conditioning is not None and group.conditioning.steady is False:
+            unsteady = (region.region for region in group.conditioning.regions if not region.steady)
+            regions.setdefault(group.disk, {}).update(dict.fromkeys(unsteady))
+    for disk, names in regions.items():
+        yield Banner(
+            "steady",
+            "Not steady",
+            f"{disk} did not reach a steady state before it was measured ({', '.join(names)}). You can compare modes "
+            "with their host, block by block; no figure shows the disk's long-term performance.",
         )
-    steady = sum(region.steady for region in record.regions)
-    reached = f"{steady} of {count(len(record.regions), 'region')} reached a steady state"
-    return f"Purged, written twice at 128 KiB, then {record.job or 'a job'} was repeated: {reached}."
 
 
 def draw_steadiness(region: RegionSteadiness) -> Figure:
@@ -104,7 +77,7 @@ def draw_steadiness(region: RegionSteadiness) -> Figure:
     values = region.values
     figure = Figure()
     if values:
-        _draw_window(figure, steady_state(values), last=len(values))
+        _draw_window(figure, judge_steadiness(values), last=len(values))
     figure.add_trace(
         scatter(
             x=list(range(1, len(values) + 1)),

@@ -47,7 +47,7 @@ class SteadyState:
         )
 
 
-def steady_state(values: Iterable[float]) -> SteadyState:
+def judge_steadiness(values: Iterable[float]) -> SteadyState:
     """The state of the disk from the last five of `values`: one value per round, in order and in one unit.
 
     Steady state as the SNIA's SSS PTS v2 defines it: over five rounds, largest minus smallest is at most 20 % of the
