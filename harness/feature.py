@@ -170,6 +170,10 @@ class FeatureTables:
     """The scenario with what its tables change, and what they cannot change, in the same form."""
     find_problems: Callable[[Scenario], Iterable[str]] = lambda _scenario: ()
     """The conflicts of the tables with the rest of the scenario, a line each, in the form of the schema's messages."""
+    rename_arms: Callable[[Any, Mapping[str, str]], Any] = lambda table, _names: table
+    """A table of a scenario whose arms got other names; gets the new names by the old ones."""
+    shares_rounds: bool = False
+    """Whether it needs the same rounds of all cells of the scenario, so that none of them ends before the others."""
     evaluated: str | None = None
     """The key in results.json (`provenance.evaluation`) under which a run stores the tables: if they were changed, a
     resumed run is evaluated again. None if the rounds depend on them in another way."""

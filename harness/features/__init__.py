@@ -11,6 +11,7 @@ NAMES: tuple[str, ...] = (
     "doctor",
     "published",
     "answers",
+    "decompose",
     "variants",
     "search",
     "arrays",

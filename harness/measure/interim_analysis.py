@@ -11,6 +11,7 @@ from statistics import fmean
 from typing import get_args
 
 from harness.analysis import METRICS, Calls, Limit, Metric, Reason, Samples, Sequential, Verdict, decided, fewest_rounds
+from harness.feature import feature_tables
 from harness.measure.pauses import Pauses
 from harness.measure.recorder import Recorder
 from harness.measure.series import Measurer, PreparedGroup
@@ -359,8 +360,9 @@ class InterimAnalysis:
         if all(cell.job in longer for cell in cells):
             return Reason.CARRY_OVER
         reason = reason_to_stop(cells, records, looking)
-        if reason is None and not self._spec.scenarios[group.scenario].decompositions:
-            # The steps of a decomposition need the same rounds, so none of its cells ends before the others.
+        scenario = self._spec.scenarios[group.scenario]
+        shares_rounds = any(of.shares_rounds and scenario.requests_of(of.table) for of in feature_tables())
+        if reason is None and not shares_rounds:
             enough = [cell.id for cell in cells if cell.job in longer]
             enough += reasons_to_stop(cells, records, looking)
             progress.settle(settled_cells(group.cells, records, enough))

@@ -41,7 +41,6 @@ from harness.results import (
     RunStore,
     assemble,
     corrected,
-    decompositions,
     judged_record,
 )
 from harness.results.assemble import AssembledRun
@@ -283,7 +282,6 @@ class Recorder:
             dict(self._provenance),
             groups,
             tuple(records.values()),
-            decompositions(spec.scenarios.values(), planned, records),
             self._writes,
             judged_record(records.values(), self._lab_kind, planned=guests),
             disks,

@@ -19,7 +19,7 @@ from harness.model.values import STORED
 from harness.results import Journal, Measurement, Run, RunStore
 from harness.results.facts import comparable_fact
 from harness.run_id import RunId
-from harness.scenario.scenario import Decomposition, Scenario
+from harness.scenario.scenario import Scenario
 
 
 def mode_record(mode: Mode) -> JsonValue:
@@ -148,7 +148,6 @@ class Evaluation:
     target: float | None
     time_limit: float | None
     budgets: tuple[Budget, ...]
-    decompositions: tuple[Decomposition, ...]
 
 
 def evaluation(spec: CampaignSpec) -> dict[str, JsonValue]:
@@ -163,7 +162,6 @@ def evaluation(spec: CampaignSpec) -> dict[str, JsonValue]:
                 plan.target,
                 plan.time_limit,
                 scenarios[name].budgets,
-                scenarios[name].decompositions,
             ),
             mode="json",
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from pydantic import ConfigDict
@@ -256,3 +256,12 @@ class ModeDetail:
     def on_array(self) -> bool:
         """Whether it is on an array of disks. Then the speed of one disk is not an upper bound."""
         return isinstance(self.layout.base, Md)
+
+
+def find_setting_changes(before: Mode, after: Mode) -> Iterator[tuple[str, str]]:
+    """The settings of the host in which two variants differ: the path of each, and both values in words."""
+    one, other = ({setting.path: setting.value for setting in mode.settings} for mode in (before, after))
+    for path in dict.fromkeys([*one, *other]):
+        if one.get(path) != other.get(path):
+            values = " -> ".join(values.get(path, "unchanged") for values in (one, other))
+            yield path, f"{path} {values}"

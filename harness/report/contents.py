@@ -11,7 +11,6 @@ from harness.report.blocks import Block
 from harness.report.costs import cost_blocks
 from harness.report.disks import disk_blocks
 from harness.report.modes import Headline, headline
-from harness.report.waterfall import waterfall_blocks
 
 if TYPE_CHECKING:
     from harness.report.section import Section
@@ -24,7 +23,7 @@ CONTENTS: dict[Place, tuple[Content, ...]] = {
     Place.FACTS: (disk_blocks,),
     Place.ANSWERS: (),
     Place.DIFFERENCES: (),
-    Place.PARTS: (waterfall_blocks,),
+    Place.PARTS: (),
     Place.FINDINGS: (best_blocks,),
     Place.COSTS: (cost_blocks,),
 }

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from harness.analysis import Estimate
+from harness.report.numbers import count
 
 LONGEST_LABEL = 28
 _FURTHEST = 1e9
@@ -176,3 +179,58 @@ def _merge(into: dict[str, Any], options: Mapping[str, Any]) -> None:
             _merge(before, value)
         else:
             into[name] = dict(value) if isinstance(value, Mapping) else value
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One bar of a waterfall: what it adds, in seconds, from `start`. `doubt` draws it hatched."""
+
+    label: str
+    added: Estimate
+    start: float
+    colour: str
+    hover: str
+    doubt: bool = False
+
+
+def find_starts(added: Iterable[Estimate]) -> list[float]:
+    """Where each bar starts, in seconds: at the end of the one before."""
+    return list(accumulate((estimate.point for estimate in added), initial=0.0))[:-1]
+
+
+def draw_bars(bars: Sequence[Bar], *, blocks: int) -> Figure:
+    """Bars from top to bottom, over the microseconds added to the host's mean latency in this number of blocks."""
+    labels = [safe(one.label) for one in bars]
+    figure = Figure(
+        bar(
+            orientation="h",
+            y=labels,
+            base=[one.start * 1e6 for one in bars],
+            x=[one.added.point * 1e6 for one in bars],
+            error_x=_errors([one.added for one in bars]),
+            marker={
+                "color": [one.colour for one in bars],
+                "opacity": [0.45 if one.doubt else 1 for one in bars],
+                "pattern": {"shape": ["/" if one.doubt else "" for one in bars]},
+            },
+            customdata=[one.hover for one in bars],
+            hovertemplate="%{customdata}<extra></extra>",
+        ),
+        bargap=0.3,
+    )
+    set_labelled_rows(figure, labels, height=34)
+    figure.update_xaxes(title=f"added to the host's mean latency, us ({count(blocks, 'block')})", zeroline=True)
+    list_categories(figure, labels, showgrid=False)
+    return figure
+
+
+def _errors(estimates: Sequence[Estimate]) -> dict[str, object] | None:
+    """The whiskers of each step; None if a value has no interval."""
+    if any(estimate.low is None or estimate.high is None for estimate in estimates):
+        return None
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [((estimate.high or 0.0) - estimate.point) * 1e6 for estimate in estimates],
+        "arrayminus": [(estimate.point - (estimate.low or 0.0)) * 1e6 for estimate in estimates],
+    }

@@ -16,12 +16,7 @@ from harness.results.cells import (
     SeveralGuests,
     ValidityCheck,
 )
-from harness.results.comparisons import (
-    DecompositionRecord,
-    StepRecord,
-)
 from harness.results.contrasts import CONFIDENCE
-from harness.results.decomposition import decompositions
 from harness.results.journal import Journal, Measurement, PartRecord, RoundEvent
 from harness.results.judging import corrected, judged_record
 from harness.results.records import (

@@ -22,7 +22,7 @@ from harness.model.disk import DiskRecord
 from harness.model.effective import NOTHING, Effective
 from harness.model.job import Job
 from harness.model.layout import amplification
-from harness.model.mode import Mode
+from harness.model.mode import Mode, find_setting_changes
 from harness.results.accounting import accounting
 from harness.results.byte_accounting import byte_checks
 from harness.results.carried import carry_over_notes, split_by_length
@@ -58,7 +58,6 @@ from harness.results.validity import (
     saturation_notes,
     write_limit_checks,
 )
-from harness.scenario.decompose import setting_changes
 from harness.scenario.scenario import Scenario
 from harness.scenario.setups import Group
 
@@ -297,7 +296,7 @@ def _differs(mode: Mode, context: CellContext) -> tuple[str, ...]:
     """In what the stack of a variant differs from that of the reference: what is set, and what was read back."""
     if mode.against is None:
         return ()
-    settings = (change.words for change in setting_changes(mode.against, mode))
+    settings = (words for _, words in find_setting_changes(mode.against, mode))
     return (*settings, *differences(context.against, context.effective))
 
 

@@ -16,7 +16,6 @@ from harness.model.profile import Conditioning
 from harness.model.values import STRICT as _STRICT
 from harness.model.values import Name
 from harness.results.cells import CellRecord
-from harness.results.comparisons import DecompositionRecord
 
 SCHEMA_VERSION = 1
 IMPORTED = "imported"
@@ -267,8 +266,6 @@ class Run:
     """One entry per group that was started, in the order of the plan."""
     cells: tuple[CellRecord, ...]
     """One entry per cell, in the order of the plan."""
-    decompositions: tuple[DecompositionRecord, ...] = ()
-    """One entry per decomposition of a scenario and job."""
     writes: tuple[DiskWrites, ...] = ()
     """One entry per disk of a run with a limit of the bytes written; else empty."""
     judged: JudgedRecord | None = None

@@ -39,14 +39,13 @@ from harness.model.mode import Mode
 from harness.model.profile import PROFILE_TABLE, PROFILES
 from harness.model.values import Rate, Table
 from harness.model.workloads import WorkloadList, is_fio_file, parse_workloads
-from harness.scenario.decompose import find_step_problems
 from harness.scenario.legality import (
     find_mode_problems,
     find_reference_problems,
     find_scenario_problems,
     find_vfio_problems,
 )
-from harness.scenario.scenario import PRESETS, Decomposition, Requested, Scenario, WorkloadFiles
+from harness.scenario.scenario import PRESETS, Requested, Scenario, WorkloadFiles
 
 _PRESET_NAMES = tuple(mode.name for mode in PRESETS)
 _PROFILE_NAMES = tuple(profile.name for profile in PROFILES)
@@ -68,12 +67,6 @@ def _own_mode_name(name: str) -> str:
     return short_name(name)
 
 
-def _decomposition_name(name: str) -> str:
-    if not _MODE_NAME.fullmatch(name):
-        raise ValueError("not a valid name of a decomposition; allowed: lower case letters, digits and single hyphens")
-    return short_name(name)
-
-
 def _known_mode(name: str, info: ValidationInfo) -> str:
     own: tuple[str, ...] = info.context["own_modes"] if info.context else ()
     names = tuple(dict.fromkeys((*_PRESET_NAMES, *own)))
@@ -91,7 +84,6 @@ def _known_profile(name: str) -> str:
 DiskName = Annotated[str, AfterValidator(plain_name)]
 ModeName = Annotated[str, AfterValidator(_known_mode)]
 OwnModeName = Annotated[str, AfterValidator(_own_mode_name)]
-DecompositionName = Annotated[str, AfterValidator(_decomposition_name)]
 ProfileName = Annotated[str, AfterValidator(_known_profile)]
 
 
@@ -124,13 +116,6 @@ def _keys(table: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
             yield from _keys(value, f"{prefix}{key}.")
 
 
-class DecomposeTable(Table):
-    """A decomposition. `find_step_problems` checks later that each step is an arm and changes one thing."""
-
-    steps: Annotated[list[str], Field(min_length=2)]
-    workloads: WorkloadList | None = None
-
-
 class ScenarioTable(Table):
     """The keys of a file without those of features.
 
@@ -151,7 +136,6 @@ class ScenarioTable(Table):
     mode: dict[OwnModeName, ModeTable] = Field(default_factory=dict)
     profile: dict[ProfileName, PROFILE_TABLE] = Field(default_factory=dict)  # type: ignore[valid-type]
     budget: list[Budget] = Field(default_factory=list)
-    decompose: dict[DecompositionName, DecomposeTable] = Field(default_factory=dict)
 
 
 @cache
@@ -226,7 +210,6 @@ def load_scenario(path: Path) -> Scenario:
             scenario, conflicts = tables.adapt(scenario)
             problems += conflicts
     problems += find_reference_problems(scenario)
-    problems += find_step_problems(scenario)
     problems += [problem for tables in feature_tables() for problem in tables.find_problems(scenario)]
     problems += [problem for feature in features() for problem in feature.find_problems(scenario)]
     if problems:
@@ -239,6 +222,15 @@ def _read_workload_files(folder: Path, names: object) -> WorkloadFiles:
     paths = [name for name in names if isinstance(name, str) and is_fio_file(name)] if isinstance(names, list) else []
     read = next((feature.read_workloads for feature in features() if feature.read_workloads is not None), None)
     return read(folder, paths) if paths and read is not None else WorkloadFiles()
+
+
+def rename_arms(scenario: Scenario, names: Mapping[str, str]) -> Scenario:
+    """The scenario whose requests name arms by these other names."""
+    renamed = {tables.table: tables.rename_arms for tables in feature_tables()}
+    requests = (
+        replace(request, value=renamed[type(request.value)](request.value, names)) for request in scenario.requests
+    )
+    return replace(scenario, requests=tuple(requests))
 
 
 def _refused(path: Path, problems: Iterable[str]) -> ConfigError:
@@ -262,10 +254,6 @@ def _find_repeated(data: Mapping[str, Any]) -> Iterator[str]:
     profiles = data.get("profile")
     if isinstance(profiles, dict):
         lists |= {f"profile.{name}.iodepth": p.get("iodepth") for name, p in profiles.items() if isinstance(p, dict)}
-    decompositions = data.get("decompose")
-    for name, own in decompositions.items() if isinstance(decompositions, dict) else ():
-        if isinstance(own, dict):
-            lists |= {f"decompose.{name}.{key}": own.get(key) for key in ("steps", "workloads")}
     for tables in feature_tables():
         requested = data.get(tables.key)
         for name, table in requested.items() if isinstance(requested, dict) else ():
@@ -361,10 +349,6 @@ def _make_scenario(name: str, table: ScenarioTable) -> Scenario:
         expect_void=tuple(table.expect_void or ()),
         disk_class=table.disk_class
         or next((requested_class_ for requested_class_ in REQUESTED_CLASSES if requested_class_ == table.disk), None),
-        decompositions=tuple(
-            Decomposition(key, tuple(own.steps), tuple(own.workloads) if own.workloads is not None else None)
-            for key, own in table.decompose.items()
-        ),
         requests=tuple(
             Requested(key, own) for tables in feature_tables() for key, own in getattr(table, tables.key).items()
         ),

@@ -14,7 +14,7 @@ from harness.model.base import Device
 from harness.model.budget import Budget
 from harness.model.disk import ANY, ARRAY, STORAGE, WRITE_RATES
 from harness.model.guest import GuestOptions
-from harness.model.job import Job, Workload
+from harness.model.job import Workload
 from harness.model.layout import Lvm, LvmThin, Partition, Qcow2, RawFile, Zvol
 from harness.model.mode import Mode
 from harness.model.profile import Profile
@@ -66,22 +66,6 @@ class WorkloadFiles:
     """Those that can be used."""
 
 
-@dataclass(frozen=True, slots=True)
-class Decomposition:
-    """Splits the latency between the bare host and another arm into steps. `steps` are ids of arms, `host` first.
-
-    Each step changes one thing. If `workloads` is None, all workloads of the scenario are decomposed.
-    """
-
-    name: str
-    steps: tuple[str, ...]
-    workloads: tuple[Workload, ...] | None = None
-
-    def covers(self, job: Job) -> bool:
-        """Whether this job is decomposed."""
-        return self.workloads is None or job.workload in self.workloads
-
-
 _T = TypeVar("_T")
 
 
@@ -116,7 +100,6 @@ class Scenario:
     published: str | None = None
     budgets: tuple[Budget, ...] = ()
     expect_void: tuple[str, ...] = ()
-    decompositions: tuple[Decomposition, ...] = ()
     requests: tuple[Requested, ...] = ()
     fio_files: tuple[FioFile, ...] = ()
     disks: tuple[str, ...] = ()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.features.decompose.records import DecompositionRecord
 from harness.lab.embedded.disks import NullBlkDisk
 from harness.lab.transport.ssh import SshRunner
 from harness.report.terminal import difference_lines
@@ -81,7 +82,7 @@ def test_pinning_and_polling_are_read_back_and_are_steps_of_one_waterfall(tmp_pa
         for variant in ("free", "pinned"):
             assert cells[f"{mode}-{variant}"].effective.qemu_poll_max_ns == polls, (mode, variant)
 
-    (waterfall,) = run.decompositions
+    (waterfall,) = run.of(DecompositionRecord)
     assert waterfall.skipped is None
     assert [(step.arm, step.change) for step in waterfall.steps] == [
         ("host", ""),

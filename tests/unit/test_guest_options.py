@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 
 from harness.errors import ConfigError
 from harness.events import Events
+from harness.features.decompose.request import compare_arms
 from harness.lab.inventory import HostSpec
 from harness.lab.lab_file import load_lab
 from harness.measure.resume import comparable_mode, mode_record
@@ -25,7 +26,6 @@ from harness.model.mode import OPTIONS, Mode
 from harness.model.values import STORED, as_list, cpus_in, kernels_form
 from harness.plugin.engine import Engine
 from harness.results.validity import configuration_check
-from harness.scenario.decompose import changes
 from harness.scenario.load import load_scenario
 from harness.scenario.plan import expand, plan_for
 from harness.scenario.scenario import Scenario
@@ -142,9 +142,9 @@ def test_modes_with_different_guests_are_measured_in_different_setups(tmp_path: 
 def test_a_step_of_a_decomposition_may_be_an_option_of_the_guest() -> None:
     one = Mode("one", Lvm(), Attach())
     two = replace(one, name="two", guest=GuestOptions(poll_max_ns=0))
-    (change,) = changes(Arm(Place.GUEST, one), Arm(Place.GUEST, two))
+    (change,) = compare_arms(Arm(Place.GUEST, one), Arm(Place.GUEST, two))
     assert (change.key, change.words) == ("guest.poll_max_ns", "poll max ns default -> 0")
-    assert changes(Arm(Place.TWIN, one), Arm(Place.TWIN, two)) == []
+    assert compare_arms(Arm(Place.TWIN, one), Arm(Place.TWIN, two)) == []
 
 
 def test_a_run_stores_the_requested_guest_but_two_runs_may_differ_in_it() -> None:
@@ -258,7 +258,7 @@ def test_a_mode_may_poll_otherwise_than_the_guests_other_disks() -> None:
     mode = Mode("still", Device(), Attach(poll_max_ns=0), GuestOptions(poll_max_ns=5000, poll_grow=2))
     assert (mode.expected.qemu_poll_max_ns, mode.expected.qemu_poll_grow) == (0, 2)
     assert replace(mode, attach=Attach()).expected.qemu_poll_max_ns == 5000
-    (change,) = changes(Arm(Place.GUEST, replace(mode, attach=Attach())), Arm(Place.GUEST, mode))
+    (change,) = compare_arms(Arm(Place.GUEST, replace(mode, attach=Attach())), Arm(Place.GUEST, mode))
     assert change.words == "poll max ns default -> 0"
     assert len(setups([mode, replace(mode, name="polling", attach=Attach())])) == 1
 

@@ -21,7 +21,7 @@ from harness.model.layout import Layout
 from harness.model.mode import Mode
 from harness.model.profile import PROFILE_TABLE, PROFILES, Profile
 from harness.model.workloads import NAMED
-from harness.scenario.load import DecomposeTable, load_scenario, scenario_schema
+from harness.scenario.load import load_scenario, scenario_schema
 from harness.scenario.scenario import PRESETS
 from tests.unit.option_docs import check_rows
 
@@ -36,7 +36,6 @@ NAMES = [
     *REQUESTED_CLASSES,
     *PROFILE_TABLE.model_fields,
     *(f"budget.{key.name}" for key in fields(Budget)),
-    *(f"decompose.{key}" for key in DecomposeTable.model_fields),
     *(f"{tables.key}.{field.name}" for tables in feature_tables() for field in fields(tables.table)),
     *METRICS,
     *LAB_KINDS,

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from harness.features.decompose.request import compare_arms
 from harness.features.published.figures import links
 from harness.features.published.matching import counterparts
 from harness.model.attach import Attach, Vfio
 from harness.model.base import Device, Md, Shape
 from harness.model.cell import Arm, Place
 from harness.model.mode import Mode
-from harness.scenario.decompose import changes
 from harness.scenario.load import find_scenarios, load_scenario
 from harness.scenario.scenario import Scenario
 
@@ -28,7 +28,7 @@ def partners(mode: Mode, scenario: Scenario) -> list[str]:
     """The modes that differ from this one in a single thing."""
     guest = Arm(Place.GUEST, mode)
     others = [other for other in guests(scenario) if other != mode]
-    return [other.name for other in others if len(changes(Arm(Place.GUEST, other), guest)) == 1]
+    return [other.name for other in others if len(compare_arms(Arm(Place.GUEST, other), guest)) == 1]
 
 
 @pytest.mark.parametrize("name", ["hdd", "optane", "sata_ssd"])

@@ -22,11 +22,10 @@ from harness.report.blocks import (
     Sentence,
     Table,
 )
-from harness.report.draw import Figure, safe
+from harness.report.draw import Bar, Figure, draw_bars, find_starts, safe
 from harness.report.numbers import count, microseconds, microseconds_interval, percent_interval, signed_percent
 from harness.report.section import Section
 from harness.report.theme import HOST, LAYER, VIRTUALISATION
-from harness.report.waterfall import Bar, bar_starts, draw_bars
 
 SUM = "sum of the parts"
 MEASURED = "measured without tracing"
@@ -161,7 +160,7 @@ def draw_breakdown(record: BreakdownRecord) -> Figure:
             LAYER if part.host is not None else VIRTUALISATION,
             f"{safe(part.part)}<br>host {microseconds(part.host)} us, guest {microseconds(part.guest)} us",
         )
-        for part, start in zip(record.parts, bar_starts(part.added for part in record.parts), strict=True)
+        for part, start in zip(record.parts, find_starts(part.added for part in record.parts), strict=True)
     ]
     for name, added in ((SUM, record.sum), (MEASURED, record.measured)):
         if added is not None:

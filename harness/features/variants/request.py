@@ -16,6 +16,7 @@ from harness.model.layout import Qcow2
 from harness.model.mode import HostSetting, Mode, ModeVariant
 from harness.model.values import VALUE, Flag, Table, names_of
 from harness.scenario.legality import find_mode_problems, find_workload_problems
+from harness.scenario.load import rename_arms
 from harness.scenario.scenario import Scenario
 
 _SYSCTL = re.compile(r"[a-z0-9_]+([./][A-Za-z0-9_-]+)+")
@@ -119,7 +120,7 @@ def in_variants(scenario: Scenario, variants: Mapping[str, Variant]) -> Scenario
     """The scenario with each of its modes in each variant: `lvm` becomes `lvm-old` and `lvm-new`.
 
     The mode `host` stays, because no guest runs in it. The variants of a mode follow each other, the reference first.
-    A decomposition with the guest of `lvm` is that of the reference.
+    Requests of other features with the guest of `lvm` are for that of the reference.
     """
     if not variants:
         return scenario
@@ -127,11 +128,7 @@ def in_variants(scenario: Scenario, variants: Mapping[str, Variant]) -> Scenario
     in_order = {reference: variants[reference], **variants}
     modes = tuple(in_variant for mode in scenario.modes for in_variant in _vary(mode, in_order))
     renamed = {f"guest:{mode.name}": f"guest:{mode.name}-{reference}" for mode in scenario.modes}
-    decompositions = tuple(
-        replace(decomposition, steps=tuple(renamed.get(step, step) for step in decomposition.steps))
-        for decomposition in scenario.decompositions
-    )
-    return replace(scenario, modes=modes, decompositions=decompositions)
+    return rename_arms(replace(scenario, modes=modes), renamed)
 
 
 def find_conflicts(scenario: Scenario, variants: Mapping[str, Variant]) -> Iterator[str]:

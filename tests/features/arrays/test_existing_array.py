@@ -209,7 +209,6 @@ def measured(
         cells=tuple(records.values()),
         disks=(disk,),
         of_features={"scalings": scale_arrays(AssembledRun(cells, records, own, [disk]))},
-        decompositions=(),
     )
 
 

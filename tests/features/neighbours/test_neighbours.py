@@ -9,6 +9,7 @@ from statistics import fmean
 
 import pytest
 
+from harness.features.decompose.request import compare_arms
 from harness.features.neighbours.measured import check_together, compute_jain_index, estimate_fairness
 from harness.model.attach import Attach
 from harness.model.budget import Budget
@@ -24,7 +25,6 @@ from harness.report.model import report_view
 from harness.report.short import short_lines
 from harness.report.terminal import difference_lines, overhead_text, summary_lines
 from harness.results import CellRecord, Run
-from harness.scenario.decompose import changes
 from harness.scenario.plan import expand, plan_for, slice_rate
 from harness.scenario.scenario import Scenario
 from harness.scenario.setups import by_guest, regions, setups
@@ -148,9 +148,9 @@ def test_a_mistake_is_reported_with_its_key(tmp_path: Path, old: str, new: str, 
 
 
 def test_a_neighbour_is_one_change_of_a_decomposition() -> None:
-    found = changes(Arm(Place.GUEST, ALONE), Arm(Place.GUEST, BESIDE))
+    found = compare_arms(Arm(Place.GUEST, ALONE), Arm(Place.GUEST, BESIDE))
     assert [change.words for change in found] == ["neighbour none -> randwrite-4k-qd32"]
-    found = changes(Arm(Place.GUEST, ALONE), Arm(Place.GUEST, FOUR))
+    found = compare_arms(Arm(Place.GUEST, ALONE), Arm(Place.GUEST, FOUR))
     assert [change.words for change in found] == ["guests 1 -> 4"]
 
 

@@ -9,8 +9,8 @@ import pytest
 from scipy import stats
 
 from harness.analysis import NO_CORRELATION, Correlation
+from harness.features.decompose.records import Waterfall, decompose
 from harness.results.contrasts import series_of
-from harness.results.decomposition import Waterfall, decompose
 
 STEPS = (80e-6, 0.4e-6, 41e-6, -3e-6, 12e-6, 7e-6)
 """A host's latency in seconds, and what five steps add to it; one of them gains."""

@@ -10,11 +10,14 @@ import pytest
 from harness.analysis import Estimate
 from harness.features.arrays.bottleneck import Bottleneck
 from harness.features.arrays.records import MemberRecord, ScalingMetric, ScalingRecord
+from harness.features.decompose.records import DecompositionRecord, decompose_run
+from harness.features.decompose.report import list_changes
+from harness.features.decompose.request import Decomposition
 from harness.report import markdown_table, summary_lines
-from harness.report.waterfall import step_changes
-from harness.results import DecompositionRecord, Run, decompositions
+from harness.results import Run
+from harness.results.assemble import AssembledRun
 from harness.scenario.plan import plan_for
-from harness.scenario.scenario import Decomposition
+from harness.scenario.scenario import Requested
 from tests.build import optane, synthetic_run
 from tests.unit.pages import Page, page
 
@@ -24,9 +27,14 @@ CALLED = ["bare device -> lvm", "virtualisation (virtio-scsi, cache none, aio na
 
 
 def decompositions_of(run: Run) -> tuple[DecompositionRecord, ...]:
-    scenario = replace(optane(), decompositions=(Decomposition("layers", STEPS),))
+    scenario = replace(optane(), requests=(Requested("layers", Decomposition(STEPS)),))
     by_id = {cell.id: cell for cell in run.cells}
-    return decompositions([scenario], plan_for(scenario, "smoke").groups, by_id)
+    groups = plan_for(scenario, "smoke").groups
+    return tuple(decompose_run(AssembledRun((), by_id, (), (), (scenario,), groups)))
+
+
+def with_decompositions(run: Run, *records: DecompositionRecord) -> Run:
+    return run.with_records("decompositions", records or decompositions_of(run))
 
 
 def array(cell: str = CELL, doubt: str = "") -> ScalingRecord:
@@ -50,8 +58,7 @@ def array(cell: str = CELL, doubt: str = "") -> ScalingRecord:
 
 @pytest.fixture(scope="module")
 def run() -> Run:
-    plain = synthetic_run()
-    return replace(plain, decompositions=decompositions_of(plain), of_features={"scalings": (array(),)})
+    return with_decompositions(synthetic_run()).with_records("scalings", (array(),))
 
 
 @pytest.fixture(scope="module")
@@ -66,9 +73,9 @@ def rows_of(run: Run, change: str) -> list[list[str]]:
 
 def test_the_page_has_a_row_for_each_step_and_one_for_all_of_them(run: Run, html: Page) -> None:
     rows = [row[1:] for row in html.rows if len(row) == 9 and row[1] in (*CALLED, "all steps")]
-    assert len(rows) == 4 * len(run.decompositions)
+    assert len(rows) == 4 * len(run.of(DecompositionRecord))
     assert [row[0] for row in rows[:4]] == [*CALLED, "all steps"]
-    first = run.decompositions[0]
+    first = run.of(DecompositionRecord)[0]
     assert first.added is not None
     assert rows[3][1] == f"{first.added.point * 1e6:.3g}"
     assert rows[3][2].startswith("[")
@@ -77,7 +84,7 @@ def test_the_page_has_a_row_for_each_step_and_one_for_all_of_them(run: Run, html
 def test_the_chart_starts_each_step_where_the_one_before_ended(run: Run, html: Page) -> None:
     figures = html.json("figures")
     (bars,) = figures["disk1-fall1"]["depths"]["1"]["data"]
-    record = run.decompositions[0]
+    record = run.of(DecompositionRecord)[0]
     ends = [base + added for base, added in zip(bars["base"], bars["x"], strict=True)]
     assert bars["base"][1:3] == pytest.approx(ends[:2])
     assert ends[2] == pytest.approx(ends[3])
@@ -120,20 +127,20 @@ def test_markdown_has_the_same_steps(run: Run) -> None:
 
 
 def test_a_step_that_chance_explains_says_so_everywhere(run: Run) -> None:
-    record = run.decompositions[0]
+    record = run.of(DecompositionRecord)[0]
     steps = (*record.steps[:3], replace(record.steps[3], shown=False))
-    doubtful = replace(run, decompositions=(replace(record, steps=steps),))
-    assert step_changes(doubtful.decompositions[0])[2].remark == "not beyond chance"
+    doubtful = with_decompositions(run, replace(record, steps=steps))
+    assert list_changes(doubtful.of(DecompositionRecord)[0])[2].remark == "not beyond chance"
     assert any(line.endswith("lvm -> raw (not beyond chance)") for line in summary_lines(doubtful))
     assert "| not beyond chance |" in markdown_table(doubtful)
     assert rows_of(doubtful, "lvm -> raw")[0][-1] == "no"
 
 
 def test_a_step_from_or_to_an_arm_with_a_failed_check_is_not_a_result(run: Run) -> None:
-    record = run.decompositions[0]
+    record = run.of(DecompositionRecord)[0]
     steps = (*record.steps[:2], replace(record.steps[2], doubt="bytes guest:lvm"), record.steps[3])
-    doubtful = replace(run, decompositions=(replace(record, steps=steps),))
-    shown = step_changes(doubtful.decompositions[0])
+    doubtful = with_decompositions(run, replace(record, steps=steps))
+    shown = list_changes(doubtful.of(DecompositionRecord)[0])
     assert [step.doubt for step in shown] == ["", "bytes guest:lvm", "bytes guest:lvm", ""]
     assert "not a result: bytes guest:lvm" in page(doubtful).text
     bars = page(doubtful).json("figures")["disk1-fall1"]["depths"]["1"]["data"][0]
@@ -144,12 +151,12 @@ def test_rounds_that_are_not_used_are_named() -> None:
     plain = synthetic_run()
     record = replace(decompositions_of(plain)[0], left_out=(2, 5))
     words = "3 blocks; blocks of rounds 2 and 5 lack an arm and are not used"
-    assert words in page(replace(plain, decompositions=(record,))).text
+    assert words in page(with_decompositions(plain, record)).text
 
 
 def test_a_skipped_decomposition_gives_its_reason() -> None:
     run = synthetic_run(skipped=["raw"])
-    run = replace(run, decompositions=decompositions_of(run))
+    run = with_decompositions(run)
     reason = "guest:raw: the kernel of lab1 has no device-mapper"
     assert any(line.endswith(f"no decomposition: {reason}") for line in summary_lines(run))
     assert reason in page(run).text
@@ -159,8 +166,8 @@ def test_a_skipped_decomposition_gives_its_reason() -> None:
 
 def test_one_round_is_shown_without_intervals_and_judges_nothing() -> None:
     run = synthetic_run(rounds=1)
-    run = replace(run, decompositions=decompositions_of(run))
-    assert [step.beyond_chance for step in step_changes(run.decompositions[0])] == [None] * 4
+    run = with_decompositions(run)
+    assert [step.beyond_chance for step in list_changes(run.of(DecompositionRecord)[0])] == [None] * 4
     assert page(run).json("figures")["disk1-fall1"]["depths"]["1"]["data"][0].get("error_x") is None
 
 

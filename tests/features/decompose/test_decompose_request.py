@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import ConfigError
+from harness.features.decompose.request import Decomposition, compare_arms, find_step_problems, list_steps
 from harness.model.attach import Attach, Vfio
 from harness.model.base import Device, Md
 from harness.model.cell import Arm, Place
@@ -15,9 +16,8 @@ from harness.model.job import parse_workload
 from harness.model.layout import Layout, Lvm, LvmThin, Qcow2, RawFile
 from harness.model.mode import Mode
 from harness.model.profile import PROFILES
-from harness.scenario.decompose import changes, find_step_problems, steps_of
 from harness.scenario.load import load_scenario
-from harness.scenario.scenario import Decomposition, Scenario
+from harness.scenario.scenario import Requested, Scenario
 
 HOST = Arm(Place.HOST)
 BLK = Attach("virtio-blk")
@@ -46,7 +46,7 @@ def scenario(*steps: str, workloads: tuple[str, ...] | None = None) -> Scenario:
         workloads=tuple(map(parse_workload, WORKLOADS)),
         write_rate=1 << 30,
         profiles=PROFILES,
-        decompositions=(Decomposition("attach", steps, chosen),),
+        requests=(Requested("attach", Decomposition(steps, chosen)),),
     )
 
 
@@ -58,7 +58,7 @@ def problem(*steps: str) -> str:
 def words(*steps: str) -> list[str]:
     asked = scenario(*steps)
     assert list(find_step_problems(asked)) == []
-    return [step.change for step in steps_of(asked, asked.decompositions[0])]
+    return [step.change for step in list_steps(asked, asked.requests_of(Decomposition)["attach"])]
 
 
 def test_each_step_is_named_after_the_one_thing_that_it_changes() -> None:
@@ -102,7 +102,7 @@ def test_the_guest_may_follow_the_host_on_the_same_device_and_a_cache_may_be_a_s
 def test_layouts_differ_in_the_array_the_layer_on_it_and_its_options(
     before: Layout, after: Layout, said: list[str]
 ) -> None:
-    found = changes(Arm(Place.GUEST, Mode("a", before, BLK)), Arm(Place.GUEST, Mode("b", after, BLK)))
+    found = compare_arms(Arm(Place.GUEST, Mode("a", before, BLK)), Arm(Place.GUEST, Mode("b", after, BLK)))
     assert [change.words for change in found] == said
 
 
@@ -110,15 +110,15 @@ def test_the_twin_of_an_image_is_a_raw_file_so_its_guest_also_differs_in_the_for
     image = Mode("image", Qcow2(preallocation="falloc"), BLK)
     plain = Mode("plain", RawFile(), BLK)
     twin, guest = Arm(Place.TWIN, image), Arm(Place.GUEST, image)
-    assert [change.words for change in changes(HOST, twin)] == ["bare device -> raw"]
-    assert [change.key for change in changes(twin, guest)] == ["layout.kind", "guest"]
-    assert [change.key for change in changes(twin, Arm(Place.GUEST, plain))] == ["guest"]
+    assert [change.words for change in compare_arms(HOST, twin)] == ["bare device -> raw"]
+    assert [change.key for change in compare_arms(twin, guest)] == ["layout.kind", "guest"]
+    assert [change.key for change in compare_arms(twin, Arm(Place.GUEST, plain))] == ["guest"]
 
 
 def test_vfio_against_what_qemu_serves_is_one_change() -> None:
-    (change,) = changes(Arm(Place.GUEST, MODES[1]), Arm(Place.GUEST, Mode("vfio", Device(), Vfio())))
+    (change,) = compare_arms(Arm(Place.GUEST, MODES[1]), Arm(Place.GUEST, Mode("vfio", Device(), Vfio())))
     assert change.words == "virtio-blk, cache none, aio native, iothread -> VFIO"
-    (change,) = changes(HOST, Arm(Place.GUEST, Mode("vfio", Device(), Vfio())))
+    (change,) = compare_arms(HOST, Arm(Place.GUEST, Mode("vfio", Device(), Vfio())))
     assert change.words == "virtualisation (VFIO)"
 
 
@@ -193,21 +193,22 @@ def loaded(directory: Path, text: str) -> Scenario:
 
 
 def test_a_file_names_the_steps_by_the_ids_of_the_arms(tmp_path: Path) -> None:
-    (found,) = loaded(tmp_path, FILE).decompositions
-    assert (found.name, found.steps) == ("attach", ("host", "twin:lvm", "guest:lvm", "guest:lvm-uring"))
+    found = loaded(tmp_path, FILE).requests_of(Decomposition)["attach"]
+    assert found.steps == ("host", "twin:lvm", "guest:lvm", "guest:lvm-uring")
     read, sequential = (parse_workload(name).job(1, ramp=0, seconds=1) for name in ("randread-4k", "seqread-256k"))
     assert found.covers(read)
     assert not found.covers(sequential)
 
 
-VARIANTS_PAGE = Path(__file__).resolve().parents[2] / "docs" / "variants.md"
+VARIANTS_PAGE = Path(__file__).resolve().parents[3] / "docs" / "variants.md"
 
 
 def test_a_pinned_guest_and_one_without_polling_are_steps_of_one_waterfall(tmp_path: Path) -> None:
     _, _, section = VARIANTS_PAGE.read_text(encoding="utf-8").partition("## Pinning and polling in one waterfall")
     text = section.partition("```toml\n")[2].partition("```")[0]
-    found = loaded(tmp_path, text)
-    assert [step.change for step in steps_of(found, found.decompositions[0])] == [
+    scenario = loaded(tmp_path, text)
+    (decomposition,) = scenario.requests_of(Decomposition).values()
+    assert [step.change for step in list_steps(scenario, decomposition)] == [
         "",
         "virtualisation (virtio-blk, cache none, aio native, iothread)",
         "no pinning -> pinning vCPUs on 2/3, iothreads on 4, emulator on 5",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
 
+from harness.features.decompose.records import DecompositionRecord, decompose_run
+from harness.features.decompose.request import Decomposition
 from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.cell import Arm, Cell
@@ -19,13 +21,12 @@ from harness.model.profile import PROFILES
 from harness.results import (
     CellContext,
     CellRecord,
-    DecompositionRecord,
     Measurement,
     ValidityCheck,
     assemble,
-    decompositions,
 )
-from harness.scenario.scenario import Decomposition, Scenario
+from harness.results.assemble import AssembledRun
+from harness.scenario.scenario import Requested, Scenario
 from harness.scenario.setups import Group
 from tests.build import A_SLICE
 
@@ -56,7 +57,7 @@ def disk(workloads: Collection[str] | None = ("randread-4k",)) -> Scenario:
         workloads=WORKLOADS,
         write_rate=1 << 30,
         profiles=PROFILES,
-        decompositions=(Decomposition("attach", STEPS, chosen),),
+        requests=(Requested("attach", Decomposition(STEPS, chosen)),),
     )
 
 
@@ -94,8 +95,14 @@ def records(measured: Iterable[Measurement], cells: Iterable[Cell] = CELLS) -> d
     return {record.id: record for record in assemble(own, measured, {cell.id: context for cell in own})}
 
 
+def decompositions(
+    scenario: Scenario, groups: Sequence[Group], cells: Mapping[str, CellRecord]
+) -> list[DecompositionRecord]:
+    return list(decompose_run(AssembledRun((), cells, (), (), (scenario,), groups)))
+
+
 def decomposed(scenario: Scenario, cells: dict[str, CellRecord]) -> DecompositionRecord:
-    (found,) = decompositions([scenario], [GROUP], cells)
+    (found,) = decompositions(scenario, [GROUP], cells)
     return found
 
 
@@ -143,7 +150,7 @@ def test_arms_of_two_setups_are_not_paired_even_if_their_rounds_have_the_same_nu
         replace(GROUP, id=name, cells=tuple(cell for cell in CELLS if (cell.mode.name == "scsi") is alone))
         for name, alone in (("g", False), ("h", True))
     ]
-    (found,) = decompositions([disk()], apart, records(measurements(CELLS, 3)))
+    (found,) = decompositions(disk(), apart, records(measurements(CELLS, 3)))
     assert found.skipped == "guest:scsi was not measured, or was measured in another setup"
 
 
@@ -161,9 +168,9 @@ def test_there_is_no_decomposition_if_no_block_has_every_arm() -> None:
 
 def test_there_is_one_for_each_requested_and_measured_job() -> None:
     cells = records(measurements(CELLS, 2))
-    assert [each.job for each in decompositions([disk()], [GROUP], cells)] == ["randread-4k-qd1"]
-    assert len(decompositions([disk(None)], [GROUP], cells)) == 2
-    assert decompositions([disk()], [GROUP], {}) == ()
+    assert [each.job for each in decompositions(disk(), [GROUP], cells)] == ["randread-4k-qd1"]
+    assert len(decompositions(disk(None), [GROUP], cells)) == 2
+    assert decompositions(disk(), [GROUP], {}) == []
 
 
 def test_a_failed_check_makes_only_its_own_arms_doubtful() -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from statistics import fmean
 
 from harness.analysis import Estimate
+from harness.features.decompose.records import DecompositionRecord
 from harness.report.blocks import (
     Aside,
     AtDepth,
@@ -27,7 +27,7 @@ from harness.report.blocks import (
     join_words,
 )
 from harness.report.cells import CONFIDENCE
-from harness.report.draw import Figure, bar, list_categories, safe, set_labelled_rows
+from harness.report.draw import Bar, Figure, draw_bars, find_starts, safe
 from harness.report.numbers import (
     count,
     microseconds,
@@ -38,11 +38,8 @@ from harness.report.numbers import (
 )
 from harness.report.section import Section
 from harness.report.theme import HOST, LAYER, VIRTUALISATION
-from harness.results import DecompositionRecord
 
 ALL = "all steps"
-_US = 1e6
-_ROW_HEIGHT = 34
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +96,13 @@ def decompositions_of(section: Section) -> dict[tuple[str, str], _Depths]:
     """By the name of the decomposition and of the workload: those of each depth, the smallest first."""
     jobs = {cell.record.job.id: cell for cell in section.cells}
     groups: dict[tuple[str, str], _Depths] = {}
-    for record in section.own(section.run.decompositions):
+    for record in section.own(section.run.of(DecompositionRecord)):
         if (cell := jobs.get(record.job)) is not None:
             groups.setdefault((record.name, cell.workload), {})[cell.iodepth] = record
     return {names: dict(sorted(by_depth.items())) for names, by_depth in groups.items()}
 
 
-def step_changes(record: DecompositionRecord) -> tuple[StepChange, ...]:
+def list_changes(record: DecompositionRecord) -> tuple[StepChange, ...]:
     """The steps in order, then the last arm against the first; none if the decomposition was skipped."""
     if record.added is None or record.overhead is None:
         return ()
@@ -166,7 +163,7 @@ def _smallest_depth(title: str, by_depth: _Depths, drawn: _Depths, confidence: s
         yield Sentence((Mark(title, "strong"), f": {reason or ''}"), on=On.MARKDOWN)
         return
     depth, record = next(iter(drawn.items()))
-    changes, basis = step_changes(record), _basis(record)
+    changes, basis = list_changes(record), _basis(record)
     yield Sentence(f"{title} qd{depth}, mean latency [{confidence}]. {basis}:", on=On.TERMINAL)
     yield Listing(tuple(_aligned(changes)), on=On.TERMINAL, indent=2)
     if len(drawn) > 1:
@@ -187,7 +184,7 @@ def _smallest_depth(title: str, by_depth: _Depths, drawn: _Depths, confidence: s
 
 def _rows(depth: int, record: DecompositionRecord) -> Iterator[Row]:
     """The rows of one depth: what they are based on, then each step."""
-    changes = step_changes(record)
+    changes = list_changes(record)
     if not changes:
         yield Row((str(depth), record.skipped or ""), group=str(depth))
         return
@@ -241,62 +238,19 @@ def _joined(cell: Cell) -> str:
     return f"{cell.text} {cell.interval}".rstrip()
 
 
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """One bar of a waterfall: what it adds, in seconds, from `start`. `doubt` draws it hatched."""
-
-    label: str
-    added: Estimate
-    start: float
-    colour: str
-    hover: str
-    doubt: bool = False
-
-
 def draw_waterfall(record: DecompositionRecord) -> Figure:
     """Microseconds added to the host's mean latency, from top to bottom. Steps that are not a result are grey and
     hatched.
 
     Only for a decomposition that was not skipped.
     """
-    *steps, whole = step_changes(record)
-    starts = bar_starts(step.added for step in steps)
+    *steps, whole = list_changes(record)
+    starts = find_starts(step.added for step in steps)
     bars = [
         _bar(f"{number}. {step.change.partition(' (')[0]}", step, start)
         for number, (step, start) in enumerate(zip(steps, starts, strict=True), 1)
     ]
     return draw_bars([*bars, _bar(ALL, whole, 0.0)], blocks=len(record.rounds))
-
-
-def bar_starts(added: Iterable[Estimate]) -> list[float]:
-    """Where each bar starts, in seconds: at the end of the one before."""
-    return list(accumulate((estimate.point for estimate in added), initial=0.0))[:-1]
-
-
-def draw_bars(bars: Sequence[Bar], *, blocks: int) -> Figure:
-    """Bars from top to bottom, over the microseconds added to the host's mean latency in this number of blocks."""
-    labels = [safe(each.label) for each in bars]
-    figure = Figure(
-        bar(
-            orientation="h",
-            y=labels,
-            base=[each.start * _US for each in bars],
-            x=[each.added.point * _US for each in bars],
-            error_x=_errors([each.added for each in bars]),
-            marker={
-                "color": [each.colour for each in bars],
-                "opacity": [0.45 if each.doubt else 1 for each in bars],
-                "pattern": {"shape": ["/" if each.doubt else "" for each in bars]},
-            },
-            customdata=[each.hover for each in bars],
-            hovertemplate="%{customdata}<extra></extra>",
-        ),
-        bargap=0.3,
-    )
-    set_labelled_rows(figure, labels, height=_ROW_HEIGHT)
-    figure.update_xaxes(title=f"added to the host's mean latency, us ({count(blocks, 'block')})", zeroline=True)
-    list_categories(figure, labels, showgrid=False)
-    return figure
 
 
 def _bar(label: str, step: StepChange, start: float) -> Bar:
@@ -306,15 +260,3 @@ def _bar(label: str, step: StepChange, start: float) -> Bar:
     remark = f"<br>{step.remark}" if step.remark else ""
     hover = f"{safe(step.arm)}<br>{_joined(_added(step))} us, {_joined(_share(step.overhead))} %{remark}"
     return Bar(label, step.added, start, colour, hover, bool(step.doubt))
-
-
-def _errors(estimates: Sequence[Estimate]) -> dict[str, object] | None:
-    """The whiskers of each step; None if a value has no interval."""
-    if any(estimate.low is None or estimate.high is None for estimate in estimates):
-        return None
-    return {
-        "type": "data",
-        "symmetric": False,
-        "array": [((estimate.high or 0.0) - estimate.point) * _US for estimate in estimates],
-        "arrayminus": [(estimate.point - (estimate.low or 0.0)) * _US for estimate in estimates],
-    }

@@ -1,18 +1,19 @@
-"""From cells to decompositions: each arm against the arm before it, in the blocks that all arms share. Pure."""
+"""Records of decompositions: each arm against the arm before it, in the blocks that all arms share. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from harness.analysis import Correlation, holm
+from harness.analysis import Correlation, Estimate, holm
+from harness.features.decompose.request import ArmStep, Decomposition, list_steps
 from harness.model.job import Job
+from harness.model.values import STRICT
+from harness.results.assemble import AssembledRun
 from harness.results.cells import CellRecord
-from harness.results.comparisons import DecompositionRecord, StepRecord
 from harness.results.contrasts import Contrast, Series, contrast, correlation_of
-from harness.scenario.decompose import Step, steps_of
-from harness.scenario.scenario import Decomposition, Scenario
+from harness.scenario.scenario import Scenario
 from harness.scenario.setups import Group
 
 METRIC = "lat_mean"
@@ -20,39 +21,97 @@ METRIC = "lat_mean"
 host."""
 
 
-def decompositions(
-    scenarios: Iterable[Scenario], groups: Sequence[Group], records: Mapping[str, CellRecord]
-) -> tuple[DecompositionRecord, ...]:
-    """One record per decomposition and job with any measurement, in the order of the scenarios and `groups`.
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """One arm of a decomposition, against the arm before it."""
 
-    `records` is by cell id. Only rounds in which every arm was measured count, so the steps add up in each of them. All
-    arms must be measured in one group, because they share its rounds. If an arm is missing there, no step replaces it:
-    the record names the missing arm and the reason.
+    __pydantic_config__ = STRICT
+
+    arm: str
+    """`host`, `twin:MODE` or `guest:MODE`."""
+    change: str
+    """The one thing that it changes against the arm before, in words; empty for the first arm."""
+    values: tuple[float, ...]
+    """Its values in the order of the decomposition's rounds, in seconds."""
+    added: Estimate | None
+    """What the step adds, in seconds. These values add up over the steps. Null for the first arm."""
+    overhead: Estimate | None
+    """What the step adds, as a share of the arm before. The values of 1 + overhead multiply. Null for the first arm."""
+    so_far: Estimate | None
+    """What this step and all steps before it add, as a share of the host. Null for the first arm."""
+    p_value: float | None
+    """The p value of "the step changes nothing", not corrected; null for the first arm and after one round."""
+    shown: bool
+    """Whether the step changes anything at all, corrected for the number of steps (Holm)."""
+    doubt: str
+    """The failed checks because of which the arm's values are not a result; empty if no check failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecompositionRecord:
+    """The latency of one job from the bare host to another arm, step by step."""
+
+    __pydantic_config__ = STRICT
+
+    id: str
+    """`SCENARIO-NAME-JOB`, for example `decompose-attach-randread-4k-qd1`."""
+    scenario: str
+    """Name of the scenario."""
+    name: str
+    """Name of the decomposition in the scenario."""
+    host: str
+    """Name of the host in the lab file; empty if nothing was measured."""
+    disk: str
+    """Name of the disk under test."""
+    job: str
+    """The job's id."""
+    metric: str
+    """The metric of all values: `lat_mean`."""
+    rounds: tuple[int, ...]
+    """The rounds in which every arm of the decomposition was measured. The estimates use only these."""
+    left_out: tuple[int, ...]
+    """Rounds that have only some of the arms. They are not used."""
+    confidence: float
+    """The confidence of each interval alone."""
+    steps: tuple[StepRecord, ...]
+    """One entry per arm, beginning with the bare host; empty if the decomposition was skipped."""
+    added: Estimate | None
+    """The last arm minus the first, in seconds, from the same rounds. Its point is the sum of the steps' points."""
+    overhead: Estimate | None
+    """The last arm against the first, as a share of the host."""
+    skipped: str | None
+    """Why there is no decomposition, or null."""
+
+
+def decompose_run(run: AssembledRun) -> Iterator[DecompositionRecord]:
+    """One record per decomposition and job with any measurement, in the order of the scenarios and groups.
+
+    Only rounds in which every arm was measured count, so the steps add up in each of them. All arms must be measured in
+    one group, because they share its rounds. If an arm is missing there, no step replaces it: the record names the
+    missing arm and the reason.
     """
-    records_made = []
-    for scenario in scenarios:
-        if not scenario.decompositions:
-            continue
-        by_job = _by_job((group for group in groups if group.scenario == scenario.name), records)
-        for decomposition in scenario.decompositions:
-            steps = steps_of(scenario, decomposition)
+    for scenario in run.scenarios:
+        decompositions = scenario.requests_of(Decomposition)
+        groups = [group for group in run.groups if group.scenario == scenario.name]
+        by_job = _group_by_job(groups, run.records) if decompositions else {}
+        for name, decomposition in decompositions.items():
+            steps = list_steps(scenario, decomposition)
             for job, by_mode in by_job.items():
                 if not decomposition.covers(job):
                     continue
                 arms, correlation = max(
-                    ((_arms(steps, cells), correlation_of(cells.values())) for cells in by_mode),
+                    ((_find_values(steps, cells), correlation_of(cells.values())) for cells in by_mode),
                     key=lambda choice: _count_cells(choice[0]),
                 )
                 if _count_cells(arms):
-                    records_made.append(_record(scenario, decomposition, job, arms, correlation))
-    return tuple(records_made)
+                    yield _make_record(scenario, name, job, arms, correlation)
 
 
 @dataclass(frozen=True, slots=True)
 class _StepValues:
     """One step's arm, the cell that has its values, and the values."""
 
-    step: Step
+    step: ArmStep
     cell: CellRecord | None
     series: Series | None
 
@@ -71,7 +130,7 @@ class _StepValues:
         return f"{self.step.arm.id}: {self.cell.skipped or f'no block has {METRIC}'}"
 
 
-def _by_job(groups: Iterable[Group], records: Mapping[str, CellRecord]) -> dict[Job, list[dict[str, CellRecord]]]:
+def _group_by_job(groups: Iterable[Group], records: Mapping[str, CellRecord]) -> dict[Job, list[dict[str, CellRecord]]]:
     """For each job, the cells of each group that has it, by the name of the mode."""
     jobs: dict[Job, list[dict[str, CellRecord]]] = {}
     for group in groups:
@@ -91,7 +150,7 @@ def _count_cells(arms: Sequence[_StepValues]) -> int:
     return sum(arm.cell is not None for arm in arms)
 
 
-def _arms(steps: Sequence[Step], cells: Mapping[str, CellRecord]) -> list[_StepValues]:
+def _find_values(steps: Sequence[ArmStep], cells: Mapping[str, CellRecord]) -> list[_StepValues]:
     """The arms with their values. `cells` are those of the job, by the name of the mode.
 
     Every cell has the host's values; they come from the cell with the most blocks.
@@ -106,9 +165,9 @@ def _arms(steps: Sequence[Step], cells: Mapping[str, CellRecord]) -> list[_StepV
     return arms
 
 
-def _record(
+def _make_record(
     scenario: Scenario,
-    decomposition: Decomposition,
+    name: str,
     job: Job,
     arms: Sequence[_StepValues],
     correlation: Correlation | None,
@@ -121,9 +180,9 @@ def _record(
     if skipped is None and not blocks:
         skipped = "no block has every arm"
     record = DecompositionRecord(
-        id=f"{scenario.name}-{decomposition.name}-{job.id}",
+        id=f"{scenario.name}-{name}-{job.id}",
         scenario=scenario.name,
-        name=decomposition.name,
+        name=name,
         host=cells[0].host,
         disk=scenario.disk,
         job=job.id,
@@ -150,7 +209,7 @@ def _record(
             StepRecord(
                 arm=arm.step.arm.id,
                 change=arm.step.change,
-                values=own.values,
+                values=of_arm.values,
                 added=cost.added if cost else None,
                 overhead=cost.loss if cost else None,
                 so_far=total.loss if total else None,
@@ -158,7 +217,7 @@ def _record(
                 shown=is_shown,
                 doubt=arm.cell.doubt_about(arm.step.arm) if arm.cell is not None else "",
             )
-            for arm, own, cost, total, is_shown in zip(arms, series, costs, so_far, shown, strict=True)
+            for arm, of_arm, cost, total, is_shown in zip(arms, series, costs, so_far, shown, strict=True)
         ),
         added=waterfall.so_far[-1].added,
         overhead=waterfall.so_far[-1].loss,
@@ -186,9 +245,9 @@ def decompose(arms: Sequence[Series], *, confidence: float, correlation: Correla
     """
 
     def against(left: Series, right: Series) -> Contrast:
-        found = contrast(left, right, confidence=confidence, correlation=correlation)
-        assert found is not None
-        return found
+        contrast_ = contrast(left, right, confidence=confidence, correlation=correlation)
+        assert contrast_ is not None
+        return contrast_
 
     steps = tuple(against(left, right) for left, right in pairwise(arms))
     shown = holm([step.p_value for step in steps], 1 - confidence)
