@@ -11,9 +11,8 @@ from harness.events import GroupMeasured, Note
 from harness.feature import features, run_limit
 from harness.measure.phases import MEASURE, Phases, Timing, add_pace
 from harness.measure.prepare import NothingToCompare, require_guest
-from harness.measure.provenance import fio_texts
 from harness.measure.recorder import Recorder
-from harness.measure.resume import Earlier, claimed, evaluation, requested
+from harness.measure.resume import Earlier, claimed, evaluation, fio_texts, requested
 from harness.measure.rounds import GroupRounds, RunContext
 from harness.measure.series import LabFound, LimitReached, Measurer, PreparedGroup, SeriesEngine, StepLimit
 from harness.measure.spec import CampaignSpec

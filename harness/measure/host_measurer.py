@@ -26,9 +26,9 @@ from harness.measure.fio import reports_start
 from harness.measure.phases import Phases
 from harness.measure.platform import LINUX
 from harness.measure.prepare import SetupRequest, session_with_reference
-from harness.measure.provenance import DiskRecords, disk_provenance, examine, guest_provenance
 from harness.measure.ran_slices import make_measurements
 from harness.measure.reap import reap, split_by_disks
+from harness.measure.resume import DiskRecords, disk_provenance, examine, guest_provenance
 from harness.measure.series import LabFound, OpenSession, PreparedGroup, RoundSegment
 from harness.measure.session import Session, SessionFor
 from harness.measure.slices import run_timetable
@@ -79,148 +79,6 @@ MOST_RESTARTS = 2
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
-class Environment:
-    """One host and its current session. Both are None until the first request.
-
-    `disks` are the names of the disks under test of this run. What killed runs left behind is removed only from these.
-    """
-
-    def __init__(
-        self, spec: HostSpec, run_id: RunId, disks: Collection[str], *, images: ImageSet, phases: Phases
-    ) -> None:
-        self._host: Host | None = None
-        self._session: Session | None = None
-        self._restarts = Restarts()
-        self._in_a_row = 0
-        self._spec = spec
-        self._run_id = run_id
-        self._disks = frozenset(serial_of(disk) for disk in spec.measured if disk.name in disks)
-        self._log: CreationLog | None = None
-        self._images = images
-        self._phases = phases
-        self._events = phases.events
-        self._lease: Lease | None = None
-        self._hypervisor: Hypervisor | None = None
-        self._key: Hashable = None
-        self._host_stack = ExitStack()
-        self._disk_stack = ExitStack()
-
-    @property
-    def restarts(self) -> Sequence[str]:
-        """One sentence for each failure of a simulated lab: what failed, and what was done."""
-        return self._restarts.sentences
-
-    @property
-    def current(self) -> Session:
-        """The session that was opened last."""
-        if self._session is None:
-            raise RuntimeError("no session was opened")
-        return self._session
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the host is open."""
-        return self._host is not None
-
-    def has(self, key: Hashable) -> bool:
-        """Whether the session with this `key` is the open one."""
-        return self._session is not None and self._key == key
-
-    def opened(self) -> Host:
-        """The host. It is opened at the first request, and again after a restart."""
-        return self._opened()[0]
-
-    @property
-    def log(self) -> CreationLog:
-        """The log of what the run creates on the host."""
-        return self._opened()[2]
-
-    def session_for(
-        self, key: Hashable, make: Callable[[Host, Hypervisor, CreationLog], AbstractContextManager[Session]]
-    ) -> Session:
-        """The session with this `key`. If it is not the open one, the open one is closed and `make` opens a new one."""
-        host, hypervisor, log = self._opened()
-        if not self.has(key):
-            self.close_session()
-            self._session = self._disk_stack.enter_context(make(host, hypervisor, log))
-            self._key = key
-        return self.current
-
-    def start_again(self, error: HostError | GuestError, what: str) -> None:
-        """Take down the guest and layouts of a simulated lab after `what` failed. The next request opens new ones.
-
-        In a simulated lab, the emulator causes such failures, so they say nothing about the disks. On a real host, a
-        failure is a finding, so `error` is raised. It is also raised after MOST_RESTARTS without a round in between
-        (see `round_measured`).
-        """
-        if self._host is None or self._host.spec.simulated is None or self._in_a_row == MOST_RESTARTS:
-            raise error
-        self._in_a_row += 1
-        self._restarts.failed(what)
-        self._events(Note(f"{what}: {error.message}"))
-        # The end of the machine removes everything else.
-        with suppress(HarnessError):
-            self.close()
-
-    def round_measured(self) -> None:
-        """Note that a round was measured. A later failure is then a new one."""
-        self._in_a_row = 0
-
-    def close(self) -> None:
-        """Take down the disk's layouts and guest, then close the host, also after an error."""
-        self._host = None
-        self._lease = None
-        with cleaning_up(), self._host_stack:
-            self.close_session()
-
-    def _opened(self) -> tuple[Host, Hypervisor, CreationLog]:
-        """The leased host, its hypervisor, and the log of what the run creates there.
-
-        Removes what killed runs left behind on the disks of this run. What they left on other disks is only reported.
-        """
-        if self._lease is not None:
-            self._lease.require_held()
-        if self._host is None or self._hypervisor is None or self._log is None:
-            with self._phases.timed("lab"):
-                stack = self._host_stack
-                host = stack.enter_context(open_host(self._spec, self._images, self._events))
-                require_fio(host.facts, host.name, host.spec.fio)
-                held = lease(host.runner, host.name, self._run_id, self._events, wait=LEASE_WAIT_SECONDS)
-                self._lease = stack.enter_context(held)
-                host = replace(host, runner=self._lease.runner)
-                self._hypervisor = stack.enter_context(hypervisor_of(host, self._events))
-                self._clean(host, self._hypervisor)
-                self._log = CreationLog(host.runner, self._run_id)
-                stack.enter_context(self._log.making_here(Processes(mark=MARK)))
-            self._host = host
-            if host.spec.simulated is not None:
-                boot = host.runner.run(["cat", BOOT_ID], deadline=20).stdout.strip()
-                if done := self._restarts.opened(boot):
-                    self._events(Note(done))
-        return self._host, self._hypervisor, self._log
-
-    def _clean(self, host: Host, hypervisor: Hypervisor) -> None:
-        entries = read_log(host.runner)
-        mine, others = split_by_disks(entries, self._disks)
-        for what in reap(host.runner, hypervisor, mine):
-            self._events(Note(f"host {host.name}: {what}"))
-        if others:
-            runs = ", ".join(dict.fromkeys(entry.run_id for entry in others))
-            self._events(
-                Note(
-                    f"host {host.name}: killed runs left something behind on other disks ({runs}). This run does not "
-                    "touch it. `virt-overhead reap` lists it"
-                )
-            )
-
-    def close_session(self) -> None:
-        """Take down the guest and the layouts, if there are any."""
-        if self._session is not None:
-            self._session = None
-            with cleaning_up(), self._phases.timed("teardown"):
-                self._disk_stack.close()
-
-
 def measure_timetable(
     at: SessionFor,
     session: Session,
@@ -257,26 +115,80 @@ _T = TypeVar("_T")
 
 
 class SessionMeasurer:
-    """A `Measurer` without `ready`: a subclass decides which session is opened."""
+    """Measures on one host, with one session at a time: a `Measurer` without `prepare`, which a subclass has.
 
-    def __init__(self, environment: Environment, store: RunStore, *, seed: int) -> None:
-        self._environment = environment
+    Host and session are opened at the first request, and closed in reverse order. `disks` are the names of the disks
+    under test of this run. What killed runs left behind is removed only from these.
+    """
+
+    def __init__(
+        self,
+        spec: HostSpec,
+        run_id: RunId,
+        disks: Collection[str],
+        *,
+        store: RunStore,
+        seed: int,
+        images: ImageSet,
+        phases: Phases,
+    ) -> None:
+        self._spec = spec
+        self._run_id = run_id
+        self._disks = frozenset(serial_of(disk) for disk in spec.measured if disk.name in disks)
         self._store = store
         self._seed = seed
+        self._images = images
+        self._phases = phases
+        self._events = phases.events
+        self._restarts = Restarts()
+        self._in_a_row = 0
+        self._lease: Lease | None = None
+        self._opened: tuple[Host, Hypervisor, CreationLog] | None = None
+        self._session: Session | None = None
+        self._key: Hashable = None
+        self._host_stack = ExitStack()
+        self._disk_stack = ExitStack()
 
     @property
     def restarts(self) -> Sequence[str]:
-        return self._environment.restarts
+        return self._restarts.sentences
+
+    @property
+    def host(self) -> Host:
+        """The host. It is opened at the first request, and again after a restart."""
+        return self._open()[0]
 
     @property
     def runner(self) -> Runner | None:
-        return self._environment.opened().runner if self._environment.is_open else None
+        return self.host.runner if self._opened is not None else None
+
+    @property
+    def session(self) -> Session:
+        """The session that was opened last."""
+        if self._session is None:
+            raise RuntimeError("no session was opened")
+        return self._session
+
+    def _has(self, key: Hashable) -> bool:
+        """Whether the session with this `key` is the open one."""
+        return self._session is not None and self._key == key
+
+    def session_for(
+        self, key: Hashable, make: Callable[[Host, Hypervisor, CreationLog], AbstractContextManager[Session]]
+    ) -> Session:
+        """The session with this `key`. If it is not the open one, the open one is closed and `make` opens a new one."""
+        opened = self._open()
+        if not self._has(key):
+            self.close_session()
+            self._session = self._disk_stack.enter_context(make(*opened))
+            self._key = key
+        return self.session
 
     def boot_again(self) -> None:
-        self._environment.current.boot_again()
+        self.session.boot_again()
 
     def measure(self, group: Group, segment: RoundSegment, began: Callable[[Slice], None]) -> list[Measurement]:
-        session = self._environment.current
+        session = self.session
         try:
             return measure_timetable(self._at, session, self._store, group, segment, seed=self._seed, began=began)
         finally:
@@ -284,47 +196,104 @@ class SessionMeasurer:
                 session.guests.measured()
 
     def use_session(self, work: Callable[[OpenSession], _T]) -> _T:
-        environment = self._environment
-        return work(OpenSession(self._at, environment.current, self._store, environment.log, self._seed))
-
-    def start_again(self, error: HostError | GuestError, what: str) -> None:
-        self._environment.start_again(error, what)
-
-    def round_measured(self) -> None:
-        self._environment.round_measured()
-
-    def close_session(self) -> None:
-        self._environment.close_session()
-
-    def close(self) -> None:
-        self._environment.close()
+        return work(OpenSession(self._at, self.session, self._store, self._open()[2], self._seed))
 
     def _at(self, turn: ScheduledArm) -> Session:
         """The session with the disks of this turn."""
-        return self._environment.current.of(turn.arm)
+        return self.session.of(turn.arm)
+
+    def start_again(self, error: HostError | GuestError, what: str) -> None:
+        """Take down the guest and layouts of a simulated lab after `what` failed. The next request opens new ones.
+
+        In a simulated lab, the emulator causes such failures, so they say nothing about the disks. On a real host, a
+        failure is a finding, so `error` is raised. It is also raised after MOST_RESTARTS without a round in between
+        (see `round_measured`).
+        """
+        if self._opened is None or self._opened[0].spec.simulated is None or self._in_a_row == MOST_RESTARTS:
+            raise error
+        self._in_a_row += 1
+        self._restarts.failed(what)
+        self._events(Note(f"{what}: {error.message}"))
+        # The end of the machine removes everything else.
+        with suppress(HarnessError):
+            self.close()
+
+    def round_measured(self) -> None:
+        """Note that a round was measured. A later failure is then a new one."""
+        self._in_a_row = 0
+
+    def close(self) -> None:
+        """Take down the disk's layouts and guest, then close the host, also after an error."""
+        self._opened = self._lease = None
+        with cleaning_up(), self._host_stack:
+            self.close_session()
+
+    def _open(self) -> tuple[Host, Hypervisor, CreationLog]:
+        """The leased host, its hypervisor, and the log of what the run creates there.
+
+        Removes what killed runs left behind on the disks of this run. What they left on other disks is only reported.
+        """
+        if self._lease is not None:
+            self._lease.require_held()
+        if self._opened is None:
+            with self._phases.timed("lab"):
+                stack = self._host_stack
+                host = stack.enter_context(open_host(self._spec, self._images, self._events))
+                require_fio(host.facts, host.name, host.spec.fio)
+                held = lease(host.runner, host.name, self._run_id, self._events, wait=LEASE_WAIT_SECONDS)
+                self._lease = stack.enter_context(held)
+                host = replace(host, runner=self._lease.runner)
+                hypervisor = stack.enter_context(hypervisor_of(host, self._events))
+                self._clean(host, hypervisor)
+                log = CreationLog(host.runner, self._run_id)
+                stack.enter_context(log.making_here(Processes(mark=MARK)))
+            self._opened = host, hypervisor, log
+            if host.spec.simulated is not None:
+                boot = host.runner.run(["cat", BOOT_ID], deadline=20).stdout.strip()
+                if done := self._restarts.opened(boot):
+                    self._events(Note(done))
+        return self._opened
+
+    def _clean(self, host: Host, hypervisor: Hypervisor) -> None:
+        entries = read_log(host.runner)
+        mine, others = split_by_disks(entries, self._disks)
+        for what in reap(host.runner, hypervisor, mine):
+            self._events(Note(f"host {host.name}: {what}"))
+        if others:
+            runs = ", ".join(dict.fromkeys(entry.run_id for entry in others))
+            self._events(
+                Note(
+                    f"host {host.name}: killed runs left something behind on other disks ({runs}). This run does not "
+                    "touch it. `virt-overhead reap` lists it"
+                )
+            )
+
+    def close_session(self) -> None:
+        """Take down the guest and the layouts, if there are any."""
+        if self._session is not None:
+            self._session = None
+            with cleaning_up(), self._phases.timed("teardown"):
+                self._disk_stack.close()
 
 
 class HostMeasurer(SessionMeasurer):
     """Measures on one host. Its disks have the layouts of one request at a time."""
 
     def __init__(self, spec: CampaignSpec, store: RunStore, images: ImageSet, phases: Phases) -> None:
-        environment = Environment(spec.host, spec.run_id, spec.disks, images=images, phases=phases)
-        super().__init__(environment, store, seed=spec.seed)
-        self._images = images
-        self._phases = phases
-        self._disks = DiskRecords(phases.events)
+        super().__init__(spec.host, spec.run_id, spec.disks, store=store, seed=spec.seed, images=images, phases=phases)
+        self._disk_records = DiskRecords(phases.events)
 
     def prepare(self, plan: Plan, group: Group, examined: Callable[[LabFound], None]) -> PreparedGroup:
-        host = self._environment.opened()
+        host = self.host
         request = SetupRequest.of(plan, group)
-        examined(replace(examine(host, self._images), builds=not self._environment.has(request)))
-        at = self._session(request)
+        examined(replace(examine(host, self._images), builds=not self._has(request)))
+        at = self._session_of(request)
         sessions = [session for session in (at, at.reference) if session is not None]
         for session in sessions:
             if session.layouts.shared is not None:
                 # Others may have filled it since the last group. The end of the run frees the space of its volumes.
                 session.layouts.shared.room.require(0)
-        disks = self._disks.of(at)
+        disks = self._disk_records.of(at)
         return PreparedGroup(
             span=at.layouts.span,
             conditioning=at.conditioning,
@@ -336,18 +305,18 @@ class HostMeasurer(SessionMeasurer):
             rotational=at.rotates,
             block=at.block,
             disks=disks,
-            disks_afterwards=self._disks.afterwards,
+            disks_afterwards=self._disk_records.afterwards,
             devices={name: device for session in sessions for device, name in session.names.items()},
             uncounted=frozenset(arm.id for arm in group.arms if not at.of(arm).counted_disks(arm)),
         )
 
-    def _session(self, request: SetupRequest) -> Session:
+    def _session_of(self, request: SetupRequest) -> Session:
         """The session for `request`: the current one if the request is unchanged, else a new one."""
 
         def make(host: Host, hypervisor: Hypervisor, log: CreationLog) -> AbstractContextManager[Session]:
             return session_with_reference(host, hypervisor, request, log=log, seed=self._seed, phases=self._phases)
 
-        return self._environment.session_for(request, make)
+        return self.session_for(request, make)
 
 
 def _unable(group: Group, at: Session) -> dict[str, str]:

@@ -12,7 +12,7 @@ from typing import get_args
 
 from harness.analysis import METRICS, Calls, Limit, Metric, Reason, Samples, Sequential, Verdict, decided, fewest_rounds
 from harness.feature import feature_tables
-from harness.measure.pauses import Pauses
+from harness.measure.phases import Pauses
 from harness.measure.recorder import Recorder
 from harness.measure.series import Measurer, PreparedGroup
 from harness.measure.spec import CampaignSpec

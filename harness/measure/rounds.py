@@ -14,8 +14,7 @@ from harness.analysis import Reason, Verdict
 from harness.errors import Unsupported
 from harness.events import Note
 from harness.measure.interim_analysis import GroupProgress, InterimAnalysis, out_of_reach
-from harness.measure.pauses import Pauses
-from harness.measure.phases import Phases
+from harness.measure.phases import Pauses, Phases
 from harness.measure.recorder import Recorder
 from harness.measure.resume import Earlier
 from harness.measure.series import LimitReached, Measurer, Policy, PreparedGroup, Round, StepLimit

@@ -8,7 +8,7 @@ from itertools import accumulate, count
 
 import pytest
 
-from harness.measure.pauses import FEW_JITTER, LEAST_JITTER, MOST_JITTER, UNKNOWN_JITTER, Pauses
+from harness.measure.phases import FEW_JITTER, LEAST_JITTER, MOST_JITTER, UNKNOWN_JITTER, Pauses
 from harness.model.base import Md
 from harness.model.cell import Arm, Place
 from harness.model.job import Job

@@ -17,7 +17,7 @@ import pytest
 from harness.analysis import INDEPENDENT, estimate_overhead
 from harness.errors import GuestError, HostError, ResultsError
 from harness.events import Events
-from harness.measure.pauses import FEW_JITTER, UNKNOWN_JITTER
+from harness.measure.phases import FEW_JITTER, UNKNOWN_JITTER
 from harness.measure.series import RoundSegment, SeriesEngine
 from harness.results import Measurement
 from harness.run_id import RunId

@@ -31,7 +31,7 @@ from harness.lab.transport.local import LocalRunner
 from harness.layout.build import Layouts
 from harness.layout.source import BlockSource
 from harness.measure.host_measurer import measure_timetable
-from harness.measure.pauses import Pauses
+from harness.measure.phases import Pauses
 from harness.measure.platform import Clocks, Startup
 from harness.measure.series import RoundSegment
 from harness.measure.session import Guests, Idle, IdleReads, Session

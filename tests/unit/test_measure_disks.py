@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.lab.inventory import AnyDisk, DiskByFile, DiskById, DiskByStorage
-from harness.measure.provenance import class_notes, link_notes
+from harness.measure.resume import class_notes, link_notes
 from harness.measure.series import LabFound, PreparedGroup
 from harness.model.disk import Controller, DiskClass, DiskFacts, DiskHealth, DiskRecord, PcieLink, SerialLink, merged
 from harness.results import RunStore

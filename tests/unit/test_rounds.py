@@ -11,7 +11,7 @@ import pytest
 
 from harness.errors import GuestError, HostError
 from harness.events import BlockStarted, Event, Events
-from harness.measure.pauses import Pauses
+from harness.measure.phases import Pauses
 from harness.measure.series import Round, RoundSegment, SeriesEngine
 from harness.model.attach import Attach
 from harness.model.cell import Arm, Cell, Place

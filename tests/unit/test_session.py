@@ -17,7 +17,7 @@ from harness.lab.hosts import Host
 from harness.lab.inventory import DiskByFile, HostSpec
 from harness.measure.phases import Phases
 from harness.measure.prepare import SetupRequest, session
-from harness.measure.provenance import DiskRecords, disk_provenance
+from harness.measure.resume import DiskRecords, disk_provenance
 from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.layout import Lvm

@@ -21,7 +21,7 @@ from harness.lab.lab_file import load_lab
 from harness.measure.host_measurer import _notes
 from harness.measure.phases import Phases
 from harness.measure.prepare import NothingToCompare, SetupRequest, session
-from harness.measure.provenance import disk_provenance
+from harness.measure.resume import disk_provenance
 from harness.measure.session import Session
 from harness.model.attach import Attach
 from harness.model.base import Device

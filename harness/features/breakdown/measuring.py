@@ -33,7 +33,7 @@ from harness.features.breakdown.parts import (
     skip_breakdown,
 )
 from harness.features.breakdown.tracing import Tracer, switch_tracers, trace_devices
-from harness.measure.pauses import Pauses
+from harness.measure.phases import Pauses
 from harness.measure.platform import Clock
 from harness.measure.ran_slices import RanSlice
 from harness.measure.rounds import FollowingSeries, SeriesContext

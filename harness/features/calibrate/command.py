@@ -45,7 +45,6 @@ from harness.features.calibrate.measuring import (
 )
 from harness.image import ImageSet
 from harness.lab.inventory import ROOT, HostSpec
-from harness.measure.host_measurer import Environment
 from harness.measure.phases import Phases
 from harness.results import RunStore
 from harness.run_id import RunId
@@ -84,10 +83,8 @@ def calibrate(
     """
     run_id = RunId.new()
     store = RunStore.create(_open_runs(), run_id)
-    phases = Phases(events)
-    environment = Environment(host, run_id, [disk], images=images, phases=phases)
+    measurer = TrialMeasurer(host, run_id, store, disk, seed=seed, images=images, phases=Phases(events))
     try:
-        measurer = TrialMeasurer(environment, store, disk, seed=seed, images=images, phases=phases)
         # The delay comes first. If it cannot be measured, the user sees this in the first minutes.
         late = plan_delays(spec) if measurer.can_delay() else []
         on_host = [plan_host_delay(spec)] if late else []
@@ -122,7 +119,7 @@ def calibrate(
         shutil.rmtree(store.path, ignore_errors=True)
         raise
     finally:
-        environment.close()
+        measurer.close()
     _replace(path, calibration)
     return calibration, path
 

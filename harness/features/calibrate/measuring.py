@@ -17,13 +17,13 @@ from harness.guest.protocol import Hypervisor
 from harness.image import ImageSet
 from harness.lab.created import CreationLog
 from harness.lab.hosts import Host
+from harness.lab.inventory import HostSpec
 from harness.layout.device import memory_disk
 from harness.layout.source import BlockSource
-from harness.measure.host_measurer import Environment, SessionMeasurer
-from harness.measure.pauses import Pauses
-from harness.measure.phases import Phases
+from harness.measure.host_measurer import SessionMeasurer
+from harness.measure.phases import Pauses, Phases
 from harness.measure.prepare import SetupRequest, session
-from harness.measure.provenance import examine
+from harness.measure.resume import examine
 from harness.measure.series import LabFound, Measurer, Policy, PreparedGroup, Round, SeriesEngine
 from harness.measure.session import Session
 from harness.model.attach import Attach
@@ -32,6 +32,7 @@ from harness.model.cell import Arm, Cell, Place
 from harness.model.job import Job
 from harness.model.mode import Mode
 from harness.results import Measurement, RunStore
+from harness.run_id import RunId
 from harness.scenario.plan import Plan
 from harness.scenario.setups import Group
 from harness.scenario.timetable import ScheduledArm, Timetable, timetables
@@ -204,24 +205,18 @@ class TrialMeasurer(SessionMeasurer):
     memory."""
 
     def __init__(
-        self, environment: Environment, store: RunStore, disk: str, *, seed: int, images: ImageSet, phases: Phases
+        self, host: HostSpec, run_id: RunId, store: RunStore, disk: str, *, seed: int, images: ImageSet, phases: Phases
     ) -> None:
-        super().__init__(environment, store, seed=seed)
+        super().__init__(host, run_id, [disk], store=store, seed=seed, images=images, phases=phases)
         self._disk = disk
-        self._images = images
-        self._phases = phases
-
-    @property
-    def host(self) -> Host:
-        return self._environment.opened()
 
     def can_delay(self) -> bool:
         """Whether the host could create the two disks in memory, one of them with a delay. Prepares the guest."""
-        return LATE.name in self._session().layouts.by_mode
+        return LATE.name in self._prepare_session().layouts.by_mode
 
     def prepare(self, plan: Plan, group: Group, examined: Callable[[LabFound], None]) -> PreparedGroup:  # noqa: ARG002 - all trials share one guest
-        examined(examine(self._environment.opened(), self._images))
-        at = self._session()
+        examined(examine(self.host, self._images))
+        at = self._prepare_session()
         return PreparedGroup(at.layouts.span, at.conditioning)
 
     def _at(self, turn: ScheduledArm) -> Session:
@@ -229,12 +224,12 @@ class TrialMeasurer(SessionMeasurer):
         in_memory = turn.arm.place is Place.HOST and turn.name in (PLAIN.name, LATE.name)
         return _on_disk(current, turn.name) if in_memory else current
 
-    def _session(self) -> Session:
+    def _prepare_session(self) -> Session:
         """The session of all trials. It is opened at the first request and after a restart."""
-        return self._environment.session_for(self._disk, self._opened)
+        return self.session_for(self._disk, self._make_session)
 
     @contextmanager
-    def _opened(self, host: Host, hypervisor: Hypervisor, log: CreationLog) -> Iterator[Session]:
+    def _make_session(self, host: Host, hypervisor: Hypervisor, log: CreationLog) -> Iterator[Session]:
         with ExitStack() as stack:
             disks = self._memory_disks(log, stack)
             modes = (PASSTHROUGH.on(host.spec.guest),)

@@ -12,8 +12,7 @@ from harness.events import Note
 from harness.features.search.curve import next_rates
 from harness.features.search.records import loads_of, search_record
 from harness.features.search.request import MOST_ROUNDS, USUAL_ROUNDS, PlannedSearch
-from harness.measure.pauses import Pauses
-from harness.measure.phases import MEASURE
+from harness.measure.phases import MEASURE, Pauses
 from harness.measure.rounds import FollowingSeries, SeriesContext, planned_round
 from harness.measure.series import LimitReached, PreparedGroup, Round
 from harness.model.cell import Arm

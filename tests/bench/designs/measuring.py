@@ -16,9 +16,7 @@ from harness.features.calibrate.measuring import LATE, PASSTHROUGH, PLAIN, SPAN,
 from harness.image import ensure_images
 from harness.lab import embedded
 from harness.lab.inventory import HostSpec
-from harness.measure.host_measurer import Environment
-from harness.measure.pauses import Pauses
-from harness.measure.phases import Phases
+from harness.measure.phases import Pauses, Phases
 from harness.measure.series import Policy, PreparedGroup, Round, RoundSegment, SeriesEngine
 from harness.model.cell import Cell
 from harness.results import Measurement, RunStore
@@ -65,14 +63,12 @@ def measure(path: Path, sizes: Sizes, *, units: int, minutes: float, seed: int, 
     ends = time.monotonic() + minutes * 60
     images = ensure_images(events)
     session = RunId.new()
-    phases = Phases(events)
     (host,) = embedded.inventory().hosts
     disk = host.disks[0].name
     with tempfile.TemporaryDirectory(prefix="virt-overhead-") as directory:
-        environment = Environment(host, session, [disk], images=images, phases=phases)
+        store = RunStore.create(Path(directory), session)
+        measurer = DesignMeasurer(host, session, store, disk, seed=seed, images=images, phases=Phases(events))
         try:
-            store = RunStore.create(Path(directory), session)
-            measurer = DesignMeasurer(environment, store, disk, seed=seed, images=images, phases=phases)
             _require_delay(measurer, host)
             series = Series(path, sizes, SeriesEngine(measurer, events), session=session, disk=disk, seed=seed)
             for done in range(units):
@@ -81,7 +77,7 @@ def measure(path: Path, sizes: Sizes, *, units: int, minutes: float, seed: int, 
                     return done
                 series.measure_unit((units - done) * seconds)
         finally:
-            environment.close()
+            measurer.close()
     return units
 
 

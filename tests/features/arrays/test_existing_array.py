@@ -25,7 +25,7 @@ from harness.lab.lab_file import load_lab
 from harness.measure.host_measurer import measure_timetable
 from harness.measure.phases import Phases
 from harness.measure.prepare import SetupRequest, session_with_reference
-from harness.measure.provenance import DiskRecords, array_notes
+from harness.measure.resume import DiskRecords, array_notes
 from harness.measure.series import RoundSegment
 from harness.model.attach import Attach
 from harness.model.base import Device

@@ -20,7 +20,7 @@ from harness.features.calibrate.measuring import (
     plan_same_device,
     plan_slices,
 )
-from harness.measure.pauses import UNKNOWN_JITTER
+from harness.measure.phases import UNKNOWN_JITTER
 from harness.measure.series import RoundSegment
 from harness.model.cell import Place
 from harness.results import Measurement

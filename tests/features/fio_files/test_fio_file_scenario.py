@@ -12,8 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from harness.errors import ConfigError
 from harness.features.compare.comparison import compare
 from harness.features.fio_files.reading import read_fio_files
-from harness.measure.provenance import fio_texts
-from harness.measure.resume import Earlier, requested
+from harness.measure.resume import Earlier, fio_texts, requested
 from harness.model.job import Job
 from harness.model.values import STORED
 from harness.model.workloads import OneWorkload

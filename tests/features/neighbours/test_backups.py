@@ -18,7 +18,7 @@ from harness.guest.libvirt.connection import Connection
 from harness.guest.libvirt.guest import LibvirtBackup, build_backup_xml
 from harness.guest.libvirt.requirements import Versions, refuse_mode
 from harness.measure import ran_slices as backups
-from harness.measure.pauses import Pauses
+from harness.measure.phases import Pauses
 from harness.measure.ran_slices import Backups, Copies, Copy
 from harness.model.attach import Attach
 from harness.model.cell import Arm, Cell, Place
