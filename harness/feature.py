@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from harness.analysis import Samples
     from harness.events import Events
     from harness.guest.booting import GuestRunner
-    from harness.guest.protocol import Hypervisor
-    from harness.guest.system import System
+    from harness.guest.protocol import Hypervisor, System
     from harness.image import ImageSet
     from harness.lab.created import HostThing
     from harness.lab.hosts import Host

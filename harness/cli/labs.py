@@ -292,7 +292,7 @@ def _reap_host(spec: HostSpec, events: Events, *, remove: bool, force: bool) -> 
 
     And whether a record of the creation log is damaged, which only a person can deal with.
     """
-    from harness.guest.hypervisors import remover_of
+    from harness.guest import remover_of
     from harness.lab.created import read_log
     from harness.lab.hosts import reach_host
     from harness.lab.lease import end_holder, lease

@@ -1,0 +1,41 @@
+"""Guests: their protocols, and a backend for each kind of hypervisor, which only this module chooses."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+from harness.errors import LabUnavailable
+from harness.events import Events
+from harness.feature import features
+from harness.guest.protocol import Backend, Hypervisor, Remover
+from harness.lab.hosts import Host, ReachedHost
+from harness.lab.inventory import HostSpec, ProxmoxSpec
+
+
+def backend_of(spec: HostSpec) -> Backend:
+    """The backend for the hypervisor that the lab file names. Loads only its own libraries."""
+    if isinstance(spec.hypervisor, ProxmoxSpec):
+        from harness.guest.proxmox.backend import ProxmoxBackend  # noqa: PLC0415 - other hosts need no HTTP client
+
+        return ProxmoxBackend(spec.hypervisor)
+    from harness.guest.libvirt.backend import LibvirtBackend  # noqa: PLC0415 - nodes of Proxmox VE need no libvirt
+
+    return LibvirtBackend()
+
+
+def hypervisor_of(host: Host, events: Events) -> AbstractContextManager[Hypervisor]:
+    """The hypervisor that makes guests on this host. Raises LabUnavailable, with the remedy, if it is unreachable."""
+    for feature in features():
+        if (hypervisor := feature.hypervisor(host, events)) is not None:
+            return hypervisor
+    if not host.spec.hypervisor.boots_guests:
+        raise LabUnavailable(
+            f"host {host.name}: the lab file names a running VM of others, which this installation cannot measure",
+            hint=f"leave out borrow in host.{host.name}.guest, or install the feature `borrow`",
+        )
+    return backend_of(host.spec).hypervisor(host, events)
+
+
+def remover_of(host: ReachedHost) -> AbstractContextManager[Remover]:
+    """Removes the guests and volumes that runs left on this host. Raises the same errors as `hypervisor_of`."""
+    return backend_of(host.spec).remover(host)

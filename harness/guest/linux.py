@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from harness.errors import GuestError, HostError
-from harness.guest.protocol import Guest
-from harness.guest.system import BlockDevice
+from harness.guest.protocol import BlockDevice, Guest
 from harness.lab.transport.base import Runner
 from harness.model.attach import ATTACH_OPTIONS, Attach, Attachment
 from harness.model.effective import Effective

@@ -1,19 +1,20 @@
-"""The protocols of guests and hypervisors, by which the rest of the harness uses them."""
+"""The protocols of guests, of the systems in them and of hypervisors, by which the rest of the harness uses them."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Protocol
 
+from harness.errors import GuestError
 from harness.events import Events
 from harness.lab.counters import VmThreads
 from harness.lab.created import CreationLog, Entry, Removal
-from harness.lab.findings import Finding
 from harness.lab.hosts import Host, ReachedHost
-from harness.lab.inventory import AnyDisk, HostSpec
+from harness.lab.inventory import AnyDisk
 from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts
 from harness.layout.source import BlockSource
@@ -22,6 +23,7 @@ from harness.model.counters import Transferred
 from harness.model.effective import Effective
 from harness.model.guest import ANY_GUEST, GuestOptions
 from harness.model.mode import Mode
+from harness.waiting import Deadline, attempts
 
 SERIAL_CHARACTERS = 20
 """The length of a serial number in virtio-blk and ATA."""
@@ -183,7 +185,7 @@ class Hypervisor(Remover, Protocol):
 
 
 class Backend(Protocol):
-    """What the harness needs of one kind of hypervisor. harness/guest/hypervisors.py chooses the backend."""
+    """What the harness needs of one kind of hypervisor. harness/guest.py chooses the backend."""
 
     def hypervisor(self, host: Host, events: Events) -> AbstractContextManager[Hypervisor]:
         """Makes guests on this host. Raises LabUnavailable, with the remedy, if the hypervisor is unreachable."""
@@ -193,6 +195,82 @@ class Backend(Protocol):
         """Removes the guests and volumes that killed runs left. Raises the same errors as `hypervisor`."""
         ...
 
-    def findings(self, host: HostSpec, runner: Runner) -> Sequence[Finding]:
-        """The doctor's findings about the hypervisor. If it is unreachable, this is a finding and not an error."""
+
+APPEAR_SECONDS = 30.0
+_POLL_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class BlockDevice:
+    """A disk as the guest sees it. Sizes in bytes."""
+
+    path: str
+    effective: Effective
+
+
+class System(Protocol):
+    """The operating system in a guest. All of it is read over SSH. Each method raises HostError and GuestError."""
+
+    @property
+    def runner(self) -> Runner: ...
+
+    @property
+    def windows(self) -> bool: ...
+
+    def disks(self) -> Mapping[str, BlockDevice]:
+        """Its disks by serial number."""
         ...
+
+    def paths(self) -> Mapping[str, str]:
+        """The paths of its disks by serial number. Quicker than `disks`, because it is asked before each timetable."""
+        ...
+
+    def evidence(self) -> dict[str, str]:
+        """The facts that it reports of its machine. `hypervisor` is from CPUID: `KVM`, or empty under emulation."""
+        ...
+
+    def look_inside(self) -> Inside:
+        """What it has for measuring."""
+        ...
+
+    def notes(self, evidence: Mapping[str, str]) -> Iterable[str]:
+        """What in its `evidence` makes figures differ from those of a quiet system of its kind, with the remedy."""
+        ...
+
+    def opened(self, serials: Mapping[str, bool], tell: Callable[[str], None]) -> AbstractContextManager[None]:
+        """The disks with these serial numbers take I/O of fio until the end of the block; `True` for writes as well.
+
+        `tell` gets what could not be set back at the end.
+        """
+        ...
+
+
+class Inside(Protocol):
+    """What the system in a VM has, before anything is plugged into it."""
+
+    def unsupported_by_guest_os(self, vm: str, attach: Attachment) -> str | None:
+        """What it lacks for measuring a disk that is attached in this way, with the remedy; else None."""
+        ...
+
+
+def block_devices(system: System, serials: Sequence[str], host: str) -> Mapping[str, BlockDevice]:
+    """The guest's disks by serial. Raises GuestError if the guest does not have one of `serials`."""
+    disks = system.disks()
+    missing = [serial for serial in serials if serial not in disks]
+    if missing:
+        raise GuestError(
+            f"guest on {host}: no disk with serial {', '.join(missing)}; it sees {', '.join(disks) or 'none'}",
+            hint="the guest image lacks the driver of this bus, or the hypervisor did not attach the disk",
+        )
+    return disks
+
+
+def plugged_in(system: System, serial: str, host: str) -> BlockDevice:
+    """The disk with this serial. Waits for it, because its driver takes a moment after it was plugged in."""
+    for attempt in attempts(Deadline.after(APPEAR_SECONDS), repeat(_POLL_SECONDS)):
+        try:
+            return block_devices(system, [serial], host)[serial]
+        except GuestError:
+            if attempt.is_last:
+                raise
+    raise AssertionError("unreachable: the attempts have no end")

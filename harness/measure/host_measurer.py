@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from harness.errors import GuestError, HarnessError, HostError
 from harness.events import Note
-from harness.guest.hypervisors import hypervisor_of
+from harness.guest import hypervisor_of
 from harness.guest.protocol import Hypervisor
 from harness.image import ImageSet
 from harness.lab.created import CreationLog, Processes, read_log

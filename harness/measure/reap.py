@@ -6,12 +6,12 @@ from collections.abc import Collection, Sequence
 
 from harness.errors import HarnessError, HostError
 from harness.feature import features
-from harness.guest.libvirt.own_image import GuestSystemFiles
 from harness.guest.libvirt.plugging import KINDS as BORROWED_THINGS
-from harness.guest.pci import PassedThrough
+from harness.guest.libvirt.requirements import PassedThrough
+from harness.guest.libvirt.starting import GuestSystemFiles
 from harness.guest.protocol import Remover
 from harness.guest.proxmox.created_objects import KINDS as PROXMOX_THINGS
-from harness.guest.storage_daemon import DaemonProcess
+from harness.guest.qemu_process import DaemonProcess
 from harness.lab.created import REMEDY, Entry, HostThing, Processes, Removal, close, forget
 from harness.lab.paths import TAG
 from harness.lab.transport.base import Runner

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from harness.events import Events
-from harness.guest.hypervisors import hypervisor_of
+from harness.guest import hypervisor_of
 from harness.guest.protocol import Hypervisor
 from harness.image import ensure_images
 from harness.lab import embedded

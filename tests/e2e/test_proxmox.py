@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from harness.guest.proxmox.client import Client
-from harness.guest.proxmox.secrets import Secret
+from harness.guest.proxmox.session import Secret
 from harness.lab.embedded.disks import DISKS, SimulatedDisk
 from harness.lab.inventory import ROOT as ROOT_USER
 from harness.lab.inventory import ApiSpec, SecretSource

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from harness.errors import SafetyError
-from harness.guest.pci import PassedThrough, behind
+from harness.guest.libvirt.requirements import PassedThrough, find_pci_disk
 from harness.guest.protocol import Guest, GuestDisk
 from harness.lab.created import read_log
 from harness.lab.transport.base import Runner
@@ -64,7 +64,7 @@ def test_a_disk_that_the_host_uses_is_not_taken_from_it(guest: Guest, lab_host: 
 def test_a_device_that_a_killed_run_left_without_its_driver_is_given_back(lab_host: Lab) -> None:
     runner, link = lab_host.host.runner, lab_host.nvme.id
     before = drivers(runner)
-    device = behind(runner, link)
+    device = find_pci_disk(runner, link)
     assert device is not None
     log = lab_host.log()
     log.record(PassedThrough(disks=("S",), address=device.address, driver=device.driver, link=link))

@@ -15,11 +15,11 @@ import pytest
 
 from harness.events import Events
 from harness.guest.proxmox.client import Client, Expected
+from harness.guest.proxmox.created_objects import shell_parameters
 from harness.guest.proxmox.iso import ensure_iso
-from harness.guest.proxmox.login import log_in
 from harness.guest.proxmox.machine import VirtualMachine, exists
-from harness.guest.proxmox.secrets import Secret
-from harness.guest.proxmox.vm import shell_parameters
+from harness.guest.proxmox.new_vm import log_in
+from harness.guest.proxmox.session import Secret
 from harness.lab.hosts import GuestFiles
 from harness.lab.inventory import ROOT as ROOT_USER
 from harness.lab.inventory import ApiSpec, GuestRules, SecretSource

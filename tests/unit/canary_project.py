@@ -41,11 +41,11 @@ pytest_plugins = ["harness.plugin"]
 
 
 def pytest_configure():
-    from harness.guest.proxmox import client, connection
+    from harness.guest.proxmox import client, session
     from harness.measure import host_measurer as environment
     from harness.plugin import engine
 
-    connection.TIMEOUT_SECONDS = @TIMEOUT@
+    session.TIMEOUT_SECONDS = @TIMEOUT@
     client.SETTLE_SECONDS = client._LEAST_SETTLING = 0.3
     client._FIRST_PAUSE = client._POLL_SECONDS = 0.1
     client.Client.get.__kwdefaults__["deadline"] = @TIMEOUT@
@@ -71,8 +71,7 @@ from pathlib import Path
 import pytest
 
 from harness.features.doctor.command import DoctorRequest, doctor
-from harness.guest.hypervisors import findings_of
-from harness.guest.proxmox.node_state import logged_in
+from harness.guest.proxmox.client import logged_in
 from harness.lab.hosts import connect
 from harness.lab.lab_file import load_lab
 
@@ -97,7 +96,7 @@ def test_write(host):
 
 
 def test_doctor(host):
-    assert doctor(LAB.only(host.name), DoctorRequest(window=0), findings_of) == 0
+    assert doctor(LAB.only(host.name), DoctorRequest(window=0)) == 0
 """
 _SCENARIO = """
 title = "A disk"

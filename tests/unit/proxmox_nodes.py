@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from harness.guest.proxmox.client import Client
-from harness.guest.proxmox.secrets import Secret
+from harness.guest.proxmox.session import Secret
 from harness.lab.inventory import ApiSpec, SecretSource
 from pve_double import certificate
 from pve_double.server import Serving, serve

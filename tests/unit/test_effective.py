@@ -20,8 +20,8 @@ from harness.guest.libvirt.effective import (
     read_effective,
     read_passed_through,
 )
+from harness.guest.libvirt.requirements import PciDisk
 from harness.guest.linux import parse_disks
-from harness.guest.pci import PciDisk
 from harness.guest.qemu_process import Engines
 from harness.model.effective import Effective
 from tests.unit.proxmox_shell import PlayedShell

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from harness.guest.libvirt.starting import explain_end, qemu_log
-from harness.guest.proxmox.login import Ended, explained, require_running
 from harness.guest.proxmox.machine import VirtualMachine
+from harness.guest.proxmox.new_vm import Ended, explained, require_running
 from harness.lab.transport.local import LocalRunner
 from tests.unit.proxmox_nodes import double
 

@@ -14,7 +14,7 @@ import libvirt_qemu
 import pytest
 
 from harness.errors import GuestError, HostError
-from harness.guest.capacity import Places, no_room, parse_places, too_many_queues, vcpus_for, why_not
+from harness.guest.booting import Places, no_room, parse_places, too_many_queues, vcpus_for, why_not
 from harness.guest.libvirt.connection import Connection
 from harness.guest.libvirt.effective import GuestSize, read_size
 from harness.guest.libvirt.requirements import refuse_hardware

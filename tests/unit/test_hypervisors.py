@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.guest.hypervisors import backend_of
+from harness.guest import backend_of
 from harness.lab.inventory import HostSpec
 from harness.lab.lab_file import load_lab
 
@@ -27,7 +27,7 @@ kvm = false
 CHOICE = """
 import sys
 from pathlib import Path
-from harness.guest.hypervisors import backend_of
+from harness.guest import backend_of
 from harness.lab.lab_file import load_lab
 backend_of(load_lab(Path(sys.argv[1])).only(sys.argv[2]).hosts[0])
 print(*(name for name in ("libvirt", "proxmoxer") if name in sys.modules))

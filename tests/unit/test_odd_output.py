@@ -19,7 +19,7 @@ import pytest
 
 from harness.errors import HarnessError, HostError
 from harness.events import Events
-from harness.guest.proxmox.connection import checked
+from harness.guest.proxmox.client import checked
 from harness.lab.created import CreationLog
 from harness.lab.inventory import HostSpec
 from harness.lab.lease import lease
@@ -60,8 +60,8 @@ ID = RunId("20260101-000000-abcd")
 OTHER_ARGUMENTS = (
     "harness.lab.hosts.copy_guest",
     "harness.lab.hosts._find_guest_files",
-    "harness.guest.libvirt.pools._found",
-    "harness.guest.libvirt.pools.examine_storage",
+    "harness.features.doctor.machine._look_at_storage",
+    "harness.features.doctor.machine.examine_storage",
     "harness.features.init.storages._list_output",
 )
 """These need the files of an image, a storage that is allowed on a host with libvirt, or a command."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.guest.pci import GroupMember, PciDisk, parse, refusal
+from harness.guest.libvirt.requirements import GroupMember, PciDisk, parse_pci_disk, refuse_passthrough
 
 LINK = "/dev/disk/by-id/nvme-900P"
 # As a host with one NVMe behind a port with ACS prints it.
@@ -20,7 +20,7 @@ vfio\tyes
 
 
 def seen() -> PciDisk:
-    found = parse(LINK, SEEN)
+    found = parse_pci_disk(LINK, SEEN)
     assert found is not None
     return found
 
@@ -36,13 +36,13 @@ def test_the_device_behind_a_disk_is_read_with_its_group() -> None:
         disks=("nvme0n1",),
         has_vfio=True,
     )
-    assert refusal(seen()) is None
+    assert refuse_passthrough(seen()) is None
 
 
 def test_a_disk_without_its_own_device_has_none() -> None:
-    assert parse("/dev/loop0", "serial\t\n") is None
+    assert parse_pci_disk("/dev/loop0", "serial\t\n") is None
     two_paths = SEEN.replace("serial", "device\t0000:42:00.0 nvme\nserial")
-    assert parse(LINK, two_paths) is None
+    assert parse_pci_disk(LINK, two_paths) is None
 
 
 @pytest.mark.parametrize(
@@ -58,19 +58,19 @@ def test_a_disk_without_its_own_device_has_none() -> None:
 def test_a_device_that_cannot_be_passed_through_is_refused_with_the_reason(
     change: dict[str, object], said: str
 ) -> None:
-    assert said in (refusal(replace(seen(), **change)) or "")  # type: ignore[arg-type]
+    assert said in (refuse_passthrough(replace(seen(), **change)) or "")  # type: ignore[arg-type]
 
 
 def test_others_in_the_iommu_group_are_named() -> None:
     others = (GroupMember("0000:41:00.1", "0x020000", "ixgbe"), GroupMember("0000:42:00.0", "0x010802", ""))
-    why = refusal(replace(seen(), members=(*seen().members, *others))) or ""
+    why = refuse_passthrough(replace(seen(), members=(*seen().members, *others))) or ""
     assert "shares IOMMU group 23 with 0000:41:00.1 (ixgbe), 0000:42:00.0 (no driver), which the guest would" in why
 
 
 def test_the_port_that_a_device_is_behind_may_be_in_its_group() -> None:
     port = GroupMember("0000:40:01.0", "0x060400", "pcieport")
-    assert refusal(replace(seen(), members=(port, *seen().members))) is None
+    assert refuse_passthrough(replace(seen(), members=(port, *seen().members))) is None
 
 
 def test_a_disk_that_is_not_a_pci_device_is_refused() -> None:
-    assert "no PCI device is behind it" in (refusal(None) or "")
+    assert "no PCI device is behind it" in (refuse_passthrough(None) or "")

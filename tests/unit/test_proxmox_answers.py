@@ -13,7 +13,7 @@ import pytest
 import requests
 
 from harness.errors import HostError
-from harness.guest.proxmox.connection import ANSWER_BYTES, limit_answers
+from harness.guest.proxmox.session import ANSWER_BYTES, limit_answers
 
 
 class _Api(BaseHTTPRequestHandler):

@@ -17,13 +17,12 @@ from harness.guest.booting import Booted
 from harness.guest.protocol import GuestDisk
 from harness.guest.proxmox.backend import ProxmoxHypervisor
 from harness.guest.proxmox.client import Client
-from harness.guest.proxmox.drive import format_drive
+from harness.guest.proxmox.created_objects import format_drive, shell_parameters
 from harness.guest.proxmox.guest import ProxmoxGuest, sized
 from harness.guest.proxmox.machine import VirtualMachine
 from harness.guest.proxmox.new_vm import created
-from harness.guest.proxmox.secrets import Secret
+from harness.guest.proxmox.session import Secret
 from harness.guest.proxmox.stores import PveVolume
-from harness.guest.proxmox.vm import shell_parameters
 from harness.image.keys import create_key
 from harness.image.manifest import sha256_of
 from harness.lab.created import forget
@@ -317,7 +316,7 @@ def test_a_storage_of_another_type_is_refused_by_name(client: Client, iso: Path,
 def test_a_guest_that_does_not_answer_is_reported_and_removed(
     client: Client, iso: Path, monkeypatch: pytest.MonkeyPatch, shell: NodeShell
 ) -> None:
-    monkeypatch.setattr("harness.guest.proxmox.login.BOOT_SECONDS", {"tcg": 2.0})
+    monkeypatch.setattr("harness.guest.proxmox.new_vm.BOOT_SECONDS", {"tcg": 2.0})
     (iso.parent / "key").write_text("no key")
     ours = hypervisor(client, iso, shell)
     with (

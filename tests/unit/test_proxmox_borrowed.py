@@ -16,9 +16,10 @@ from harness.events import Event, Events, Note
 from harness.features.borrow.hypervisor import BorrowingHypervisor
 from harness.features.borrow.proxmox import borrow_vm, why_not_plugged
 from harness.guest.protocol import GuestDisk
-from harness.guest.proxmox import plugged, removal
+from harness.guest.proxmox import machine as machines
+from harness.guest.proxmox import removal
 from harness.guest.proxmox.client import Client
-from harness.guest.proxmox.drive import choose_drives
+from harness.guest.proxmox.created_objects import choose_drives
 from harness.lab.facts import Acceleration, HostFacts
 from harness.lab.hosts import GuestFiles, Host
 from harness.lab.inventory import BorrowedVm, DiskByStorage, GuestRules, HostSpec, VmLogin
@@ -150,7 +151,7 @@ def borrowing(
 ) -> Iterator[Borrowing]:
     monkeypatch.setattr(SshRunner, "connect", lambda *_, **__: Inside(node))
     monkeypatch.setattr(removal, "CONFIGURATIONS", str(tmp_path / "nodes"))
-    monkeypatch.setattr(plugged, "_LONGEST_PAUSE", 0.1)
+    monkeypatch.setattr(machines, "_LONGEST_PAUSE", 0.1)
     client.task("post", "nodes/pve/qemu", VM, is_done=lambda: False, deadline=30)
     client.task("post", "nodes/pve/qemu/100/status/start", {}, is_done=lambda: False, deadline=30)
     host = borrowing_host(shell, tmp_path)
@@ -202,7 +203,7 @@ def test_after_a_kill_reap_unplugs_a_drive_before_it_removes_its_volume(
     configuration.write_text("".join(f"{key}: {value}\n" for key, value in borrowing.config().items()))
     borrowing.node.faults.add(Fault("unplug-fails", "100 scsi1", times=1000))
     with monkeypatch.context() as patch:
-        patch.setattr(plugged, "RELEASE_SECONDS", 0.1)
+        patch.setattr(machines, "RELEASE_SECONDS", 0.1)
         with pytest.raises(HostError, match=r"VM 100 did not release scsi1 within 100 ms: .*still busy") as error:
             borrowing.reap()
     assert f"it is still attached: {configuration} on the node" in error.value.message
@@ -255,7 +256,7 @@ def test_a_place_that_somebody_else_takes_meanwhile_stays_theirs(
         chosen.extend(found.values())
         return found
 
-    monkeypatch.setattr(plugged, "choose_drives", race)
+    monkeypatch.setattr(machines, "choose_drives", race)
     with borrowing.begun():
         config = borrowing.config()
         assert config["scsi1"].startswith("local-lvm:vm-100-disk-1")

@@ -16,7 +16,7 @@ import pytest
 
 from harness.errors import LabUnavailable
 from harness.guest.proxmox.client import Client, PveError
-from harness.guest.proxmox.secrets import Secret
+from harness.guest.proxmox.session import Secret
 from harness.lab.inventory import ApiSpec
 from harness.signals import ended_like_ctrl_c, held_back
 from pve_double.server import Serving, serve

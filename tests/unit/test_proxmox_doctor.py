@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.guest.hypervisors import findings_of
-from harness.guest.proxmox.node_state import NodeState, examine_node, needed, read_state
+from harness.features.doctor.command import examine_hypervisor
+from harness.features.doctor.node import NodeState, examine_node, needed, read_state
 from harness.lab.findings import Finding, Level
 from harness.lab.inventory import (
     LIBVIRT,
@@ -137,10 +137,10 @@ def test_the_checks_of_a_login_change_nothing() -> None:
 
 def test_an_unreachable_api_is_a_finding_in_addition_to_those_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("X", raising=False)
-    (finding,) = findings_of(HOST, LocalRunner("host node1"))
+    (finding,) = examine_hypervisor(HOST, LocalRunner("host node1"))
     assert (finding.check, finding.level) == ("Proxmox VE", Level.PROBLEM)
     assert "the environment has no variable X" in finding.value
-    assert not findings_of(replace(HOST, hypervisor=LIBVIRT, stored=()), LocalRunner())
+    assert not examine_hypervisor(replace(HOST, hypervisor=LIBVIRT, stored=()), LocalRunner())
 
 
 def test_what_the_login_may_not_read_is_unknown() -> None:

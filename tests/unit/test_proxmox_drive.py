@@ -13,9 +13,8 @@ import pytest
 
 from harness.guest.libvirt.domain import GuestSpec, build_domain_xml
 from harness.guest.protocol import GuestDisk
-from harness.guest.proxmox.drive import choose_drives, format_drive, parse_drive, refuse_drive
-from harness.guest.proxmox.guest import drive_of
-from harness.guest.proxmox.resolved import resolved
+from harness.guest.proxmox.created_objects import choose_drives, format_drive, parse_drive, refuse_drive
+from harness.guest.proxmox.guest import drive_of, resolved
 from harness.guest.qemu_process import Inspected, parse_inspected
 from harness.layout.source import BlockSource
 from harness.model.attach import CACHES, Aio, Attach, Cache, DetectZeroes, Discard, Vfio

@@ -11,10 +11,10 @@ import pytest
 from harness.errors import ConfigError, SafetyError
 from harness.features.calibrate.command import choose_disk
 from harness.guest.proxmox.client import Client, is_lock_timeout, remedy
+from harness.guest.proxmox.created_objects import choose_drives
 from harness.guest.proxmox.disk_users import require_same_node, require_unclaimed, stable_path
-from harness.guest.proxmox.drive import choose_drives
 from harness.guest.proxmox.machine import VirtualMachine
-from harness.guest.proxmox.secrets import Secret
+from harness.guest.proxmox.session import Secret
 from harness.lab.inventory import ApiSpec, DiskById, GuestRules, HostSpec, ProxmoxSpec, SecretSource
 from harness.lab.paths import disks_below
 from harness.model.attach import Attach

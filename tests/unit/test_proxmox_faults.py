@@ -14,11 +14,11 @@ import pytest
 
 from harness.errors import GuestError, LabUnavailable
 from harness.guest.proxmox.client import Client, PveError
+from harness.guest.proxmox.created_objects import shell_parameters
 from harness.guest.proxmox.machine import VirtualMachine
 from harness.guest.proxmox.new_vm import created
-from harness.guest.proxmox.secrets import Secret
+from harness.guest.proxmox.session import Secret
 from harness.guest.proxmox.stores import Store, Stores
-from harness.guest.proxmox.vm import shell_parameters
 from harness.lab.inventory import GuestRules
 from harness.run_id import RunId
 from pve_double.faults import Fault, Kind

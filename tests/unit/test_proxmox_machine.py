@@ -9,6 +9,7 @@ import pytest
 
 from harness.errors import GuestError, SafetyError
 from harness.guest.proxmox.client import Client, PveError
+from harness.guest.proxmox.created_objects import shell_parameters
 from harness.guest.proxmox.disk_users import (
     DiskNames,
     NodeConfig,
@@ -18,7 +19,6 @@ from harness.guest.proxmox.disk_users import (
     require_unshared,
 )
 from harness.guest.proxmox.machine import VirtualMachine
-from harness.guest.proxmox.vm import shell_parameters
 from harness.lab.inventory import GuestRules
 from harness.lab.transport.local import LocalRunner
 from pve_double.faults import Fault

@@ -12,7 +12,7 @@ from harness.errors import HarnessError, Unsupported
 from harness.guest.protocol import GuestDisk
 from harness.guest.proxmox.backend import ProxmoxHypervisor
 from harness.guest.proxmox.client import Client
-from harness.guest.proxmox.drive import parse_drive
+from harness.guest.proxmox.created_objects import parse_drive
 from harness.guest.proxmox.machine import VirtualMachine
 from harness.lab.hosts import Host
 from harness.lab.inventory import GuestRules

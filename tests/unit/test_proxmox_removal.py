@@ -13,11 +13,10 @@ import pytest
 from harness.errors import HarnessError, HostError, LabUnavailable, SafetyError
 from harness.guest.proxmox.backend import ProxmoxHypervisor
 from harness.guest.proxmox.client import Client
-from harness.guest.proxmox.created_objects import CreatedStore, CreatedVm, CreatedVolume
+from harness.guest.proxmox.created_objects import CreatedStore, CreatedVm, CreatedVolume, shell_parameters
 from harness.guest.proxmox.new_vm import created, taken_ids
-from harness.guest.proxmox.secrets import Secret
+from harness.guest.proxmox.session import Secret
 from harness.guest.proxmox.stores import Store, Stores
-from harness.guest.proxmox.vm import shell_parameters
 from harness.lab.created import Thing
 from harness.lab.inventory import GuestRules
 from harness.measure.reap import reap

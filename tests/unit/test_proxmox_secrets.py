@@ -16,7 +16,7 @@ import pytest
 
 from harness.errors import ConfigError
 from harness.features.doctor.command import run_command
-from harness.guest.proxmox.secrets import Secret, read_secret
+from harness.guest.proxmox.session import Secret, read_secret
 from harness.lab.inventory import SecretSource
 from harness.lab.transport.local import LocalRunner
 

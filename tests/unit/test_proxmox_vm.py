@@ -9,8 +9,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from harness.guest.proxmox.login import address_script, first_address
-from harness.guest.proxmox.vm import (
+from harness.guest.proxmox.created_objects import (
     clone_parameters,
     free_ids,
     marks,
@@ -20,6 +19,7 @@ from harness.guest.proxmox.vm import (
     size_parameters,
     unplaced,
 )
+from harness.guest.proxmox.new_vm import address_script, first_address
 from harness.lab.inventory import GuestRules
 from harness.model.guest import ANY_GUEST, GuestOptions
 from tests.unit.guest_options import GUEST_OPTIONS

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from harness.guest.protocol import GuestDisk
-from harness.guest.qemu_process import Engines, Inspected
-from harness.guest.storage_daemon import (
+from harness.guest.qemu_process import (
     DaemonProcess,
+    Engines,
+    Inspected,
     daemon_options,
     parse_served,
     read_served,

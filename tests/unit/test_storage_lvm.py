@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from harness.errors import HostError, SafetyError, Unsupported
-from harness.guest.libvirt.pools import examine_storage
+from harness.features.doctor.machine import examine_storage
 from harness.lab.facts import HostFacts
 from harness.lab.findings import Level
 from harness.lab.inventory import DiskByStorage

@@ -10,9 +10,8 @@ import pytest
 
 from harness.errors import SafetyError, Unsupported
 from harness.events import Events
-from harness.guest.libvirt.backend import LibvirtHypervisor
+from harness.guest.libvirt.backend import LibvirtHypervisor, in_definition, place_of
 from harness.guest.libvirt.connection import Connection
-from harness.guest.libvirt.pools import in_definition, place_of
 from harness.lab import space as storage_space
 from harness.lab.created import CreationLog
 from harness.lab.hosts import Host

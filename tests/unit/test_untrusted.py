@@ -12,11 +12,11 @@ import pytest
 from harness.errors import GuestError, HarnessError, HostError
 from harness.guest.libvirt.connection import answer_of
 from harness.guest.libvirt.effective import read_process
+from harness.guest.libvirt.requirements import find_pci_disk
 from harness.guest.linux import GuestSystem
-from harness.guest.pci import behind
+from harness.guest.protocol import block_devices
 from harness.guest.proxmox.guest import drive_of
 from harness.guest.proxmox.guest import read_process as read_pve_process
-from harness.guest.system import block_devices
 from harness.lab.counters import CounterFiles, Sample, find_threads, parse_samples, read_samples
 from harness.lab.cycles import CycleSeries, count_cycles, probe_cycle_counting
 from harness.lab.embedded import LabMachineState
@@ -97,7 +97,7 @@ READERS: dict[str, tuple[Reader, str]] = {
         lambda runner: block_devices(GuestSystem(runner), [SERIAL], "lab"),
         f"vda\t{SERIAL}\tnone\t1\twrite back\t512\t512\t256\t0\t0\t1\t256\tvirtio_blk\tvirtio-pci\t\n",
     ),
-    "PCI device": (lambda runner: behind(runner, "/dev/x"), SEEN),
+    "PCI device": (lambda runner: find_pci_disk(runner, "/dev/x"), SEEN),
 }
 
 

@@ -19,8 +19,7 @@ from harness.features.borrow.hypervisor import open_disks, require_same
 from harness.features.windows.fio import Windows
 from harness.features.windows.guest import Facts, notes_of
 from harness.guest.booting import system_of
-from harness.guest.protocol import GuestDisk
-from harness.guest.system import block_devices
+from harness.guest.protocol import GuestDisk, block_devices
 from harness.lab.transport import ssh as powershell
 from harness.lab.transport.ssh import POWERSHELL, SshRunner, is_windows
 from harness.measure.fio import Section, Target, job_file, parse

@@ -14,8 +14,7 @@ from harness.errors import GuestError, HarnessError, HostError, SafetyError, Uns
 from harness.events import Events, Note
 from harness.features.borrow.agent import UsableAgent
 from harness.guest.booting import GuestRunner, logging_in, system_of
-from harness.guest.protocol import Guest, GuestDisk, Remover
-from harness.guest.system import Inside, System, block_devices, plugged_in
+from harness.guest.protocol import Guest, GuestDisk, Inside, Remover, System, block_devices, plugged_in
 from harness.lab.created import CreationLog, Entry, Removal
 from harness.lab.hosts import Host
 from harness.lab.inventory import AnyDisk, BorrowedVm

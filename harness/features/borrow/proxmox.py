@@ -15,16 +15,13 @@ from harness.errors import HostError, Unsupported
 from harness.events import Events
 from harness.features.borrow.agent import INSTALL, disabled, refuses, why_not_windows
 from harness.features.borrow.hypervisor import BorrowingHypervisor, Plugging, describe_vm, require_same
-from harness.guest.booting import Booted, GuestRunner
-from harness.guest.capacity import too_many_queues, why_never_plugged
+from harness.guest.booting import Booted, GuestRunner, too_many_queues, why_never_plugged
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor
 from harness.guest.proxmox.backend import ProxmoxHypervisor, require_attachable, source_of
-from harness.guest.proxmox.client import Client, PveError
+from harness.guest.proxmox.client import Client, PveError, logged_in, needed_to_borrow
 from harness.guest.proxmox.disk_users import require_unshared
 from harness.guest.proxmox.guest import PID_FILE, ProxmoxGuest, with_plugged
-from harness.guest.proxmox.machine import VirtualMachine, exists
-from harness.guest.proxmox.node_state import logged_in, needed_to_borrow
-from harness.guest.proxmox.plugged import drive_plugged
+from harness.guest.proxmox.machine import VirtualMachine, drive_plugged, exists
 from harness.guest.proxmox.stores import PveVolume
 from harness.guest.qemu_process import Inspected, qemu_threads
 from harness.lab.counters import VmThreads

@@ -20,6 +20,7 @@ from rich.text import Text
 from harness.console import CleanConsole
 from harness.errors import ConfigError, HarnessError, HostError, LabUnavailable
 from harness.features.doctor.devices import examine, find_proof
+from harness.features.doctor.machine import examine_storage
 from harness.features.doctor.probe import WINDOW_SECONDS, HostState, look
 from harness.lab import embedded
 from harness.lab.facts import read_facts
@@ -38,7 +39,7 @@ from harness.lab.findings import (
     restore,
 )
 from harness.lab.hosts import connect
-from harness.lab.inventory import EMBEDDED, HostSpec, Inventory, whole_environment, withdraw_secrets
+from harness.lab.inventory import EMBEDDED, HostSpec, Inventory, ProxmoxSpec, whole_environment, withdraw_secrets
 from harness.lab.lab_file import load_lab
 from harness.lab.paths import LEASE_DIRECTORY
 from harness.lab.transport.base import Runner
@@ -172,13 +173,7 @@ def choose_hosts(lab: Path | None, host: str | None) -> Inventory:
     return inventory.only(host) if host else inventory
 
 
-HypervisorChecks = Callable[[HostSpec, Runner], Sequence[Finding]]
-"""More checks of a host: those of its hypervisor."""
-
-
-def doctor(
-    inventory: Inventory, request: DoctorRequest, hypervisor_checks: HypervisorChecks = lambda _host, _runner: ()
-) -> int:
+def doctor(inventory: Inventory, request: DoctorRequest) -> int:
     """Check the hosts, show the findings, and do what was requested. Returns the exit status.
 
     0: fit for measuring, perhaps with advice. 1: a problem on a host, or a host that could not be checked. With a
@@ -189,7 +184,7 @@ def doctor(
     notes = CleanConsole(stderr=request.as_json)
     with ExitStack() as stack:
         stack.enter_context(ended_like_ctrl_c())
-        hosts = [_check(spec, request, stack, notes, hypervisor_checks) for spec in inventory.hosts]
+        hosts = [_check(spec, request, stack, notes) for spec in inventory.hosts]
         _show(hosts, request, out)
         if request.tune:
             for host in hosts:
@@ -200,9 +195,7 @@ def doctor(
     return int(any(host.error or has_problem(host.findings) for host in hosts))
 
 
-def _check(
-    spec: HostSpec, request: DoctorRequest, stack: ExitStack, notes: CleanConsole, hypervisor_checks: HypervisorChecks
-) -> _CheckedHost:
+def _check(spec: HostSpec, request: DoctorRequest, stack: ExitStack, notes: CleanConsole) -> _CheckedHost:
     try:
         runner = connect(spec)
         stack.callback(runner.close)
@@ -211,9 +204,18 @@ def _check(
         state = look(runner, facts, spec.disks, root=request.root, window=request.window)
         with reading(f"host {spec.name}: its settings"):
             findings = [finding for finding in examine(state, find_proof(facts)) if _is_needed(finding, spec)]
-        return _CheckedHost(spec, runner, state, (*findings, *hypervisor_checks(spec, runner)))
+        return _CheckedHost(spec, runner, state, (*findings, *examine_hypervisor(spec, runner)))
     except HarnessError as error:
         return _CheckedHost(spec, error=str(error))
+
+
+def examine_hypervisor(host: HostSpec, runner: Runner) -> list[Finding]:
+    """The findings about the host's hypervisor. If it is unreachable, this is a finding and not an error."""
+    if isinstance(spec := host.hypervisor, ProxmoxSpec):
+        from harness.features.doctor.node import node_findings  # noqa: PLC0415 - other hosts need no HTTP client
+
+        return node_findings(host, spec, runner)
+    return [examine_storage(runner, storage) for storage in host.stored]
 
 
 def _is_needed(finding: Finding, spec: HostSpec) -> bool:

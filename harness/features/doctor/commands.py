@@ -29,9 +29,8 @@ def add_commands(commands: Any) -> None:
 
 def _doctor(options: argparse.Namespace) -> int:
     from harness.features.doctor.command import DoctorRequest, choose_hosts, doctor
-    from harness.guest.hypervisors import findings_of
 
     if options.command and not options.tune:
         raise ConfigError("a COMMAND needs --tune", hint="run: virt-overhead doctor --tune -- COMMAND")
     request = DoctorRequest(options.tune, options.restore, options.json, tuple(options.command))
-    return doctor(choose_hosts(options.lab, options.host), request, findings_of)
+    return doctor(choose_hosts(options.lab, options.host), request)

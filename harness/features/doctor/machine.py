@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from harness.errors import HarnessError
 from harness.features.doctor.probe import HostState, Process, count_cpu_ticks, list_processes
 from harness.lab.facts import Acceleration
 from harness.lab.findings import Finding, Level, not_available
+from harness.lab.guard.room import free_bytes
+from harness.lab.inventory import DiskByStorage
 from harness.lab.paths import LEASE_DIRECTORY
+from harness.lab.space import reserve_bytes
+from harness.lab.storage_look import FoundStorage, look_at
+from harness.lab.transport.base import Runner
+from harness.units import format_size
 
 BUSY_SHARE = 0.1
 """Share of the CPUs' time. From here on, rounds differ visibly."""
@@ -188,3 +195,34 @@ def _read_guest_name(argv: Sequence[str]) -> str:
         return ""
     name = argv[argv.index("-name") + 1] if "-name" in argv[:-1] else "unnamed"
     return name.removeprefix("guest=").partition(",")[0]
+
+
+_WHY_STORAGE = "a run creates its own volumes on a storage in use, and keeps enough of it free for others"
+
+
+def examine_storage(runner: Runner, storage: DiskByStorage) -> Finding:
+    """Whether the storage can be used, which layouts it offers, and how much space a run may use."""
+    check = f"{storage.name}: storage"
+    try:
+        storage_found = _look_at_storage(runner, storage)
+        free, total = free_bytes(runner, storage_found)
+    except HarnessError as error:
+        return Finding(check, error.message, Level.PROBLEM, _WHY_STORAGE, error.hint or "correct the lab file")
+    usable = max(free - reserve_bytes(total), 0)
+    value = (
+        f"{storage_found.words} offers {', '.join(storage_found.layouts)}; {format_size(usable)} for volumes of a run"
+    )
+    if usable:
+        return Finding(check, value, Level.OK, _WHY_STORAGE)
+    return Finding(check, value, Level.PROBLEM, _WHY_STORAGE, "free space there, or name another storage")
+
+
+def _look_at_storage(runner: Runner, storage: DiskByStorage) -> FoundStorage:
+    if storage.key == "pool":
+        from harness.guest.libvirt.backend import in_definition  # noqa: PLC0415 - other storages need no libvirt
+
+        dump = ["virsh", "--connect", "qemu:///system", "pool-dumpxml", storage.at]
+        text = runner.run(dump, deadline=60).stdout
+        return look_at(runner, *in_definition(text, f"{runner.name}: {storage.identity}"))
+    assert storage.key != "storage", "the lab file allows it only on a node of Proxmox VE"
+    return look_at(runner, storage.key, storage.at)

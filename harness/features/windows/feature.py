@@ -8,7 +8,7 @@ from harness.feature import Feature
 
 if TYPE_CHECKING:
     from harness.guest.booting import GuestRunner
-    from harness.guest.system import System
+    from harness.guest.protocol import System
     from harness.measure.platform import Platform
 
 

@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from harness.errors import GuestError, HostError
-from harness.guest.system import BlockDevice
+from harness.guest.protocol import BlockDevice
 from harness.lab.transport.base import Runner
 from harness.lab.transport.ssh import PROGRAM
 from harness.model.attach import Attach, Attachment

@@ -1,4 +1,4 @@
-"""Guests of libvirt: a transient domain from the guest image, reached over SSH through its host."""
+"""Guests of libvirt: a transient domain from the guest image, reached over SSH through its host. Pools of storages."""
 
 from __future__ import annotations
 
@@ -6,21 +6,19 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cached_property, partial
-from typing import Literal
+from typing import Literal, cast
+from xml.etree import ElementTree
 
-from harness.errors import Unsupported
+from harness.errors import HostError, Unsupported
 from harness.events import Events
-from harness.guest.booting import booted
-from harness.guest.capacity import file_missing, no_memory, no_room, too_many_queues, vcpus_for
+from harness.guest.booting import booted, file_missing, no_memory, no_room, too_many_queues, vcpus_for
 from harness.guest.libvirt.connection import Connection, Refused, connect
 from harness.guest.libvirt.disks import refuse_machine
 from harness.guest.libvirt.domain import GuestSpec
 from harness.guest.libvirt.effective import PID_FILE
 from harness.guest.libvirt.guest import LibvirtGuest
-from harness.guest.libvirt.own_image import refuse_image
 from harness.guest.libvirt.plugged import remove_thread, unplug
 from harness.guest.libvirt.plugging import AddedThread, PluggedIn
-from harness.guest.libvirt.pools import examine_storage, place_of
 from harness.guest.libvirt.requirements import (
     Versions,
     is_served_by_daemon,
@@ -30,18 +28,16 @@ from harness.guest.libvirt.requirements import (
     refuse_mode,
     resolve_attachments,
 )
-from harness.guest.libvirt.starting import start_from_image, started
+from harness.guest.libvirt.starting import refuse_image, start_from_image, started
 from harness.guest.linux import LOOKED_AT, OwnSystems
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor, Remover
-from harness.guest.qemu_process import qemu_threads
-from harness.guest.storage_daemon import storage_daemon
+from harness.guest.qemu_process import qemu_threads, storage_daemon
 from harness.lab.created import CreationLog, Entry, Removal, Thing, fenced
-from harness.lab.findings import Finding
 from harness.lab.guard import serial_of
 from harness.lab.hosts import Host, ReachedHost
-from harness.lab.inventory import AnyDisk, DiskByStorage, HostSpec
+from harness.lab.inventory import AnyDisk, DiskByStorage
 from harness.lab.paths import CONSOLE_DIRECTORY, FILE_IDENTITY, TAG
-from harness.lab.storage_look import FoundStorage, look_at
+from harness.lab.storage_look import FoundStorage, Place, look_at
 from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts, built
 from harness.layout.storage import on_storage, why_not
@@ -50,6 +46,53 @@ from harness.model.guest import ANY_GUEST, GuestOptions
 from harness.model.layout import missing_requirement
 from harness.model.mode import Mode
 from harness.run_id import RunId
+
+_PLACES: Mapping[str, tuple[Place, str]] = {
+    "dir": ("directory", "target/path"),
+    "fs": ("directory", "target/path"),
+    "netfs": ("directory", "target/path"),
+    "logical": ("volume_group", "source/name"),
+    "zfs": ("dataset", "source/name"),
+}
+"""The place of each type of pool, and the element of its definition that names it (libvirt's formatstorage)."""
+
+
+def place_of(connection: Connection, storage: DiskByStorage) -> tuple[Place, str]:
+    """The place of a storage, and where it is. Raises Unsupported if it is a pool that cannot be used, HostError."""
+    if storage.key == "storage":
+        raise Unsupported(f"{storage.identity} belongs to Proxmox VE, but this host uses libvirt")
+    if storage.key != "pool":
+        return storage.key, storage.at
+    where = f"host {connection.host}: libvirt pool {storage.at}"
+    hint = "virsh pool-list --all lists the pools, and virsh pool-start NAME starts one"
+    try:
+        pool = connection.call(
+            f"find the pool {storage.at}", partial(connection.handle.storagePoolLookupByName, storage.at)
+        )
+        active = connection.call(f"report whether the pool {storage.at} is active", pool.isActive)
+        text = connection.call(f"describe the pool {storage.at}", pool.XMLDesc)
+    except HostError as error:
+        raise Unsupported(error.message, hint=hint) from error
+    if not active:
+        raise Unsupported(f"{where} is not active", hint=hint)
+    return in_definition(cast("str", text), where)
+
+
+def in_definition(text: str, where: str) -> tuple[Place, str]:
+    """The place in the XML of a pool. `where` begins the message of Unsupported. Pure."""
+    try:
+        pool = ElementTree.fromstring(text)
+    except ElementTree.ParseError as error:
+        raise Unsupported(f"{where}: libvirt describes it by XML that is not valid: {error}") from error
+    kind = pool.get("type", "")
+    place, element = _PLACES.get(kind, (None, ""))
+    at = (pool.findtext(element) or "").strip()
+    if place is None or not at:
+        raise Unsupported(
+            f"{where} has the type {kind or '(none)'}", hint=f"allowed: pools of the type {', '.join(_PLACES)}"
+        )
+    return place, at
+
 
 BOOT_TRIES = 3
 """Under nested, emulated virtualisation, a booting kernel sometimes hangs or resets. Nothing is measured yet."""
@@ -301,10 +344,6 @@ class LibvirtBackend:
     def remover(self, host: ReachedHost) -> Iterator[Remover]:
         with connect(host) as connection:
             yield LibvirtRemover(host.runner, connection)
-
-    def findings(self, host: HostSpec, runner: Runner) -> Sequence[Finding]:
-        """Findings about the storages in use. The doctor's own checks cover libvirt."""
-        return [examine_storage(runner, storage) for storage in host.stored]
 
 
 def _on(disks: Sequence[GuestDisk]) -> tuple[str, ...]:

@@ -12,8 +12,8 @@ from xml.etree import ElementTree as ET
 from harness.errors import GuestError
 from harness.guest.libvirt.connection import Connection, ask, of_device
 from harness.guest.libvirt.domain import read_system
+from harness.guest.libvirt.requirements import PciDisk
 from harness.guest.libvirt.starting import qemu_log
-from harness.guest.pci import PciDisk
 from harness.guest.qemu_process import Engines, Placement, look_at_process, parse_inspected, read_placement
 from harness.lab.transport.base import Runner
 from harness.model.attach import ATTACH_OPTIONS

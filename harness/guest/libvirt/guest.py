@@ -24,13 +24,10 @@ from harness.guest.libvirt.effective import (
     read_vhost_user,
     running,
 )
-from harness.guest.libvirt.requirements import Attachments
+from harness.guest.libvirt.requirements import Attachments, PassedThrough, PciDisk
 from harness.guest.libvirt.starting import RunningDomain, last_words, qemu_log
-from harness.guest.pci import PassedThrough, PciDisk
-from harness.guest.protocol import Backup
-from harness.guest.qemu_process import read_io_limit, seen_by_guest
-from harness.guest.storage_daemon import Daemon, read_served, turn_on_cache
-from harness.guest.system import BlockDevice, block_devices, plugged_in
+from harness.guest.protocol import Backup, BlockDevice, block_devices, plugged_in
+from harness.guest.qemu_process import Daemon, read_io_limit, read_served, seen_by_guest, turn_on_cache
 from harness.lab.counters import VmThreads
 from harness.lab.created import CreationLog
 from harness.lab.guard import Writable, lend, take_back

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 from xml.etree import ElementTree as ET
 
-from harness.guest.capacity import too_many_queues, why_never_plugged
+from harness.guest.booting import too_many_queues, why_never_plugged
 from harness.guest.libvirt.disks import AnyPlace, DomainDisks, UsedIds
 from harness.guest.protocol import GuestDisk
 from harness.lab.created import Thing

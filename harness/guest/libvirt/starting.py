@@ -1,30 +1,130 @@
-"""Starts a guest and logs in: its domain, whether it still runs, and its last output if it ends by itself."""
+"""Starts a guest and logs in: from the guest image, or from a disk image of others, which is never written to."""
 
 from __future__ import annotations
 
+import json
 import random
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import libvirt
 
-from harness.errors import GuestError, HostError
+from harness.errors import GuestError, HostError, Unsupported
 from harness.events import Events
 from harness.guest.booting import Started, logging_in
-from harness.guest.cloud_init import HostKey, install_fio, wait_until_set_up
+from harness.guest.cloud_init import HostKey, install_fio, user_data, wait_until_set_up
 from harness.guest.libvirt.connection import Connection, Refused
-from harness.guest.libvirt.domain import GuestSpec, build_domain_xml
-from harness.guest.libvirt.own_image import system_files
+from harness.guest.libvirt.domain import GuestSpec, SystemFiles, build_domain_xml
 from harness.image.keys import create_key, public_key
-from harness.lab.created import CreationLog
+from harness.lab.created import CreationLog, HostThing, fenced
 from harness.lab.guard import require_leading_to
 from harness.lab.hosts import Host
-from harness.lab.transport.base import Runner
+from harness.lab.paths import STATE_DIRECTORY, why_unsafe
+from harness.lab.transport.base import Runner, whole
 from harness.lab.transport.ssh import SshRunner, SshTarget
-from harness.model.guest import INSTALL, INSTALLED_FIO
+from harness.model.guest import INSTALL, INSTALLED_FIO, GuestOptions
+from harness.shipped import read_script
+from harness.untrusted import parse_json
+
+_GUESTS = f"{STATE_DIRECTORY}/guests"
+_FORMATS = ("qcow2", "raw")
+_SEED = "seed"
+_NO_PROGRAM, _NO_FAT = 3, 4
+
+_READ_IMAGE = rf"""
+command -v qemu-img >/dev/null || exit {_NO_PROGRAM}
+qemu-img --help | grep -qw vvfat || exit {_NO_FAT}
+exec qemu-img info --force-share --output=json "$1"
+"""
+
+_MAKE_IMAGE = read_script("harness.guest.libvirt", "create_own_image.sh")
+
+
+class GuestSystemFiles(HostThing):
+    """The directory with what a guest of a disk image boots from. Its name is known to nobody else."""
+
+    kind: Literal["guest-system"] = "guest-system"
+    directory: str
+
+    removal: ClassVar[str] = r"""
+[ -d "$1" ] || { echo absent; exit 0; }
+cd "$1" && rm -rf seed && rm -f seed.img system.qcow2 variables.fd && cd / || exit
+rmdir "$1" 2>/dev/null && echo removed || echo "foreign: $1 has files of others"
+"""
+
+    @property
+    def words(self) -> str:
+        return f"the system of a guest in {self.directory}"
+
+    def arguments(self) -> Sequence[str]:
+        return [self.directory]
+
+
+def refuse_image(options: GuestOptions, runner: Runner) -> str | None:
+    """Why the host cannot boot guests from the requested image, with the remedy; None if it can or need not."""
+    if options.image is None:
+        return None
+    try:
+        image_format(runner, options.image)
+    except Unsupported as error:
+        return error.message
+    return None
+
+
+def image_format(runner: Runner, image: str) -> str:
+    """The format of the image on the host. Raises Unsupported, with the remedy, if guests cannot be booted from it."""
+    done = runner.run(["sh", "-c", _READ_IMAGE, "sh", image], deadline=60, check=False)
+    why = {
+        _NO_PROGRAM: "qemu-img is not installed there, which makes the guest's disks: apt-get install qemu-utils",
+        _NO_FAT: "qemu-img there cannot make a FAT disk for cloud-init (vvfat): measure on a host whose QEMU has it, "
+        "such as Debian's, Ubuntu's or Fedora's",
+    }.get(done.status)
+    if why is None and done.status != 0:
+        why = f"qemu-img cannot read it: {done.stderr.strip() or 'it gave no reason'}: correct the path, or the image"
+    if why is None:
+        image_info = parse_json(done.stdout, f"{runner.name}: qemu-img about {image}", HostError)
+        format_name = image_info.get("format") if isinstance(image_info, dict) else None
+        unsafe = why_unsafe(runner, image)
+        if format_name in _FORMATS and unsafe is None:
+            return str(format_name)
+        why = unsafe and (
+            f"another user could exchange it for one that refers to files of root: {unsafe}: copy it to a directory "
+            "that only root can change"
+        )
+        why = why or f"its format is {format_name}: convert it with qemu-img convert -O qcow2"
+    raise Unsupported(f'image = "{image}": {why}')
+
+
+@contextmanager
+def system_files(
+    log: CreationLog, options: GuestOptions, authorized_key: str, host_key: HostKey
+) -> Iterator[SystemFiles]:
+    """What a new guest of the requested image boots from. It is removed at the end. Raises Unsupported, HostError."""
+    if options.image is None:
+        raise GuestError("no image is requested for this guest")
+    source_format = image_format(log.runner, options.image)
+    files = SystemFiles(f"{_GUESTS}/{uuid.uuid4()}", options.firmware or "bios")
+    # QEMU shows a directory as a FAT disk. cloud-init looks for this label.
+    seed = {"driver": "vvfat", "dir": _SEED, "floppy": True, "label": "cidata"}
+    with log.making_here(GuestSystemFiles(directory=files.directory)) as entry:
+        make = [
+            "sh",
+            "-c",
+            _MAKE_IMAGE,
+            "sh",
+            files.directory,
+            options.image,
+            source_format,
+            f"json:{json.dumps(seed)}",
+        ]
+        given = user_data(authorized_key, host_key)
+        log.runner.run(fenced(entry, whole(make, given)), stdin=given, deadline=120)
+        yield files
+
 
 _LOGS = "/var/log/libvirt/qemu"
 

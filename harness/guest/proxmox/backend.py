@@ -9,14 +9,23 @@ from typing import Any
 
 from harness.errors import Unsupported
 from harness.events import Events
-from harness.guest.booting import Started, booted
-from harness.guest.capacity import no_memory, no_room, too_many_queues, vcpus_for
+from harness.guest.booting import Started, booted, no_memory, no_room, too_many_queues, vcpus_for
 from harness.guest.linux import OwnSystems
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor, Remover
-from harness.guest.proxmox.client import Client
-from harness.guest.proxmox.created_objects import CreatedVm
+from harness.guest.proxmox.client import Client, logged_in
+from harness.guest.proxmox.created_objects import (
+    CreatedVm,
+    choose_drives,
+    clone_parameters,
+    format_drive,
+    marks,
+    of_root,
+    refuse_drive,
+    shell_parameters,
+    size_parameters,
+    unplaced,
+)
 from harness.guest.proxmox.disk_users import require_same_node, require_unclaimed, require_unshared
-from harness.guest.proxmox.drive import choose_drives, format_drive, refuse_drive
 from harness.guest.proxmox.guest import PID_FILE, ProxmoxGuest
 from harness.guest.proxmox.iso import ensure_iso
 from harness.guest.proxmox.layouts import (
@@ -28,26 +37,15 @@ from harness.guest.proxmox.layouts import (
     require_storages,
     with_layouts,
 )
-from harness.guest.proxmox.login import log_in
 from harness.guest.proxmox.machine import VirtualMachine
-from harness.guest.proxmox.new_vm import Together, cloned, created, no_places
-from harness.guest.proxmox.node_state import logged_in, node_findings
+from harness.guest.proxmox.new_vm import Together, cloned, created, log_in, no_places
 from harness.guest.proxmox.removal import remove
 from harness.guest.proxmox.stores import PveVolume, Stores
-from harness.guest.proxmox.vm import (
-    clone_parameters,
-    marks,
-    of_root,
-    shell_parameters,
-    size_parameters,
-    unplaced,
-)
 from harness.guest.qemu_process import qemu_threads
 from harness.image.keys import public_key
 from harness.lab.created import CreationLog, Entry, Removal
-from harness.lab.findings import Finding
 from harness.lab.hosts import Host, ReachedHost
-from harness.lab.inventory import ROOT, AnyDisk, DiskById, DiskByStorage, GuestRules, HostSpec, ProxmoxSpec
+from harness.lab.inventory import ROOT, AnyDisk, DiskById, DiskByStorage, GuestRules, ProxmoxSpec
 from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts
 from harness.model.attach import Attach, Attachment
@@ -314,9 +312,6 @@ class ProxmoxBackend:
     def remover(self, host: ReachedHost) -> Iterator[Remover]:
         with logged_in(host.name, self._spec) as client:
             yield ProxmoxRemover(host.runner, client)
-
-    def findings(self, host: HostSpec, runner: Runner) -> Sequence[Finding]:
-        return node_findings(host, self._spec, runner)
 
 
 def source_of(disk: GuestDisk) -> str:

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 from harness.errors import HarnessError, HostError, LabUnavailable, SafetyError
-from harness.guest.proxmox.connection import LoginRefused, Refused, Unanswered, checked, log_in, unreachable
-from harness.guest.proxmox.secrets import Secret
-from harness.lab.inventory import ROOT, ApiSpec
+from harness.guest.proxmox.session import (
+    LoginRefused,
+    Refused,
+    Secret,
+    Unanswered,
+    checked,
+    log_in,
+    read_secret,
+    unreachable,
+)
+from harness.lab.inventory import ROOT, ApiSpec, BorrowedVm, ProxmoxSpec
 from harness.signals import Cleanup
 from harness.waiting import Deadline, attempts, growing, wait_until
 
@@ -95,6 +105,56 @@ def remedy(reason: str, spec: ApiSpec) -> str | None:
     reason = reason.lower()
     remedies = (text for words, text in _REMEDIES.items() if all(word in reason for word in words))
     return next((text.format(who=spec.who) for text in remedies), None)
+
+
+_LISTS = re.compile(
+    r"(.*/)?(storage|network|content|snapshot|pending|tasks|log|qemu|lxc|cluster/resources|cluster/mapping/pci"
+    r"|disks/(list|lvmthin|zfs|directory))"
+)
+_TABLES = re.compile(r"(.*/)?(config|status|status/current|version|access/permissions|disks/lvm|disks/zfs/[^/]+)")
+_NUMBERS = ("vmid", "size", "avail", "total")
+_NUMBER = re.compile(r"-?[0-9]{1,20}(\.[0-9]+)?")
+
+
+class Table(dict[str, Any]):
+    """A table of an answer. A key that is missing is an error of the node, and not one of the harness."""
+
+    def __init__(self, source: str, values: dict[str, Any]) -> None:
+        super().__init__(values)
+        self._source = source
+
+    def __missing__(self, key: str) -> NoReturn:
+        raise _unusable(self._source, f"there is no {key!r}")
+
+
+def checked(source: str, path: str, data: Any) -> Any:
+    """The data of an answer for this path of the API. HostError, which names `source`, if it has another shape.
+
+    What a guest's agent reports is not checked here.
+    """
+    if "/agent/" in path:
+        return data
+    if _LISTS.fullmatch(path) and not (isinstance(data, list) and all(isinstance(entry, dict) for entry in data)):
+        raise _unusable(source, "it is not a list of tables")
+    if _TABLES.fullmatch(path) and not isinstance(data, dict):
+        raise _unusable(source, "it is not a table")
+    return _with_errors(source, data)
+
+
+def _with_errors(source: str, data: Any) -> Any:
+    if isinstance(data, list):
+        return [_with_errors(source, entry) for entry in data]
+    if not isinstance(data, dict):
+        return data
+    for key in _NUMBERS:
+        value = data.get(key)
+        if value is not None and (isinstance(value, bool) or not _NUMBER.fullmatch(str(value))):
+            raise _unusable(source, f"{key} = {str(value)[:40]!r} is not a number")
+    return Table(source, {key: _with_errors(source, value) for key, value in data.items()})
+
+
+def _unusable(source: str, why: str) -> HostError:
+    return HostError(f"{source} cannot be read: {why}", hint="check that host.NAME.api.url leads to Proxmox VE")
 
 
 READ_SECONDS = 60.0
@@ -384,6 +444,18 @@ class Client:
         raise AssertionError("unreachable: the second attempt returns or raises")
 
 
+@contextmanager
+def logged_in(name: str, spec: ProxmoxSpec) -> Iterator[Client]:
+    """A client of the node's API, which is logged in until the end of the block."""
+    api = spec.api
+    secret = read_secret(api.secret, user=api.who, where=f"host.{name}.api.secret", for_header=api.token is not None)
+    client = Client(spec.api, secret, name)
+    try:
+        yield client
+    finally:
+        client.close()
+
+
 def _also(error: PveError, first: PveError | None) -> PveError:
     """The error of a repeated task with the failure because of which it was repeated."""
     if first is None:
@@ -394,3 +466,25 @@ def _also(error: PveError, first: PveError | None) -> PveError:
 
 def _pauses() -> Iterator[float]:
     return growing(_FIRST_PAUSE, _LONGEST_PAUSE)
+
+
+TO_CREATE_VOLUMES = ("Datastore.AllocateSpace", "Datastore.Audit")
+"""The privileges on a storage with which a run creates volumes there."""
+_OWNER = ("VM.Allocate", "VM.Audit", "VM.Config.Disk", "VM.Config.HWType", "VM.Config.Memory", "VM.Config.Options")
+
+
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """A privilege on a path of Proxmox VE, and its purpose."""
+
+    path: str
+    privilege: str
+    purpose: str
+
+
+def needed_to_borrow(vm: BorrowedVm) -> list[Needed]:
+    """What plugging drives into this VM needs, and the VM that owns the volumes."""
+    privileges = [Needed(f"/vms/{vm.name}", name, f"borrowing VM {vm.name}") for name in ("VM.Audit", "VM.Config.Disk")]
+    if vm.login is None:
+        privileges.append(Needed(f"/vms/{vm.name}", "VM.GuestAgent.Unrestricted", f"commands in VM {vm.name}"))
+    return privileges + [Needed("/vms", name, "the VM that owns the volumes") for name in _OWNER]

@@ -1,16 +1,219 @@
-"""What runs create through Proxmox VE, as the node's creation log records it: VMs, volumes, storages. Pure."""
+"""What runs create through Proxmox VE, as the creation log records it, and its configuration: VMs, drives. Pure."""
 
 from __future__ import annotations
 
 import re
 import secrets
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
+from urllib.parse import quote
 
-from harness.guest.proxmox.drive import parse_drive
-from harness.guest.proxmox.vm import name_vm
 from harness.lab.created import Thing
+from harness.lab.inventory import GuestRules
+from harness.lab.paths import TAG
+from harness.model.attach import ATTACH_OPTIONS, Attach, Attachment
+from harness.model.guest import GUEST_MEMORY, GUEST_OPTIONS, GuestOptions, NumaMode
+from harness.model.option import BUSES, Bus, Pve
+from harness.model.throttle import LimitKind, RateLimit
+from harness.model.values import shown_field
+
+LONGEST_SERIAL = 60
+_OFFERED: tuple[Bus, ...] = ("virtio-blk", "virtio-scsi", "sata")
+CDROM = "ide2"
+"""The drive of the guest's own medium: the guest image's ISO, or a template's cloud-init drive."""
+
+
+def refuse_drive(attach: Attachment) -> str | None:
+    """The options of an attachment that Proxmox VE's drives do not have, as a message; None if they have all."""
+    if not isinstance(attach, Attach):
+        return "VFIO passthrough is not offered by this backend"
+    if attach.bus not in _OFFERED:
+        # On a q35 machine, which all guests here are, PVE's IDE drives are on AHCI.
+        return f"a guest of Proxmox VE has no bus {attach.bus}; allowed: {', '.join(_OFFERED)}"
+    missing = [what for name, row in ATTACH_OPTIONS.items() if (what := _not_offered(attach, name, row.pve))]
+    return f"Proxmox VE does not offer {', '.join(missing)}" if missing else None
+
+
+def _not_offered(attach: Attach, name: str, pve: Pve[Attach] | None) -> str | None:
+    """What a drive does not have of an option; None if it has it."""
+    if pve is None:
+        # With `scsiblock=1`, PVE still made a scsi-hd.
+        return f"{name} = {shown_field(attach, name)}" if getattr(attach, name) != getattr(Attach(), name) else None
+    if name in attach.used and pve.buses and attach.bus not in pve.buses:
+        return f"{pve.what} for {attach.bus}"
+    return pve.refused(attach)
+
+
+def format_drive(source: str, attach: Attachment, serial: str) -> str:
+    """PVE's configuration of a drive. `source` is a volume id or a path. Sets every option that affects a figure.
+
+    Raises ValueError for options that `refuse_drive` names, and for a source or serial that the format cannot hold.
+    """
+    if (why := refuse_drive(attach)) or not isinstance(attach, Attach):
+        raise ValueError(why)
+    if "," in source or "," in serial or len(serial) > LONGEST_SERIAL:
+        raise ValueError(f"{source} with serial {serial} cannot be written as a drive of Proxmox VE")
+    rows = [(name, row.pve) for name, row in ATTACH_OPTIONS.items() if row.pve and row.pve.key]
+    everywhere = [(name, pve) for name, pve in rows if pve.always and not pve.buses]
+    options: dict[str, str | int] = {pve.key: pve.value(getattr(attach, name)) for name, pve in everywhere}
+    options |= {"backup": 0, "serial": serial}
+    for name, pve in rows:
+        if pve.key not in options and (pve.always or name in attach.used) and attach.bus in (pve.buses or _OFFERED):
+            options[pve.key] = pve.value(getattr(attach, name))
+    for kind, limit in attach.limits.items():
+        options |= _limited(kind, limit)
+    return ",".join([source, *(f"{key}={value}" for key, value in options.items())])
+
+
+def _limited(kind: LimitKind, limit: RateLimit) -> dict[str, str | int]:
+    """PVE has its bandwidths in MiB/s, but the length of their bursts under the name of bytes."""
+    name, unit = ("iops", 1) if kind == "iops" else ("mbps", MIB)
+    options: dict[str, str | int] = {name: f"{limit.rate / unit:.15g}"}
+    if limit.burst is not None:
+        options |= {f"{name}_max": f"{limit.burst / unit:.15g}", f"{kind}_max_length": limit.seconds}
+    return options
+
+
+def choose_drives(buses: Mapping[str, Bus], taken: Iterable[str] = ()) -> dict[str, str]:
+    """A drive of the VM (`scsi0`) for each disk in `buses`, by the disk's name. Uses no drive in `taken`.
+
+    Raises ValueError if a bus has too few places.
+    """
+    occupied = {CDROM, *taken}
+    keys: dict[str, str] = {}
+    for disk, bus in buses.items():
+        facts = BUSES[bus]
+        places = (f"{facts.hypervisor}{number}" for number in range(facts.most))
+        free = next((place for place in places if place not in occupied), None)
+        if free is None:
+            raise ValueError(f"a VM of Proxmox VE has room for {facts.most} disks on {bus}")
+        occupied.add(free)
+        keys[disk] = free
+    return keys
+
+
+def parse_drive(drive: str) -> dict[str, str]:
+    """The options of a drive string by name. `file` is its volume or path."""
+    source, *options = drive.split(",")
+    pairs = (option.partition("=") for option in options)
+    return {"file": source.removeprefix("file=")} | {key: value for key, _, value in pairs}
+
+
+MIB = 1024**2
+SHORT = 63
+"""The length of a label in a DNS name, and so of a VM's name."""
+_POLICIES: Mapping[NumaMode, str] = {"strict": "bind", "preferred": "preferred", "interleave": "interleave"}
+
+
+def name_vm(run_id: str) -> str:
+    """`voh-RUN`, in which characters that are not valid in a DNS name are replaced."""
+    return f"{TAG}-{re.sub('[^A-Za-z0-9-]', '-', run_id)}"[:SHORT].rstrip("-")
+
+
+def description(run_id: str, token: str) -> str:
+    """The VM's notes, for its administrator. The token identifies the VM as the one that the run created."""
+    return (
+        f"virt-overhead run {run_id}: created for this run, and removed at its end or by `virt-overhead reap`. "
+        f"To keep this VM, remove this token from its notes: {token}"
+    )
+
+
+def marks(run_id: str, token: str) -> dict[str, object]:
+    """The marks of a run's VM from its creation on: for its administrator, and for its removal."""
+    return {
+        "name": name_vm(run_id),
+        "tags": f"{TAG};{name_vm(run_id).lower()}",
+        "description": description(run_id, token),
+    }
+
+
+def shell_parameters(rules: GuestRules, iso: str, vcpus: int) -> dict[str, object]:
+    """A VM that boots the volume `iso` and has no disk yet. PVE's defaults (lsi, pc, kvm64) do not apply."""
+    return {
+        **_hardware(rules, vcpus),
+        "ostype": "l26",
+        "serial0": "socket",
+        "vga": "serial0",
+        "tablet": 0,
+        CDROM: f"{iso},media=cdrom",
+        "boot": f"order={CDROM}",
+    }
+
+
+def _hardware(rules: GuestRules, vcpus: int) -> dict[str, object]:
+    """The settings that all guests of runs have."""
+    return {
+        "machine": "q35",
+        "cpu": rules.cpu,
+        "sockets": 1,
+        "cores": vcpus,
+        "memory": rules.memory // MIB,
+        "balloon": 0,
+        "kvm": int(rules.kvm),
+        "scsihw": "virtio-scsi-single",
+        "agent": "enabled=1",
+        "net0": f"virtio,bridge={rules.bridge}",
+        "onboot": 0,
+    }
+
+
+def size_parameters(guest: GuestOptions, vcpus: int) -> dict[str, object]:
+    """The settings for the requested size and placement, with `vcpus` vCPUs. They replace those of every guest.
+
+    Raises ValueError for options that `unplaced` names.
+    """
+    if why := unplaced(guest):
+        raise ValueError(why)
+    sockets = guest.topology[0] if guest.topology else 1
+    memory = guest.memory or GUEST_MEMORY
+    parameters: dict[str, object] = {"cores": vcpus // sockets}
+    parameters |= {"sockets": sockets} if guest.topology else {}
+    for name in guest.requested:
+        if (pve := GUEST_OPTIONS[name].pve) is not None and pve.key:
+            parameters[pve.key] = pve.value(getattr(guest, name))
+    if guest.numa_nodes or guest.hugepages:
+        # Proxmox VE has huge pages only with a NUMA node of the guest that lies on nodes of the host.
+        nodes = (guest.numa_nodes or "0").replace(",", ";")
+        policy = _POLICIES[guest.numa_mode or "strict"]
+        cpus = "0" if vcpus == 1 else f"0-{vcpus - 1}"
+        parameters |= {"numa": 1, "numa0": f"cpus={cpus},hostnodes={nodes},memory={memory // MIB},policy={policy}"}
+    return parameters
+
+
+def unplaced(guest: GuestOptions) -> str | None:
+    """The options of a guest that Proxmox VE does not have, as a message with the remedy; None if it has all."""
+    refusals = (row.pve.refused(guest) for row in GUEST_OPTIONS.values() if row.pve is not None)
+    return next((why for why in refusals if why), None)
+
+
+def of_root(guest: GuestOptions) -> list[str]:
+    """The requested options that Proxmox VE lets only root@pam with a password set."""
+    return [name for name in guest.requested if (pve := GUEST_OPTIONS[name].pve) is not None and pve.root_only]
+
+
+def clone_parameters(rules: GuestRules, template: Mapping[str, Any], vcpus: int, public_key: str) -> dict[str, object]:
+    """The settings for a clone of the template with the configuration `template`.
+
+    cloud-init adds the run's key. Raises ValueError if cloud-init is requested but the template has no such drive.
+    """
+    settings = _hardware(rules, vcpus)
+    if any("cloudinit" in str(value) for key, value in template.items() if _DRIVE.fullmatch(key)):
+        gateway = f",gw={rules.gateway}" if rules.gateway else ""
+        settings |= {
+            "ciuser": "root",
+            "sshkeys": quote(public_key, safe=""),
+            "ipconfig0": f"ip={rules.address}{gateway}" if rules.address else "ip=dhcp",
+        }
+    elif rules.network == "cloud-init":
+        raise ValueError(f"template {rules.template} has no cloud-init drive")
+    return settings
+
+
+def free_ids(vmids: tuple[int, int], used: Collection[int]) -> Iterator[int]:
+    """The free ids of the lab's range, in order."""
+    return (vmid for vmid in range(vmids[0], vmids[1] + 1) if vmid not in used)
+
 
 Maker = Literal["lvm", "lvmthin", "directory", "zfs"]
 """What PVE creates on a device under `nodes/NODE/disks/`."""

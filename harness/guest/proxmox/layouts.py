@@ -10,10 +10,8 @@ from typing import Any, get_args
 
 from harness.errors import SafetyError, Unsupported
 from harness.guest.proxmox.client import Client
-from harness.guest.proxmox.created_objects import MOUNTS, Maker
+from harness.guest.proxmox.created_objects import MOUNTS, Maker, refuse_drive
 from harness.guest.proxmox.disk_users import require_unclaimed, stable_path
-from harness.guest.proxmox.drive import refuse_drive
-from harness.guest.proxmox.node_state import STORAGE_TYPES
 from harness.guest.proxmox.stores import Filled, PveVolume, Store, Stores, StoresReserve, allocated, require_room
 from harness.lab.created import CreationLog
 from harness.lab.inventory import ROOT, AnyDisk, ApiSpec, DiskById, DiskByStorage, StoredLayout
@@ -141,6 +139,16 @@ def store_layers(stores: Stores, modes: Sequence[Mode]) -> list[LayerBuilder]:
     add("zfs", "zfs", _ZFS, [item for item in on_disk if isinstance(item[1], Zvol)], raidlevel="single")
     return layers
 
+
+FILE_STORAGES = ("dir", "nfs", "cifs", "cephfs", "btrfs")
+STORAGE_TYPES: Mapping[str, tuple[str, ...]] = {
+    "lvm": ("lvm",),
+    "lvm-thin": ("lvmthin",),
+    "raw": FILE_STORAGES,
+    "qcow2": FILE_STORAGES,
+    "zvol": ("zfspool",),
+}
+"""The types of storage whose volumes have this layout."""
 
 KIB = 1024
 _LAYOUTS: tuple[StoredLayout, ...] = ("lvm", "lvm-thin", "raw", "qcow2", "zvol")

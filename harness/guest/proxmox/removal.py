@@ -18,8 +18,7 @@ from harness.guest.proxmox.created_objects import (
     volumes_of,
 )
 from harness.guest.proxmox.disk_users import children, require_same_node
-from harness.guest.proxmox.machine import VirtualMachine, exists
-from harness.guest.proxmox.plugged import unplug
+from harness.guest.proxmox.machine import VirtualMachine, exists, unplug
 from harness.lab.created import Entry, Removal
 from harness.lab.transport.base import Runner
 from harness.shipped import read_script

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote
 
-from harness.guest.proxmox.drive import CDROM
+from harness.guest.proxmox.created_objects import CDROM
 from harness.lab.inventory import GuestRules
 from harness.lab.paths import TAG
 from harness.model.guest import GUEST_MEMORY, GUEST_OPTIONS, GuestOptions, NumaMode

@@ -1,53 +1,29 @@
-"""Whether a node of Proxmox VE is fit for measuring: its state from its API, and the doctor's findings. Only reads."""
+"""The doctor's findings about a node of Proxmox VE: its state from its API, and what runs need. Only reads."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from harness.errors import ConfigError, HarnessError, HostError, LabUnavailable, SafetyError
-from harness.guest.proxmox.client import Client, PveError
+from harness.guest.proxmox.client import TO_CREATE_VOLUMES, Client, Needed, PveError, logged_in, needed_to_borrow
+from harness.guest.proxmox.created_objects import free_ids
 from harness.guest.proxmox.disk_users import claims_on, node_of
+from harness.guest.proxmox.layouts import STORAGE_TYPES
 from harness.guest.proxmox.new_vm import taken_ids
-from harness.guest.proxmox.secrets import read_secret
-from harness.guest.proxmox.vm import free_ids
 from harness.lab.findings import Finding, Level, not_available
-from harness.lab.inventory import ROOT, BorrowedVm, DiskById, DiskByStorage, GuestRules, HostSpec, ProxmoxSpec
+from harness.lab.inventory import ROOT, DiskById, DiskByStorage, GuestRules, HostSpec, ProxmoxSpec
 from harness.lab.transport.base import Runner
 from harness.units import format_size
 
 OLDEST = (9, 0)
 """The oldest tested version. Older versions pass drives to QEMU in another form, which is read back but not tested."""
 
-FILE_STORAGES = ("dir", "nfs", "cifs", "cephfs", "btrfs")
-STORAGE_TYPES: Mapping[str, tuple[str, ...]] = {
-    "lvm": ("lvm",),
-    "lvm-thin": ("lvmthin",),
-    "raw": FILE_STORAGES,
-    "qcow2": FILE_STORAGES,
-    "zvol": ("zfspool",),
-}
-"""The types of storage whose volumes have this layout."""
 _VM = (
     *("VM.Allocate", "VM.Audit", "VM.PowerMgmt", "VM.Config.Disk", "VM.Config.CPU", "VM.Config.Memory"),
     *("VM.Config.Network", "VM.Config.HWType", "VM.Config.Options", "VM.GuestAgent.Audit"),
 )
-
-
-TO_CREATE_VOLUMES = ("Datastore.AllocateSpace", "Datastore.Audit")
-"""The privileges on a storage with which a run creates volumes there."""
-_OWNER = ("VM.Allocate", "VM.Audit", "VM.Config.Disk", "VM.Config.HWType", "VM.Config.Memory", "VM.Config.Options")
-
-
-@dataclass(frozen=True, slots=True)
-class Needed:
-    """A privilege on a path of Proxmox VE, and its purpose."""
-
-    path: str
-    privilege: str
-    purpose: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +57,6 @@ def needed(host: HostSpec, spec: ProxmoxSpec) -> list[Needed]:
     for storage in dict.fromkeys(name for disk in host.stored for name in disk.names):
         privileges += [Needed(f"/storage/{storage}", volume, f"volumes on {storage}") for volume in TO_CREATE_VOLUMES]
     return privileges
-
-
-def needed_to_borrow(vm: BorrowedVm) -> list[Needed]:
-    """What plugging drives into this VM needs, and the VM that owns the volumes."""
-    privileges = [Needed(f"/vms/{vm.name}", name, f"borrowing VM {vm.name}") for name in ("VM.Audit", "VM.Config.Disk")]
-    if vm.login is None:
-        privileges.append(Needed(f"/vms/{vm.name}", "VM.GuestAgent.Unrestricted", f"commands in VM {vm.name}"))
-    return privileges + [Needed("/vms", name, "the VM that owns the volumes") for name in _OWNER]
 
 
 def _needed_to_boot(rules: GuestRules) -> list[Needed]:
@@ -271,18 +239,6 @@ def node_findings(host: HostSpec, spec: ProxmoxSpec, runner: Runner) -> list[Fin
             return examine_node(host, spec, read_state(host, spec, client, runner))
     except (LabUnavailable, ConfigError, HostError) as error:
         return [unreachable(error)]
-
-
-@contextmanager
-def logged_in(name: str, spec: ProxmoxSpec) -> Iterator[Client]:
-    """A client of the node's API, which is logged in until the end of the block."""
-    api = spec.api
-    secret = read_secret(api.secret, user=api.who, where=f"host.{name}.api.secret", for_header=api.token is not None)
-    client = Client(spec.api, secret, name)
-    try:
-        yield client
-    finally:
-        client.close()
 
 
 def read_state(host: HostSpec, spec: ProxmoxSpec, client: Client, runner: Runner) -> NodeState:

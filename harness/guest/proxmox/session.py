@@ -1,19 +1,27 @@
-"""proxmoxer's session with one node: the login, the proof that it is the node in the lab file, limits for its answers.
+"""proxmoxer's session with one node: its secret, the login, the proof that it is the node in the lab file.
 
-Failures are reported without the request, because its headers and its body contain the secret.
+Failures are reported without the request, because its headers and its body contain the secret. pytest can print the
+variables of every frame of an exception (`--showlocals`), so no function here has the text of a secret in a variable
+when it raises, and all other code has only a `Secret`.
 """
 
 from __future__ import annotations
 
+import importlib
+import os
 import re
 import ssl
+import stat
 import time
+import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
 from io import IOBase
-from typing import Any, NoReturn, TypeVar
+from pathlib import Path
+from typing import IO, Any, TypeVar
+from urllib.parse import quote, quote_plus
 
 import requests
 from proxmoxer.backends.https import JsonSerializer, ProxmoxHTTPAuth, ProxmoxHTTPAuthBase, ProxmoxHttpSession
@@ -22,14 +30,147 @@ from requests.adapters import HTTPAdapter
 from requests.utils import get_environ_proxies, select_proxy
 from urllib3.exceptions import NewConnectionError, ProxyError
 
-from harness.errors import HostError, LabUnavailable
-from harness.guest.proxmox.secrets import MASK, Secret
-from harness.lab.inventory import ApiSpec
+from harness.errors import ConfigError, HostError, LabUnavailable
+from harness.guest.proxmox.session import MASK, Secret
+from harness.lab.inventory import ApiSpec, SecretSource, withdraw_variable
 from harness.lab.transport.base import Overdue, within
 from harness.lab.transport.handshake import in_brackets
 from harness.signals import interruptible
 from harness.units import format_size
 from harness.untrusted import parse_json, reading
+
+MASK = "***"
+_SHORT = 8
+"""Characters. Proxmox VE requires this number in a new password; a token's value is longer."""
+_BREAKS = ("Cc", "Zl", "Zp")
+"""Unicode's categories of control characters and line breaks."""
+
+
+class Secret:
+    """Text that no representation shows: no log, message, traceback with values, or pickle.
+
+    Blanks around it are removed, because a file or a variable often ends with a newline.
+    """
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text.strip()
+
+    def reveal(self) -> str:
+        """The text, for sending it. Do not store it, not even in a variable of a function that may raise."""
+        return self._text
+
+    def hidden_in(self, text: str) -> str:
+        """`text` without the secret in any form: plain, encoded for a URL or a form, or as Python prints it.
+
+        A short secret is masked only if it is a separate word. Otherwise, "x" would be masked in "exists".
+        """
+        written = (quote(self._text, safe="", errors="replace"), quote_plus(self._text, errors="replace"))
+        for form in sorted({self._text, repr(self._text)[1:-1], *written} - {""}, key=len, reverse=True):
+            pattern = re.escape(form)
+            if len(form) < _SHORT:
+                pattern = rf"(?<![^\W_]){pattern}(?![^\W_])"
+            text = re.sub(pattern, MASK, text)
+        return text
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._text
+
+    def unfit(self, *, for_header: bool) -> str | None:
+        """Why it cannot be sent, as text; None if it can. A password is sent in a form, a token in a header."""
+        if any(unicodedata.category(character) in _BREAKS for character in self._text):
+            return "contains a line break or another control character"
+        try:
+            self._text.encode("ascii" if for_header else "utf-8")
+        except UnicodeEncodeError:
+            return f"contains a character that is not {'ASCII' if for_header else 'UTF-8'}"
+        return None
+
+    def __repr__(self) -> str:
+        return f"Secret({MASK})"
+
+    __str__ = __repr__
+
+    def __format__(self, _spec: str) -> str:
+        return repr(self)
+
+    def __reduce__(self) -> str:
+        raise TypeError("a secret cannot be pickled")
+
+
+def read_secret(source: SecretSource, *, user: str, where: str, for_header: bool = False) -> Secret:
+    """The secret of `user`. Raises ConfigError, which begins with `where` (`host.NAME.api.secret`), if it is unusable.
+
+    `for_header`: it is a token's value, which is sent in an HTTP header.
+    """
+    secret = {"env": _from_environment, "file": _from_file, "keyring": _from_keyring}[source.kind](
+        source.name, user, where
+    )
+    if secret.is_empty:
+        raise ConfigError(f"{where}: {source.kind} {source.name} is empty")
+    if why := secret.unfit(for_header=for_header):
+        what = "token's value" if for_header else "password"
+        raise ConfigError(
+            f"{where}: the {what} in {source.kind} {source.name} {why}", hint=f"store only the {what}, on one line"
+        )
+    return secret
+
+
+def _from_environment(name: str, _user: str, where: str) -> Secret:
+    secret = _found(withdraw_variable(name))
+    if secret is None:
+        raise ConfigError(f"{where}: the environment has no variable {name}", hint=f"read -rs {name}; export {name}")
+    return secret
+
+
+def _from_file(name: str, _user: str, where: str) -> Secret:
+    try:
+        path = Path(name).expanduser()
+        with path.open("rb") as file:
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            if mode & 0o077:
+                raise ConfigError(f"{where}: others may read {path} (mode {mode:04o})", hint=f"chmod 600 {path}")
+            secret = _first_line(file)
+    except (OSError, RuntimeError) as error:
+        raise ConfigError(f"{where}: {name} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if secret is None:
+        raise ConfigError(f"{where}: the first line of {path} is not text in UTF-8")
+    return secret
+
+
+def _first_line(file: IO[bytes]) -> Secret | None:
+    """None if it is not text. There is no variable for the bytes: see the top of this module."""
+    try:
+        return Secret(file.readline().decode("utf-8-sig"))
+    except UnicodeDecodeError:
+        return None
+
+
+def _from_keyring(service: str, user: str, where: str) -> Secret:
+    try:
+        keyring = importlib.import_module("keyring")
+    except ImportError:
+        raise ConfigError(
+            f"{where}: the keyring needs Python's keyring package, which is not installed",
+            hint="pip install keyring (virt-overhead's extra with this name), or use env or file",
+        ) from None
+    try:
+        secret = _found(keyring.get_password(service, user))
+    except Exception as error:
+        # Backends raise the errors of their own libraries, D-Bus for example.
+        raise ConfigError(f"{where}: the keyring does not answer: {error}") from None
+    if secret is None:
+        raise ConfigError(
+            f"{where}: the keyring has no entry for service {service} and user {user}",
+            hint=f"keyring set {service} {user}",
+        )
+    return secret
+
+
+def _found(text: str | None) -> Secret | None:
+    return None if text is None else Secret(str(text))
 
 
 class Trouble(Enum):
@@ -198,56 +339,6 @@ def limit_answers(session: requests.Session) -> None:
 
     session.headers["accept-encoding"] = "identity"
     session.hooks["response"].append(check)
-
-
-_LISTS = re.compile(
-    r"(.*/)?(storage|network|content|snapshot|pending|tasks|log|qemu|lxc|cluster/resources|cluster/mapping/pci"
-    r"|disks/(list|lvmthin|zfs|directory))"
-)
-_TABLES = re.compile(r"(.*/)?(config|status|status/current|version|access/permissions|disks/lvm|disks/zfs/[^/]+)")
-_NUMBERS = ("vmid", "size", "avail", "total")
-_NUMBER = re.compile(r"-?[0-9]{1,20}(\.[0-9]+)?")
-
-
-class Table(dict[str, Any]):
-    """A table of an answer. A key that is missing is an error of the node, and not one of the harness."""
-
-    def __init__(self, source: str, values: dict[str, Any]) -> None:
-        super().__init__(values)
-        self._source = source
-
-    def __missing__(self, key: str) -> NoReturn:
-        raise _unusable(self._source, f"there is no {key!r}")
-
-
-def checked(source: str, path: str, data: Any) -> Any:
-    """The data of an answer for this path of the API. HostError, which names `source`, if it has another shape.
-
-    What a guest's agent reports is not checked here.
-    """
-    if "/agent/" in path:
-        return data
-    if _LISTS.fullmatch(path) and not (isinstance(data, list) and all(isinstance(entry, dict) for entry in data)):
-        raise _unusable(source, "it is not a list of tables")
-    if _TABLES.fullmatch(path) and not isinstance(data, dict):
-        raise _unusable(source, "it is not a table")
-    return _with_errors(source, data)
-
-
-def _with_errors(source: str, data: Any) -> Any:
-    if isinstance(data, list):
-        return [_with_errors(source, entry) for entry in data]
-    if not isinstance(data, dict):
-        return data
-    for key in _NUMBERS:
-        value = data.get(key)
-        if value is not None and (isinstance(value, bool) or not _NUMBER.fullmatch(str(value))):
-            raise _unusable(source, f"{key} = {str(value)[:40]!r} is not a number")
-    return Table(source, {key: _with_errors(source, value) for key, value in data.items()})
-
-
-def _unusable(source: str, why: str) -> HostError:
-    return HostError(f"{source} cannot be read: {why}", hint="check that host.NAME.api.url leads to Proxmox VE")
 
 
 TIMEOUT_SECONDS = 90.0
