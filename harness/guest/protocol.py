@@ -185,7 +185,7 @@ class Hypervisor(Remover, Protocol):
 
 
 class Backend(Protocol):
-    """What the harness needs of one kind of hypervisor. harness/guest.py chooses the backend."""
+    """What the harness needs of one kind of hypervisor. harness/guest/__init__.py chooses the backend."""
 
     def hypervisor(self, host: Host, events: Events) -> AbstractContextManager[Hypervisor]:
         """Makes guests on this host. Raises LabUnavailable, with the remedy, if the hypervisor is unreachable."""

@@ -27,7 +27,7 @@ EMBEDDED = "lab"
 
 
 class HypervisorSpec(Protocol):
-    """The hypervisor of a host, from the lab file. The rest is in its backend (harness/guest.py)."""
+    """The hypervisor of a host, from the lab file. The rest is in its backend (harness/guest/__init__.py)."""
 
     @property
     def address(self) -> str | None:

@@ -55,7 +55,7 @@ ODD = [
     "/dev/loop0\n",
     "removed\n",
 ]
-PACKAGES = ("lab", "layout", "guest", "init", "measure", "calibrate", "features")
+PACKAGES = ("lab", "layout", "guest", "measure", "features")
 ID = RunId("20260101-000000-abcd")
 OTHER_ARGUMENTS = (
     "harness.lab.hosts.copy_guest",
@@ -126,7 +126,7 @@ def functions() -> Iterator[tuple[str, Callable[..., Any], dict[str, Any]]]:
                     continue
                 parameters = inspect.signature(function).parameters.values()
                 named = [each for each in parameters if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
-                needed = {each.name: hints[each.name] for each in named if each.default is each.empty}
+                needed = {each.name: hints.get(each.name) for each in named if each.default is each.empty}
                 if any(of in (Runner, HoldingRunner, CreationLog) for of in needed.values()):
                     yield f"{found.name}.{name}", function, needed
 

@@ -189,7 +189,7 @@ def inspect_host(runner: Runner, names: Names) -> Offers:
 def _inspect_node(request: InitRequest, node: ProxmoxSpec, runner: Runner) -> tuple[dict[str, Any], Offers]:
     """The node's table, with its own name, and what it has to measure."""
     from harness.features.init.node import inspect_node, read_node_name  # noqa: PLC0415
-    from harness.guest.proxmox.node_state import logged_in  # noqa: PLC0415 - other hosts need no HTTP client
+    from harness.guest.proxmox.client import logged_in  # noqa: PLC0415 - other hosts need no HTTP client
 
     host = request.host
     if host["api"]["node"] == UNKNOWN_NODE:

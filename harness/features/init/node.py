@@ -14,10 +14,6 @@ from harness.features.init.storages import LEAST_BYTES, OF_A_RUN, explain_too_li
 from harness.guest.proxmox.client import TO_CREATE_VOLUMES, Client, PveError
 from harness.guest.proxmox.disk_users import claims_on, node_of
 from harness.guest.proxmox.layouts import offered
-from harness.guest.proxmox.node_state import TO_CREATE_VOLUMES
-from harness.init.disks import find_disks
-from harness.init.offers import Names, NotOffered, Offers, StorageOffer
-from harness.init.storages import LEAST_BYTES, OF_A_RUN
 from harness.lab.lab_schema import StorageKeys
 from harness.lab.paths import TAG
 from harness.lab.space import reserve_bytes

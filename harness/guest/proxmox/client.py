@@ -14,7 +14,6 @@ from harness.guest.proxmox.session import (
     Refused,
     Secret,
     Unanswered,
-    checked,
     log_in,
     read_secret,
     unreachable,

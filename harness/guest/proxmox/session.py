@@ -31,7 +31,6 @@ from requests.utils import get_environ_proxies, select_proxy
 from urllib3.exceptions import NewConnectionError, ProxyError
 
 from harness.errors import ConfigError, HostError, LabUnavailable
-from harness.guest.proxmox.session import MASK, Secret
 from harness.lab.inventory import ApiSpec, SecretSource, withdraw_variable
 from harness.lab.transport.base import Overdue, within
 from harness.lab.transport.handshake import in_brackets

@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.guest.proxmox.node_state import TO_CREATE_VOLUMES
-from harness.init.offers import Names
 
 from harness.cli import main
 from harness.errors import ConfigError
@@ -23,7 +21,6 @@ from harness.features.init.lab_file import write_lab_text
 from harness.features.init.node import inspect_node, read_node_name
 from harness.guest.proxmox.client import TO_CREATE_VOLUMES, Client
 from harness.guest.proxmox.session import Secret
-from harness.init import disks
 from harness.lab.inventory import DiskById, DiskByStorage, HostSpec
 from harness.lab.lab_file import load_lab
 from pve_double.server import Serving
