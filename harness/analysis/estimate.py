@@ -428,7 +428,7 @@ def changes_shown(changes: Sequence[Change], *, error_rate: float = 0.05) -> lis
     change without an interval counts as one without evidence.
     """
     rejected = benjamini_hochberg([change.p_value for change in changes], error_rate)
-    return [shown and each.excludes_one for shown, each in zip(rejected, changes, strict=True)]
+    return [shown and change.excludes_one for shown, change in zip(rejected, changes, strict=True)]
 
 
 def equal_shown(changes: Sequence[Change], margin: float, *, error_rate: float = 0.05) -> list[bool]:
@@ -438,7 +438,7 @@ def equal_shown(changes: Sequence[Change], margin: float, *, error_rate: float =
     or more. `margin` must be that of `estimate_change`.
     """
     rejected = benjamini_hochberg([change.equal_p_value for change in changes], error_rate)
-    return [shown and each.is_within(margin) for shown, each in zip(rejected, changes, strict=True)]
+    return [shown and change.is_within(margin) for shown, change in zip(rejected, changes, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)

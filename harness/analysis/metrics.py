@@ -119,8 +119,8 @@ def all_syncs(several: Sequence[Latencies]) -> Latencies | None:
     calls = [sum(latencies.bins.values()) for latencies in several]
     if not sum(calls):
         return None
-    mean = sum(each.mean * number for each, number in zip(several, calls, strict=True)) / sum(calls)
-    return _OfAll(mean, merged(each.bins for each in several))
+    mean = sum(latencies.mean * number for latencies, number in zip(several, calls, strict=True)) / sum(calls)
+    return _OfAll(mean, merged(latencies.bins for latencies in several))
 
 
 def _mean(done: Completed, of: Callable[[Direction], Latencies]) -> float:

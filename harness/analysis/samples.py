@@ -34,7 +34,7 @@ def batches(ios: Ios, fewest: int, boots: Sequence[int] = ()) -> list[range]:
         )
     if fewest < 1:
         raise ValueError(f"a percentile needs at least one I/O, not {fewest}")
-    ends = [0, *accumulate(len(list(own)) for _, own in groupby(boots or (0,) * blocks))]
+    ends = [0, *accumulate(len(list(of_boot)) for _, of_boot in groupby(boots or (0,) * blocks))]
     in_boots = [_evenly(ios, range(first, end), fewest) for first, end in pairwise(ends)]
     if all(in_boots):
         return [batch for ranges in in_boots for batch in ranges]
@@ -119,7 +119,7 @@ class Correlation:
             return ()
         most = max(self.log_likelihood)
         odds = ODDS_IF_SHORT if self.longest < SHORT else ODDS_OF_POSITIVE
-        likelihood = (math.exp(each - most) for each in self.log_likelihood)
+        likelihood = (math.exp(logarithm - most) for logarithm in self.log_likelihood)
         heavy = [w * (odds if rho > 0 else 1.0) for w, rho in zip(likelihood, correlations(), strict=True)]
         total = math.fsum(heavy)
         return tuple(w / total for w in heavy)
@@ -144,8 +144,8 @@ class Correlation:
             return job
         share = min(1.0, MOST_OF_JOB / max(job.freedom, 1))
         both = (
-            share * theirs + (1 - share) * own
-            for own, theirs in zip(self.log_likelihood, job.log_likelihood, strict=True)
+            share * theirs + (1 - share) * ours
+            for ours, theirs in zip(self.log_likelihood, job.log_likelihood, strict=True)
         )
         return Correlation(tuple(both), job.freedom, max(self.longest, job.longest))
 
@@ -166,14 +166,14 @@ def pooled_correlation(series: Iterable[Mapping[Block, float]]) -> Correlation:
     & Ventura, Bayesian composite marginal likelihoods, 2011). The scores of two series are correlated by the square of
     the series' own correlation. ValueError for samples that are not finite.
     """
-    several = [each for each in series if _shows_something(list(each.values()))]
+    several = [of_cell for of_cell in series if _shows_something(list(of_cell.values()))]
     if not several:
         return Correlation((0.0,) * POINTS)
-    sums = [Sums.of(list(each.values())) for each in several]
-    total, longest = sum(each.n - 2 for each in sums), max(each.n for each in sums)
+    sums = [Sums.of(list(of_cell.values())) for of_cell in several]
+    total, longest = sum(sum_.n - 2 for sum_ in sums), max(sum_.n for sum_ in sums)
     repeated = math.fsum(2 * _repeated_freedom(one, other) for one, other in combinations(several, 2))
     freedom = max(total**2 / (total + repeated), longest - 2)
-    likelihoods = (math.fsum(each.log_likelihood(rho) for each in sums) for rho in correlations())
+    likelihoods = (math.fsum(sum_.log_likelihood(rho) for sum_ in sums) for rho in correlations())
     return Correlation(tuple(freedom / total * likelihood for likelihood in likelihoods), freedom, longest)
 
 
@@ -189,7 +189,7 @@ def _repeated_freedom(one: Mapping[Block, float], other: Mapping[Block, float]) 
     if len(common) < 3:
         return 0.0
     deviations = [_deviations([series[block] for block in common]) for series in (one, other)]
-    squares = math.prod(math.fsum(each * each for each in off) for off in deviations)
+    squares = math.prod(math.fsum(deviation * deviation for deviation in off) for off in deviations)
     products = math.fsum(a * b for a, b in zip(*deviations, strict=True))
     return (len(common) - 2) * products * products / squares if squares > 0 else 0.0
 
@@ -220,8 +220,8 @@ class Sums:
         off = _deviations(samples)
         return cls(
             n=len(off),
-            squares=math.fsum(each * each for each in off),
-            inner_squares=math.fsum(each * each for each in off[1:-1]),
+            squares=math.fsum(deviation * deviation for deviation in off),
+            inner_squares=math.fsum(deviation * deviation for deviation in off[1:-1]),
             products=math.fsum(one * other for one, other in pairwise(off)),
             ends=off[0] + off[-1],
         )
@@ -231,8 +231,8 @@ class Sums:
         weight = (1 - rho) * (self.n - (self.n - 2) * rho)
         # The inner deviations sum to minus the ends, because all sum to 0.
         shift = (1 - rho) * rho * self.ends
-        found = self.squares + rho * rho * self.inner_squares - 2 * rho * self.products - shift * shift / weight
-        return max(found, 1e-12 * self.squares)
+        squares = self.squares + rho * rho * self.inner_squares - 2 * rho * self.products - shift * shift / weight
+        return max(squares, 1e-12 * self.squares)
 
     def log_likelihood(self, rho: float) -> float:
         """The marginal likelihood's logarithm: of the series apart from its mean and its spread."""
@@ -249,7 +249,7 @@ def _deviations(samples: Sequence[float]) -> list[float]:
     mean = fmean(samples)
     off = [sample - mean for sample in samples]
     scale = max(map(abs, samples), default=0.0)
-    return [0.0] * len(off) if all(abs(each) <= 1e-14 * scale for each in off) else off
+    return [0.0] * len(off) if all(abs(deviation) <= 1e-14 * scale for deviation in off) else off
 
 
 def inflation(rho: float, n: int) -> float:
@@ -306,7 +306,9 @@ class Samples:
         labels = self._labels(len(samples))
         boots = sorted(set(labels))
         if len(boots) > 1:
-            means = [fmean(each for each, boot in zip(samples, labels, strict=True) if boot == one) for one in boots]
+            means = [
+                fmean(sample for sample, boot in zip(samples, labels, strict=True) if boot == one) for one in boots
+            ]
             return _independent(means, boots=len(boots))
         return _in_one_boot(samples, self.correlation)
 
@@ -391,15 +393,17 @@ def _in_one_boot(samples: Sequence[float], job: Correlation | None) -> Spread:
     known = job is not None and not job.log_likelihood
     if n == 1 or known:
         return _independent(samples)
-    found, caveat = _correlation(samples, job)
+    correlation, caveat = _correlation(samples, job)
     sums = Sums.of(samples)
-    if found is None or sums.squares == 0:
+    if correlation is None or sums.squares == 0:
         return _independent(samples, caveat=caveat)
-    value = found.value
+    value = correlation.value
     mean, effective = fmean(samples), n / inflation(value, n)
-    if found.drifts:
+    if correlation.drifts:
         return Spread(mean, n - 1, effective_n=effective, correlation=value, caveat=Caveat.DRIFTING)
-    likely = [(rho, weight) for rho, weight in zip(correlations(), found.weights, strict=True) if weight > NEGLIGIBLE]
+    likely = [
+        (rho, weight) for rho, weight in zip(correlations(), correlation.weights, strict=True) if weight > NEGLIGIBLE
+    ]
     errors = tuple(sums.error(rho) for rho, _ in likely)
     return Spread(mean, n - 1, errors, tuple(weight for _, weight in likely), effective, value, caveat=caveat)
 
@@ -408,9 +412,9 @@ def _correlation(samples: Sequence[float], job: Correlation | None) -> tuple[Cor
     """What the series and its job show. None if there are too few samples to show anything."""
     if job is None and len(samples) - 2 < LEAST_FREEDOM:
         return None, Caveat.NOT_ESTIMATED
-    own = Correlation.of(samples)
-    found = own if job is None else own.within(job)
-    if found.freedom < LEAST_FREEDOM:
+    of_series = Correlation.of(samples)
+    correlation = of_series if job is None else of_series.within(job)
+    if correlation.freedom < LEAST_FREEDOM:
         return None, Caveat.NOT_ESTIMATED
     # The cells of a job share their host, so more of them do not replace longer series.
-    return found, Caveat.ROUGH if found.longest < SHORT else None
+    return correlation, Caveat.ROUGH if correlation.longest < SHORT else None

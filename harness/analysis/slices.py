@@ -59,17 +59,21 @@ def boot_variance(ratios: Iterable[Sequence[float]], *, confidence: float = 0.95
     groups = [list(group) for group in ratios if len(group)]
     if not 0 < confidence < 1:
         raise ValueError(f"confidence must be a share between 0 and 1, for example 0.95, not {confidence}")
-    if not all(math.isfinite(each) for group in groups for each in group):
+    if not all(math.isfinite(ratio) for group in groups for ratio in group):
         raise ValueError("log ratios must be finite")
     count, boots = sum(map(len, groups)), len(groups)
     if boots < 2:
         raise ValueError(f"the variance of boots needs at least two boots, not {boots}")
     if count == boots:
         raise ValueError("the variance of boots needs a boot with at least two blocks")
-    mean = fmean(each for group in groups for each in group)
+    mean = fmean(ratio for group in groups for ratio in group)
     means = [fmean(group) for group in groups]
-    between_squares = math.fsum(len(group) * (own - mean) ** 2 for group, own in zip(groups, means, strict=True))
-    within_squares = math.fsum((each - own) ** 2 for group, own in zip(groups, means, strict=True) for each in group)
+    between_squares = math.fsum(
+        len(group) * (group_mean - mean) ** 2 for group, group_mean in zip(groups, means, strict=True)
+    )
+    within_squares = math.fsum(
+        (ratio - group_mean) ** 2 for group, group_mean in zip(groups, means, strict=True) for ratio in group
+    )
     among, inside = between_squares / (boots - 1), within_squares / (count - boots)
     size = (count - sum(len(group) ** 2 for group in groups) / count) / (boots - 1)
     if inside == 0:
@@ -252,7 +256,7 @@ def carry_over(observations: Sequence[Observation]) -> CarryOver:
     if not all(math.isfinite(observation.log_value) for observation in observations):
         raise ValueError("carry-over needs the finite logarithms of values")
     used = _usable(observations)
-    causes = sorted({each.previous for each in used if each.previous is not None})
+    causes = sorted({observation.previous for observation in used if observation.previous is not None})
     if len(causes) < 2:
         return CarryOver(None, None, None, len(used))
     return _tested(used, causes)
@@ -262,12 +266,17 @@ def _usable(observations: Sequence[Observation]) -> list[Observation]:
     """A block that lacks an arm still shows something; an arm or a block with a single slice does not."""
     used = [observation for observation in observations if observation.previous is not None]
     while True:
-        after = Counter(each.previous for each in used)
-        arms, blocks = Counter(each.arm for each in used), Counter(each.block for each in used)
+        after = Counter(observation.previous for observation in used)
+        arms, blocks = (
+            Counter(observation.arm for observation in used),
+            Counter(observation.block for observation in used),
+        )
         kept = [
-            each
-            for each in used
-            if after[each.previous] >= LEAST_AFTER and arms[each.arm] >= 2 and blocks[each.block] >= 2
+            observation
+            for observation in used
+            if after[observation.previous] >= LEAST_AFTER
+            and arms[observation.arm] >= 2
+            and blocks[observation.block] >= 2
         ]
         if len(kept) == len(used):
             return used
@@ -278,11 +287,11 @@ def _tested(used: Sequence[Observation], causes: Sequence[str]) -> CarryOver:
     import numpy as np  # noqa: PLC0415
     from scipy.special import fdtrc  # noqa: PLC0415
 
-    values = np.array([each.log_value for each in used])
+    values = np.array([observation.log_value for observation in used])
     arms = [observation.arm for observation in used]
-    without = np.hstack([_indicators([each.block for each in used]), _indicators(arms)])
-    others = np.array([each.after_other_job for each in used], dtype=float)[:, None]
-    after = np.hstack([_indicators([each.previous for each in used]), others])
+    without = np.hstack([_indicators([observation.block for observation in used]), _indicators(arms)])
+    others = np.array([observation.after_other_job for observation in used], dtype=float)[:, None]
+    after = np.hstack([_indicators([observation.previous for observation in used]), others])
     weights = _weights(arms, values - _fit_values(without, values))[:, None]
     reduced, full = weights * without, weights * np.hstack([without, after])
     weighted = weights[:, 0] * values
@@ -309,7 +318,7 @@ def _largest(effects: Sequence[float], causes: Sequence[str]) -> tuple[float, st
     """The largest difference between one previous arm and the mean of the others; of equal ones, the negative one."""
     total, count = math.fsum(effects), len(effects)
     against = [(effect - (total - effect) / (count - 1), cause) for effect, cause in zip(effects, causes, strict=True)]
-    return max(against, key=lambda each: (round(abs(each[0]), 9), each[0] < 0))
+    return max(against, key=lambda effect: (round(abs(effect[0]), 9), effect[0] < 0))
 
 
 def _indicators(labels: Sequence[object]) -> Floats:
@@ -324,8 +333,8 @@ def _indicators(labels: Sequence[object]) -> Floats:
 def _fit_values(matrix: Floats, values: Floats) -> Floats:
     import numpy as np  # noqa: PLC0415
 
-    found: Floats = matrix @ np.linalg.lstsq(matrix, values, rcond=None)[0]
-    return found
+    fitted: Floats = matrix @ np.linalg.lstsq(matrix, values, rcond=None)[0]
+    return fitted
 
 
 def _weights(arms: Sequence[str], residuals: Floats) -> Floats:

@@ -63,7 +63,7 @@ def power_to_narrow(estimate: Estimate, target: float, look: Look, last: Look) -
         raise ValueError(f"the last look must have more than the {now} samples of now, not {last.rounds}")
     if estimate.half_width is None or estimate.half_width <= 0 or now < 2:
         return 1.0
-    quantiles = [t_quantile((1 + each.confidence) / 2, each.rounds - 1) for each in (look, last)]
+    quantiles = [t_quantile((1 + at_look.confidence) / 2, at_look.rounds - 1) for at_look in (look, last)]
     expected = estimate.half_width * math.sqrt(now / last.rounds) * quantiles[1] / quantiles[0]
     allowed = ((target / expected) ** 2 * (last.rounds - 1) - (now - 1)) / more
     return float(fdtr(more, now - 1, allowed)) if allowed > 0 else 0.0

@@ -69,10 +69,10 @@ def t_mixture_quantile(
     at = math.log(math.sqrt(float(np.dot(weight, quantiles * quantiles))))
     for _ in range(200):
         t = math.exp(at) / scale
-        found = float(np.dot(weight, stdtr(freedom, -t)))
-        excess = math.log(found / tail)
+        tail_at_t = float(np.dot(weight, stdtr(freedom, -t)))
+        excess = math.log(tail_at_t / tail)
         low, high = (at, high) if excess > 0 else (low, at)
-        slope = float(np.dot(weight, peak * t * (1 + t * t / freedom) ** (-(freedom + 1) / 2))) / found
+        slope = float(np.dot(weight, peak * t * (1 + t * t / freedom) ** (-(freedom + 1) / 2))) / tail_at_t
         following = at + excess / slope
         if not low <= following <= high:
             following = (low + high) / 2
@@ -93,7 +93,7 @@ def noncentrality(t: float, df: float, power: float) -> float:
 
 
 def _freedoms(df: float | Sequence[float]) -> float | list[float]:
-    return [_freedom(each) for each in df] if isinstance(df, Sequence) else _freedom(df)
+    return [_freedom(degrees) for degrees in df] if isinstance(df, Sequence) else _freedom(df)
 
 
 def _freedom(df: float) -> float:

@@ -132,10 +132,10 @@ def survivors(tested: Sequence[Tested], *, family: int, error_rate: float) -> li
     ValueError as for `holm`.
     """
     unmeasured = max(family - len(tested), 0)
-    rejected = holm([*(each.p_value for each in tested), *[None] * unmeasured], error_rate)
+    rejected = holm([*(hypothesis.p_value for hypothesis in tested), *[None] * unmeasured], error_rate)
     return [
-        Verdict.INCONCLUSIVE if each.verdict is Verdict.EXCEEDS and not stands else each.verdict
-        for each, stands in zip(tested, rejected[: len(tested)], strict=True)
+        Verdict.INCONCLUSIVE if hypothesis.verdict is Verdict.EXCEEDS and not stands else hypothesis.verdict
+        for hypothesis, stands in zip(tested, rejected[: len(tested)], strict=True)
     ]
 
 

@@ -115,7 +115,9 @@ def widest(several: Iterable[Amplification]) -> Amplification:
     """What the disks may move for jobs that run at the same time: the least of all minima, and the most of the rest."""
     amplifications = list(several)
     values = {field.name: [getattr(one, field.name) for one in amplifications] for field in fields(Amplification)}
-    return Amplification(**{name: min(own) if name.startswith("fewest") else max(own) for name, own in values.items()})
+    return Amplification(
+        **{name: min(bounds) if name.startswith("fewest") else max(bounds) for name, bounds in values.items()}
+    )
 
 
 def of_records(record_bytes: int, block_bytes: int, *, times_written: float) -> Amplification:

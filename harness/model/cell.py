@@ -57,12 +57,12 @@ class Arm:
         """What runs at the same time in a slice of this arm with this job, the arm's own guest first."""
         if self.mode is None or len(self.mode.volumes) == 1:
             return (Part(self, job),)
-        own, *others = (Arm(self.place, volume) for volume in self.mode.volumes)
+        first, *others = (Arm(self.place, volume) for volume in self.mode.volumes)
         neighbour = self.mode.neighbour
         if neighbour is None:
-            return tuple(Part(arm, job) for arm in (own, *others))
+            return tuple(Part(arm, job) for arm in (first, *others))
         beside = neighbour.beside(seconds=job.seconds, ramp=job.ramp)
-        return (Part(own, job), *(Part(arm, beside, neighbour=True) for arm in others))
+        return (Part(first, job), *(Part(arm, beside, neighbour=True) for arm in others))
 
     def writes(self, job: Job) -> bool:
         """Whether anything writes in a slice of this arm with this job."""

@@ -249,8 +249,8 @@ class DiskFacts:
     @property
     def narrowest_link(self) -> PcieLink | SerialLink | None:
         """The slower of its own link and that of its controller; None if none is known."""
-        found = [link for link in (self.link, self.controller.link if self.controller else None) if link is not None]
-        return min(found, key=lambda link: link.bytes_per_s, default=None)
+        links = [link for link in (self.link, self.controller.link if self.controller else None) if link is not None]
+        return min(links, key=lambda link: link.bytes_per_s, default=None)
 
     @property
     def name(self) -> str | None:

@@ -187,11 +187,11 @@ class Workload:
 
     def rounded_sizes(self, block: int) -> tuple[BlockShare, ...]:
         """`sizes` for a disk whose logical blocks have `block` bytes: smaller ones are rounded up, and added up."""
-        found: dict[int, int] = {}
+        percents: dict[int, int] = {}
         for block_share in self.sizes:
             size = max(block_share.bs, block)
-            found[size] = found.get(size, 0) + block_share.percent
-        return tuple(BlockShare(bs, percent) for bs, percent in found.items())
+            percents[size] = percents.get(size, 0) + block_share.percent
+        return tuple(BlockShare(bs, percent) for bs, percent in percents.items())
 
     def depths(self, profile: tuple[int, ...]) -> tuple[int, ...]:
         """The depths that it has in a profile with these depths: those of both, or all of its own if there is none."""

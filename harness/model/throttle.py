@@ -26,10 +26,10 @@ class RateLimit:
 
     def settings(self, kind: LimitKind) -> dict[str, int]:
         """The limit by QEMU's names for the properties of a throttle group."""
-        found = {f"{kind}-total": self.rate}
+        properties = {f"{kind}-total": self.rate}
         if self.burst is not None:
-            found |= {f"{kind}-total-max": self.burst, f"{kind}-total-max-length": self.seconds}
-        return found
+            properties |= {f"{kind}-total-max": self.burst, f"{kind}-total-max-length": self.seconds}
+        return properties
 
     def at_once(self) -> float:
         """How much QEMU lets through at any speed after a pause, before it limits the I/O to `rate`."""

@@ -174,7 +174,7 @@ def cpus_in(text: str) -> tuple[int, ...]:
     compact = text.replace(" ", "")
     if not _LIST.fullmatch(compact):
         raise ValueError('not a list of CPUs or nodes; allowed: for example "2", "2-5" or "0-3,8"')
-    found: set[int] = set()
+    numbers: set[int] = set()
     for part in compact.split(","):
         first, _, last = part.partition("-")
         begin, end = int(first), int(last or first)
@@ -182,8 +182,8 @@ def cpus_in(text: str) -> tuple[int, ...]:
             raise ValueError(
                 f"not a range of CPUs or nodes: {part}; allowed: the smaller number first, up to {HIGHEST}"
             )
-        found.update(range(begin, end + 1))
-    return tuple(sorted(found))
+        numbers.update(range(begin, end + 1))
+    return tuple(sorted(numbers))
 
 
 def as_list(numbers: Iterable[int]) -> str:

@@ -178,21 +178,24 @@ _ALL = (
     ),
 )
 
-NAMED: Mapping[str, Named] = MappingProxyType({each.name: each for each in _ALL})
+NAMED: Mapping[str, Named] = MappingProxyType({named.name: named for named in _ALL})
 """Every name that stands for workloads, in the order in which the documentation lists them."""
 
 
 def workload_names() -> Iterator[str]:
     """Every name of a single workload or of a set."""
-    for each in _ALL:
-        yield each.name
-        if each.is_set:
-            yield from (workload.name for workload in each.workloads)
+    for named in _ALL:
+        yield named.name
+        if named.is_set:
+            yield from (workload.name for workload in named.workloads)
 
 
 def shows_best(workload: Workload) -> bool:
     """Whether the program that the workload is from shows its best pass."""
-    return any(each.best_counts and workload.label in {own.label for own in each.workloads} for each in _ALL)
+    return any(
+        named.best_counts and workload.label in {workload_of_set.label for workload_of_set in named.workloads}
+        for named in _ALL
+    )
 
 
 def is_fio_file(text: str) -> bool:
@@ -210,7 +213,7 @@ def parse_workloads(text: str, files: FioFiles = MappingProxyType({})) -> tuple[
         return _of_file(text, files)
     if text in NAMED:
         return NAMED[text].workloads
-    members = {workload.name: workload for each in _ALL for workload in each.workloads}
+    members = {workload.name: workload for named in _ALL for workload in named.workloads}
     if text in members:
         return (members[text],)
     try:
@@ -249,18 +252,20 @@ def _one(value: object, handler: ValidatorFunctionWrapHandler, info: ValidationI
     """
     if info.context != STORED and isinstance(value, str) and is_fio_file(value):
         raise ValueError("a fio file cannot be used here; allowed: a workload with a name, or a pattern")
-    found = _parsed(value, handler, info)
-    if isinstance(found, tuple):
-        if len(found) > 1:
-            raise ValueError(f"stands for several workloads; {choices(str(value), [each.name for each in found])}")
-        return found[0]
-    return found
+    parsed = _parsed(value, handler, info)
+    if isinstance(parsed, tuple):
+        if len(parsed) > 1:
+            raise ValueError(
+                f"stands for several workloads; {choices(str(value), [workload.name for workload in parsed])}"
+            )
+        return parsed[0]
+    return parsed
 
 
-def _flat(found: Iterable[Workload | tuple[Workload, ...]]) -> list[Workload]:
+def _flat(several: Iterable[Workload | tuple[Workload, ...]]) -> list[Workload]:
     each_once: dict[Workload, None] = {}
-    for each in found:
-        each_once.update(dict.fromkeys([each] if isinstance(each, Workload) else each))
+    for parsed in several:
+        each_once.update(dict.fromkeys([parsed] if isinstance(parsed, Workload) else parsed))
     return list(each_once)
 
 
@@ -269,6 +274,6 @@ OneWorkload = Annotated[Workload, WrapValidator(_one)]
 WorkloadList = Annotated[list[WorkloadText], Field(min_length=1), AfterValidator(_flat)]
 """The names of a file, as workloads. A name that stands for several is replaced by them."""
 WorkloadTuple = Annotated[
-    tuple[WorkloadText, ...], Field(min_length=1), AfterValidator(lambda found: tuple(_flat(found)))
+    tuple[WorkloadText, ...], Field(min_length=1), AfterValidator(lambda several: tuple(_flat(several)))
 ]
 """The same for a domain value."""

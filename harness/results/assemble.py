@@ -171,16 +171,16 @@ class _CellBlocks:
         return contrast(*arms)
 
 
-def _longer(own: _CellBlocks, shorter: _CellBlocks, correlation: Correlation | None) -> LongerSlices | None:
+def _longer(longest: _CellBlocks, shorter: _CellBlocks, correlation: Correlation | None) -> LongerSlices | None:
     """What the cell's shorter slices gave; None if there are none, or if no block of them is complete.
 
     `correlation` is that of the shorter slices of its job.
     """
-    overhead = shorter.overhead if own.slices.all else None
+    overhead = shorter.overhead if longest.slices.all else None
     if overhead is None:
         return None
     naive = contrast(overhead.left, overhead.right, correlation=correlation)
-    return LongerSlices(own.slices.all[0].discarded_s, naive.loss) if naive is not None else None
+    return LongerSlices(longest.slices.all[0].discarded_s, naive.loss) if naive is not None else None
 
 
 def _correlations(
@@ -199,23 +199,23 @@ def _cell_record(
 ) -> CellRecord:
     cell, blocks = of_cell.cell, of_cell.blocks
     every = sorted(of_cell.slices.all, key=lambda slice_: slice_.started)
-    own = [slice_ for slice_ in every if slice_.overlap is None]
+    slices = [slice_ for slice_ in every if slice_.overlap is None]
     counting = [slice_ for slice_ in every if _counts(slice_, cell)]
     look = _look(context, len(set(blocks.rounds)))
     confidence = look.confidence if look else CONFIDENCE
     samples = samples_of(blocks.rounds, blocks.boots, correlation)
-    impossible = _impossible_values(own)
+    impossible = _impossible_values(slices)
     job = cell.job
     validity = (
         *context.validity,
         *configuration_checks(cell.mode, context.effective, context.against, context.others),
         *impossible,
         *byte_checks(counting, *_moved(cell)),
-        *rate_checks(own, job),
-        *write_limit_checks(own),
-        *clock_checks(own),
-        *(check for feature in features() for check in feature.find_checks(own, cell)),
-        *context.check(cell, own),
+        *rate_checks(slices, job),
+        *write_limit_checks(slices),
+        *clock_checks(slices),
+        *(check for feature in features() for check in feature.find_checks(slices, cell)),
+        *context.check(cell, slices),
     )
     counts, whole = count_calls(blocks), whole_histograms(blocks)
     metrics = (
@@ -247,19 +247,21 @@ def _cell_record(
         budget=budgets,
         validity=validity,
         effective=context.effective,
-        raw=tuple(dict.fromkeys(raw for slice_ in own for raw in (slice_.raw, *(part.raw for part in slice_.parts)))),
+        raw=tuple(
+            dict.fromkeys(raw for slice_ in slices for raw in (slice_.raw, *(part.raw for part in slice_.parts)))
+        ),
         span_bytes=context.span_bytes,
         longer_slices=longer,
         notes=(
             *context.notes,
             *carry_over_notes(context.carried, longer),
-            *dict.fromkeys(note for measurement in own for note in measurement.notes),
+            *dict.fromkeys(note for measurement in slices for note in measurement.notes),
             *_overlapping(every),
-            *(note for feature in features() for note in feature.find_notes(own, cell)),
+            *(note for feature in features() for note in feature.find_notes(slices, cell)),
             *caveat_note(headline.overhead if headline else None),
-            *others_notes(own),
-            *late_counter_notes(own),
-            *saturation_notes(own, depth=job.depth if job.is_saturating else None),
+            *others_notes(slices),
+            *late_counter_notes(slices),
+            *saturation_notes(slices, depth=job.depth if job.is_saturating else None),
             *(() if impossible else too_few_ios(_judged_metrics(context), metrics, counts)),
         ),
         skipped=context.skipped,

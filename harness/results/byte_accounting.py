@@ -121,8 +121,11 @@ def _polled(slices: Iterable[Measurement]) -> float:
     The number of polls in the slices varies like that of a Poisson process: its standard deviation is the root of what
     is expected. A poll counts as a whole.
     """
-    found = [slice_.counters.background for slice_ in slices if slice_.counters.background is not None]
-    expected, burst = sum(each.expected for each in found), max((each.burst for each in found), default=0)
+    backgrounds = [slice_.counters.background for slice_ in slices if slice_.counters.background is not None]
+    expected, burst = (
+        sum(background.expected for background in backgrounds),
+        max((background.burst for background in backgrounds), default=0),
+    )
     return expected + _DEVIATIONS * math.sqrt(expected * burst) + burst
 
 
@@ -144,33 +147,33 @@ def _counts(slices: Sequence[Measurement], in_flight: int, of_disk: Amplificatio
     shared = [slice_ for slice_ in slices if slice_.counters.disk is None and slice_.counters.storage is not None]
     pieces = {slice_.raw: slice_.counters.arm for slice_ in slices if slice_.counters.arm is not None}
     sources: list[tuple[str, Sequence[FioCounts | Transferred], Sequence[Transferred | None]]] = [
-        ("disk", [each.counters.fio for each in whole], [each.counters.disk for each in whole]),
-        ("storage", [each.counters.fio for each in shared], [each.counters.storage for each in shared]),
+        ("disk", [slice_.counters.fio for slice_ in whole], [slice_.counters.disk for slice_ in whole]),
+        ("storage", [slice_.counters.fio for slice_ in shared], [slice_.counters.storage for slice_ in shared]),
         ("qemu", [piece.fio for piece in pieces.values()], [piece.qemu for piece in pieces.values()]),
     ]
-    found = []
+    counts = []
     for direction in ("read", "written"):
         for by, by_fio, moved in sources:
-            fio, counted = (sum(getattr(each, direction) for each in several) for several in (by_fio, moved))
+            fio, counted = (sum(getattr(count, direction) for count in several) for several in (by_fio, moved))
             if not fio:
                 continue
             needs = NONE if by == "qemu" else of_disk
             fewest, most = fio * needs.fewest_written, fio * needs.most_written
             if direction == "read":
-                for_writes = sum(each.written for each in by_fio) * needs.read_for_write
+                for_writes = sum(count.written for count in by_fio) * needs.read_for_write
                 fewest, most = fio * needs.fewest_read, fio * needs.most_read + for_writes
             polled, extra = 0.0, 0.0
             if by == "disk" and direction == "read":
                 polled = _polled(whole)
                 extra = polled + sum(map(_probed, whole))
             if by == "disk":
-                extra += sum(getattr(each, direction) for each in map(_earlier, whole)) * most / fio
+                extra += sum(getattr(moved_before, direction) for moved_before in map(_earlier, whole)) * most / fio
             if by == "storage":
                 # Others read and write there, too. So more bytes are no fault of the measurement.
                 extra = math.inf
             slack = len(by_fio) * in_flight * most / fio
             rebuild = _of_rebuild(whole, direction, needs)
-            found.append(
+            counts.append(
                 _Count(
                     number,
                     direction,
@@ -185,7 +188,7 @@ def _counts(slices: Sequence[Measurement], in_flight: int, of_disk: Amplificatio
                     polled=polled,
                 )
             )
-    return found
+    return counts
 
 
 def _of_rebuild(slices: Sequence[Measurement], direction: str, needs: Amplification) -> float:
@@ -223,12 +226,14 @@ def _agreement(counts: Sequence[_Count]) -> str:
         most = max(count.difference for count in counts)
         shared = "; those disks may have moved more, for others" if names["storage"] in others else ""
         polled = [count for count in counts if count.needs_polls]
-        allowed = f", with {format_size(max(each.polled for each in polled))} allowed for {_POLLERS}" if polled else ""
+        allowed = (
+            f", with {format_size(max(count.polled for count in polled))} allowed for {_POLLERS}" if polled else ""
+        )
         return f"{who} and {others[-1]} agree within {max(most, 0.001):.1%}{allowed}{shared}"
     ratios = sorted(count.counted / count.fio for count in amplified)
-    found = " to ".join(dict.fromkeys(f"{ratio:.3g}" for ratio in (ratios[0], ratios[-1])))
+    factors = " to ".join(dict.fromkeys(f"{ratio:.3g}" for ratio in (ratios[0], ratios[-1])))
     needed = " or ".join(dict.fromkeys(count.needed for count in amplified))
-    words = f"{who} and the disks agree: the disks moved {found} times as much as fio, the layout needs {needed}"
+    words = f"{who} and the disks agree: the disks moved {factors} times as much as fio, the layout needs {needed}"
     rebuild = max(count.rebuild for count in counts)
     return words + (f", and the rebuild up to {format_size(rebuild)} in a round" if rebuild else "")
 

@@ -42,11 +42,11 @@ def carry_overs(
     `looks` is how often the group is tested at most, while it is measured.
     """
     least = MATTERS * (_TARGET if target is None else target)
-    found = []
+    tests = []
     for job in jobs:
         series = sorted({measurement.discarded_s for measurement in measurements if measurement.job == job.id})
-        found += [(job, seconds, carry_over(_observations(measurements, job, seconds))) for seconds in series]
-    enough = len({job for job, _, tested in found if tested.enough})
+        tests += [(job, seconds, carry_over(_observations(measurements, job, seconds))) for seconds in series]
+    enough = len({job for job, _, tested in tests if tested.enough})
     return tuple(
         CarryOverRecord(
             job=job.id,
@@ -57,20 +57,20 @@ def carry_overs(
             shown=tested.shown(ERROR_RATE / (enough * looks)),
             matters=abs(tested.effect) >= least,
         )
-        for job, seconds, tested in found
+        for job, seconds, tested in tests
         if tested.p_value is not None and tested.effect is not None and tested.cause is not None
     )
 
 
 def longer_slices(
-    found: Sequence[CarryOverRecord], measurements: Iterable[Measurement], jobs: Iterable[Job]
+    records: Sequence[CarryOverRecord], measurements: Iterable[Measurement], jobs: Iterable[Job]
 ) -> dict[Job, float]:
     """The jobs that need longer slices, with the seconds at the beginning of each slice that are to be discarded.
 
-    `found` is what `carry_overs` returned for the group with these `measurements`. A job is left out if the effect is
+    `records` is what `carry_overs` returned for the group with these `measurements`. A job is left out if the effect is
     too small to matter, if its longest slices are too few for a test, or if the last of DISCARDED_SLICES was tried.
     """
-    last = {each.job: each for each in found}
+    last = {record.job: record for record in records}
     reached: dict[str, float] = {}
     for measurement in measurements:
         reached[measurement.job] = max(measurement.discarded_s, reached.get(measurement.job, 0.0))
@@ -80,7 +80,7 @@ def longer_slices(
         if tested is None or not (tested.shown and tested.matters) or tested.discarded_s < reached[job.id]:
             continue
         longer = (times * max(job.seconds, LEAST_SECONDS) for times in DISCARDED_SLICES)
-        if (seconds := next((each for each in longer if each > tested.discarded_s), None)) is not None:
+        if (seconds := next((duration for duration in longer if duration > tested.discarded_s), None)) is not None:
             needed[job] = seconds
     return needed
 
@@ -92,21 +92,21 @@ def split_by_length(measurements: Iterable[Measurement]) -> tuple[list[Measureme
     """
     several = list(measurements)
     lengths: dict[tuple[str, str], set[float]] = {}
-    for each in several:
-        lengths.setdefault((each.group, each.job), set()).add(each.discarded_s)
+    for slice_ in several:
+        lengths.setdefault((slice_.group, slice_.job), set()).add(slice_.discarded_s)
     counted, replaced = [], []
-    for each in several:
-        own = lengths[each.group, each.job]
-        if each.discarded_s == max(own):
-            counted.append(each)
-        elif each.discarded_s == min(own):
-            replaced.append(each)
+    for slice_ in several:
+        of_job = lengths[slice_.group, slice_.job]
+        if slice_.discarded_s == max(of_job):
+            counted.append(slice_)
+        elif slice_.discarded_s == min(of_job):
+            replaced.append(slice_)
     return counted, replaced
 
 
-def carry_over_notes(found: Sequence[CarryOverRecord], longer: LongerSlices | None) -> list[str]:
-    """What a reader of a cell must know. `found` is what the cell's job shows, the shortest slices first."""
-    shown = [each for each in found if each.shown]
+def carry_over_notes(records: Sequence[CarryOverRecord], longer: LongerSlices | None) -> list[str]:
+    """What a reader of a cell must know. `records` is what the cell's job shows, the shortest slices first."""
+    shown = [record for record in records if record.shown]
     if not shown:
         return []
     effect = f"a slice is {shown[-1].effect:+.1%} different if {shown[-1].cause} ran before it"
@@ -119,7 +119,7 @@ def carry_over_notes(found: Sequence[CarryOverRecord], longer: LongerSlices | No
     if shown[-1].discarded_s >= longer.discarded_s:
         still = f"although its first {longer.discarded_s:g} s do not count, so the arms disturb each other"
         return [f"carry-over: {effect}, {still}; {before}; let slices run for longer (`ramp` of the profile)"]
-    doubt = "" if found[-1].discarded_s >= longer.discarded_s else "; the longer slices are too few for another test"
+    doubt = "" if records[-1].discarded_s >= longer.discarded_s else "; the longer slices are too few for another test"
     return [f"carry-over: {effect}, so the first {longer.discarded_s:g} s of each slice do not count; {before}{doubt}"]
 
 
@@ -134,20 +134,20 @@ def _observations(measurements: Sequence[Measurement], job: Job, discarded_s: fl
     """
     blocks: dict[tuple[int, int], int] = {}
     observations = []
-    for before, each in pairwise(measurements):
-        value = each.metrics.get(job.headline, 0.0)
-        if each.job != job.id or each.discarded_s != discarded_s or each.overlap is not None or value <= 0:
+    for before, slice_ in pairwise(measurements):
+        value = slice_.metrics.get(job.headline, 0.0)
+        if slice_.job != job.id or slice_.discarded_s != discarded_s or slice_.overlap is not None or value <= 0:
             continue
-        if before.round != each.round or _apart(before, each) > MOST_APART_SECONDS:
+        if before.round != slice_.round or _apart(before, slice_) > MOST_APART_SECONDS:
             continue
-        block = blocks.setdefault((each.round, each.block), len(blocks))
+        block = blocks.setdefault((slice_.round, slice_.block), len(blocks))
         other = before.job != job.id
-        observations.append(Observation(block, each.arm, before.arm, math.log(value), after_other_job=other))
+        observations.append(Observation(block, slice_.arm, before.arm, math.log(value), after_other_job=other))
     alternating = {observation.arm for observation in observations if observation.previous != observation.arm}
     return [observation for observation in observations if observation.arm in alternating]
 
 
-def _apart(before: Measurement, each: Measurement) -> float:
+def _apart(before: Measurement, slice_: Measurement) -> float:
     """Seconds from the end of a slice to the start of the next one, or of its ramp."""
-    ramp = max(each.wall - each.seconds, 0.0)
-    return each.started - ramp - (before.started + before.seconds)
+    ramp = max(slice_.wall - slice_.seconds, 0.0)
+    return slice_.started - ramp - (before.started + before.seconds)

@@ -79,8 +79,8 @@ class MetricRecord:
 
     def values(self, arm: Place) -> tuple[float, ...]:
         """The values of an arm; empty without it."""
-        found: tuple[float, ...] = getattr(self, str(arm))
-        return found
+        values: tuple[float, ...] = getattr(self, str(arm))
+        return values
 
     def on_same_disks(self, mode: ModeDetail) -> Estimate | None:
         """How much worse the guest is than the host on the same disks: on an array, than the twin."""
@@ -375,8 +375,8 @@ class CellRecord:
     def doubt_about(self, *arms: Arm) -> str:
         """The failed checks that concern these arms: a check of another arm's bytes does not."""
         failed = [check.check for check in self.validity if not check.ok]
-        own = {f"bytes {arm.id}" for arm in arms}
-        return ", ".join(check for check in failed if not check.startswith("bytes ") or check in own)
+        names = {f"bytes {arm.id}" for arm in arms}
+        return ", ".join(check for check in failed if not check.startswith("bytes ") or check in names)
 
     @property
     def samples(self) -> tuple[BlockKey, ...]:

@@ -20,8 +20,8 @@ _PLACES = {"writes": 9, "judged": 10, "disks": 12}
 
 def to_stored(run: Run) -> Any:
     """The run as it is dumped: with the records of features beside the other values."""
-    own = {key: getattr(run, key) for key in kernel_keys()}
-    return _stored_form()(**own, **{each.key: run.of_features.get(each.key, ()) for each in feature_records()})
+    values = {key: getattr(run, key) for key in kernel_keys()}
+    return _stored_form()(**values, **{added.key: run.of_features.get(added.key, ()) for added in feature_records()})
 
 
 def parse_run(document: Any, text: bytes) -> Run:
@@ -34,7 +34,7 @@ def parse_run(document: Any, text: bytes) -> Run:
     if unknown:
         text = json.dumps({key: value for key, value in document.items() if key in known}).encode()
     stored = stored_runs().validate_json(text, context=STORED)
-    of_features = {each.key: found for each in feature_records() if (found := getattr(stored, each.key))}
+    of_features = {added.key: records for added in feature_records() if (records := getattr(stored, added.key))}
     return Run(**{key: getattr(stored, key) for key in kernel_keys()}, of_features=of_features, unknown=unknown)
 
 
@@ -52,7 +52,7 @@ def _stored_form() -> type[Any]:
         place = _PLACES.get(field.name, number)
         required = field.default is MISSING
         placed.append((place, (field.name, hints[field.name]) + (() if required else (field.default,))))
-    placed += [(each.place, (each.key, tuple[each.record, ...], ())) for each in feature_records()]  # type: ignore[name-defined]
+    placed += [(added.place, (added.key, tuple[added.record, ...], ())) for added in feature_records()]  # type: ignore[name-defined]
     in_order = [field for _, field in sorted(placed, key=lambda at: at[0])]
     return make_dataclass(Run.__name__, in_order, frozen=True, namespace={"__pydantic_config__": STRICT})
 

@@ -185,7 +185,7 @@ class Journal:
 
     def numbers(self, group: str) -> set[int]:
         """The numbers of all rounds that the group has used, whole or not."""
-        return {each.round for each in (*self.of_group(group), *self._rounds_of.get(group, ()))}
+        return {entry.round for entry in (*self.of_group(group), *self._rounds_of.get(group, ()))}
 
     def abandoned(self, group: str) -> set[int]:
         """The numbers of the group's abandoned rounds. Their measurements do not count."""

@@ -85,8 +85,8 @@ def corrected(
         for budget in record.budget
     ]
     verdicts = iter(survivors(tested, family=family, error_rate=error_rate))
-    found = ((record, [next(verdicts) for _ in record.budget]) for record in records)
-    return [_corrected(record, own) for record, own in found if only is None or record.id in only]
+    judged_records = ((record, [next(verdicts) for _ in record.budget]) for record in records)
+    return [_corrected(record, of_record) for record, of_record in judged_records if only is None or record.id in only]
 
 
 def better_p_value(
@@ -96,12 +96,12 @@ def better_p_value(
     if metric is None or look is None or not metric.guest:
         return None
     host = metric.twin if detail.on_array else metric.host
-    own = samples.in_batches(metric.batches)
-    if not host or own.count(len(host)) != look.rounds:
+    samples_of_metric = samples.in_batches(metric.batches)
+    if not host or samples_of_metric.count(len(host)) != look.rounds:
         return None
     # The host is worse than the guest by more than the margin: the same test as that of a budget, with places changed.
     p_value = exceeds_p_value(
-        metric.guest, host, Limit(MARGIN), higher_is_better=metric.better == "higher", samples=own
+        metric.guest, host, Limit(MARGIN), higher_is_better=metric.better == "higher", samples=samples_of_metric
     )
     return None if p_value is None else look.adjusted(p_value)
 
@@ -169,10 +169,10 @@ def _why_nothing(outcomes: Mapping[str, int], lab_kind: str | None) -> str:
         Verdict.VOID: ("void", "see why under each cell"),
         SKIPPED: ("not measured", "see why under each cell"),
     }
-    found = [(outcomes[kind], *text) for kind, text in words.items() if outcomes[kind]]
-    cells = sum(number for number, *_ in found)
-    counts = ", ".join(f"{number} {what}" for number, what, _ in found)
-    remedies = "; ".join(dict.fromkeys(remedy for *_, remedy in found))
+    outcomes_left = [(outcomes[kind], *text) for kind, text in words.items() if outcomes[kind]]
+    cells = sum(number for number, *_ in outcomes_left)
+    counts = ", ".join(f"{number} {what}" for number, what, _ in outcomes_left)
+    remedies = "; ".join(dict.fromkeys(remedy for *_, remedy in outcomes_left))
     return f"No budget was decided. Of {cells} cells with a guest: {counts}. To get a verdict: {remedies}."
 
 
@@ -185,8 +185,8 @@ def _judged(rule: Budget, metric: MetricRecord | None, look: Look | None, sample
         return record
     budget = rule.limit
     better = METRICS[rule.metric].higher_is_better
-    own = (samples if rule.difference is None else of_difference(samples)).in_batches(metric.batches)
-    judgement = judge_look(baseline, metric.guest, budget, look, higher_is_better=better, samples=own)
+    samples_of_metric = (samples if rule.difference is None else of_difference(samples)).in_batches(metric.batches)
+    judgement = judge_look(baseline, metric.guest, budget, look, higher_is_better=better, samples=samples_of_metric)
     return replace(record, verdict=judgement.verdict, p_value=judgement.p_value)
 
 

@@ -75,12 +75,12 @@ def pool_percentile(metric: Metric, whole: Whole, confidence: float) -> dict[str
     """A percentile of all I/Os of an arm's blocks together, if its measurements have histograms."""
     if metric.quantile is None:
         return {}
-    found = {}
+    pooled = {}
     for place, bins in whole[metric.of].items():
         interval = percentile_interval(bins, metric.quantile, confidence=confidence)
         if interval is not None:
-            found[place] = PooledPercentile(interval.point, interval.low, interval.high, interval.ios)
-    return found
+            pooled[place] = PooledPercentile(interval.point, interval.low, interval.high, interval.ios)
+    return pooled
 
 
 def whole_histograms(blocks: Blocks) -> Whole:
@@ -106,12 +106,12 @@ def stored_histograms(whole: Whole) -> dict[Calls, dict[str, LatencyHistogram]]:
 def too_few_ios(names: Sequence[str], metrics: Mapping[str, MetricRecord], counts: Counts) -> Iterator[str]:
     """Why percentiles of these names, which have a budget, cannot be judged."""
     for name in names:
-        metric, found = METRICS[name], metrics.get(name)
+        metric, record = METRICS[name], metrics.get(name)
         ios = counts[metric.of]
-        samples = len(found.host) if found is not None else 0
+        samples = len(record.host) if record is not None else 0
         if metric.quantile is None or samples >= FEWEST_SAMPLES or not any(ios.values()):
             continue
-        arm, slowest = min(ios.items(), key=lambda each: sum(each[1]))
+        arm, slowest = min(ios.items(), key=lambda arm_ios: sum(arm_ios[1]))
         yield (
             f"{name} has a budget but too few I/Os to be judged: {samples} of {FEWEST_SAMPLES} samples. A sample needs "
             f"{metric.fewest_ios} I/Os of each arm, and {arm} completed {sum(slowest)} in {len(slowest)} blocks. "
@@ -144,16 +144,16 @@ def metric_records(
     A percentile that some blocks lack is estimated from batches of blocks. The reference of an array has values, but
     none for percentiles, so that a slow disk does not take them from the other arms.
     """
-    own = blocks.without(Place.REFERENCE)
+    measured = blocks.without(Place.REFERENCE)
     records = {}
     for name, metric in METRICS.items():
-        if own.has(name):
-            series = {arm: own.series(name, arm) for arm in own.arms}
+        if measured.has(name):
+            series = {arm: measured.series(name, arm) for arm in measured.arms}
             record = _metric_record(metric, series, correlation, confidence)
             if Place.REFERENCE in blocks.arms and metric.quantile is None and blocks.has(name):
                 record = replace(record, reference=blocks.values(name, Place.REFERENCE))
-        elif batches := batches_of(metric, counts, own.boots):
-            series = {arm: _batch_series(metric, own, arm, batches) for arm in own.arms}
+        elif batches := batches_of(metric, counts, measured.boots):
+            series = {arm: _batch_series(metric, measured, arm, batches) for arm in measured.arms}
             # The correlation of batches is not that of their blocks, so it is estimated from the batches.
             record = replace(_metric_record(metric, series, None, confidence), batches=tuple(map(len, batches)))
         else:
@@ -171,10 +171,10 @@ def _metric_record(
     metric: Metric, series: Mapping[Place, Series], correlation: Correlation | None, confidence: float
 ) -> MetricRecord:
     def lose(left: Place, right: Place, correlation: Correlation | None = correlation) -> Estimate | None:
-        found = contrast(series.get(left), series.get(right), confidence=confidence, correlation=correlation)
-        return None if found is None else found.loss
+        comparison = contrast(series.get(left), series.get(right), confidence=confidence, correlation=correlation)
+        return None if comparison is None else comparison.loss
 
-    values = {arm: own.values for arm, own in series.items()}
+    values = {arm: of_arm.values for arm, of_arm in series.items()}
     overhead = contrast(series.get(Place.HOST), series.get(Place.GUEST), confidence=confidence, correlation=correlation)
     return MetricRecord(
         unit=metric.unit,

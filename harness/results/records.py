@@ -279,7 +279,7 @@ class Run:
 
     def of(self, record: type[_T]) -> tuple[_T, ...]:
         """The records of this class, which a feature has."""
-        return tuple(found for records in self.of_features.values() for found in records if isinstance(found, record))
+        return tuple(value for records in self.of_features.values() for value in records if isinstance(value, record))
 
     def with_records(self, key: str, records: tuple[Any, ...]) -> Run:
         """The run with other records under the key of a feature."""

@@ -190,7 +190,7 @@ class RunStore:
         """The run at `path`: its directory, a link to it such as `reports/latest`, or its results.json."""
         directory = path.parent if path.name == "results.json" else path
         if not directory.is_dir():
-            others = [each.name for each in directory.parent.glob("*") if each.is_dir()]
+            others = [other.name for other in directory.parent.glob("*") if other.is_dir()]
             raise ResultsError(
                 f"{directory} is not the directory of a run{near(directory.name, others)}",
                 hint="give reports/RUN-ID, or reports/latest for the newest run",

@@ -32,13 +32,13 @@ def configuration_check(requested: Attachment | Mode, effective: Effective) -> V
     """
     if effective == NOTHING:
         return None
-    found = dict(effective.settings())
+    reported = dict(effective.settings())
     expected = dict(requested.expected.settings())
-    compared = {name: value for name, value in expected.items() if name in found}
+    compared = {name: value for name, value in expected.items() if name in reported}
     differ = [
-        f"requested {name} = {_shown(value)}, it is {_shown(found[name])}"
+        f"requested {name} = {_shown(value)}, it is {_shown(reported[name])}"
         for name, value in compared.items()
-        if found[name] != value
+        if reported[name] != value
     ]
     proven = {OPTIONS[name] for name in compared}
     unproven = dict.fromkeys(OPTIONS[name] for name in expected if OPTIONS[name] not in proven)
@@ -56,13 +56,13 @@ def configuration_checks(
     `effective`, `against` and `others` are what was read back of each. If the reference of a difference is not as
     requested, the difference says nothing.
     """
-    found = [(mode, effective, "")]
+    guests = [(mode, effective, "")]
     if mode.against is not None:
-        found.append((mode.against, against, f" of {mode.against.name}"))
-    found += [(mode, other, f" of guest {number}") for number, other in enumerate(others, start=2)]
+        guests.append((mode.against, against, f" of {mode.against.name}"))
+    guests += [(mode, other, f" of guest {number}") for number, other in enumerate(others, start=2)]
     return [
         replace(check, check=f"{check.check}{whose}")
-        for requested, read_back, whose in found
+        for requested, read_back, whose in guests
         if requested.attach is not None
         if (check := configuration_check(requested, read_back)) is not None
     ]
@@ -99,7 +99,7 @@ def rate_checks(measurements: Iterable[Measurement], job: Job) -> tuple[Validity
         if job.rate is not None and "iops" in measurement.metrics:
             by_arm.setdefault(measurement.arm, []).append(measurement)
     check = _random_rate_check if job.poisson else _rate_check
-    return tuple(check(arm, own, job.rate or 0) for arm, own in by_arm.items())
+    return tuple(check(arm, slices, job.rate or 0) for arm, slices in by_arm.items())
 
 
 def write_limit_checks(measurements: Iterable[Measurement]) -> tuple[ValidityCheck, ...]:
@@ -136,7 +136,7 @@ def clock_checks(measurements: Iterable[Measurement]) -> tuple[ValidityCheck, ..
     if not known:
         return ()
     first = known[0].counters.clock
-    changed = next((each for each in known if each.counters.clock != first), None)
+    changed = next((slice_ for slice_ in known if slice_.counters.clock != first), None)
     if changed is None:
         return (ValidityCheck("clock", ok=True, detail=f"{first} in all slices"),)
     return (
@@ -150,20 +150,20 @@ def clock_checks(measurements: Iterable[Measurement]) -> tuple[ValidityCheck, ..
     )
 
 
-def _random_rate_check(arm: str, own: Sequence[Measurement], rate: int) -> ValidityCheck:
+def _random_rate_check(arm: str, slices: Sequence[Measurement], rate: int) -> ValidityCheck:
     """Random arrivals: their number in a slice varies, so all slices together must have the rate.
 
     The number in t seconds has the standard deviation sqrt(rate x t). Four of them are allowed in addition.
     """
-    seconds = sum(measurement.seconds for measurement in own)
-    iops = sum(each.metrics["iops"] * each.seconds for each in own) / seconds
+    seconds = sum(measurement.seconds for measurement in slices)
+    iops = sum(slice_.metrics["iops"] * slice_.seconds for slice_ in slices) / seconds
     ok = abs(iops - rate) <= RATE_TOLERANCE * rate + 4 * math.sqrt(rate / seconds)
-    detail = f"{iops:.0f} of {rate} I/Os per second in all {len(own)} slices"
+    detail = f"{iops:.0f} of {rate} I/Os per second in all {len(slices)} slices"
     return ValidityCheck(f"rate {arm}", ok=ok, detail=detail + ("" if ok else _why_not(iops, rate)))
 
 
-def _rate_check(arm: str, own: Sequence[Measurement], rate: int) -> ValidityCheck:
-    worst = max(own, key=lambda each: abs(each.metrics["iops"] - rate))
+def _rate_check(arm: str, slices: Sequence[Measurement], rate: int) -> ValidityCheck:
+    worst = max(slices, key=lambda slice_: abs(slice_.metrics["iops"] - rate))
     iops = worst.metrics["iops"]
     ok = abs(iops - rate) <= RATE_TOLERANCE * rate
     detail = f"{iops:.0f} of {rate} I/Os per second in round {worst.round}"
@@ -269,13 +269,13 @@ def host_drift(measurements: Iterable[Measurement]) -> tuple[DriftRecord, ...]:
     for measurement in measurements:
         if measurement.arm == Place.HOST and measurement.metrics.get("iops", 0.0) > 0:
             by_job.setdefault(measurement.job, []).append(measurement)
-    found = []
+    drifts = []
     for job, several in by_job.items():
-        if len({each.started for each in several}) < 2:
+        if len({slice_.started for slice_ in several}) < 2:
             continue
-        change = estimate_drift([each.started for each in several], [each.metrics["iops"] for each in several])
-        found.append(DriftRecord(job, change, drifted(change, DRIFT_BOUND)))
-    return tuple(found)
+        change = estimate_drift([slice_.started for slice_ in several], [slice_.metrics["iops"] for slice_ in several])
+        drifts.append(DriftRecord(job, change, drifted(change, DRIFT_BOUND)))
+    return tuple(drifts)
 
 
 def drift_checks(drifts: Iterable[DriftRecord], cell: Cell, modes: Sequence[Mode]) -> list[ValidityCheck]:
@@ -293,7 +293,7 @@ def drift_notes(drifts: Iterable[DriftRecord], cell: Cell, modes: Sequence[Mode]
     if not _alternates(cell, modes):
         return []
     valid = "the arms alternate within seconds, so the overhead is valid"
-    return [f"{_words(each)}; {valid}" for each in _of(drifts, cell)]
+    return [f"{_words(drift)}; {valid}" for drift in _of(drifts, cell)]
 
 
 def _alternates(cell: Cell, modes: Sequence[Mode]) -> bool:

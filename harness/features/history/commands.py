@@ -79,7 +79,7 @@ def _add(options: argparse.Namespace, store: Any) -> int:
     labels = dict(map(_label, options.label))
     if len(options.what) == 1:
         raise ConfigError("history add: no run", hint="name the runs, for example: virt-overhead history add latest")
-    found = []
+    results = []
     refused: list[ConfigError] = []
     for run in [chosen_store(Path(word), REPORTS) for word in options.what[1:]]:
         try:
@@ -87,11 +87,11 @@ def _add(options: argparse.Namespace, store: Any) -> int:
         except ConfigError as error:
             refused.append(error)
             continue
-        found.append({"run": run.path.name, "added": added})
+        results.append({"run": run.path.name, "added": added})
         if not options.json:
             print(f"{run.path.name}: {'added to' if added else 'is already in'} {store.url}")
     if options.json:
-        print_json(found)
+        print_json(results)
     if refused:
         # The runs of the other hosts are added although one host was lost.
         first, *others = refused
@@ -104,7 +104,7 @@ def _show(options: argparse.Namespace, store: Any, cell: str) -> int:
     from harness.features.history.trends import trends
     from harness.report.files import write_page
 
-    found = trends(
+    shown = trends(
         store,
         cell=cell,
         metric=options.metric,
@@ -112,13 +112,13 @@ def _show(options: argparse.Namespace, store: Any, cell: str) -> int:
         most=options.runs,
     )
     if options.json:
-        print_json([asdict(trend) for trend in found])
+        print_json([asdict(trend) for trend in shown])
     else:
-        sys.stdout.writelines(f"{line}\n" for line in trend_lines(found))
+        sys.stdout.writelines(f"{line}\n" for line in trend_lines(shown))
     if options.html is not None:
         from harness.features.history.page import history_page
 
-        write_page(options.html, history_page(found, store.url))
+        write_page(options.html, history_page(shown, store.url))
         sys.stderr.write(f"page: {options.html}\n") if options.json else print(f"page: {options.html}")
     return 0
 

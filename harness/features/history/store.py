@@ -171,13 +171,13 @@ class HistoryStore:
                 connection.register_filesystem(self._filesystem)
             try:
                 connection.execute(f"CREATE VIEW history AS SELECT * FROM read_parquet({_quoted(pattern)})")
-                found: list[tuple[Any, ...]] = connection.execute(sql, dict(parameters)).fetchall()
+                rows: list[tuple[Any, ...]] = connection.execute(sql, dict(parameters)).fetchall()
             except duckdb.Error as error:
                 raise ResultsError(
                     f"the history in {self.url} cannot be read: {hide_password_of(self._whole_url, str(error))}",
                     hint="each .parquet file there must be one that `virt-overhead history add` wrote",
                 ) from error
-        return found
+        return rows
 
     def _reached(self) -> AbstractContextManager[None]:
         return _reaching(self._whole_url)
@@ -216,13 +216,13 @@ class HistoryStore:
 
         try:
             with self._filesystem.open(path, "rb") as file:
-                found: list[str] = parquet.read_table(file, columns=["digest"]).column("digest").to_pylist()
+                digests: list[str] = parquet.read_table(file, columns=["digest"]).column("digest").to_pylist()
         except ValueError as error:
             raise ResultsError(
                 f"{hide_passwords(path)} cannot be read: {error}",
                 hint="delete that file if a run was written there only in part, and add the run again",
             ) from None
-        return found[0] if found else None
+        return digests[0] if digests else None
 
 
 @contextmanager
@@ -244,8 +244,8 @@ def _reaching(url: str, *, except_for: tuple[type[Exception], ...] = ()) -> Iter
 
 
 def _protocols(filesystem: Any) -> tuple[str, ...]:
-    found = filesystem.protocol
-    return (found,) if isinstance(found, str) else tuple(found)
+    protocols = filesystem.protocol
+    return (protocols,) if isinstance(protocols, str) else tuple(protocols)
 
 
 def _quoted(text: str) -> str:

@@ -63,12 +63,12 @@ def change_points(values: Sequence[float], *, error_rate: float = ERROR_RATE) ->
     if not np.isfinite(series).all():
         raise ValueError("the values of a series must be finite")
     chance = np.random.default_rng(zlib.crc32(series.tobytes()))
-    found = dict(_divide(series, 0, len(series), chance, error_rate))
-    ends = [0, *sorted(found), len(series)]
+    p_values = dict(_divide(series, 0, len(series), chance, error_rate))
+    ends = [0, *sorted(p_values), len(series)]
     means = [fmean(values[start:end]) for start, end in pairwise(ends) if end > start]
     return [
-        ChangePoint(at, before, after, found[at])
-        for at, (before, after) in zip(sorted(found), pairwise(means), strict=False)
+        ChangePoint(at, before, after, p_values[at])
+        for at, (before, after) in zip(sorted(p_values), pairwise(means), strict=False)
     ]
 
 
@@ -200,18 +200,18 @@ def trends(store: HistoryStore, *, cell: str, metric: str | None, quantity: Quan
     ConfigError if there is no such cell or no run; ResultsError if a file cannot be read.
     """
     asked = {"cell": cell, "metric": metric or "", "quantity": quantity, "most": most}
-    found = [_trend(row) for row in store.query(_SERIES, asked)]
-    if not found:
+    several = [_trend(row) for row in store.query(_SERIES, asked)]
+    if not several:
         known = [name for (name,) in store.query(_CELLS, {})]
         raise ConfigError(
             f'the history in {store.url} has no such value of a cell "{cell}"',
             hint=f"it has {len(known)} cells, for example {', '.join(known[:3])}; any part of an id selects cells",
         )
-    near = {run for trend in found for shift in trend.shifts for run in _near(trend.runs, shift.at)}
+    near = {run for trend in several for shift in trend.shifts for run in _near(trend.runs, shift.at)}
     facts: dict[str, Mapping[str, JsonValue]] = {}
     if near:
         facts = {run: json.loads(text) for run, text in store.query(_FACTS, {"runs": sorted(near)})}
-    return [_with_nearby(trend, facts) for trend in found]
+    return [_with_nearby(trend, facts) for trend in several]
 
 
 def _trend(row: Sequence[Any]) -> Trend:
