@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from harness.features.arrays.records import ArrayStateRecord, ScalingRecord
-from harness.features.arrays.scaling import scale_arrays
-from harness.features.arrays.states import cost_of_states
+from harness.features.arrays.scaling import cost_of_states, scale_arrays
 from harness.model.attach import Attach
 from harness.model.base import ArrayState, Md
 from harness.model.cell import Cell

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.features.arrays.bottleneck import Bottleneck
-from harness.features.arrays.scaling import scale_arrays
-from harness.features.arrays.states import state_notes
+from harness.features.arrays.records import Bottleneck
+from harness.features.arrays.scaling import scale_arrays, state_notes
 from harness.lab.counters import (
     ArrayStatus,
     CounterFiles,

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from harness.errors import HostError
-from harness.features.write_limit import meter
-from harness.features.write_limit.meter import Meter
+from harness.features.write_limit import limit as meter
+from harness.features.write_limit.limit import Meter
 from harness.lab.inventory import AnyDisk, DiskByFile, DiskById, DiskByStorage
 from harness.lab.transport.base import Completed
 from harness.lab.transport.local import LocalRunner

@@ -24,32 +24,31 @@ def _scale_arrays(run: AssembledRun) -> Iterable[ScalingRecord]:
 
 
 def _cost_of_states(run: AssembledRun) -> Iterable[ArrayStateRecord]:
-    from harness.features.arrays.states import cost_of_states
+    from harness.features.arrays.scaling import cost_of_states
 
     return cost_of_states(run)
 
 
 def _counts(slice_: Measurement, cell: Cell) -> bool:
-    from harness.features.arrays.states import is_rebuilding
+    from harness.features.arrays.scaling import is_rebuilding
 
     return is_rebuilding(slice_, cell)
 
 
 def _find_checks(measurements: Sequence[Measurement], cell: Cell) -> Iterable[ValidityCheck]:
-    from harness.features.arrays.states import state_checks
+    from harness.features.arrays.scaling import state_checks
 
     return state_checks(measurements, cell)
 
 
 def _find_notes(measurements: Sequence[Measurement], cell: Cell) -> Iterable[str]:
-    from harness.features.arrays.states import state_notes
+    from harness.features.arrays.scaling import state_notes
 
     return state_notes(measurements, cell)
 
 
 def _yield_blocks(section: Section) -> Iterable[Block]:
-    from harness.features.arrays.report import scaling_blocks
-    from harness.features.arrays.state_report import array_state_blocks
+    from harness.features.arrays.report import array_state_blocks, scaling_blocks
 
     yield from scaling_blocks(section)
     yield from array_state_blocks(section)
@@ -62,8 +61,7 @@ def _find_headline(section: Section) -> Headline | None:
 
 
 def _find_details(section: Section) -> Iterable[str]:
-    from harness.features.arrays.report import array_sentences
-    from harness.features.arrays.state_report import state_details
+    from harness.features.arrays.report import array_sentences, state_details
 
     yield from array_sentences(section)
     yield from state_details(section)

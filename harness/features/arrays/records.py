@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from harness.analysis import Estimate
-from harness.features.arrays.bottleneck import Bottleneck
 from harness.model.base import ArrayState
 from harness.model.values import STRICT
+
+
+class Bottleneck(StrEnum):
+    """What limits an array."""
+
+    NONE = "none"
+    PATH = "path"
+    CPU = "CPU"
+    THREAD = "one thread"
+    MEMBER = "one member"
+    QUEUE = "queue not deep enough"
+    SHARED = "something that the members share"
+    UNKNOWN = "not known"
 
 
 @dataclass(frozen=True, slots=True)

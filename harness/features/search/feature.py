@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from harness.feature import Feature, FeatureRecords, FeatureTables, Place
-from harness.features.search.records import SearchRecord, are_finished
-from harness.features.search.request import Search, find_problems, plan_searches
+from harness.features.search.request import Search, SearchRecord, are_finished, find_problems, plan_searches
 
 if TYPE_CHECKING:
     from harness.measure.rounds import FollowingSeries, SeriesContext

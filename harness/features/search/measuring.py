@@ -10,8 +10,7 @@ from statistics import fmean
 from harness.errors import Unsupported
 from harness.events import Note
 from harness.features.search.curve import next_rates
-from harness.features.search.records import loads_of, search_record
-from harness.features.search.request import MOST_ROUNDS, USUAL_ROUNDS, PlannedSearch
+from harness.features.search.request import MOST_ROUNDS, USUAL_ROUNDS, PlannedSearch, loads_of, search_record
 from harness.measure.phases import MEASURE, Pauses
 from harness.measure.rounds import FollowingSeries, SeriesContext, planned_round
 from harness.measure.series import LimitReached, PreparedGroup, Round

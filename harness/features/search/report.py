@@ -7,7 +7,7 @@ from statistics import fmean
 
 from harness.analysis import METRICS
 from harness.features.search.curve import LimitedBy
-from harness.features.search.records import SearchArm, SearchedRate, SearchRecord
+from harness.features.search.request import SearchArm, SearchedRate, SearchRecord
 from harness.report.arms import look_of
 from harness.report.blocks import (
     Aside,

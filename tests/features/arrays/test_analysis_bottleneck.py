@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from harness.features.arrays.bottleneck import Bottleneck, Evidence, Member, Thread, find_bottleneck
+from harness.features.arrays.bottleneck import Evidence, Member, Thread, find_bottleneck
+from harness.features.arrays.records import Bottleneck
 
 CURVE = ((1.0, 10_000.0), (8.0, 60_000.0), (32.0, 100_000.0))
 """A disk: I/Os in flight and IOPS; from a depth of 8 on it gives 60 % of what it gives at 32."""

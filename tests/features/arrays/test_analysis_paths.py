@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from harness.features.arrays.paths import PathLoad, find_path_limits
+from harness.features.arrays.bottleneck import PathLoad, find_path_limits
 
 A, B = "0000:00:10.0", "0000:00:11.0"
 SAMPLES = 6

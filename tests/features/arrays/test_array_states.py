@@ -9,7 +9,7 @@ import pytest
 
 from harness.analysis import Verdict
 from harness.features.arrays.records import ArrayStateRecord
-from harness.features.arrays.state_report import state_cells, state_sentences
+from harness.features.arrays.report import state_cells, state_sentences
 from harness.model.counters import ArrayCounts, Counters
 from harness.report import markdown_table
 from harness.report.terminal import summary_lines

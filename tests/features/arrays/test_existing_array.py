@@ -13,8 +13,7 @@ import pytest
 
 from harness.errors import ConfigError, Unsupported
 from harness.events import Events
-from harness.features.arrays.bottleneck import Bottleneck
-from harness.features.arrays.records import ScalingRecord
+from harness.features.arrays.records import Bottleneck, ScalingRecord
 from harness.features.arrays.scaling import scale_arrays
 from harness.guest.libvirt.backend import LibvirtHypervisor
 from harness.guest.libvirt.connection import Connection

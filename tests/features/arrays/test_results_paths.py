@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.features.arrays.bottleneck import Bottleneck
+from harness.features.arrays.records import Bottleneck
 from harness.lab.embedded.disks import CONTROLLERS, DISK_LIMIT
 from tests.unit.path_runs import ARRAYS, measured
 

@@ -8,8 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.features.arrays.bottleneck import Bottleneck
-from harness.features.arrays.records import ScalingRecord
+from harness.features.arrays.records import Bottleneck, ScalingRecord
 from harness.features.arrays.scaling import scale_arrays
 from harness.model.attach import Attach
 from harness.model.base import Device, Md

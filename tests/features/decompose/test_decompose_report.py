@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from harness.analysis import Estimate
-from harness.features.arrays.bottleneck import Bottleneck
-from harness.features.arrays.records import MemberRecord, ScalingMetric, ScalingRecord
+from harness.features.arrays.records import Bottleneck, MemberRecord, ScalingMetric, ScalingRecord
 from harness.features.decompose.records import DecompositionRecord, decompose_run
 from harness.features.decompose.report import list_changes
 from harness.features.decompose.request import Decomposition

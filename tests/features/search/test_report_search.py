@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from harness.features.search.curve import LimitedBy
-from harness.features.search.records import SearchArm, SearchRecord
 from harness.features.search.report import load_words, search_sentences
+from harness.features.search.request import SearchArm, SearchRecord
 from harness.report import markdown_table, summary_lines
 from harness.results import Run, RunStore
 from harness.scenario.scenario import PRESETS

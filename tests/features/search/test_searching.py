@@ -10,8 +10,7 @@ import pytest
 
 from harness.events import Event, Note
 from harness.features.search.curve import LimitedBy
-from harness.features.search.records import SearchArm, SearchRecord
-from harness.features.search.request import PlannedSearch
+from harness.features.search.request import PlannedSearch, SearchArm, SearchRecord
 from harness.measure.series import RoundSegment
 from harness.model.cell import Place
 from harness.results import Measurement, Run, RunStore
