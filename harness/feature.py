@@ -33,12 +33,13 @@ if TYPE_CHECKING:
     from harness.measure.rounds import FollowingSeries, RunContext, SeriesContext
     from harness.measure.series import PreparedGroup, StepLimit
     from harness.model.cell import Cell
+    from harness.model.counters import Counters
     from harness.report.banners import Banner
     from harness.report.blocks import Block, Chart
     from harness.report.modes import Headline
     from harness.report.section import Section
     from harness.report.workload import WorkloadView
-    from harness.results import CellRecord, ConditioningRecord, Measurement, Run, RunStore, ValidityCheck
+    from harness.results import CellRecord, ConditioningRecord, CostRecord, Measurement, Run, RunStore, ValidityCheck
     from harness.results.assemble import AssembledRun
     from harness.results.contrasts import Blocks
     from harness.scenario.load import ModeTable
@@ -227,6 +228,18 @@ class Place(StrEnum):
     """Below all findings of the page."""
 
 
+class CostPerIo(Protocol):
+    """Figures per I/O by name."""
+
+    def __call__(self, counters: Counters, /, *, in_guest: bool) -> Mapping[str, float]: ...
+
+
+class AccountBlocks(Protocol):
+    """Costs by name, with intervals of this confidence."""
+
+    def __call__(self, blocks: Blocks, /, *, confidence: float) -> Mapping[str, CostRecord]: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feature:
     """What one feature adds. Every hook but the name may be left out.
@@ -273,6 +286,12 @@ class Feature:
     """What a reader of the cell must know."""
     annotate: Callable[[Sequence[CellRecord]], Iterable[tuple[str, str]]] = lambda _cells: ()
     """The same, if it follows from several cells of a run: the id of a cell and its note."""
+    cost_per_io: CostPerIo = lambda _counters, *, in_guest: {}  # noqa: ARG005
+    """What an I/O of a slice costs the host: figures by name, from its counters."""
+    account_blocks: AccountBlocks = lambda _blocks, *, confidence: {}  # noqa: ARG005
+    """The same of the blocks of a cell, as the cell stores it."""
+    explain_faster: Callable[[CellRecord], str | None] = lambda _cell: None
+    """Why the guest of a cell without a failed check is faster than its host."""
     contents: Mapping[Place, Callable[[Section], Iterable[Block]]] = field(default_factory=dict)
     """What a report has of a disk: a function that yields blocks, by their place."""
     conditioner: Conditioner | None = None
@@ -338,6 +357,14 @@ def feature_tables() -> tuple[FeatureTables, ...]:
 def feature_records() -> tuple[FeatureRecords, ...]:
     """The records of all features that have some."""
     return tuple(record for feature in features() for record in feature.records)
+
+
+def cost_per_io(counters: Counters, *, in_guest: bool) -> dict[str, float]:
+    """What an I/O of a slice with these counters costs the host: the figures of all features by name."""
+    figures: dict[str, float] = {}
+    for feature in features():
+        figures |= feature.cost_per_io(counters, in_guest=in_guest)
+    return figures
 
 
 def load_verbs() -> Iterator[Callable[[Any], None]]:

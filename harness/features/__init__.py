@@ -16,6 +16,7 @@ NAMES: tuple[str, ...] = (
     "search",
     "arrays",
     "breakdown",
+    "io_costs",
     "steady",
     "throttles",
     "neighbours",

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from harness.feature import Place, features
 from harness.report.best import best_blocks
 from harness.report.blocks import Block
-from harness.report.costs import cost_blocks
 from harness.report.disks import disk_blocks
 from harness.report.modes import Headline, headline
 
@@ -25,7 +24,7 @@ CONTENTS: dict[Place, tuple[Content, ...]] = {
     Place.DIFFERENCES: (),
     Place.PARTS: (),
     Place.FINDINGS: (best_blocks,),
-    Place.COSTS: (cost_blocks,),
+    Place.COSTS: (),
 }
 """By place, in the order of the report. The content of features follows it."""
 

@@ -10,17 +10,6 @@ HOST = "#7d858d"
 _MODES = ("#0a7abf", "#d55e00", "#0b9a72", "#c067a0", "#b3860b", "#7a6ad8", "#5d8a1f", "#c2455c")
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "star", "hexagon", "cross")
 
-PART_COLOURS = {
-    "cpu_guest_mode": "#0a7abf",
-    "cpu_vcpu": "#d55e00",
-    "cpu_iothread": "#0b9a72",
-    "cpu_worker": "#c067a0",
-    "cpu_main": "#b3860b",
-    "cpu_fio_system": "#7a6ad8",
-    "cpu_rest": HOST,
-}
-"""Colours by part of the CPU time of an I/O. These are the colours of modes in other charts."""
-
 LAYER, VIRTUALISATION = "#b3860b", "#5b7fa6"
 
 # Blue is a gain, orange is a loss, and 0 is the page's own surface.

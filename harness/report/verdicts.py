@@ -74,7 +74,7 @@ class Verdicts:
     @property
     def faster_sentences(self) -> tuple[str, ...]:
         """For lists: "CELL: bw overhead -33.5 [-53.2, -16.4] %; no check explains it: find out why"."""
-        return tuple(f"{cell.id}: {cell.headline_name} {_gained(cell)}; {_why(cell)}" for cell in self.faster)
+        return tuple(f"{cell.id}: {cell.headline_name} {_gained(cell)}; {why_faster(cell)}" for cell in self.faster)
 
     @property
     def void_reasons(self) -> tuple[str, ...]:
@@ -111,10 +111,6 @@ def _gained(cell: CellRecord) -> str:
     loss = cell.headline.on_same_disks(mode) if cell.headline is not None else None
     basis = " against the array on the host" if mode.on_array else ""
     return f"overhead{basis} {percent_with_interval(loss)} %"
-
-
-def _why(record: CellRecord) -> str:
-    return why_faster(record.accounting, on_array=record.mode_detail.on_array)
 
 
 def verdict_blocks(verdicts: Verdicts) -> Iterator[Block]:

@@ -23,7 +23,6 @@ from harness.model.effective import NOTHING, Effective
 from harness.model.job import Job
 from harness.model.layout import amplification
 from harness.model.mode import Mode, find_setting_changes
-from harness.results.accounting import accounting
 from harness.results.byte_accounting import byte_checks
 from harness.results.carried import carry_over_notes, split_by_length
 from harness.results.cells import CellRecord, LongerSlices, ValidityCheck
@@ -229,7 +228,6 @@ def _cell_record(
     }
     budgets = judged(context.budgets, metrics, look, samples) if context.skipped is None else ()
     headline = metrics.get(job.headline)
-    costs = accounting(blocks, confidence=confidence)
     return CellRecord(
         id=cell.id,
         scenario=cell.scenario,
@@ -265,7 +263,11 @@ def _cell_record(
             *(() if impossible else too_few_ios(_judged_metrics(context), metrics, counts)),
         ),
         skipped=context.skipped,
-        accounting=costs,
+        accounting={
+            name: cost
+            for feature in features()
+            for name, cost in feature.account_blocks(blocks, confidence=confidence).items()
+        },
         ios=counts["ios"],
         times=blocks.times,
         histograms=stored_histograms(whole),

@@ -28,7 +28,6 @@ from harness.model.mode import ModeDetail
 from harness.model.values import STRICT as _STRICT
 from harness.model.values import Name, RawPath
 from harness.results.contrasts import BlockKey, Series, series_of
-from harness.results.io_costs import CostUnit
 from harness.untrusted import LARGEST
 
 
@@ -90,6 +89,11 @@ class MetricRecord:
         """Whether the guest is better than the host on the same disks by more than `MARGIN`, by this interval alone."""
         loss = self.on_same_disks(mode)
         return loss is not None and loss.high is not None and loss.high < -MARGIN
+
+
+CostUnit = Literal["s/IO", "1/IO"]
+CPU_TIME = "cpu"
+"""The cost that is the CPU time that the host spends on an I/O, without fio's own: the sum of its parts."""
 
 
 @dataclass(frozen=True, slots=True)

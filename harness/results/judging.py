@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from statistics import fmean
 
 from harness.analysis import (
     IN_ORDER,
@@ -20,32 +19,18 @@ from harness.analysis import (
     judge_look,
     survivors,
 )
+from harness.feature import features
 from harness.model.budget import Budget
 from harness.model.mode import ModeDetail
-from harness.results.cells import BudgetRecord, CellRecord, CostRecord, MetricRecord
+from harness.results.cells import BudgetRecord, CellRecord, MetricRecord
 from harness.results.contrasts import of_difference
-from harness.results.io_costs import DISK_REQUESTS
 from harness.results.records import JudgedRecord
 
-_FEWER = 0.9
-"""A guest has less than this many times the requests per I/O of the host; a few I/Os are merged by chance."""
 
-_UNEXPLAINED = "no check explains it: find out why"
-
-
-def why_faster(accounting: Mapping[str, CostRecord], *, on_array: bool) -> str:
-    """Why a guest without a failed check is faster than its host: its requests, or that the reason is not known.
-
-    `accounting` is the cell's. On an array, the guest is compared with the array on the host.
-    """
-    cost = accounting.get(DISK_REQUESTS.name)
-    base = () if cost is None else cost.twin if on_array else cost.host
-    if cost is None or not base or not cost.guest:
-        return _UNEXPLAINED
-    host, guest = fmean(base), fmean(cost.guest)
-    if guest >= _FEWER * host:
-        return _UNEXPLAINED
-    return f"the disk got {guest:.2g} requests for each I/O of the guest and {host:.2g} for the host's, larger ones"
+def why_faster(cell: CellRecord) -> str:
+    """Why a guest without a failed check is faster than its host, or that the reason is not known."""
+    reasons = (feature.explain_faster(cell) for feature in features())
+    return next(filter(None, reasons), "no check explains it: find out why")
 
 
 SKIPPED = "skipped"
@@ -123,7 +108,7 @@ def _with_better(record: CellRecord, better: bool | None) -> CellRecord:
 def _better_note(record: CellRecord) -> str:
     """A guest that is better than its host needs an explanation and is never a gain."""
     failed = [check.check for check in record.validity if not check.ok]
-    why = why_faster(record.accounting, on_array=record.mode_detail.on_array)
+    why = why_faster(record)
     if failed:
         why = f"the failed check {', '.join(failed)} explains it"
     return f"the guest is better than its host by more than {MARGIN * 100:g} % in {record.job.headline}; {why}"

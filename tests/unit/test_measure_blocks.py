@@ -20,6 +20,7 @@ from typing import TypeVar
 import pytest
 
 from harness.errors import HostError, MeasurementError
+from harness.feature import cost_per_io
 from harness.guest.protocol import Backup
 from harness.lab.counters import VmThreads
 from harness.lab.cycles import CycleCounting
@@ -44,7 +45,6 @@ from harness.model.layout import Lvm
 from harness.model.mode import Mode, Neighbour
 from harness.results import ConditioningRecord, Measurement, RunStore
 from harness.results.byte_accounting import PROBED
-from harness.results.io_costs import costs_per_io
 from harness.scenario.setups import Group
 from harness.scenario.timetable import ScheduledArm, Slice, Timetable, timetables
 from tests.build import RUN_ID
@@ -546,7 +546,7 @@ def test_a_slice_has_the_cycles_that_were_counted_while_it_ran(ran: Ran, program
         assert found.counters.cycles.host_kernel == pytest.approx(900_000 * found.seconds / 0.1, rel=0.01)
         assert found.counters.cycles.guest_user == pytest.approx(1_000 * found.seconds / 0.1, rel=0.01)
         assert found.notes == ()
-        assert costs_per_io(found.counters, in_guest=found.arm == "guest:lvm")["cycles"] > 0
+        assert cost_per_io(found.counters, in_guest=found.arm == "guest:lvm")["cycles"] > 0
 
 
 def test_a_failure_of_perf_loses_the_cycles_but_not_the_measurement(ran: Ran, programs: Path) -> None:
@@ -555,7 +555,7 @@ def test_a_failure_of_perf_loses_the_cycles_but_not_the_measurement(ran: Ran, pr
     for found in ran.measure(ran.table(blocks=1)):
         assert found.notes == ("perf counted nothing: no memory",)
         assert found.metrics["iops"] > 0
-        assert "cycles" not in costs_per_io(found.counters, in_guest=False)
+        assert "cycles" not in cost_per_io(found.counters, in_guest=False)
 
 
 def test_a_host_that_cannot_count_cycles_is_not_queried(ran: Ran, programs: Path, tmp_path: Path) -> None:

@@ -15,8 +15,7 @@ from harness.model.base import Kind
 from harness.model.job import Job
 from harness.model.mode import ModeDetail
 from harness.model.values import names_of, shown_field
-from harness.results.cells import CellRecord
-from harness.results.io_costs import TOTAL
+from harness.results.cells import CPU_TIME, CellRecord
 from harness.results.mode_changes import ModeChange, loss, mode_changes, most_comparable
 
 
@@ -277,7 +276,7 @@ class _Decision:
 
 def _cpu(cells: Cells) -> Estimate | None:
     """The mean over the jobs. Not every block has counters, so those of each job are taken in order of time."""
-    costs = [cell.accounting.get(TOTAL) for cell in cells]
+    costs = [cell.accounting.get(CPU_TIME) for cell in cells]
     values = [cost.guest for cost in costs if cost is not None and cost.guest]
     if len(values) < len(cells):
         return None

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, Field
 from harness.analysis import METRICS
 from harness.config.names import choices
 from harness.config.problems import shown
+from harness.feature import cost_per_io
 from harness.features.search.curve import FEWEST_SAMPLES, LimitedBy, Load, SearchLimits, load_curve, sustained
 from harness.model.base import NONE
 from harness.model.cell import Arm, Cell, Place
@@ -21,9 +22,8 @@ from harness.model.layout import amplification
 from harness.model.values import STRICT, VALUE, Iodepth, SomeSeconds
 from harness.model.workloads import OneWorkload
 from harness.results.byte_accounting import byte_checks
-from harness.results.cells import CellRecord
+from harness.results.cells import CPU_TIME, CellRecord
 from harness.results.contrasts import CONFIDENCE
-from harness.results.io_costs import TOTAL, costs_per_io
 from harness.results.journal import Measurement
 from harness.results.records import Run
 from harness.scenario.load import ModeName
@@ -376,7 +376,7 @@ def _load(planned: PlannedSearch, rate: int | None, own: Sequence[Measurement]) 
 def _cpu(own: Sequence[Measurement], arm: Arm) -> float | None:
     """The mean CPU time of an I/O in seconds."""
     in_guest = arm.place is Place.GUEST
-    costs = [costs_per_io(measurement.counters, in_guest=in_guest).get(TOTAL) for measurement in own]
+    costs = [cost_per_io(measurement.counters, in_guest=in_guest).get(CPU_TIME) for measurement in own]
     known = [cost for cost in costs if cost is not None]
     return fmean(known) if known else None
 

@@ -10,6 +10,7 @@ from statistics import fmean
 import pytest
 
 from harness.features.decompose.request import compare_arms
+from harness.features.io_costs.report import arm_costs
 from harness.features.neighbours.measured import check_together, compute_jain_index, estimate_fairness
 from harness.model.attach import Attach
 from harness.model.budget import Budget
@@ -18,7 +19,6 @@ from harness.model.guest import GuestOptions
 from harness.model.job import Job, parse_workload
 from harness.model.layout import Lvm, Qcow2
 from harness.model.mode import Mode, Neighbour
-from harness.report.costs import arm_costs
 from harness.report.html import render_html
 from harness.report.markdown import markdown_table
 from harness.report.model import report_view

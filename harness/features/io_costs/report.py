@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from harness.analysis import Estimate, estimate_mean
+from harness.features.io_costs.costs import CPU_PARTS, CYCLE_COSTS, IoCost
 from harness.report.arms import label_of
 from harness.report.blocks import (
     Aside,
@@ -28,10 +29,21 @@ from harness.report.cells import ArmName, CellView, confidence_words
 from harness.report.draw import Figure, bar, list_categories, safe, set_labelled_rows
 from harness.report.numbers import microseconds, microseconds_interval, significant
 from harness.report.section import Section
-from harness.report.theme import PART_COLOURS
+from harness.report.theme import HOST
 from harness.report.workload import WorkloadView
 from harness.results import Run
-from harness.results.io_costs import CPU_PARTS, CYCLE_COSTS, TOTAL, IoCost
+from harness.results.cells import CPU_TIME
+
+PART_COLOURS = {
+    "cpu_guest_mode": "#0a7abf",
+    "cpu_vcpu": "#d55e00",
+    "cpu_iothread": "#0b9a72",
+    "cpu_worker": "#c067a0",
+    "cpu_main": "#b3860b",
+    "cpu_fio_system": "#7a6ad8",
+    "cpu_rest": HOST,
+}
+"""Colours by part of the CPU time of an I/O. These are the colours of modes in other charts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +77,7 @@ class ArmCosts:
 
     @property
     def total(self) -> Estimate | None:
-        return self.figure(TOTAL)
+        return self.figure(CPU_TIME)
 
 
 def cost_blocks(section: Section) -> Iterator[Block]:

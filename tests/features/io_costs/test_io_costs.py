@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
+from harness.features.io_costs.costs import CPU_PARTS, CYCLE_COSTS, IO_COSTS, cost_per_io
 from harness.model.base import Device
 from harness.model.cell import Arm, Cell, Place
 from harness.model.job import Job
 from harness.model.mode import Mode
 from harness.results import CellContext, CellRecord, Measurement, assemble
-from harness.results.io_costs import CPU_PARTS, CYCLE_COSTS, IO_COSTS, costs_per_io
 from harness.results.judging import with_better
 from tests.build import build_measurement, optane
 from tests.build import counters as counters_of
@@ -66,7 +66,7 @@ def us(seconds: float) -> float:
 
 
 def test_a_guests_io_is_paid_by_vcpus_threads_and_kernel() -> None:
-    costs = costs_per_io(counters_of(GUEST), in_guest=True)
+    costs = cost_per_io(counters_of(GUEST), in_guest=True)
     parts = {cost.name: us(costs[cost.name]) for cost in CPU_PARTS if cost.name in costs}
     assert parts == pytest.approx(
         {
@@ -85,7 +85,7 @@ def test_a_guests_io_is_paid_by_vcpus_threads_and_kernel() -> None:
 
 
 def test_a_hosts_io_is_paid_by_fio_and_kernel_and_not_by_the_idle_guest() -> None:
-    costs = costs_per_io(counters_of(HOST), in_guest=False)
+    costs = cost_per_io(counters_of(HOST), in_guest=False)
     parts = {cost.name: us(costs[cost.name]) for cost in CPU_PARTS if cost.name in costs}
     assert parts == pytest.approx({"cpu_fio_system": 30, "cpu_rest": 40})
     assert us(costs["cpu"]) == pytest.approx(70)
@@ -95,38 +95,38 @@ def test_a_hosts_io_is_paid_by_fio_and_kernel_and_not_by_the_idle_guest() -> Non
 
 
 def test_the_total_is_never_less_than_its_parts() -> None:
-    costs = costs_per_io(counters_of(GUEST | {"host_busy_s": 3.9, "qemu_worker_s": -0.02}), in_guest=True)
+    costs = cost_per_io(counters_of(GUEST | {"host_busy_s": 3.9, "qemu_worker_s": -0.02}), in_guest=True)
     assert costs["cpu_rest"] == 0
     assert costs["cpu_worker"] == 0
     assert us(costs["cpu"]) == pytest.approx(310)
 
 
 def test_ticks_cannot_give_the_guest_more_time_than_it_got() -> None:
-    costs = costs_per_io(counters_of(GUEST | {"qemu_guest_s": 3.2, "qemu_vcpu_s": -0.2}), in_guest=True)
+    costs = cost_per_io(counters_of(GUEST | {"qemu_guest_s": 3.2, "qemu_vcpu_s": -0.2}), in_guest=True)
     assert costs["cpu_vcpu"] == 0
     assert us(costs["cpu_guest_mode"]) == pytest.approx(300 - 90)
 
 
 def test_how_long_fio_waits_in_its_loop_changes_no_cost() -> None:
     waits = {"fio_user_s": 0.3, "host_busy_s": 1.1}
-    assert costs_per_io(counters_of(HOST | waits), in_guest=False)["cpu"] == pytest.approx(
-        costs_per_io(counters_of(HOST), in_guest=False)["cpu"]
+    assert cost_per_io(counters_of(HOST | waits), in_guest=False)["cpu"] == pytest.approx(
+        cost_per_io(counters_of(HOST), in_guest=False)["cpu"]
     )
     waits = {"fio_user_s": 1.9, "host_busy_s": 6.0, "qemu_guest_s": 3.0}
-    assert costs_per_io(counters_of(GUEST | waits), in_guest=True)["cpu"] == pytest.approx(
-        costs_per_io(counters_of(GUEST), in_guest=True)["cpu"]
+    assert cost_per_io(counters_of(GUEST | waits), in_guest=True)["cpu"] == pytest.approx(
+        cost_per_io(counters_of(GUEST), in_guest=True)["cpu"]
     )
 
 
 def test_a_guest_whose_threads_are_not_known_has_only_the_total() -> None:
-    costs = costs_per_io(counters_of({"ios": 10_000, "host_busy_s": 5.0, "fio_user_s": 0.9}), in_guest=True)
+    costs = cost_per_io(counters_of({"ios": 10_000, "host_busy_s": 5.0, "fio_user_s": 0.9}), in_guest=True)
     assert {name: us(value) for name, value in costs.items()} == pytest.approx(
         {"cpu": 410, "cpu_rest": 410, "cpu_fio": 90}
     )
 
 
 def cycles(counters: dict[str, float], *, in_guest: bool) -> dict[str, float]:
-    costs = costs_per_io(counters_of(counters), in_guest=in_guest)
+    costs = cost_per_io(counters_of(counters), in_guest=in_guest)
     return {cost.name: costs[cost.name] for cost in CYCLE_COSTS if cost.name in costs}
 
 
@@ -152,26 +152,26 @@ def test_counters_that_find_no_cycles_in_a_guest_that_ran_are_not_evidence() -> 
 
 
 def test_without_cycles_the_other_figures_are_what_they_were() -> None:
-    counted = costs_per_io(counters_of(GUEST | CYCLES), in_guest=True)
+    counted = cost_per_io(counters_of(GUEST | CYCLES), in_guest=True)
     names = {cost.name for cost in CYCLE_COSTS}
-    assert {name: value for name, value in counted.items() if name not in names} == costs_per_io(
+    assert {name: value for name, value in counted.items() if name not in names} == cost_per_io(
         counters_of(GUEST), in_guest=True
     )
 
 
 @pytest.mark.parametrize("counters", [{}, {"ios": 5}, {"host_busy_s": 1.0}, HOST | {"ios": 0}])
 def test_what_was_not_counted_has_no_cost(counters: dict[str, float]) -> None:
-    assert costs_per_io(counters_of(counters), in_guest=False) == {}
+    assert cost_per_io(counters_of(counters), in_guest=False) == {}
 
 
 def test_merged_ios_are_less_than_one_request_each() -> None:
     for in_guest in (True, False):
         counted = counters_of(GUEST | {"disk_requests": 5_000})
-        assert costs_per_io(counted, in_guest=in_guest)["disk_requests"] == 0.5
+        assert cost_per_io(counted, in_guest=in_guest)["disk_requests"] == 0.5
 
 
 def test_every_figure_has_a_unit_and_a_title() -> None:
-    figures = costs_per_io(counters_of(GUEST | CYCLES), in_guest=True) | costs_per_io(
+    figures = cost_per_io(counters_of(GUEST | CYCLES), in_guest=True) | cost_per_io(
         counters_of(HOST | CYCLES), in_guest=False
     )
     assert figures.keys() <= IO_COSTS.keys()

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from harness.features.io_costs.costs import CPU_PARTS, CYCLE_COSTS
+from harness.features.io_costs.report import PART_COLOURS
 from harness.report import markdown_table, overhead_text
 from harness.report.model import report_view
-from harness.report.theme import PART_COLOURS
 from harness.results import CostRecord, Run
-from harness.results.io_costs import CPU_PARTS, CYCLE_COSTS
 from tests.build import synthetic_run
 from tests.unit.pages import Page, page
 

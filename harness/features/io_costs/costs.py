@@ -1,16 +1,18 @@
-"""What one I/O costs the host: CPU time and cycles by part, KVM's exits, switches. From counts to figures."""
+"""What one I/O costs the host, from the counters of slices to the figures of a cell. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import fmean
 from types import MappingProxyType
-from typing import Literal
 
+from harness.analysis import estimate_added
+from harness.model.cell import Place
 from harness.model.counters import Counters, QemuCounts
 from harness.model.values import names_of
-
-CostUnit = Literal["s/IO", "1/IO"]
+from harness.results.cells import CPU_TIME, CellRecord, CostRecord, CostUnit
+from harness.results.contrasts import Blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +23,6 @@ class IoCost:
     unit: CostUnit
     title: str
 
-
-TOTAL = "cpu"
-"""The CPU time that the host spends on an I/O, without fio's own: the sum of its parts."""
 
 CPU_PARTS = (
     IoCost("cpu_guest_mode", "s/IO", "guest's kernel"),
@@ -61,7 +60,7 @@ IO_COSTS: Mapping[str, IoCost] = MappingProxyType(
     {
         cost.name: cost
         for cost in (
-            IoCost(TOTAL, "s/IO", "CPU time"),
+            IoCost(CPU_TIME, "s/IO", "CPU time"),
             *CPU_PARTS,
             IoCost("cpu_fio", "s/IO", "fio itself"),
             *CYCLE_COSTS,
@@ -80,7 +79,7 @@ IO_COSTS: Mapping[str, IoCost] = MappingProxyType(
 """Every figure by its name, in the order of the reports."""
 
 
-def costs_per_io(counters: Counters, *, in_guest: bool) -> dict[str, float]:
+def cost_per_io(counters: Counters, *, in_guest: bool) -> dict[str, float]:
     """The figures of one measurement by name, in their units; empty if nothing was counted, or no I/O was done.
 
     `cpu_rest` is the rest of the host's CPU time. The time of an idle guest while fio ran on the host does not belong
@@ -94,7 +93,7 @@ def costs_per_io(counters: Counters, *, in_guest: bool) -> dict[str, float]:
     spent = host.busy_s
     parts: dict[str, float] = {}
     if not in_guest:
-        spent -= _qemu_seconds(counters.threads) if counters.threads else 0.0
+        spent -= _sum_qemu_seconds(counters.threads) if counters.threads else 0.0
         parts = {"cpu_fio_system": counters.fio.system_s or 0.0}
     elif (qemu := counters.threads) is not None:
         # Ticks sample the time in the guest. The sum may be more than the time that the vCPUs got.
@@ -109,21 +108,21 @@ def costs_per_io(counters: Counters, *, in_guest: bool) -> dict[str, float]:
         }
     parts = {part: max(seconds, 0.0) for part, seconds in parts.items()}
     parts["cpu_rest"] = max(spent - fio - sum(parts.values()), 0.0)
-    found = {TOTAL: sum(parts.values()), **parts, "cpu_fio": fio, **_switches(counters, in_guest=in_guest)}
-    found |= _cycles(counters, in_guest=in_guest)
+    figures = {CPU_TIME: sum(parts.values()), **parts, "cpu_fio": fio, **_count_switches(counters, in_guest=in_guest)}
+    figures |= _count_cycles(counters, in_guest=in_guest)
     if counters.disk_requests is not None:
-        found[DISK_REQUESTS.name] = counters.disk_requests
+        figures[DISK_REQUESTS.name] = counters.disk_requests
     if in_guest and counters.kvm is not None:
         kvm = counters.kvm
-        found |= {name: count for name in names_of(kvm) if (count := getattr(kvm, name)) is not None}
-    return {name: value / ios for name, value in found.items()}
+        figures |= {name: count for name in names_of(kvm) if (count := getattr(kvm, name)) is not None}
+    return {name: value / ios for name, value in figures.items()}
 
 
-def _qemu_seconds(qemu: QemuCounts) -> float:
+def _sum_qemu_seconds(qemu: QemuCounts) -> float:
     return qemu.guest_s + qemu.vcpu_s + qemu.iothread_s + qemu.worker_s + qemu.main_s
 
 
-def _cycles(counters: Counters, *, in_guest: bool) -> dict[str, float]:
+def _count_cycles(counters: Counters, *, in_guest: bool) -> dict[str, float]:
     """Some counters, for example of a nested hypervisor, cannot distinguish guest mode. They are not evidence."""
     cycles = counters.cycles
     if cycles is None:
@@ -138,12 +137,57 @@ def _cycles(counters: Counters, *, in_guest: bool) -> dict[str, float]:
     return {CYCLES: sum(parts.values()), **parts, "cycles_fio": fio}
 
 
-def _switches(counters: Counters, *, in_guest: bool) -> dict[str, float]:
+def _count_switches(counters: Counters, *, in_guest: bool) -> dict[str, float]:
     qemu = counters.threads
     of_qemu = qemu.waits + qemu.preemptions if qemu is not None else 0.0
-    found = {}
+    switches = {}
     if counters.host is not None and counters.host.switches is not None:
-        found["switches"] = counters.host.switches - (0.0 if in_guest else of_qemu)
+        switches["switches"] = counters.host.switches - (0.0 if in_guest else of_qemu)
     if in_guest and qemu is not None:
-        found |= {"qemu_switches": of_qemu, "qemu_preemptions": qemu.preemptions}
-    return found
+        switches |= {"qemu_switches": of_qemu, "qemu_preemptions": qemu.preemptions}
+    return switches
+
+
+def account_blocks(blocks: Blocks, *, confidence: float) -> dict[str, CostRecord]:
+    """The costs per I/O by name, in these blocks of a cell.
+
+    Blocks in which the host's counters were read too late, for any arm, do not count here.
+    """
+    counted = blocks.where(lambda slice_: slice_.counters.host is not None)
+    costs = {
+        arm: [cost_per_io(slice_.counters, in_guest=arm in (Place.GUEST, Place.AGAINST)) for slice_ in slices]
+        for arm, slices in (counted if counted.keys else blocks).arms.items()
+    }
+
+    def values(arm: Place, name: str) -> tuple[float, ...]:
+        by_block = costs.get(arm, [])
+        return tuple(cost[name] for cost in by_block) if all(name in cost for cost in by_block) else ()
+
+    records = {}
+    for cost in IO_COSTS.values():
+        host, twin, guest = (values(arm, cost.name) for arm in (Place.HOST, Place.TWIN, Place.GUEST))
+        if host or guest:
+            added = estimate_added(host, guest, confidence=confidence) if host and guest else None
+            records[cost.name] = CostRecord(cost.unit, host, twin, guest, added)
+    return records
+
+
+_FEWER = 0.9
+"""A guest has less than this many times the requests per I/O of the host; a few I/Os are merged by chance."""
+
+
+def explain_faster(cell: CellRecord) -> str | None:
+    """Whether a guest is faster than its host because its I/Os reach the disk as fewer, larger requests.
+
+    fio on the host submits each I/O alone. QEMU submits those that a guest sent meanwhile together, and the kernel
+    merges neighbours. A disk that is limited by requests, and not by bytes, then serves more I/Os of the guest. On an
+    array, the guest is compared with the array on the host.
+    """
+    cost = cell.accounting.get(DISK_REQUESTS.name)
+    base = () if cost is None else cost.twin if cell.mode_detail.on_array else cost.host
+    if cost is None or not base or not cost.guest:
+        return None
+    host, guest = fmean(base), fmean(cost.guest)
+    if guest >= _FEWER * host:
+        return None
+    return f"the disk got {guest:.2g} requests for each I/O of the guest and {host:.2g} for the host's, larger ones"
