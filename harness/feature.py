@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from harness.measure.series import PreparedGroup, StepLimit
     from harness.model.cell import Cell
     from harness.model.counters import Counters
+    from harness.model.mode import Mode
     from harness.report.banners import Banner
     from harness.report.blocks import Block, Chart
     from harness.report.modes import Headline
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from harness.results import CellRecord, ConditioningRecord, CostRecord, Measurement, Run, RunStore, ValidityCheck
     from harness.results.assemble import AssembledRun
     from harness.results.contrasts import Blocks
-    from harness.scenario.load import ModeTable
     from harness.scenario.plan import FollowUp, Plan
     from harness.scenario.scenario import Scenario, WorkloadFiles
     from harness.scenario.setups import Group
@@ -185,7 +185,7 @@ class ModeKeys:
 
     table: type[Any]
     """A pydantic model: the keys with their defaults."""
-    find_problems: Callable[[ModeTable, Any], Iterable[str]]
+    find_problems: Callable[[Mode, Any], Iterable[str]]
     """What conflicts within a table, a line each. Gets it as a mode and as these keys."""
     adapt: Callable[[Scenario, Mapping[str, Any]], tuple[Scenario, list[str]]]
     """The scenario with what the keys ask for, by the name of the mode; and conflicts, as the schema writes them."""

@@ -11,16 +11,16 @@ from dataclasses import replace
 from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 from pydantic import (
     AfterValidator,
     Field,
-    ModelWrapValidatorHandler,
     ValidationError,
     ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
     create_model,
-    model_validator,
 )
 
 from harness.config.names import LONGEST_NAME, choices, plain_name, short_name
@@ -87,25 +87,21 @@ OwnModeName = Annotated[str, AfterValidator(_own_mode_name)]
 ProfileName = Annotated[str, AfterValidator(_known_profile)]
 
 
-class ModeTable(Table):
-    """A mode that the scenario defines, without the keys of features."""
-
-    layout: AnyLayout
-    attach: AnyAttachment
-    guest: GuestOptions = ANY_GUEST
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _consistent(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        if problems := list(find_vfio_problems(data.get("attach") if isinstance(data, dict) else None)):
-            raise ValueError("\n".join(problems))
+def _require_consistent(data: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+    """The table of a mode that the scenario defines, if its keys do not conflict. Raises ValueError."""
+    problems = list(find_vfio_problems(data.get("attach") if isinstance(data, dict) else None))
+    if not problems:
         table = handler(data)
-        problems = list(find_mode_problems(table.layout, table.attach, frozenset(_keys(data))))
-        for keys in mode_keys():
-            problems += keys.find_problems(table, table)
-        if problems:
-            raise ValueError("\n".join(problems))
-        return table
+        mode = _make_mode("", table)
+        problems += find_mode_problems(mode.layout, table.attach, frozenset(_keys(data)))
+        problems += (problem for keys in mode_keys() for problem in keys.find_problems(mode, table))
+    if problems:
+        raise ValueError("\n".join(problems))
+    return table
+
+
+def _make_mode(name: str, table: Any) -> Mode:
+    return Mode(name, table.layout, table.attach, table.guest)
 
 
 def _keys(table: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
@@ -116,7 +112,7 @@ def _keys(table: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
             yield from _keys(value, f"{prefix}{key}.")
 
 
-class ScenarioTable(Table):
+class ScenarioFile(Table):
     """The keys of a file without those of features.
 
     Validate with `context={"own_modes": (...), "fio_files": {...}}`: the modes that the file defines, and the workloads
@@ -133,21 +129,23 @@ class ScenarioTable(Table):
     guest: GuestOptions = ANY_GUEST
     published: str | None = None
     expect_void: Annotated[list[str], Field(min_length=1)] | None = None
-    mode: dict[OwnModeName, ModeTable] = Field(default_factory=dict)
+    mode: dict[OwnModeName, Any] = Field(default_factory=dict)
     profile: dict[ProfileName, PROFILE_TABLE] = Field(default_factory=dict)  # type: ignore[valid-type]
     budget: list[Budget] = Field(default_factory=list)
 
 
 @cache
-def scenario_schema() -> type[ScenarioTable]:
+def scenario_schema() -> type[ScenarioFile]:
     """The whole file: with the tables of the features that are installed."""
-    bases: Any = (*(keys.table for keys in mode_keys()), ModeTable)
-    mode: Any = create_model(ModeTable.__name__, __base__=bases)
+    own_keys: Any = {"layout": (AnyLayout, ...), "attach": (AnyAttachment, ...), "guest": (GuestOptions, ANY_GUEST)}
+    of_mode: Any = create_model(Mode.__name__, __base__=Table, **own_keys)
+    whole: Any = create_model(Mode.__name__, __base__=(*(keys.table for keys in mode_keys()), of_mode))
+    mode = Annotated[whole, WrapValidator(_require_consistent)]
     keys: dict[str, Any] = {"mode": (dict[OwnModeName, mode], Field(default_factory=dict))}
     for tables in feature_tables():
         name_type = tables.name_type or _make_name_type(tables.what)
         keys[tables.key] = (dict[name_type, tables.table], Field(default_factory=dict))  # type: ignore[valid-type, name-defined]
-    return create_model(ScenarioTable.__name__, __base__=ScenarioTable, **keys)
+    return create_model(ScenarioFile.__name__, __base__=ScenarioFile, **keys)
 
 
 def _make_name_type(what: str) -> Any:
@@ -288,7 +286,7 @@ def _find_unused_modes(data: Mapping[str, Any]) -> Iterator[str]:
                 yield f'mode.{quoted_key(name)}: defined but not measured; add "{name}" to modes, or remove it'
 
 
-def _find_same_ids(table: ScenarioTable) -> Iterator[str]:
+def _find_same_ids(table: ScenarioFile) -> Iterator[str]:
     """Workloads of fio files that have the same name as another workload."""
     names: dict[str, Workload] = {}
     for workload in table.workloads:
@@ -309,7 +307,7 @@ def _find_disk_conflicts(data: Mapping[str, Any]) -> Iterator[str]:
             yield f"class = {found}: conflicts with disks = {shown(data['disks'])}; allowed: only with disk"
 
 
-def _find_contradicting_rounds(table: ScenarioTable) -> Iterator[str]:
+def _find_contradicting_rounds(table: ScenarioFile) -> Iterator[str]:
     """`most_rounds` below `rounds`. A default `most_rounds` is raised to the file's `rounds` and is not a problem."""
     for profile in PROFILES:
         changes = table.profile.get(profile.name)
@@ -322,7 +320,7 @@ def _find_contradicting_rounds(table: ScenarioTable) -> Iterator[str]:
             )
 
 
-def _find_guest_problems(table: ScenarioTable) -> Iterator[str]:
+def _find_guest_problems(table: ScenarioFile) -> Iterator[str]:
     """Options of a guest that conflict. A mode's guest also has the options of the scenario's guest."""
     yield from (f"guest.{problem}" for problem in find_guest_problems(table.guest))
     for name, mode in table.mode.items():
@@ -331,9 +329,8 @@ def _find_guest_problems(table: ScenarioTable) -> Iterator[str]:
             yield from (f"mode.{name}.guest.{problem}" for problem in found)
 
 
-def _make_scenario(name: str, table: ScenarioTable) -> Scenario:
-    own = {key: Mode(key, mode.layout, mode.attach, mode.guest) for key, mode in table.mode.items()}
-    modes = {mode.name: mode for mode in PRESETS} | own
+def _make_scenario(name: str, table: ScenarioFile) -> Scenario:
+    modes = {mode.name: mode for mode in PRESETS} | {key: _make_mode(key, own) for key, own in table.mode.items()}
     disks = tuple(table.disks or [table.disk or name])
     return Scenario(
         name=name,
@@ -347,8 +344,7 @@ def _make_scenario(name: str, table: ScenarioTable) -> Scenario:
         published=table.published,
         budgets=tuple(table.budget),
         expect_void=tuple(table.expect_void or ()),
-        disk_class=table.disk_class
-        or next((requested_class_ for requested_class_ in REQUESTED_CLASSES if requested_class_ == table.disk), None),
+        disk_class=table.disk_class or next((name for name in REQUESTED_CLASSES if name == table.disk), None),
         requests=tuple(
             Requested(key, own) for tables in feature_tables() for key, own in getattr(table, tables.key).items()
         ),

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from pydantic import Field
 
 from harness.config.names import LONGEST_NAME
 from harness.model.attach import Attach
-from harness.model.mode import MOST_GUESTS, Neighbour
+from harness.model.mode import MOST_GUESTS, Mode, Neighbour
 from harness.model.values import Flag, Table
 from harness.scenario.scenario import Scenario
-
-if TYPE_CHECKING:
-    from harness.scenario.load import ModeTable
 
 
 class OtherIo(Table):
@@ -26,7 +23,7 @@ class OtherIo(Table):
     backup: Flag = False
 
 
-def find_problems(mode: ModeTable, others: OtherIo) -> Iterator[str]:
+def find_problems(mode: Mode, others: OtherIo) -> Iterator[str]:
     """The conflicts of a mode's keys with its layout, and with each other.
 
     Each guest needs a volume of its own, and QEMU copies a disk that its own block layer serves.
