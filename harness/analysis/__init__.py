@@ -1,6 +1,5 @@
 """Estimates, intervals and verdicts from the values of blocks: pure functions, no I/O. See docs/statistics.md."""
 
-from harness.analysis.distribution import LatencyHistogram, few_bins, quantiles, upper_end, wider_bins
 from harness.analysis.estimate import (
     MARGIN,
     PRACTICAL,
@@ -23,7 +22,17 @@ from harness.analysis.estimate import (
     paired_change,
     proven_below,
 )
-from harness.analysis.histogram import PercentileInterval, merged, percentile, percentile_interval
+from harness.analysis.histogram import (
+    LatencyHistogram,
+    PercentileInterval,
+    few_bins,
+    merged,
+    percentile,
+    percentile_interval,
+    quantiles,
+    upper_end,
+    wider_bins,
+)
 from harness.analysis.metrics import METRICS, Better, Calls, Metric, Unit
 from harness.analysis.samples import (
     IN_ORDER,

@@ -16,8 +16,7 @@ from harness.features.exchange.section import PLACE, Section, check_section, ide
 from harness.features.exchange.timeline import Stage, derive_stages, select_final
 from harness.measure.fio import SyncLatency
 from harness.model.counters import Transferred
-from harness.model.fio_section import FioOption, FioSection, FromFile
-from harness.model.job import Job, Rw, Workload
+from harness.model.job import FioOption, FioSection, FromFile, Job, Rw, Workload
 
 
 def combine(sections: Sequence[Section]) -> Workload:

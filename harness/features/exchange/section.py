@@ -18,8 +18,18 @@ from typing import NoReturn, cast, get_args
 from harness.errors import MeasurementError
 from harness.features.exchange.document import Document, ReportedDirection, ReportedJob
 from harness.measure.fio import contradiction, in_flight
-from harness.model.fio_section import DEFAULT_BS, DEFAULT_ENGINE, KB_BASE, parse_rates, parse_size
-from harness.model.job import Bursts, Rw, Workload, has_reads, has_writes
+from harness.model.job import (
+    DEFAULT_BS,
+    DEFAULT_ENGINE,
+    KB_BASE,
+    Bursts,
+    Rw,
+    Workload,
+    has_reads,
+    has_writes,
+    parse_fio_size,
+    parse_rates,
+)
 
 _SEPARATOR = re.compile(r"(?<!\\):|, ")
 """fio separates the files of a job with `:`. In a name, `:` is written `\\:`."""
@@ -255,7 +265,7 @@ class Section:
                 self.refuse(name, self.options[name], "only jobs with one block size can be imported")
         text = self.options.get("bs", "4k")
         try:
-            sizes = [parse_size(size, self.kb_base) if size else DEFAULT_BS for size in text.split(",")]
+            sizes = [parse_fio_size(size, self.kb_base) if size else DEFAULT_BS for size in text.split(",")]
         except ValueError as error:
             self.refuse("bs", text, str(error))
         # The sizes of reads, writes and trims. The last one is for those that follow as well.

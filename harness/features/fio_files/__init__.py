@@ -3,6 +3,6 @@
 `reading.py` reads the file and those that it includes. Sections that run at the same time are one workload, and a new
 one begins at stonewall. fio gets the options of the I/O pattern as they are in the file. virt-overhead sets target,
 region, times and output itself, equally on every arm, and refuses options that would mislead or harm (`options.py`).
-The workload carries its sections (`model/fio_section.py`), so that a stored run needs no file. `report.py` shows what
+The workload carries its sections (`model/job.py`), so that a stored run needs no file. `report.py` shows what
 fio got, and which options did not apply.
 """

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from harness.config.names import choices, near
-from harness.model.fio_section import SIZES, parse_rates, parse_size
+from harness.model.job import SIZES, parse_fio_size, parse_rates
 
 QUEUEING_ENGINES = ("libaio", "io_uring", "posixaio")
 """Engines that keep `iodepth` I/Os in flight. The others wait for each I/O."""
@@ -80,7 +80,7 @@ def check_block_sizes(option: str, value: str) -> None:
     if form.fullmatch(value) is None:
         raise ValueError(f"not block sizes of reads and writes; allowed: for example {example}")
     for match in SIZES[option].finditer(value):
-        if not 0 < parse_size(match["size"]) <= _LARGEST_BS:
+        if not 0 < parse_fio_size(match["size"]) <= _LARGEST_BS:
             raise ValueError(f'"{match["size"]}" is not a block size; allowed: 1 byte to 16m')
 
 
@@ -223,13 +223,13 @@ _USED: Mapping[str, Used] = {
     "rate_ignore_thinktime": Used(_FLAG),
     "thinktime": Used(parse_seconds),
     "thinktime_spin": Used(parse_seconds),
-    "thinktime_blocks": Used(parse_size),
+    "thinktime_blocks": Used(parse_fio_size),
     "thinktime_blocks_type": Used(_one_of("complete", "issue", "all_blocks")),
     "thinktime_iotime": Used(parse_seconds),
-    "fsync": Used(parse_size),
-    "fdatasync": Used(parse_size),
+    "fsync": Used(parse_fio_size),
+    "fdatasync": Used(parse_fio_size),
     "sync": Used(_one_of("none", "0", "sync", "1", "dsync")),
-    "write_barrier": Used(parse_size),
+    "write_barrier": Used(parse_fio_size),
     "fixedbufs": Used(_FLAG, of="io_uring", is_flag=True),
     "registerfiles": Used(_FLAG, of="io_uring", is_flag=True),
     "nonvectored": Used(_number(-1, 1), of="io_uring"),

@@ -28,17 +28,18 @@ from harness.features.fio_files.options import (
     parse_seconds,
     replace_variables,
 )
-from harness.model.fio_section import (
+from harness.model.job import (
     DEFAULT_ENGINE,
     FioOption,
     FioSection,
     FromFile,
     Overridden,
+    Rw,
+    Workload,
+    parse_fio_size,
     parse_rates,
-    parse_size,
     read_base,
 )
-from harness.model.job import Rw, Workload
 from harness.scenario.scenario import FioFile, WorkloadFiles
 from harness.units import format_size
 
@@ -152,11 +153,11 @@ class _Section:
 
     @property
     def flushes(self) -> bool:
-        return any(parse_size(self.values.get(name, "0")) for name in ("fsync", "fdatasync"))
+        return any(parse_fio_size(self.values.get(name, "0")) for name in ("fsync", "fdatasync"))
 
     @property
     def syncs_each_write(self) -> bool:
-        return self.rw in ("write", "randwrite") and parse_size(self.values.get("fdatasync", "0")) == 1
+        return self.rw in ("write", "randwrite") and parse_fio_size(self.values.get("fdatasync", "0")) == 1
 
     @property
     def rate(self) -> int | None:

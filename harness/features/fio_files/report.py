@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from harness.model.fio_section import FioSection
+from harness.model.job import FioSection
 from harness.report.blocks import Aside, Block, Cell, Code, Column, Fold, Heading, On, Row, Sentence, Table
 from harness.report.section import Section
 from harness.results import FIO_FILES, Run

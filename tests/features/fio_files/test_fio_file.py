@@ -13,8 +13,7 @@ from harness.features.fio_files.reading import Line, make_workloads, read_fio_fi
 from harness.features.steady.measuring import choose_job
 from harness.measure.fio import Section, Target, job_file
 from harness.measure.platform import ScheduledFio, Start
-from harness.model.fio_section import FromFile
-from harness.model.job import Workload
+from harness.model.job import FromFile, Workload
 from harness.model.layout import Zvol
 from harness.model.workloads import parse_workloads
 from tests.features.fio_files.fio_files import DATABASE, job_of, read, read_in

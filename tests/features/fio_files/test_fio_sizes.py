@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from harness.model.fio_section import parse_size
+from harness.model.job import parse_fio_size
 
 _SIZES = (
     "4096",
@@ -39,10 +39,10 @@ def _block_sizes_of_fio(sizes: tuple[str, ...], kb_base: int) -> list[int]:
 
 @pytest.mark.parametrize("kb_base", [1024, 1000])
 def test_a_size_has_the_bytes_that_fio_uses(kb_base: int) -> None:
-    assert [parse_size(size, kb_base) for size in _SIZES] == _block_sizes_of_fio(_SIZES, kb_base)
+    assert [parse_fio_size(size, kb_base) for size in _SIZES] == _block_sizes_of_fio(_SIZES, kb_base)
 
 
 @pytest.mark.parametrize("text", ["", "4.5k", "k", "-4k", "4kx", "4i", "4e3", "(4*1k)", "٤k"])
 def test_a_size_that_fio_would_misread_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match="is not a size"):
-        parse_size(text)
+        parse_fio_size(text)
