@@ -47,7 +47,7 @@ from harness.results import (
     assemble,
 )
 from harness.results.journal import BackupCounts
-from harness.results.judging import corrected
+from harness.results.judging import correct_records
 from harness.results.validity import drift_checks, drift_notes, host_drift
 from harness.run_id import RunId
 from harness.scenario.plan import Plan, plan_for
@@ -238,7 +238,7 @@ def synthetic_run(
             **({"calibration": dict(CALIBRATION)} if calibrated else {}),
         },
         groups=groups,
-        cells=tuple(corrected(cells, family=family, error_rate=0.025)),
+        cells=tuple(correct_records(cells, family=family, error_rate=0.025)),
     )
 
 

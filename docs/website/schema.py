@@ -9,15 +9,15 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from harness.feature import feature_records
-from harness.results.document import kernel_keys, stored_runs
+from harness.results.document import list_kernel_keys, make_stored_adapter
 from harness.results.records import SCHEMA_VERSION, Run
 
 
 def json_schema() -> dict[str, Any]:
     """Draft 2020-12. Every key is required and no other key is allowed, as in the files that a run writes."""
-    schema = stored_runs().json_schema(mode="serialization")
+    schema = make_stored_adapter().json_schema(mode="serialization")
     described = TypeAdapter(Run).json_schema(mode="serialization")["properties"]
-    words = {key: described[key].get("description") for key in kernel_keys()}
+    words = {key: described[key].get("description") for key in list_kernel_keys()}
     words |= {feature_record.key: feature_record.description for feature_record in feature_records()}
     schema["properties"] = {
         key: dict(sorted({**value, "description": words[key]}.items())) for key, value in schema["properties"].items()

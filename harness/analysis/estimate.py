@@ -33,7 +33,7 @@ def holm(p_values: Sequence[float | None], alpha: float) -> list[bool]:
     yet. It is never rejected but it counts, because the size of the family must not depend on the measurements.
     ValueError for a p value or alpha outside of 0 to 1.
     """
-    known = _known(p_values, alpha)
+    known = select_known(p_values, alpha)
     rejected = [False] * len(p_values)
     for step, (p, index) in enumerate(sorted(known)):
         if p * (len(p_values) - step) > alpha:
@@ -48,13 +48,13 @@ def benjamini_hochberg(p_values: Sequence[float | None], alpha: float) -> list[b
     The step-up method of Benjamini & Hochberg (1995), valid for tests that are independent or positively dependent.
     None and ValueError as for `holm`.
     """
-    known = sorted(_known(p_values, alpha))
+    known = sorted(select_known(p_values, alpha))
     passed = [rank for rank, (p, _) in enumerate(known, start=1) if p * len(p_values) <= alpha * rank]
     rejected = {index for _, index in known[: max(passed, default=0)]}
     return [index in rejected for index in range(len(p_values))]
 
 
-def _known(p_values: Sequence[float | None], alpha: float) -> list[tuple[float, int]]:
+def select_known(p_values: Sequence[float | None], alpha: float) -> list[tuple[float, int]]:
     """The p values that there are, with their positions."""
     if not 0 <= alpha <= 1:
         raise ValueError(f"alpha must be a probability, for example 0.025, not {alpha}")
@@ -125,18 +125,18 @@ def estimate_overhead(
     several boots, the samples are the means of the boots. ValueError for different lengths, no pair, values that are
     not positive and finite, or a confidence that is not between 0 and 1; TypeError for a value that is not a number.
     """
-    logs = _t_interval(log_ratios(host, guest), confidence, samples)
-    return _transformed(logs, (lambda log_ratio: 0.0 - finite_expm1(log_ratio)) if higher_is_better else finite_expm1)
+    logs = _estimate_by_t(log_ratios(host, guest), confidence, samples)
+    return _transform(logs, (lambda log_ratio: 0.0 - finite_expm1(log_ratio)) if higher_is_better else finite_expm1)
 
 
 def log_ratios(host: Iterable[float], guest: Iterable[float]) -> list[float]:
     """log(guest/host) of each pair: the samples of `estimate_overhead`. ValueError as there."""
-    return [math.log(g) - math.log(h) for h, g in _pairs(host, guest, positive)]
+    return [math.log(g) - math.log(h) for h, g in _pair(host, guest, require_positive)]
 
 
 def differences(host: Iterable[float], guest: Iterable[float]) -> list[float]:
     """guest - host of each pair, in their unit: the samples of `estimate_added`. ValueError as there."""
-    return [g - h for h, g in _pairs(host, guest, finite)]
+    return [g - h for h, g in _pair(host, guest, require_finite)]
 
 
 def estimate_added(
@@ -147,7 +147,7 @@ def estimate_added(
     Use it for latency (seconds). `samples` as for `estimate_overhead`. ValueError for lists of different length, empty
     lists, or values that are not finite.
     """
-    return _t_interval(differences(host, guest), confidence, samples)
+    return _estimate_by_t(differences(host, guest), confidence, samples)
 
 
 def estimate_mean(values: Iterable[float], *, confidence: float = 0.95, samples: Samples = IN_ORDER) -> Estimate:
@@ -156,7 +156,7 @@ def estimate_mean(values: Iterable[float], *, confidence: float = 0.95, samples:
     Use it for parts that add up and may be 0. `samples` as for `estimate_overhead`. ValueError for an empty list or
     values that are not finite.
     """
-    return _t_interval(finite(values, "arm"), confidence, samples)
+    return _estimate_by_t(require_finite(values, "arm"), confidence, samples)
 
 
 def mean_interval(values: Iterable[float], *, confidence: float = 0.95, samples: Samples = IN_ORDER) -> Estimate:
@@ -164,8 +164,8 @@ def mean_interval(values: Iterable[float], *, confidence: float = 0.95, samples:
 
     `samples` as for `estimate_overhead`. ValueError for an empty list or values that are not positive and finite.
     """
-    logs = [math.log(value) for value in positive(values, "arm")]
-    return _transformed(_t_interval(logs, confidence, samples), finite_exp)
+    logs = [math.log(value) for value in require_positive(values, "arm")]
+    return _transform(_estimate_by_t(logs, confidence, samples), finite_exp)
 
 
 def proven_below(overhead: Estimate) -> float | None:
@@ -178,7 +178,7 @@ def proven_below(overhead: Estimate) -> float | None:
     return None if overhead.high is None else max(0.0, overhead.high)
 
 
-def _t_interval(values: Sequence[float], confidence: float, samples: Samples) -> Estimate:
+def _estimate_by_t(values: Sequence[float], confidence: float, samples: Samples) -> Estimate:
     """The mean of the values and Student's t interval (1908) around it, as wide as `samples` makes it."""
     if not 0 < confidence < 1:
         raise ValueError(f"confidence must be a share between 0 and 1, for example 0.95, not {confidence}")
@@ -192,7 +192,7 @@ def _t_interval(values: Sequence[float], confidence: float, samples: Samples) ->
     )
 
 
-def _transformed(estimate: Estimate, function: Callable[[float], float]) -> Estimate:
+def _transform(estimate: Estimate, function: Callable[[float], float]) -> Estimate:
     point = function(estimate.point)
     if estimate.low is None or estimate.high is None:
         return replace(estimate, point=point)
@@ -201,24 +201,24 @@ def _transformed(estimate: Estimate, function: Callable[[float], float]) -> Esti
     return replace(estimate, point=point, low=low, high=high)
 
 
-def finite(values: Iterable[float], whose: str) -> list[float]:
+def require_finite(values: Iterable[float], whose: str) -> list[float]:
     """The values of any sequence or array as floats. ValueError for no value, or one that is not finite."""
-    numbers = [_number(value, number, whose) for number, value in enumerate(values)]
+    numbers = [_read_number(value, number, whose) for number, value in enumerate(values)]
     if not numbers:
         raise ValueError("an estimate needs at least one sample")
     return numbers
 
 
-def positive(values: Iterable[float], whose: str) -> list[float]:
+def require_positive(values: Iterable[float], whose: str) -> list[float]:
     """As `finite`. ValueError also for a value that is not greater than 0."""
-    numbers = finite(values, whose)
+    numbers = require_finite(values, whose)
     for number, value in enumerate(numbers):
         if value <= 0:
             raise ValueError(f"{whose} value {number} is {value:g}: a ratio needs values greater than 0")
     return numbers
 
 
-def _number(value: float, number: int, whose: str) -> float:
+def _read_number(value: float, number: int, whose: str) -> float:
     try:
         is_finite = math.isfinite(value)  # A TypeError for text, which float() would convert to a number.
     except OverflowError:
@@ -228,7 +228,7 @@ def _number(value: float, number: int, whose: str) -> float:
     return float(value)
 
 
-def _pairs(
+def _pair(
     host: Iterable[float], guest: Iterable[float], checked: Callable[[Iterable[float], str], list[float]]
 ) -> list[tuple[float, float]]:
     hosts, guests = list(host), list(guest)
@@ -271,11 +271,11 @@ def estimate_drift(times: Iterable[float], values: Iterable[float], *, confidenc
     change, start = linear_regression(shares, logs)
     if n == 2:
         return Estimate(finite_expm1(change), None, None, n)
-    half = t_quantile((1 + confidence) / 2, n - 2) * _standard_error(shares, logs, change, start)
+    half = t_quantile((1 + confidence) / 2, n - 2) * _compute_standard_error(shares, logs, change, start)
     return Estimate(finite_expm1(change), finite_expm1(change - half), finite_expm1(change + half), n)
 
 
-def drifted(drift: Estimate, bound: float) -> bool:
+def has_drifted(drift: Estimate, bound: float) -> bool:
     """Whether the group is void: the drift in either direction is larger than `bound`, a share, and its interval
     excludes 0.
 
@@ -290,7 +290,7 @@ def drifted(drift: Estimate, bound: float) -> bool:
     return abs(drift.point) > bound and (drift.low > 0 or drift.high < 0)
 
 
-def _standard_error(xs: Sequence[float], ys: Sequence[float], slope: float, intercept: float) -> float:
+def _compute_standard_error(xs: Sequence[float], ys: Sequence[float], slope: float, intercept: float) -> float:
     centre = math.fsum(xs) / len(xs)
     residual = math.fsum((y - intercept - slope * x) ** 2 for x, y in zip(xs, ys, strict=True))
     return math.sqrt(residual / (len(xs) - 2) / math.fsum((x - centre) ** 2 for x in xs))
@@ -386,8 +386,8 @@ def estimate_change(
         raise ValueError(f"confidence must be a share between 0 and 1, for example 0.95, not {confidence}")
     if not 0 < margin < math.inf:
         raise ValueError(f"margin must be a share above 0, for example 0.05, not {margin}")
-    first = samples_before.spread([math.log(value) for value in positive(before, "before")])
-    second = samples_after.spread([math.log(value) for value in positive(after, "after")])
+    first = samples_before.spread([math.log(value) for value in require_positive(before, "before")])
+    second = samples_after.spread([math.log(value) for value in require_positive(after, "after")])
     log_ratio = second.mean - first.mean
     low = high = p_value = equal_p_value = None
     if first.has_interval and second.has_interval:
@@ -401,7 +401,7 @@ def estimate_change(
     return Change(finite_exp(log_ratio), low, high, p_value, *samples, caveats, equal_p_value)
 
 
-def paired_change(
+def estimate_paired_change(
     before: Iterable[float], after: Iterable[float], *, confidence: float = 0.95, samples: Samples = IN_ORDER
 ) -> Change:
     """As `estimate_change`, of pairs: `before[i]` and `after[i]` are of the same block, so its noise cancels.
@@ -421,7 +421,7 @@ def paired_change(
     return Change(finite_exp(spread.mean), low, high, p_value, n, n, caveats)
 
 
-def changes_shown(changes: Sequence[Change], *, error_rate: float = 0.05) -> list[bool]:
+def find_shown_changes(changes: Sequence[Change], *, error_rate: float = 0.05) -> list[bool]:
     """Which changes are more than chance, in their order: the interval excludes 1, also as one of many.
 
     Of the changes that are shown, at most the share `error_rate` is expected to be chance (`benjamini_hochberg`). A
@@ -431,7 +431,7 @@ def changes_shown(changes: Sequence[Change], *, error_rate: float = 0.05) -> lis
     return [shown and change.excludes_one for shown, change in zip(rejected, changes, strict=True)]
 
 
-def equal_shown(changes: Sequence[Change], margin: float, *, error_rate: float = 0.05) -> list[bool]:
+def find_shown_equal(changes: Sequence[Change], margin: float, *, error_rate: float = 0.05) -> list[bool]:
     """Which values are equal within the margin, in their order: the interval lies within it, also as one of many.
 
     Of the values that are shown to be equal, at most the share `error_rate` is expected to have changed by the margin

@@ -57,7 +57,7 @@ def percentile(bins: Mapping[int, int], q: float) -> float | None:
     inverse of the empirical distribution (Hyndman & Fan 1996, definition 1), as in fio. ValueError unless
     0 < q < 1.
     """
-    total = _ios(bins, q)
+    total = _count_ios(bins, q)
     if total is None:
         return None
     return _order_statistics(bins, [math.ceil(q * total - _ROUNDING)])[0]
@@ -74,7 +74,7 @@ def percentile_interval(bins: Mapping[int, int], q: float, *, confidence: float 
     """
     if not 0 < confidence < 1:
         raise ValueError(f"confidence must be a share between 0 and 1, for example 0.95, not {confidence}")
-    total = _ios(bins, q)
+    total = _count_ios(bins, q)
     if total is None or total < FEWEST_FOR_INTERVAL:
         return None
     half = NormalDist().inv_cdf((1 + confidence) / 2) * math.sqrt(total * q * (1 - q))
@@ -86,7 +86,7 @@ def percentile_interval(bins: Mapping[int, int], q: float, *, confidence: float 
     return PercentileInterval(point, low, high, total)
 
 
-def _ios(bins: Mapping[int, int], q: float) -> int | None:
+def _count_ios(bins: Mapping[int, int], q: float) -> int | None:
     """How many I/Os the histogram has, or None if they are too few for p(q)."""
     total = sum(bins.values())
     return None if total < fewest_ios(q) else total
@@ -120,7 +120,7 @@ class LatencyHistogram:
         return sum(self.bins.values())
 
 
-def few_bins(histogram: Mapping[int, int], most: int = MOST_BINS) -> LatencyHistogram:
+def reduce_bins(histogram: Mapping[int, int], most: int = MOST_BINS) -> LatencyHistogram:
     """The histogram (completions by latency in ns) with the narrowest bins of which at most `most` have I/Os.
 
     A narrow distribution keeps fio's own bins, 1.6 % wide or less. ValueError for `most` below 1.
@@ -128,18 +128,18 @@ def few_bins(histogram: Mapping[int, int], most: int = MOST_BINS) -> LatencyHist
     if most < 1:
         raise ValueError(f"a histogram needs at least one bin, not {most}")
     per_octave = _FINEST
-    found = _rebinned(histogram, per_octave)
+    found = _merge_bins(histogram, per_octave)
     while len(found) > most and per_octave > 1:
         per_octave //= 2
-        found = _rebinned(found, per_octave)
+        found = _merge_bins(found, per_octave)
     return LatencyHistogram(per_octave, dict(sorted(found.items())))
 
 
-def wider_bins(histogram: LatencyHistogram, per_octave: int) -> LatencyHistogram:
+def widen_bins(histogram: LatencyHistogram, per_octave: int) -> LatencyHistogram:
     """The same completions with at most `per_octave` bins in each factor of two, a power of two."""
     if histogram.per_octave <= per_octave:
         return histogram
-    return LatencyHistogram(per_octave, dict(sorted(_rebinned(histogram.bins, per_octave).items())))
+    return LatencyHistogram(per_octave, dict(sorted(_merge_bins(histogram.bins, per_octave).items())))
 
 
 def upper_end(low: int, per_octave: int) -> int:
@@ -169,7 +169,7 @@ def quantiles(histogram: LatencyHistogram, shares: Iterable[float]) -> list[floa
     return found
 
 
-def _rebinned(bins: Mapping[int, int], per_octave: int) -> Counter[int]:
+def _merge_bins(bins: Mapping[int, int], per_octave: int) -> Counter[int]:
     found: Counter[int] = Counter()
     for latency, number in bins.items():
         if number:

@@ -114,7 +114,7 @@ class _OfAll:
     bins: Mapping[int, int]
 
 
-def all_syncs(several: Sequence[Latencies]) -> Latencies | None:
+def merge_syncs(several: Sequence[Latencies]) -> Latencies | None:
     """The latencies of the calls of jobs that ran at the same time, together; None without calls."""
     calls = [sum(latencies.bins.values()) for latencies in several]
     if not sum(calls):
@@ -123,13 +123,13 @@ def all_syncs(several: Sequence[Latencies]) -> Latencies | None:
     return _OfAll(mean, merged(latencies.bins for latencies in several))
 
 
-def _mean(done: Completed, of: Callable[[Direction], Latencies]) -> float:
+def _average_latency(done: Completed, of: Callable[[Direction], Latencies]) -> float:
     """The mean latency of the I/Os of all directions, in seconds."""
     sides = done.sides
     return sum(of(side).mean * side.total_ios for side in sides) / sum(side.total_ios for side in sides) / _NS
 
 
-def _clat_percentile(name: str, quantile: float) -> Metric:
+def _make_clat_percentile(name: str, quantile: float) -> Metric:
     def read(done: Completed) -> float | None:
         return percentile(merged(side.clat_ns.bins for side in done.sides), quantile)
 
@@ -141,7 +141,7 @@ def _sync_mean(done: Completed) -> float | None:
     return None if done.syncs is None else done.syncs.mean / _NS
 
 
-def _sync_percentile(name: str, quantile: float) -> Metric:
+def _make_sync_percentile(name: str, quantile: float) -> Metric:
     def read(done: Completed) -> float | None:
         return None if done.syncs is None else percentile(done.syncs.bins, quantile)
 
@@ -160,20 +160,20 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
                 "s",
                 "lower",
                 "mean latency from the call to completion",
-                lambda done: _mean(done, lambda side: side.lat_ns),
+                lambda done: _average_latency(done, lambda side: side.lat_ns),
             ),
             Metric(
                 "clat_mean",
                 "s",
                 "lower",
                 "mean latency from submission to completion",
-                lambda done: _mean(done, lambda side: side.clat_ns),
+                lambda done: _average_latency(done, lambda side: side.clat_ns),
             ),
-            _clat_percentile("clat_p50", 0.5),
-            _clat_percentile("clat_p99", 0.99),
-            _clat_percentile("clat_p999", 0.999),
+            _make_clat_percentile("clat_p50", 0.5),
+            _make_clat_percentile("clat_p99", 0.99),
+            _make_clat_percentile("clat_p999", 0.999),
             Metric("sync_mean", "s", "lower", "mean latency of fdatasync", _sync_mean, of="syncs"),
-            _sync_percentile("sync_p99", 0.99),
+            _make_sync_percentile("sync_p99", 0.99),
         )
     }
 )
@@ -185,7 +185,7 @@ QUANTILES: tuple[float, ...] = tuple(
 """The quantiles of all percentiles, the smallest first."""
 
 
-def metrics_of(done: Completed) -> dict[str, float]:
+def read_metrics(done: Completed) -> dict[str, float]:
     """A job's values by metric name. A metric is absent if too few I/Os support it, or if the job has no such value."""
     values = ((metric.name, metric.read(done)) for metric in METRICS.values())
     return {name: value for name, value in values if value is not None}

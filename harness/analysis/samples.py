@@ -35,11 +35,11 @@ def batches(ios: Ios, fewest: int, boots: Sequence[int] = ()) -> list[range]:
     if fewest < 1:
         raise ValueError(f"a percentile needs at least one I/O, not {fewest}")
     ends = [0, *accumulate(len(list(of_boot)) for _, of_boot in groupby(boots or (0,) * blocks))]
-    in_boots = [_evenly(ios, range(first, end), fewest) for first, end in pairwise(ends)]
+    in_boots = [_divide_evenly(ios, range(first, end), fewest) for first, end in pairwise(ends)]
     if all(in_boots):
         return [batch for ranges in in_boots for batch in ranges]
     of_boots = [[sum(arm[first:end]) for first, end in pairwise(ends)] for arm in ios]
-    whole_boots = _evenly(of_boots, range(len(ends) - 1), fewest)
+    whole_boots = _divide_evenly(of_boots, range(len(ends) - 1), fewest)
     return [range(ends[batch.start], ends[batch.stop]) for batch in whole_boots]
 
 
@@ -61,7 +61,7 @@ def fewest_rounds(ios_of_block: float, fewest: int, blocks: int, *, reboot: bool
     return 2 * math.ceil(of_sample / blocks) if reboot else math.ceil(2 * of_sample / blocks)
 
 
-def _evenly(ios: Ios, blocks: range, fewest: int) -> list[range]:
+def _divide_evenly(ios: Ios, blocks: range, fewest: int) -> list[range]:
     """The most batches of these blocks that have enough I/Os, and numbers of blocks that differ by at most one."""
     reached = [[0, *accumulate(arm[blocks.start : blocks.stop])] for arm in ios]
     number = min(len(blocks), *(arm[-1] // fewest for arm in reached))
@@ -107,7 +107,7 @@ class Correlation:
     @classmethod
     def of(cls, samples: Sequence[float]) -> Correlation:
         """What one series shows; as `pooled_correlation` for several."""
-        return pooled_correlation([dict(enumerate(samples))])
+        return pool_correlations([dict(enumerate(samples))])
 
     @property
     def weights(self) -> tuple[float, ...]:
@@ -154,7 +154,7 @@ NO_CORRELATION = Correlation(())
 """Independent samples."""
 
 
-def pooled_correlation(series: Iterable[Mapping[Block, float]]) -> Correlation:
+def pool_correlations(series: Iterable[Mapping[Block, float]]) -> Correlation:
     """The correlation that the series of a job have in common; each has its own mean and its own spread.
 
     Each of `series` has the samples of one cell by their block, in the order of time: log ratios, or differences in
@@ -171,7 +171,7 @@ def pooled_correlation(series: Iterable[Mapping[Block, float]]) -> Correlation:
         return Correlation((0.0,) * POINTS)
     sums = [Sums.of(list(of_cell.values())) for of_cell in several]
     total, longest = sum(sum_.n - 2 for sum_ in sums), max(sum_.n for sum_ in sums)
-    repeated = math.fsum(2 * _repeated_freedom(one, other) for one, other in combinations(several, 2))
+    repeated = math.fsum(2 * _count_repeated_freedom(one, other) for one, other in combinations(several, 2))
     freedom = max(total**2 / (total + repeated), longest - 2)
     likelihoods = (math.fsum(sum_.log_likelihood(rho) for sum_ in sums) for rho in correlations())
     return Correlation(tuple(freedom / total * likelihood for likelihood in likelihoods), freedom, longest)
@@ -183,12 +183,12 @@ def _shows_something(samples: Sequence[float]) -> bool:
     return len(samples) >= 3 and Sums.of(samples).squares > 0
 
 
-def _repeated_freedom(one: Mapping[Block, float], other: Mapping[Block, float]) -> float:
+def _count_repeated_freedom(one: Mapping[Block, float], other: Mapping[Block, float]) -> float:
     """The degrees of freedom that a series only repeats of another: by the square of their correlation."""
     common = [block for block in one if block in other]
     if len(common) < 3:
         return 0.0
-    deviations = [_deviations([series[block] for block in common]) for series in (one, other)]
+    deviations = [_compute_deviations([series[block] for block in common]) for series in (one, other)]
     squares = math.prod(math.fsum(deviation * deviation for deviation in off) for off in deviations)
     products = math.fsum(a * b for a, b in zip(*deviations, strict=True))
     return (len(common) - 2) * products * products / squares if squares > 0 else 0.0
@@ -217,7 +217,7 @@ class Sums:
 
     @classmethod
     def of(cls, samples: Sequence[float]) -> Sums:
-        off = _deviations(samples)
+        off = _compute_deviations(samples)
         return cls(
             n=len(off),
             squares=math.fsum(deviation * deviation for deviation in off),
@@ -244,7 +244,7 @@ class Sums:
         return math.sqrt(self.residual(rho) / ((self.n - 1) * (1 - rho * rho)) * inflation(rho, self.n) / self.n)
 
 
-def _deviations(samples: Sequence[float]) -> list[float]:
+def _compute_deviations(samples: Sequence[float]) -> list[float]:
     """From the mean. Samples that differ only by rounding have no spread."""
     mean = fmean(samples)
     off = [sample - mean for sample in samples]
@@ -309,8 +309,8 @@ class Samples:
             means = [
                 fmean(sample for sample, boot in zip(samples, labels, strict=True) if boot == one) for one in boots
             ]
-            return _independent(means, boots=len(boots))
-        return _in_one_boot(samples, self.correlation)
+            return _spread_independent(means, boots=len(boots))
+        return _spread_in_one_boot(samples, self.correlation)
 
     def in_batches(self, sizes: Sequence[int]) -> Samples:
         """The same for batches of these numbers of successive samples; empty: every sample is by itself.
@@ -378,7 +378,7 @@ class Spread:
         return t_mixture_survival(distance, self.freedom, self.errors, self.weights)
 
 
-def _independent(samples: Sequence[float], *, boots: int | None = None, caveat: Caveat | None = None) -> Spread:
+def _spread_independent(samples: Sequence[float], *, boots: int | None = None, caveat: Caveat | None = None) -> Spread:
     """Student's t (1908)."""
     n = len(samples)
     mean = fmean(samples)
@@ -387,16 +387,16 @@ def _independent(samples: Sequence[float], *, boots: int | None = None, caveat: 
     return Spread(mean, n - 1, (stdev(samples) / math.sqrt(n),), boots=boots, caveat=caveat)
 
 
-def _in_one_boot(samples: Sequence[float], job: Correlation | None) -> Spread:
+def _spread_in_one_boot(samples: Sequence[float], job: Correlation | None) -> Spread:
     """Student's t of an AR(1), averaged over its correlation (Zellner & Tiao 1964)."""
     n = len(samples)
     known = job is not None and not job.log_likelihood
     if n == 1 or known:
-        return _independent(samples)
-    correlation, caveat = _correlation(samples, job)
+        return _spread_independent(samples)
+    correlation, caveat = _estimate_correlation(samples, job)
     sums = Sums.of(samples)
     if correlation is None or sums.squares == 0:
-        return _independent(samples, caveat=caveat)
+        return _spread_independent(samples, caveat=caveat)
     value = correlation.value
     mean, effective = fmean(samples), n / inflation(value, n)
     if correlation.drifts:
@@ -408,7 +408,9 @@ def _in_one_boot(samples: Sequence[float], job: Correlation | None) -> Spread:
     return Spread(mean, n - 1, errors, tuple(weight for _, weight in likely), effective, value, caveat=caveat)
 
 
-def _correlation(samples: Sequence[float], job: Correlation | None) -> tuple[Correlation | None, Caveat | None]:
+def _estimate_correlation(
+    samples: Sequence[float], job: Correlation | None
+) -> tuple[Correlation | None, Caveat | None]:
     """What the series and its job show. None if there are too few samples to show anything."""
     if job is None and len(samples) - 2 < LEAST_FREEDOM:
         return None, Caveat.NOT_ESTIMATED

@@ -45,7 +45,7 @@ class BootVariance:
         return self.low > 0
 
 
-def boot_variance(ratios: Iterable[Sequence[float]], *, confidence: float = 0.95) -> BootVariance:
+def estimate_boot_variance(ratios: Iterable[Sequence[float]], *, confidence: float = 0.95) -> BootVariance:
     """How much boots differ, from the log ratios of each boot's blocks.
 
     The components are those of the analysis of variance with random effects (Searle, Casella & McCulloch, Variance
@@ -108,7 +108,7 @@ class SliceVariance:
         return self.between + self.within / seconds
 
 
-def best_slice(
+def choose_slice(
     gap: float, within: float, between: float, *, shortest: float = SHORTEST_S, longest: float = LONGEST_S
 ) -> float:
     """The length of a slice, in seconds, that gives the narrowest interval in a given time.
@@ -138,7 +138,7 @@ def error_in_time(gap: float, variance: SliceVariance, seconds: float) -> float:
     return math.sqrt((seconds + gap) * variance.of(seconds))
 
 
-def variance_components(log_values: Sequence[float], seconds: float) -> SliceVariance:
+def estimate_variance_components(log_values: Sequence[float], seconds: float) -> SliceVariance:
     """The variance of a slice, from a series of equally long slices of one job on one arm, in the order of time.
 
     `log_values` are their logarithms; each slice has `seconds`. The variance of the means of 1, 2, 4, 8 ... neighbours
@@ -161,10 +161,10 @@ def variance_components(log_values: Sequence[float], seconds: float) -> SliceVar
         variance = fmean((one - other) ** 2 for one, other in pairwise(means)) / 2
         points.append((1 / (count * seconds), variance, len(means) - 1))
         count *= 2
-    return _fitted(points)
+    return _fit_variances(points)
 
 
-def _fitted(points: Sequence[tuple[float, float, int]]) -> SliceVariance:
+def _fit_variances(points: Sequence[tuple[float, float, int]]) -> SliceVariance:
     """Least squares of variance on 1 / length; the weight of a variance is its freedom over its fitted square."""
     if max(variance for _, variance, _ in points) == 0:
         return SliceVariance(0.0, 0.0)
@@ -238,7 +238,7 @@ class CarryOver:
         return self.p_value is not None and self.p_value <= alpha
 
 
-def carry_over(observations: Sequence[Observation]) -> CarryOver:
+def find_carry_over(observations: Sequence[Observation]) -> CarryOver:
     """Whether the values of one job's slices depend on the slice before them: on its arm, or on whether it was of the
     same job.
 
@@ -255,14 +255,14 @@ def carry_over(observations: Sequence[Observation]) -> CarryOver:
     """
     if not all(math.isfinite(observation.log_value) for observation in observations):
         raise ValueError("carry-over needs the finite logarithms of values")
-    used = _usable(observations)
+    used = _select_usable(observations)
     causes = sorted({observation.previous for observation in used if observation.previous is not None})
     if len(causes) < 2:
         return CarryOver(None, None, None, len(used))
-    return _tested(used, causes)
+    return _compare_fits(used, causes)
 
 
-def _usable(observations: Sequence[Observation]) -> list[Observation]:
+def _select_usable(observations: Sequence[Observation]) -> list[Observation]:
     """A block that lacks an arm still shows something; an arm or a block with a single slice does not."""
     used = [observation for observation in observations if observation.previous is not None]
     while True:
@@ -283,16 +283,16 @@ def _usable(observations: Sequence[Observation]) -> list[Observation]:
         used = kept
 
 
-def _tested(used: Sequence[Observation], causes: Sequence[str]) -> CarryOver:
+def _compare_fits(used: Sequence[Observation], causes: Sequence[str]) -> CarryOver:
     import numpy as np  # noqa: PLC0415
     from scipy.special import fdtrc  # noqa: PLC0415
 
     values = np.array([observation.log_value for observation in used])
     arms = [observation.arm for observation in used]
-    without = np.hstack([_indicators([observation.block for observation in used]), _indicators(arms)])
+    without = np.hstack([_make_indicators([observation.block for observation in used]), _make_indicators(arms)])
     others = np.array([observation.after_other_job for observation in used], dtype=float)[:, None]
-    after = np.hstack([_indicators([observation.previous for observation in used]), others])
-    weights = _weights(arms, values - _fit_values(without, values))[:, None]
+    after = np.hstack([_make_indicators([observation.previous for observation in used]), others])
+    weights = _compute_weights(arms, values - _fit_values(without, values))[:, None]
     reduced, full = weights * without, weights * np.hstack([without, after])
     weighted = weights[:, 0] * values
     coefficients, _, more, _ = np.linalg.lstsq(full, weighted, rcond=None)
@@ -303,7 +303,7 @@ def _tested(used: Sequence[Observation], causes: Sequence[str]) -> CarryOver:
     error = float(((weighted - full @ coefficients) ** 2).sum())
     gain = max(float(((weighted - reduced @ simpler) ** 2).sum()) - error, 0.0)
     *effects, of_other_job = coefficients[-len(causes) - 1 :].tolist()
-    effect, cause = _largest(effects, causes)
+    effect, cause = _find_largest(effects, causes)
     if abs(of_other_job) > abs(effect):
         effect, cause = of_other_job, OTHER_JOB
     if error <= 1e-20 * float((weighted**2).sum()):
@@ -314,14 +314,14 @@ def _tested(used: Sequence[Observation], causes: Sequence[str]) -> CarryOver:
     return CarryOver(p_value, finite_expm1(effect), cause, len(used))
 
 
-def _largest(effects: Sequence[float], causes: Sequence[str]) -> tuple[float, str]:
+def _find_largest(effects: Sequence[float], causes: Sequence[str]) -> tuple[float, str]:
     """The largest difference between one previous arm and the mean of the others; of equal ones, the negative one."""
     total, count = math.fsum(effects), len(effects)
     against = [(effect - (total - effect) / (count - 1), cause) for effect, cause in zip(effects, causes, strict=True)]
     return max(against, key=lambda effect: (round(abs(effect[0]), 9), effect[0] < 0))
 
 
-def _indicators(labels: Sequence[object]) -> Floats:
+def _make_indicators(labels: Sequence[object]) -> Floats:
     import numpy as np  # noqa: PLC0415
 
     columns = {label: column for column, label in enumerate(sorted(set(labels), key=str))}
@@ -337,7 +337,7 @@ def _fit_values(matrix: Floats, values: Floats) -> Floats:
     return fitted
 
 
-def _weights(arms: Sequence[str], residuals: Floats) -> Floats:
+def _compute_weights(arms: Sequence[str], residuals: Floats) -> Floats:
     """The inverse of the standard deviation of each slice's arm around the fit; 1 if an arm has no spread."""
     import numpy as np  # noqa: PLC0415
 

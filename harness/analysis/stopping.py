@@ -43,10 +43,10 @@ def power_to_decide(
     if last.rounds < now:
         raise ValueError(f"the last look must have at least the {now} samples of now, not {last.rounds}")
     confidence, total = budget.interval_confidence(last.confidence), 0.0
-    for spread, limit in _tested(host, guest, budget, higher_is_better, samples):
+    for spread, limit in _list_tested(host, guest, budget, higher_is_better, samples):
         if not spread.has_interval:
             return 1.0
-        total += _power(spread, limit, now=now, last=last, confidence=confidence, cells=cells)
+        total += _compute_power(spread, limit, now=now, last=last, confidence=confidence, cells=cells)
     return min(1.0, total)
 
 
@@ -69,7 +69,7 @@ def power_to_narrow(estimate: Estimate, target: float, look: Look, last: Look) -
     return float(fdtr(more, now - 1, allowed)) if allowed > 0 else 0.0
 
 
-def _tested(
+def _list_tested(
     host: Sequence[float], guest: Sequence[float], budget: Limit, higher_is_better: bool, samples: Samples
 ) -> Iterator[tuple[Spread, float]]:
     """What is compared with each limit: a mean that grows with the overhead."""
@@ -85,7 +85,7 @@ def _tested(
         yield samples.spread(differences(host, guest)), budget.absolute
 
 
-def _power(spread: Spread, limit: float, *, now: int, last: Look, confidence: float, cells: int) -> float:
+def _compute_power(spread: Spread, limit: float, *, now: int, last: Look, confidence: float, cells: int) -> float:
     above = spread.mean - limit
     changes = math.sqrt(1 - now / last.rounds)
 
@@ -106,7 +106,7 @@ MOST_SAMPLES = 200
 """More blocks or boots than this are not practical."""
 
 
-def samples_to_show(distance: float, sd: float, confidence: float = 0.95) -> int | None:
+def count_samples_to_show(distance: float, sd: float, confidence: float = 0.95) -> int | None:
     """How many samples give an interval that does not reach `distance` from its mean; None above `MOST_SAMPLES`.
 
     `sd` is the standard deviation of the samples, in the unit of `distance`. This is an expectation and not a promise:
@@ -121,7 +121,7 @@ def samples_to_show(distance: float, sd: float, confidence: float = 0.95) -> int
     return numbers[place] if place < len(numbers) else None
 
 
-def pooled_sd(groups: Iterable[Iterable[float]]) -> float:
+def pool_sd(groups: Iterable[Iterable[float]]) -> float:
     """The pooled standard deviation of log ratios within groups: each group has its own mean, all share the spread.
 
     `groups` are the log ratios of each group's samples; in an A/A calibration, those of a device against itself. The
@@ -237,7 +237,7 @@ def decided(
     judgement = judge_look(host, guest, budget, look, higher_is_better=higher_is_better, samples=samples)
     last_look = look.rounds == plan.most or time_spent
     if judgement.overhead.caveat not in _UNRELIABLE or last_look:
-        if _settled(judgement, look, cells):
+        if _is_settled(judgement, look, cells):
             return Reason.BUDGET
         if target is not None and _is_narrow(judgement.overhead, target):
             return Reason.NARROW
@@ -252,7 +252,7 @@ def decided(
     return Reason.FUTILE if chance < FUTILE else None
 
 
-def _settled(judgement: Judgement, look: Look, cells: int) -> bool:
+def _is_settled(judgement: Judgement, look: Look, cells: int) -> bool:
     if judgement.verdict is Verdict.EXCEEDS:
         return judgement.p_value is not None and judgement.p_value * cells <= look.error_rate
     return judgement.verdict is Verdict.WITHIN

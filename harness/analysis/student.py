@@ -18,7 +18,7 @@ def t_quantile(p: float, df: float) -> float:
 
     if not 0 < p < 1:
         raise ValueError(f"a quantile needs a probability between 0 and 1, not {p}")
-    return float(stdtrit(_freedom(df), p))
+    return float(stdtrit(_check_freedom(df), p))
 
 
 def t_survival(t: float, df: float) -> float:
@@ -35,7 +35,7 @@ def t_cdf(t: float, df: float) -> float:
 
     if math.isnan(t):
         raise ValueError("a tail of Student's t needs a number, not nan")
-    return float(stdtr(_freedom(df), t))
+    return float(stdtr(_check_freedom(df), t))
 
 
 def t_mixture_survival(
@@ -48,7 +48,7 @@ def t_mixture_survival(
     import numpy as np  # noqa: PLC0415
     from scipy.special import stdtr  # noqa: PLC0415
 
-    return float(np.dot(weights, stdtr(_freedoms(df), -distance / np.asarray(scales))))
+    return float(np.dot(weights, stdtr(_check_freedoms(df), -distance / np.asarray(scales))))
 
 
 def t_mixture_quantile(
@@ -62,7 +62,7 @@ def t_mixture_quantile(
     import numpy as np  # noqa: PLC0415
     from scipy.special import gammaln, stdtr, stdtrit  # noqa: PLC0415
 
-    freedom, scale, weight = np.asarray(_freedoms(df)), np.asarray(scales), np.asarray(weights)
+    freedom, scale, weight = np.asarray(_check_freedoms(df)), np.asarray(scales), np.asarray(weights)
     peak = np.exp(gammaln((freedom + 1) / 2) - gammaln(freedom / 2)) / np.sqrt(freedom * math.pi)
     quantiles = stdtrit(freedom, 1 - tail) * scale
     low, high = math.log(float(quantiles.min())), math.log(float(quantiles.max()))
@@ -89,14 +89,14 @@ def noncentrality(t: float, df: float, power: float) -> float:
     """
     from scipy.special import nctdtrinc  # noqa: PLC0415
 
-    return float(nctdtrinc(_freedom(df), 1 - power, t))
+    return float(nctdtrinc(_check_freedom(df), 1 - power, t))
 
 
-def _freedoms(df: float | Sequence[float]) -> float | list[float]:
-    return [_freedom(degrees) for degrees in df] if isinstance(df, Sequence) else _freedom(df)
+def _check_freedoms(df: float | Sequence[float]) -> float | list[float]:
+    return [_check_freedom(degrees) for degrees in df] if isinstance(df, Sequence) else _check_freedom(df)
 
 
-def _freedom(df: float) -> float:
+def _check_freedom(df: float) -> float:
     if not 1 <= df < math.inf:
         raise ValueError(f"Student's t needs at least one degree of freedom, not {df}")
     return df

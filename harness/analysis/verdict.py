@@ -77,13 +77,13 @@ def judge(overhead: Estimate | None, budget: Limit, added: Estimate | None = Non
     may be wrong once in 20 times, because either of two intervals is enough.
     """
     parts = [
-        _side(estimate, limit)
+        _judge_limit(estimate, limit)
         for estimate, limit in ((overhead, budget.share), (added, budget.absolute))
         if limit is not None
     ]
     if not parts:
         return Verdict.UNJUDGED
-    return _combined(parts, budget.both)
+    return _combine(parts, budget.both)
 
 
 def is_above(value: float, limit: float) -> bool:
@@ -91,7 +91,7 @@ def is_above(value: float, limit: float) -> bool:
     return value > limit and not math.isclose(value, limit, rel_tol=_ROUNDING)
 
 
-def _side(estimate: Estimate | None, limit: float) -> Verdict:
+def _judge_limit(estimate: Estimate | None, limit: float) -> Verdict:
     if estimate is None or estimate.low is None or estimate.high is None:
         return Verdict.INCONCLUSIVE
     if is_above(estimate.low, limit):
@@ -99,7 +99,7 @@ def _side(estimate: Estimate | None, limit: float) -> Verdict:
     return Verdict.INCONCLUSIVE if is_above(estimate.high, limit) else Verdict.WITHIN
 
 
-def _combined(parts: Collection[Verdict], both: Both | None) -> Verdict:
+def _combine(parts: Collection[Verdict], both: Both | None) -> Verdict:
     """The verdict of one limit or of two. `both` says which verdict of a single limit is enough."""
     suffices, needs_all = Verdict.EXCEEDS, Verdict.WITHIN
     if both == "looser":
@@ -120,7 +120,7 @@ class Tested(Protocol):
         """Over all looks at the cell; None without evidence: not enough rounds, or a void cell."""
 
 
-def survivors(tested: Sequence[Tested], *, family: int, error_rate: float) -> list[Verdict]:
+def correct_verdicts(tested: Sequence[Tested], *, family: int, error_rate: float) -> list[Verdict]:
     """The verdicts of a run's budgets, in their order: an `exceeds` that does not survive Holm is `inconclusive`.
 
     `family` is the number of hypotheses that the run tests, including those that are not measured yet and those of void
@@ -166,10 +166,10 @@ def exceeds_p_value(
     spreads, p_values = [], []
     if budget.share is not None:
         spreads.append(samples.spread(log_ratios(hosts, guests)))
-        p_values.append(_share_p_value(spreads[-1], budget.share, higher_is_better))
+        p_values.append(_compute_share_p_value(spreads[-1], budget.share, higher_is_better))
     if budget.absolute is not None:
         spreads.append(samples.spread(differences(hosts, guests)))
-        p_values.append(_p_value(spreads[-1], budget.absolute))
+        p_values.append(_compute_p_value(spreads[-1], budget.absolute))
     if not any(spread.has_interval for spread in spreads):
         return None
     if budget.both == "stricter":
@@ -177,16 +177,16 @@ def exceeds_p_value(
     return max(p_values)
 
 
-def _share_p_value(spread: Spread, share: float, higher_is_better: bool) -> float:
+def _compute_share_p_value(spread: Spread, share: float, higher_is_better: bool) -> float:
     if not higher_is_better:
-        return _p_value(spread, math.log1p(share))
+        return _compute_p_value(spread, math.log1p(share))
     if share >= 1:
         # A guest cannot lose more than everything.
         return 1.0
-    return _p_value(replace(spread, mean=-spread.mean), -math.log1p(-share))
+    return _compute_p_value(replace(spread, mean=-spread.mean), -math.log1p(-share))
 
 
-def _p_value(spread: Spread, limit: float) -> float:
+def _compute_p_value(spread: Spread, limit: float) -> float:
     """The one-sided test of a mean above the limit, with the error that the interval has."""
     above = is_above(spread.mean, limit)
     distance = spread.mean - limit
@@ -205,12 +205,12 @@ def looks(first: int, most: int) -> tuple[int, ...]:
     if first == most:
         return (most,)
     planned = [first]
-    while (following := _grown(planned[-1])) < most and _grown(following) <= most:
+    while (following := _grow(planned[-1])) < most and _grow(following) <= most:
         planned.append(following)
     return (*planned, most)
 
 
-def _grown(rounds: int) -> int:
+def _grow(rounds: int) -> int:
     return rounds + math.ceil(rounds / 2)
 
 

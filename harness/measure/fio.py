@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from harness.analysis import merged
-from harness.analysis.metrics import QUANTILES, Completed, all_syncs, metrics_of
+from harness.analysis.metrics import QUANTILES, Completed, merge_syncs, read_metrics
 from harness.errors import MeasurementError
 from harness.lab.paths import MARK
 from harness.measure.platform import ENGINE, LINUX, PROGRAM, Platform, fio_command
@@ -451,11 +451,11 @@ def together(results: Sequence[JobResult]) -> JobResult:
     if not others:
         return first
     syncs = [result.completed.syncs for result in results if result.completed.syncs is not None]
-    completed = Completed([side for result in results for side in result.completed.sides], all_syncs(syncs))
+    completed = Completed([side for result in results for side in result.completed.sides], merge_syncs(syncs))
     return replace(
         first,
         io_bytes=sum(result.io_bytes for result in results),
-        metrics=metrics_of(completed),
+        metrics=read_metrics(completed),
         histogram=merged(result.histogram for result in results),
         sync_histogram=merged(result.sync_histogram for result in results),
         transferred=sum((result.transferred for result in results), Transferred()),
@@ -518,7 +518,7 @@ def _make_result(section: Section, entries: Sequence[JobEntry], where: str) -> J
         started=_seconds(entry.job_start),
         ramp_started=_seconds(entries[0].job_start),
         io_bytes=sum(side.io_bytes for side in sides),
-        metrics=metrics_of(completed),
+        metrics=read_metrics(completed),
         histogram=merged(side.clat_ns.bins for side in sides),
         sync_histogram=entry.syncs.bins if entry.syncs is not None else {},
         transferred=Transferred(

@@ -31,9 +31,9 @@ from harness.results import (
     drift_notes,
     host_drift,
 )
-from harness.results.carried import carry_overs, longer_slices, split_by_length
-from harness.results.contrasts import correlation_of, of_difference, samples_of
-from harness.results.metric_records import FEWEST_SAMPLES, histogram_of, rounds_needed
+from harness.results.carried import find_carry_overs, find_longer_slices, split_by_length
+from harness.results.contrasts import correlation_of, make_samples, of_difference
+from harness.results.metric_records import FEWEST_SAMPLES, count_rounds_needed, read_histogram
 from harness.scenario.plan import MOST_ROUNDS, Plan
 from harness.scenario.setups import Group
 from harness.units import format_size
@@ -226,7 +226,7 @@ def reasons_to_stop(
         if record.verdict is Verdict.VOID or record.skipped is not None or cell.mode.attach is None:
             reasons_by_cell[cell.id] = []
             continue
-        samples = samples_of(record.rounds, record.boots, correlations[cell.job])
+        samples = make_samples(record.rounds, record.boots, correlations[cell.job])
         reasons = [
             _find_reason(question, cell, record, samples, looking)
             for question in _list_questions(cell, looking.budgets[cell.id])
@@ -253,7 +253,7 @@ def _find_reason(
     name = question.metric
     metric = record.metrics.get(name)
     if metric is None or len(metric.host) < FEWEST_SAMPLES:
-        needed = rounds_needed(record, name, reboot=looking.plan.reboot or cell.mode.alternating)
+        needed = count_rounds_needed(record, name, reboot=looking.plan.reboot or cell.mode.alternating)
         most = looking.sequential.most if looking.reachable is None else looking.reachable
         if METRICS[name].quantile is not None and (needed is None or needed > min(most, looking.sequential.most)):
             return Reason.FEW_IOS
@@ -373,7 +373,7 @@ class InterimAnalysis:
         if progress.sequential.reaching(progress.rounds).look(progress.rounds, final=progress.last_look) is None:
             return {}
         group = progress.group
-        return longer_slices(self._recorder.carry_over(group.id), self._recorder.of_group(group.id), group.jobs)
+        return find_longer_slices(self._recorder.carry_over(group.id), self._recorder.of_group(group.id), group.jobs)
 
     def assemble(self, progress: GroupProgress, at: PreparedGroup, *, final: bool) -> dict[str, CellRecord]:
         """Record the group and its cells as measured so far. Returns the cells by id, without the correction.
@@ -394,7 +394,7 @@ class InterimAnalysis:
             drift=host_drift(counted),
             rounds=tuple(orders),
             abandoned=tuple(sorted(self._recorder.abandoned(group.id))),
-            carry_over=carry_overs(
+            carry_over=find_carry_overs(
                 measured, group.jobs, target=progress.plan.target, looks=len(progress.sequential.looks)
             ),
         )
@@ -498,7 +498,7 @@ def _find_slowest(job: Job, arms: set[str], measured: Sequence[Measurement], of:
     counted: dict[str, list[int]] = {}
     for measurement in measured:
         if measurement.job == job.id and measurement.arm in arms:
-            counted.setdefault(measurement.arm, []).append(sum(histogram_of(measurement, of).values()))
+            counted.setdefault(measurement.arm, []).append(sum(read_histogram(measurement, of).values()))
     if counted:
         return min(((arm, fmean(ios)) for arm, ios in counted.items()), key=lambda arm_ios: arm_ios[1])
     return None if job.rate is None or of != "ios" else ("every arm", job.rate * job.seconds)

@@ -40,8 +40,8 @@ from harness.results import (
     RunStatus,
     RunStore,
     assemble,
-    corrected,
-    judged_record,
+    correct_records,
+    make_judged_record,
 )
 from harness.results.assemble import AssembledRun
 from harness.results.records import CarryOverRecord, DiskWrites
@@ -283,7 +283,7 @@ class Recorder:
             groups,
             tuple(records.values()),
             self._writes,
-            judged_record(records.values(), self._lab_kind, planned=guests),
+            make_judged_record(records.values(), self._lab_kind, planned=guests),
             disks,
             self._records_of_features(assembled),
         )
@@ -313,7 +313,7 @@ class Recorder:
     def _correct_verdicts(
         self, records: Iterable[CellRecord], only: Collection[str] | None = None
     ) -> dict[str, CellRecord]:
-        judged = corrected(records, family=self._family, error_rate=(1 - CONFIDENCE) / 2, only=only)
+        judged = correct_records(records, family=self._family, error_rate=(1 - CONFIDENCE) / 2, only=only)
         return {record.id: record for record in judged}
 
 

@@ -22,7 +22,7 @@ from harness.measure.spec import CampaignSpec
 from harness.model.cell import Arm
 from harness.model.job import Job
 from harness.results import CellRecord, Measurement, RunStore
-from harness.results.carried import longer_slices, split_by_length
+from harness.results.carried import find_longer_slices, split_by_length
 from harness.results.records import CarryOverRecord
 from harness.scenario.plan import FIO_SHARE, Plan
 from harness.scenario.setups import Group
@@ -81,7 +81,7 @@ def jobs_again(
     `carry_over` and `measured` are those of the group. `records` is by cell id. The jobs `without` are left out.
     """
     jobs = [job for job in group.jobs if job not in without]
-    if discarded := longer_slices(carry_over, measured, jobs):
+    if discarded := find_longer_slices(carry_over, measured, jobs):
         return Again(discarded, longer=True)
     longest = {
         job: max((measurement.discarded_s for measurement in measured if measurement.job == job.id), default=0.0)

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from harness.analysis import MOST_SAMPLES, first_blocks, log_ratios, samples_to_show
+from harness.analysis import MOST_SAMPLES, count_samples_to_show, first_blocks, log_ratios
 from harness.results import BudgetRecord, CellRecord, MetricRecord
-from harness.results.metric_records import rounds_needed
+from harness.results.metric_records import count_rounds_needed
 
 _CONFIDENCE = 0.95
 _ERROR_RATE = (1 - _CONFIDENCE) / 2
@@ -27,7 +27,7 @@ class _Side:
 
         Infinite beyond `MOST_SAMPLES`.
         """
-        return samples_to_show(self.beyond, self.spread, confidence) or math.inf
+        return count_samples_to_show(self.beyond, self.spread, confidence) or math.inf
 
 
 def what_decides(record: CellRecord, budget: BudgetRecord, *, judged: int) -> str:
@@ -52,7 +52,7 @@ def what_decides(record: CellRecord, budget: BudgetRecord, *, judged: int) -> st
 
 def _what_gives_samples(record: CellRecord, name: str) -> str:
     """For a percentile with fewer than two samples."""
-    rounds = rounds_needed(record, name, reboot=len(set(record.boots)) > 1)
+    rounds = count_rounds_needed(record, name, reboot=len(set(record.boots)) > 1)
     if rounds is None:
         return "use longer slices, which complete enough I/Os for a percentile"
     done = len(set(record.rounds))

@@ -12,7 +12,7 @@ from harness.model.cell import Place
 from harness.report.cells import confidence_words
 from harness.report.numbers import count, percent, percent_interval, sample_count
 from harness.results import ArmName, CellRecord, Outcome
-from harness.results.contrasts import contrast, mean_over_jobs
+from harness.results.contrasts import average_over_jobs, contrast
 from harness.results.mode_changes import mode_changes, most_comparable
 
 NO_LOSS = 0.02
@@ -266,7 +266,7 @@ def _summary(mode: str, cells: Sequence[CellRecord]) -> ModeSummary:
 def pooled(cells: Sequence[CellRecord], of: ArmName, than: ArmName) -> Estimate:
     """Overhead of the geometric mean over the cells' jobs. A sample is a block of each of them (`mean_over_jobs`)."""
     left, right = (
-        mean_over_jobs([own for cell in cells if (own := cell.series(cell.throughput_name, Place(arm)))])
+        average_over_jobs([own for cell in cells if (own := cell.series(cell.throughput_name, Place(arm)))])
         for arm in (than, of)
     )
     over_jobs = contrast(left, right, confidence=max(cell.confidence for cell in cells))

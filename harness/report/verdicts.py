@@ -14,7 +14,7 @@ from harness.report.deciding import what_decides
 from harness.report.intervals import Scale
 from harness.report.numbers import count, percent_with_interval
 from harness.results import BudgetRecord, CellRecord, Outcome
-from harness.results.judging import why_faster
+from harness.results.judging import explain_faster
 
 _MOST_OPEN = 12
 """Budgets whose list is open when the page is."""
@@ -74,7 +74,7 @@ class Verdicts:
     @property
     def faster_sentences(self) -> tuple[str, ...]:
         """For lists: "CELL: bw overhead -33.5 [-53.2, -16.4] %; no check explains it: find out why"."""
-        return tuple(f"{cell.id}: {cell.headline_name} {_gained(cell)}; {why_faster(cell)}" for cell in self.faster)
+        return tuple(f"{cell.id}: {cell.headline_name} {_gained(cell)}; {explain_faster(cell)}" for cell in self.faster)
 
     @property
     def void_reasons(self) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from harness.results.cells import (
 )
 from harness.results.contrasts import CONFIDENCE
 from harness.results.journal import Journal, Measurement, PartRecord, RoundEvent
-from harness.results.judging import corrected, judged_record
+from harness.results.judging import correct_records, make_judged_record
 from harness.results.records import (
     FIO_FILES,
     SCHEMA_VERSION,

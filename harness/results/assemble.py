@@ -23,28 +23,28 @@ from harness.model.effective import NOTHING, Effective
 from harness.model.job import Job
 from harness.model.layout import amplification
 from harness.model.mode import Mode, find_setting_changes
-from harness.results.byte_accounting import byte_checks
-from harness.results.carried import carry_over_notes, split_by_length
+from harness.results.byte_accounting import check_bytes
+from harness.results.carried import note_carry_over, split_by_length
 from harness.results.cells import CellRecord, LongerSlices, ValidityCheck
 from harness.results.contrasts import (
     CONFIDENCE,
     Blocks,
     CellSlices,
     Contrast,
-    caveat_note,
     contrast,
+    make_samples,
+    note_caveat,
     pool_correlation,
-    samples_of,
     tabulate,
 )
 from harness.results.journal import Measurement
-from harness.results.judging import better_p_value, gravest, judged
+from harness.results.judging import compute_better_p, find_gravest, judge_budgets
 from harness.results.metric_records import (
     count_calls,
-    metric_records,
-    stored_histograms,
-    too_few_ios,
-    whole_histograms,
+    make_metric_records,
+    merge_histograms,
+    note_too_few_ios,
+    reduce_histograms,
 )
 from harness.results.records import CarryOverRecord
 from harness.results.validity import (
@@ -134,13 +134,13 @@ def assemble(
     groups = {cell.id: contexts[cell.id].group for cell in cells}
     tables = [tabulate(cells, groups, slices) for slices in (counted, replaced)]
     slices, shorter = ({cell.id: _CellBlocks.of(cell, table[cell.id]) for cell in cells} for table in tables)
-    correlations, correlations_before = (_correlations(contexts, table.values()) for table in (slices, shorter))
+    correlations, correlations_before = (_pool_correlations(contexts, table.values()) for table in (slices, shorter))
     records = []
     for cell in cells:
         context = contexts[cell.id]
         job = context.group, cell.job
-        longer = _longer(slices[cell.id], shorter[cell.id], correlations_before[job])
-        records.append(_cell_record(context, slices[cell.id], correlations[job], longer))
+        longer = _describe_longer_slices(slices[cell.id], shorter[cell.id], correlations_before[job])
+        records.append(_make_cell_record(context, slices[cell.id], correlations[job], longer))
     notes: dict[str, list[str]] = {}
     for feature in features():
         for cell_id, note in feature.annotate(records):
@@ -158,19 +158,21 @@ class _CellBlocks:
 
     @classmethod
     def of(cls, cell: Cell, slices: CellSlices) -> _CellBlocks:
-        return cls(cell, slices, slices.complete_blocks(lambda slice_: _counts(slice_, cell)))
+        return cls(cell, slices, slices.complete_blocks(lambda slice_: _is_sample(slice_, cell)))
 
     @property
     def overhead(self) -> Contrast | None:
         """In the headline metric; None without a guest, complete blocks or possible values."""
         name = self.cell.job.headline
-        if not self.blocks.has(name) or _impossible_values(self.slices.all):
+        if not self.blocks.has(name) or _find_impossible_values(self.slices.all):
             return None
         arms = (self.blocks.series(name, arm) for arm in (Place.HOST, Place.GUEST))
         return contrast(*arms)
 
 
-def _longer(longest: _CellBlocks, shorter: _CellBlocks, correlation: Correlation | None) -> LongerSlices | None:
+def _describe_longer_slices(
+    longest: _CellBlocks, shorter: _CellBlocks, correlation: Correlation | None
+) -> LongerSlices | None:
     """What the cell's shorter slices gave; None if there are none, or if no block of them is complete.
 
     `correlation` is that of the shorter slices of its job.
@@ -182,7 +184,7 @@ def _longer(longest: _CellBlocks, shorter: _CellBlocks, correlation: Correlation
     return LongerSlices(longest.slices.all[0].discarded_s, naive.loss) if naive is not None else None
 
 
-def _correlations(
+def _pool_correlations(
     contexts: Mapping[str, CellContext], cells: Iterable[_CellBlocks]
 ) -> dict[tuple[str, Job], Correlation | None]:
     """The correlation of neighbouring blocks of each job of each group."""
@@ -193,32 +195,32 @@ def _correlations(
     return {job: pool_correlation(contrasts) for job, contrasts in jobs.items()}
 
 
-def _cell_record(
+def _make_cell_record(
     context: CellContext, of_cell: _CellBlocks, correlation: Correlation | None, longer: LongerSlices | None
 ) -> CellRecord:
     cell, blocks = of_cell.cell, of_cell.blocks
     every = sorted(of_cell.slices.all, key=lambda slice_: slice_.started)
     slices = [slice_ for slice_ in every if slice_.overlap is None]
-    counting = [slice_ for slice_ in every if _counts(slice_, cell)]
+    counting = [slice_ for slice_ in every if _is_sample(slice_, cell)]
     look = _look(context, len(set(blocks.rounds)))
     confidence = look.confidence if look else CONFIDENCE
-    samples = samples_of(blocks.rounds, blocks.boots, correlation)
-    impossible = _impossible_values(slices)
+    samples = make_samples(blocks.rounds, blocks.boots, correlation)
+    impossible = _find_impossible_values(slices)
     job = cell.job
     validity = (
         *context.validity,
         *configuration_checks(cell.mode, context.effective, context.against, context.others),
         *impossible,
-        *byte_checks(counting, *_moved(cell)),
+        *check_bytes(counting, *_read_in_flight(cell)),
         *rate_checks(slices, job),
         *write_limit_checks(slices),
         *clock_checks(slices),
         *(check for feature in features() for check in feature.find_checks(slices, cell)),
         *context.check(cell, slices),
     )
-    counts, whole = count_calls(blocks), whole_histograms(blocks)
+    counts, whole = count_calls(blocks), merge_histograms(blocks)
     metrics = (
-        {} if impossible else metric_records(blocks, counts, whole, correlation=correlation, confidence=confidence)
+        {} if impossible else make_metric_records(blocks, counts, whole, correlation=correlation, confidence=confidence)
     )
     measured = {
         key: value
@@ -226,7 +228,7 @@ def _cell_record(
         if not impossible
         for key, value in feature.measure(cell, blocks, samples, confidence).items()
     }
-    budgets = judged(context.budgets, metrics, look, samples) if context.skipped is None else ()
+    budgets = judge_budgets(context.budgets, metrics, look, samples) if context.skipped is None else ()
     headline = metrics.get(job.headline)
     return CellRecord(
         id=cell.id,
@@ -241,7 +243,7 @@ def _cell_record(
         boots=blocks.boots,
         metrics=metrics,
         confidence=confidence,
-        verdict=Verdict.VOID if not all(check.ok for check in validity) else gravest(budgets),
+        verdict=Verdict.VOID if not all(check.ok for check in validity) else find_gravest(budgets),
         budget=budgets,
         validity=validity,
         effective=context.effective,
@@ -252,15 +254,15 @@ def _cell_record(
         longer_slices=longer,
         notes=(
             *context.notes,
-            *carry_over_notes(context.carried, longer),
+            *note_carry_over(context.carried, longer),
             *dict.fromkeys(note for measurement in slices for note in measurement.notes),
-            *_overlapping(every),
+            *_note_overlaps(every),
             *(note for feature in features() for note in feature.find_notes(slices, cell)),
-            *caveat_note(headline.overhead if headline else None),
+            *note_caveat(headline.overhead if headline else None),
             *others_notes(slices),
             *late_counter_notes(slices),
             *saturation_notes(slices, depth=job.depth if job.is_saturating else None),
-            *(() if impossible else too_few_ios(_judged_metrics(context), metrics, counts)),
+            *(() if impossible else note_too_few_ios(_list_judged_metrics(context), metrics, counts)),
         ),
         skipped=context.skipped,
         accounting={
@@ -270,15 +272,15 @@ def _cell_record(
         },
         ios=counts["ios"],
         times=blocks.times,
-        histograms=stored_histograms(whole),
+        histograms=reduce_histograms(whole),
         against=f"{cell.scenario}-{cell.mode.against.name}-{job.id}" if cell.mode.against is not None else None,
-        differs=_differs(cell.mode, context),
-        better_p=better_p_value(headline, cell.mode.detail, look, samples) if _can_be_better(cell) else None,
+        differs=_list_differences(cell.mode, context),
+        better_p=compute_better_p(headline, cell.mode.detail, look, samples) if _can_be_better(cell) else None,
         **measured,
     )
 
 
-def _counts(slice_: Measurement, cell: Cell) -> bool:
+def _is_sample(slice_: Measurement, cell: Cell) -> bool:
     """Whether the slice is a sample of the cell: no other arm ran, and what should run beside it did."""
     return slice_.overlap is None and all(feature.counts(slice_, cell) for feature in features())
 
@@ -288,7 +290,7 @@ def _can_be_better(cell: Cell) -> bool:
     return cell.job.rate is None or METRICS[cell.job.headline].is_latency
 
 
-def _moved(cell: Cell) -> tuple[int, Amplification]:
+def _read_in_flight(cell: Cell) -> tuple[int, Amplification]:
     """The bytes in flight of all jobs at the same time, and what the layout may make of their bytes."""
     arm = cell.by_role.get(Place.GUEST, Arm(Place.HOST))
     jobs = [part.job for part in arm.parts(cell.job)]
@@ -296,7 +298,7 @@ def _moved(cell: Cell) -> tuple[int, Amplification]:
     return sum(job.depth * job.bs for job in jobs), widest(amplification(layout, job) for job in dict.fromkeys(jobs))
 
 
-def _differs(mode: Mode, context: CellContext) -> tuple[str, ...]:
+def _list_differences(mode: Mode, context: CellContext) -> tuple[str, ...]:
     """In what the stack of a variant differs from that of the reference: what is set, and what was read back."""
     if mode.against is None:
         return ()
@@ -304,7 +306,7 @@ def _differs(mode: Mode, context: CellContext) -> tuple[str, ...]:
     return (*settings, *differences(context.against, context.effective))
 
 
-def _judged_metrics(context: CellContext) -> tuple[str, ...]:
+def _list_judged_metrics(context: CellContext) -> tuple[str, ...]:
     """The metrics with a budget, each once."""
     return tuple(dict.fromkeys(rule.metric for rule in context.budgets.values()))
 
@@ -317,7 +319,7 @@ def _look(context: CellContext, rounds: int) -> Look | None:
     return plan.look(rounds, final=context.final) or plan.look(rounds, final=True)
 
 
-def _overlapping(measurements: Sequence[Measurement]) -> list[str]:
+def _note_overlaps(measurements: Sequence[Measurement]) -> list[str]:
     void = {(measurement.round, measurement.block) for measurement in measurements if measurement.overlap is not None}
     if not void:
         return []
@@ -325,7 +327,7 @@ def _overlapping(measurements: Sequence[Measurement]) -> list[str]:
     return [f"{len(void)} of {of} blocks do not count, because slices of two arms overlapped"]
 
 
-def _impossible_values(measurements: Iterable[Measurement]) -> tuple[ValidityCheck, ...]:
+def _find_impossible_values(measurements: Iterable[Measurement]) -> tuple[ValidityCheck, ...]:
     return tuple(
         ValidityCheck("positive", ok=False, detail=f"{name} is {value} in {measurement.raw}")
         for measurement in measurements

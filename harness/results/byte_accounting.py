@@ -90,7 +90,7 @@ class _Count:
         return fewest if fewest == most else f"{fewest} to {most}"
 
 
-def byte_checks(
+def check_bytes(
     measurements: Iterable[Measurement], in_flight: int, layout: Amplification = NONE
 ) -> tuple[ValidityCheck, ...]:
     """One check per arm: fio's bytes against those of the host's bare disk or disks and, for a guest, of QEMU.
@@ -106,16 +106,18 @@ def byte_checks(
         by_round.setdefault((measurement.arm, measurement.round), []).append(measurement)
     by_arm: dict[str, list[_Count]] = {}
     for (arm, _), slices in by_round.items():
-        by_arm.setdefault(arm, []).extend(_counts(slices, in_flight, NONE if arm in _BARE else layout, slices[0].round))
+        by_arm.setdefault(arm, []).extend(
+            _count_bytes(slices, in_flight, NONE if arm in _BARE else layout, slices[0].round)
+        )
     # What polls may read is large beside the bytes of one round of a slow job, but not beside those of many.
     for arm, counts in by_arm.items():
         if any(count.polled for count in counts):
             every = [slice_ for (other, _), slices in by_round.items() if other == arm for slice_ in slices]
-            by_arm[arm] = [*counts, *_counts(every, in_flight, NONE if arm in _BARE else layout, None)]
-    return tuple(_checked(arm, counts) for arm, counts in by_arm.items() if counts)
+            by_arm[arm] = [*counts, *_count_bytes(every, in_flight, NONE if arm in _BARE else layout, None)]
+    return tuple(_check_counts(arm, counts) for arm, counts in by_arm.items() if counts)
 
 
-def _polled(slices: Iterable[Measurement]) -> float:
+def _estimate_polled(slices: Iterable[Measurement]) -> float:
     """Bytes that programs which poll the disk may have read in these slices.
 
     The number of polls in the slices varies like that of a Poisson process: its standard deviation is the root of what
@@ -129,19 +131,21 @@ def _polled(slices: Iterable[Measurement]) -> float:
     return expected + _DEVIATIONS * math.sqrt(expected * burst) + burst
 
 
-def _probed(measurement: Measurement) -> int:
+def _read_probed(measurement: Measurement) -> int:
     """In runs of earlier versions, udev may have read in any slice."""
     background = measurement.counters.background
     return PROBED if background is None else background.probed
 
 
-def _earlier(measurement: Measurement) -> Transferred:
+def _read_earlier(measurement: Measurement) -> Transferred:
     """Bytes that the slice before may have had in flight when the counters were read."""
     background = measurement.counters.background
     return Transferred() if background is None else background.earlier
 
 
-def _counts(slices: Sequence[Measurement], in_flight: int, of_disk: Amplification, number: int | None) -> list[_Count]:
+def _count_bytes(
+    slices: Sequence[Measurement], in_flight: int, of_disk: Amplification, number: int | None
+) -> list[_Count]:
     """The counts of these slices of one arm together. Single slices may be short: a small write counts much."""
     whole = [slice_ for slice_ in slices if slice_.counters.disk is not None]
     shared = [slice_ for slice_ in slices if slice_.counters.disk is None and slice_.counters.storage is not None]
@@ -164,15 +168,17 @@ def _counts(slices: Sequence[Measurement], in_flight: int, of_disk: Amplificatio
                 fewest, most = fio * needs.fewest_read, fio * needs.most_read + for_writes
             polled, extra = 0.0, 0.0
             if by == "disk" and direction == "read":
-                polled = _polled(whole)
-                extra = polled + sum(map(_probed, whole))
+                polled = _estimate_polled(whole)
+                extra = polled + sum(map(_read_probed, whole))
             if by == "disk":
-                extra += sum(getattr(moved_before, direction) for moved_before in map(_earlier, whole)) * most / fio
+                extra += (
+                    sum(getattr(moved_before, direction) for moved_before in map(_read_earlier, whole)) * most / fio
+                )
             if by == "storage":
                 # Others read and write there, too. So more bytes are no fault of the measurement.
                 extra = math.inf
             slack = len(by_fio) * in_flight * most / fio
-            rebuild = _of_rebuild(whole, direction, needs)
+            rebuild = _estimate_rebuild(whole, direction, needs)
             counts.append(
                 _Count(
                     number,
@@ -191,7 +197,7 @@ def _counts(slices: Sequence[Measurement], in_flight: int, of_disk: Amplificatio
     return counts
 
 
-def _of_rebuild(slices: Sequence[Measurement], direction: str, needs: Amplification) -> float:
+def _estimate_rebuild(slices: Sequence[Measurement], direction: str, needs: Amplification) -> float:
     """Bytes that the recovery of an array may have moved in these slices, by md's own count of what it rebuilt."""
     per_byte = needs.rebuild_read if direction == "read" else needs.rebuild_written
     arrays = [slice_.counters.array for slice_ in slices if per_byte and slice_.counters.array is not None]
@@ -199,10 +205,10 @@ def _of_rebuild(slices: Sequence[Measurement], direction: str, needs: Amplificat
     return sum(size * per_byte + REBUILD_IN_FLIGHT * (per_byte + 1) for size in rebuilt)
 
 
-def _checked(arm: str, counts: Sequence[_Count]) -> ValidityCheck:
+def _check_counts(arm: str, counts: Sequence[_Count]) -> ValidityCheck:
     wrong = [count for count in counts if abs(count.off) > TOLERANCE]
     if not wrong:
-        return ValidityCheck(f"bytes {arm}", ok=True, detail=_agreement(counts))
+        return ValidityCheck(f"bytes {arm}", ok=True, detail=_describe_agreement(counts))
     worst = max(wrong, key=lambda count: abs(count.off))
     first = next((count for count in wrong if count.by == "qemu" and count.round == worst.round), worst)
     whose = {"qemu": "QEMU", "disk": "the host's disk", "storage": "the disks below the storage"}[first.by]
@@ -213,11 +219,11 @@ def _checked(arm: str, counts: Sequence[_Count]) -> ValidityCheck:
         f"bytes {arm}",
         ok=False,
         detail=f"{first.where}: fio counted {format_size(first.fio)} {first.direction}, {whose} "
-        f"{format_size(first.counted)} ({first.counted / first.fio:.1%}{needed}): {_reason(first)}",
+        f"{format_size(first.counted)} ({first.counted / first.fio:.1%}{needed}): {_explain(first)}",
     )
 
 
-def _agreement(counts: Sequence[_Count]) -> str:
+def _describe_agreement(counts: Sequence[_Count]) -> str:
     names = {"qemu": "QEMU", "disk": "the disk", "storage": "the disks below the storage"}
     others = [name for by, name in names.items() if any(count.by == by for count in counts)]
     who = ", ".join(["fio", *others[:-1]])
@@ -238,7 +244,7 @@ def _agreement(counts: Sequence[_Count]) -> str:
     return words + (f", and the rebuild up to {format_size(rebuild)} in a round" if rebuild else "")
 
 
-def _reason(count: _Count) -> str:
+def _explain(count: _Count) -> str:
     match count.by, count.direction, count.off < 0:
         case "qemu", _, True:
             return "the guest's own cache served the rest, or the guest sent requests that QEMU does not count as data"

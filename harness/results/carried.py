@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from harness.analysis import Observation, carry_over
+from harness.analysis import Observation, find_carry_over
 from harness.model.job import Job
 from harness.results.cells import LongerSlices
 from harness.results.journal import Measurement
@@ -32,7 +32,7 @@ MOST_APART_SECONDS = 1.0
 """Between slices that are further apart, another timetable begins: no arm ran directly before."""
 
 
-def carry_overs(
+def find_carry_overs(
     measurements: Sequence[Measurement], jobs: Iterable[Job], *, target: float | None = None, looks: int = 1
 ) -> tuple[CarryOverRecord, ...]:
     """What each job of one group shows about carry-over, by its headline metric. Jobs with too few slices are left out.
@@ -45,7 +45,9 @@ def carry_overs(
     tests = []
     for job in jobs:
         series = sorted({measurement.discarded_s for measurement in measurements if measurement.job == job.id})
-        tests += [(job, seconds, carry_over(_observations(measurements, job, seconds))) for seconds in series]
+        tests += [
+            (job, seconds, find_carry_over(_collect_observations(measurements, job, seconds))) for seconds in series
+        ]
     enough = len({job for job, _, tested in tests if tested.enough})
     return tuple(
         CarryOverRecord(
@@ -62,7 +64,7 @@ def carry_overs(
     )
 
 
-def longer_slices(
+def find_longer_slices(
     records: Sequence[CarryOverRecord], measurements: Iterable[Measurement], jobs: Iterable[Job]
 ) -> dict[Job, float]:
     """The jobs that need longer slices, with the seconds at the beginning of each slice that are to be discarded.
@@ -104,7 +106,7 @@ def split_by_length(measurements: Iterable[Measurement]) -> tuple[list[Measureme
     return counted, replaced
 
 
-def carry_over_notes(records: Sequence[CarryOverRecord], longer: LongerSlices | None) -> list[str]:
+def note_carry_over(records: Sequence[CarryOverRecord], longer: LongerSlices | None) -> list[str]:
     """What a reader of a cell must know. `records` is what the cell's job shows, the shortest slices first."""
     shown = [record for record in records if record.shown]
     if not shown:
@@ -113,9 +115,9 @@ def carry_over_notes(records: Sequence[CarryOverRecord], longer: LongerSlices | 
     if longer is None:
         so = ", so the arms disturb each other" if shown[-1].matters else ": too little to measure it again"
         return [f"carry-over: {effect}{so}"]
-    before = f"the overhead with all of each slice is {_percent(longer.naive.point)}"
+    before = f"the overhead with all of each slice is {_format_percent(longer.naive.point)}"
     if longer.naive.low is not None and longer.naive.high is not None:
-        before += f" [{_percent(longer.naive.low)}, {_percent(longer.naive.high)}]"
+        before += f" [{_format_percent(longer.naive.low)}, {_format_percent(longer.naive.high)}]"
     if shown[-1].discarded_s >= longer.discarded_s:
         still = f"although its first {longer.discarded_s:g} s do not count, so the arms disturb each other"
         return [f"carry-over: {effect}, {still}; {before}; let slices run for longer (`ramp` of the profile)"]
@@ -123,11 +125,11 @@ def carry_over_notes(records: Sequence[CarryOverRecord], longer: LongerSlices | 
     return [f"carry-over: {effect}, so the first {longer.discarded_s:g} s of each slice do not count; {before}{doubt}"]
 
 
-def _percent(share: float) -> str:
+def _format_percent(share: float) -> str:
     return f"{share:.1%}"
 
 
-def _observations(measurements: Sequence[Measurement], job: Job, discarded_s: float) -> list[Observation]:
+def _collect_observations(measurements: Sequence[Measurement], job: Job, discarded_s: float) -> list[Observation]:
     """The slices of the job with this length, if another slice ran directly before.
 
     An arm that always follows itself shows nothing: its slices have a timetable of their own. It is left out.
@@ -138,7 +140,7 @@ def _observations(measurements: Sequence[Measurement], job: Job, discarded_s: fl
         value = slice_.metrics.get(job.headline, 0.0)
         if slice_.job != job.id or slice_.discarded_s != discarded_s or slice_.overlap is not None or value <= 0:
             continue
-        if before.round != slice_.round or _apart(before, slice_) > MOST_APART_SECONDS:
+        if before.round != slice_.round or _measure_gap(before, slice_) > MOST_APART_SECONDS:
             continue
         block = blocks.setdefault((slice_.round, slice_.block), len(blocks))
         other = before.job != job.id
@@ -147,7 +149,7 @@ def _observations(measurements: Sequence[Measurement], job: Job, discarded_s: fl
     return [observation for observation in observations if observation.arm in alternating]
 
 
-def _apart(before: Measurement, slice_: Measurement) -> float:
+def _measure_gap(before: Measurement, slice_: Measurement) -> float:
     """Seconds from the end of a slice to the start of the next one, or of its ramp."""
     ramp = max(slice_.wall - slice_.seconds, 0.0)
     return slice_.started - ramp - (before.started + before.seconds)

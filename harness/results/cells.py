@@ -27,7 +27,7 @@ from harness.model.job import Job
 from harness.model.mode import ModeDetail
 from harness.model.values import STRICT as _STRICT
 from harness.model.values import Name, RawPath
-from harness.results.contrasts import BlockKey, Series, series_of
+from harness.results.contrasts import BlockKey, Series, make_series
 from harness.untrusted import LARGEST
 
 
@@ -374,7 +374,7 @@ class CellRecord:
         values = self.values(metric, arm)
         if not values:
             return None
-        return series_of(metric, self.samples, values, self.boots, self.metrics[metric].batches)
+        return make_series(metric, self.samples, values, self.boots, self.metrics[metric].batches)
 
     def doubt_about(self, *arms: Arm) -> str:
         """The failed checks that concern these arms: a check of another arm's bytes does not."""

@@ -28,7 +28,7 @@ from harness.analysis import (
     first_blocks,
     log_ratios,
     mean_interval,
-    pooled_correlation,
+    pool_correlations,
 )
 from harness.model.cell import Cell, Place
 from harness.results.journal import Measurement
@@ -64,7 +64,7 @@ class Series:
         )
 
 
-def series_of(
+def make_series(
     name: str,
     blocks: Sequence[BlockKey],
     values: Sequence[float],
@@ -128,7 +128,7 @@ class Blocks:
 
     def series(self, metric: str, arm: Place) -> Series:
         """An arm's rows of the table in one metric."""
-        return series_of(metric, self.keys, self.values(metric, arm), self.boots)
+        return make_series(metric, self.keys, self.values(metric, arm), self.boots)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +236,7 @@ def contrast(
     return Contrast(left, right, confidence, Samples(right.boots, correlation))
 
 
-def mean_over_jobs(jobs: Sequence[Series]) -> Series:
+def average_over_jobs(jobs: Sequence[Series]) -> Series:
     """The geometric mean of series of several jobs, in blocks that belong together (`pair_blocks`)."""
     pairs = pair_blocks([series.boots or (1,) * len(series.values) for series in jobs])
     return Series(
@@ -250,7 +250,7 @@ def mean_over_jobs(jobs: Sequence[Series]) -> Series:
     )
 
 
-def samples_of(rounds: Sequence[int], boots: Sequence[int], correlation: Correlation | None) -> Samples:
+def make_samples(rounds: Sequence[int], boots: Sequence[int], correlation: Correlation | None) -> Samples:
     """The samples of a cell whose blocks have these rounds and boots, in a job with this correlation."""
     return Samples(tuple(boots), correlation, rounds=len(set(rounds)))
 
@@ -269,7 +269,7 @@ def pool_correlation(contrasts: Iterable[Contrast]) -> Correlation | None:
     several = list(contrasts)
     if not several or any(len(set(of.right.boots)) > 1 for of in several):
         return None
-    return pooled_correlation(dict(zip(of.right.keys, of.log_ratios, strict=True)) for of in several)
+    return pool_correlations(dict(zip(of.right.keys, of.log_ratios, strict=True)) for of in several)
 
 
 def correlation_of(records: Iterable[CellRecord]) -> Correlation | None:
@@ -278,7 +278,7 @@ def correlation_of(records: Iterable[CellRecord]) -> Correlation | None:
     return pool_correlation(overhead for host, guest in arms if (overhead := contrast(host, guest)) is not None)
 
 
-def paired_blocks(cells: Sequence[CellRecord]) -> list[tuple[int, ...]]:
+def pair_blocks_of_cells(cells: Sequence[CellRecord]) -> list[tuple[int, ...]]:
     """The blocks of several jobs' cells that are one sample of their mean: the position of a block in each cell.
 
     They are the k-th blocks that count of each cell within the same boot, in the order of time, up to the fewest. So
@@ -307,6 +307,6 @@ def pair_blocks(boots_of: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
     return pairs
 
 
-def caveat_note(overhead: Estimate | None) -> list[str]:
+def note_caveat(overhead: Estimate | None) -> list[str]:
     """What a reader must know about the interval of a cell's overhead."""
     return [_CAVEATS[overhead.caveat]] if overhead is not None and overhead.caveat is not None else []

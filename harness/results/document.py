@@ -20,8 +20,10 @@ _PLACES = {"writes": 9, "judged": 10, "disks": 12}
 
 def to_stored(run: Run) -> Any:
     """The run as it is dumped: with the records of features beside the other values."""
-    values = {key: getattr(run, key) for key in kernel_keys()}
-    return _stored_form()(**values, **{added.key: run.of_features.get(added.key, ()) for added in feature_records()})
+    values = {key: getattr(run, key) for key in list_kernel_keys()}
+    return _make_stored_form()(
+        **values, **{added.key: run.of_features.get(added.key, ()) for added in feature_records()}
+    )
 
 
 def parse_run(document: Any, text: bytes) -> Run:
@@ -29,23 +31,23 @@ def parse_run(document: Any, text: bytes) -> Run:
 
     Raises pydantic's ValidationError.
     """
-    known = {field.name for field in fields(_stored_form())}
+    known = {field.name for field in fields(_make_stored_form())}
     unknown = tuple(key for key in document if key not in known) if isinstance(document, dict) else ()
     if unknown:
         text = json.dumps({key: value for key, value in document.items() if key in known}).encode()
-    stored = stored_runs().validate_json(text, context=STORED)
+    stored = make_stored_adapter().validate_json(text, context=STORED)
     of_features = {added.key: records for added in feature_records() if (records := getattr(stored, added.key))}
-    return Run(**{key: getattr(stored, key) for key in kernel_keys()}, of_features=of_features, unknown=unknown)
+    return Run(**{key: getattr(stored, key) for key in list_kernel_keys()}, of_features=of_features, unknown=unknown)
 
 
 @cache
-def stored_runs() -> TypeAdapter[Any]:
+def make_stored_adapter() -> TypeAdapter[Any]:
     """The form of results.json, for `to_stored`."""
-    return TypeAdapter(_stored_form())
+    return TypeAdapter(_make_stored_form())
 
 
 @cache
-def _stored_form() -> type[Any]:
+def _make_stored_form() -> type[Any]:
     hints = get_type_hints(Run, include_extras=True)
     placed: list[tuple[int, tuple[str, Any] | tuple[str, Any, Any]]] = []
     for number, field in enumerate(field for field in fields(Run) if field.name not in _NOT_STORED):
@@ -58,6 +60,6 @@ def _stored_form() -> type[Any]:
 
 
 @cache
-def kernel_keys() -> tuple[str, ...]:
+def list_kernel_keys() -> tuple[str, ...]:
     """The keys of results.json that are no records of features."""
     return tuple(field.name for field in fields(Run) if field.name not in _NOT_STORED)

@@ -215,14 +215,14 @@ class Journal:
 
     @cached_property
     def _measurements_of(self) -> dict[str, list[Measurement]]:
-        return _by_group(self.measurements)
+        return _sort_by_group(self.measurements)
 
     @cached_property
     def _rounds_of(self) -> dict[str, list[RoundEvent]]:
-        return _by_group(self.rounds)
+        return _sort_by_group(self.rounds)
 
 
-def _by_group(entries: Iterable[E]) -> dict[str, list[E]]:
+def _sort_by_group(entries: Iterable[E]) -> dict[str, list[E]]:
     round_events: dict[str, list[E]] = {}
     for entry in entries:
         round_events.setdefault(entry.group, []).append(entry)

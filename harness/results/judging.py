@@ -14,10 +14,10 @@ from harness.analysis import (
     Look,
     Samples,
     Verdict,
+    correct_verdicts,
     exceeds_p_value,
     holm,
     judge_look,
-    survivors,
 )
 from harness.feature import features
 from harness.model.budget import Budget
@@ -27,7 +27,7 @@ from harness.results.contrasts import of_difference
 from harness.results.records import JudgedRecord
 
 
-def why_faster(cell: CellRecord) -> str:
+def explain_faster(cell: CellRecord) -> str:
     """Why a guest without a failed check is faster than its host, or that the reason is not known."""
     reasons = (feature.explain_faster(cell) for feature in features())
     return next(filter(None, reasons), "no check explains it: find out why")
@@ -39,23 +39,23 @@ ERROR_RATE = 0.025
 _GRAVEST_FIRST = (Verdict.EXCEEDS, Verdict.INCONCLUSIVE, Verdict.WITHIN)
 
 
-def judged(
+def judge_budgets(
     rules: Mapping[str, Budget], metrics: Mapping[str, MetricRecord], look: Look | None, samples: Samples = IN_ORDER
 ) -> tuple[BudgetRecord, ...]:
     """The verdict of each budget of the cell alone. Without a look, or without the metric, it is inconclusive.
 
     `samples` are the blocks of the cell. A percentile may have batches of them.
     """
-    return tuple(_judged(rule, metrics.get(rule.metric), look, samples) for rule in rules.values())
+    return tuple(_judge_budget(rule, metrics.get(rule.metric), look, samples) for rule in rules.values())
 
 
-def gravest(budgets: Iterable[BudgetRecord]) -> Verdict:
+def find_gravest(budgets: Iterable[BudgetRecord]) -> Verdict:
     """The verdict of a cell with these budgets: the worst of their verdicts, or unjudged without a budget."""
     verdicts = {budget.verdict for budget in budgets}
     return next((verdict for verdict in _GRAVEST_FIRST if verdict in verdicts), Verdict.UNJUDGED)
 
 
-def corrected(
+def correct_records(
     records: Iterable[CellRecord], *, family: int, error_rate: float, only: Collection[str] | None = None
 ) -> list[CellRecord]:
     """The records after Holm's correction over the run: an `exceeds` that does not survive it becomes `inconclusive`.
@@ -63,18 +63,20 @@ def corrected(
     Every budget of every cell counts, see `survivors`. The budgets of a void cell count as without evidence. `family`
     and `error_rate` as in `survivors`. With `only`, ids of cells, the other cells count but are not returned.
     """
-    records = with_better(records, error_rate=error_rate)
+    records = mark_better(records, error_rate=error_rate)
     tested = [
         replace(budget, p_value=None) if record.verdict is Verdict.VOID else budget
         for record in records
         for budget in record.budget
     ]
-    verdicts = iter(survivors(tested, family=family, error_rate=error_rate))
+    verdicts = iter(correct_verdicts(tested, family=family, error_rate=error_rate))
     judged_records = ((record, [next(verdicts) for _ in record.budget]) for record in records)
-    return [_corrected(record, of_record) for record, of_record in judged_records if only is None or record.id in only]
+    return [
+        _correct_record(record, of_record) for record, of_record in judged_records if only is None or record.id in only
+    ]
 
 
-def better_p_value(
+def compute_better_p(
     metric: MetricRecord | None, detail: ModeDetail, look: Look | None, samples: Samples
 ) -> float | None:
     """The p value of "the guest is better than the host on the same disks by more than `MARGIN`"; None if unknown."""
@@ -91,30 +93,30 @@ def better_p_value(
     return None if p_value is None else look.adjusted(p_value)
 
 
-def with_better(records: Iterable[CellRecord], *, error_rate: float = ERROR_RATE) -> tuple[CellRecord, ...]:
+def mark_better(records: Iterable[CellRecord], *, error_rate: float = ERROR_RATE) -> tuple[CellRecord, ...]:
     """The records with `better`, and a note where it is true. All cells with a guest are one family (Holm)."""
     records = tuple(records)
     guests = [record for record in records if record.mode_detail.attach is not None]
     rejected = holm([record.better_p for record in guests], error_rate)
     shown = {record.id: better for record, better in zip(guests, rejected, strict=True)}
-    return tuple(_with_better(record, shown.get(record.id)) for record in records)
+    return tuple(_mark_better(record, shown.get(record.id)) for record in records)
 
 
-def _with_better(record: CellRecord, better: bool | None) -> CellRecord:
-    notes = (*record.notes, _better_note(record)) if better else record.notes
+def _mark_better(record: CellRecord, better: bool | None) -> CellRecord:
+    notes = (*record.notes, _note_better(record)) if better else record.notes
     return replace(record, better=better, notes=notes)
 
 
-def _better_note(record: CellRecord) -> str:
+def _note_better(record: CellRecord) -> str:
     """A guest that is better than its host needs an explanation and is never a gain."""
     failed = [check.check for check in record.validity if not check.ok]
-    why = why_faster(record)
+    why = explain_faster(record)
     if failed:
         why = f"the failed check {', '.join(failed)} explains it"
     return f"the guest is better than its host by more than {MARGIN * 100:g} % in {record.job.headline}; {why}"
 
 
-def judged_record(cells: Iterable[CellRecord], lab_kind: str | None, *, planned: int) -> JudgedRecord:
+def make_judged_record(cells: Iterable[CellRecord], lab_kind: str | None, *, planned: int) -> JudgedRecord:
     """Whether anything was judged, and if not, why. `lab_kind` is the kind of lab; None if it is not known.
 
     `planned` is the number of cells with a guest, also of those without a record, which were not measured. A cell of
@@ -137,11 +139,11 @@ def judged_record(cells: Iterable[CellRecord], lab_kind: str | None, *, planned:
         unjudged=outcomes[Verdict.UNJUDGED],
         void=outcomes[Verdict.VOID],
         skipped=outcomes[SKIPPED],
-        why=None if decided else _why_nothing(outcomes, lab_kind),
+        why=None if decided else _explain_nothing(outcomes, lab_kind),
     )
 
 
-def _why_nothing(outcomes: Mapping[str, int], lab_kind: str | None) -> str:
+def _explain_nothing(outcomes: Mapping[str, int], lab_kind: str | None) -> str:
     if not any(outcomes.values()):
         return "No cell with a guest was measured, so there is nothing to judge. Select cells of modes with a guest."
     lab = f'lab = ["{lab_kind}"]' if lab_kind is not None else "the kind of this lab in `lab`"
@@ -161,7 +163,7 @@ def _why_nothing(outcomes: Mapping[str, int], lab_kind: str | None) -> str:
     return f"No budget was decided. Of {cells} cells with a guest: {counts}. To get a verdict: {remedies}."
 
 
-def _judged(rule: Budget, metric: MetricRecord | None, look: Look | None, samples: Samples) -> BudgetRecord:
+def _judge_budget(rule: Budget, metric: MetricRecord | None, look: Look | None, samples: Samples) -> BudgetRecord:
     record = BudgetRecord(
         rule.metric, rule.share, rule.absolute, rule.both, Verdict.INCONCLUSIVE, None, difference=rule.difference
     )
@@ -175,7 +177,7 @@ def _judged(rule: Budget, metric: MetricRecord | None, look: Look | None, sample
     return replace(record, verdict=judgement.verdict, p_value=judgement.p_value)
 
 
-def _corrected(record: CellRecord, verdicts: Sequence[Verdict]) -> CellRecord:
+def _correct_record(record: CellRecord, verdicts: Sequence[Verdict]) -> CellRecord:
     budgets = tuple(replace(budget, verdict=verdict) for budget, verdict in zip(record.budget, verdicts, strict=True))
-    verdict = record.verdict if record.verdict in (Verdict.VOID, Verdict.UNJUDGED) else gravest(budgets)
+    verdict = record.verdict if record.verdict in (Verdict.VOID, Verdict.UNJUDGED) else find_gravest(budgets)
     return replace(record, budget=budgets, verdict=verdict)

@@ -15,15 +15,15 @@ from harness.analysis import (
     LatencyHistogram,
     Metric,
     batches,
-    few_bins,
     fewest_rounds,
     merged,
     percentile,
     percentile_interval,
+    reduce_bins,
 )
 from harness.model.cell import Place
 from harness.results.cells import CellRecord, MetricRecord, PooledPercentile
-from harness.results.contrasts import Blocks, Series, contrast, series_of
+from harness.results.contrasts import Blocks, Series, contrast, make_series
 from harness.results.journal import Measurement
 
 _OWN_ARMS = tuple(map(str, (Place.HOST, Place.TWIN, Place.GUEST)))
@@ -42,19 +42,19 @@ def count_calls(blocks: Blocks) -> dict[Calls, dict[str, tuple[int, ...]]]:
     """The reads and writes in the histograms, and the calls of fdatasync, by arm and block."""
     return {
         of: {
-            str(arm): tuple(sum(histogram_of(slice_, of).values()) for slice_ in slices)
+            str(arm): tuple(sum(read_histogram(slice_, of).values()) for slice_ in slices)
             for arm, slices in blocks.without(Place.REFERENCE).arms.items()
         }
         for of in get_args(Calls)
     }
 
 
-def histogram_of(measurement: Measurement, of: Calls) -> Mapping[int, int]:
+def read_histogram(measurement: Measurement, of: Calls) -> Mapping[int, int]:
     """The calls of this kind by latency in nanoseconds."""
     return measurement.sync_histogram if of == "syncs" else measurement.histogram
 
 
-def batches_of(metric: Metric, counts: Counts, boots: Sequence[int]) -> list[range]:
+def find_batches(metric: Metric, counts: Counts, boots: Sequence[int]) -> list[range]:
     """The batches of blocks that give the samples of a percentile, the same for all arms; empty for other metrics.
 
     `boots` has the boot of each block.
@@ -64,10 +64,10 @@ def batches_of(metric: Metric, counts: Counts, boots: Sequence[int]) -> list[ran
     return batches(list(counts[metric.of].values()), metric.fewest_ios, boots)
 
 
-def batch_values(metric: Metric, slices: Sequence[Measurement], batches: Sequence[range]) -> tuple[float, ...]:
+def read_batch_values(metric: Metric, slices: Sequence[Measurement], batches: Sequence[range]) -> tuple[float, ...]:
     """An arm's percentile of each batch, in seconds, from the sum of its blocks' histograms."""
     assert metric.quantile is not None
-    bins = (merged(histogram_of(slices[at], metric.of) for at in batch) for batch in batches)
+    bins = (merged(read_histogram(slices[at], metric.of) for at in batch) for batch in batches)
     return tuple(value for of_batch in bins if (value := percentile(of_batch, metric.quantile)) is not None)
 
 
@@ -83,27 +83,27 @@ def pool_percentile(metric: Metric, whole: Whole, confidence: float) -> dict[str
     return pooled
 
 
-def whole_histograms(blocks: Blocks) -> Whole:
+def merge_histograms(blocks: Blocks) -> Whole:
     """The latencies of these blocks together, by kind of call and arm; without the reference of an array."""
     return {
         of: {
-            str(arm): merged(histogram_of(slice_, of) for slice_ in slices)
+            str(arm): merged(read_histogram(slice_, of) for slice_ in slices)
             for arm, slices in blocks.without(Place.REFERENCE).arms.items()
         }
         for of in get_args(Calls)
     }
 
 
-def stored_histograms(whole: Whole) -> dict[Calls, dict[str, LatencyHistogram]]:
+def reduce_histograms(whole: Whole) -> dict[Calls, dict[str, LatencyHistogram]]:
     """The histograms of the cell's own arms in few bins; only of calls that there were."""
     latency_histograms = {
-        of: {place: few_bins(by_arm[place]) for place in _OWN_ARMS if any(by_arm.get(place, {}).values())}
+        of: {place: reduce_bins(by_arm[place]) for place in _OWN_ARMS if any(by_arm.get(place, {}).values())}
         for of, by_arm in whole.items()
     }
     return {of: arms for of, arms in latency_histograms.items() if arms}
 
 
-def too_few_ios(names: Sequence[str], metrics: Mapping[str, MetricRecord], counts: Counts) -> Iterator[str]:
+def note_too_few_ios(names: Sequence[str], metrics: Mapping[str, MetricRecord], counts: Counts) -> Iterator[str]:
     """Why percentiles of these names, which have a budget, cannot be judged."""
     for name in names:
         metric, record = METRICS[name], metrics.get(name)
@@ -119,7 +119,7 @@ def too_few_ios(names: Sequence[str], metrics: Mapping[str, MetricRecord], count
         )
 
 
-def rounds_needed(record: CellRecord, name: str, *, reboot: bool) -> int | None:
+def count_rounds_needed(record: CellRecord, name: str, *, reboot: bool) -> int | None:
     """After how many rounds like those so far the percentile `name` has two samples; None if that is not known.
 
     `reboot` as for `fewest_rounds`.
@@ -136,7 +136,7 @@ def rounds_needed(record: CellRecord, name: str, *, reboot: bool) -> int | None:
     return fewest_rounds(slowest, METRICS[name].fewest_ios, blocks, reboot=reboot)
 
 
-def metric_records(
+def make_metric_records(
     blocks: Blocks, counts: Counts, whole: Whole, *, correlation: Correlation | None, confidence: float
 ) -> dict[str, MetricRecord]:
     """The metrics that these blocks of a cell have, by name. `correlation` is that of neighbouring blocks of its job.
@@ -149,25 +149,25 @@ def metric_records(
     for name, metric in METRICS.items():
         if measured.has(name):
             series = {arm: measured.series(name, arm) for arm in measured.arms}
-            record = _metric_record(metric, series, correlation, confidence)
+            record = _make_metric_record(metric, series, correlation, confidence)
             if Place.REFERENCE in blocks.arms and metric.quantile is None and blocks.has(name):
                 record = replace(record, reference=blocks.values(name, Place.REFERENCE))
-        elif batches := batches_of(metric, counts, measured.boots):
-            series = {arm: _batch_series(metric, measured, arm, batches) for arm in measured.arms}
+        elif batches := find_batches(metric, counts, measured.boots):
+            series = {arm: _make_batch_series(metric, measured, arm, batches) for arm in measured.arms}
             # The correlation of batches is not that of their blocks, so it is estimated from the batches.
-            record = replace(_metric_record(metric, series, None, confidence), batches=tuple(map(len, batches)))
+            record = replace(_make_metric_record(metric, series, None, confidence), batches=tuple(map(len, batches)))
         else:
             continue
         records[name] = replace(record, pooled=pool_percentile(metric, whole, confidence))
     return records
 
 
-def _batch_series(metric: Metric, blocks: Blocks, arm: Place, batches: Sequence[range]) -> Series:
-    values = batch_values(metric, blocks.arms[arm], batches)
-    return series_of(metric.name, blocks.keys, values, blocks.boots, [len(batch) for batch in batches])
+def _make_batch_series(metric: Metric, blocks: Blocks, arm: Place, batches: Sequence[range]) -> Series:
+    values = read_batch_values(metric, blocks.arms[arm], batches)
+    return make_series(metric.name, blocks.keys, values, blocks.boots, [len(batch) for batch in batches])
 
 
-def _metric_record(
+def _make_metric_record(
     metric: Metric, series: Mapping[Place, Series], correlation: Correlation | None, confidence: float
 ) -> MetricRecord:
     def lose(left: Place, right: Place, correlation: Correlation | None = correlation) -> Estimate | None:

@@ -17,13 +17,13 @@ from harness.analysis import (
     Correlation,
     Estimate,
     Samples,
+    count_samples_to_show,
     estimate_change,
     estimate_overhead,
+    estimate_paired_change,
     first_blocks,
     log_ratios,
-    paired_change,
-    pooled_correlation,
-    samples_to_show,
+    pool_correlations,
     t_quantile,
 )
 from harness.results.cells import CellRecord
@@ -61,7 +61,7 @@ class ModeChange:
         half = math.log(change.high / change.low) / 2
         sd = half * math.sqrt(n) / t_quantile((1 + self.confidence) / 2, n - 1)
         mean = abs(math.log(change.ratio))
-        needed = samples_to_show(max(mean, math.log(PRACTICAL) - mean), sd, self.confidence)
+        needed = count_samples_to_show(max(mean, math.log(PRACTICAL) - mean), sd, self.confidence)
         return None if needed is None else max(needed - n, 1) * self.blocks
 
 
@@ -89,7 +89,7 @@ def mode_changes(modes: Mapping[str, Sequence[CellPair]], metric: str, confidenc
         if mode in paired:
             before, after, boots = paired[mode]
             samples = Samples(boots, correlation)
-            change = paired_change(before, after, confidence=confidence, samples=samples)
+            change = estimate_paired_change(before, after, confidence=confidence, samples=samples)
         else:
             change = _unpaired(pairs, metric, confidence)
         changes[mode] = ModeChange(change, mode in paired, blocks, confidence)
@@ -115,7 +115,7 @@ def _correlation(paired: Sequence[_Paired]) -> Correlation | None:
     if not paired or any(len(set(boots)) > 1 for *_, boots in paired):
         return None
     series = (log_ratios(before, after) for before, after, _ in paired)
-    return pooled_correlation({(number, 1): ratio for number, ratio in enumerate(each)} for each in series)
+    return pool_correlations({(number, 1): ratio for number, ratio in enumerate(each)} for each in series)
 
 
 def _unpaired(pairs: Sequence[CellPair], metric: str, confidence: float) -> Change:

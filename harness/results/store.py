@@ -26,7 +26,7 @@ from pydantic_core import PydanticSerializationError
 from harness.config.names import near
 from harness.errors import ResultsError
 from harness.files import move, replacing, why_not_own
-from harness.results.document import parse_run, stored_runs, to_stored
+from harness.results.document import make_stored_adapter, parse_run, to_stored
 from harness.results.journal import Entry, Journal, Measurement, RoundEvent, WritesEvent
 from harness.results.records import SCHEMA_VERSION, Run
 from harness.run_id import RunId
@@ -265,7 +265,9 @@ class RunStore:
 
     def write_results(self, run: Run) -> None:
         """Write results.json whole or not at all: the old file stays until the new one is complete."""
-        self._replace(self.results_path, _dump(stored_runs(), to_stored(run), self.results_path, indent=1) + "\n")
+        self._replace(
+            self.results_path, _dump(make_stored_adapter(), to_stored(run), self.results_path, indent=1) + "\n"
+        )
 
     def write_report(self, html: str) -> Path:
         """Write index.html whole or not at all, and return its path."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from pydantic import JsonValue
 
-from harness.analysis import drifted, estimate_drift
+from harness.analysis import estimate_drift, has_drifted
 from harness.model.attach import Attachment
 from harness.model.cell import Cell, Place
 from harness.model.counters import Transferred
@@ -274,7 +274,7 @@ def host_drift(measurements: Iterable[Measurement]) -> tuple[DriftRecord, ...]:
         if len({slice_.started for slice_ in several}) < 2:
             continue
         change = estimate_drift([slice_.started for slice_ in several], [slice_.metrics["iops"] for slice_ in several])
-        drifts.append(DriftRecord(job, change, drifted(change, DRIFT_BOUND)))
+        drifts.append(DriftRecord(job, change, has_drifted(change, DRIFT_BOUND)))
     return tuple(drifts)
 
 

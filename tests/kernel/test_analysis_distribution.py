@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from harness.analysis import LatencyHistogram, few_bins, percentile, quantiles, upper_end, wider_bins
+from harness.analysis import LatencyHistogram, percentile, quantiles, reduce_bins, upper_end, widen_bins
 
 
 def lognormal(sigma: float, ios: int = 20_000) -> Counter[int]:
@@ -23,7 +23,7 @@ def lognormal(sigma: float, ios: int = 20_000) -> Counter[int]:
 
 @pytest.mark.parametrize(("sigma", "per_octave"), [(0.05, 64), (0.5, 8), (2.0, 2)])
 def test_a_histogram_is_as_fine_as_its_bins_allow_and_keeps_every_io(sigma: float, per_octave: int) -> None:
-    found = few_bins(lognormal(sigma))
+    found = reduce_bins(lognormal(sigma))
     assert found.per_octave == per_octave
     assert 20 < len(found.bins) <= 80
     assert found.ios == 20_000
@@ -33,7 +33,7 @@ def test_a_histogram_is_as_fine_as_its_bins_allow_and_keeps_every_io(sigma: floa
 @pytest.mark.parametrize("share", [0.01, 0.5, 0.9, 0.99, 0.999])
 def test_its_quantiles_differ_by_less_than_a_bin_from_those_of_fio(sigma: float, share: float) -> None:
     bins = lognormal(sigma)
-    few = few_bins(bins)
+    few = reduce_bins(bins)
     (found,) = quantiles(few, [share])
     exact = percentile(bins, share)
     assert exact is not None
@@ -51,19 +51,19 @@ def test_quantiles_end_where_fewer_than_ten_ios_are_slower() -> None:
 
 
 def test_wider_bins_hold_the_same_ios_and_are_next_to_each_other() -> None:
-    narrow = few_bins(Counter(dict.fromkeys(range(4096, 8192, 64), 3)))
-    wide = wider_bins(narrow, 8)
+    narrow = reduce_bins(Counter(dict.fromkeys(range(4096, 8192, 64), 3)))
+    wide = widen_bins(narrow, 8)
     assert list(wide.bins.values()) == [24] * 8
     lows = list(wide.bins)
     assert [upper_end(low, 8) for low in lows] == [*lows[1:], 8192]
-    assert wider_bins(wide, 16) is wide
+    assert widen_bins(wide, 16) is wide
 
 
 def test_the_shortest_latencies_have_bins_of_one_nanosecond() -> None:
-    assert few_bins({0: 1, 1: 2, 63: 4, 64: 8}).bins == {0: 1, 1: 2, 63: 4, 64: 8}
+    assert reduce_bins({0: 1, 1: 2, 63: 4, 64: 8}).bins == {0: 1, 1: 2, 63: 4, 64: 8}
     assert upper_end(0, 8) == 1
 
 
 def test_a_histogram_needs_a_bin() -> None:
     with pytest.raises(ValueError, match="at least one bin, not 0"):
-        few_bins({1: 1}, most=0)
+        reduce_bins({1: 1}, most=0)

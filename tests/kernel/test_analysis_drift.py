@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from harness.analysis import Estimate, drifted, estimate_drift
+from harness.analysis import Estimate, estimate_drift, has_drifted
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -63,15 +63,15 @@ def test_fewer_than_three_points_give_no_interval() -> None:
 def test_a_group_is_void_when_its_drift_is_both_large_and_proven(
     point: float, low: float, high: float, void: bool
 ) -> None:
-    assert drifted(Estimate(point, low, high, 8), 0.10) is void
+    assert has_drifted(Estimate(point, low, high, 8), 0.10) is void
 
 
 def test_without_an_interval_no_group_is_void() -> None:
-    assert not drifted(Estimate(5.0, None, None, 2), 0.10)
+    assert not has_drifted(Estimate(5.0, None, None, 2), 0.10)
 
 
 def test_three_points_on_a_line_are_proof() -> None:
-    assert drifted(estimate_drift([0, 1, 2], [100, 120, 144]), 0.10)
+    assert has_drifted(estimate_drift([0, 1, 2], [100, 120, 144]), 0.10)
 
 
 @pytest.mark.parametrize(
@@ -94,4 +94,4 @@ def test_impossible_confidence_and_bound_are_refused() -> None:
     with pytest.raises(ValueError, match="confidence must be a share"):
         estimate_drift([0, 1, 2], [1, 2, 3], confidence=95)
     with pytest.raises(ValueError, match="bound of a drift"):
-        drifted(Estimate(0.1, 0.0, 0.2, 3), -0.1)
+        has_drifted(Estimate(0.1, 0.0, 0.2, 3), -0.1)

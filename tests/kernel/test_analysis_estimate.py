@@ -24,7 +24,7 @@ from harness.analysis import (
     exceeds_p_value,
     log_ratios,
     mean_interval,
-    pooled_sd,
+    pool_sd,
     proven_below,
     t_quantile,
 )
@@ -164,7 +164,7 @@ ON_ROUNDS: dict[str, Callable[[Iterable[float], Iterable[float]], object]] = {
     "p value": lambda host, guest: exceeds_p_value(host, guest, Limit(share=0.1), higher_is_better=True),
     "steady": lambda host, _: judge_steadiness(host),
     "drift": estimate_drift,
-    "pooled": lambda host, guest: pooled_sd((host, guest)),
+    "pooled": lambda host, guest: pool_sd((host, guest)),
 }
 
 

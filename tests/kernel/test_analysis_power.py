@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from harness.analysis import INDEPENDENT, estimate_overhead, pooled_sd, smallest_detectable
+from harness.analysis import INDEPENDENT, estimate_overhead, pool_sd, smallest_detectable
 from harness.analysis.student import noncentrality
 
 
@@ -62,13 +62,13 @@ def test_two_noisy_rounds_can_only_show_a_loss_of_nearly_everything() -> None:
 
 def test_scatter_is_pooled_within_groups_whose_means_differ() -> None:
     # Squares 2 and 8 over 2 and 1 degrees of freedom.
-    assert pooled_sd([[0.0, 1.0, 2.0], [100.0, 104.0]]) == pytest.approx(math.sqrt(10 / 3))
-    assert pooled_sd([[5.0], [], [1.0, 3.0]]) == pytest.approx(math.sqrt(2))
+    assert pool_sd([[0.0, 1.0, 2.0], [100.0, 104.0]]) == pytest.approx(math.sqrt(10 / 3))
+    assert pool_sd([[5.0], [], [1.0, 3.0]]) == pytest.approx(math.sqrt(2))
 
 
 def test_groups_of_single_rounds_have_no_scatter_to_pool() -> None:
     with pytest.raises(ValueError, match="at least two rounds"):
-        pooled_sd([[1.0], [2.0], []])
+        pool_sd([[1.0], [2.0], []])
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,12 @@ import random
 
 import pytest
 
-from harness.analysis import SliceVariance, best_slice, variance_components
+from harness.analysis import SliceVariance, choose_slice, estimate_variance_components
 
 
 def test_the_best_slice_is_the_best_of_many() -> None:
     gap, variance = 0.4, SliceVariance(within=0.01, between=0.02)
-    best = best_slice(gap, variance.within, variance.between)
+    best = choose_slice(gap, variance.within, variance.between)
 
     def per_time(seconds: float) -> float:
         return (seconds + gap) * variance.of(seconds)
@@ -22,17 +22,17 @@ def test_the_best_slice_is_the_best_of_many() -> None:
 
 
 def test_the_best_slice_is_within_its_limits() -> None:
-    assert best_slice(0.4, 1.0, 1e-6) == 3.0
-    assert best_slice(0.4, 1e-6, 1.0) == 0.2
-    assert best_slice(0.4, 1.0, 0.0) == 3.0
-    assert best_slice(0.4, 0.0, 0.0) == 0.2
-    assert best_slice(0.4, 1.0, 0.01, longest=5.0) == 5.0
+    assert choose_slice(0.4, 1.0, 1e-6) == 3.0
+    assert choose_slice(0.4, 1e-6, 1.0) == 0.2
+    assert choose_slice(0.4, 1.0, 0.0) == 3.0
+    assert choose_slice(0.4, 0.0, 0.0) == 0.2
+    assert choose_slice(0.4, 1.0, 0.01, longest=5.0) == 5.0
 
 
 def test_both_variances_are_found_in_a_series_of_short_slices() -> None:
     chance = random.Random(3)
     white = [chance.gauss(0, 0.1) for _ in range(4000)]
-    found = variance_components(white, 0.2)
+    found = estimate_variance_components(white, 0.2)
     assert found.within == pytest.approx(0.2 * 0.1**2, rel=0.1)
     assert found.between < 0.05 * found.of(0.2)
 
@@ -47,7 +47,7 @@ def test_noise_that_stays_between_neighbours_of_any_length_is_between() -> None:
             if at % 4**octave == 0:
                 levels[octave] = chance.gauss(0, 0.1)
         values.append(math.fsum(levels) + chance.gauss(0, 0.1))
-    found = variance_components(values, 0.2)
+    found = estimate_variance_components(values, 0.2)
     assert found.between > 0.3 * found.of(0.2)
     assert found.within > 0
 
@@ -56,22 +56,24 @@ def test_a_slow_drift_does_not_count() -> None:
     chance = random.Random(5)
     white = [chance.gauss(0, 0.1) for _ in range(1000)]
     drifting = [each + 0.001 * at for at, each in enumerate(white)]
-    assert variance_components(drifting, 0.2).of(0.2) == pytest.approx(variance_components(white, 0.2).of(0.2), rel=0.1)
+    assert estimate_variance_components(drifting, 0.2).of(0.2) == pytest.approx(
+        estimate_variance_components(white, 0.2).of(0.2), rel=0.1
+    )
 
 
 def test_equal_slices_have_no_variance() -> None:
-    assert variance_components([1.0] * 64, 0.2) == SliceVariance(0.0, 0.0)
+    assert estimate_variance_components([1.0] * 64, 0.2) == SliceVariance(0.0, 0.0)
 
 
 @pytest.mark.parametrize(("values", "seconds"), [([1.0] * 15, 0.2), ([1.0] * 64, 0.0), ([math.nan] * 64, 0.2)])
 def test_a_series_that_shows_no_variance_is_refused(values: list[float], seconds: float) -> None:
     with pytest.raises(ValueError, match=r"slices|slice must|finite"):
-        variance_components(values, seconds)
+        estimate_variance_components(values, seconds)
 
 
 @pytest.mark.parametrize("values", [(-1.0, 1.0, 1.0), (1.0, math.nan, 1.0), (1.0, 1.0, math.inf)])
 def test_impossible_variances_are_refused(values: tuple[float, float, float]) -> None:
     with pytest.raises(ValueError, match="at least 0"):
-        best_slice(*values)
+        choose_slice(*values)
     with pytest.raises(ValueError, match="limits"):
-        best_slice(1.0, 1.0, 1.0, shortest=2.0, longest=1.0)
+        choose_slice(1.0, 1.0, 1.0, shortest=2.0, longest=1.0)

@@ -18,7 +18,7 @@ from harness.model.job import Job
 from harness.model.mode import Mode
 from harness.report.modes import ModeSummary, compare_modes
 from harness.results import CellContext, CellRecord, Measurement, assemble
-from harness.results.contrasts import correlation_of, paired_blocks, samples_of
+from harness.results.contrasts import correlation_of, make_samples, pair_blocks_of_cells
 from harness.scenario.plan import Plan, group_cells
 from tests.build import synthetic_run
 
@@ -124,7 +124,7 @@ def test_the_correlation_of_records_is_that_of_their_measurements() -> None:
     found = correlation_of(records.values())
     for record in records.values():
         iops = record.metrics["iops"]
-        samples = samples_of(record.rounds, record.boots, found)
+        samples = make_samples(record.rounds, record.boots, found)
         assert estimate_overhead(iops.host, iops.guest, higher_is_better=True, samples=samples) == iops.overhead
     assert correlation_of([]) is None
     assert correlation_of(replace(record, boots=(1, 2) * (BLOCKS // 2)) for record in records.values()) is None
@@ -158,7 +158,7 @@ def cell_with(rounds: Sequence[int], blocks: Sequence[int] = (), boots: Sequence
 def test_the_blocks_of_a_boot_are_paired_in_the_order_of_time(
     first: tuple[list[int], ...], second: tuple[list[int], ...], pairs: list[tuple[int, int]]
 ) -> None:
-    assert paired_blocks([cell_with(*first), cell_with(*second)]) == pairs
+    assert pair_blocks_of_cells([cell_with(*first), cell_with(*second)]) == pairs
 
 
 def summary(cells: Sequence[CellRecord]) -> ModeSummary:

@@ -13,8 +13,16 @@ from harness.model.budget import Budget
 from harness.model.cell import Cell
 from harness.model.job import Job
 from harness.model.mode import Mode
-from harness.results import BudgetRecord, CellContext, CellRecord, MetricRecord, ValidityCheck, assemble, corrected
-from harness.results.judging import gravest, judged
+from harness.results import (
+    BudgetRecord,
+    CellContext,
+    CellRecord,
+    MetricRecord,
+    ValidityCheck,
+    assemble,
+    correct_records,
+)
+from harness.results.judging import find_gravest, judge_budgets
 
 LOOK = Sequential(3, 3).look(3)
 HOST = (10_000.0, 10_100.0, 9_900.0)
@@ -36,7 +44,7 @@ def latency(*guest: float) -> MetricRecord:
 
 
 def verdict_of(rule: Budget, metric: MetricRecord) -> Verdict:
-    (budget,) = judged({rule.metric: rule}, {rule.metric: metric}, LOOK)
+    (budget,) = judge_budgets({rule.metric: rule}, {rule.metric: metric}, LOOK)
     return budget.verdict
 
 
@@ -59,27 +67,29 @@ def test_of_two_limits_the_looser_or_the_stricter_counts(both: str, verdict: Ver
 
 def test_the_p_value_and_the_rule_are_on_record() -> None:
     rule = Budget("iops", 0.05)
-    (budget,) = judged({"iops": rule}, {"iops": iops(9_000, 9_100, 8_900)}, LOOK)
+    (budget,) = judge_budgets({"iops": rule}, {"iops": iops(9_000, 9_100, 8_900)}, LOOK)
     assert (budget.metric, budget.share, budget.absolute, budget.both) == ("iops", 0.05, None, None)
     assert budget.p_value is not None
     assert budget.p_value < ERROR_RATE
 
 
 def test_a_metric_that_was_not_measured_is_inconclusive_and_has_no_p_value() -> None:
-    (budget,) = judged({"clat_p99": Budget("clat_p99", 0.1)}, {"iops": iops(9_000, 9_100, 8_900)}, LOOK)
+    (budget,) = judge_budgets({"clat_p99": Budget("clat_p99", 0.1)}, {"iops": iops(9_000, 9_100, 8_900)}, LOOK)
     assert (budget.verdict, budget.p_value) == (Verdict.INCONCLUSIVE, None)
 
 
 def test_without_rounds_or_a_guest_a_budget_is_inconclusive() -> None:
     rules = {"iops": Budget("iops", 0.1)}
-    assert [each.verdict for each in judged(rules, {"iops": iops(9_000, 9_100, 8_900)}, None)] == ["inconclusive"]
-    assert [each.verdict for each in judged(rules, {"iops": iops()}, LOOK)] == ["inconclusive"]
+    assert [each.verdict for each in judge_budgets(rules, {"iops": iops(9_000, 9_100, 8_900)}, None)] == [
+        "inconclusive"
+    ]
+    assert [each.verdict for each in judge_budgets(rules, {"iops": iops()}, LOOK)] == ["inconclusive"]
 
 
 def test_every_budget_of_a_cell_is_judged_in_its_own_metric() -> None:
     rules = {"iops": Budget("iops", 0.05), "lat_mean": Budget("lat_mean", 0.5)}
     metrics = {"iops": iops(9_000, 9_100, 8_900), "lat_mean": latency(*(1.1 * 32 / value for value in HOST))}
-    assert [(each.metric, each.verdict) for each in judged(rules, metrics, LOOK)] == [
+    assert [(each.metric, each.verdict) for each in judge_budgets(rules, metrics, LOOK)] == [
         ("iops", "exceeds"),
         ("lat_mean", "within"),
     ]
@@ -95,7 +105,7 @@ def test_every_budget_of_a_cell_is_judged_in_its_own_metric() -> None:
     ],
 )
 def test_a_cell_is_as_bad_as_the_worst_of_its_budgets(verdicts: list[str], of_cell: str) -> None:
-    assert gravest(BudgetRecord("iops", 0.1, None, None, Verdict(each), None) for each in verdicts) == of_cell
+    assert find_gravest(BudgetRecord("iops", 0.1, None, None, Verdict(each), None) for each in verdicts) == of_cell
 
 
 # --- all cells of a run ---
@@ -111,7 +121,7 @@ def record(p_value: float | None, verdict: Verdict = Verdict.EXCEEDS, *, void: b
 
 
 def verdicts(records: list[CellRecord], family: int) -> list[str]:
-    return [str(each.verdict) for each in corrected(records, family=family, error_rate=ERROR_RATE)]
+    return [str(each.verdict) for each in correct_records(records, family=family, error_rate=ERROR_RATE)]
 
 
 def test_an_exceeds_that_is_possible_by_chance_does_not_stand_among_many() -> None:
@@ -120,7 +130,7 @@ def test_an_exceeds_that_is_possible_by_chance_does_not_stand_among_many() -> No
 
 
 def test_the_budget_has_the_verdict_of_the_cell() -> None:
-    (found,) = corrected([record(0.01)], family=3, error_rate=ERROR_RATE)
+    (found,) = correct_records([record(0.01)], family=3, error_rate=ERROR_RATE)
     assert [budget.verdict for budget in found.budget] == ["inconclusive"]
 
 
@@ -144,7 +154,7 @@ def test_a_cell_may_begin_to_exceed_only_when_the_others_are_known() -> None:
 
 def test_cells_that_are_not_returned_count() -> None:
     first, second = record(0.02), replace(record(0.001), id="other")
-    found = corrected([first, second], family=2, error_rate=ERROR_RATE, only={first.id})
+    found = correct_records([first, second], family=2, error_rate=ERROR_RATE, only={first.id})
     assert [(each.id, str(each.verdict)) for each in found] == [(first.id, "exceeds")]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from harness.model.counters import Counters, FioCounts, Transferred
 from harness.results import Measurement
-from harness.results.byte_accounting import byte_checks
+from harness.results.byte_accounting import check_bytes
 from harness.results.validity import others_notes
 from tests.build import A_SLICE
 
@@ -24,7 +24,7 @@ def on_storage(
 
 def test_bytes_of_a_neighbour_do_not_make_a_cell_void() -> None:
     fio = Transferred(read=100 * MIB)
-    (check,) = byte_checks([on_storage("twin:raw", fio, Transferred(900 * MIB, 50 * MIB))], 0)
+    (check,) = check_bytes([on_storage("twin:raw", fio, Transferred(900 * MIB, 50 * MIB))], 0)
     assert check.ok
     assert check.detail == (
         "fio and the disks below the storage agree within 0.1%; those disks may have moved more, for others"
@@ -33,7 +33,7 @@ def test_bytes_of_a_neighbour_do_not_make_a_cell_void() -> None:
 
 def test_reads_that_did_not_reach_the_disks_make_a_cell_void_beside_a_neighbour_who_writes() -> None:
     fio = Transferred(read=100 * MIB)
-    (check,) = byte_checks([on_storage("twin:raw", fio, Transferred(MIB, 900 * MIB))], 0)
+    (check,) = check_bytes([on_storage("twin:raw", fio, Transferred(MIB, 900 * MIB))], 0)
     assert not check.ok
     assert "the disks below the storage 1 MiB (1.0%): the rest did not come from the disk" in check.detail
 
@@ -42,7 +42,7 @@ def test_reads_that_did_not_reach_the_disks_make_a_cell_void_beside_a_neighbour_
 def test_the_counters_of_a_volume_of_our_own_are_exact_whatever_the_neighbours_do(counted: int, ok: bool) -> None:
     fio = Transferred(written=100 * MIB)
     one = on_storage("guest:lvm", fio, Transferred(10 * MIB, 500 * MIB), volume=Transferred(written=counted * MIB))
-    (check,) = byte_checks([one], 0)
+    (check,) = check_bytes([one], 0)
     assert check.ok is ok
 
 

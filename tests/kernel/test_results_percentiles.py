@@ -21,7 +21,7 @@ from harness.report.budgets import finding
 from harness.report.deciding import what_decides
 from harness.report.numbers import batch_count
 from harness.results import CellContext, CellRecord, Measurement, MetricRecord, assemble
-from harness.results.metric_records import rounds_needed
+from harness.results.metric_records import count_rounds_needed
 from tests.build import build_measurement
 
 JOB = Job("randread", 4096, iodepth=1, ramp=0, seconds=1)
@@ -179,7 +179,7 @@ def test_what_decides_counts_in_samples_of_blocks() -> None:
 
 def test_the_rounds_for_two_samples_follow_from_the_slowest_arm() -> None:
     found = record(PASSTHROUGH, slices(PASSTHROUGH, 300, rounds=2))
-    assert rounds_needed(found, "clat_p99", reboot=False) == 4
-    assert rounds_needed(found, "clat_p999", reboot=False) == 40
-    assert rounds_needed(found, "clat_p99", reboot=True) == 4
-    assert rounds_needed(record(PASSTHROUGH, []), "clat_p99", reboot=False) is None
+    assert count_rounds_needed(found, "clat_p99", reboot=False) == 4
+    assert count_rounds_needed(found, "clat_p999", reboot=False) == 40
+    assert count_rounds_needed(found, "clat_p99", reboot=True) == 4
+    assert count_rounds_needed(record(PASSTHROUGH, []), "clat_p99", reboot=False) is None

@@ -12,7 +12,7 @@ from harness.model.counters import ArmBytes, ArrayCounts, Background, Transferre
 from harness.model.job import Job
 from harness.model.layout import Layout, Lvm, LvmThin, Partition, Qcow2, RawFile, ZfsFile, Zvol, amplification
 from harness.results import Measurement, ValidityCheck
-from harness.results.byte_accounting import byte_checks
+from harness.results.byte_accounting import check_bytes
 from harness.results.validity import rate_checks, saturation_notes
 from tests.build import build_measurement
 from tests.build import counters as counters_of
@@ -29,7 +29,7 @@ def counted(
 
 
 def the_check(*measurements: Measurement, in_flight: int = 0) -> ValidityCheck:
-    (check,) = byte_checks(measurements, in_flight)
+    (check,) = check_bytes(measurements, in_flight)
     return check
 
 
@@ -141,7 +141,7 @@ def test_the_slices_of_a_round_are_checked_together() -> None:
 def test_a_slice_whose_counters_were_read_too_late_is_left_out_of_the_check() -> None:
     assert the_check(*slices(10e6, None, 10e6)).ok
     assert not the_check(*slices(10e6, None, 8e6)).ok
-    assert byte_checks(slices(None, None), 0) == ()
+    assert check_bytes(slices(None, None), 0) == ()
 
 
 def test_each_slice_may_have_bytes_in_flight_at_its_end() -> None:
@@ -178,7 +178,7 @@ def test_reads_and_writes_of_a_mixed_job_are_compared_separately() -> None:
 
 
 def test_every_arm_has_its_own_check_and_one_without_counters_has_none() -> None:
-    checks = byte_checks(
+    checks = check_bytes(
         [
             counted("host", fio_read=1e9, disk_read=1e9),
             counted("twin:raw"),
@@ -197,7 +197,7 @@ STREAM = Job("write", 256 * 1024, iodepth=32, ramp=0.0, seconds=3.0)
 
 def on(layout: Layout, job: Job = BLOCKS, **gigabytes: float) -> ValidityCheck:
     counters = {name: round(count * 1e9) for name, count in gigabytes.items()}
-    (check,) = byte_checks([replace(counted("twin:x"), counters=counters_of(counters))], 0, amplification(layout, job))
+    (check,) = check_bytes([replace(counted("twin:x"), counters=counters_of(counters))], 0, amplification(layout, job))
     return check
 
 
@@ -285,7 +285,7 @@ def rebuilding(rebuilt: int, **gigabytes: float) -> ValidityCheck:
     counters = counters_of({name: round(count * 1e9) for name, count in gigabytes.items()})
     array = ArrayCounts(state="rebuilding", missing=1, rebuilt=rebuilt, seconds=1.0)
     slice_ = replace(counted("twin:x"), counters=replace(counters, array=array))
-    (check,) = byte_checks([slice_], 0, amplification(layout, RANDOM_READS))
+    (check,) = check_bytes([slice_], 0, amplification(layout, RANDOM_READS))
     return check
 
 
@@ -321,9 +321,9 @@ def test_the_host_and_qemu_count_each_byte_once_whatever_lies_below() -> None:
     expected = amplification(Md(1, 2), BLOCKS)
     host = counted("host", fio_written=1e9, disk_written=2e9)
     guest = counted("guest:raid1", fio_written=1e9, qemu_written=2e9, disk_written=2e9)
-    assert [check.ok for check in byte_checks([host, guest], 0, expected)] == [False, False]
+    assert [check.ok for check in check_bytes([host, guest], 0, expected)] == [False, False]
     guest = counted("guest:raid1", fio_written=1e9, qemu_written=1e9, disk_written=2e9)
-    assert [check.ok for check in byte_checks([guest], 0, expected)] == [True]
+    assert [check.ok for check in check_bytes([guest], 0, expected)] == [True]
 
 
 def test_zfs_may_read_and_write_whole_records_but_never_less_than_requested() -> None:

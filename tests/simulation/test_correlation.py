@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from harness.analysis import Limit, Samples, Sequential, estimate_overhead, exceeds_p_value, pooled_correlation
+from harness.analysis import Limit, Samples, Sequential, estimate_overhead, exceeds_p_value, pool_correlations
 from tests.simulation.campaigns import Floats, Spreads, fixed, overheads, p_values, spreads
 from tests.simulation.noises import (
     Noise,
@@ -53,7 +53,7 @@ def test_the_campaigns_compute_what_the_package_computes(noise: Noise, n: int, c
     given = spreads(log_ratios, cells).given
     for index, series in enumerate(log_ratios.tolist()):
         job = [dict(enumerate(each)) for each in log_ratios[index // cells * cells :][:cells].tolist()]
-        samples = Samples(correlation=pooled_correlation(job) if cells > 1 else None)
+        samples = Samples(correlation=pool_correlations(job) if cells > 1 else None)
         host, guest = [1.0] * n, np.exp(series).tolist()
         one = estimate_overhead(host, guest, higher_is_better=True, confidence=0.99, samples=samples)
         assert (one.low is not None) == given[index]

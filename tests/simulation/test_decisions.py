@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from harness.analysis import INDEPENDENT, CarryOver, Limit, Observation, Sequential, carry_over, power_to_decide
+from harness.analysis import INDEPENDENT, CarryOver, Limit, Observation, Sequential, find_carry_over, power_to_decide
 from tests.simulation.stated import stated
 
 JOBS = 300
@@ -28,7 +28,7 @@ def job(
             value += (after_arm if previous == 1 else 0) + (after_job if place == 0 else 0)
             found.append(Observation(block, f"arm {arm}", f"arm {previous}", value, after_other_job=place == 0))
             previous = arm
-    return carry_over(found)
+    return find_carry_over(found)
 
 
 @pytest.mark.parametrize(("column", "design"), list(enumerate([(2, 30), (3, 12), (3, 30), (5, 12)])))

@@ -17,17 +17,17 @@ from harness.analysis import (
     Look,
     Sequential,
     Verdict,
+    correct_verdicts,
     decided,
     estimate_overhead,
     judge_look,
-    survivors,
 )
 from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.cell import Cell
 from harness.model.job import Job
 from harness.model.mode import Mode
-from harness.results import BudgetRecord, CellContext, CellRecord, ValidityCheck, assemble, corrected
+from harness.results import BudgetRecord, CellContext, CellRecord, ValidityCheck, assemble, correct_records
 from tests.simulation.campaigns import Flags, Floats, fixed, naive, overheads, stopped, until
 from tests.simulation.stated import stated
 
@@ -205,7 +205,7 @@ def runs_with_a_false_exceeds(
                 if void_count or not gone
             ]
             found = (
-                survivors(tested, family=CELLS if void_count else 0, error_rate=PLAN.error_rate)
+                correct_verdicts(tested, family=CELLS if void_count else 0, error_rate=PLAN.error_rate)
                 if correct
                 else [each.verdict for each in tested]
             )
@@ -264,13 +264,15 @@ def test_whole_runs_by_the_package_itself_say_what_the_campaigns_say() -> None:
         record_of(run_one_cell(ratios, CELLS, PLAN.most)[0], void=bool(gone))
         for ratios, gone in zip(log_ratios.tolist(), void, strict=True)
     ]
-    written = corrected(records, family=CELLS, error_rate=PLAN.error_rate)
+    written = correct_records(records, family=CELLS, error_rate=PLAN.error_rate)
     found = np.array([record.verdict is Verdict.EXCEEDS for record in written])
     tested = [
         Hypothesis(Verdict.EXCEEDS if exceeding else Verdict.INCONCLUSIVE, None if gone else p)
         for p, exceeding, gone in zip(end.p_values.tolist(), end.exceeds.tolist(), void, strict=True)
     ]
-    stands = [verdict is Verdict.EXCEEDS for verdict in survivors(tested, family=CELLS, error_rate=PLAN.error_rate)]
+    stands = [
+        verdict is Verdict.EXCEEDS for verdict in correct_verdicts(tested, family=CELLS, error_rate=PLAN.error_rate)
+    ]
     assert np.array_equal(found, np.array(stands))
     assert found.any()
     assert (end.exceeds & ~found & ~void).any()

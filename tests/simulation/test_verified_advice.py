@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from harness.analysis import Change, paired_change
+from harness.analysis import Change, estimate_paired_change
 from harness.analysis.samples import IN_ORDER, INDEPENDENT, Samples
 from harness.features.answers.advice import _expected
 
@@ -22,7 +22,7 @@ def measured(
 ) -> Change:
     """One mode as a multiple of another, in so many blocks."""
     after = [ratio * chance.lognormvariate(0, noise) for _ in range(blocks)]
-    return paired_change([1.0] * blocks, after, samples=samples)
+    return estimate_paired_change([1.0] * blocks, after, samples=samples)
 
 
 def shares(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from harness.analysis import INDEPENDENT, Caveat, Change, Samples, changes_shown, equal_shown, estimate_change
+from harness.analysis import INDEPENDENT, Caveat, Change, Samples, estimate_change, find_shown_changes, find_shown_equal
 
 
 def series(seed: int, n: int, *, mean: float = 0.0, sd: float = 0.1, rho: float = 0.0) -> list[float]:
@@ -122,22 +122,22 @@ def change(p_value: float | None, low: float | None = 1.1, high: float | None = 
 
 
 def test_one_small_p_value_among_many_changes_is_chance() -> None:
-    assert changes_shown([change(0.04)]) == [True]
-    assert changes_shown([change(0.04), *[change(0.5, 0.9)] * 19]) == [False] * 20
+    assert find_shown_changes([change(0.04)]) == [True]
+    assert find_shown_changes([change(0.04), *[change(0.5, 0.9)] * 19]) == [False] * 20
 
 
 def test_many_changes_are_shown_together() -> None:
-    assert changes_shown([change(0.04)] * 20) == [True] * 20
+    assert find_shown_changes([change(0.04)] * 20) == [True] * 20
 
 
 def test_a_change_without_an_interval_is_never_shown_and_counts() -> None:
-    assert changes_shown([change(0.04), change(None, None, None)]) == [False, False]
-    assert changes_shown([change(0.02), change(None, None, None)]) == [True, False]
-    assert changes_shown([]) == []
+    assert find_shown_changes([change(0.04), change(None, None, None)]) == [False, False]
+    assert find_shown_changes([change(0.02), change(None, None, None)]) == [True, False]
+    assert find_shown_changes([]) == []
 
 
 def test_an_interval_that_includes_1_shows_nothing() -> None:
-    assert changes_shown([change(0.04, 0.9)]) == [False]
+    assert find_shown_changes([change(0.04, 0.9)]) == [False]
 
 
 def test_equality_has_the_p_value_of_two_one_sided_tests() -> None:
@@ -159,12 +159,12 @@ def test_a_change_by_the_margin_is_seldom_called_equal() -> None:
         estimate_change(series(2 * seed, 20, sd=0.03), series(2 * seed + 1, 20, mean=math.log(1.05), sd=0.03))
         for seed in range(200)
     ]
-    assert sum(equal_shown([each], 0.05) == [True] for each in found) <= 0.06 * len(found)
+    assert sum(find_shown_equal([each], 0.05) == [True] for each in found) <= 0.06 * len(found)
 
 
 def test_equal_within_the_margin_is_shown_as_one_of_many() -> None:
     narrow = Change(1.0, 0.98, 1.02, 0.9, 12, 12, (), 0.04)
-    assert equal_shown([narrow], 0.05) == [True]
-    assert equal_shown([narrow], 0.01) == [False]
-    assert equal_shown([narrow, *[change(0.5, 0.9)] * 19], 0.05) == [False] * 20
-    assert equal_shown([change(None, None, None)], 0.05) == [False]
+    assert find_shown_equal([narrow], 0.05) == [True]
+    assert find_shown_equal([narrow], 0.01) == [False]
+    assert find_shown_equal([narrow, *[change(0.5, 0.9)] * 19], 0.05) == [False] * 20
+    assert find_shown_equal([change(None, None, None)], 0.05) == [False]

@@ -32,7 +32,7 @@ from harness.analysis import (
     judge_look,
     log_ratios,
     mean_interval,
-    pooled_correlation,
+    pool_correlations,
 )
 from harness.analysis.samples import Sums, correlations, inflation
 from harness.analysis.student import t_mixture_quantile, t_mixture_survival
@@ -53,7 +53,7 @@ def pairs(rho: float, n: int, seed: int) -> tuple[list[float], list[float]]:
 
 def job(*several: Sequence[float]) -> Correlation:
     """What the cells of a job show whose samples are of the same blocks."""
-    return pooled_correlation(dict(enumerate(each)) for each in several)
+    return pool_correlations(dict(enumerate(each)) for each in several)
 
 
 def half_width(estimate: Estimate) -> float:
@@ -166,9 +166,9 @@ def test_cells_that_share_a_part_of_their_noise_show_less_than_independent_ones(
 def test_samples_of_the_same_block_are_compared_although_a_cell_lacks_some_blocks() -> None:
     whole = dict(enumerate(series(0.0, 12, 5)))
     most = {block: value for block, value in whole.items() if block != 2}
-    assert pooled_correlation([whole, most]).freedom == pytest.approx(10, abs=0.6)
-    assert pooled_correlation([whole, dict(enumerate(most.values()))]).freedom > 13
-    assert pooled_correlation([whole, {block + 12: value for block, value in whole.items()}]).freedom == 20
+    assert pool_correlations([whole, most]).freedom == pytest.approx(10, abs=0.6)
+    assert pool_correlations([whole, dict(enumerate(most.values()))]).freedom > 13
+    assert pool_correlations([whole, {block + 12: value for block, value in whole.items()}]).freedom == 20
 
 
 def test_a_loud_cell_counts_as_much_as_a_quiet_one_and_its_unit_does_not_matter() -> None:

@@ -21,7 +21,7 @@ from harness.analysis import (
     holm,
     judge_look,
 )
-from harness.analysis import survivors as surviving
+from harness.analysis import correct_verdicts as surviving
 
 ALPHA = 0.025
 

@@ -13,7 +13,7 @@ from harness.measure.platform import Clock
 from harness.measure.session import LEAST_AT_ONCE, MOST_AT_ONCE, Idle, IdleReads, count_idle, idle_reads
 from harness.model.counters import Background, FioCounts, HostCounts, MemberCounts, Transferred
 from harness.results import Measurement, ValidityCheck
-from harness.results.byte_accounting import PROBED, byte_checks
+from harness.results.byte_accounting import PROBED, check_bytes
 from pve_double.pvestatd import INTERVAL_SECONDS, READS
 from pve_double.state import Node
 from pve_double.storage.volumes import Storage
@@ -88,7 +88,7 @@ def slow_rounds(node: Node, idle: IdleReads, rounds: int, *, surplus: float = 0.
 
 
 def the_check(measurements: Sequence[Measurement]) -> ValidityCheck:
-    (check,) = byte_checks(measurements, 0)
+    (check,) = check_bytes(measurements, 0)
     return check
 
 

@@ -12,7 +12,7 @@ import pytest
 from harness.analysis import Estimate
 from harness.model.job import Job
 from harness.results import Measurement
-from harness.results.carried import carry_over_notes, carry_overs, longer_slices, split_by_length
+from harness.results.carried import find_carry_overs, find_longer_slices, note_carry_over, split_by_length
 from harness.results.cells import LongerSlices
 from tests.build import build_measurement
 
@@ -41,38 +41,38 @@ def measured(effect: float, *, blocks: int = 12, jobs: tuple[Job, ...] = (JOB,),
 
 
 def test_an_arm_that_disturbs_the_next_slice_is_named_with_its_effect() -> None:
-    (found,) = carry_overs(measured(-0.2), [JOB])
+    (found,) = find_carry_overs(measured(-0.2), [JOB])
     assert (found.job, found.shown, found.cause) == (JOB.id, True, "guest:lvm")
     assert found.effect == pytest.approx(-0.2, abs=0.05)
-    assert "guest:lvm ran before it, so the arms disturb each other" in carry_over_notes([found], None)[0]
+    assert "guest:lvm ran before it, so the arms disturb each other" in note_carry_over([found], None)[0]
 
 
 def test_without_carry_over_nothing_is_shown() -> None:
-    (found,) = carry_overs(measured(0.0), [JOB])
+    (found,) = find_carry_overs(measured(0.0), [JOB])
     assert not found.shown
-    assert carry_over_notes([found], None) == []
-    assert longer_slices([found], measured(0.0), [JOB]) == {}
+    assert note_carry_over([found], None) == []
+    assert find_longer_slices([found], measured(0.0), [JOB]) == {}
 
 
 def test_an_effect_that_is_small_against_the_target_is_not_measured_again() -> None:
     several = measured(-0.03, blocks=200)
-    (found,) = carry_overs(several, [JOB])
+    (found,) = find_carry_overs(several, [JOB])
     assert (found.shown, found.matters) == (True, False)
-    assert longer_slices([found], several, [JOB]) == {}
-    (note,) = carry_over_notes([found], None)
+    assert find_longer_slices([found], several, [JOB]) == {}
+    (note,) = note_carry_over([found], None)
     assert note.endswith("different if guest:lvm ran before it: too little to measure it again")
-    (precise,) = carry_overs(several, [JOB], target=0.03)
+    (precise,) = find_carry_overs(several, [JOB], target=0.03)
     assert precise.matters
-    assert longer_slices([precise], several, [JOB]) == {JOB: 4.0}
+    assert find_longer_slices([precise], several, [JOB]) == {JOB: 4.0}
 
 
 def test_several_looks_share_the_probability_of_error() -> None:
     several = measured(-0.03, blocks=200)
-    (once,) = carry_overs(several, [JOB])
+    (once,) = find_carry_overs(several, [JOB])
     assert once.shown
     assert once.p_value is not None
     most = round(0.01 / once.p_value)
-    assert [carry_overs(several, [JOB], looks=looks)[0].shown for looks in (most // 2, 2 * most)] == [True, False]
+    assert [find_carry_overs(several, [JOB], looks=looks)[0].shown for looks in (most // 2, 2 * most)] == [True, False]
 
 
 @pytest.mark.parametrize("arms", [2, 3, 5])
@@ -87,27 +87,27 @@ def test_the_effect_of_an_arm_changes_a_difference_by_its_share_of_the_arms(arms
 
 def test_slices_become_longer_once_and_once_more_and_then_no_longer() -> None:
     short = measured(-0.2)
-    (found,) = carry_overs(short, [JOB])
-    assert longer_slices([found], short, [JOB, OTHER]) == {JOB: 4.0}
+    (found,) = find_carry_overs(short, [JOB])
+    assert find_longer_slices([found], short, [JOB, OTHER]) == {JOB: 4.0}
     longer, later = replace(found, discarded_s=4.0), discarding(4.0, short)
-    assert longer_slices([found, longer], [*short, *later], [JOB]) == {JOB: 16.0}
-    assert longer_slices([found, replace(longer, shown=False)], [*short, *later], [JOB]) == {}
+    assert find_longer_slices([found, longer], [*short, *later], [JOB]) == {JOB: 16.0}
+    assert find_longer_slices([found, replace(longer, shown=False)], [*short, *later], [JOB]) == {}
     longest = replace(longer, discarded_s=16.0)
-    assert longer_slices([found, longer, longest], [*short, *later, *discarding(16.0, short)], [JOB]) == {}
+    assert find_longer_slices([found, longer, longest], [*short, *later, *discarding(16.0, short)], [JOB]) == {}
 
 
 def test_the_beginning_of_very_short_slices_is_as_long_as_of_half_a_second() -> None:
     shortest = replace(JOB, seconds=0.25)
-    assert longer_slices(carry_overs(measured(-0.2), [JOB]), measured(-0.2), [shortest]) == {shortest: 2.0}
+    assert find_longer_slices(find_carry_overs(measured(-0.2), [JOB]), measured(-0.2), [shortest]) == {shortest: 2.0}
 
 
 def test_longer_slices_that_are_too_few_for_a_test_are_not_measured_again() -> None:
     several = [*measured(-0.2), *discarding(4.0, measured(-0.2, blocks=1))]
-    found = carry_overs(several, [JOB])
+    found = find_carry_overs(several, [JOB])
     assert [(each.discarded_s, each.shown) for each in found] == [(0.0, True)]
-    assert longer_slices(found, several, [JOB]) == {}
+    assert find_longer_slices(found, several, [JOB]) == {}
     naive = LongerSlices(4.0, Estimate(0.1, 0.05, 0.15, 12))
-    assert carry_over_notes(found, naive)[0].endswith("; the longer slices are too few for another test")
+    assert note_carry_over(found, naive)[0].endswith("; the longer slices are too few for another test")
 
 
 def discarding(seconds: float, slices: list[Measurement]) -> list[Measurement]:
@@ -118,7 +118,7 @@ def test_each_length_is_tested_alone_and_only_the_longest_slices_count() -> None
     short = measured(-0.2)
     longer = discarding(4.0, measured(0.0))
     other = [replace(each, round=3, started=each.started + 2000) for each in measured(0.0, jobs=(OTHER,))]
-    found = carry_overs([*short, *longer, *other], [JOB, OTHER])
+    found = find_carry_overs([*short, *longer, *other], [JOB, OTHER])
     assert [(each.job, each.discarded_s, each.shown) for each in found] == [
         (JOB.id, 0.0, True),
         (JOB.id, 4.0, False),
@@ -128,7 +128,7 @@ def test_each_length_is_tested_alone_and_only_the_longest_slices_count() -> None
 
 
 def test_each_job_is_tested_with_the_slice_of_any_job_before_it() -> None:
-    found = carry_overs(measured(-0.2, jobs=(JOB, OTHER)), [JOB, OTHER])
+    found = find_carry_overs(measured(-0.2, jobs=(JOB, OTHER)), [JOB, OTHER])
     assert {each.job: each.shown for each in found} == {JOB.id: True, OTHER.id: True}
 
 
@@ -139,22 +139,22 @@ def test_an_arm_with_a_timetable_of_its_own_shows_no_carry_over() -> None:
         build_measurement("guest:cached", job=JOB, block=block, started=100.0 + block, metrics={"iops": 1000 / block})
         for block in range(1, 13)
     ]
-    assert carry_overs([*alternating, *own], [JOB]) == carry_overs(alternating, [JOB])
+    assert find_carry_overs([*alternating, *own], [JOB]) == find_carry_overs(alternating, [JOB])
 
 
 def test_the_arm_of_another_timetable_did_not_run_directly_before() -> None:
     several = measured(-0.2)
     apart = [replace(each, started=3 * each.started) for each in several]
-    assert carry_overs(several, [JOB])[0].shown
-    assert carry_overs(apart, [JOB]) == ()
+    assert find_carry_overs(several, [JOB])[0].shown
+    assert find_carry_overs(apart, [JOB]) == ()
 
 
 def test_too_few_slices_show_nothing() -> None:
-    assert carry_overs(measured(-0.2, blocks=1), [JOB]) == ()
+    assert find_carry_overs(measured(-0.2, blocks=1), [JOB]) == ()
 
 
 def test_the_first_slice_of_a_round_and_slices_that_overlapped_are_not_used() -> None:
     several = measured(-0.2, blocks=4, rounds=3)
     spoiled = [replace(each, overlap="host", metrics={"iops": 1e6}) if each.block == 1 else each for each in several]
-    (found,) = carry_overs(spoiled, [JOB])
+    (found,) = find_carry_overs(spoiled, [JOB])
     assert found.effect == pytest.approx(-0.2, abs=0.07)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from harness.analysis import Relation, changes_shown
+from harness.analysis import Relation, find_shown_changes
 from harness.features.answers.decision import Factor, factors
 from harness.features.answers.uses import simplicity
 from harness.model.mode import ModeDetail
@@ -73,7 +73,7 @@ def option_matrix(cells: Sequence[CellRecord]) -> OptionMatrix | None:
         effects.append(OptionEffect(mode, references[mode], factor, len(pairs[mode]), effect, shown=False))
     if all(effect.effect.change.low is None for effect in effects):
         return None
-    shown = changes_shown([effect.effect.change for effect in effects])
+    shown = find_shown_changes([effect.effect.change for effect in effects])
     return OptionMatrix(
         default,
         tuple(replace(effect, shown=is_shown) for effect, is_shown in zip(effects, shown, strict=True)),

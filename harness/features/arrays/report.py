@@ -16,7 +16,7 @@ from harness.report.lines import MOST_LISTED
 from harness.report.modes import Comparison, Headline, overlap, pooled
 from harness.report.numbers import count, percent, percent_interval, percent_with_interval, sample_count, significant
 from harness.report.section import Section
-from harness.results.contrasts import contrast, mean_over_jobs
+from harness.results.contrasts import average_over_jobs, contrast
 from harness.results.mode_changes import most_comparable
 
 _MIB = 1024**2
@@ -204,7 +204,7 @@ def _pooled(views: Sequence[StateCell], arm: Place) -> Estimate | None:
     jobs = [one for one in contrasts if one is not None]
     if len(jobs) < len(views):
         return None
-    left, right = (mean_over_jobs(side) for side in ([one.left for one in jobs], [one.right for one in jobs]))
+    left, right = (average_over_jobs(side) for side in ([one.left for one in jobs], [one.right for one in jobs]))
     over_jobs = contrast(left, right, confidence=max(view.record.confidence for view in views))
     return None if over_jobs is None else over_jobs.loss
 

@@ -10,15 +10,15 @@ from harness.analysis import (
     METRICS,
     Estimate,
     SliceVariance,
-    best_slice,
-    boot_variance,
+    choose_slice,
     error_in_time,
     estimate_added,
+    estimate_boot_variance,
     estimate_overhead,
+    estimate_variance_components,
     log_ratios,
-    pooled_sd,
+    pool_sd,
     smallest_detectable,
-    variance_components,
 )
 from harness.features.calibrate.calibration import BootNoise, Delay, Interval, SliceNoise
 from harness.features.calibrate.measuring import Measured
@@ -52,11 +52,11 @@ def measure_noise(measured: Sequence[Measured]) -> Noise:
         a, b = (group.values(turn, job.headline) for turn in ("a", "b"))
         alarms += not _includes(estimate_overhead(a, b, higher_is_better=METRICS[job.headline].higher_is_better), 0.0)
         ratios.setdefault(job.id, []).append(log_ratios(a, b))
-    sd = pooled_sd([group for groups in ratios.values() for group in groups])
+    sd = pool_sd([group for groups in ratios.values() for group in groups])
     return Noise(
         false_alarms=alarms,
         sd=sd,
-        sd_by_job={job: pooled_sd(groups) for job, groups in ratios.items()},
+        sd_by_job={job: pool_sd(groups) for job, groups in ratios.items()},
         smallest_detectable={n: smallest_detectable(sd, n) for n in BLOCKS_SHOWN},
     )
 
@@ -84,7 +84,7 @@ def measure_slice_noise(measured: Measured) -> SliceNoise:
     job = measured.trial.job
     (turn,) = measured.trial.turns
     values = [math.log(value) for value in measured.values(turn.name, job.headline)]
-    variance = variance_components(values, job.seconds)
+    variance = estimate_variance_components(values, job.seconds)
     return SliceNoise(
         place=turn.name,
         job=job.id,
@@ -93,7 +93,7 @@ def measure_slice_noise(measured: Measured) -> SliceNoise:
         gap_s=measured.gap,
         within=variance.within,
         between=variance.between,
-        best_s=best_slice(measured.gap, variance.within, variance.between),
+        best_s=choose_slice(measured.gap, variance.within, variance.between),
     )
 
 
@@ -124,7 +124,7 @@ def choose_common_slice(series: Sequence[SliceNoise], *, against: float = 1.0) -
         raise ValueError("the length of a slice needs at least one series")
     variance = SliceVariance(math.fsum(noise.within for noise in series), math.fsum(noise.between for noise in series))
     gap = math.fsum(noise.gap_s for noise in series) / len(series)
-    best = float(f"{best_slice(gap, variance.within, variance.between):.2g}")
+    best = float(f"{choose_slice(gap, variance.within, variance.between):.2g}")
     before = error_in_time(gap, variance, against)
     return CommonSlice(best, gap, 1 - error_in_time(gap, variance, best) / before if before > 0 else 0.0)
 
@@ -132,7 +132,7 @@ def choose_common_slice(series: Sequence[SliceNoise], *, against: float = 1.0) -
 def measure_boot_noise(measured: Sequence[Measured]) -> BootNoise:
     """How much the boots of the guest differ, from one trial for each boot. Raises ValueError for fewer than two."""
     job = measured[0].trial.job
-    variance = boot_variance(
+    variance = estimate_boot_variance(
         log_ratios(*(trial.values(turn.name, job.headline) for turn in trial.trial.turns)) for trial in measured
     )
     return BootNoise(

@@ -17,9 +17,9 @@ from harness.analysis import (
     Correlation,
     Sequential,
     Verdict,
-    boot_variance,
+    estimate_boot_variance,
     log_ratios,
-    pooled_sd,
+    pool_sd,
     smallest_detectable,
 )
 from harness.errors import ResultsError
@@ -70,8 +70,8 @@ def measure_scatter(record: CellRecord, metric: str) -> Scatter | None:
     if len(labels) != len(ratios) or len(ratios) - len(boots) < LEAST_FREEDOM:
         return None
     if len(boots) == 1:
-        return Scatter(pooled_sd([ratios]), None, Correlation.of(ratios).value)
-    variance = boot_variance(boots.values())
+        return Scatter(pool_sd([ratios]), None, Correlation.of(ratios).value)
+    variance = estimate_boot_variance(boots.values())
     return Scatter(math.sqrt(variance.within), math.sqrt(variance.between), 0.0)
 
 

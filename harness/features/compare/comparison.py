@@ -16,10 +16,10 @@ from harness.analysis import (
     Change,
     Correlation,
     Samples,
-    changes_shown,
-    equal_shown,
     estimate_change,
-    pooled_correlation,
+    find_shown_changes,
+    find_shown_equal,
+    pool_correlations,
 )
 from harness.config.names import choices
 from harness.errors import ConfigError, ResultsError
@@ -39,7 +39,7 @@ from harness.features.compare.records import (
 )
 from harness.model.cell import Place
 from harness.results.cells import CellRecord
-from harness.results.contrasts import paired_blocks
+from harness.results.contrasts import pair_blocks_of_cells
 from harness.results.records import Run
 
 
@@ -120,7 +120,7 @@ def compare_overall(arms: Sequence[ArmPair], cells: Sequence[CellRecord], margin
     before = [_average_jobs(of_arm[0].place, [arm.before for arm in of_arm]) for of_arm in several]
     after = [_average_jobs(of_arm[0].place, [arm.after for arm in of_arm]) for of_arm in several]
     correlations = [
-        pooled_correlation(dict(enumerate(_take_logs(series.values))) for series in run) for run in (before, after)
+        pool_correlations(dict(enumerate(_take_logs(series.values))) for series in run) for run in (before, after)
     ]
     for of_arm, series_before, series_after in zip(several, before, after, strict=True):
         jobs = tuple(arm.before.job.id for arm in of_arm)
@@ -153,7 +153,7 @@ class _Series:
 
 def _average_jobs(place: Place, cells: Sequence[CellRecord]) -> _Series:
     """The throughput over all jobs: each sample is the geometric mean of one block of each job (`paired_blocks`)."""
-    blocks = paired_blocks(cells)
+    blocks = pair_blocks_of_cells(cells)
     of_jobs = [list_values(cell, place, cell.job.headline) for cell in cells]
     means = [geometric_mean(samples[at] for samples, at in zip(of_jobs, block, strict=True)) for block in blocks]
     boots = cells[0].boots
@@ -184,7 +184,7 @@ def _estimate_correlation(arms: Iterable[tuple[Place, CellRecord]]) -> Correlati
         with _explain_errors([cell]):
             logs = _take_logs(list_values(cell, place, cell.job.headline))
             series.append(dict(zip(cell.samples, logs, strict=True)))
-    return pooled_correlation(series)
+    return pool_correlations(series)
 
 
 def _take_logs(samples: Iterable[float]) -> list[float]:
@@ -257,7 +257,7 @@ def _add_findings(arm: ArmChange, findings: dict[str, Iterator[Finding]]) -> Arm
 
 def _judge_changes(changes: Sequence[Change], better: Better, margin: float) -> Iterator[Finding]:
     """A change that is more than chance but within the margin is `equal`: it is too small to matter."""
-    shown, equal = changes_shown(changes), equal_shown(changes, margin)
+    shown, equal = find_shown_changes(changes), find_shown_equal(changes, margin)
     for change, is_shown, is_equal in zip(changes, shown, equal, strict=True):
         if is_equal:
             yield Finding.EQUAL

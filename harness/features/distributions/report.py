@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
-from harness.analysis import METRICS, Calls, Estimate, LatencyHistogram, quantiles, upper_end, wider_bins
+from harness.analysis import METRICS, Calls, Estimate, LatencyHistogram, quantiles, upper_end, widen_bins
 from harness.analysis.metrics import Shown
 from harness.report.arms import ArmOfCell, arms_of, look_of
 from harness.report.blocks import AtDepth, Block, Cell, Chart, Column, Fold, Row, Table
@@ -283,7 +283,7 @@ def draw_histograms(distributions: Sequence[Distribution], modes: Sequence[str])
     ends: list[float] = []
     for number, distribution in enumerate(distributions):
         look = look_of(modes, distribution.arm.place, distribution.arm.mode)
-        points = list(_trace_outline(wider_bins(distribution.histogram, _DRAWN_PER_OCTAVE)))
+        points = list(_trace_outline(widen_bins(distribution.histogram, _DRAWN_PER_OCTAVE)))
         ends += [points[0][0], points[-1][0]]
         figure.add_trace(
             scatter(

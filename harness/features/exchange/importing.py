@@ -35,7 +35,7 @@ from harness.results import (
     RunStore,
     assemble,
 )
-from harness.results.judging import with_better
+from harness.results.judging import mark_better
 from harness.results.records import IMPORTED
 from harness.run_id import RunId
 from harness.units import format_size
@@ -327,7 +327,7 @@ def _assemble_run(request: ImportRequest, store: RunStore, samples: _Samples, or
         ),
         {"harness": {"version": version("virt-overhead"), "python": platform.python_version()}, IMPORTED: origin},
         (_record_group(group, request.disk, rounds),),
-        with_better(assemble(cells, measurements, contexts)),
+        mark_better(assemble(cells, measurements, contexts)),
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from harness.analysis import METRICS, merged
-from harness.analysis.metrics import Completed, metrics_of
+from harness.analysis.metrics import Completed, read_metrics
 from harness.config.names import LONGEST_NAME
 from harness.errors import MeasurementError
 from harness.features.exchange.document import Document, ReportedDirection, ReportedJob, read_documents
@@ -192,7 +192,7 @@ class Point:
         their own rates is more, because they neither start nor end at exactly the same time. Latencies that fio
         did not measure (`gtod_reduce`) are left out: it prints 0 for them.
         """
-        values = metrics_of(Completed(self.sides, self._syncs))
+        values = read_metrics(Completed(self.sides, self._syncs))
         if self.unequal or len(self.sides) > 1:
             values["iops"] = sum(side.total_ios for side in self.sides) / self.seconds
             values["bw"] = sum(side.io_bytes for side in self.sides) / self.seconds

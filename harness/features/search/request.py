@@ -21,7 +21,7 @@ from harness.model.job import Job, Workload
 from harness.model.layout import amplification
 from harness.model.values import STRICT, VALUE, Iodepth, SomeSeconds
 from harness.model.workloads import OneWorkload
-from harness.results.byte_accounting import byte_checks
+from harness.results.byte_accounting import check_bytes
 from harness.results.cells import CPU_TIME, CellRecord
 from harness.results.contrasts import CONFIDENCE
 from harness.results.journal import Measurement
@@ -391,7 +391,7 @@ def _doubts(
     job = planned.job
     layout = NONE if arm.mode is None else amplification(arm.mode.layout, job)
     slices = [measurement for measurements in by_rate.values() for measurement in measurements]
-    yield from (check.check for check in byte_checks(slices, job.depth * job.bs, layout) if not check.ok)
+    yield from (check.check for check in check_bytes(slices, job.depth * job.bs, layout) if not check.ok)
     for cell in planned.cells:
         if cell.mode == arm.mode and cell.id in records and (why := records[cell.id].doubt_about(arm)):
             yield f"{why} of {cell.id}"

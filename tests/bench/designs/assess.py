@@ -9,7 +9,7 @@ from statistics import fmean, median
 from scipy.stats import binomtest
 
 from harness.analysis import INDEPENDENT, Estimate, Samples, estimate_added, estimate_overhead
-from harness.results.contrasts import Contrast, pool_correlation, samples_of, series_of
+from harness.results.contrasts import Contrast, make_samples, make_series, pool_correlation
 from tests.bench.designs.blocks import Group, Unit
 from tests.bench.designs.comparisons import COMPARISONS, Comparison, Design
 
@@ -76,13 +76,14 @@ def judged(unit: Unit) -> Iterator[Judged]:
     by_job: dict[str, list[Contrast]] = {}
     for group in unit:
         first, second = (
-            series_of("iops", group.keys, values, group.boots) for values in (group.first("iops"), group.second("iops"))
+            make_series("iops", group.keys, values, group.boots)
+            for values in (group.first("iops"), group.second("iops"))
         )
         by_job.setdefault(group.head.job, []).append(Contrast(first, second))
     for group in unit:
         samples = INDEPENDENT
         if group.head.design is Design.SLICES:
-            samples = samples_of([1] * len(group.blocks), group.boots, pool_correlation(by_job[group.head.job]))
+            samples = make_samples([1] * len(group.blocks), group.boots, pool_correlation(by_job[group.head.job]))
         yield _judged(group, by_name[group.head.comparison], samples)
 
 

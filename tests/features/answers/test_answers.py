@@ -38,7 +38,7 @@ from harness.report.contents import headline_of
 from harness.report.model import report_view
 from harness.report.section import Section
 from harness.results import Run
-from harness.results.judging import better_p_value, with_better
+from harness.results.judging import compute_better_p, mark_better
 from harness.scenario.scenario import Scenario
 from tests.build import synthetic_run
 from tests.unit.pages import page
@@ -229,12 +229,12 @@ def test_without_a_difference_few_runs_have_a_guest_that_is_called_better_than_i
             host, guest = ([chance.gauss(100_000, 4000) for _ in range(20)] for _ in range(2))
             loss = estimate_overhead(host, guest, higher_is_better=True)
             metric = replace(template.metrics["iops"], host=tuple(host), guest=tuple(guest), overhead=loss)
-            p_value = better_p_value(metric, template.mode_detail, look, IN_ORDER)
+            p_value = compute_better_p(metric, template.mode_detail, look, IN_ORDER)
             assert p_value is not None
             cells.append(replace(template, id=f"cell{number}", metrics={"iops": metric}, better_p=p_value))
         losses = [cell.metrics["iops"].overhead for cell in cells]
         alone += any(loss is not None and loss.high is not None and loss.high < 0 for loss in losses)
-        flagged += any(cell.better_than_host for cell in with_better(cells))
+        flagged += any(cell.better_than_host for cell in mark_better(cells))
     assert alone >= runs * 0.1
     assert flagged == 0
 

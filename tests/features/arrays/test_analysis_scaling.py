@@ -10,7 +10,7 @@ import pytest
 from harness.features.arrays.records import ScalingMetric
 from harness.features.arrays.scaling import ideal_speedup
 from harness.model.base import Shape
-from harness.results.contrasts import contrast, series_of
+from harness.results.contrasts import contrast, make_series
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_share_of_reads_above_1_is_refused() -> None:
 def scaling(single: list[float], array: list[float], *, disks: int, ideal: float) -> ScalingMetric:
     """An array against a single disk in the blocks of one round."""
     blocks = [(1, number) for number in range(len(single))]
-    found = contrast(series_of("iops", blocks, single), series_of("iops", blocks, array))
+    found = contrast(make_series("iops", blocks, single), make_series("iops", blocks, array))
     assert found is not None
     return ScalingMetric.of(found.times, disks=disks, ideal=ideal)
 

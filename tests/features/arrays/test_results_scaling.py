@@ -18,7 +18,7 @@ from harness.model.layout import Layout, Lvm
 from harness.model.mode import Mode
 from harness.results import CellContext, CellRecord, Measurement, ValidityCheck, assemble
 from harness.results.assemble import AssembledRun
-from harness.results.judging import with_better
+from harness.results.judging import mark_better
 from tests.build import at_full_speed
 from tests.build import counters as counters_of
 
@@ -165,7 +165,7 @@ def test_a_guest_on_an_array_may_be_faster_than_one_disk_but_not_than_the_array_
             else each
             for each in measurements([array], 3.0, of_members())
         ]
-        (record,) = with_better(records([array], own).values())
+        (record,) = mark_better(records([array], own).values())
         iops = record.metrics["iops"]
         assert iops.overhead is not None
         assert iops.overhead.high is not None

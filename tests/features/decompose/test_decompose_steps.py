@@ -10,7 +10,7 @@ from scipy import stats
 
 from harness.analysis import NO_CORRELATION, Correlation
 from harness.features.decompose.records import Waterfall, decompose
-from harness.results.contrasts import series_of
+from harness.results.contrasts import make_series
 
 STEPS = (80e-6, 0.4e-6, 41e-6, -3e-6, 12e-6, 7e-6)
 """A host's latency in seconds, and what five steps add to it; one of them gains."""
@@ -26,7 +26,7 @@ def campaign(chance: random.Random, rounds: int, *, noise: float = 1e-6, luck: f
 def waterfall(arms: list[list[float]], confidence: float = 0.95, correlation: Correlation | None = None) -> Waterfall:
     """The steps of arms with these latencies in the blocks of one round."""
     blocks = [(1, number) for number in range(len(arms[0]))]
-    series = [series_of("lat_mean", blocks, arm) for arm in arms]
+    series = [make_series("lat_mean", blocks, arm) for arm in arms]
     return decompose(series, confidence=confidence, correlation=correlation)
 
 

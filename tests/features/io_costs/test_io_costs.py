@@ -13,7 +13,7 @@ from harness.model.cell import Arm, Cell, Place
 from harness.model.job import Job
 from harness.model.mode import Mode
 from harness.results import CellContext, CellRecord, Measurement, assemble
-from harness.results.judging import with_better
+from harness.results.judging import mark_better
 from tests.build import build_measurement, optane
 from tests.build import counters as counters_of
 
@@ -276,7 +276,7 @@ def test_a_guest_is_explained_that_is_faster_because_its_ios_were_merged(of_host
         replace(each, metrics={"clat_mean": chance.uniform(9e-4, 9.1e-4) / (2 if each.arm.startswith("guest") else 1)})
         for each in own
     ]
-    (found,) = with_better([cell(faster)])
+    (found,) = mark_better([cell(faster)])
     (note,) = (note for note in found.notes if "better than its host" in note)
     assert note == f"the guest is better than its host by more than 5 % in clat_mean; {why}"
 
