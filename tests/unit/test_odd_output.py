@@ -118,7 +118,11 @@ def functions() -> Iterator[tuple[str, Callable[..., Any], dict[str, Any]]]:
         for found in pkgutil.walk_packages(path, f"harness.{package}."):
             module = importlib.import_module(found.name)
             for name, function in vars(module).items():
-                if not inspect.isfunction(function) or function.__module__ != found.name:
+                if (
+                    not inspect.isfunction(function)
+                    or function.__module__ != found.name
+                    or not function.__annotations__
+                ):
                     continue
                 try:
                     hints = typing.get_type_hints(inspect.unwrap(function))
