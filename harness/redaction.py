@@ -28,7 +28,7 @@ def hide_passwords(text: str, *, is_url: bool = False) -> str:
     `is_url` says that it is one URL or one word of a command line. Then a password may contain blanks.
     """
     shown = (_ALL if is_url else _WORD).sub(_hide_login, text) if "://" in text else text
-    return _PARAMETER.sub(lambda found: found["name"] + HIDDEN, shown)
+    return _PARAMETER.sub(lambda match: match["name"] + HIDDEN, shown)
 
 
 def _hide_login(word: re.Match[str]) -> str:
@@ -50,7 +50,7 @@ def format_command(words: Iterable[str]) -> str:
     shown: list[str] = []
     is_secret = False
     for word in words:
-        hidden = _ASSIGNED.sub(lambda found: found["name"] + HIDDEN, word)
+        hidden = _ASSIGNED.sub(lambda match: match["name"] + HIDDEN, word)
         shown.append(HIDDEN if is_secret else hide_passwords(hidden, is_url=True))
         is_secret = not is_secret and _OPTION.fullmatch(word) is not None
     return shlex.join(shown)

@@ -16,7 +16,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import ClassVar
 
 from harness.errors import HarnessError, HostError
 
@@ -129,77 +128,53 @@ def was_interrupted() -> bool:
     return pending
 
 
-class _Block:
+class Block:
     """A nested block of the state. Without `ended_like_ctrl_c` around it, it handles `signals` itself."""
 
-    counter: ClassVar[str]
-    signals: ClassVar[tuple[signal.Signals, ...]]
+    def __init__(self, counter: str, signals: tuple[signal.Signals, ...] = ()) -> None:
+        self._counter = counter
+        self._signals = signals
 
     def __enter__(self) -> None:
         self._stack = ExitStack()
         self._counts = _is_main()
         if self._counts:
-            if not _STATE.handled and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-                self._stack.enter_context(_handle(dict.fromkeys(self.signals, _take)))
-            setattr(_STATE, self.counter, getattr(_STATE, self.counter) + 1)
+            if self._signals and not _STATE.handled and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+                self._stack.enter_context(_handle(dict.fromkeys(self._signals, _take)))
+            self._count(1)
+            if not self._signals:
+                try:
+                    _STATE.interrupt()
+                except KeyboardInterrupt:
+                    self._count(-1)
+                    raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with self._stack:
             if self._counts:
-                setattr(_STATE, self.counter, getattr(_STATE, self.counter) - 1)
-                if error is None and not _STATE.held:
+                self._count(-1)
+                if self._signals and error is None and not _STATE.held:
                     _STATE.interrupt()
 
-
-class Held(_Block):
-    """A block in which a signal interrupts waiting only (`interruptible`)."""
-
-    counter = "held"
-    signals = (signal.SIGINT,)
+    def _count(self, step: int) -> None:
+        setattr(_STATE, self._counter, getattr(_STATE, self._counter) + step)
 
 
-class CleaningUp(_Block):
-    """A block that no signal interrupts. Every command in it has a deadline."""
-
-    counter = "cleaning"
-    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+def held_back() -> Block:
+    """A block in which something is started or created that must be given back. A signal interrupts waiting only."""
+    return Block("held", (signal.SIGINT,))
 
 
-class Interruptible:
+def cleaning_up() -> Block:
+    """A block that gives it back, which no signal interrupts. Every command in it has a deadline."""
+    return Block("cleaning", (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+
+
+def interruptible() -> Block:
     """A block that waits and has nothing to give back. A signal interrupts it, unless clean-up runs."""
-
-    def __enter__(self) -> None:
-        self._counts = _is_main()
-        if self._counts:
-            _STATE.waiting += 1
-            try:
-                _STATE.interrupt()
-            except KeyboardInterrupt:
-                _STATE.waiting -= 1
-                raise
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._counts:
-            _STATE.waiting -= 1
-
-
-def held_back() -> Held:
-    """A block in which something is started or created that must be given back: see `Held`."""
-    return Held()
-
-
-def cleaning_up() -> CleaningUp:
-    """A block that gives it back: see `CleaningUp`."""
-    return CleaningUp()
-
-
-def interruptible() -> Interruptible:
-    """A block that only waits: see `Interruptible`."""
-    return Interruptible()
+    return Block("waiting")
 
 
 @contextmanager

@@ -52,7 +52,7 @@ def clean(text: str) -> str:
 
 def clean_json(document: str) -> str:
     r"""The same for a JSON document, which stays the same value: such characters are in its strings only."""
-    escaped = _CONTROL.sub(lambda found: _escape_json(found[0]), document)
+    escaped = _CONTROL.sub(lambda match: _escape_json(match[0]), document)
     escaped = re.sub(r"##(?=\[|vso\[|teamcity\[)", r"#\\u0023", escaped, flags=re.IGNORECASE)
     return re.sub(r"(section_(?:start|end)):(?=\d)", r"\1\\u003a", escaped)
 

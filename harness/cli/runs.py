@@ -144,7 +144,7 @@ def _live(states: Iterator[Any]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Next:
     """A command, and what it is for."""
 
     command: str
@@ -156,7 +156,7 @@ class Situation:
     """What was found, a sentence each, and what to do next, the most useful step first."""
 
     found: tuple[str, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[Next, ...]
 
 
 def show(options: argparse.Namespace) -> int:
@@ -181,7 +181,7 @@ def look_around(directory: Path, environment: Mapping[str, str]) -> Situation:
     return Situation((lab, runs), (*run_steps, *lab_steps))
 
 
-def _describe_lab(directory: Path, environment: Mapping[str, str]) -> tuple[str, tuple[Step, ...]]:
+def _describe_lab(directory: Path, environment: Mapping[str, str]) -> tuple[str, tuple[Next, ...]]:
     from harness.lab.lab_file import load_lab
     from harness.plugin.options import EMBEDDED_LAB, LAB_FILE, LAB_VARIABLE
 
@@ -192,14 +192,14 @@ def _describe_lab(directory: Path, environment: Mapping[str, str]) -> tuple[str,
         return (
             f"Lab: {missing}, so the embedded lab with its simulated disks is measured",
             (
-                Step("virt-overhead quickstart", "measure a simulated disk; needs no spare disk"),
-                Step("virt-overhead init", "find the disks of this machine, or of --ssh or --proxmox, for lab.toml"),
+                Next("virt-overhead quickstart", "measure a simulated disk; needs no spare disk"),
+                Next("virt-overhead init", "find the disks of this machine, or of --ssh or --proxmox, for lab.toml"),
             ),
         )
     try:
         inventory = load_lab(path)
     except HarnessError as error:
-        doctor = Step(
+        doctor = Next(
             f"virt-overhead doctor --lab {path.name}", "check the file again, and its hosts, when it is right"
         )
         return f"Lab: {error.message}", (doctor,)
@@ -208,11 +208,11 @@ def _describe_lab(directory: Path, environment: Mapping[str, str]) -> tuple[str,
     return (
         f"Lab: {path.name} has the disks {', '.join(disks) or 'none'} on {hosts}",
         (
-            Step(
+            Next(
                 f"virt-overhead doctor --lab {_word(path, directory)}", "check whether the hosts are fit for measuring"
             ),
-            Step("virt-overhead run --collect-only -q", "list the cells, and measure nothing"),
-            Step(
+            Next("virt-overhead run --collect-only -q", "list the cells, and measure nothing"),
+            Next(
                 f"virt-overhead run -k {disks[0] if disks else 'any_disk'}", "measure; this erases disks that allow it"
             ),
         ),
@@ -223,7 +223,7 @@ def _word(path: Path, directory: Path) -> Path:
     return path.relative_to(directory) if path.is_relative_to(directory) else path
 
 
-def _newest_run(directory: Path) -> tuple[str, tuple[Step, ...]]:
+def _newest_run(directory: Path) -> tuple[str, tuple[Next, ...]]:
     from harness.results import RunStore
 
     reports = directory / REPORTS
@@ -236,12 +236,12 @@ def _newest_run(directory: Path) -> tuple[str, tuple[Step, ...]]:
     told = f"Runs: the newest is {run.id}, profile {run.profile}, status {run.status}"
     match run.status:
         case "running":
-            return told, (Step("virt-overhead watch", "follow the run"),)
+            return told, (Next("virt-overhead watch", "follow the run"),)
         case "interrupted" | "failed":
-            resume = Step(f"virt-overhead run --resume={REPORTS / run.id}", "measure the rest, with the same selection")
-            return told, (resume, Step("virt-overhead report", "what was measured so far"))
+            resume = Next(f"virt-overhead run --resume={REPORTS / run.id}", "measure the rest, with the same selection")
+            return told, (resume, Next("virt-overhead report", "what was measured so far"))
     others = {path.parent.name for path in reports.glob("*/results.json")} - {run.id, "latest"}
-    then = Step("virt-overhead baseline set NAME", "name the run, to compare later runs with it")
+    then = Next("virt-overhead baseline set NAME", "name the run, to compare later runs with it")
     if others:
-        then = Step(f"virt-overhead compare {max(others)} latest", "what changed between two runs")
-    return told, (Step("virt-overhead report", "its answers, and the page"), then)
+        then = Next(f"virt-overhead compare {max(others)} latest", "what changed between two runs")
+    return told, (Next("virt-overhead report", "its answers, and the page"), then)

@@ -121,9 +121,9 @@ def _commands(parser: argparse.ArgumentParser) -> Iterator[str]:
         words = {choices_action.dest: choices_action.help or "" for choices_action in action._choices_actions}
         for name, command in action.choices.items():
             yield from (f".SS {_text(command.prog)}", _text(words.get(name, "")))
-            for each in command._actions:
-                if not isinstance(each, argparse._HelpAction | argparse._SubParsersAction):
-                    yield from (".TP", _names(each), _text((each.help or "") % _values(each)))
+            for option in command._actions:
+                if not isinstance(option, argparse._HelpAction | argparse._SubParsersAction):
+                    yield from (".TP", _names(option), _text((option.help or "") % _values(option)))
             if command.epilog:
                 yield from (".PP", _text(command.epilog))
             if example := getattr(command, "example", ""):

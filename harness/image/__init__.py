@@ -294,21 +294,21 @@ def provide(
     images: dict[str, Image] = {}
     if not rebuild:
         for recipe in recipes:
-            found = cache.find(recipe, images, thorough=verify)
-            if isinstance(found, Missing):
+            image = cache.find(recipe, images, thorough=verify)
+            if isinstance(image, Missing):
                 break
-            images[recipe.name] = found
+            images[recipe.name] = image
         else:
             return images
         images.clear()
     with cache.locked(events):
         for recipe in recipes:  # again, because another process may have built them while it held the lock
-            found = cache.find(recipe, images, thorough=verify)
-            if isinstance(found, Missing) and found.damage:
-                events(Note(f"the {recipe.name} image in {cache.path(recipe)} cannot be used: {found.damage}"))
-            if rebuild or isinstance(found, Missing):
-                found = _add(cache, recipe, images, build, events)
-            images[recipe.name] = found
+            image = cache.find(recipe, images, thorough=verify)
+            if isinstance(image, Missing) and image.damage:
+                events(Note(f"the {recipe.name} image in {cache.path(recipe)} cannot be used: {image.damage}"))
+            if rebuild or isinstance(image, Missing):
+                image = _add(cache, recipe, images, build, events)
+            images[recipe.name] = image
         cache.prune(recipes)
     return images
 
@@ -320,13 +320,13 @@ def _add(cache: Cache, recipe: Recipe, bases: Mapping[str, Image], build: Build,
         build(recipe, takes, staging, out, cache.log(recipe))
         manifest = _describe(recipe, bases, out, step.seconds)
         cache.install(recipe, out, manifest)
-    found = cache.find(recipe, bases)
-    if isinstance(found, Missing):
+    image = cache.find(recipe, bases)
+    if isinstance(image, Missing):
         raise LabUnavailable(
-            f"the {recipe.name} image was built, but is already missing or damaged: {found.damage or 'missing'}",
+            f"the {recipe.name} image was built, but is already missing or damaged: {image.damage or 'missing'}",
             hint=f"check the disk of {cache.directory}, and whether another program removes files there",
         )
-    return found
+    return image
 
 
 def _describe(recipe: Recipe, bases: Mapping[str, Image], out: Path, seconds: float) -> Manifest:
@@ -402,13 +402,15 @@ def import_images(
     is for other recipes than this version has, or for another key than this user's.
     """
     with _open(path) as bundle:
-        found, key = bundle.head()
-        actual = bundle_digest(found.values())
+        manifests, key = bundle.head()
+        actual = bundle_digest(manifests.values())
         if digest is not None and actual != digest.lower():
             raise ConfigError(f"{path}: its digest is {actual}, not {digest}", hint="fetch the file again")
         with adopt_key(key, keys) as adopted:
             wanted = {recipe.name: recipe for recipe in recipes(adopted.public)}
-            other = [name for name, each in wanted.items() if name not in found or not _is_of(found[name], each)]
+            other = [
+                name for name, recipe in wanted.items() if name not in manifests or not _is_of(manifests[name], recipe)
+            ]
             if other:
                 raise ConfigError(
                     f"{path}: this version of virt-overhead has other recipes of {', '.join(other)}",
@@ -417,8 +419,8 @@ def import_images(
             with cache.locked(events):
                 for name, recipe in wanted.items():
                     with cache.build_directories(recipe) as (_, out):
-                        bundle.unpack(found[name], out)
-                        cache.install(recipe, out, found[name])
+                        bundle.unpack(manifests[name], out)
+                        cache.install(recipe, out, manifests[name])
     return [cache.path(recipe) for recipe in wanted.values()], actual
 
 
@@ -463,17 +465,17 @@ class _Bundle:
 
     def head(self) -> tuple[dict[str, Manifest], bytes]:
         """The manifests by image, and the private key, which follows them."""
-        found: dict[str, Manifest] = {}
+        manifests: dict[str, Manifest] = {}
         while True:
             member, content = self._read_next()
             if member.size > _LARGEST_TEXT:
                 raise DamagedError(f"{member.name} has {member.size} bytes")
             if member.name == KEY:
-                return found, content.read()
+                return manifests, content.read()
             manifest = parse_manifest(content.read())
             if member.name != f"{manifest.name}/{MANIFEST_NAME}":
                 raise DamagedError(f"{member.name} is the manifest of {manifest.name}")
-            found[manifest.name] = manifest
+            manifests[manifest.name] = manifest
 
     def unpack(self, manifest: Manifest, out: Path) -> None:
         """Write the next files, which must be those of `manifest`, into the directory `out`."""

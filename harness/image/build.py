@@ -204,9 +204,9 @@ def _open_to_others(place: Path) -> bool:
 
 def _describe_shortage(recipe: Recipe, needed: str, places: list[Path]) -> LabUnavailable:
     systems = {_mount_point(place): free(place) for place in places}
-    found = ", ".join(f"{system} has {format_size(room)} free" for system, room in systems.items())
+    rooms = ", ".join(f"{system} has {format_size(room)} free" for system, room in systems.items())
     return LabUnavailable(
-        f"building the {recipe.name} image needs {needed}, but {found or 'there is no temporary directory'}",
+        f"building the {recipe.name} image needs {needed}, but {rooms or 'there is no temporary directory'}",
         hint="free space there, or set TMPDIR (for the build) and VIRT_OVERHEAD_CACHE (for the images) to other "
         "directories",
     )

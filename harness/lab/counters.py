@@ -88,8 +88,8 @@ class VmThreads:
     def exits(self, lines: Mapping[str, list[str]]) -> KvmCounts | None:
         """KVM's counters since the guest's start, from the lines of `files`; None if the host has none."""
         read = {name: lines.get(f"{self.kvm}/{name}") for name in EXITS}
-        found = {name: finite(text[0]) for name, text in read.items() if text}
-        return KvmCounts(**found) if found else None
+        values = {name: finite(text[0]) for name, text in read.items() if text}
+        return KvmCounts(**values) if values else None
 
 
 def find_threads(runner: Runner, pid_file: str) -> VmThreads:
@@ -375,12 +375,12 @@ def md_devices(runner: Runner, arrays: Sequence[str]) -> dict[str, tuple[MdDevic
 
 def parse_devices(lines: Iterable[str]) -> dict[str, tuple[MdDevice, ...]]:
     """The devices in lines `ARRAY DEVICE THREAD`."""
-    found: dict[str, tuple[MdDevice, ...]] = {}
+    devices: dict[str, tuple[MdDevice, ...]] = {}
     for line in lines:
         array, device, thread = line.split()
         md_device = MdDevice(device, None if thread == "-" else int(thread))
-        found[array] = (*found.get(array, ()), md_device)
-    return found
+        devices[array] = (*devices.get(array, ()), md_device)
+    return devices
 
 
 _PROGRAM = read_script("harness.lab", "sample_files.pl", PATTERN=LINES)
@@ -411,17 +411,17 @@ def parse_samples(printed: str, files: CounterFiles, name: str, *, expected: int
     HostError if there are fewer, if they cannot be read, or if a device is gone. Without counters, nothing would check
     what fio reports.
     """
-    found: list[tuple[float, float, list[str]]] = []
+    readings: list[tuple[float, float, list[str]]] = []
     for line in printed.splitlines():
         moments = re.fullmatch(r"@ ([0-9.]+) ([0-9.]+)", line)
         if moments is not None:
             with reading(f"{name}: the times of its counters"):
-                found.append((finite(moments[1]), finite(moments[2]), []))
-        elif found:
-            found[-1][2].append(line)
-    if len(found) != expected:
-        raise HostError(f"{name}: its counters were read {len(found)} times instead of {expected}")
-    return [Sample(begun, ended, files.parse(lines, name)) for begun, ended, lines in found]
+                readings.append((finite(moments[1]), finite(moments[2]), []))
+        elif readings:
+            readings[-1][2].append(line)
+    if len(readings) != expected:
+        raise HostError(f"{name}: its counters were read {len(readings)} times instead of {expected}")
+    return [Sample(begun, ended, files.parse(lines, name)) for begun, ended, lines in readings]
 
 
 def read_samples(runner: Runner, files: CounterFiles, times: Sequence[float], *, deadline: float) -> str:

@@ -95,9 +95,9 @@ class CycleSeries:
         inside = [interval for interval in self.intervals if begun <= interval.begun and interval.ended <= ended]
         if not inside:
             return Cycles(note=self.note)
-        scale = (ended - begun) / sum(each.ended - each.begun for each in inside)
-        counts = {name: scale * sum(each.cycles[name] for each in inside) for name in MODIFIERS}
-        share = min(each.share for each in inside)
+        scale = (ended - begun) / sum(interval.ended - interval.begun for interval in inside)
+        counts = {name: scale * sum(interval.cycles[name] for interval in inside) for name in MODIFIERS}
+        share = min(interval.share for interval in inside)
         return Cycles(CycleCounts(**counts, share=share), _SHARED if share < _ALL_THE_TIME else "")
 
 
@@ -143,12 +143,12 @@ def parse_series(printed: Sequence[str], errors: str) -> CycleSeries:
     intervals: list[Interval] = []
     note, before = "", 0.0
     for end in sorted(by_end):
-        found = parse_counts(by_end[end], errors)
-        if found.counts is None:
-            note = note or found.note
+        parsed = parse_counts(by_end[end], errors)
+        if parsed.counts is None:
+            note = note or parsed.note
         else:
-            cycles = {name: getattr(found.counts, name) for name in MODIFIERS}
-            intervals.append(Interval(started + before, started + end, cycles, found.counts.share))
+            cycles = {name: getattr(parsed.counts, name) for name in MODIFIERS}
+            intervals.append(Interval(started + before, started + end, cycles, parsed.counts.share))
         before = end
     if not intervals and not note:
         note = parse_counts((), errors).note

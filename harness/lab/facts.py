@@ -179,9 +179,9 @@ def load_or_probe(path: Path, key: str, run_probe: Callable[[], Acceleration]) -
         return stored
     result = run_probe()
     # Read the file again, because another run may have stored its result meanwhile. The newest result comes last.
-    others = {name: each for name, each in read_answers(path).items() if name != key}
+    answers = {name: answer for name, answer in read_answers(path).items() if name != key} | {key: result}
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, json.dumps({name: asdict(each) for name, each in {**others, key: result}.items()}, indent=1))
+    write_atomically(path, json.dumps({name: asdict(answer) for name, answer in answers.items()}, indent=1))
     return result
 
 
@@ -189,8 +189,9 @@ def read_answers(path: Path) -> dict[str, Acceleration]:
     """The results stored in `path`, by key; empty if the file cannot be read, because a probe can be repeated."""
     try:
         with reading(str(path)):
-            found = parse_json(path.read_bytes(), str(path)).items()
-            answers = {key: Acceleration(each["accel"], each["why"]) for key, each in found}
+            stored = parse_json(path.read_bytes(), str(path)).items()
+            answers = {key: Acceleration(answer["accel"], answer["why"]) for key, answer in stored}
     except (OSError, HostError):
         return {}
-    return {key: each for key, each in answers.items() if each.accel in get_args(Accel) and isinstance(each.why, str)}
+    kinds = get_args(Accel)
+    return {key: answer for key, answer in answers.items() if answer.accel in kinds and isinstance(answer.why, str)}

@@ -38,7 +38,7 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class Tunable:
     """A file of sysfs on the host and the word to write to it.
 
     `resets` are files that the kernel resets when `path` is written. Those that exist are restored after `path`.
@@ -62,7 +62,7 @@ class Finding:
     level: Level
     why: str
     advice: str = ""
-    settings: tuple[Setting, ...] = ()
+    settings: tuple[Tunable, ...] = ()
 
 
 def not_available(check: str, why: str) -> Finding:
@@ -78,7 +78,7 @@ def as_records(findings: Iterable[Finding]) -> list[dict[str, str]]:
     ]
 
 
-def list_settings(findings: Iterable[Finding]) -> list[Setting]:
+def list_settings(findings: Iterable[Finding]) -> list[Tunable]:
     """The settings that the findings request."""
     return [setting for finding in findings for setting in finding.settings]
 
@@ -104,10 +104,10 @@ class SettingsRecord:
     machine: str
     pid: int
     started: str
-    before: tuple[Setting, ...]
+    before: tuple[Tunable, ...]
 
     @classmethod
-    def of_this_process(cls, before: tuple[Setting, ...]) -> SettingsRecord:
+    def of_this_process(cls, before: tuple[Tunable, ...]) -> SettingsRecord:
         return cls(socket.gethostname(), os.getpid(), start_ticks(os.getpid()), before)
 
     @classmethod
@@ -116,7 +116,7 @@ class SettingsRecord:
         try:
             with reading(RECORD_FILE):
                 document = parse_json(text, RECORD_FILE)
-                before = tuple(Setting(path, value) for path, value in document["before"])
+                before = tuple(Tunable(path, value) for path, value in document["before"])
                 record = cls(document["machine"], document["pid"], document["started"], before)
                 return record if record._is_plain else None
         except HostError:
@@ -185,7 +185,7 @@ class Tuning:
 
 
 @contextmanager
-def hold_settings(runner: Runner, settings: Sequence[Setting], *, directory: str = LEASE_DIRECTORY) -> Iterator[Tuning]:
+def hold_settings(runner: Runner, settings: Sequence[Tunable], *, directory: str = LEASE_DIRECTORY) -> Iterator[Tuning]:
     """Hold these settings on the host. At the end, also after a failure, restore the old values.
 
     First writes the old values to a record in `directory` on the host, which survives this process. Raises HostError if
@@ -196,7 +196,7 @@ def hold_settings(runner: Runner, settings: Sequence[Setting], *, directory: str
         return
     # After each file come the files that the kernel resets with it: the order in which to restore them.
     before = _read(runner, [path for setting in settings for path in (setting.path, *setting.resets)])
-    record = SettingsRecord.of_this_process(tuple(Setting(path, value) for path, value in before.items()))
+    record = SettingsRecord.of_this_process(tuple(Tunable(path, value) for path, value in before.items()))
     file = f"{directory}/{RECORD_NAME}"
     try:
         claimed = runner.run(
@@ -234,7 +234,7 @@ def held_already(host: str, record: SettingsRecord) -> HostError:
     )
 
 
-def _apply(runner: Runner, settings: Sequence[Setting], before: dict[str, str]) -> Tuning:
+def _apply(runner: Runner, settings: Sequence[Tunable], before: dict[str, str]) -> Tuning:
     now = _write(runner, settings)
     changed = tuple(
         ChangedSetting(setting.path, before[setting.path], setting.value)
@@ -273,7 +273,7 @@ def _read(runner: Runner, paths: Sequence[str]) -> dict[str, str]:
         return dict(line.split("\t", 1) for line in printed.splitlines())
 
 
-def _write(runner: Runner, settings: Sequence[Setting]) -> dict[str, tuple[str, str]]:
+def _write(runner: Runner, settings: Sequence[Tunable]) -> dict[str, tuple[str, str]]:
     """For each file that exists: its value afterwards, and the kernel's error if it refused."""
     lines = _lines([f"{setting.path}\t{setting.value}" for setting in settings])
     printed = runner.run(whole(["sh", "-c", _WRITE], lines), stdin=lines, deadline=DEADLINE_SECONDS).stdout
@@ -305,7 +305,7 @@ def _not_claimed(runner: Runner, file: str, reason: str) -> HostError:
     return held_already(runner.name, holder)
 
 
-def _not_restored(runner: Runner, why: str, settings: Sequence[Setting]) -> HostError:
+def _not_restored(runner: Runner, why: str, settings: Sequence[Tunable]) -> HostError:
     by_hand = "\n     ".join(f"echo {setting.value} > {setting.path}" for setting in settings)
     return HostError(
         f"{runner.name}: settings were not restored: {why}",

@@ -189,8 +189,8 @@ def copy_guest(runner: Runner, image: Path, directory: str, events: Events) -> N
     """
     for name in ("vmlinuz", "initramfs"):
         target = f"{directory}/{name}"
-        found = ["sh", "-c", _FOUND, "sh", target, sha256_of(image / name)]
-        if runner.run(found, deadline=60, check=False).status != 0:
+        compare = ["sh", "-c", _FOUND, "sh", target, sha256_of(image / name)]
+        if runner.run(compare, deadline=60, check=False).status != 0:
             events(Note(f"{runner.name}: copying the guest's {name}"))
             runner.run(["sh", "-c", 'umask 022 && mkdir -p "$1" && chmod 0711 "$1"', "sh", directory], deadline=20)
             runner.put(image / name, target, deadline=COPY_SECONDS)

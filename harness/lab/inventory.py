@@ -492,7 +492,7 @@ class Inventory:
 
     def host_of(self, disk: str) -> HostSpec:
         """The only host that has `disk`. Otherwise a ConfigError names the existing disks."""
-        having = [host for host in self.hosts if any(each.name == disk for each in host.measured)]
+        having = [host for host in self.hosts if any(measured.name == disk for measured in host.measured)]
         if len(having) == 1:
             return having[0]
         if having:
@@ -500,7 +500,7 @@ class Inventory:
             raise ConfigError(
                 f'{self.source}: disk "{disk}" is on several hosts: {names}', hint="choose one with --host NAME"
             )
-        known = [each.name for host in self.hosts for each in host.measured]
+        known = [measured.name for host in self.hosts for measured in host.measured]
         raise ConfigError(
             f'{self.source}: no disk "{disk}"; {choices(disk, known) if known else "it has no disks"}',
             hint=f"add it as [host.NAME.disk.{disk}], or as [host.NAME.storage.{disk}] if it is storage in use, or "
@@ -520,10 +520,10 @@ class Inventory:
 
     def only(self, host: str) -> Inventory:
         """The inventory with only the host of this name. ConfigError if there is none."""
-        names = [each.name for each in self.hosts]
+        names = [spec.name for spec in self.hosts]
         if host not in names:
             raise ConfigError(f'{self.source}: no host "{host}"; {choices(host, names)}')
-        return replace(self, hosts=tuple(each for each in self.hosts if each.name == host))
+        return replace(self, hosts=tuple(spec for spec in self.hosts if spec.name == host))
 
 
 _withdrawn: dict[str, str] = {}

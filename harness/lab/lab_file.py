@@ -205,9 +205,9 @@ def _make_host(name: str, table: _Host, problems: list[str]) -> HostSpec:
     hypervisor = _make_hypervisor(where, table, problems)
     guest = _make_guest(f"{where}.guest", table, problems)
     address = table.address or hypervisor.address
-    found = [_make_disk(f"{where}.disk.{key}", key, disk, table.kind, problems) for key, disk in table.disk.items()]
-    disks = tuple(disk for disk in found if isinstance(disk, DiskById | DiskByFile))
-    stored = tuple(disk for disk in found if isinstance(disk, DiskByStorage))
+    made = [_make_disk(f"{where}.disk.{key}", key, disk, table.kind, problems) for key, disk in table.disk.items()]
+    disks = tuple(disk for disk in made if isinstance(disk, DiskById | DiskByFile))
+    stored = tuple(disk for disk in made if isinstance(disk, DiskByStorage))
     stored += tuple(_make_storages(where, table, problems))
     problems += _check_references(where, table, (*disks, *stored))
     ssh = None if rules.ssh == "none" else _make_ssh(where, table, address, problems)
@@ -324,13 +324,13 @@ def _make_stored_disk(where: str, name: str, table: _Disk, kind: str, problems: 
 
 
 def _make_storages(where: str, table: _Host, problems: list[str]) -> Iterator[DiskByStorage]:
-    own = KINDS[table.kind].storages
+    of_hypervisor = KINDS[table.kind].storages
     places: dict[str, str] = {}
     for name, storage in table.storage.items():
         at = f"{where}.storage.{name}"
         if name in table.disk:
             problems.append(f"{at}: {where}.disk.{name} has the same name; allowed: another name")
-        spec = make_storage(at, name, storage, of_hypervisor=own, problems=problems)
+        spec = make_storage(at, name, storage, of_hypervisor=of_hypervisor, problems=problems)
         if spec is not None and (first := places.setdefault(spec.identity, name)) != name:
             problems.append(f"{at}: the same {spec.identity} as {where}.storage.{first}; allowed: each storage once")
         elif spec is not None:
@@ -339,7 +339,7 @@ def _make_storages(where: str, table: _Host, problems: list[str]) -> Iterator[Di
 
 def _check_references(where: str, table: _Host, disks: Sequence[AnyDisk]) -> Iterator[str]:
     """The arrays of a host whose reference is not a disk that a run may measure."""
-    arrays = {disk.name: own for disk in disks if (own := array_of(disk)) is not None}
+    arrays = {disk.name: array for disk in disks if (array := array_of(disk)) is not None}
     arrays_there = arrays.keys() | {disk.name for disk in disks if class_known(disk) == ARRAY}
     singles = {
         disk.name: isinstance(disk, DiskByStorage) or disk.destroy for disk in disks if disk.name not in arrays_there

@@ -298,7 +298,7 @@ def _check_directory(value: object) -> str:
     path = str(absolute_path(value))
     if os.path.normpath(path) != path or path == "/" or path.startswith("//"):
         raise ValueError("allowed: an absolute path without `..`, and not the root directory")
-    if any(path == each or path.startswith(f"{each}/") for each in _NOT_STORAGE):
+    if any(path == directory or path.startswith(f"{directory}/") for directory in _NOT_STORAGE):
         raise ValueError("is not on a disk; allowed: a directory for files of virtual machines")
     fio_path(path)
     return path

@@ -22,7 +22,7 @@ from pathlib import Path
 from harness.errors import HostError, LabUnavailable
 from harness.events import Events, Note
 from harness.lab.paths import LEASE_DIRECTORY
-from harness.lab.transport.base import Completed, Held, HoldingRunner, Runner
+from harness.lab.transport.base import Completed, HeldCommand, HoldingRunner, Runner
 from harness.shipped import read_script
 from harness.signals import held_back
 from harness.units import format_duration
@@ -129,7 +129,7 @@ class Lease:
     A script that destroys data checks `fence` right before that, because this process may be suspended at any time.
     """
 
-    def __init__(self, runner: HoldingRunner, host: str, held: Held, directory: str, silence: float) -> None:
+    def __init__(self, runner: HoldingRunner, host: str, held: HeldCommand, directory: str, silence: float) -> None:
         with reading(f"host {host}: the answer of the process that holds its lease", LabUnavailable):
             pid, start = _read_holder(held.lines[0])
         self.fence = FENCE.format(process=f"{pid} {start}", pid=pid, directory=shlex.quote(directory))
@@ -217,7 +217,7 @@ class _LeasedRunner:
         self._lease.require_held(proven_within=_PROVEN_SECONDS)
         self._runner.put(source, target, deadline=deadline)
 
-    def hold(self, argv: Sequence[str], *, what: str, deadline: float) -> AbstractContextManager[Held]:
+    def hold(self, argv: Sequence[str], *, what: str, deadline: float) -> AbstractContextManager[HeldCommand]:
         self._lease.require_held(proven_within=_PROVEN_SECONDS)
         return self._runner.hold(argv, what=what, deadline=deadline)
 

@@ -14,7 +14,7 @@ from harness.guest.booting import explained
 from harness.guest.protocol import Backup, Guest
 from harness.lab.counters import CounterFiles, MdDevice, Sample, parse_samples, read_samples
 from harness.lab.disk_facts import HealthFound
-from harness.lab.findings import Setting, hold_settings
+from harness.lab.findings import Tunable, hold_settings
 from harness.lab.hosts import Host
 from harness.lab.paths import LEASE_DIRECTORY
 from harness.lab.transport.base import Runner
@@ -250,7 +250,7 @@ def holding_settings(
     The record in `directory` there has the old values, so `virt-overhead doctor --restore` restores them if this
     process is killed. Raises HostError if the host refuses one.
     """
-    wanted = [Setting(setting.path, setting.value) for setting in settings]
+    wanted = [Tunable(setting.path, setting.value) for setting in settings]
     with hold_settings(host.runner, wanted, directory=directory) as tuning:
         if tuning.refused:
             raise HostError(

@@ -127,29 +127,29 @@ def pytest_report_collectionfinish(config: pytest.Config, items: Sequence[pytest
 def record(cell: Cell, request: pytest.FixtureRequest) -> CellRecord:
     """The measured cell. If it cannot be measured, this fixture has the error or the skip, not the test."""
     engine = engine_of(request.config)
-    found = _measured(engine, cell)
-    if isinstance(found, SafetyError):
+    cell_record = _measured(engine, cell)
+    if isinstance(cell_record, SafetyError):
         request.session.shouldfail = "nothing is written after a safety error"
-    if isinstance(found, NotTried) or (
-        isinstance(found, Unsupported | LabUnavailable) and not engine.options.require_lab
+    if isinstance(cell_record, NotTried) or (
+        isinstance(cell_record, Unsupported | LabUnavailable) and not engine.options.require_lab
     ):
-        pytest.skip(str(found))
-    if isinstance(found, HarnessError):
-        pytest.fail(str(found), pytrace=False)
-    request.node.user_properties += cell_properties(found)
-    if found.skipped and engine.options.require_lab and not engine.left_out_by_limit(cell):
-        pytest.fail(found.skipped, pytrace=False)
-    if found.skipped:
-        pytest.skip(found.skipped)
-    if found.verdict is Verdict.VOID and engine.expects_void(cell):
-        pytest.xfail(explain(found))
-    if found.verdict is Verdict.VOID:
-        pytest.fail(explain(found), pytrace=False)
-    if found.verdict is Verdict.INCONCLUSIVE and engine.options.inconclusive == "skip":
-        pytest.skip(explain(found))
-    if found.verdict is Verdict.INCONCLUSIVE:
-        pytest.fail(explain(found), pytrace=False)
-    return found
+        pytest.skip(str(cell_record))
+    if isinstance(cell_record, HarnessError):
+        pytest.fail(str(cell_record), pytrace=False)
+    request.node.user_properties += cell_properties(cell_record)
+    if cell_record.skipped and engine.options.require_lab and not engine.left_out_by_limit(cell):
+        pytest.fail(cell_record.skipped, pytrace=False)
+    if cell_record.skipped:
+        pytest.skip(cell_record.skipped)
+    if cell_record.verdict is Verdict.VOID and engine.expects_void(cell):
+        pytest.xfail(explain(cell_record))
+    if cell_record.verdict is Verdict.VOID:
+        pytest.fail(explain(cell_record), pytrace=False)
+    if cell_record.verdict is Verdict.INCONCLUSIVE and engine.options.inconclusive == "skip":
+        pytest.skip(explain(cell_record))
+    if cell_record.verdict is Verdict.INCONCLUSIVE:
+        pytest.fail(explain(cell_record), pytrace=False)
+    return cell_record
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -216,8 +216,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 def _cell(item: pytest.Item) -> Cell | None:
-    found = getattr(getattr(item, "callspec", None), "params", {}).get("cell")
-    return found if isinstance(found, Cell) else None
+    parameter = getattr(getattr(item, "callspec", None), "params", {}).get("cell")
+    return parameter if isinstance(parameter, Cell) else None
 
 
 def _measured(engine: Engine, cell: Cell) -> CellRecord | HarnessError:

@@ -85,7 +85,7 @@ class Engine:
                 guest, one_guest = self._hosts[name].guest, self._hosts[name].proxmox is not None
                 self.scenarios = {**self.scenarios, name: self.scenarios[name].on(guest, one_guest=one_guest)}
                 by_name = {cell.mode.name: cell.mode for cell in chosen}
-                modes = {mode: own.on(guest, one_guest=one_guest) for mode, own in by_name.items()}
+                modes = {key: mode.on(guest, one_guest=one_guest) for key, mode in by_name.items()}
                 self.plans[name] = self._plan(name, [replace(cell, mode=modes[cell.mode.name]) for cell in chosen])
         if problems and not self.plans:
             raise problems[0]
@@ -134,15 +134,15 @@ class Engine:
                 if host.name in self.unavailable:
                     raise NotTried(f"not tried: {self.unavailable[host.name].partition(chr(10))[0]}")
                 self._campaigns[host.name] = self._campaign(host)
-            found = self._campaigns[host.name].record(cell)
+            cell_record = self._campaigns[host.name].record(cell)
         except LabUnavailable as error:
             self.unavailable.setdefault(host.name, str(error))
             raise
-        if found.skipped:
-            self.unavailable.setdefault(host.name, found.skipped)
-        self.measured += not found.skipped
-        self._verdicts[cell.id] = found.verdict
-        return found
+        if cell_record.skipped:
+            self.unavailable.setdefault(host.name, cell_record.skipped)
+        self.measured += not cell_record.skipped
+        self._verdicts[cell.id] = cell_record.verdict
+        return cell_record
 
     def left_out_by_limit(self, cell: Cell) -> bool:
         """Whether the cell was not measured because of the limit of the bytes written."""

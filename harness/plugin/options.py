@@ -79,10 +79,11 @@ def read_project(config: pytest.Config) -> Project:
     `--scenarios` or pyproject.toml adds. A project that adds its own `scenarios/` has the shipped ones, too.
     """
     directory = config.getoption("--project") or config.rootpath
-    added = [*_read_table(directory), *(Path(each).absolute() for each in config.getoption("--scenarios") or ())]
+    added = [*_read_table(directory), *(Path(extra).absolute() for extra in config.getoption("--scenarios") or ())]
     path = config.rootpath / SCENARIOS
-    base = path if path.is_dir() and path.resolve() not in {each.resolve() for each in added} else shipped("scenarios")
-    return Project(directory, tuple({each.resolve(): each for each in (base, *added)}.values()))
+    has_own = path.is_dir() and path.resolve() not in {extra.resolve() for extra in added}
+    base = path if has_own else shipped("scenarios")
+    return Project(directory, tuple({path.resolve(): path for path in (base, *added)}.values()))
 
 
 def load_scenarios(directories: Iterable[Path]) -> dict[str, Scenario]:
@@ -334,22 +335,22 @@ def scenarios_for(options: Options, scenarios: Mapping[str, Scenario]) -> ForLab
     """The scenarios for the lab's disks. Raises ConfigError if the lab does not have a disk that --disk names."""
     inventory = options.inventory
     offered = [offered_disk for host in inventory.hosts for offered_disk in _list_offered(host)]
-    known = list(dict.fromkeys(each.name for each in offered))
+    known = list(dict.fromkeys(disk.name for disk in offered))
     for name in options.disks or ():
         if name not in known:
             allowed = choices(name, known) if known else "it has no disks"
             raise ConfigError(f'--disk={name}: {inventory.source} has no disk "{name}"; {allowed}')
-    found = for_lab(scenarios, offered, options.disks)
+    adapted = for_lab(scenarios, offered, options.disks)
     for tables in feature_tables():
         if requests := tuple(request for request in inventory.requests if isinstance(request.value, tables.table)):
-            found = _adapt(found, inventory.source, tables, requests)
-    return found
+            adapted = _adapt(adapted, inventory.source, tables, requests)
+    return adapted
 
 
-def _adapt(found: ForLab, source: str, tables: FeatureTables, requests: tuple[Requested, ...]) -> ForLab:
+def _adapt(given: ForLab, source: str, tables: FeatureTables, requests: tuple[Requested, ...]) -> ForLab:
     """The scenarios with what the lab file asks of a feature. Those with tables of their own keep them."""
-    scenarios, notes = dict(found.scenarios), list(found.notes)
-    for name, scenario in found.scenarios.items():
+    scenarios, notes = dict(given.scenarios), list(given.notes)
+    for name, scenario in given.scenarios.items():
         if scenario.requests_of(tables.table) or tables.adapt is None:
             continue
         adapted, problems = tables.adapt(replace(scenario, requests=(*scenario.requests, *requests)))
@@ -357,21 +358,23 @@ def _adapt(found: ForLab, source: str, tables: FeatureTables, requests: tuple[Re
             notes.append(f"{name}: measured without the {tables.what} of {source}: {problems[0]}")
         else:
             scenarios[name] = adapted
-    return replace(found, scenarios=scenarios, notes=tuple(notes))
+    return replace(given, scenarios=scenarios, notes=tuple(notes))
 
 
-def cells_of(options: Options, found: ForLab) -> list[Cell]:
+def cells_of(options: Options, given: ForLab) -> list[Cell]:
     """The cells of all scenarios, or those that need no other disks than --disk names.
 
     The reference of an array belongs to it, and need not be named.
 
     Raises ConfigError if there are none.
     """
-    cells = [(scenario, cell) for scenario in found.scenarios.values() for cell in expand(scenario, options.profile)]
-    usable = [cell for each, cell in cells if options.disks is None or _list_needed(each, cell) <= options.disks]
+    cells = [(scenario, cell) for scenario in given.scenarios.values() for cell in expand(scenario, options.profile)]
+    usable = [
+        cell for scenario, cell in cells if options.disks is None or _list_needed(scenario, cell) <= options.disks
+    ]
     if not usable:
         named = f"--disk={', '.join(sorted(options.disks))}" if options.disks else options.inventory.source
-        why = "; ".join(found.notes) or "every scenario needs other disks"
+        why = "; ".join(given.notes) or "every scenario needs other disks"
         raise ConfigError(
             f"{named}: no scenario measures only these disks: {why}",
             hint='scenarios with disk = "any" measure every disk (docs/scenarios.md)',

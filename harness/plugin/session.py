@@ -203,11 +203,11 @@ def engine_of(config: pytest.Config) -> Engine:
 def _checks(config: pytest.Config) -> Check:
     """The checks of users and other plugins, as one."""
 
-    def found(cell: Cell, measurements: Sequence[Measurement]) -> list[ValidityCheck]:
+    def collect_checks(cell: Cell, measurements: Sequence[Measurement]) -> list[ValidityCheck]:
         answers = config.hook.pytest_virt_overhead_checks(cell=cell, measurements=measurements)
         return [check for answer in answers for check in answer]
 
-    return found
+    return collect_checks
 
 
 def _events(config: pytest.Config) -> Events:
@@ -277,12 +277,12 @@ def interrupt_once(config: pytest.Config) -> None:
 
     execnet itself kills a worker 10 s after that.
     """
-    found = (
+    workers = (
         plugin
         for plugin in config.pluginmanager.get_plugins()
         if hasattr(plugin, "channel") and hasattr(plugin, "torun")
     )
-    if (worker := next(found, None)) is None:
+    if (worker := next(workers, None)) is None:
         return
     gateway = worker.channel.gateway
 
@@ -333,8 +333,8 @@ class XdistHooks:
         """The host of the cell with this node id. The parameter in a node id begins with the scenario."""
         file, _, parameter = nodeid.partition("[")
         # The name of a disk, which may be the scenario's name, may have hyphens.
-        named = [each for name, each in scenarios_of(self._config).items() if parameter.startswith(f"{name}-")]
-        scenario = max(named, key=lambda each: len(each.name), default=None)
+        named = [scenario for name, scenario in scenarios_of(self._config).items() if parameter.startswith(f"{name}-")]
+        scenario = max(named, key=lambda scenario: len(scenario.name), default=None)
         if scenario is None or Path(file.split("::")[0]).parent.name != SCENARIOS:
             return None
         try:

@@ -22,7 +22,7 @@ from harness.lab.guard import writable as probes
 from harness.lab.guard.writable import PROBES
 from harness.lab.inventory import DiskById
 from harness.lab.transport import base
-from harness.lab.transport.base import Completed, Held, failed
+from harness.lab.transport.base import Completed, HeldCommand, failed
 from harness.run_id import RunId
 from pve_double import nodeshell
 from pve_double.server import Serving
@@ -90,7 +90,7 @@ class PlayedShell:
     def put(self, source: Path, target: str, *, deadline: float) -> None:  # noqa: ARG002 - a Runner
         raise AssertionError("nothing is copied to the node: its ISO goes through the API")
 
-    def hold(self, argv: Sequence[str], *, what: str, deadline: float) -> AbstractContextManager[Held]:
+    def hold(self, argv: Sequence[str], *, what: str, deadline: float) -> AbstractContextManager[HeldCommand]:
         raise AssertionError(f"{what} is not held in these tests: {argv} for {deadline} s")
 
     def close(self) -> None:

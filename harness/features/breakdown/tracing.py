@@ -19,7 +19,7 @@ from harness.errors import HostError, Unsupported
 from harness.features.breakdown.parts import Passed, PathPoint
 from harness.lab.created import CreationLog, HostThing
 from harness.lab.paths import TAG
-from harness.lab.transport.base import Held, HoldingRunner, Runner
+from harness.lab.transport.base import HeldCommand, HoldingRunner, Runner
 from harness.shipped import read_script
 from harness.untrusted import finite, reading
 
@@ -102,7 +102,7 @@ class Tracer:
 
     runner: Runner
     path: str
-    held: Held
+    held: HeldCommand
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def switch(self, *, on: bool) -> str:

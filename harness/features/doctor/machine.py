@@ -1,13 +1,14 @@
-"""Checks of the whole host: how guests run on it, what else runs on it, and the versions of the software."""
+"""What a check is, and the checks of the whole host: how guests run, what else runs, the versions of the software."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from harness.errors import HarnessError
 from harness.features.doctor.probe import HostState, Process, count_cpu_ticks, list_processes
 from harness.lab.facts import Acceleration
-from harness.lab.findings import Finding, Level, not_available
+from harness.lab.findings import Finding, Level, Tunable, not_available
 from harness.lab.guard.room import free_bytes
 from harness.lab.inventory import DiskByStorage
 from harness.lab.paths import LEASE_DIRECTORY
@@ -26,155 +27,186 @@ CONSUMER_SHARE = 0.05
 _TRACING = "/sys/kernel/tracing"
 
 
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What a check thinks of a value. `why` replaces the reason of the check."""
+
+    value: str
+    level: Level = Level.OK
+    advice: str = ""
+    settings: tuple[Tunable, ...] = ()
+    why: str = ""
+
+
+Check = Callable[[HostState], Iterator[Finding]]
+CHECKS: list[Check] = []
+"""All checks but those of KVM and of the record of held settings, in the order of their findings."""
+
+
+def advise(value: str, advice: str, settings: tuple[Tunable, ...] = (), *, why: str = "") -> Judgement:
+    return Judgement(value, Level.ADVICE, advice, settings, why)
+
+
+def report_problem(value: str, advice: str, settings: tuple[Tunable, ...] = ()) -> Judgement:
+    return Judgement(value, Level.PROBLEM, advice, settings)
+
+
+def make_finding(check: str, why: str, judgement: Judgement | None) -> Finding:
+    """The finding of a check. Without a judgement, the host does not report the value."""
+    if judgement is None:
+        return not_available(check, why)
+    return Finding(check, judgement.value, judgement.level, judgement.why or why, judgement.advice, judgement.settings)
+
+
+def add_check(name: str, why: str) -> Callable[[Callable[[HostState], Judgement | None]], None]:
+    """Make a check of a function that judges one value of the host. It returns None if there is no such value."""
+
+    def add(judge: Callable[[HostState], Judgement | None]) -> None:
+        CHECKS.append(lambda state: iter([make_finding(name, why, judge(state))]))
+
+    return add
+
+
+def add_findings(check: Check) -> Check:
+    """Make a check of a function whose findings depend on the host."""
+    CHECKS.append(check)
+    return check
+
+
 def check_kvm(state: HostState, proof: Acceleration | None) -> Finding:
     """Whether guests run under KVM. `proof` is the result of booting one; /dev/kvm alone proves nothing."""
-    check = "KVM"
     why = "an emulated guest is much slower than any disk, so its overhead says nothing about the attach mode"
     access = state.text("/dev/kvm")
     if not access:
         advice = "enable virtualisation in the firmware, then: modprobe kvm_intel || modprobe kvm_amd"
-        return Finding(check, "there is no /dev/kvm", Level.PROBLEM, why, advice)
-    if access != "open":
-        return Finding(
-            check, "this user may not open /dev/kvm", Level.PROBLEM, why, "usermod -aG kvm USER, or use root"
-        )
-    if proof is None:
+        judgement = report_problem("there is no /dev/kvm", advice)
+    elif access != "open":
+        judgement = report_problem("this user may not open /dev/kvm", "usermod -aG kvm USER, or use root")
+    elif proof is None:
         advice = "the next run on this host boots a guest to prove it: virt-overhead run --lab=FILE --profile=smoke"
-        return Finding(check, "/dev/kvm opens, but no guest has proved it yet", Level.ADVICE, why, advice)
-    if proof.accel != "kvm":
-        advice = "repair it (dmesg | grep -i kvm); the next run boots a guest again"
-        return Finding(check, proof.why, Level.PROBLEM, why, advice)
-    return Finding(check, proof.why, Level.OK, why)
-
-
-def check_nested(state: HostState) -> Iterator[Finding]:
-    check = "nested KVM"
-    why = "only a lab host in a guest of this machine needs it: without it, the guests of that host are emulated"
-    now = state.text("/sys/module/kvm_intel/parameters/nested") or state.text("/sys/module/kvm_amd/parameters/nested")
-    if not now:
-        yield not_available(check, why)
+        judgement = advise("/dev/kvm opens, but no guest has proved it yet", advice)
+    elif proof.accel != "kvm":
+        judgement = report_problem(proof.why, "repair it (dmesg | grep -i kvm); the next run boots a guest again")
     else:
-        yield Finding(check, "on" if now in ("1", "Y") else "off", Level.OK, why)
+        judgement = Judgement(proof.why)
+    return make_finding("KVM", why, judgement)
 
 
-def check_halt_polling(state: HostState) -> Iterator[Finding]:
-    check = "KVM halt polling"
-    why = "it affects how fast a virtual CPU that waits for the disk wakes up: compare only hosts with the same value"
+@add_check(
+    "nested KVM",
+    "only a lab host in a guest of this machine needs it: without it, the guests of that host are emulated",
+)
+def _judge_nesting(state: HostState) -> Judgement | None:
+    now = state.text("/sys/module/kvm_intel/parameters/nested") or state.text("/sys/module/kvm_amd/parameters/nested")
+    return Judgement("on" if now in ("1", "Y") else "off") if now else None
+
+
+@add_check(
+    "KVM halt polling",
+    "it affects how fast a virtual CPU that waits for the disk wakes up: compare only hosts with the same value",
+)
+def _judge_halt_polling(state: HostState) -> Judgement | None:
     now = state.number("/sys/module/kvm/parameters/halt_poll_ns")
-    yield not_available(check, why) if now is None else Finding(check, f"up to {now} ns", Level.OK, why)
+    return None if now is None else Judgement(f"up to {now} ns")
 
 
-def check_virtualised(state: HostState) -> Iterator[Finding]:
-    check = "the host itself"
-    why = "a virtual machine's figures include the layers below it, and its guests are nested: compare only ratios"
+@add_check(
+    "the host itself",
+    "a virtual machine's figures include the layers below it, and its guests are nested: compare only ratios",
+)
+def _judge_virtualisation(state: HostState) -> Judgement:
     hypervisor = state.facts["hypervisor"]
     if not hypervisor:
-        yield Finding(check, "bare metal", Level.OK, why)
+        return Judgement("bare metal")
+    return advise(f"a virtual machine ({hypervisor})", "measure on bare metal before you publish figures")
+
+
+@add_findings
+def _check_steal(state: HostState) -> Iterator[Finding]:
+    if not state.facts["hypervisor"]:
         return
-    yield Finding(
-        check,
-        f"a virtual machine ({hypervisor})",
-        Level.ADVICE,
-        why,
-        "measure on bare metal before you publish figures",
-    )
-    ticks = count_cpu_ticks(state)
+    ticks, judgement = count_cpu_ticks(state), None
+    if sum(ticks.values()):
+        share = ticks["steal"] / sum(ticks.values())
+        level = Level.OK if share <= STEAL_SHARE else Level.PROBLEM if share > BUSY_SHARE else Level.ADVICE
+        advice = "" if level is Level.OK else "give the virtual machine dedicated CPUs, or use another host"
+        judgement = Judgement(f"{100 * share:.0f} % within {state.seconds:g} s", level, advice)
     why = "the hypervisor gives this CPU time to others, at moments that are not visible here"
-    if not sum(ticks.values()):
-        yield not_available("stolen CPU time", why)
-        return
-    share = ticks["steal"] / sum(ticks.values())
-    value = f"{100 * share:.0f} % within {state.seconds:g} s"
-    if share <= STEAL_SHARE:
-        yield Finding("stolen CPU time", value, Level.OK, why)
-    else:
-        level = Level.PROBLEM if share > BUSY_SHARE else Level.ADVICE
-        yield Finding(
-            "stolen CPU time", value, level, why, "give the virtual machine dedicated CPUs, or use another host"
-        )
+    yield make_finding("stolen CPU time", why, judgement)
 
 
-def check_lease(state: HostState) -> Iterator[Finding]:
-    """A finding only if there is a lease."""
+@add_findings
+def _check_lease(state: HostState) -> Iterator[Finding]:
     if holder := state.text(f"{LEASE_DIRECTORY}/lease"):
         why = "two runs at the same time disturb each other, and the load that is reported here comes from that run"
-        yield Finding(
-            "lease",
-            f"held by {holder}",
-            Level.ADVICE,
-            why,
-            "wait until that run has ended, or end it on the machine that started it",
-        )
+        advice = "wait until that run has ended, or end it on the machine that started it"
+        yield Finding("lease", f"held by {holder}", Level.ADVICE, why, advice)
 
 
-def check_load(state: HostState) -> Iterator[Finding]:
-    check = "other load"
-    why = "other programs take CPU time from guest, QEMU and fio, and a different amount in each round"
+@add_check("other load", "other programs take CPU time from guest, QEMU and fio, and a different amount in each round")
+def _judge_load(state: HostState) -> Judgement | None:
     ticks = count_cpu_ticks(state)
     if not sum(ticks.values()):
-        yield not_available(check, why)
-        return
+        return None
     share = ticks["busy"] / sum(ticks.values())
     minute = float(state.text("/proc/loadavg").split()[0]) if state.text("/proc/loadavg") else 0.0
     value = f"{100 * share:.0f} % of {state.cpus} CPUs busy, load {minute:g}" + _name_consumers(list_processes(state))
     if share < BUSY_SHARE and minute < state.cpus:
-        yield Finding(check, value, Level.OK, why)
-    else:
-        level = Level.PROBLEM if share >= OVERLOADED_SHARE else Level.ADVICE
-        yield Finding(check, value, level, why, "end or postpone these programs: top -b -n 1 -o %CPU | head -20")
+        return Judgement(value)
+    level = Level.PROBLEM if share >= OVERLOADED_SHARE else Level.ADVICE
+    return Judgement(value, level, "end or postpone these programs: top -b -n 1 -o %CPU | head -20")
 
 
-def check_guests(state: HostState) -> Iterator[Finding]:
-    check = "running guests"
-    why = "other guests use CPUs, memory and the disk at unpredictable moments"
+@add_check("running guests", "other guests use CPUs, memory and the disk at unpredictable moments")
+def _judge_guests(state: HostState) -> Judgement:
     names = [name for argv in state.guests.values() if (name := _read_guest_name(argv))]
     if not names:
-        yield Finding(check, "none", Level.OK, why)
-    else:
-        yield Finding(
-            check, ", ".join(names), Level.ADVICE, why, "shut them down or migrate them while you measure: virsh list"
-        )
+        return Judgement("none")
+    return advise(", ".join(names), "shut them down or migrate them while you measure: virsh list")
 
 
-def check_irqbalance(state: HostState) -> Iterator[Finding]:
-    check = "irqbalance"
-    why = "it moves interrupts between CPUs every few seconds, so a disk's interrupts arrive elsewhere in each round"
+@add_check(
+    "irqbalance",
+    "it moves interrupts between CPUs every few seconds, so a disk's interrupts arrive elsewhere in each round",
+)
+def _judge_irqbalance(state: HostState) -> Judgement:
     if any(process.command == "irqbalance" for process in list_processes(state)):
-        yield Finding(check, "running", Level.ADVICE, why, "systemctl stop irqbalance   (and start it afterwards)")
-    else:
-        yield Finding(check, "not running", Level.OK, why)
+        return advise("running", "systemctl stop irqbalance   (and start it afterwards)")
+    return Judgement("not running")
 
 
+@add_findings
 def check_versions(state: HostState) -> Iterator[Finding]:
     why = "figures of different versions cannot be compared, and a run needs all of these programs"
     yield Finding("kernel", state.facts["kernel"], Level.OK, why)
-    for check, package in (("fio", "fio"), ("qemu", "qemu-system-x86"), ("libvirt", "libvirt-daemon-system")):
-        name = "QEMU" if check == "qemu" else check
-        if state.facts[check]:
-            yield Finding(name, state.facts[check], Level.OK, why)
-        else:
-            yield Finding(name, "not installed", Level.PROBLEM, why, state.facts.install(package))
+    for name, key, package in (
+        ("fio", "fio", "fio"),
+        ("QEMU", "qemu", "qemu-system-x86"),
+        ("libvirt", "libvirt", "libvirt-daemon-system"),
+    ):
+        version = state.facts[key]
+        missing = report_problem("not installed", state.facts.install(package))
+        yield make_finding(name, why, Judgement(version) if version else missing)
 
 
-def check_trace_events(state: HostState) -> Iterator[Finding]:
-    check = "trace events"
-    why = "`--breakdown` follows an I/O by them through the layers of host and guest; nothing needs to be installed"
+@add_check(
+    "trace events",
+    "`--breakdown` follows an I/O by them through the layers of host and guest; nothing needs to be installed",
+)
+def _judge_trace_events(state: HostState) -> Judgement | None:
     events = f"{_TRACING}/events"
-    supported = "tracefs" in state.text("/proc/filesystems").split()
-    mounted = any(line.split()[1:2] == [_TRACING] for line in state.text("/proc/mounts").splitlines())
     if state.text(f"{events}/block/block_rq_issue/id"):
         kvm_too = bool(state.text(f"{events}/kvm/kvm_msi_set_irq/id"))
-        value = "of the block layer and of KVM" if kvm_too else "of the block layer; KVM's appear with its module"
-        yield Finding(check, value, Level.OK, why)
-    elif mounted:
-        yield Finding(check, "this user may not read them", Level.UNKNOWN, why, "run the doctor as root")
-    elif supported:
-        yield Finding(check, "the kernel has them; a run mounts tracefs meanwhile", Level.OK, why)
-    elif not state.text("/proc/filesystems"):
-        yield not_available(check, why)
-    else:
-        advice = "use a kernel with CONFIG_EVENT_TRACING=y: those of all distributions have it"
-        yield Finding(check, "the kernel has none", Level.ADVICE, why, advice)
+        return Judgement(
+            "of the block layer and of KVM" if kvm_too else "of the block layer; KVM's appear with its module"
+        )
+    if any(line.split()[1:2] == [_TRACING] for line in state.text("/proc/mounts").splitlines()):
+        return Judgement("this user may not read them", Level.UNKNOWN, "run the doctor as root")
+    if "tracefs" in state.text("/proc/filesystems").split():
+        return Judgement("the kernel has them; a run mounts tracefs meanwhile")
+    if not state.text("/proc/filesystems"):
+        return None
+    return advise("the kernel has none", "use a kernel with CONFIG_EVENT_TRACING=y: those of all distributions have it")
 
 
 def _name_consumers(busiest: Sequence[Process]) -> str:
@@ -204,17 +236,14 @@ def examine_storage(runner: Runner, storage: DiskByStorage) -> Finding:
     """Whether the storage can be used, which layouts it offers, and how much space a run may use."""
     check = f"{storage.name}: storage"
     try:
-        storage_found = _look_at_storage(runner, storage)
-        free, total = free_bytes(runner, storage_found)
+        used = _look_at_storage(runner, storage)
+        free, total = free_bytes(runner, used)
     except HarnessError as error:
         return Finding(check, error.message, Level.PROBLEM, _WHY_STORAGE, error.hint or "correct the lab file")
     usable = max(free - reserve_bytes(total), 0)
-    value = (
-        f"{storage_found.words} offers {', '.join(storage_found.layouts)}; {format_size(usable)} for volumes of a run"
-    )
-    if usable:
-        return Finding(check, value, Level.OK, _WHY_STORAGE)
-    return Finding(check, value, Level.PROBLEM, _WHY_STORAGE, "free space there, or name another storage")
+    value = f"{used.words} offers {', '.join(used.layouts)}; {format_size(usable)} for volumes of a run"
+    full = report_problem(value, "free space there, or name another storage")
+    return make_finding(check, _WHY_STORAGE, Judgement(value) if usable else full)
 
 
 def _look_at_storage(runner: Runner, storage: DiskByStorage) -> FoundStorage:

@@ -16,7 +16,7 @@ from typing import Self
 from harness.errors import HostError
 from harness.features.windows.guest import notes_of
 from harness.lab.paths import MARK
-from harness.lab.transport.base import Completed, Held, Runner
+from harness.lab.transport.base import Completed, HeldCommand, Runner
 from harness.lab.transport.ssh import NO_INPUT, PROGRAM, SshRunner
 from harness.measure.platform import ENGINE, Clock, Platform, ScheduledFio, Start
 from harness.model.job import Job
@@ -113,7 +113,7 @@ class Windows(Platform):
 WINDOWS = Windows()
 
 
-def _reading(name: str, held: Held) -> Clock:
+def _reading(name: str, held: HeldCommand) -> Clock:
     before = len(held.lines)
     asked = time.monotonic()
     held.send("now")

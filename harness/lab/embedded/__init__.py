@@ -102,14 +102,14 @@ class LabMachineState:
     def processes(self) -> list[int]:
         """Process ids of all lab hosts started from this directory, even if a crash left no record."""
         mark = os.fsencode(self.pidfile)
-        found = []
+        pids = []
         for entry in Path("/proc").iterdir():
             if not entry.name.isdigit():
                 continue
             with suppress(OSError):
                 if mark in (entry / "cmdline").read_bytes().split(b"\0"):
-                    found.append(int(entry.name))
-        return found
+                    pids.append(int(entry.name))
+        return pids
 
     def start(self, images: ImageSet, accel: Accel, why: str) -> LabMachine:
         """Start the lab host from `images`. When this returns, it is still booting, and may not work."""

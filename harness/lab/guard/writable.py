@@ -140,7 +140,7 @@ def _parse_evidence(answers: _Answers, source: str) -> Evidence:
     unknown |= {name: "it gave no answer" for name in PROBES if name not in texts and name not in unknown}
     node: dict[str, Any] = parse_json(texts["block"], source)["blockdevices"][0] if "block" in texts else {}
     below = _list_descendants(node)
-    parts = [each for each in below if each["type"] == "part"]
+    parts = [device for device in below if device["type"] == "part"]
     signatures = parse_json(texts.get("signatures") or "{}", source).get("signatures", ())
     kind = str(node.get("type", ""))
     return Evidence(
@@ -150,7 +150,7 @@ def _parse_evidence(answers: _Answers, source: str) -> Evidence:
         read_only=bool(node.get("ro")),
         # On device-mapper (a volume, a multipath) the kernel makes no partitions.
         is_whole_disk=kind in ("disk", "loop") or kind.startswith("raid"),
-        is_root=bool({pin.name, *(each["kname"] for each in below)} & set(answers.lines("roots"))),
+        is_root=bool({pin.name, *(device["kname"] for device in below)} & set(answers.lines("roots"))),
         mounts=answers.lines("mounts"),
         swaps=answers.lines("swaps"),
         holders=answers.lines("holders"),
@@ -177,7 +177,7 @@ def _parse_contents(counted: str | None, left: str | None) -> Contents:
 
 def _list_descendants(node: Mapping[str, Any]) -> Sequence[dict[str, Any]]:
     children: list[dict[str, Any]] = node.get("children", [])
-    return [each for child in children for each in (child, *_list_descendants(child))]
+    return [device for child in children for device in (child, *_list_descendants(child))]
 
 
 NO_DEVICE = "the host has no such block device"

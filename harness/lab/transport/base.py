@@ -40,7 +40,7 @@ class Stream(Protocol):
         ...
 
 
-class Held:
+class HeldCommand:
     """A running command. It stores the last MOST_LINES lines of the command's output. Threads may share it."""
 
     def __init__(self, machine: str, what: str, stream: Stream) -> None:
@@ -102,12 +102,12 @@ class Held:
 
 
 @contextmanager
-def holding(machine: str, what: str, stream: Stream, *, deadline: float) -> Iterator[Held]:
+def holding(machine: str, what: str, stream: Stream, *, deadline: float) -> Iterator[HeldCommand]:
     """The command behind `stream`, after its first line, until the block ends.
 
     Raises HostError if it prints no line within `deadline` seconds, or ends without one.
     """
-    held = Held(machine, what, stream)
+    held = HeldCommand(machine, what, stream)
     try:
         if not held.wait(lambda lines: len(lines) > 0, deadline):
             why = f"did not answer within {format_duration(deadline)}" if held.alive else "ended without an answer"
@@ -239,7 +239,7 @@ class Runner(Protocol):
 class HoldingRunner(Runner, Protocol):
     """A Runner that can also run a command for the duration of a block."""
 
-    def hold(self, argv: Sequence[str], *, what: str, deadline: float) -> AbstractContextManager[Held]:
+    def hold(self, argv: Sequence[str], *, what: str, deadline: float) -> AbstractContextManager[HeldCommand]:
         """Run `argv` until the block ends. The block starts when the command has printed its first line.
 
         The first line must come within `deadline` seconds. The command must end when its standard input ends: at the

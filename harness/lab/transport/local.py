@@ -18,7 +18,7 @@ from harness.files import replacing
 from harness.lab.transport.base import (
     HELD_GRACE_SECONDS,
     Completed,
-    Held,
+    HeldCommand,
     Output,
     TooMuchOutput,
     disk_full,
@@ -203,7 +203,7 @@ class LocalRunner:
                 raise HostError(f"{self.name}: cannot write {target}: {error.strerror or error}") from error
 
     @contextmanager
-    def hold(self, argv: Sequence[str], *, what: str, deadline: float) -> Iterator[Held]:
+    def hold(self, argv: Sequence[str], *, what: str, deadline: float) -> Iterator[HeldCommand]:
         with held_back():
             stream = PipeStream(self._start(argv, stderr=subprocess.STDOUT), _end_group)
             with holding(self.name, what, stream, deadline=deadline) as held:

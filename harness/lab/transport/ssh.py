@@ -22,7 +22,7 @@ from harness.lab.transport.base import (
     MISSING_PROGRAM,
     NO_SPACE,
     Completed,
-    Held,
+    HeldCommand,
     Overdue,
     TooMuchOutput,
     disk_full,
@@ -72,8 +72,8 @@ class PosixShell:
     def command(self, argv: Sequence[str]) -> str:
         # The remote shell prints its process id and becomes the command, so a deadline can end the command. This needs
         # no additional process and no additional round trip. For a missing program, the shell prints no process id.
-        found = f"command -v {shlex.quote(argv[0])} >/dev/null && echo virt-overhead-pid $$ >&2"
-        return f"export LC_ALL=C; {found}; exec {shlex.join(argv)}"
+        start = f"command -v {shlex.quote(argv[0])} >/dev/null && echo virt-overhead-pid $$ >&2"
+        return f"export LC_ALL=C; {start}; exec {shlex.join(argv)}"
 
     def held(self, argv: Sequence[str]) -> str:
         return f"export LC_ALL=C; exec {shlex.join(argv)}"
@@ -130,7 +130,7 @@ class PowerShell:
         return _encode(_make_script(argv))
 
     def stdin(self, argv: Sequence[str], data: bytes) -> bytes:
-        texts = (_make_script(argv).encode(), data, *(each.encode() for each in argv[2:]))
+        texts = (_make_script(argv).encode(), data, *(argument.encode() for argument in argv[2:]))
         return b"".join(base64.b64encode(text) + b"\n" for text in texts)
 
     def ender(self, pid: int) -> str:
@@ -464,7 +464,7 @@ class SshRunner:
             raise HostError(f"{self.name}: cannot write {target}: {why}")
 
     @contextmanager
-    def hold(self, argv: Sequence[str], *, what: str, deadline: float) -> Iterator[Held]:
+    def hold(self, argv: Sequence[str], *, what: str, deadline: float) -> Iterator[HeldCommand]:
         with held_back():
             line = self._shell.held(argv)
             try:

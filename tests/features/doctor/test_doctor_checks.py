@@ -16,7 +16,7 @@ import pytest
 from harness.features.doctor.devices import examine, find_proof
 from harness.features.doctor.probe import DiskState, HostState, look
 from harness.lab.facts import Acceleration, HostFacts, read_facts
-from harness.lab.findings import NOT_AVAILABLE, Finding, Level, Setting, SettingsRecord, as_records, has_problem
+from harness.lab.findings import NOT_AVAILABLE, Finding, Level, SettingsRecord, Tunable, as_records, has_problem
 from harness.lab.hosts import GuestFiles, _probe_acceleration
 from harness.lab.inventory import DiskById
 from harness.lab.transport.local import LocalRunner
@@ -218,7 +218,7 @@ def test_a_schedulers_setting_lists_what_the_kernel_resets_with_it(tree: Tree) -
     tree.write(f"{QUEUE}/iosched/read_expire", "250")
     (setting,) = finding_of(read_state(tree), "optane: I/O scheduler").settings
     queue = f"{tree.root}/{QUEUE}"
-    assert setting == Setting(f"{queue}/scheduler", "none", (f"{queue}/nr_requests", f"{queue}/iosched/read_expire"))
+    assert setting == Tunable(f"{queue}/scheduler", "none", (f"{queue}/nr_requests", f"{queue}/iosched/read_expire"))
 
 
 def test_the_disk_that_holds_a_file_gets_advice_but_is_not_tuned(tree: Tree) -> None:
@@ -388,7 +388,7 @@ def test_reserved_huge_pages_are_shown(tree: Tree) -> None:
 
 
 def test_settings_that_are_still_changed_are_shown_with_the_command_that_restores_them(tree: Tree) -> None:
-    mine = SettingsRecord.of_this_process((Setting("/sys/x", "1"),))
+    mine = SettingsRecord.of_this_process((Tunable("/sys/x", "1"),))
     tree.write("run/virt-overhead/tuned", mine.text())
     held = finding_of(read_state(tree), "tuned settings")
     assert (held.value, held.level) == (f"1 files, held by process {os.getpid()} of {socket.gethostname()}", Level.OK)

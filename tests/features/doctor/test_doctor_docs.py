@@ -12,7 +12,7 @@ from harness.cli import main
 from harness.features.doctor.devices import examine
 from harness.features.doctor.probe import HostState, look
 from harness.lab.facts import HostFacts
-from harness.lab.findings import Setting, SettingsRecord
+from harness.lab.findings import SettingsRecord, Tunable
 from harness.lab.transport.local import LocalRunner
 from tests.unit.sysfs_tree import DISK, FACTS, Tree
 
@@ -25,7 +25,7 @@ def every_check(tmp_path: Path) -> set[str]:
     tree.write("proc/meminfo", "MemTotal: 33554432 kB\nHugePages_Total:     512\nHugePages_Free:      500")
     tree.write("sys/devices/system/node/node1/cpulist", "16-31")
     tree.write("proc/sys/kernel/numa_balancing", "1")
-    tree.write("run/virt-overhead/tuned", SettingsRecord.of_this_process((Setting("/sys/x", "1"),)).text())
+    tree.write("run/virt-overhead/tuned", SettingsRecord.of_this_process((Tunable("/sys/x", "1"),)).text())
     facts = HostFacts({**FACTS.values, "hypervisor": "kvm"})
     with tree.leased("run7"):
         seen = look(LocalRunner(), facts, [DISK], root=str(tree.root), window=0)

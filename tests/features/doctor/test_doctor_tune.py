@@ -19,8 +19,8 @@ from harness.lab.findings import (
     ChangedSetting,
     Finding,
     Level,
-    Setting,
     SettingsRecord,
+    Tunable,
     hold_settings,
     left_over,
     list_settings,
@@ -95,7 +95,7 @@ def replace_by_directory(path: Path) -> None:
     path.mkdir()
 
 
-def requesting(*settings: Setting) -> list[Finding]:
+def requesting(*settings: Tunable) -> list[Finding]:
     return [Finding("a check", "a value", Level.ADVICE, "a reason", "advice", settings)]
 
 
@@ -137,7 +137,7 @@ def test_without_a_requested_setting_the_host_is_not_changed(directory: str) -> 
 
 def test_a_setting_that_the_kernel_refuses_is_reported_and_the_others_are_held(tree: Tree, directory: str) -> None:
     (tree.root / "stubborn").mkdir()
-    wanted = requesting(Setting(f"{tree.root}/stubborn", "1"), Setting(f"{tree.root}/{KSM}", "0"))
+    wanted = requesting(Tunable(f"{tree.root}/stubborn", "1"), Tunable(f"{tree.root}/{KSM}", "0"))
     with hold_settings(RUNNER, list_settings(wanted), directory=directory) as tuning:
         assert tree.read(KSM) == "0"
     assert [change.path for change in tuning.changed] == [f"{tree.root}/{KSM}"]
@@ -159,7 +159,7 @@ def test_a_setting_that_cannot_be_restored_is_named_with_its_value_and_a_remedy(
     assert QUEUE not in error.value.hint
     record = left_over(RUNNER, directory=directory)
     assert record is not None
-    assert record.before == (Setting(str(path), "1"),)
+    assert record.before == (Tunable(str(path), "1"),)
     path.rmdir()
     path.write_text("0\n")
     restore(RUNNER, record, directory=directory)
@@ -190,7 +190,7 @@ def test_settings_that_another_process_holds_are_not_changed(tree: Tree, directo
     with hold_settings(RUNNER, list_settings(findings(tree)), directory=directory):
         with (
             pytest.raises(HostError, match=rf"process {os.getpid()} of .* has already changed settings") as error,
-            hold_settings(RUNNER, list_settings(requesting(Setting(f"{tree.root}/{KSM}", "2"))), directory=directory),
+            hold_settings(RUNNER, list_settings(requesting(Tunable(f"{tree.root}/{KSM}", "2"))), directory=directory),
         ):
             pass
         assert tree.settings == BETTER
