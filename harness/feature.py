@@ -22,18 +22,22 @@ if TYPE_CHECKING:
 
     from harness.analysis import Samples
     from harness.events import Events
-    from harness.guest.booting import GuestRunner
-    from harness.guest.protocol import Hypervisor, System
+    from harness.guest.booting import GuestRunner, Started
+    from harness.guest.libvirt.starting import ToStart
+    from harness.guest.protocol import GuestDisk, Hypervisor, System
     from harness.image import ImageSet
-    from harness.lab.created import HostThing
+    from harness.lab.created import CreationLog, HostThing
     from harness.lab.hosts import Host
     from harness.lab.inventory import HostSpec
+    from harness.lab.transport.base import Runner
     from harness.measure.platform import Platform
     from harness.measure.prepare import FilledRegions
     from harness.measure.rounds import FollowingSeries, RunContext, SeriesContext
     from harness.measure.series import PreparedGroup, StepLimit
     from harness.model.cell import Cell
     from harness.model.counters import Counters
+    from harness.model.effective import Effective
+    from harness.model.guest import GuestOptions
     from harness.model.mode import Mode
     from harness.report.banners import Banner
     from harness.report.blocks import Block, Chart
@@ -99,6 +103,51 @@ class RunSwitch:
     help: str
     estimate_seconds: Callable[[Plan], float]
     """For how long that is measured in a plan at most, with the pauses."""
+
+
+class ServedDisk(Protocol):
+    """A disk of a guest that another program than the guest's QEMU serves."""
+
+    @property
+    def socket(self) -> str:
+        """Where the guest's QEMU connects to it."""
+
+    @property
+    def pid_file(self) -> str:
+        """The file on the host with the id of the program's process."""
+
+    def set_up(self, guest: Runner, device: str) -> None:
+        """What the guest, in which the disk is this device, needs to do with it. Raises HostError."""
+
+    def read_effective(self, runner: Runner) -> Effective:
+        """How the program serves the disk, as its host shows it. Raises HostError or GuestError."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskServer:
+    """A program that serves disks to guests by vhost-user-blk."""
+
+    name: str
+    """The value of `server` of an attachment."""
+    program: str
+    package: str
+    """The package of Debian that has the program."""
+    serial: str
+    """The serial number of each of its disks."""
+    serve: Callable[[CreationLog, GuestDisk, int], AbstractContextManager[ServedDisk]]
+    """Serves a disk with at most so many queues. Raises HostError."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuestImages:
+    """Guests of libvirt that boot from a disk image on the host."""
+
+    refuse: Callable[[GuestOptions, Runner], str | None]
+    """Why the host cannot boot guests from the requested image, with the remedy; None if it can."""
+    start: Callable[[ToStart], AbstractContextManager[Started[Any]]]
+    tries: int
+    """How often a boot is tried."""
+    expected_seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,6 +310,8 @@ class Feature:
     """Its flag is in `CampaignSpec.switches` of a run that has it."""
     hypervisor: Callable[[Host, Events], AbstractContextManager[Hypervisor] | None] = lambda _host, _events: None
     """What makes guests on a host instead of the host's own backend; None for all other hosts."""
+    disk_server: DiskServer | None = None
+    guest_images: GuestImages | None = None
     tables: FeatureTables | None = None
     mode_keys: ModeKeys | None = None
     read_workloads: Callable[[Path, Sequence[str]], WorkloadFiles] | None = None
@@ -341,6 +392,17 @@ def mode_keys() -> tuple[ModeKeys, ...]:
 def run_switches() -> tuple[RunSwitch, ...]:
     """The switches of all features that have one."""
     return tuple(feature.switch for feature in features() if feature.switch is not None)
+
+
+def find_disk_server(name: str) -> DiskServer | None:
+    """The server of disks with this name; None if no feature brings it."""
+    servers = (feature.disk_server for feature in features())
+    return next((server for server in servers if server is not None and server.name == name), None)
+
+
+def guest_images() -> GuestImages | None:
+    """How guests boot from disk images; None if no feature brings it."""
+    return next((feature.guest_images for feature in features() if feature.guest_images is not None), None)
 
 
 def find_conditioner(name: str) -> Conditioner:

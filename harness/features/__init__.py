@@ -18,6 +18,8 @@ NAMES: tuple[str, ...] = (
     "breakdown",
     "io_costs",
     "steady",
+    "own_image",
+    "storage_daemon",
     "throttles",
     "neighbours",
     "distributions",

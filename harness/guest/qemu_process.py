@@ -6,30 +6,21 @@ not available. It may also drop an engine later, and reports that only in its lo
 
 from __future__ import annotations
 
-import json
 import shlex
-import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import Any, ClassVar, Literal
 
 from harness.errors import GuestError, HostError
 from harness.events import Events, Note
-from harness.guest.protocol import GuestDisk
 from harness.lab.counters import VmThreads, find_threads
-from harness.lab.created import CreationLog, Processes, fenced
-from harness.lab.guard import require_leading_to
 from harness.lab.transport.base import Completed, Runner
-from harness.model.attach import CACHES, Attach
 from harness.model.effective import Effective
 from harness.model.guest import compressed
 from harness.model.throttle import NO_LIMIT
 from harness.model.values import kernels_form
 from harness.shipped import read_script
-from harness.untrusted import parse_json, reading
+from harness.untrusted import reading
 
 _LOOK = read_script("harness.guest", "read_qemu_process.sh")
 _ENGINES = {"native": "Linux AIO", "io_uring": "linux io_uring"}
@@ -197,135 +188,3 @@ def parse_io_limit(printed: str) -> str | None:
             if not below or device in below:
                 limits[device] |= dict.fromkeys(setting for setting in settings if not setting.endswith("=max"))
     return "; ".join(f"{device} {' '.join(settings)}" for device, settings in limits.items() if settings) or NO_LIMIT
-
-
-PROGRAM = "qemu-storage-daemon"
-SERIAL = "vhost_user_blk"
-"""The serial number of each of its disks. Source: QEMU's block/export/vhost-user-blk-server.c."""
-_STARTS_SECONDS = 30.0
-
-# $1: a new directory, $2: the variable for the daemon's environment; then the daemon's command.
-# The guest's QEMU may run as another user. The name of the directory is known to nobody else.
-_START_DAEMON = 'umask 0; mkdir -m 0711 "$1" && mark=$2 && shift 2 && exec env "$mark" "$@"'
-
-# $2: the directory. Removes what the daemon itself made in it.
-_REMOVE_DIRECTORY = r"""
-[ ! -d "$2" ] || { rm -f "$2/socket" "$2/pid"; rmdir "$2" 2>/dev/null; } || echo "foreign: $2 has files of others"
-"""
-
-# The guest's driver asks the device for its cache, and the daemon does not tell it before it was set once.
-_WRITE_BACK = 'echo "write back" >"/sys/block/${1##*/}/cache_type"'
-
-
-class DaemonProcess(Processes):
-    """A storage daemon with `mark` in its environment, and the `directory` of its socket."""
-
-    kind: Literal["storage-daemon"] = "storage-daemon"  # type: ignore[assignment] # a kind of its own
-    directory: str
-
-    removal: ClassVar[str] = Processes.removal + _REMOVE_DIRECTORY
-
-    @property
-    def words(self) -> str:
-        return "a storage daemon"
-
-    def arguments(self) -> Sequence[str]:
-        return [self.mark, self.directory]
-
-
-@dataclass(frozen=True, slots=True)
-class Daemon:
-    """A running storage daemon."""
-
-    directory: str
-
-    @property
-    def socket(self) -> str:
-        return f"{self.directory}/socket"
-
-    @property
-    def pid_file(self) -> str:
-        return f"{self.directory}/pid"
-
-
-@contextmanager
-def storage_daemon(log: CreationLog, disk: GuestDisk, *, queues: int) -> Iterator[Daemon]:
-    """A daemon that serves the disk with at most so many queues. It is ended at the end. Raises HostError."""
-    assert isinstance(disk.attach, Attach)
-    name = uuid.uuid4()
-    daemon = Daemon(f"/run/voh-{name}")
-    mark = f"VIRT_OVERHEAD_DISK={name}"
-    with log.making_here(
-        DaemonProcess(disks=disk.source.writable.disks, mark=mark, directory=daemon.directory)
-    ) as entry:
-        command = [PROGRAM, "--daemonize", "--pidfile", daemon.pid_file]
-        options = daemon_options(disk, disk.attach, daemon.socket, queues)
-        words = [word for option, value in options for word in (f"--{option}", json.dumps(value))]
-        start = ["sh", "-c", _START_DAEMON, "sh", daemon.directory, mark, *command, *words]
-        require_leading_to({disk.source.path: disk.source.writable})
-        disk.source.writable.run(fenced(entry, start), deadline=_STARTS_SECONDS)
-        yield daemon
-
-
-def daemon_options(disk: GuestDisk, attach: Attach, socket: str, queues: int) -> list[tuple[str, dict[str, Any]]]:
-    """The daemon's options with their values: the same block devices as in QEMU, an iothread, and the export. Pure."""
-    cache = CACHES[attach.cache]
-    common = {"cache": {"direct": cache.direct, "no-flush": cache.no_flush}, "discard": attach.discard}
-    driver = "host_device" if disk.source.kind == "block" else "file"
-    storage = {"driver": driver, "node-name": "storage", "filename": disk.source.path, "aio": attach.aio} | common
-    node = {"driver": disk.source.format, "node-name": "disk", "file": "storage"} | common
-    export = {
-        "type": "vhost-user-blk",
-        "id": "export",
-        "node-name": "disk",
-        "addr": {"type": "unix", "path": socket},
-        "writable": True,
-        "writethrough": not cache.write_cache,
-        "num-queues": attach.queues or queues,
-    }
-    options = [("blockdev", storage), ("blockdev", node | {"detect-zeroes": attach.detect_zeroes})]
-    if attach.iothread:
-        thread: dict[str, Any] = {"qom-type": "iothread", "id": "thread"}
-        if attach.poll_max_ns is not None:
-            thread["poll-max-ns"] = attach.poll_max_ns
-        options.insert(0, ("object", thread))
-        export["iothread"] = "thread"
-    return [*options, ("export", export)]
-
-
-def turn_on_cache(guest: Runner, device: str) -> None:
-    """Let the guest flush the disk, as it does with a write cache in QEMU. Raises HostError."""
-    guest.run(["sh", "-c", _WRITE_BACK, "sh", device], deadline=30)
-
-
-def read_served(runner: Runner, daemon: Daemon) -> Effective:
-    """How the daemon serves its disk, from the arguments and the rings of its process."""
-    printed = look_at_process(runner, daemon.pid_file).stdout
-    with reading(f"{runner.name}: the command line of {PROGRAM} ({daemon.pid_file})", GuestError):
-        return parse_served(parse_inspected(printed))
-
-
-def parse_served(process: Inspected) -> Effective:
-    """The same from the process. Raises ValueError or KeyError for arguments of another form. Pure."""
-    options: dict[str, dict[str, Any]] = {}
-    for option, value in pairwise(process.arguments):
-        if option in ("--blockdev", "--export", "--object") and value.startswith("{"):
-            given = parse_json(value, option, GuestError)
-            options[given.get("node-name") if option == "--blockdev" else given["id"]] = given
-    export, node, storage = options["export"], options["disk"], options["storage"]
-    thread: Mapping[str, Any] = options.get(export.get("iothread", ""), {})
-    return Effective(
-        qemu_block_driver=node["driver"],
-        qemu_aio=process.engines.in_effect(storage["aio"], node["driver"]),
-        qemu_cache_direct=storage["cache"]["direct"],
-        qemu_cache_no_flush=storage["cache"]["no-flush"],
-        qemu_write_cache=not export["writethrough"],
-        qemu_discard="unmap" if all(layer["discard"] == "unmap" for layer in (node, storage)) else "ignore",
-        qemu_detect_zeroes=node["detect-zeroes"],
-        qemu_read_only=not export["writable"],
-        qemu_iothread=bool(thread),
-        qemu_poll_max_ns=thread.get("poll-max-ns"),
-        # It has no throttle filter: it serves the node `disk` itself.
-        qemu_iops_limit=NO_LIMIT if export["node-name"] == "disk" else None,
-        qemu_bw_limit=NO_LIMIT if export["node-name"] == "disk" else None,
-    )

@@ -8,10 +8,8 @@ from harness.errors import HarnessError, HostError
 from harness.feature import features
 from harness.guest.libvirt.plugging import KINDS as BORROWED_THINGS
 from harness.guest.libvirt.requirements import PassedThrough
-from harness.guest.libvirt.starting import GuestSystemFiles
 from harness.guest.protocol import Remover
 from harness.guest.proxmox.created_objects import KINDS as PROXMOX_THINGS
-from harness.guest.qemu_process import DaemonProcess
 from harness.lab.created import REMEDY, Entry, HostThing, Processes, Removal, close, forget
 from harness.lab.paths import TAG
 from harness.lab.transport.base import Runner
@@ -20,8 +18,6 @@ from harness.signals import remedy_of
 
 HOST_THINGS: tuple[type[HostThing], ...] = (
     *CREATED,
-    DaemonProcess,
-    GuestSystemFiles,
     PassedThrough,
     Processes,
     *(thing for feature in features() for thing in feature.list_host_things()),

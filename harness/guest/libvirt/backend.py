@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 
 from harness.errors import HostError, Unsupported
 from harness.events import Events
+from harness.feature import guest_images
 from harness.guest.booting import booted, file_missing, no_memory, no_room, too_many_queues, vcpus_for
 from harness.guest.libvirt.connection import Connection, Refused, connect
 from harness.guest.libvirt.disks import refuse_machine
@@ -21,17 +22,17 @@ from harness.guest.libvirt.plugged import remove_thread, unplug
 from harness.guest.libvirt.plugging import AddedThread, PluggedIn
 from harness.guest.libvirt.requirements import (
     Versions,
-    is_served_by_daemon,
+    find_server,
     refuse_disk,
     refuse_guest,
     refuse_hardware,
     refuse_mode,
     resolve_attachments,
 )
-from harness.guest.libvirt.starting import refuse_image, start_from_image, started
+from harness.guest.libvirt.starting import ToStart, start_guest
 from harness.guest.linux import LOOKED_AT, OwnSystems
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor, Remover
-from harness.guest.qemu_process import qemu_threads, storage_daemon
+from harness.guest.qemu_process import qemu_threads
 from harness.lab.created import CreationLog, Entry, Removal, Thing, fenced
 from harness.lab.guard import serial_of
 from harness.lab.hosts import Host, ReachedHost
@@ -97,9 +98,6 @@ def in_definition(text: str, where: str) -> tuple[Place, str]:
 BOOT_TRIES = 3
 """Under nested, emulated virtualisation, a booting kernel sometimes hangs or resets. Nothing is measured yet."""
 _EXPECTED_BOOT_SECONDS = 12.0
-_IMAGE_BOOT_TRIES = 2
-"""Fewer, because most images that do not answer never will."""
-_EXPECTED_IMAGE_BOOT_SECONDS = 30.0
 
 
 # $1: the file. libvirt's daemon and QEMU write into the file that is there.
@@ -196,10 +194,10 @@ class LibvirtHypervisor(LibvirtRemover):
         made = Domain(disks=_on(disks), name=name, uuid=identity, console=console)
         vcpus = vcpus_for(self._host.facts, [disk.attach for disk in disks], options)
         with ExitStack() as stack:
-            daemons = {
-                disk.name: stack.enter_context(storage_daemon(log, disk, queues=vcpus))
+            served = {
+                disk.name: stack.enter_context(server.serve(log, disk, vcpus))
                 for disk in disks
-                if is_served_by_daemon(disk.attach)
+                if (server := find_server(disk.attach)) is not None
             }
             known = [made]
             entry = stack.enter_context(log.making(made, lambda: self._removed(known[-1])))
@@ -208,18 +206,18 @@ class LibvirtHypervisor(LibvirtRemover):
             known.append(made.model_copy(update={"console_inode": inode}))
             log.amend(entry, known[-1])
             spec = self._spec(
-                made, log.run_id, disks, options, {disk: daemon.socket for disk, daemon in daemons.items()}
+                made, log.run_id, disks, options, {disk: serving.socket for disk, serving in served.items()}
             )
-            start = partial(started, self._host, self._connection, spec)
+            start = partial(start_guest, ToStart(self._host, self._connection, spec, log, self._events))
             tries, expected = BOOT_TRIES, _EXPECTED_BOOT_SECONDS
-            if options.image is not None:
-                start = partial(start_from_image, self._host, self._connection, spec, log=log, events=self._events)
-                tries, expected = _IMAGE_BOOT_TRIES, _EXPECTED_IMAGE_BOOT_SECONDS
+            if options.image is not None and (images := guest_images()) is not None:
+                start = partial(images.start, *start.args)
+                tries, expected = images.tries, images.expected_seconds
             up = stack.enter_context(booted(start, tries=tries, expected_s=expected, events=self._events))
             pid_file = PID_FILE.format(name=name)
             threads = qemu_threads(self._host.runner, pid_file, self._events)
             host = self._host.runner
-            yield LibvirtGuest(up, threads=threads, host=host, log=log, attached=attached, daemons=daemons)
+            yield LibvirtGuest(up, threads=threads, host=host, log=log, attached=attached, served=served)
 
     def _spec(
         self,
@@ -327,9 +325,15 @@ class LibvirtHypervisor(LibvirtRemover):
             or refuse_machine(attach, guest)
             or no_room(guest, self._host)
             or file_missing(guest, self._host.runner)
-            or refuse_image(guest, self._host.runner)
+            or self._refuse_image(guest)
             or refuse_hardware(self._connection, guest, self._host.acceleration.accel)
         )
+
+    def _refuse_image(self, guest: GuestOptions) -> str | None:
+        if guest.image is None:
+            return None
+        images = guest_images()
+        return images.refuse(guest, self._host.runner) if images else f'image = "{guest.image}": not installed here'
 
 
 class LibvirtBackend:

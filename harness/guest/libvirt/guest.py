@@ -11,6 +11,7 @@ from xml.etree import ElementTree as ET
 import libvirt
 
 from harness.errors import GuestError, HostError
+from harness.feature import ServedDisk
 from harness.guest.booting import Booted, BootedGuest
 from harness.guest.libvirt.connection import Connection, Refused, transferred
 from harness.guest.libvirt.disks import alias_of
@@ -27,12 +28,11 @@ from harness.guest.libvirt.effective import (
 from harness.guest.libvirt.requirements import Attachments, PassedThrough, PciDisk
 from harness.guest.libvirt.starting import RunningDomain, last_words, qemu_log
 from harness.guest.protocol import Backup, BlockDevice, block_devices, plugged_in
-from harness.guest.qemu_process import Daemon, read_io_limit, read_served, seen_by_guest, turn_on_cache
+from harness.guest.qemu_process import read_io_limit, seen_by_guest
 from harness.lab.counters import VmThreads
 from harness.lab.created import CreationLog
 from harness.lab.guard import Writable, lend, take_back
 from harness.lab.transport.base import Runner
-from harness.model.attach import CACHES, Attach
 from harness.model.counters import Transferred
 from harness.model.effective import Effective
 from harness.signals import cleaning_up
@@ -205,7 +205,7 @@ class LibvirtGuest(BootedGuest):
         host: Runner,
         log: CreationLog,
         attached: Attachments,
-        daemons: Mapping[str, Daemon] | None = None,
+        served: Mapping[str, ServedDisk] | None = None,
     ) -> None:
         super().__init__(booted, threads=threads)
         self._running_domain = booted.machine
@@ -214,21 +214,19 @@ class LibvirtGuest(BootedGuest):
         self._host = host
         self._log = log
         self._attached = attached
-        self._daemons = daemons or {}
+        self._served = served or {}
         self._devices = dict(block_devices(self.system, attached.lasting, self._connection.host))
 
-        for disk in self._daemons:
-            attach = attached.disks[disk].attach
-            if isinstance(attach, Attach) and CACHES[attach.cache].write_cache:
-                turn_on_cache(self.runner, self._device(disk).path)
-        if self._daemons:
+        for disk, serving in self._served.items():
+            serving.set_up(self.runner, self._device(disk).path)
+        if self._served:
             self._devices = dict(block_devices(self.system, attached.lasting, self._connection.host))
 
     def device(self, disk: str) -> str:
         return self._device(disk).path
 
     def transferred(self, disks: Sequence[str]) -> Mapping[str, Transferred | None]:
-        unseen = {*self._attached.passed, *self._daemons}
+        unseen = {*self._attached.passed, *self._served}
         aliases = {disk: alias_of(self._attached.disks[disk]) for disk in disks if disk not in unseen}
         counted = transferred(self._connection, self._domain, aliases.values()) if aliases else {}
         return {disk: counted[aliases[disk]] if disk in aliases else None for disk in disks}
@@ -241,11 +239,10 @@ class LibvirtGuest(BootedGuest):
             effective = effective.merged(self._running.size.whole).merged(self._running.program)
         else:
             pid_file = PID_FILE.format(name=self._running_domain.name)
-            if disk in self._daemons:
-                daemon = self._daemons[disk]
-                pid_file = daemon.pid_file
+            if (serving := self._served.get(disk)) is not None:
+                pid_file = serving.pid_file
                 effective = read_vhost_user(self._connection, self._domain, self._running, alias)
-                effective = effective.merged(read_served(self._host, daemon))
+                effective = effective.merged(serving.read_effective(self._host))
             else:
                 effective = read_effective(self._connection, self._domain, self._running, alias)
             effective = effective.merged(read_io_limit(self._host, pid_file, self._attached.disks[disk].source.path))

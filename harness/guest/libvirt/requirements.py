@@ -10,12 +10,12 @@ from typing import ClassVar, Literal
 from xml.etree import ElementTree as ET
 
 from harness.errors import GuestError, HostError, Unsupported
+from harness.feature import DiskServer, find_disk_server
 from harness.guest.booting import too_many_queues
 from harness.guest.libvirt.connection import Connection, Refused
 from harness.guest.libvirt.disks import number_root_ports
 from harness.guest.libvirt.domain import CPU_MODES
 from harness.guest.protocol import GuestDisk
-from harness.guest.qemu_process import PROGRAM, SERIAL
 from harness.lab.created import HostThing, Removal
 from harness.lab.facts import HostFacts
 from harness.lab.inventory import AnyDisk, DiskById
@@ -311,16 +311,16 @@ def resolve_attachments(runner: Runner, host: str, disks: Sequence[GuestDisk]) -
             assert device is not None, "refused above"
             passed[disk.name] = device
             serials[disk.name] = device.serial
-        elif is_served_by_daemon(disk.attach):
-            serials[disk.name] = SERIAL
+        elif (server := find_server(disk.attach)) is not None:
+            serials[disk.name] = server.serial
         elif disk.attach.device == "lun":
             serials[disk.name] = _scsi_serial(runner, disk.source.path)
     return Attachments({disk.name: disk for disk in disks}, serials, passed, number_root_ports(tuple(disks)))
 
 
-def is_served_by_daemon(attach: Attachment) -> bool:
-    """Whether a storage daemon serves a disk that is attached in this way."""
-    return isinstance(attach, Attach) and not attach.in_qemu
+def find_server(attach: Attachment) -> DiskServer | None:
+    """What serves a disk that is attached in this way, if not the guest's QEMU."""
+    return find_disk_server(attach.server) if isinstance(attach, Attach) else None
 
 
 def refuse_disk(runner: Runner, facts: HostFacts, versions: Versions, attach: Attachment, disk: AnyDisk) -> str | None:
@@ -328,8 +328,11 @@ def refuse_disk(runner: Runner, facts: HostFacts, versions: Versions, attach: At
     cpus = int(facts["cpus"] or 1)
     if isinstance(attach, Attach) and (why := refuse_unoffered(attach, versions)):
         return why
-    if is_served_by_daemon(attach) and not facts.has_tool(PROGRAM):
-        return f"{PROGRAM} is not installed there: apt-get install qemu-system-common"
+    server = find_server(attach)
+    if server is not None and not facts.has_tool(server.program):
+        return f"{server.program} is not installed there: apt-get install {server.package}"
+    if server is None and isinstance(attach, Attach) and not attach.in_qemu:
+        return f'server = "{attach.server}": no installed feature of virt-overhead starts it'
     if isinstance(attach, Attach) and (why := refuse_attach(attach, versions, cpus)):
         return why
     if isinstance(disk, DiskById):

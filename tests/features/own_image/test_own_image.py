@@ -11,11 +11,11 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from harness.errors import GuestError, Unsupported
+from harness.features.own_image import booting
+from harness.features.own_image.booting import GuestSystemFiles, create_system_files, refuse_image
 from harness.guest.cloud_init import HostKey, errors_of, user_data
-from harness.guest.libvirt import starting
 from harness.guest.libvirt.domain import read_system
 from harness.guest.libvirt.requirements import _no_firmware
-from harness.guest.libvirt.starting import GuestSystemFiles, refuse_image, system_files
 from harness.guest.linux import LinuxInside, look_inside_linux
 from harness.lab.created import CreationLog, read_log
 from harness.lab.transport.local import LocalRunner
@@ -200,9 +200,9 @@ def test_a_result_that_is_not_json_is_an_error_of_the_guest() -> None:
 def test_a_guest_has_a_layer_and_a_seed_that_only_root_can_read_and_both_are_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(starting, "_GUESTS", str(tmp_path / "guests"))
+    monkeypatch.setattr(booting, "_GUESTS", str(tmp_path / "guests"))
     log = CreationLog(LocalRunner("host here"), RUN, str(tmp_path / "log"))
-    with system_files(log, DEBIAN, "ssh-ed25519 OURS", KEY) as files:
+    with create_system_files(log, DEBIAN, "ssh-ed25519 OURS", KEY) as files:
         (entry,) = read_log(log.runner, str(tmp_path / "log"))
         assert entry.record["directory"] == files.directory
         there = {path.name: path for path in Path(files.directory).iterdir()}
@@ -234,7 +234,7 @@ def test_an_image_that_changes_its_format_before_the_boot_is_refused(
 ) -> None:
     monkeypatch.setenv("FORMAT", "vdi")
     log = CreationLog(LocalRunner("host here"), RUN, str(tmp_path))
-    with pytest.raises(Unsupported, match="its format is vdi"), system_files(log, DEBIAN, "key", KEY):
+    with pytest.raises(Unsupported, match="its format is vdi"), create_system_files(log, DEBIAN, "key", KEY):
         pytest.fail("it was booted")
 
 

@@ -9,16 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.features.storage_daemon.serving import DaemonProcess, make_options, parse_served, serve_disk
 from harness.guest.protocol import GuestDisk
-from harness.guest.qemu_process import (
-    DaemonProcess,
-    Engines,
-    Inspected,
-    daemon_options,
-    parse_served,
-    read_served,
-    storage_daemon,
-)
+from harness.guest.qemu_process import Engines, Inspected
 from harness.lab.created import CreationLog, read_log
 from harness.lab.transport.local import LocalRunner
 from harness.layout.source import BlockSource
@@ -42,7 +35,7 @@ echo $! >"$3"
 
 
 def arguments(attach: Attach, source: BlockSource = DEVICE) -> tuple[str, ...]:
-    options = daemon_options(GuestDisk("own", source, attach), attach, "/run/socket", queues=2)
+    options = make_options(GuestDisk("own", source, attach), attach, "/run/socket", queues=2)
     return tuple(word for option, value in options for word in (f"--{option}", json.dumps(value)))
 
 
@@ -89,9 +82,9 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GuestDisk:
 
 def test_a_daemon_is_recorded_and_ended_with_its_socket(disk: GuestDisk, tmp_path: Path) -> None:
     log = CreationLog(LocalRunner(), RUN, str(tmp_path / "created"))
-    with storage_daemon(log, disk, queues=1) as daemon:
+    with serve_disk(log, disk, 1) as daemon:
         pid = int(Path(daemon.pid_file).read_text())
-        assert read_served(LocalRunner(), daemon).qemu_block_driver == "raw"
+        assert daemon.read_effective(LocalRunner()).qemu_block_driver == "raw"
         (entry,) = read_log(LocalRunner(), str(tmp_path / "created"))
         thing = entry.parsed(HOST_THINGS)
         assert isinstance(thing, DaemonProcess)

@@ -1,0 +1,132 @@
+"""Guests from a disk image on the host, which is never written to: its layer, and the data for cloud-init."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import ClassVar, Literal
+
+from harness.errors import GuestError, HostError, Unsupported
+from harness.guest.booting import Started
+from harness.guest.cloud_init import HostKey, install_fio, user_data, wait_until_set_up
+from harness.guest.libvirt.domain import SystemFiles
+from harness.guest.libvirt.starting import RunningDomain, ToStart, log_in
+from harness.image.keys import create_key, public_key
+from harness.lab.created import CreationLog, HostThing, fenced
+from harness.lab.paths import STATE_DIRECTORY, why_unsafe
+from harness.lab.transport.base import Runner, whole
+from harness.model.guest import INSTALL, INSTALLED_FIO, GuestOptions
+from harness.shipped import read_script
+from harness.untrusted import parse_json
+
+BOOT_SECONDS = {"kvm": 240.0, "tcg": 900.0}
+"""cloud-init prepares the system before its SSH server starts."""
+_GUESTS = f"{STATE_DIRECTORY}/guests"
+_FORMATS = ("qcow2", "raw")
+_SEED = "seed"
+_NO_PROGRAM, _NO_FAT = 3, 4
+
+_READ_IMAGE = rf"""
+command -v qemu-img >/dev/null || exit {_NO_PROGRAM}
+qemu-img --help | grep -qw vvfat || exit {_NO_FAT}
+exec qemu-img info --force-share --output=json "$1"
+"""
+
+_MAKE_IMAGE = read_script("harness.features.own_image", "create_own_image.sh")
+
+
+class GuestSystemFiles(HostThing):
+    """The directory with what a guest of a disk image boots from. Its name is known to nobody else."""
+
+    kind: Literal["guest-system"] = "guest-system"
+    directory: str
+
+    removal: ClassVar[str] = r"""
+[ -d "$1" ] || { echo absent; exit 0; }
+cd "$1" && rm -rf seed && rm -f seed.img system.qcow2 variables.fd && cd / || exit
+rmdir "$1" 2>/dev/null && echo removed || echo "foreign: $1 has files of others"
+"""
+
+    @property
+    def words(self) -> str:
+        return f"the system of a guest in {self.directory}"
+
+    def arguments(self) -> Sequence[str]:
+        return [self.directory]
+
+
+def refuse_image(options: GuestOptions, runner: Runner) -> str | None:
+    """Why the host cannot boot guests from the requested image, with the remedy; None if it can or need not."""
+    if options.image is None:
+        return None
+    try:
+        read_image_format(runner, options.image)
+    except Unsupported as error:
+        return error.message
+    return None
+
+
+def read_image_format(runner: Runner, image: str) -> str:
+    """The format of the image on the host. Raises Unsupported, with the remedy, if guests cannot be booted from it."""
+    done = runner.run(["sh", "-c", _READ_IMAGE, "sh", image], deadline=60, check=False)
+    why = {
+        _NO_PROGRAM: "qemu-img is not installed there, which makes the guest's disks: apt-get install qemu-utils",
+        _NO_FAT: "qemu-img there cannot make a FAT disk for cloud-init (vvfat): measure on a host whose QEMU has it, "
+        "such as Debian's, Ubuntu's or Fedora's",
+    }.get(done.status)
+    if why is None and done.status != 0:
+        why = f"qemu-img cannot read it: {done.stderr.strip() or 'it gave no reason'}: correct the path, or the image"
+    if why is None:
+        image_info = parse_json(done.stdout, f"{runner.name}: qemu-img about {image}", HostError)
+        format_name = image_info.get("format") if isinstance(image_info, dict) else None
+        unsafe = why_unsafe(runner, image)
+        if format_name in _FORMATS and unsafe is None:
+            return str(format_name)
+        why = unsafe and (
+            f"another user could exchange it for one that refers to files of root: {unsafe}: copy it to a directory "
+            "that only root can change"
+        )
+        why = why or f"its format is {format_name}: convert it with qemu-img convert -O qcow2"
+    raise Unsupported(f'image = "{image}": {why}')
+
+
+@contextmanager
+def create_system_files(
+    log: CreationLog, options: GuestOptions, authorized_key: str, host_key: HostKey
+) -> Iterator[SystemFiles]:
+    """What a new guest of the requested image boots from. It is removed at the end. Raises Unsupported, HostError."""
+    if options.image is None:
+        raise GuestError("no image is requested for this guest")
+    source_format = read_image_format(log.runner, options.image)
+    files = SystemFiles(f"{_GUESTS}/{uuid.uuid4()}", options.firmware or "bios")
+    # QEMU shows a directory as a FAT disk. cloud-init looks for this label.
+    seed = {"driver": "vvfat", "dir": _SEED, "floppy": True, "label": "cidata"}
+    with log.making_here(GuestSystemFiles(directory=files.directory)) as entry:
+        arguments = [files.directory, options.image, source_format, f"json:{json.dumps(seed)}"]
+        make = ["sh", "-c", _MAKE_IMAGE, "sh", *arguments]
+        given = user_data(authorized_key, host_key)
+        log.runner.run(fenced(entry, whole(make, given)), stdin=given, deadline=120)
+        yield files
+
+
+@contextmanager
+def start_from_image(guest: ToStart) -> Iterator[Started[RunningDomain]]:
+    """A guest from the requested disk image, when cloud-init is done. It ends with the block, and its layer is removed.
+
+    Raises Unsupported, with the remedy, if no guest can be booted from the image, HostError and GuestError.
+    """
+    key = HostKey(*create_key())
+    files, options = guest.host.guest_files, guest.spec.options
+    with ExitStack() as stack:
+        system = stack.enter_context(create_system_files(guest.log, options, public_key(files.key), key))
+        guest = replace(guest, spec=replace(guest.spec, system=system))
+        domain, runner = stack.enter_context(log_in(guest, key.public, BOOT_SECONDS))
+        wait_until_set_up(runner, guest.events)
+        fio = options.fio or "fio"
+        if fio == INSTALL:
+            install_fio(runner, files.fio)
+            fio = INSTALLED_FIO
+        yield Started(domain, runner, fio=fio)

@@ -1,0 +1,41 @@
+"""What the feature adds to the kernel."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+from harness.feature import Feature, GuestImages
+
+if TYPE_CHECKING:
+    from harness.guest.booting import Started
+    from harness.guest.libvirt.starting import ToStart
+    from harness.lab.created import HostThing
+    from harness.lab.transport.base import Runner
+    from harness.model.guest import GuestOptions
+
+
+def _refuse(options: GuestOptions, runner: Runner) -> str | None:
+    from harness.features.own_image.booting import refuse_image
+
+    return refuse_image(options, runner)
+
+
+def _start(guest: ToStart) -> AbstractContextManager[Started[Any]]:
+    from harness.features.own_image.booting import start_from_image
+
+    return start_from_image(guest)
+
+
+def _list_host_things() -> tuple[type[HostThing], ...]:
+    from harness.features.own_image.booting import GuestSystemFiles
+
+    return (GuestSystemFiles,)
+
+
+FEATURE = Feature(
+    name="own_image",
+    # Few tries, because most images that do not answer never will.
+    guest_images=GuestImages(refuse=_refuse, start=_start, tries=2, expected_seconds=30.0),
+    list_host_things=_list_host_things,
+)
