@@ -126,7 +126,7 @@ def make_options(disk: GuestDisk, attach: Attach, socket: str, queues: int) -> l
 
 
 def parse_served(process: Inspected) -> Effective:
-    """How a daemon serves its disk, from its process. Raises ValueError or KeyError for arguments of another form. Pure."""
+    """How a daemon serves its disk, from its process. Raises ValueError or KeyError for other arguments. Pure."""
     options: dict[str, dict[str, Any]] = {}
     for option, value in pairwise(process.arguments):
         if option in ("--blockdev", "--export", "--object") and value.startswith("{"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cached_property, partial
 from typing import Literal, cast
@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 from harness.errors import HostError, Unsupported
 from harness.events import Events
 from harness.feature import guest_images
-from harness.guest.booting import booted, file_missing, no_memory, no_room, too_many_queues, vcpus_for
+from harness.guest.booting import Started, booted, file_missing, no_memory, no_room, too_many_queues, vcpus_for
 from harness.guest.libvirt.connection import Connection, Refused, connect
 from harness.guest.libvirt.disks import refuse_machine
 from harness.guest.libvirt.domain import GuestSpec
@@ -29,7 +29,7 @@ from harness.guest.libvirt.requirements import (
     refuse_mode,
     resolve_attachments,
 )
-from harness.guest.libvirt.starting import ToStart, start_guest
+from harness.guest.libvirt.starting import RunningDomain, ToStart, start_guest
 from harness.guest.linux import LOOKED_AT, OwnSystems
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor, Remover
 from harness.guest.qemu_process import qemu_threads
@@ -208,11 +208,11 @@ class LibvirtHypervisor(LibvirtRemover):
             spec = self._spec(
                 made, log.run_id, disks, options, {disk: serving.socket for disk, serving in served.items()}
             )
-            start = partial(start_guest, ToStart(self._host, self._connection, spec, log, self._events))
+            to_start = ToStart(self._host, self._connection, spec, log, self._events)
+            start: Callable[[], AbstractContextManager[Started[RunningDomain]]] = partial(start_guest, to_start)
             tries, expected = BOOT_TRIES, _EXPECTED_BOOT_SECONDS
             if options.image is not None and (images := guest_images()) is not None:
-                start = partial(images.start, *start.args)
-                tries, expected = images.tries, images.expected_seconds
+                start, tries, expected = partial(images.start, to_start), images.tries, images.expected_seconds
             up = stack.enter_context(booted(start, tries=tries, expected_s=expected, events=self._events))
             pid_file = PID_FILE.format(name=name)
             threads = qemu_threads(self._host.runner, pid_file, self._events)

@@ -328,17 +328,21 @@ def refuse_disk(runner: Runner, facts: HostFacts, versions: Versions, attach: At
     cpus = int(facts["cpus"] or 1)
     if isinstance(attach, Attach) and (why := refuse_unoffered(attach, versions)):
         return why
-    server = find_server(attach)
-    if server is not None and not facts.has_tool(server.program):
-        return f"{server.program} is not installed there: apt-get install {server.package}"
-    if server is None and isinstance(attach, Attach) and not attach.in_qemu:
-        return f'server = "{attach.server}": no installed feature of virt-overhead starts it'
-    if isinstance(attach, Attach) and (why := refuse_attach(attach, versions, cpus)):
+    if isinstance(attach, Attach) and (why := _refuse_server(facts, attach) or refuse_attach(attach, versions, cpus)):
         return why
     if isinstance(disk, DiskById):
         return _cannot_be_handed(runner, attach, disk.id)
     if isinstance(attach, Vfio) or attach.device == "lun":
         return f"{disk.identity} is not a device, so it cannot be passed through to a guest"
+    return None
+
+
+def _refuse_server(facts: HostFacts, attach: Attach) -> str | None:
+    server = find_server(attach)
+    if server is None:
+        return None if attach.in_qemu else f'server = "{attach.server}": no feature of virt-overhead starts it'
+    if not facts.has_tool(server.program):
+        return f"{server.program} is not installed there: apt-get install {server.package}"
     return None
 
 
