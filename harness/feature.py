@@ -257,7 +257,7 @@ class FeatureRecords:
     """Whether the journal has what they are made from, for all follow-ups of the plan. Others are written at once."""
 
 
-class Place(StrEnum):
+class ReportPlace(StrEnum):
     """Where content of a disk stands in a report.
 
     In a terminal, the differences come before the table of the run, the others after it.
@@ -343,7 +343,7 @@ class Feature:
     """The same of the blocks of a cell, as the cell stores it."""
     explain_faster: Callable[[CellRecord], str | None] = lambda _cell: None
     """Why the guest of a cell without a failed check is faster than its host."""
-    contents: Mapping[Place, Callable[[Section], Iterable[Block]]] = field(default_factory=dict)
+    contents: Mapping[ReportPlace, Callable[[Section], Iterable[Block]]] = field(default_factory=dict)
     """What a report has of a disk: a function that yields blocks, by their place."""
     conditioner: Conditioner | None = None
     banners: Callable[[Run], Iterable[Banner]] = lambda _run: ()

@@ -22,7 +22,7 @@ from harness.lab.transport.base import Runner
 from harness.measure.series import LabFound, OpenSession, PreparedGroup, RoundSegment
 from harness.model.attach import Attach
 from harness.model.budget import Budget
-from harness.model.cell import Arm, Cell, Part, Place
+from harness.model.cell import Arm, Cell, ConcurrentJob, Place
 from harness.model.counters import Counters
 from harness.model.effective import NOTHING, Effective
 from harness.model.job import Job, Workload, parse_workload
@@ -343,7 +343,7 @@ _GOT = (0.4, 0.3, 0.2, 0.1)
 """What each of four guests gets. fio on the host gets the same on each volume."""
 
 
-def _part(part: Part, measured: Measurement, parts: Sequence[Part]) -> PartRecord:
+def _part(part: ConcurrentJob, measured: Measurement, parts: Sequence[ConcurrentJob]) -> PartRecord:
     share = 1.0
     if not any(each.neighbour for each in parts):
         share = _GOT[part.number - 1] if part.arm.in_guest else 1 / len(parts)

@@ -28,7 +28,7 @@ class Latencies(Protocol):
         """Completions by latency."""
 
 
-class Direction(Protocol):
+class MeasuredDirection(Protocol):
     """What fio measured of a job's reads, or of its writes."""
 
     @property
@@ -48,17 +48,17 @@ class Direction(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Completed:
+class CompletedIo:
     """What a job completed. `sides` are the directions in which it completed I/Os, at least one.
 
     `syncs` are the latencies of fdatasync; None if the job did not call it.
     """
 
-    sides: Sequence[Direction]
+    sides: Sequence[MeasuredDirection]
     syncs: Latencies | None = None
 
 
-Reading = Callable[[Completed], float | None]
+Reading = Callable[[CompletedIo], float | None]
 """From what a job completed to its value, in the metric's unit; None for too few I/Os, or if it has no such value."""
 
 
@@ -123,26 +123,26 @@ def merge_syncs(several: Sequence[Latencies]) -> Latencies | None:
     return _OfAll(mean, merged(latencies.bins for latencies in several))
 
 
-def _average_latency(done: Completed, of: Callable[[Direction], Latencies]) -> float:
+def _average_latency(done: CompletedIo, of: Callable[[MeasuredDirection], Latencies]) -> float:
     """The mean latency of the I/Os of all directions, in seconds."""
     sides = done.sides
     return sum(of(side).mean * side.total_ios for side in sides) / sum(side.total_ios for side in sides) / _NS
 
 
 def _make_clat_percentile(name: str, quantile: float) -> Metric:
-    def read(done: Completed) -> float | None:
+    def read(done: CompletedIo) -> float | None:
         return percentile(merged(side.clat_ns.bins for side in done.sides), quantile)
 
     label = f"latency from submission that {quantile * 100:g} % of the I/Os do not exceed"
     return Metric(name, "s", "lower", label, read, quantile)
 
 
-def _sync_mean(done: Completed) -> float | None:
+def _sync_mean(done: CompletedIo) -> float | None:
     return None if done.syncs is None else done.syncs.mean / _NS
 
 
 def _make_sync_percentile(name: str, quantile: float) -> Metric:
-    def read(done: Completed) -> float | None:
+    def read(done: CompletedIo) -> float | None:
         return None if done.syncs is None else percentile(done.syncs.bins, quantile)
 
     label = f"latency of fdatasync that {quantile * 100:g} % of the calls do not exceed"
@@ -185,7 +185,7 @@ QUANTILES: tuple[float, ...] = tuple(
 """The quantiles of all percentiles, the smallest first."""
 
 
-def read_metrics(done: Completed) -> dict[str, float]:
+def read_metrics(done: CompletedIo) -> dict[str, float]:
     """A job's values by metric name. A metric is absent if too few I/Os support it, or if the job has no such value."""
     values = ((metric.name, metric.read(done)) for metric in METRICS.values())
     return {name: value for name, value in values if value is not None}

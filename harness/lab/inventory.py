@@ -19,7 +19,7 @@ from harness.errors import ConfigError
 from harness.model.base import Chunk, RaidLevel
 from harness.model.disk import ARRAY, STORAGE, ArrayFacts, DiskClass, class_of_link
 from harness.model.guest import ANY_GUEST, GUEST_MEMORY, GuestOptions
-from harness.model.values import Table, whole_number
+from harness.model.values import TomlTable, whole_number
 from harness.scenario.scenario import Requested
 
 EMBEDDED = "lab"
@@ -113,7 +113,7 @@ Reach = Literal["node", "direct"]
 MASK = "***"
 
 
-class Discreet(Table):
+class Discreet(TomlTable):
     """A table in which people may write passwords: messages do not show the values of unknown keys."""
 
     @model_validator(mode="before")
@@ -248,7 +248,7 @@ SOURCE = "the lab file"
 _Text = Annotated[str, AfterValidator(one_line), Field(max_length=100)]
 
 
-class StatedArray(Table):
+class StatedArray(TomlTable):
     """What the lab file says about an array, in `[host.NAME.disk.X.array]` and `[host.NAME.storage.X.array]`.
 
     What the host reports itself wins over it. `reference` is the disk or storage of the same host with a single disk of

@@ -55,7 +55,7 @@ from harness.lab.lab_schema import (
 )
 from harness.model.disk import ARRAY, DiskClass
 from harness.model.guest import ANY_GUEST, GuestOptions, HostFile, find_guest_problems
-from harness.model.values import Table
+from harness.model.values import TomlTable
 from harness.scenario.scenario import Requested
 
 OF_SSH = frozenset({"address", "port", "user", "key", "host_key"})
@@ -99,7 +99,7 @@ def list_kinds(fit: Callable[[KindRules], bool]) -> str:
 _HINT = "docs/lab.md explains every key"
 
 
-class _Disk(Table):
+class _Disk(TomlTable):
     id: DiskLink | None = None
     serial: Word | None = None
     overwrite_data: Word | None = None
@@ -112,7 +112,7 @@ class _Disk(Table):
     array: StatedArray | None = None
 
 
-class _Host(Table):
+class _Host(TomlTable):
     kind: Literal["local", "ssh", "proxmox"]
     address: Address | None = None
     port: int = Field(default=22, ge=1, le=65535)
@@ -127,7 +127,7 @@ class _Host(Table):
     storage: dict[Name, StorageKeys] = Field(default_factory=dict)
 
 
-class _Lab(Table):
+class _Lab(TomlTable):
     profile: ProfileName = "smoke"
     host: Annotated[dict[Name, _Host], Field(min_length=1)]
 

@@ -38,7 +38,7 @@ from harness.lab.transport.handshake import split_key
 from harness.model.base import Shape
 from harness.model.guest import GUEST_MEMORY, OPTION_TYPES, OPTIONS_TABLE, GuestOptions, parse_cpu_type
 from harness.model.profile import PROFILES
-from harness.model.values import Table
+from harness.model.values import TomlTable
 from harness.units import format_size, parse_endurance, parse_size
 
 # fio 3.42: `strip_blank_end` ends each line of a job file at the first ; or #, at any position, and drops blanks at the
@@ -310,7 +310,7 @@ def _check_dataset(text: str) -> str:
     return text
 
 
-class StorageKeys(Table):
+class StorageKeys(TomlTable):
     """`[host.NAME.storage.X]`: exactly one of the keys in STORAGE_KINDS, the endurance of its disk, and its array."""
 
     volume_group: Annotated[str, AfterValidator(_check_group)] | None = None

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from harness.analysis import merged
-from harness.analysis.metrics import QUANTILES, Completed, merge_syncs, read_metrics
+from harness.analysis.metrics import QUANTILES, CompletedIo, merge_syncs, read_metrics
 from harness.errors import MeasurementError
 from harness.lab.paths import MARK
 from harness.measure.platform import ENGINE, LINUX, PROGRAM, Platform, fio_command
@@ -43,7 +43,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class TimedSection:
     """A job in a job file. `name` is unique in the file. `delay` is when fio creates it, in seconds from fio's start.
 
     It then waits for its start, see platform.py. Its ramp waits for its own start. Without a `delay`, it
@@ -67,7 +67,7 @@ class Section:
 
 
 def job_file(
-    sections: Sequence[Section],
+    sections: Sequence[TimedSection],
     seed: int,
     *,
     reports_start: bool = True,
@@ -120,7 +120,7 @@ def reports_start(version: str) -> bool:
 
 
 def _release_together(
-    name: str, section: Section, seconds: float, wait: Sequence[str], platform: Platform
+    name: str, section: TimedSection, seconds: float, wait: Sequence[str], platform: Platform
 ) -> Iterator[str]:
     """The sections of fio that wait for the same start: one, or those of a user's own file. `wait` is the option.
 
@@ -140,7 +140,7 @@ def _release_together(
             yield from start
 
 
-def _write_limit(section: Section, pattern: Sequence[str]) -> Iterator[str]:
+def _write_limit(section: TimedSection, pattern: Sequence[str]) -> Iterator[str]:
     """The limit of each process of this pattern: an equal part. fio accepts only one rate, so one of its own stays.
 
     fio limits the bytes since the start of the job, so a slower disk never waits for it. `rate=,N` limits only writes.
@@ -152,7 +152,7 @@ def _write_limit(section: Section, pattern: Sequence[str]) -> Iterator[str]:
     yield f"rate=,{max(section.write_limit // processes, 1)}"
 
 
-def _place(section: Section, seconds: float, platform: Platform) -> list[str]:
+def _place(section: TimedSection, seconds: float, platform: Platform) -> list[str]:
     """Where and how long fio runs. Nothing in a user's own file changes this."""
     job, target = section.job, section.target
     return [
@@ -274,13 +274,13 @@ Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _Nanoseconds = Annotated[int, Field(strict=False, ge=0, lt=1 << 63)]
 
 
-class Part(BaseModel):
+class OutputPart(BaseModel):
     """A part of fio's output. Keys that nothing reads are ignored."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True, defer_build=True)
 
 
-class Latency(Part):
+class Latency(OutputPart):
     """Latencies of one direction: their mean in ns, and completions by latency in ns."""
 
     mean: Number
@@ -297,7 +297,7 @@ class SyncLatency(Latency):
     percentile: Mapping[str, Number] = {}
 
 
-class Direction(Part):
+class Direction(OutputPart):
     """What a job read or wrote. `runtime` in ms."""
 
     io_bytes: Count
@@ -309,7 +309,7 @@ class Direction(Part):
     lat_ns: Latency
 
 
-class Syncs(Part):
+class Syncs(OutputPart):
     """The calls of fdatasync of a job."""
 
     lat_ns: SyncLatency
@@ -320,7 +320,7 @@ class Syncs(Part):
         return self.total_ios if self.lat_ns.N is None else self.lat_ns.N
 
 
-class JobEntry(Part):
+class JobEntry(OutputPart):
     """One job of fio's output. CPU times in percent of `job_runtime`, which is in ms, as `job_start` is."""
 
     read: Direction
@@ -438,7 +438,7 @@ class JobResult:
     user_seconds: float
     system_seconds: float
     switches: int
-    completed: Completed
+    completed: CompletedIo
     """What the metrics are from."""
 
 
@@ -451,7 +451,7 @@ def together(results: Sequence[JobResult]) -> JobResult:
     if not others:
         return first
     syncs = [result.completed.syncs for result in results if result.completed.syncs is not None]
-    completed = Completed([side for result in results for side in result.completed.sides], merge_syncs(syncs))
+    completed = CompletedIo([side for result in results for side in result.completed.sides], merge_syncs(syncs))
     return replace(
         first,
         io_bytes=sum(result.io_bytes for result in results),
@@ -474,7 +474,7 @@ _FLYING = 2.0
 """Times of the I/Os in flight that a job allows: by Little's law, with a generous margin for the ends of a slice."""
 
 
-def parse(output: str, sections: Sequence[Section], where: str, *, within: float | None = None) -> list[JobResult]:
+def parse(output: str, sections: Sequence[TimedSection], where: str, *, within: float | None = None) -> list[JobResult]:
     """The results of `sections` from fio's JSON+, in order. `within` is the time in which fio ran, in seconds.
 
     Raises MeasurementError, which names the machine `where`, if fio failed or omitted a job, or if its figures
@@ -490,7 +490,7 @@ def parse(output: str, sections: Sequence[Section], where: str, *, within: float
 
 
 def _require_possible(
-    section: Section, entries: Sequence[JobEntry], result: JobResult, where: str, within: float | None
+    section: TimedSection, entries: Sequence[JobEntry], result: JobResult, where: str, within: float | None
 ) -> None:
     sides = [side for entry in entries for side in entry.directions]
     problems = [problem(side) for side in sides for problem in (contradiction, histogram_contradiction)]
@@ -505,13 +505,13 @@ def _require_possible(
             raise MeasurementError(f"{where}: fio's job {section.name}: {problem}", hint=_IMPOSSIBLE)
 
 
-def _make_result(section: Section, entries: Sequence[JobEntry], where: str) -> JobResult:
+def _make_result(section: TimedSection, entries: Sequence[JobEntry], where: str) -> JobResult:
     """The result of the last entry. The ramp, if there is one, comes before it."""
     entry = entries[-1]
     sides = [side for side in entry.directions if side.total_ios]
     if not sides:
         raise MeasurementError(f"{where}: fio's job {section.name} completed no I/O")
-    completed = Completed(sides, entry.syncs)
+    completed = CompletedIo(sides, entry.syncs)
     return JobResult(
         job=section.job.id,
         seconds=max(side.runtime for side in sides) / 1000,

@@ -15,7 +15,7 @@ from harness.measure.fio import JobResult
 from harness.measure.series import RoundSegment
 from harness.measure.session import Session, SessionFor
 from harness.model.base import ArrayState
-from harness.model.cell import Arm, Part, Place
+from harness.model.cell import Arm, ConcurrentJob, Place
 from harness.model.counters import (
     ArmBytes,
     ArrayCounts,
@@ -77,7 +77,7 @@ def alone_between(slices: Sequence[Times], number: int, before: Times, after: Ti
 class RanPart:
     """One of the jobs of a slice as it ran. The moments are as in RanSlice, of this job alone."""
 
-    planned: Part
+    planned: ConcurrentJob
     result: JobResult
     first: float
     begun: float

@@ -18,11 +18,11 @@ from harness.lab.cycles import NO_CYCLES, CycleSeries, count_cycles
 from harness.lab.guard import run_all
 from harness.lab.paths import MARK
 from harness.lab.transport.base import Completed, Runner
-from harness.measure.fio import JobResult, Section, job_file, parse, reports_start, together
+from harness.measure.fio import JobResult, TimedSection, job_file, parse, reports_start, together
 from harness.measure.platform import Clock, Platform, ScheduledFio, Start, platform_of, without_waits
 from harness.measure.ran_slices import Backups, Copies, RanPart, RanSlice, Times, alone_between, overlapping
 from harness.measure.session import Session, SessionFor
-from harness.model.cell import Part
+from harness.model.cell import ConcurrentJob
 from harness.model.job import Job
 from harness.results import RunStore
 from harness.results.journal import BackupCounts
@@ -255,7 +255,9 @@ def _make_ran_slices(
     ]
 
 
-def _make_ran_part(planned: Slice, part: Part, result_of: tuple[Fio, JobResult, str], read: _Readings) -> RanPart:
+def _make_ran_part(
+    planned: Slice, part: ConcurrentJob, result_of: tuple[Fio, JobResult, str], read: _Readings
+) -> RanPart:
     fio, result, raw = result_of
     moments = read.start + planned.start, read.start + planned.measured_from
     first, begun = (
@@ -289,7 +291,7 @@ AHEAD_SECONDS = 1.0
 """How much earlier fio creates a job than it would need to if it were ready in time."""
 JOBS_AHEAD = 4
 """A job is not created so early that this many before it on the machine still wait for their starts."""
-SliceJob = tuple[Slice, Part]
+SliceJob = tuple[Slice, ConcurrentJob]
 """A job and the slice in which it runs."""
 
 
@@ -302,7 +304,7 @@ class Fio:
     name: str
     clock: Clock
     jobs: tuple[SliceJob, ...]
-    sections: tuple[Section, ...]
+    sections: tuple[TimedSection, ...]
     scheduled: ScheduledFio
     job_file: str
     store: RunStore
@@ -421,7 +423,7 @@ def _on_host(at: SessionFor, jobs: Sequence[SliceJob]) -> Callable[..., Complete
     return on_host
 
 
-def _make_sections(at: SessionFor, jobs: Sequence[SliceJob], prepare: float) -> Iterator[Section]:
+def _make_sections(at: SessionFor, jobs: Sequence[SliceJob], prepare: float) -> Iterator[TimedSection]:
     """The sections of fio on one machine, which starts at most `prepare` seconds after its command.
 
     So fio creates each job up to `prepare` seconds before its start, and up to AHEAD_SECONDS earlier: if fio is ready
@@ -433,7 +435,7 @@ def _make_sections(at: SessionFor, jobs: Sequence[SliceJob], prepare: float) -> 
         earlier = starts[-1 - JOBS_AHEAD] + prepare if len(starts) > JOBS_AHEAD else 0.0
         delay = max(planned.start - AHEAD_SECONDS, min(earlier, planned.start), 0.0)
         name = f"{number}-{planned.turn}-{part.job.id}".replace(":", "-")
-        yield Section(name, part.job, at(planned.turn).target(part.arm), delay, _write_limit(planned))
+        yield TimedSection(name, part.job, at(planned.turn).target(part.arm), delay, _write_limit(planned))
 
 
 def _write_limit(planned: Slice) -> int | None:

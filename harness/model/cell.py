@@ -53,16 +53,16 @@ class Arm:
             return (REFERENCE_PLACE,)
         return self.mode.layout.base.places if self.mode else (0,)
 
-    def parts(self, job: Job) -> tuple[Part, ...]:
+    def parts(self, job: Job) -> tuple[ConcurrentJob, ...]:
         """What runs at the same time in a slice of this arm with this job, the arm's own guest first."""
         if self.mode is None or len(self.mode.volumes) == 1:
-            return (Part(self, job),)
+            return (ConcurrentJob(self, job),)
         first, *others = (Arm(self.place, volume) for volume in self.mode.volumes)
         neighbour = self.mode.neighbour
         if neighbour is None:
-            return tuple(Part(arm, job) for arm in (first, *others))
+            return tuple(ConcurrentJob(arm, job) for arm in (first, *others))
         beside = neighbour.beside(seconds=job.seconds, ramp=job.ramp)
-        return (Part(first, job), *(Part(arm, beside, neighbour=True) for arm in others))
+        return (ConcurrentJob(first, job), *(ConcurrentJob(arm, beside, neighbour=True) for arm in others))
 
     def writes(self, job: Job) -> bool:
         """Whether anything writes in a slice of this arm with this job."""
@@ -70,7 +70,7 @@ class Arm:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ConcurrentJob:
     """One of the jobs that run at the same time in a slice, on a volume of its own."""
 
     arm: Arm

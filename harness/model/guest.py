@@ -22,7 +22,7 @@ from harness.model.option import (
     declare,
     declared,
 )
-from harness.model.values import VALUE, Bytes, Count, NumberList, PollTime, Table, cpus_in, from_text, names_of
+from harness.model.values import VALUE, Bytes, Count, NumberList, PollTime, TomlTable, cpus_in, from_text, names_of
 from harness.units import format_size, parse_size
 
 GUEST_MEMORY = 768 << 20
@@ -564,5 +564,5 @@ def _option_types() -> dict[str, Any]:
 OPTION_TYPES = _option_types()
 """The type of each option, by its key."""
 _WITH_DEFAULTS: dict[str, Any] = {name: (hint, getattr(ANY_GUEST, name)) for name, hint in OPTION_TYPES.items()}
-OPTIONS_TABLE = create_model("GuestOptionsTable", __base__=Table, **_WITH_DEFAULTS)
+OPTIONS_TABLE = create_model("GuestOptionsTable", __base__=TomlTable, **_WITH_DEFAULTS)
 """A table with these keys, for a table that has others as well."""

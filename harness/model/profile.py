@@ -19,7 +19,7 @@ from harness.model.values import (
     ShareOrNone,
     SomeSeconds,
     Span,
-    Table,
+    TomlTable,
 )
 
 Conditioning = Literal["fill", "steady"]
@@ -62,7 +62,7 @@ class Profile:
         if self.most_rounds < self.rounds:
             object.__setattr__(self, "most_rounds", self.rounds)
 
-    def changed(self, changes: Table | None) -> Profile:
+    def changed(self, changes: TomlTable | None) -> Profile:
         """The profile with the changes of a scenario, a `ProfileTable`."""
         changed = changes.model_dump(exclude_unset=True, exclude=set(_WITHOUT_EFFECT)) if changes is not None else {}
         return replace(self, **changed)
@@ -72,12 +72,12 @@ _WITHOUT_EFFECT: dict[str, Any] = {"bracket": (Flag | None, None)}
 """Keys of version 0.1 that are still accepted. The host needs no bracket: it alternates with all other arms."""
 
 
-def _profile_table() -> type[Table]:
+def _profile_table() -> type[TomlTable]:
     """A table whose keys are the fields of Profile. A scenario changes only the keys that it sets."""
     hints = get_type_hints(Profile, include_extras=True)
     names = [field.name for field in fields(Profile) if field.name != "name"]
     keys: dict[str, Any] = {name: (hints[name] | None, None) for name in names} | _WITHOUT_EFFECT
-    return create_model("ProfileTable", __base__=Table, __doc__="What a scenario changes in a profile.", **keys)
+    return create_model("ProfileTable", __base__=TomlTable, __doc__="What a scenario changes in a profile.", **keys)
 
 
 PROFILE_TABLE = _profile_table()

@@ -37,7 +37,7 @@ STRICT = ConfigDict(**VALUE, strict=True)
 """For values that are only in records, not in TOML files: nothing is converted."""
 
 
-class Table(BaseModel):
+class TomlTable(BaseModel):
     """A table of a file. It refuses unknown keys, and "4" is not a number."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)

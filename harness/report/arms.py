@@ -14,7 +14,7 @@ _DASH = {"host": "solid", "twin": "dash", "guest": "solid"}
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ArmStyle:
     """How an arm looks in every chart. `key` is the name by which the page's legend shows and hides it."""
 
     name: str
@@ -54,9 +54,9 @@ def label_of(place: str, mode: str | None) -> str:
     return "host" if mode is None else f"{place} {mode}"
 
 
-def look_of(modes: Sequence[str], place: str, mode: str | None) -> Look:
+def look_of(modes: Sequence[str], place: str, mode: str | None) -> ArmStyle:
     """The look of an arm among these `modes` of its disk. Its name is escaped."""
-    return Look(
+    return ArmStyle(
         name="host" if mode is None else f"{place} {safe(mode)}",
         key="host" if mode is None else f"{place}:{mode}",
         colour=HOST if mode is None else mode_colours(modes).get(mode, HOST),

@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.analysis import METRICS, Estimate
 from harness.analysis.metrics import Shown
-from harness.report.arms import Look, look_of
+from harness.report.arms import ArmStyle, look_of
 from harness.report.draw import (
     Figure,
     Trace,
@@ -23,7 +23,7 @@ from harness.report.draw import (
 from harness.report.numbers import microseconds, percent_with_interval, significant
 from harness.report.section import Section
 from harness.report.theme import HOST, LAYER, VIRTUALISATION, mode_colours, translucent
-from harness.report.workload import Allowance, Quantity, Series, Split, WorkloadView
+from harness.report.workload import Allowance, ArmSeries, Quantity, Split, WorkloadView
 
 # The interval of two rounds can be too wide for a browser to draw, so a band ends at this multiple of its point.
 _BAND_ROOM = 20.0
@@ -160,7 +160,7 @@ def split(section: Section, workload: WorkloadView, iodepth: int) -> Figure:
     return figure
 
 
-def _traces(section: Section, arm: Series, quantity: Quantity, scale: float) -> Iterator[Any]:
+def _traces(section: Section, arm: ArmSeries, quantity: Quantity, scale: float) -> Iterator[Any]:
     look = look_of(section.modes, arm.place, arm.mode)
     depths = [depth for depth, _ in arm.points]
     bounded = [(depth, value) for depth, value in arm.points if value.low is not None and value.high is not None]
@@ -194,12 +194,12 @@ def _traces(section: Section, arm: Series, quantity: Quantity, scale: float) -> 
     )
 
 
-def _symbols(arm: Series, look: Look) -> list[str]:
+def _symbols(arm: ArmSeries, look: ArmStyle) -> list[str]:
     """The marker of each point: open if it is not a result."""
     return [f"{look.symbol}-open" if depth in arm.doubtful else look.symbol for depth, _ in arm.points]
 
 
-def _hovers(arm: Series, look: Look, quantity: Quantity, scale: float) -> list[str]:
+def _hovers(arm: ArmSeries, look: ArmStyle, quantity: Quantity, scale: float) -> list[str]:
     show = microseconds if quantity == "latency" else lambda value: significant(value / scale)
     unit = "us" if quantity == "latency" else ""
     return [

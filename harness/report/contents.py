@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from harness.feature import Place, features
+from harness.feature import ReportPlace, features
 from harness.report.best import best_blocks
 from harness.report.blocks import Block
 from harness.report.disks import disk_blocks
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 Content = Callable[["Section"], Iterable[Block]]
 
-CONTENTS: dict[Place, tuple[Content, ...]] = {
-    Place.FACTS: (disk_blocks,),
-    Place.ANSWERS: (),
-    Place.DIFFERENCES: (),
-    Place.PARTS: (),
-    Place.FINDINGS: (best_blocks,),
-    Place.COSTS: (),
+CONTENTS: dict[ReportPlace, tuple[Content, ...]] = {
+    ReportPlace.FACTS: (disk_blocks,),
+    ReportPlace.ANSWERS: (),
+    ReportPlace.DIFFERENCES: (),
+    ReportPlace.PARTS: (),
+    ReportPlace.FINDINGS: (best_blocks,),
+    ReportPlace.COSTS: (),
 }
 """By place, in the order of the report. The content of features follows it."""
 
@@ -46,10 +46,10 @@ def lead_sentences(section: Section) -> tuple[str, ...]:
     return tuple(sentence for feature in features() for sentence in feature.leads(section))
 
 
-def blocks_at(place: Place, section: Section) -> Iterator[Block]:
+def blocks_at(place: ReportPlace, section: Section) -> Iterator[Block]:
     """What is there of a disk."""
-    if place is Place.FINDINGS:
-        yield from blocks_at(Place.PARTS, section)
+    if place is ReportPlace.FINDINGS:
+        yield from blocks_at(ReportPlace.PARTS, section)
     for content in CONTENTS[place]:
         yield from content(section)
     for feature in features():

@@ -10,7 +10,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from harness.feature import Place
+from harness.feature import ReportPlace
 from harness.report import background, budgets, numbers, packing
 from harness.report.blocks import slug
 from harness.report.cells import confidence_words
@@ -46,7 +46,7 @@ def render_html(run: Run) -> str:
         run=run,
         part=parts.part,
         parts=parts.script,
-        blocks=lambda place, section: blocks.render(blocks_at(Place(place), section)),
+        blocks=lambda place, section: blocks.render(blocks_at(ReportPlace(place), section)),
         drawn=lambda: packed(compact_json(figures(view) | blocks.figures)),
         most_inline=packing.MOST_INLINE,
         templates=packed(compact_json(templates())),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from harness.feature import Place
+from harness.feature import ReportPlace
 from harness.report.blocks import LEFT, Block, Cell, Column, Heading, Listing, Mark, On, Sentence, Table, Words
 from harness.report.contents import blocks_at, headline_of
 from harness.report.lines import first, lines, plain_text
@@ -29,7 +29,7 @@ def markdown_table(run: Run) -> str:
     view = report_view(run)
     lines = [f"> **{banner.title}.** {plain(banner.text)}\n" for banner in view.banners]
     for section in view.sections:
-        lines += blocks_as_markdown(blocks_at(Place.DIFFERENCES, section))
+        lines += blocks_as_markdown(blocks_at(ReportPlace.DIFFERENCES, section))
         lines += _answer(section)
     for title, sentences in finding_lists(view.verdicts):
         lines += [f"**{title}**", "", *(f"- {marked(sentence)}" for sentence in sentences), ""]
@@ -102,16 +102,16 @@ def _answer(section: Section) -> list[str]:
     found = [f"### {marked(headline.sentence)}", ""]
     if headline.details:
         found += [" ".join(map(marked, headline.details)), ""]
-    indented = [(line, len(line) - len(line.lstrip())) for line in lines(blocks_at(Place.ANSWERS, section))]
+    indented = [(line, len(line) - len(line.lstrip())) for line in lines(blocks_at(ReportPlace.ANSWERS, section))]
     return found + [f"{' ' * indent}- {marked(line.strip())}" for line, indent in indented] + [""] * bool(indented)
 
 
 def _section(section: Section) -> list[str]:
-    facts = blocks_as_markdown(blocks_at(Place.FACTS, section))
+    facts = blocks_as_markdown(blocks_at(ReportPlace.FACTS, section))
     rows = [
         f"| `{code(cell.id)}` | {_values(cell)} | {_verdict(cell)} |" for cell in section.cells if not cell.is_baseline
     ]
-    steps = blocks_as_markdown(blocks_at(Place.FINDINGS, section))
+    steps = blocks_as_markdown(blocks_at(ReportPlace.FINDINGS, section))
     head = f"| cell | host | guest | unit | {overhead_head(section.cells)} | n | added us | verdict |"
     return [
         *facts,

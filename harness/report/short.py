@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from harness.console import CleanConsole
-from harness.feature import Place, features
+from harness.feature import ReportPlace, features
 from harness.report.blocks import On
 from harness.report.contents import blocks_at, headline_of, lead_sentences
 from harness.report.lines import lines
@@ -58,12 +58,12 @@ def _answers(view: ReportView) -> Iterator[str]:
         # What the lab is; the report says what that means.
         yield f"{banner.title}: {banner.text.partition('. ')[0] if banner.kind == 'lab' else banner.text}"
     for section in view.sections:
-        yield from lines(blocks_at(Place.DIFFERENCES, section), On.BRIEF)
+        yield from lines(blocks_at(ReportPlace.DIFFERENCES, section), On.BRIEF)
     headlines = [headline_of(section) for section in view.sections]
     yield from (headline.sentence for headline in headlines)
     for title, sentences in finding_lists(view.verdicts):
         yield f"{title}: {sentences[0].partition(', for example ')[0]}"
-    for place in (Place.ANSWERS, Place.FINDINGS):
+    for place in (ReportPlace.ANSWERS, ReportPlace.FINDINGS):
         for section in view.sections:
             yield from lines(blocks_at(place, section), On.BRIEF)
     # Those of the responsible layers have lines of their own.

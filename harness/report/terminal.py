@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.console import CleanConsole
-from harness.feature import Place
+from harness.feature import ReportPlace
 from harness.report.budgets import compact_verdict
 from harness.report.cells import confidence_words
 from harness.report.contents import blocks_at, headline_of
@@ -63,7 +63,7 @@ def difference_lines(run: Run) -> list[str]:
     share a storage; empty without any."""
     found: list[str] = []
     for section in report_view(run).sections:
-        found += text_lines(blocks_at(Place.DIFFERENCES, section))
+        found += text_lines(blocks_at(ReportPlace.DIFFERENCES, section))
     return found
 
 
@@ -75,12 +75,12 @@ def summary_lines(run: Run, path: Path | None = None) -> list[str]:
     for section in view.sections:
         headline = headline_of(section)
         lines += [headline.sentence, *(f"  {detail}" for detail in headline.details)]
-        lines += [f"  {line}" for line in text_lines(blocks_at(Place.ANSWERS, section))]
+        lines += [f"  {line}" for line in text_lines(blocks_at(ReportPlace.ANSWERS, section))]
     for title, sentences in finding_lists(view.verdicts):
         lines += [f"{title}:", *(f"  {sentence}" for sentence in sentences)]
     for section in view.sections:
-        lines += text_lines(blocks_at(Place.FACTS, section))
-        lines += text_lines(blocks_at(Place.FINDINGS, section))
+        lines += text_lines(blocks_at(ReportPlace.FACTS, section))
+        lines += text_lines(blocks_at(ReportPlace.FINDINGS, section))
     counts = ", ".join(f"{number} {outcome}" for outcome, number in view.counts.items())
     if counts:
         lines.append(f"cells: {counts}")

@@ -15,7 +15,7 @@ Quantity = Literal["throughput", "latency"]
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class ArmSeries:
     """One arm of a workload over the depths, in IO/s, B/s or seconds."""
 
     place: ArmName
@@ -67,7 +67,7 @@ class WorkloadView:
         """The unit of the cells' main metric."""
         return self.cells[0].headline_unit
 
-    def series(self, quantity: Quantity) -> tuple[Series, ...]:
+    def series(self, quantity: Quantity) -> tuple[ArmSeries, ...]:
         """The host, then twin and guest of each mode. Arms without a usable value are left out."""
         arms: dict[tuple[ArmName, str | None], dict[int, Estimate]] = {("host", None): {}}
         for depth in self.depths:
@@ -79,7 +79,7 @@ class WorkloadView:
         ranked = sorted(arms, key=lambda arm: (-1 if arm[1] is None else order[arm[1]], arm[0] == "guest"))
         doubtful = {(cell.mode, cell.iodepth) for cell in self.cells if cell.better_than_host}
         return tuple(
-            Series(
+            ArmSeries(
                 place,
                 mode,
                 points=tuple(sorted(arms[place, mode].items())),

@@ -14,7 +14,7 @@ Value = str | int | float | bool | None
 
 
 @dataclass(frozen=True, slots=True)
-class Column(Generic[T]):
+class TypedColumn(Generic[T]):
     """One column of a table: its name, the type of its values, and how a row has it. A value may be None."""
 
     name: str
@@ -22,12 +22,12 @@ class Column(Generic[T]):
     of: Callable[[T], Value]
 
 
-def as_columns(rows: Sequence[T], columns: Sequence[Column[T]]) -> Mapping[str, list[Any]]:
+def as_columns(rows: Sequence[T], columns: Sequence[TypedColumn[T]]) -> Mapping[str, list[Any]]:
     """The values by column."""
     return {column.name: [column.of(row) for row in rows] for column in columns}
 
 
-def parquet_bytes(rows: Sequence[T], columns: Sequence[Column[T]], *, needed_for: str, extra: str) -> bytes:
+def parquet_bytes(rows: Sequence[T], columns: Sequence[TypedColumn[T]], *, needed_for: str, extra: str) -> bytes:
     """The rows as a Parquet file with these typed columns.
 
     Raises ConfigError without pyarrow: `needed_for` is what the user requested, `extra` has the package.

@@ -37,7 +37,7 @@ from harness.model.job import Workload
 from harness.model.layout import AnyLayout
 from harness.model.mode import Mode
 from harness.model.profile import PROFILE_TABLE, PROFILES
-from harness.model.values import Rate, Table
+from harness.model.values import Rate, TomlTable
 from harness.model.workloads import WorkloadList, is_fio_file, parse_workloads
 from harness.scenario.legality import (
     find_mode_problems,
@@ -112,7 +112,7 @@ def _keys(table: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
             yield from _keys(value, f"{prefix}{key}.")
 
 
-class ScenarioFile(Table):
+class ScenarioFile(TomlTable):
     """The keys of a file without those of features.
 
     Validate with `context={"own_modes": (...), "fio_files": {...}}`: the modes that the file defines, and the workloads
@@ -138,7 +138,7 @@ class ScenarioFile(Table):
 def scenario_schema() -> type[ScenarioFile]:
     """The whole file: with the tables of the features that are installed."""
     own_keys: Any = {"layout": (AnyLayout, ...), "attach": (AnyAttachment, ...), "guest": (GuestOptions, ANY_GUEST)}
-    of_mode: Any = create_model(Mode.__name__, __base__=Table, **own_keys)
+    of_mode: Any = create_model(Mode.__name__, __base__=TomlTable, **own_keys)
     whole: Any = create_model(Mode.__name__, __base__=(*(keys.table for keys in mode_keys()), of_mode))
     mode = Annotated[whole, WrapValidator(_require_consistent)]
     keys: dict[str, Any] = {"mode": (dict[OwnModeName, mode], Field(default_factory=dict))}

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from harness.model.attach import Vfio
 from harness.model.base import Md
-from harness.model.cell import Arm, Part
+from harness.model.cell import Arm, ConcurrentJob
 from harness.model.job import Job
 from harness.model.mode import Mode
 
@@ -76,7 +76,7 @@ class Slice:
         return self.turn.arm
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[ConcurrentJob, ...]:
         """The jobs that run at the same time in it."""
         return self.turn.arm.parts(self.job)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from harness.events import Events
 from harness.image import ensure_images
-from harness.measure.fio import Section, Target, job_file
+from harness.measure.fio import Target, TimedSection, job_file
 from harness.model.job import Job
 
 JOBS = tuple(Job(rw, 4096, iodepth=32, ramp=0, seconds=1) for rw in ("randread", "randwrite", "read", "write"))
@@ -31,7 +31,7 @@ def main() -> None:
         disk = home / "disk"
         disk.write_bytes(b"\xa5" * (64 * MIB))
         target = Target(str(disk), 0, 64 * MIB, direct=True)
-        sections = [Section(job.id, job, target) for job in JOBS]
+        sections = [TimedSection(job.id, job, target) for job in JOBS]
         together, apart = [], []
         for _ in range(TURNS):
             together.append(_wall(fio, [job_file(sections, seed=1)]))

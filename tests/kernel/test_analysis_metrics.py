@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.analysis import METRICS, Metric
-from harness.analysis.metrics import QUANTILES, Completed, read_metrics
+from harness.analysis.metrics import QUANTILES, CompletedIo, read_metrics
 from harness.measure.fio import Direction, Latency
 
 DOCS = (Path(__file__).parents[2] / "docs" / "results.md").read_text(encoding="utf-8")
@@ -33,9 +33,9 @@ def test_the_docs_describe_every_metric_as_the_registry_does(metric: Metric) -> 
 
 
 def test_a_job_has_every_metric_that_its_ios_support() -> None:
-    few = read_metrics(Completed([direction(30, 50_000, {50_000: 30})]))
+    few = read_metrics(CompletedIo([direction(30, 50_000, {50_000: 30})]))
     many = read_metrics(
-        Completed([direction(1_000_000, 50_000, {50_000: 1_000_000})], Latency(mean=1e6, bins={10**6: 10**6}))
+        CompletedIo([direction(1_000_000, 50_000, {50_000: 1_000_000})], Latency(mean=1e6, bins={10**6: 10**6}))
     )
     assert set(many) == set(METRICS)
     assert set(many) - set(few) == {
@@ -46,7 +46,7 @@ def test_a_job_has_every_metric_that_its_ios_support() -> None:
 
 
 def test_reads_and_writes_are_added_and_their_latencies_weighted_by_ios() -> None:
-    found = read_metrics(Completed([direction(30, 10_000, {10_000: 30}), direction(10, 50_000, {50_000: 10})]))
+    found = read_metrics(CompletedIo([direction(30, 10_000, {10_000: 30}), direction(10, 50_000, {50_000: 10})]))
     assert found == {
         "iops": 40,
         "bw": 40 * 4096,

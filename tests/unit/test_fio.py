@@ -16,7 +16,7 @@ import pytest
 from harness.analysis import METRICS, merged, percentile
 from harness.analysis.metrics import QUANTILES
 from harness.errors import MeasurementError
-from harness.measure.fio import Section, Target, fill_file, job_file, parse, reports_start, together
+from harness.measure.fio import Target, TimedSection, fill_file, job_file, parse, reports_start, together
 from harness.measure.platform import ScheduledFio, Start
 from harness.model.job import Job
 
@@ -33,9 +33,9 @@ JOBS = [RANDREAD, SEQWRITE, MIXED]
 TARGET = Target("/dev/disk/by-id/x", offset=4 * MIB, size=24 * MIB, direct=True)
 
 
-def of(*jobs: Job, target: Target = TARGET, delay: float | None = None) -> list[Section]:
+def of(*jobs: Job, target: Target = TARGET, delay: float | None = None) -> list[TimedSection]:
     """A section for each job, with the job's name, as in the recordings."""
-    return [Section(job.id, job, target, delay) for job in jobs]
+    return [TimedSection(job.id, job, target, delay) for job in jobs]
 
 
 def recorded(name: str) -> str:
@@ -124,7 +124,7 @@ def test_each_job_stays_within_the_span_of_its_target() -> None:
 
 def test_a_slice_is_created_early_and_waits_for_its_start_and_its_ramp_for_an_own_one() -> None:
     paced = [
-        Section(f"{number}-{job.id}", job, TARGET, 0.5 + number) for number, job in enumerate((SEQWRITE, RANDREAD))
+        TimedSection(f"{number}-{job.id}", job, TARGET, 0.5 + number) for number, job in enumerate((SEQWRITE, RANDREAD))
     ]
     pacing = ScheduledFio("/directory", ("fio",), tuple(Start(at, 1) for at in (101.5, 102.504, 103)))
     jobs = options(job_file(paced, seed=7, waits=pacing.waits))

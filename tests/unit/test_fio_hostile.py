@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from harness.errors import MeasurementError
-from harness.measure.fio import JobResult, Section, Target, parse
+from harness.measure.fio import JobResult, Target, TimedSection, parse
 from harness.model.job import Job
 
 RECORDED = (Path(__file__).parent / "data" / "fio" / "three_jobs.json").read_text()
@@ -25,7 +25,7 @@ JOBS = [
     Job("randrw", 8192, iodepth=4, ramp=0, seconds=1, numjobs=2, read_share=0.67),
 ]
 MIB = 1 << 20
-SECTIONS = [Section(job.id, job, Target("/dev/x", 0, 24 * MIB, direct=True)) for job in JOBS]
+SECTIONS = [TimedSection(job.id, job, Target("/dev/x", 0, 24 * MIB, direct=True)) for job in JOBS]
 
 
 def outcome(text: str) -> list[JobResult] | str:
@@ -215,7 +215,7 @@ def test_figures_that_contradict_ios_and_time_are_refused_by_the_name_of_the_mac
 def test_figures_that_fit_together_must_fit_to_the_job_and_to_the_time_as_well() -> None:
     assert "were requested" in claimed(runtime=0.01, iops=100, bw_bytes=100)
     assert "its histogram has" in claimed(total_ios=100, iops=100, io_bytes=100, bw_bytes=100)
-    shallow = Section(RANDREAD.id, replace(RANDREAD, iodepth=1), SECTIONS[0].target)
+    shallow = TimedSection(RANDREAD.id, replace(RANDREAD, iodepth=1), SECTIONS[0].target)
     with pytest.raises(MeasurementError, match="I/Os were in flight by its latency and IOPS, but it allows 1"):
         parse(RECORDED, [shallow], "guest on lab, optane")
     with pytest.raises(MeasurementError, match=r"fio ran for at most 0\.1 s"):

@@ -10,7 +10,7 @@ import pytest
 
 from harness.errors import MeasurementError
 from harness.lab.lab_schema import fio_path
-from harness.measure.fio import Section, Target, fill_file, job_file
+from harness.measure.fio import Target, TimedSection, fill_file, job_file
 from harness.model.job import Job
 
 JOB = Job("randread", 4096, iodepth=1, ramp=0, seconds=0.1)
@@ -70,7 +70,7 @@ def test_fio_opens_the_file_of_that_name(name: str, tmp_path: Path) -> None:
     assert len(filled) == SIZE
     assert filled.count(0) < SIZE // 10
     printed = run(
-        job_file([Section("job", JOB, Target(str(file), 0, SIZE, direct=False))], seed=1, reports_start=False)
+        job_file([TimedSection("job", JOB, Target(str(file), 0, SIZE, direct=False))], seed=1, reports_start=False)
     )
     assert '"total_ios" : 0' not in printed.split('"write"')[0]
     assert [each.name for each in tmp_path.iterdir()] == [name]
@@ -93,7 +93,7 @@ def test_a_path_that_fio_cannot_have_is_refused_before_anything_is_written(name:
     with pytest.raises(MeasurementError, match=f"cannot be measured: .*{why}"):
         fill_file([("/dev/fine", 0, SIZE), (f"/dev/{name}", 0, SIZE)], block=4096)
     with pytest.raises(MeasurementError, match=f"cannot be measured: .*{why}"):
-        job_file([Section("job", JOB, Target(f"/dev/{name}", 0, SIZE, direct=True))], seed=1)
+        job_file([TimedSection("job", JOB, Target(f"/dev/{name}", 0, SIZE, direct=True))], seed=1)
 
 
 @pytest.mark.parametrize("path", ["", "relative", "-", "nbd://host"])

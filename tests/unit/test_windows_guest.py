@@ -22,7 +22,7 @@ from harness.guest.booting import system_of
 from harness.guest.protocol import GuestDisk, block_devices
 from harness.lab.transport import ssh as powershell
 from harness.lab.transport.ssh import POWERSHELL, SshRunner, is_windows
-from harness.measure.fio import Section, Target, job_file, parse
+from harness.measure.fio import Target, TimedSection, job_file, parse
 from harness.measure.host_measurer import _notes, _unable
 from harness.measure.platform import LINUX, Clocks, Start, platform_of, without_waits
 from harness.measure.session import Guests
@@ -303,7 +303,7 @@ def options(text: str) -> list[str]:
 
 
 def test_the_job_file_is_one_for_windows() -> None:
-    section = Section("1-lvm", READ, Target(r"\\.\PhysicalDrive2", 0, 64 * MIB, direct=True), 0.5)
+    section = TimedSection("1-lvm", READ, Target(r"\\.\PhysicalDrive2", 0, 64 * MIB, direct=True), 0.5)
     pacing = FIO.schedule_fio("batch1-guest", [Start(1.5, 1)])
     lines = options(job_file([section], 7, platform=FIO, waits=pacing.waits))
     assert "ioengine=windowsaio" in lines
@@ -328,7 +328,7 @@ def test_what_fio_for_windows_printed_in_wine_is_read_with_the_starts_of_its_job
     released = [float(at) for at in re.findall(r"[0-9.]+", printed.split("\nreleased ")[1].split("\n")[0])]
     read, wal = Job("randread", 4096, iodepth=4, ramp=0.1, seconds=0.3), WAL
     target = Target(r"\\.\PhysicalDrive2", 0, 64 * MIB, direct=True)
-    sections = [Section(f"{number}-{job.id}", job, target, 0.0) for number, job in enumerate((read, wal))]
+    sections = [TimedSection(f"{number}-{job.id}", job, target, 0.0) for number, job in enumerate((read, wal))]
     found = parse(without_waits(printed), sections, "VM win")
     starts = [found[0].ramp_started, found[0].started, found[1].started]
     assert starts == pytest.approx(released, abs=0.02)

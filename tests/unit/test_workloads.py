@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from harness.analysis import METRICS
-from harness.measure.fio import Section, Target, job_file
+from harness.measure.fio import Target, TimedSection, job_file
 from harness.model.budget import Budget
 from harness.model.job import Job
 from harness.model.profile import PROFILES, profile_of
@@ -69,7 +69,7 @@ def a_job(name: str, profile: str = "standard") -> Job:
 def told(job: Job, *, block: int = 512) -> Mapping[str, str]:
     """What fio is told for the job on a large disk with logical blocks of this size."""
     target = Target("/dev/x", 0, 4 * GIB, direct=True, block=block)
-    return dict(options(job_file([Section("job", job, target)], seed=1))["job"])
+    return dict(options(job_file([TimedSection("job", job, target)], seed=1))["job"])
 
 
 @pytest.mark.parametrize("name", GOLDEN)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from harness.measure.fio import JobResult, Section, Target, job_file, parse
+from harness.measure.fio import JobResult, Target, TimedSection, job_file, parse
 from harness.measure.platform import fio_command
 from harness.model.job import Job
 from harness.model.workloads import NAMED
@@ -40,7 +40,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     disk = tmp_path_factory.mktemp("named") / "disk"
     with disk.open("wb") as file:
         file.truncate(64 * MIB)
-    sections = [Section(job.id, job, Target(str(disk), 0, 64 * MIB, direct=False)) for job in JOBS]
+    sections = [TimedSection(job.id, job, Target(str(disk), 0, 64 * MIB, direct=False)) for job in JOBS]
     text = job_file(sections, seed=1, reports_start=False)
     done = subprocess.run(fio_command(), input=text, capture_output=True, text=True, check=True, timeout=600)
     results = parse(done.stdout, sections, "here")

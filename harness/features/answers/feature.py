@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from harness.feature import Feature, Place
+from harness.feature import Feature, ReportPlace
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,7 +55,7 @@ def _draw_card(store: RunStore, run: Run) -> tuple[Path, str]:
 
 FEATURE = Feature(
     name="answers",
-    contents={Place.ANSWERS: _answer, Place.DIFFERENCES: _compare_options, Place.FINDINGS: _blame},
+    contents={ReportPlace.ANSWERS: _answer, ReportPlace.DIFFERENCES: _compare_options, ReportPlace.FINDINGS: _blame},
     leads=_lead,
     section_json=_to_json,
     draw_card=_draw_card,

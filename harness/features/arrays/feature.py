@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from harness.feature import Feature, FeatureRecords, Place
+from harness.feature import Feature, FeatureRecords, ReportPlace
 from harness.features.arrays.records import ArrayStateRecord, ScalingRecord
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ FEATURE = Feature(
             compute=_cost_of_states,
         ),
     ),
-    contents={Place.PARTS: _yield_blocks},
+    contents={ReportPlace.PARTS: _yield_blocks},
     headline=_find_headline,
     details=_find_details,
     counts=_counts,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from harness.feature import Feature, FeatureRecords, Place, RunSwitch
+from harness.feature import Feature, FeatureRecords, ReportPlace, RunSwitch
 from harness.features.breakdown.parts import BreakdownRecord
 
 if TYPE_CHECKING:
@@ -63,5 +63,5 @@ FEATURE = Feature(
             in_journal=False,
         ),
     ),
-    contents={Place.PARTS: _yield_blocks},
+    contents={ReportPlace.PARTS: _yield_blocks},
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from harness.feature import Feature, FeatureRecords, FeatureTables, Place
+from harness.feature import Feature, FeatureRecords, FeatureTables, ReportPlace
 from harness.features.decompose.records import DecompositionRecord, decompose_run
 from harness.features.decompose.request import Decomposition, find_step_problems, rename_arms
 
@@ -41,5 +41,5 @@ FEATURE = Feature(
             compute=decompose_run,
         ),
     ),
-    contents={Place.PARTS: _yield_blocks},
+    contents={ReportPlace.PARTS: _yield_blocks},
 )

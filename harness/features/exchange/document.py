@@ -17,7 +17,7 @@ from pydantic import Field, TypeAdapter, model_validator
 from harness.errors import MeasurementError
 from harness.features.exchange.normal_form import REMEDY, Printed, extract_messages, is_normal_form, read_normal_form
 from harness.features.exchange.terse_form import is_terse_form, read_terse_form
-from harness.measure.fio import Count, Direction, JobEntry, Latency, Number, Part
+from harness.measure.fio import Count, Direction, JobEntry, Latency, Number, OutputPart
 from harness.untrusted import parse_first_json, reading
 
 # UTF-32 first: its little-endian mark begins with that of UTF-16.
@@ -139,7 +139,7 @@ _TIME_OF_NO_FILE = 86400.0
 _ALSO_TERSE = "the file also has fio's terse output of the same jobs (--output-format), which is not used"
 
 
-class Spread(Latency):
+class LatencySpread(Latency):
     """Latencies in ns: also their smallest, largest and standard deviation, and fio's own percentiles."""
 
     min: Number = 0
@@ -151,12 +151,12 @@ class Spread(Latency):
 class ReportedDirection(Direction):
     """What a job read or wrote, with the spread of its latencies."""
 
-    slat_ns: Spread
-    clat_ns: Spread
-    lat_ns: Spread
+    slat_ns: LatencySpread
+    clat_ns: LatencySpread
+    lat_ns: LatencySpread
 
 
-class _Trims(Part):
+class _Trims(OutputPart):
     total_ios: Count = 0
 
 
@@ -200,7 +200,7 @@ class ReportedJob(JobEntry):
         return tuple(side for side in (self.read, self.write) if side.total_ios)
 
 
-class _Document(Part):
+class _Document(OutputPart):
     version: str = Field(alias="fio version")
     timestamp_ms: Annotated[Count, Field(lt=_YEAR_9999_MS)]
     options: Mapping[str, str] = Field(default={}, alias="global options")

@@ -16,8 +16,8 @@ from typing import Any
 from harness.analysis import merged
 from harness.analysis.metrics import QUANTILES
 from harness.errors import ConfigError, MeasurementError, ResultsError
-from harness.features.exchange.document import Document, ReportedDirection, ReportedJob, Spread, read_documents
-from harness.features.exchange.tables import Row, make_rows, write_csv, write_parquet
+from harness.features.exchange.document import Document, LatencySpread, ReportedDirection, ReportedJob, read_documents
+from harness.features.exchange.tables import MeasurementRow, make_rows, write_csv, write_parquet
 from harness.features.exchange.timeline import select_final
 from harness.files import read_regular, write_atomically
 from harness.measure.fio import is_ramp
@@ -96,7 +96,7 @@ def _merge_direction(slices: Sequence[RanSlice], side: _Side) -> dict[str, Any]:
     }
 
 
-def _merge_latency(several: Sequence[Spread], counts: Sequence[int]) -> dict[str, Any]:
+def _merge_latency(several: Sequence[LatencySpread], counts: Sequence[int]) -> dict[str, Any]:
     """Their mean and standard deviation weighted by I/Os, and the percentiles of the merged histograms."""
     known = [(spread, count) for spread, count in zip(several, counts, strict=True) if count]
     if not known:
@@ -160,7 +160,7 @@ class _Key:
         return Path(self.disk, self.arm.replace(":", "-"), *mixed, bs, f"{job.rw}-{job.iodepth}-{job.numjobs}.json")
 
 
-def write_tree(store: RunStore, rows: Iterable[Row], directory: Path) -> list[Path]:
+def write_tree(store: RunStore, rows: Iterable[MeasurementRow], directory: Path) -> list[Path]:
     """Write one file for each disk, arm and job with the slices that count, and return their paths.
 
     Raises ConfigError if the directory has files already, and ResultsError if a raw file does not fit to the journal.
@@ -186,9 +186,9 @@ def write_tree(store: RunStore, rows: Iterable[Row], directory: Path) -> list[Pa
     return [directory / key.path for key in paths.values()]
 
 
-def _collect_slices(store: RunStore, rows: Sequence[Row]) -> dict[_Key, list[tuple[Document, RanSlice]]]:
+def _collect_slices(store: RunStore, rows: Sequence[MeasurementRow]) -> dict[_Key, list[tuple[Document, RanSlice]]]:
     """fio's results of the slices that count, by file of the tree."""
-    by_raw: dict[str, list[Row]] = defaultdict(list)
+    by_raw: dict[str, list[MeasurementRow]] = defaultdict(list)
     for row in rows:
         by_raw[row.measurement.raw].append(row)
     slices: dict[_Key, list[tuple[Document, RanSlice]]] = defaultdict(list)
@@ -214,7 +214,9 @@ def _read(path: Path) -> tuple[Document, ...]:
         raise ResultsError(error.message, hint="restore the file from a backup; --csv does not need it") from None
 
 
-def _match_rows(raw: str, rows: Sequence[Row], documents: Sequence[Document]) -> list[tuple[Document, RanSlice]]:
+def _match_rows(
+    raw: str, rows: Sequence[MeasurementRow], documents: Sequence[Document]
+) -> list[tuple[Document, RanSlice]]:
     """The entries of each row in the file. Both are in the order of the slices."""
     groups = [
         (document, tuple(group))

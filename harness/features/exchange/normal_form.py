@@ -77,7 +77,7 @@ _AGREE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class _Section:
+class _RequestedSection:
     """A line before the results: what fio was asked to do."""
 
     name: str
@@ -105,7 +105,7 @@ class _Output:
     """One report of fio: with --status-interval, a call prints several."""
 
     version: str
-    sections: list[_Section]
+    sections: list[_RequestedSection]
     said: list[str]
     jobs: list[_Job] = field(default_factory=list)
     finished: bool = False
@@ -251,7 +251,7 @@ class _JobLines:
         return values
 
 
-def _parse_section(match: re.Match[str], source: str) -> _Section:
+def _parse_section(match: re.Match[str], source: str) -> _RequestedSection:
     sizes = {size["side"]: (size["low"], size["high"]) for size in _SIZES.finditer(match["bs"])}
     rw = match["rw"]
     both = rw in _MIXED or "bs_is_seq_rand" in match["bs"]
@@ -266,7 +266,7 @@ def _parse_section(match: re.Match[str], source: str) -> _Section:
         "ioengine": match["engine"],
         "iodepth": match["depth"],
     }
-    return _Section(match["name"], int(match["group"]), options)
+    return _RequestedSection(match["name"], int(match["group"]), options)
 
 
 def _convert_output(output: _Output, source: str) -> Printed:

@@ -8,18 +8,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from harness.analysis import METRICS, merged
-from harness.analysis.metrics import Completed, read_metrics
+from harness.analysis.metrics import CompletedIo, read_metrics
 from harness.config.names import LONGEST_NAME
 from harness.errors import MeasurementError
 from harness.features.exchange.document import Document, ReportedDirection, ReportedJob, read_documents
-from harness.features.exchange.section import PLACE, Section, check_section, identify_disk, split_sections
+from harness.features.exchange.section import PLACE, JobSection, check_section, identify_disk, split_sections
 from harness.features.exchange.timeline import Stage, derive_stages, select_final
 from harness.measure.fio import SyncLatency
 from harness.model.counters import Transferred
 from harness.model.job import FioOption, FioSection, FromFile, Job, Rw, Workload
 
 
-def combine(sections: Sequence[Section]) -> Workload:
+def combine(sections: Sequence[JobSection]) -> Workload:
     """The workload of several sections, named after them. Raises MeasurementError if one is not supported."""
     label = _name_sections([section.name for section in sections])
     workloads = [section.workload() for section in sections]
@@ -43,11 +43,11 @@ def combine(sections: Sequence[Section]) -> Workload:
     )
 
 
-def _flushes(section: Section) -> bool:
+def _flushes(section: JobSection) -> bool:
     return any(section.options.get(name, "0") != "0" for name in ("fsync", "fdatasync"))
 
 
-def _to_model(section: Section) -> FioSection:
+def _to_model(section: JobSection) -> FioSection:
     values = {"ioengine": section.engine, **section.options, "bs": str(section.bs)}
     return FioSection(
         section.name,
@@ -57,7 +57,7 @@ def _to_model(section: Section) -> FioSection:
     )
 
 
-def _combine_patterns(sections: Sequence[Section]) -> Rw:
+def _combine_patterns(sections: Sequence[JobSection]) -> Rw:
     """What the sections do together. It is random if one of them is."""
     random = any(section.rw.startswith("rand") for section in sections)
     if not any(section.writes for section in sections):
@@ -192,7 +192,7 @@ class Point:
         their own rates is more, because they neither start nor end at exactly the same time. Latencies that fio
         did not measure (`gtod_reduce`) are left out: it prints 0 for them.
         """
-        values = read_metrics(Completed(self.sides, self._syncs))
+        values = read_metrics(CompletedIo(self.sides, self._syncs))
         if self.unequal or len(self.sides) > 1:
             values["iops"] = sum(side.total_ios for side in self.sides) / self.seconds
             values["bw"] = sum(side.io_bytes for side in self.sides) / self.seconds
@@ -280,7 +280,7 @@ def derive_points(document: Document, source: str) -> tuple[Point, ...]:
     )
 
 
-def _require_possible_times(document: Document, section: Section) -> None:
+def _require_possible_times(document: Document, section: JobSection) -> None:
     times = {
         "its time": max((side.runtime for side in section.sides), default=1),
         "its start": max(entry.job_runtime / (section.numjobs if section.together else 1) for entry in section.entries),
@@ -333,18 +333,18 @@ def _is_shown(name: str, value: str, workload: Workload) -> bool:
     return name not in _NEUTRAL | _OF_WORKLOAD and not (name == "rate" and workload.rate is not None)
 
 
-def _to_workload(section: Section) -> Workload:
+def _to_workload(section: JobSection) -> Workload:
     """Without the calls of fdatasync that this fio did not measure, the workload has no figure of them."""
     workload = section.workload()
     return replace(workload, syncs=workload.syncs and all(entry.syncs for entry in section.entries))
 
 
-def _describe_engine(section: Section) -> str:
+def _describe_engine(section: JobSection) -> str:
     """How it does I/O: not part of a job's id, but figures of different ways do not belong together."""
     return f"{section.engine}, {'buffered' if section.buffered else 'direct'}"
 
 
-def _require_one_place(sections: Sequence[Section], source: str) -> str:
+def _require_one_place(sections: Sequence[JobSection], source: str) -> str:
     """The place that all sections use. Raises MeasurementError if they use different devices."""
     places = list(dict.fromkeys(section.place for section in sections if section.place))
     if len({identify_disk(place) for place in places}) > 1:

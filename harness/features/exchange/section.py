@@ -88,7 +88,7 @@ _MICROSECONDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class JobSection:
     """One section: `entries` has one entry for each of its processes, or one for all of them (`group_reporting`).
 
     fio prints only one name and the options of only one section if it reports several sections together. Then this is
@@ -312,21 +312,21 @@ class Section:
         raise MeasurementError(f"{self.where}: {key} = {value[:60]!r} cannot be imported", hint=why)
 
 
-def split_sections(document: Document, source: str) -> tuple[Section, ...]:
+def split_sections(document: Document, source: str) -> tuple[JobSection, ...]:
     """The sections in fio's order. Raises MeasurementError, which names `source`, if results are missing."""
-    sections: list[Section] = []
+    sections: list[JobSection] = []
     left = list(document.jobs)
     while left:
         first = left[0]
         options = _merge_options(document.options, first.options)
-        section = Section(first.jobname, first.groupid, options, (first,), f"{source}: job {first.jobname}")
+        section = JobSection(first.jobname, first.groupid, options, (first,), f"{source}: job {first.jobname}")
         entries = _take_processes(left, section.numjobs)
         if len(entries) not in (1, section.numjobs):
             raise MeasurementError(
                 f"{section.where}: numjobs = {section.numjobs}, but there are {len(entries)} results",
                 hint="restore the whole file, or measure again",
             )
-        sections.append(Section(section.name, section.group, options, entries, section.where))
+        sections.append(JobSection(section.name, section.group, options, entries, section.where))
         del left[: len(entries)]
     return tuple(sections)
 
@@ -364,7 +364,7 @@ _BS_TOLERANCE = 0.05
 """The last block of a file may be shorter."""
 
 
-def check_section(section: Section) -> Iterator[str]:
+def check_section(section: JobSection) -> Iterator[str]:
     """Notes about the entries of a section that may be of several ones. Raises MeasurementError if they are."""
     for entry in section.entries:
         if entry.trim is not None and entry.trim.total_ios:
@@ -384,7 +384,7 @@ def check_section(section: Section) -> Iterator[str]:
             raise MeasurementError(f"{section.where}: {problem}", hint="restore the file, or measure again")
 
 
-def _several(section: Section, sign: str) -> NoReturn:
+def _several(section: JobSection, sign: str) -> NoReturn:
     raise MeasurementError(
         f"{section.where}: it seems that fio reported several sections together (group_reporting), so no figure is of "
         f"one job alone: {sign}",
@@ -392,7 +392,7 @@ def _several(section: Section, sign: str) -> NoReturn:
     )
 
 
-def _check_verification(section: Section) -> None:
+def _check_verification(section: JobSection) -> None:
     """Reads that verify have a time of their own only if they follow all writes of a job that only writes."""
     if section.has("verify_only"):
         section.refuse("verify_only", section.options["verify_only"], "a job that only verifies is not a measurement")
@@ -416,7 +416,7 @@ def _check_verification(section: Section) -> None:
         _several(section, "it read more than it wrote, although it only verifies")
 
 
-def _check_directions(section: Section) -> None:
+def _check_directions(section: JobSection) -> None:
     for entry in section.entries:
         if entry.unified:
             continue
@@ -426,7 +426,7 @@ def _check_directions(section: Section) -> None:
             _several(section, f"rw = {section.rw}, but it has writes")
 
 
-def _check_sizes(section: Section) -> Iterator[str]:
+def _check_sizes(section: JobSection) -> Iterator[str]:
     bs = section.bs
     for side in section.sides:
         mean = side.io_bytes / side.total_ios
@@ -445,7 +445,7 @@ def _check_sizes(section: Section) -> Iterator[str]:
         )
 
 
-def _check_processes(section: Section) -> Iterator[str]:
+def _check_processes(section: JobSection) -> Iterator[str]:
     """`job_runtime` is the sum over the processes in the entry."""
     if len(section.entries) > 1:
         return
@@ -476,7 +476,7 @@ def _check_processes(section: Section) -> Iterator[str]:
         )
 
 
-def _check_mix(section: Section) -> Iterator[str]:
+def _check_mix(section: JobSection) -> Iterator[str]:
     """Rates set the shares of reads and writes as well, so they are compared only without."""
     share = section.read_share
     if share is None or section.rw not in MIXED or "rate" in section.options or "rate_iops" in section.options:
@@ -494,7 +494,7 @@ def _check_mix(section: Section) -> Iterator[str]:
         yield f"{said}: fio may have reported several sections together (group_reporting)"
 
 
-def _check_in_flight(section: Section) -> Iterator[str]:
+def _check_in_flight(section: JobSection) -> Iterator[str]:
     """Little's law. I/Os that were in flight at the end of the ramp were longer in flight than the job ran."""
     seconds = max(side.runtime for side in section.sides) / 1000
     if not seconds:

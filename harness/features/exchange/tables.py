@@ -16,12 +16,12 @@ from harness.model.job import Job
 from harness.results import Journal, Measurement, Run
 from harness.results.carried import split_by_length
 from harness.results.cells import CellRecord
-from harness.results.tables import Column, Value, parquet_bytes
+from harness.results.tables import TypedColumn, Value, parquet_bytes
 from harness.terminal import one_line
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class MeasurementRow:
     """One measurement. `counts` is false if no figure uses it: its round was abandoned, its slice overlapped another
     one, or a longer slice replaced it. `cell` is None for an arm that the run has no cell for."""
 
@@ -40,7 +40,7 @@ class Row:
         return self.cell is not None and self.cell.verdict is Verdict.VOID and self.measurement.arm != Place.HOST
 
 
-def make_rows(run: Run, journal: Journal) -> list[Row]:
+def make_rows(run: Run, journal: Journal) -> list[MeasurementRow]:
     """A row for each measurement, in the order of the journal."""
     cells = {(raw, cell.mode, cell.job.id): cell for cell in run.cells for raw in cell.raw}
     jobs = {cell.job.id: cell.job for cell in run.cells}
@@ -56,7 +56,7 @@ def make_rows(run: Run, journal: Journal) -> list[Row]:
     for measurement in journal.measurements:
         mode = measurement.arm.partition(":")[2] or measurement.arm
         rows.append(
-            Row(
+            MeasurementRow(
                 run=run.run.id,
                 host=run.lab.host,
                 disk=disks.get(measurement.group, ""),
@@ -70,27 +70,27 @@ def make_rows(run: Run, journal: Journal) -> list[Row]:
     return rows
 
 
-def _job_column(name: str, of_type: type) -> Column[Row]:
-    return Column(name, of_type, lambda row: getattr(row.job, name) if row.job is not None else None)
+def _job_column(name: str, of_type: type) -> TypedColumn[MeasurementRow]:
+    return TypedColumn(name, of_type, lambda row: getattr(row.job, name) if row.job is not None else None)
 
 
-def _measurement_column(name: str, of_type: type) -> Column[Row]:
-    return Column(name, of_type, lambda row: getattr(row.measurement, name))
+def _measurement_column(name: str, of_type: type) -> TypedColumn[MeasurementRow]:
+    return TypedColumn(name, of_type, lambda row: getattr(row.measurement, name))
 
 
-def _metric_column(name: str) -> Column[Row]:
-    return Column(name, float, lambda row: row.measurement.metrics.get(name))
+def _metric_column(name: str) -> TypedColumn[MeasurementRow]:
+    return TypedColumn(name, float, lambda row: row.measurement.metrics.get(name))
 
 
-COLUMNS: tuple[Column[Row], ...] = (
-    Column("run", str, lambda row: row.run),
-    Column("host", str, lambda row: row.host),
-    Column("cell", str, lambda row: row.cell.id if row.cell else None),
-    Column("scenario", str, lambda row: row.cell.scenario if row.cell else None),
-    Column("verdict", str, lambda row: row.cell.verdict.value if row.cell else None),
+COLUMNS: tuple[TypedColumn[MeasurementRow], ...] = (
+    TypedColumn("run", str, lambda row: row.run),
+    TypedColumn("host", str, lambda row: row.host),
+    TypedColumn("cell", str, lambda row: row.cell.id if row.cell else None),
+    TypedColumn("scenario", str, lambda row: row.cell.scenario if row.cell else None),
+    TypedColumn("verdict", str, lambda row: row.cell.verdict.value if row.cell else None),
     _measurement_column("group", str),
-    Column("disk", str, lambda row: row.disk),
-    Column("mode", str, lambda row: row.mode),
+    TypedColumn("disk", str, lambda row: row.disk),
+    TypedColumn("mode", str, lambda row: row.mode),
     _measurement_column("arm", str),
     _measurement_column("job", str),
     _job_column("pattern", str),
@@ -104,7 +104,7 @@ COLUMNS: tuple[Column[Row], ...] = (
     _measurement_column("block", int),
     _measurement_column("boot", int),
     _measurement_column("repeat", int),
-    Column("counts", bool, lambda row: row.counts),
+    TypedColumn("counts", bool, lambda row: row.counts),
     _measurement_column("started", float),
     _measurement_column("seconds", float),
     _measurement_column("wall", float),
@@ -112,7 +112,7 @@ COLUMNS: tuple[Column[Row], ...] = (
     _measurement_column("io_bytes", int),
     *map(_metric_column, METRICS),
     _measurement_column("raw", str),
-    Column("notes", str, lambda row: "; ".join(row.measurement.notes) or None),
+    TypedColumn("notes", str, lambda row: "; ".join(row.measurement.notes) or None),
 )
 """The columns of an exported table, in their order."""
 
@@ -122,7 +122,7 @@ _FORMULA = re.compile("\\s*[=+@\uff1d\uff0b\uff0d\uff20\u2212-]")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
-def write_csv(rows: Sequence[Row], path: Path) -> None:
+def write_csv(rows: Sequence[MeasurementRow], path: Path) -> None:
     """Write the rows with a header. A missing value is empty; truth values are `true` and `false`. Raises OSError."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -143,6 +143,6 @@ def _escape_cell(value: Value) -> Value:
     return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
 
 
-def write_parquet(rows: Sequence[Row], path: Path) -> None:
+def write_parquet(rows: Sequence[MeasurementRow], path: Path) -> None:
     """Write the rows with typed columns. Raises ConfigError without pyarrow, and OSError."""
     write_atomically(path, parquet_bytes(rows, COLUMNS, needed_for="--parquet", extra="parquet"))

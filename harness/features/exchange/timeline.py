@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from harness.errors import MeasurementError
 from harness.features.exchange.document import Document, ReportedJob
-from harness.features.exchange.section import Section
+from harness.features.exchange.section import JobSection
 
 _SAME_TIME = 1.02
 """How much longer a further call of the same job takes at most."""
@@ -170,7 +170,7 @@ class Span:
 class Stage:
     """Sections that ran at the same time, as one job. Most stages have one section."""
 
-    sections: tuple[Section, ...]
+    sections: tuple[JobSection, ...]
     span: Span
     notes: tuple[str, ...]
 
@@ -195,7 +195,7 @@ def differs(run: float, wall: float) -> bool:
     return wall - run > max(_JITTER, _UNEQUAL * wall)
 
 
-def derive_stages(sections: Sequence[Section], source: str) -> tuple[Stage, ...]:
+def derive_stages(sections: Sequence[JobSection], source: str) -> tuple[Stage, ...]:
     """The sections by stage, in fio's order. Raises MeasurementError if it is not known what ran when, or if sections
     of different groups ran at the same time, so that no figure is of one job alone."""
     starts = [entry.job_start for section in sections for entry in section.entries]
@@ -212,23 +212,23 @@ def derive_stages(sections: Sequence[Section], source: str) -> tuple[Stage, ...]
     return _plan_stages(sections, source)
 
 
-def _delays_vary(section: Section) -> bool:
+def _delays_vary(section: JobSection) -> bool:
     return "-" in section.options.get("startdelay", "")
 
 
-def _runtime(section: Section) -> float:
+def _runtime(section: JobSection) -> float:
     """How long its I/Os took that count, of the longest process, in seconds."""
     return max((side.runtime for side in section.sides), default=0) / 1000
 
 
-def _compute_whole_time(section: Section) -> float:
+def _compute_whole_time(section: JobSection) -> float:
     """How long it ran, with reads that verify. `job_runtime` is the sum if one entry has several processes."""
     runs = [entry.job_runtime / 1000 for entry in section.entries] if not section.together else []
     verified = [sum(side.runtime for side in entry.sides) / 1000 for entry in section.entries if section.verifies]
     return max([_runtime(section), *runs, *verified])
 
 
-def _span_reported(section: Section) -> Span:
+def _span_reported(section: JobSection) -> Span:
     """From the starts that fio reports, which are without the ramp."""
     starts = [(entry.job_start or 0) / 1000 for entry in section.entries]
     counted = section.sides
@@ -240,7 +240,7 @@ def _span_reported(section: Section) -> Span:
     return Span(began - section.ramp, began, max(ends), max([max(starts) + _compute_whole_time(section), *ends]))
 
 
-def _join_stages(ran: Sequence[tuple[Section, Span]], source: str) -> Iterator[Stage]:
+def _join_stages(ran: Sequence[tuple[JobSection, Span]], source: str) -> Iterator[Stage]:
     """Sections of one group that ran at the same time are one stage. Raises MeasurementError for others."""
     stages: list[Stage] = []
     for section, span in ran:
@@ -256,7 +256,7 @@ def _join_stages(ran: Sequence[tuple[Section, Span]], source: str) -> Iterator[S
     yield from stages
 
 
-def _refuse_overlap(one: Section, other: Section, source: str) -> None:
+def _refuse_overlap(one: JobSection, other: JobSection, source: str) -> None:
     raise MeasurementError(
         f"{source}: jobs {one.name} and {other.name} ran at the same time (groupid {one.group} and {other.group}), so "
         "no figure is of one job alone",
@@ -264,7 +264,7 @@ def _refuse_overlap(one: Section, other: Section, source: str) -> None:
     )
 
 
-def _plan_stages(sections: Sequence[Section], source: str) -> tuple[Stage, ...]:
+def _plan_stages(sections: Sequence[JobSection], source: str) -> tuple[Stage, ...]:
     """From the options. A group that does not show whether it waited did so, if `elapsed` is long enough for that."""
     waits = [section.has("stonewall") or section.has("wait_for_previous") for section in sections]
     begins = [True, *(one.group != other.group for one, other in pairwise(sections))]
@@ -273,7 +273,7 @@ def _plan_stages(sections: Sequence[Section], source: str) -> tuple[Stage, ...]:
     if any(section.options.get("wait_for") for section in sections):
         _refuse_unknown(sections, source, "wait_for moves their starts")
     barrier, end = 0.0, 0.0
-    ran: list[tuple[Section, Span]] = []
+    ran: list[tuple[JobSection, Span]] = []
     for section, begin, wait in zip(sections, begins, waits, strict=True):
         if wait or (begin and not delayed):
             barrier = end
@@ -318,7 +318,7 @@ def _require_known_starts(stages: Sequence[Stage], source: str, *, known: bool) 
             _refuse_unknown(stage.sections, source, "options may have delayed some of them")
 
 
-def _refuse_unknown(sections: Sequence[Section], source: str, why: str) -> NoReturn:
+def _refuse_unknown(sections: Sequence[JobSection], source: str, why: str) -> NoReturn:
     names = " and ".join(section.name for section in sections)
     raise MeasurementError(
         f"{source}: it is not known which of the jobs {names} ran at the same time: {why}",

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.feature import Feature, Place
+from harness.feature import Feature, ReportPlace
 
 if TYPE_CHECKING:
     from harness.report.blocks import Block
@@ -29,5 +29,5 @@ def _yield_blocks(section: Section) -> Iterable[Block]:
 FEATURE = Feature(
     name="fio_files",
     read_workloads=_read_workloads,
-    contents={Place.FINDINGS: _yield_blocks},
+    contents={ReportPlace.FINDINGS: _yield_blocks},
 )

@@ -23,7 +23,7 @@ from harness.redaction import hide_password_of, hide_passwords
 from harness.results import MetricRecord, Run, RunStore
 from harness.results.cells import CellRecord
 from harness.results.facts import list_run_facts
-from harness.results.tables import Column, Value, parquet_bytes
+from harness.results.tables import TypedColumn, Value, parquet_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,35 +49,35 @@ def history_rows(run: Run, digest: str, labels: Mapping[str, str]) -> Iterator[H
             yield HistoryRow(run, digest, text, str(identity), cell, name, metric)
 
 
-def _mean(place: str) -> Column[HistoryRow]:
+def _mean(place: str) -> TypedColumn[HistoryRow]:
     def of(row: HistoryRow) -> Value:
         values = getattr(row.metric, place)
         return geometric_mean(values) if values and min(values) > 0 else None
 
-    return Column(f"{place}_mean", float, of)
+    return TypedColumn(f"{place}_mean", float, of)
 
 
-def _overhead(name: str, of_type: type, field: str) -> Column[HistoryRow]:
-    return Column(name, of_type, lambda row: getattr(row.metric.overhead, field) if row.metric.overhead else None)
+def _overhead(name: str, of_type: type, field: str) -> TypedColumn[HistoryRow]:
+    return TypedColumn(name, of_type, lambda row: getattr(row.metric.overhead, field) if row.metric.overhead else None)
 
 
-HISTORY_COLUMNS: tuple[Column[HistoryRow], ...] = (
-    Column("run", str, lambda row: row.run.run.id),
-    Column("started", float, lambda row: row.run.run.started),
-    Column("host", str, lambda row: row.run.lab.host),
-    Column("representative", bool, lambda row: row.run.lab.representative),
-    Column("profile", str, lambda row: row.run.run.profile),
-    Column("cell", str, lambda row: row.cell.id),
-    Column("scenario", str, lambda row: row.cell.scenario),
-    Column("disk", str, lambda row: row.cell.disk),
-    Column("disk_id", str, lambda row: row.disk_id),
-    Column("mode", str, lambda row: row.cell.mode),
-    Column("job", str, lambda row: row.cell.job.id),
-    Column("verdict", str, lambda row: row.cell.verdict.value),
-    Column("metric", str, lambda row: row.name),
-    Column("main", bool, lambda row: row.name == row.cell.job.headline),
-    Column("unit", str, lambda row: row.metric.unit),
-    Column("better", str, lambda row: row.metric.better),
+HISTORY_COLUMNS: tuple[TypedColumn[HistoryRow], ...] = (
+    TypedColumn("run", str, lambda row: row.run.run.id),
+    TypedColumn("started", float, lambda row: row.run.run.started),
+    TypedColumn("host", str, lambda row: row.run.lab.host),
+    TypedColumn("representative", bool, lambda row: row.run.lab.representative),
+    TypedColumn("profile", str, lambda row: row.run.run.profile),
+    TypedColumn("cell", str, lambda row: row.cell.id),
+    TypedColumn("scenario", str, lambda row: row.cell.scenario),
+    TypedColumn("disk", str, lambda row: row.cell.disk),
+    TypedColumn("disk_id", str, lambda row: row.disk_id),
+    TypedColumn("mode", str, lambda row: row.cell.mode),
+    TypedColumn("job", str, lambda row: row.cell.job.id),
+    TypedColumn("verdict", str, lambda row: row.cell.verdict.value),
+    TypedColumn("metric", str, lambda row: row.name),
+    TypedColumn("main", bool, lambda row: row.name == row.cell.job.headline),
+    TypedColumn("unit", str, lambda row: row.metric.unit),
+    TypedColumn("better", str, lambda row: row.metric.better),
     _mean("host"),
     _mean("twin"),
     _mean("guest"),
@@ -85,8 +85,8 @@ HISTORY_COLUMNS: tuple[Column[HistoryRow], ...] = (
     _overhead("overhead_low", float, "low"),
     _overhead("overhead_high", float, "high"),
     _overhead("n", int, "n"),
-    Column("facts", str, lambda row: row.facts),
-    Column("digest", str, lambda row: row.digest),
+    TypedColumn("facts", str, lambda row: row.facts),
+    TypedColumn("digest", str, lambda row: row.digest),
 )
 """The columns of the history, in their order."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from harness.feature import Feature, Place
+from harness.feature import Feature, ReportPlace
 from harness.features.io_costs.costs import account_blocks, cost_per_io, explain_faster
 
 if TYPE_CHECKING:
@@ -24,5 +24,5 @@ FEATURE = Feature(
     cost_per_io=cost_per_io,
     account_blocks=account_blocks,
     explain_faster=explain_faster,
-    contents={Place.COSTS: _yield_blocks},
+    contents={ReportPlace.COSTS: _yield_blocks},
 )

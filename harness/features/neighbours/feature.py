@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from harness.feature import Feature, ModeKeys, Place
+from harness.feature import Feature, ModeKeys, ReportPlace
 from harness.features.neighbours.request import OtherIo, add_modes, find_problems
 
 if TYPE_CHECKING:
@@ -55,5 +55,5 @@ FEATURE = Feature(
     find_checks=_find_checks,
     find_notes=_find_notes,
     measure=_measure,
-    contents={Place.DIFFERENCES: _yield_blocks},
+    contents={ReportPlace.DIFFERENCES: _yield_blocks},
 )

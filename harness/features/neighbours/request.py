@@ -11,11 +11,11 @@ from pydantic import Field
 from harness.config.names import LONGEST_NAME
 from harness.model.attach import Attach
 from harness.model.mode import MOST_GUESTS, Mode, Neighbour
-from harness.model.values import Flag, Table
+from harness.model.values import Flag, TomlTable
 from harness.scenario.scenario import Scenario
 
 
-class OtherIo(Table):
+class OtherIo(TomlTable):
     """What does I/O beside a guest."""
 
     guests: Annotated[int, Field(ge=1, le=MOST_GUESTS)] = 1

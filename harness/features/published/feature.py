@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from harness.config.names import choices
-from harness.feature import Feature, Place
+from harness.feature import Feature, ReportPlace
 
 if TYPE_CHECKING:
     from harness.report.blocks import Block
@@ -52,6 +52,6 @@ def _add_details(section: Section) -> Iterable[str]:
 FEATURE = Feature(
     name="published",
     find_problems=find_problems,
-    contents={Place.FINDINGS: _yield_blocks},
+    contents={ReportPlace.FINDINGS: _yield_blocks},
     details=_add_details,
 )

@@ -20,7 +20,7 @@ from harness.config.values import one_line
 from harness.errors import ConfigError
 from harness.model.base import RaidLevel, Shape
 from harness.model.job import Job
-from harness.model.values import Iodepth, Table
+from harness.model.values import Iodepth, TomlTable
 from harness.model.workloads import OneWorkload
 
 PublishedArm = Literal["host", "array", "passthrough", "lvm", "raw", "guest"]
@@ -61,7 +61,7 @@ class Band:
         return max(1.0, self.low / value, value / self.high)
 
 
-class _OfJob(Table):
+class _OfJob(TomlTable):
     """Something that a study found for one job."""
 
     workload: OneWorkload
@@ -119,7 +119,7 @@ class Figure(_OfJob):
         return Band(value / base, value / base) if value is not None and base is not None else None
 
 
-class PublishedArray(Table):
+class PublishedArray(TomlTable):
     """The array of a study. `level` is None for a level that md does not have."""
 
     level: RaidLevel | None = None
@@ -131,7 +131,7 @@ class PublishedArray(Table):
         return (array.level, array.disks, array.legs) == (self.level, self.disks, self.legs)
 
 
-class PublishedDisk(Table):
+class PublishedDisk(TomlTable):
     """A disk or an array that a study measured."""
 
     model: Line
@@ -155,7 +155,7 @@ class Gain(_OfJob):
     note: Line | None = None
 
 
-class Study(Table):
+class Study(TomlTable):
     """One source, and what it measured."""
 
     title: Line
@@ -198,7 +198,7 @@ class Link:
         return "; ".join(disk.model for disk in self.disks)
 
 
-class Figures(Table):
+class Figures(TomlTable):
     """The whole file."""
 
     study: dict[Name, Study]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from harness.feature import Feature, FeatureRecords, FeatureTables, Place
+from harness.feature import Feature, FeatureRecords, FeatureTables, ReportPlace
 from harness.features.search.request import Search, SearchRecord, are_finished, find_problems, plan_searches
 
 if TYPE_CHECKING:
@@ -48,5 +48,5 @@ FEATURE = Feature(
             description="One entry per search for the highest load and group of cells.",
         ),
     ),
-    contents={Place.FINDINGS: _yield_blocks},
+    contents={ReportPlace.FINDINGS: _yield_blocks},
 )

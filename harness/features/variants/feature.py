@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from harness.feature import Feature, FeatureTables, Place
+from harness.feature import Feature, FeatureTables, ReportPlace
 from harness.features.variants.request import Variant, VariantName, adapt, check_tables
 
 if TYPE_CHECKING:
@@ -30,5 +30,5 @@ FEATURE = Feature(
         check_tables=check_tables,
         adapt=adapt,
     ),
-    contents={Place.DIFFERENCES: _yield_blocks},
+    contents={ReportPlace.DIFFERENCES: _yield_blocks},
 )

@@ -14,7 +14,7 @@ from harness.model.attach import Attach
 from harness.model.guest import ANY_GUEST, GuestOptions, find_guest_problems
 from harness.model.layout import Qcow2
 from harness.model.mode import HostSetting, Mode, ModeVariant
-from harness.model.values import VALUE, Flag, Table, names_of
+from harness.model.values import VALUE, Flag, TomlTable, names_of
 from harness.scenario.legality import find_mode_problems, find_workload_problems
 from harness.scenario.load import rename_arms
 from harness.scenario.scenario import Scenario
@@ -64,7 +64,7 @@ Value = Annotated[str, BeforeValidator(_write_word), AfterValidator(_require_wor
 
 _HINTS = get_type_hints(Attach, include_extras=True)
 _OPTIONS: dict[str, Any] = {name: (_HINTS[name], getattr(Attach(), name)) for name in names_of(Attach())}
-ATTACH_CHANGES: type[BaseModel] = create_model("AttachChanges", __base__=Table, **_OPTIONS)
+ATTACH_CHANGES: type[BaseModel] = create_model("AttachChanges", __base__=TomlTable, **_OPTIONS)
 """A table with options of an attachment. Only those that are set count."""
 
 

@@ -115,7 +115,7 @@ _NUMBERS = ("vmid", "size", "avail", "total")
 _NUMBER = re.compile(r"-?[0-9]{1,20}(\.[0-9]+)?")
 
 
-class Table(dict[str, Any]):
+class ApiObject(dict[str, Any]):
     """A table of an answer. A key that is missing is an error of the node, and not one of the harness."""
 
     def __init__(self, source: str, values: dict[str, Any]) -> None:
@@ -149,7 +149,7 @@ def _with_errors(source: str, data: Any) -> Any:
         value = data.get(key)
         if value is not None and (isinstance(value, bool) or not _NUMBER.fullmatch(str(value))):
             raise _unusable(source, f"{key} = {str(value)[:40]!r} is not a number")
-    return Table(source, {key: _with_errors(source, value) for key, value in data.items()})
+    return ApiObject(source, {key: _with_errors(source, value) for key, value in data.items()})
 
 
 def _unusable(source: str, why: str) -> HostError:

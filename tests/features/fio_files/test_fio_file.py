@@ -11,7 +11,7 @@ import pytest
 from harness.features.fio_files.options import ALIASES, ENGINES, OPTIONS, STRUCTURAL
 from harness.features.fio_files.reading import Line, make_workloads, read_fio_files
 from harness.features.steady.measuring import choose_job
-from harness.measure.fio import Section, Target, job_file
+from harness.measure.fio import Target, TimedSection, job_file
 from harness.measure.platform import ScheduledFio, Start
 from harness.model.job import FromFile, Workload
 from harness.model.layout import Zvol
@@ -78,7 +78,7 @@ def of_file(workload: Workload) -> FromFile:
 def told(workload: Workload, *, block: int = 512) -> list[dict[str, str]]:
     """What fio is told of each section, on a disk with logical blocks of this size."""
     target = Target("/dev/x", 0, 1 << 30, direct=True, block=block)
-    found = options(job_file([Section("job", job_of(workload), target)], seed=1))
+    found = options(job_file([TimedSection("job", job_of(workload), target)], seed=1))
     return [dict(found[name]) for name in found.sections()[1:]]
 
 
@@ -94,7 +94,7 @@ def problems(folder: Path, text: str) -> list[str]:
 def test_sections_without_stonewall_are_one_job_and_their_parts_start_together() -> None:
     jobs = [job_of(each) for each in read_in(DATABASE.parent, DATABASE.name)]
     pacing = ScheduledFio("/directory", ("fio",), (Start(100.0, 3), Start(100.5, 1)))
-    written = job_file([Section(job.id, job, TARGET, 0.5) for job in jobs], seed=7, waits=pacing.waits)
+    written = job_file([TimedSection(job.id, job, TARGET, 0.5) for job in jobs], seed=7, waits=pacing.waits)
     assert written.partition("\n\n")[2] == GOLDEN
 
 
@@ -212,7 +212,7 @@ def test_the_smallest_block_decides_how_much_a_layout_may_amplify(tmp_path: Path
 def test_a_disk_is_conditioned_without_the_pauses_and_rates_of_a_file(tmp_path: Path) -> None:
     (workload,) = read(tmp_path, "[a]\nrw=randwrite\nbs=8k\nrate_iops=10\nthinktime=1s\n")
     job = choose_job([job_of(workload)])
-    (told_fio,) = [options(job_file([Section("job", job, TARGET)], seed=1))["job"]]
+    (told_fio,) = [options(job_file([TimedSection("job", job, TARGET)], seed=1))["job"]]
     assert (told_fio["rw"], told_fio["bs"]) == ("randwrite", "8192")
     assert not told_fio.keys() & {"rate_iops", "thinktime"}
 
@@ -288,7 +288,7 @@ def test_options_without_effect_are_listed_and_never_reach_fio(tmp_path: Path) -
     assert [(each.name, each.value) for each in section.overridden] == listed
     assert all(each.instead for each in section.overridden)
     assert section.text == "ioengine=psync rw=randread"
-    assert "touch" not in job_file([Section("job", job_of(workload), TARGET)], seed=1)
+    assert "touch" not in job_file([TimedSection("job", job_of(workload), TARGET)], seed=1)
 
 
 def test_a_value_that_switches_an_option_off_is_accepted(tmp_path: Path) -> None:

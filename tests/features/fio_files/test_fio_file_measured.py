@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from harness.lab.transport.local import LocalRunner
-from harness.measure.fio import JobResult, Section, Target, job_file, parse
+from harness.measure.fio import JobResult, Target, TimedSection, job_file, parse
 from harness.measure.platform import ScheduledFio, Start, fio_command, without_waits
 from tests.features.fio_files.fio_files import DATABASE, job_of, read, read_in
 
@@ -64,9 +64,9 @@ def a_disk(folder: Path) -> Path:
     return path
 
 
-def sections(folder: Path, name: str, disk: Path, delay: float | None = None) -> list[Section]:
+def sections(folder: Path, name: str, disk: Path, delay: float | None = None) -> list[TimedSection]:
     jobs = [job_of(each, SECONDS) for each in read_in(folder, name)]
-    return [Section(job.id, job, Target(str(disk), 0, 64 * MIB, direct=False), delay) for job in jobs]
+    return [TimedSection(job.id, job, Target(str(disk), 0, 64 * MIB, direct=False), delay) for job in jobs]
 
 
 def document(output: str) -> Mapping[str, Any]:

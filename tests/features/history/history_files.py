@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from harness.features.history.store import HISTORY_COLUMNS
-from harness.results.tables import Column, parquet_bytes
+from harness.results.tables import TypedColumn, parquet_bytes
 
 DAY = 86_400.0
-_NAMED: Sequence[Column[dict[str, Any]]] = [
-    Column(column.name, column.type, lambda row, name=column.name: row.get(name))  # type: ignore[misc]
+_NAMED: Sequence[TypedColumn[dict[str, Any]]] = [
+    TypedColumn(column.name, column.type, lambda row, name=column.name: row.get(name))  # type: ignore[misc]
     for column in HISTORY_COLUMNS
 ]
 
