@@ -76,7 +76,7 @@ def follow(context: SeriesContext, prepared: PreparedGroup) -> Iterator[Followin
     for cell in cells:
         if recorder.has_record(BreakdownRecord, cell.id):
             continue
-        why = prepared.skipped.get(cell.mode.name) or _why_not(cell, limited=bool(context.spec.limits))
+        why = prepared.skipped.get(cell.mode.name) or _find_obstacle(cell, limited=bool(context.spec.limits))
         if why is None:
             yield Breakdown(context, _make_request(cell, rotational=prepared.rotational))
         else:
@@ -143,7 +143,7 @@ def _choose_cells(group: Group) -> list[Cell]:
     return list(cells.values())
 
 
-def _why_not(cell: Cell, *, limited: bool) -> str | None:
+def _find_obstacle(cell: Cell, *, limited: bool) -> str | None:
     """Why the I/Os of this cell cannot be followed; None if they can."""
     mode, attach = cell.mode, cell.mode.attach
     cached = isinstance(attach, Attach) and not attach.direct
@@ -196,7 +196,7 @@ class TracingRequest:
     def guest(self) -> Arm:
         return self.cell.by_role[Place.GUEST]
 
-    def at_most(self, seconds: float) -> TracingRequest:
+    def limit_seconds(self, seconds: float) -> TracingRequest:
         """The same with slices that are not longer."""
         job = replace(self.job, seconds=min(self.job.seconds, seconds))
         return replace(self, cell=replace(self.cell, job=job))
@@ -204,7 +204,7 @@ class TracingRequest:
     @property
     def seconds(self) -> float:
         """How long fio runs for it at most, with the pauses."""
-        return _IN_BLOCK * self.blocks * (self.at_most(_MOST_SECONDS).job.wall + max(self.pause, _PAUSE))
+        return _IN_BLOCK * self.blocks * (self.limit_seconds(_MOST_SECONDS).job.wall + max(self.pause, _PAUSE))
 
     def plan_tables(self, chance: random.Random, ios: float) -> list[Timetable]:
         """The timetables if the host's trace of a block has so many I/Os."""
@@ -236,7 +236,7 @@ def measure_blocks(request: TracingRequest, opened: OpenSession) -> list[TracedB
     """
     session = opened.session
     chance = random.Random(f"breakdown {opened.seed} {request.id}")
-    request = request.at_most(_MOST_SECONDS)
+    request = request.limit_seconds(_MOST_SECONDS)
     with session.holding(request.guest), ExitStack() as stack:
         guest = session.guest(request.guest)
         if guest is None:
@@ -248,7 +248,7 @@ def measure_blocks(request: TracingRequest, opened: OpenSession) -> list[TracedB
         # A first block shows how fast both arms are, and how exactly slices start on these machines. It does not count.
         first = tracing.run(request.plan_table(chance), 0, chance).slices
         rates = {ran_slice.planned.turn: ran_slice.result.metrics["iops"] for ran_slice in first}
-        request = request.at_most(max(_MOST_IOS / max(rates.values()), _LEAST_SECONDS))
+        request = request.limit_seconds(max(_MOST_IOS / max(rates.values()), _LEAST_SECONDS))
         traced = sum(iops for turn, iops in rates.items() if turn.again == Traced.HOST)
         tables = request.plan_tables(chance, traced * request.job.seconds)
         ran = [tracing.run(table, number, chance) for number, table in enumerate(tables, start=1)]
@@ -342,7 +342,7 @@ class _Trace:
     passed: Sequence[Passed]
     clock: Clock
 
-    def average(self, ran: RanSlice) -> PathTimes | None:
+    def average_slice(self, ran: RanSlice) -> PathTimes | None:
         """The I/Os of a slice."""
         begun, ended = (self.clock.uptime(moment) for moment in (ran.begun, ran.ended))
         first = bisect_left(self.passed, begun, key=lambda passed: passed.moment)
@@ -373,8 +373,8 @@ class _TracedTable:
     def _make_block(self, ran: Mapping[tuple[bool, int], RanSlice]) -> TracedBlock | None:
         latency = {turn: ran_slice.result.metrics["lat_mean"] for turn, ran_slice in ran.items()}
         of_guest, of_host = ran[True, Traced.GUEST], ran[True, Traced.HOST]
-        host, guest = self.host.average(ran[False, Traced.HOST]), self.guest.average(of_guest)
-        below = self.host.average(of_host)
+        host, guest = self.host.average_slice(ran[False, Traced.HOST]), self.guest.average_slice(of_guest)
+        below = self.host.average_slice(of_host)
         if host is None or guest is None or below is None:
             return None
         return TracedBlock(

@@ -45,16 +45,16 @@ def breakdown_blocks(section: Section) -> Iterator[Block]:
         "tracing costs."
     )
     for number, record in enumerate(records, start=1):
-        yield from _breakdown(f"{section.key}-parts{number}", record)
+        yield from _describe_breakdown(f"{section.key}-parts{number}", record)
 
 
-def _breakdown(key: str, record: BreakdownRecord) -> Iterator[Block]:
+def _describe_breakdown(key: str, record: BreakdownRecord) -> Iterator[Block]:
     title = f"{record.mode}, {record.job}"
     if record.skipped is not None:
         yield Part(title, (Sentence(record.skipped, style="reason"),), key)
-        yield Sentence(breakdown_sentence(record), on=On.TEXT)
+        yield Sentence(_summarize(record), on=On.TEXT)
         return
-    rows, check = tuple(part_rows(record)), f"{check_words(record)}."
+    rows, check = tuple(_make_rows(record)), f"{_describe_check(record)}."
     table = Table(
         (
             Column("part", "step"),
@@ -79,24 +79,24 @@ def _breakdown(key: str, record: BreakdownRecord) -> Iterator[Block]:
     notes = Listing(record.notes)
     yield Part(title, (chart, table, Aside(check), notes), key)
     yield Sentence(f"where the microseconds go, {title} (mean latency of one I/O in us):", on=On.TERMINAL)
-    lines = (*_aligned(record.baseline, rows), check_words(record), *record.notes)
+    lines = (*_align_rows(record.baseline, rows), _describe_check(record), *record.notes)
     yield Listing(lines, on=On.TERMINAL, indent=2)
     yield Sentence((Mark(f"Where the microseconds go: {title}.", "strong"), f" {check}"), on=On.MARKDOWN)
     yield Table(table.columns, rows, table.caption, on=On.MARKDOWN)
     yield Listing(record.notes, on=On.MARKDOWN)
-    yield Sentence(breakdown_sentence(record), on=On.BRIEF)
+    yield Sentence(_summarize(record), on=On.BRIEF)
 
 
-def part_rows(record: BreakdownRecord) -> Iterator[Row]:
+def _make_rows(record: BreakdownRecord) -> Iterator[Row]:
     """The parts, their sum, and the added latency without tracing. An I/O of the host may lack a part."""
     for part in record.parts:
-        yield _row(part.part, part.host, part.guest, part.added)
+        yield _make_row(part.part, part.host, part.guest, part.added)
     for name, added in ((SUM, record.sum), (MEASURED, record.measured)):
         if added is not None:
-            yield _row(name, None, None, added)
+            yield _make_row(name, None, None, added)
 
 
-def breakdown_sentence(record: BreakdownRecord) -> str:
+def _summarize(record: BreakdownRecord) -> str:
     """The parts that add something, the largest first: "passthrough-blk adds 745 us to an I/O of randread-4k-qd1: QEMU
     318, ..."."""
     if record.skipped is not None or record.sum is None:
@@ -106,7 +106,7 @@ def breakdown_sentence(record: BreakdownRecord) -> str:
     return f"`{record.mode}` adds {microseconds(record.sum.point)} us to an I/O of {record.job}: {parts}"
 
 
-def check_words(record: BreakdownRecord) -> str:
+def _describe_check(record: BreakdownRecord) -> str:
     """Whether the parts add up, and what tracing costs."""
     words = []
     if record.deviation is not None:
@@ -130,12 +130,12 @@ def check_words(record: BreakdownRecord) -> str:
     return "; ".join(words)
 
 
-def _row(name: str, host: float | None, guest: float | None, added: Estimate) -> Row:
+def _make_row(name: str, host: float | None, guest: float | None, added: Estimate) -> Row:
     adds = Cell(microseconds(added.point, signed=True), interval=microseconds_interval(added))
     return Row((name, *("" if value is None else microseconds(value) for value in (host, guest)), adds))
 
 
-def _aligned(baseline: str, rows: Sequence[Row]) -> Iterator[str]:
+def _align_rows(baseline: str, rows: Sequence[Row]) -> Iterator[str]:
     """The table as lines whose figures are below each other."""
     table = [("", baseline, "guest", "adds", "")]
     for name, host, guest, adds in (row.cells for row in rows):

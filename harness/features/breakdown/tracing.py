@@ -167,8 +167,15 @@ def trace_devices(
         if log is not None:
             stack.enter_context(log.making_here(TraceInstance(path=path)))
         held = stack.enter_context(runner.hold(argv, what="the trace of I/Os", deadline=_DEADLINE))
+        printed = " ".join(held.lines)
+        if printed.startswith("missing"):
+            raise Unsupported(
+                f"{runner.name}: the kernel offers no trace events of the block layer in {TRACING}",
+                hint="use a kernel with CONFIG_EVENT_TRACING, as distributions have, and a login as root",
+            )
         if held.lines[0].split()[0] != "ready":
-            raise _explain_unsupported(runner.name, " ".join(held.lines))
+            hint = f"look into {TRACING}/error_log"
+            raise Unsupported(f"{runner.name}: its I/Os cannot be traced: {printed[:300]}", hint=hint)
         yield Tracer(runner, path, held)
 
 
@@ -176,12 +183,3 @@ def _parse_device_number(number: str) -> int:
     """The kernel's own number of a device `MAJOR:MINOR` (include/linux/kdev_t.h), by which its filters compare."""
     major, minor = map(int, number.split(":"))
     return major << 20 | minor
-
-
-def _explain_unsupported(name: str, printed: str) -> Unsupported:
-    if printed.startswith("missing"):
-        return Unsupported(
-            f"{name}: the kernel offers no trace events of the block layer in {TRACING}",
-            hint="use a kernel with CONFIG_EVENT_TRACING, as distributions have, and a login as root",
-        )
-    return Unsupported(f"{name}: its I/Os cannot be traced: {printed[:300]}", hint=f"look into {TRACING}/error_log")

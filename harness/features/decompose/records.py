@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from harness.analysis import Correlation, Estimate, holm
-from harness.features.decompose.request import ArmStep, Decomposition, list_steps
+from harness.features.decompose.request import Decomposition, list_steps
+from harness.model.cell import Arm
 from harness.model.job import Job
 from harness.model.values import STRICT
 from harness.results.assemble import AssembledRun
@@ -109,9 +110,10 @@ def decompose_run(run: AssembledRun) -> Iterator[DecompositionRecord]:
 
 @dataclass(frozen=True, slots=True)
 class _StepValues:
-    """One step's arm, the cell that has its values, and the values."""
+    """One step's arm, what it changes, the cell that has its values, and the values."""
 
-    step: ArmStep
+    arm: Arm
+    change: str
     cell: CellRecord | None
     series: Series | None
 
@@ -126,8 +128,8 @@ class _StepValues:
         if self.series is not None:
             return ""
         if self.cell is None:
-            return f"{self.step.arm.id} was not measured, or was measured in another setup"
-        return f"{self.step.arm.id}: {self.cell.skipped or f'no block has {METRIC}'}"
+            return f"{self.arm.id} was not measured, or was measured in another setup"
+        return f"{self.arm.id}: {self.cell.skipped or f'no block has {METRIC}'}"
 
 
 def _group_by_job(groups: Iterable[Group], records: Mapping[str, CellRecord]) -> dict[Job, list[dict[str, CellRecord]]]:
@@ -150,33 +152,33 @@ def _count_cells(arms: Sequence[_StepValues]) -> int:
     return sum(arm.cell is not None for arm in arms)
 
 
-def _find_values(steps: Sequence[ArmStep], cells: Mapping[str, CellRecord]) -> list[_StepValues]:
+def _find_values(steps: Sequence[tuple[Arm, str]], cells: Mapping[str, CellRecord]) -> list[_StepValues]:
     """The arms with their values. `cells` are those of the job, by the name of the mode.
 
     Every cell has the host's values; they come from the cell with the most blocks.
     """
-    modes = [step.arm.mode.name for step in steps if step.arm.mode is not None]
+    modes = [arm.mode.name for arm, _ in steps if arm.mode is not None]
     any_cell = max((cells[mode] for mode in modes if mode in cells), key=lambda cell: len(cell.rounds), default=None)
-    arms = []
-    for step in steps:
-        cell = cells.get(step.arm.mode.name) if step.arm.mode is not None else any_cell
-        is_measured = cell is not None and cell.skipped is None
-        arms.append(_StepValues(step, cell, cell.series(METRIC, step.arm.place) if cell and is_measured else None))
-    return arms
+    values = []
+    for arm, change in steps:
+        cell = cells.get(arm.mode.name) if arm.mode is not None else any_cell
+        series = cell.series(METRIC, arm.place) if cell is not None and cell.skipped is None else None
+        values.append(_StepValues(arm, change, cell, series))
+    return values
 
 
 def _make_record(
     scenario: Scenario,
     name: str,
     job: Job,
-    arms: Sequence[_StepValues],
+    steps: Sequence[_StepValues],
     correlation: Correlation | None,
 ) -> DecompositionRecord:
-    skipped = "; ".join(arm.missing for arm in arms if arm.missing) or None
-    cells = [arm.cell for arm in arms if arm.cell is not None]
+    skipped = "; ".join(filter(None, (step.missing for step in steps))) or None
+    cells = [step.cell for step in steps if step.cell is not None]
     every = {key for cell in cells for key in cell.samples}
-    blocks = sorted(key for key in every if all(key in arm.keys for arm in arms))
-    measured = sorted(key for key in every if any(key in arm.keys for arm in arms))
+    blocks = sorted(key for key in every if all(key in step.keys for step in steps))
+    measured = sorted(key for key in every if any(key in step.keys for step in steps))
     if skipped is None and not blocks:
         skipped = "no block has every arm"
     record = DecompositionRecord(
@@ -196,28 +198,26 @@ def _make_record(
         overhead=None,
         skipped=skipped,
     )
-    series = [arm.series.only(blocks) for arm in arms if arm.series is not None]
+    series = [step.series.only(blocks) for step in steps if step.series is not None]
     if skipped is not None:
         return record
     waterfall = decompose(series, confidence=record.confidence, correlation=correlation)
-    costs = [None, *waterfall.steps]
-    so_far = [None, *waterfall.so_far]
-    shown = [False, *waterfall.shown]
+    costs, so_far, shown = [None, *waterfall.steps], [None, *waterfall.so_far], [False, *waterfall.shown]
     return replace(
         record,
         steps=tuple(
             StepRecord(
-                arm=arm.step.arm.id,
-                change=arm.step.change,
+                arm=step.arm.id,
+                change=step.change,
                 values=of_arm.values,
                 added=cost.added if cost else None,
                 overhead=cost.loss if cost else None,
                 so_far=total.loss if total else None,
                 p_value=cost.p_value if cost else None,
                 shown=is_shown,
-                doubt=arm.cell.doubt_about(arm.step.arm) if arm.cell is not None else "",
+                doubt=step.cell.doubt_about(step.arm) if step.cell is not None else "",
             )
-            for arm, of_arm, cost, total, is_shown in zip(arms, series, costs, so_far, shown, strict=True)
+            for step, of_arm, cost, total, is_shown in zip(steps, series, costs, so_far, shown, strict=True)
         ),
         added=waterfall.so_far[-1].added,
         overhead=waterfall.so_far[-1].loss,

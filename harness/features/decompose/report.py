@@ -1,4 +1,4 @@
-"""Decompositions: the cost of each step from the bare host to the guest, as a waterfall."""
+"""The part of the report: the cost of each step from the bare host to the guest, as a waterfall."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ _Depths = dict[int, DecompositionRecord]
 def waterfall_blocks(section: Section) -> Iterator[Block]:
     """The decompositions of a disk; nothing without any. Text has the smallest depth: there, an I/O waits for no other
     and pays each step once."""
-    groups = decompositions_of(section)
+    groups = _group_decompositions(section)
     if not groups:
         return
     yield Heading("Step by step")
@@ -89,10 +89,10 @@ def waterfall_blocks(section: Section) -> Iterator[Block]:
         )
     )
     for number, ((name, workload), by_depth) in enumerate(groups.items(), start=1):
-        yield from _waterfall(f"{section.key}-fall{number}", f"{name}, {workload}", by_depth)
+        yield from _describe_waterfall(f"{section.key}-fall{number}", f"{name}, {workload}", by_depth)
 
 
-def decompositions_of(section: Section) -> dict[tuple[str, str], _Depths]:
+def _group_decompositions(section: Section) -> dict[tuple[str, str], _Depths]:
     """By the name of the decomposition and of the workload: those of each depth, the smallest first."""
     jobs = {cell.record.job.id: cell for cell in section.cells}
     groups: dict[tuple[str, str], _Depths] = {}
@@ -111,18 +111,18 @@ def list_changes(record: DecompositionRecord) -> tuple[StepChange, ...]:
         if step.added is None or step.overhead is None or step.so_far is None:
             continue
         judged = step.shown if step.p_value is not None else None
-        doubt = _doubts(before.doubt, step.doubt)
+        doubt = _join_doubts(before.doubt, step.doubt)
         changes.append(StepChange(step.change, step.arm, step.added, step.overhead, step.so_far, judged, doubt))
     first, last = record.steps[0], record.steps[-1]
-    doubt = _doubts(first.doubt, last.doubt)
+    doubt = _join_doubts(first.doubt, last.doubt)
     return (*changes, StepChange(ALL, last.arm, record.added, record.overhead, record.overhead, None, doubt))
 
 
-def _doubts(*doubts: str) -> str:
+def _join_doubts(*doubts: str) -> str:
     return ", ".join(dict.fromkeys(filter(None, doubts)))
 
 
-def _waterfall(key: str, title: str, by_depth: _Depths) -> Iterator[Block]:
+def _describe_waterfall(key: str, title: str, by_depth: _Depths) -> Iterator[Block]:
     """One decomposition of one workload at all depths."""
     drawn = {depth: record for depth, record in by_depth.items() if record.added is not None}
     early = any(record.confidence > CONFIDENCE for record in drawn.values())
@@ -136,7 +136,7 @@ def _waterfall(key: str, title: str, by_depth: _Depths) -> Iterator[Block]:
             Column("so far, % of host", interval=""),
             Column("beyond chance"),
         ),
-        tuple(row for depth, record in by_depth.items() for row in _rows(depth, record)),
+        tuple(row for depth, record in by_depth.items() for row in _make_rows(depth, record)),
         f"Steps of {title}",
         style="cells steps",
     )
@@ -153,19 +153,19 @@ def _waterfall(key: str, title: str, by_depth: _Depths) -> Iterator[Block]:
         f"Waterfall of {title}, as in the table",
     )
     yield Part(title, (chart, table) if drawn else (table,), key)
-    yield from _smallest_depth(title, by_depth, drawn, confidence)
+    yield from _describe_smallest_depth(title, by_depth, drawn, confidence)
 
 
-def _smallest_depth(title: str, by_depth: _Depths, drawn: _Depths, confidence: str) -> Iterator[Block]:
+def _describe_smallest_depth(title: str, by_depth: _Depths, drawn: _Depths, confidence: str) -> Iterator[Block]:
     if not drawn:
         reason = next(iter(by_depth.values())).skipped
         yield Sentence(f"{title}: no decomposition: {reason}", on=On.TERMINAL)
         yield Sentence((Mark(title, "strong"), f": {reason or ''}"), on=On.MARKDOWN)
         return
     depth, record = next(iter(drawn.items()))
-    changes, basis = list_changes(record), _basis(record)
+    changes, basis = list_changes(record), _describe_basis(record)
     yield Sentence(f"{title} qd{depth}, mean latency [{confidence}]. {basis}:", on=On.TERMINAL)
-    yield Listing(tuple(_aligned(changes)), on=On.TERMINAL, indent=2)
+    yield Listing(tuple(_align_steps(changes)), on=On.TERMINAL, indent=2)
     if len(drawn) > 1:
         yield Sentence(f"and {count(len(drawn) - 1, 'larger depth')}: see the report", on=On.TERMINAL, indent=2)
     yield Sentence((Mark(f"{title} qd{depth}.", "strong"), f" {basis}."), on=On.MARKDOWN)
@@ -176,19 +176,19 @@ def _smallest_depth(title: str, by_depth: _Depths, drawn: _Depths, confidence: s
             Column("adds %", interval=""),
             Column("", "text"),
         ),
-        tuple(Row((step.change, _added(step), _share(step.overhead), step.remark)) for step in changes),
+        tuple(Row((step.change, _format_added(step), _format_share(step.overhead), step.remark)) for step in changes),
         f"Steps of {title}",
         on=On.MARKDOWN,
     )
 
 
-def _rows(depth: int, record: DecompositionRecord) -> Iterator[Row]:
+def _make_rows(depth: int, record: DecompositionRecord) -> Iterator[Row]:
     """The rows of one depth: what they are based on, then each step."""
     changes = list_changes(record)
     if not changes:
         yield Row((str(depth), record.skipped or ""), group=str(depth))
         return
-    yield Row((str(depth), _basis(record)), group=str(depth), tone="remark")
+    yield Row((str(depth), _describe_basis(record)), group=str(depth), tone="remark")
     for step in changes:
         chance = "" if step.beyond_chance is None else "yes" if step.beyond_chance else "no"
         yield Row(
@@ -206,7 +206,7 @@ def _rows(depth: int, record: DecompositionRecord) -> Iterator[Row]:
         )
 
 
-def _basis(record: DecompositionRecord) -> str:
+def _describe_basis(record: DecompositionRecord) -> str:
     """For example "Host 80.1 us, 5 blocks; blocks of rounds 2 and 4 lack an arm and are not used"."""
     words = f"Host {microseconds(fmean(record.steps[0].values))} us, {count(len(record.rounds), 'block')}"
     if record.left_out:
@@ -216,9 +216,9 @@ def _basis(record: DecompositionRecord) -> str:
     return words
 
 
-def _aligned(changes: Sequence[StepChange]) -> Iterator[str]:
+def _align_steps(changes: Sequence[StepChange]) -> Iterator[str]:
     """The steps as lines whose figures are below each other."""
-    figures = [(_joined(_added(step)), _joined(_share(step.overhead))) for step in changes]
+    figures = [(_join_cell(_format_added(step)), _join_cell(_format_share(step.overhead))) for step in changes]
     widths = [max(len(pair[column]) for pair in figures) for column in (0, 1)]
     for step, (added, overhead) in zip(changes, figures, strict=True):
         name = f"{ALL}, to {step.arm}" if step.change == ALL else step.change
@@ -226,15 +226,15 @@ def _aligned(changes: Sequence[StepChange]) -> Iterator[str]:
         yield f"{added:<{widths[0]}} us  {overhead:<{widths[1]}} %  {name}{remark}"
 
 
-def _added(step: StepChange) -> Cell:
+def _format_added(step: StepChange) -> Cell:
     return Cell(microseconds(step.added.point, signed=True), interval=microseconds_interval(step.added))
 
 
-def _share(estimate: Estimate) -> Cell:
+def _format_share(estimate: Estimate) -> Cell:
     return Cell(signed_percent(estimate.point), interval=percent_interval(estimate))
 
 
-def _joined(cell: Cell) -> str:
+def _join_cell(cell: Cell) -> str:
     return f"{cell.text} {cell.interval}".rstrip()
 
 
@@ -247,16 +247,17 @@ def draw_waterfall(record: DecompositionRecord) -> Figure:
     *steps, whole = list_changes(record)
     starts = find_starts(step.added for step in steps)
     bars = [
-        _bar(f"{number}. {step.change.partition(' (')[0]}", step, start)
+        _make_bar(f"{number}. {step.change.partition(' (')[0]}", step, start)
         for number, (step, start) in enumerate(zip(steps, starts, strict=True), 1)
     ]
-    return draw_bars([*bars, _bar(ALL, whole, 0.0)], blocks=len(record.rounds))
+    return draw_bars([*bars, _make_bar(ALL, whole, 0.0)], blocks=len(record.rounds))
 
 
-def _bar(label: str, step: StepChange, start: float) -> Bar:
+def _make_bar(label: str, step: StepChange, start: float) -> Bar:
     colour = HOST
     if not step.doubt and step.change != ALL:
         colour = LAYER if step.arm.startswith("twin:") else VIRTUALISATION
     remark = f"<br>{step.remark}" if step.remark else ""
-    hover = f"{safe(step.arm)}<br>{_joined(_added(step))} us, {_joined(_share(step.overhead))} %{remark}"
+    added, overhead = _join_cell(_format_added(step)), _join_cell(_format_share(step.overhead))
+    hover = f"{safe(step.arm)}<br>{added} us, {overhead} %{remark}"
     return Bar(label, step.added, start, colour, hover, bool(step.doubt))

@@ -47,27 +47,22 @@ def rename_arms(decomposition: Decomposition, names: Mapping[str, str]) -> Decom
 
 
 @dataclass(frozen=True, slots=True)
-class ArmChange:
+class StepDifference:
     """One difference between two arms: its key in a scenario file, and both values in words."""
 
     key: str
     words: str
 
 
-@dataclass(frozen=True, slots=True)
-class ArmStep:
-    """One arm of a decomposition. `change` is its difference from the previous arm. It is empty for the first arm."""
+def list_steps(scenario: Scenario, decomposition: Decomposition) -> list[tuple[Arm, str]]:
+    """The arms of a decomposition that has passed `find_step_problems`, each with its difference from the one before.
 
-    arm: Arm
-    change: str
-
-
-def list_steps(scenario: Scenario, decomposition: Decomposition) -> tuple[ArmStep, ...]:
-    """The steps of a decomposition that has passed `find_step_problems`."""
+    The first one has none.
+    """
     by_id = {arm.id: arm for arm in _list_arms(scenario)}
     arms = [by_id[step] for step in decomposition.steps]
     words = ["; ".join(change.words for change in compare_arms(*pair)) for pair in pairwise(arms)]
-    return tuple(ArmStep(arm, change) for arm, change in zip(arms, ["", *words], strict=True))
+    return list(zip(arms, ["", *words], strict=True))
 
 
 def find_step_problems(scenario: Scenario) -> Iterator[str]:
@@ -80,7 +75,7 @@ def find_step_problems(scenario: Scenario) -> Iterator[str]:
         key = f"decompose.{name}"
         yield from _find_workload_problems(f"{key}.workloads", decomposition, scenario)
         unknown = [
-            f"{_at(key, decomposition, number)}: not an arm of this scenario; {choices(step, arms)}"
+            f"{_format_place(key, decomposition, number)}: not an arm of this scenario; {choices(step, arms)}"
             for number, step in enumerate(decomposition.steps)
             if step not in arms
         ]
@@ -92,10 +87,10 @@ def find_step_problems(scenario: Scenario) -> Iterator[str]:
         yield from _find_setup_problems(key, steps, scenario)
 
 
-def compare_arms(before: Arm, after: Arm) -> list[ArmChange]:
+def compare_arms(before: Arm, after: Arm) -> list[StepDifference]:
     """All differences between two arms. Empty for the same arm, and for modes that differ only in their names."""
     return [
-        *_compare_layouts(_layout(before), _layout(after)),
+        *_compare_layouts(_find_layout(before), _find_layout(after)),
         *_compare_attachments(before, after),
         *_compare_guests(before, after),
     ]
@@ -119,9 +114,9 @@ def _find_workload_problems(key: str, decomposition: Decomposition, scenario: Sc
 
 def _find_single_step_problems(key: str, decomposition: Decomposition, arms: Sequence[Arm]) -> Iterator[str]:
     if arms[0].place is not Place.HOST:
-        yield f'{_at(key, decomposition, 0)}: not the bare host; allowed: "host" as the first step'
+        yield f'{_format_place(key, decomposition, 0)}: not the bare host; allowed: "host" as the first step'
     for number, (before, after) in enumerate(pairwise(arms), start=1):
-        at, against = _at(key, decomposition, number), f'against "{before.id}"'
+        at, against = _format_place(key, decomposition, number), f'against "{before.id}"'
         changes = compare_arms(before, after)
         if _PLACES.index(after.place) < _PLACES.index(before.place):
             yield f"{at}: goes back from {before.place} to {after.place}; allowed: host, then twins, then guests"
@@ -144,20 +139,20 @@ def _find_setup_problems(key: str, arms: Sequence[Arm], scenario: Scenario) -> I
         )
 
 
-def _at(key: str, decomposition: Decomposition, number: int) -> str:
+def _format_place(key: str, decomposition: Decomposition, number: int) -> str:
     return f"{key}.steps[{number}] = {shown(decomposition.steps[number])}"
 
 
-def _layout(arm: Arm) -> Kind:
+def _find_layout(arm: Arm) -> Kind:
     if arm.mode is None:
         return Device()
     return arm.mode.layout.twin if arm.place is Place.TWIN else arm.mode.layout
 
 
-def _compare_layouts(before: Kind, after: Kind) -> Iterator[ArmChange]:
+def _compare_layouts(before: Kind, after: Kind) -> Iterator[StepDifference]:
     """Compares the bases, then the layers on them. A different kind is one change, else each option is one change."""
     if type(before.base) is not type(after.base):
-        yield ArmChange("layout.on", f"{before.base.words} -> {after.base.words}")
+        yield StepDifference("layout.on", f"{before.base.words} -> {after.base.words}")
     else:
         yield from _compare_options("layout.on", before.base, after.base)
     if before.is_base and after.is_base:
@@ -165,24 +160,25 @@ def _compare_layouts(before: Kind, after: Kind) -> Iterator[ArmChange]:
     if type(before) is type(after):
         yield from _compare_options("layout", before, after)
     else:
-        yield ArmChange("layout.kind", f"{before.words} -> {after.words}")
+        yield StepDifference("layout.kind", f"{before.words} -> {after.words}")
 
 
-def _compare_attachments(before: Arm, after: Arm) -> Iterator[ArmChange]:
-    one, other = _attached(before), _attached(after)
+def _compare_attachments(before: Arm, after: Arm) -> Iterator[StepDifference]:
+    one, other = _find_attachment(before), _find_attachment(after)
     if isinstance(one, Attach) and isinstance(other, Attach):
         yield from _compare_options("attach", one, other)
         return
     if one is None and other is not None:
-        yield ArmChange("guest", f"virtualisation ({other.words})")
+        yield StepDifference("guest", f"virtualisation ({other.words})")
     elif one is not None and other is not None and type(one) is not type(other):
-        yield ArmChange("attach", f"{one.words} -> {other.words}")
+        yield StepDifference("attach", f"{one.words} -> {other.words}")
     # The twin of a cached mode also uses the page cache, so only its own guest is comparable with it.
-    if _direct(before) != _direct(after):
-        yield ArmChange("attach.cache", f"page cache {_switch(not _direct(before))} -> {_switch(not _direct(after))}")
+    if _is_direct(before) != _is_direct(after):
+        one_cache, other_cache = (_format_switch(not _is_direct(arm)) for arm in (before, after))
+        yield StepDifference("attach.cache", f"page cache {one_cache} -> {other_cache}")
 
 
-def _compare_guests(before: Arm, after: Arm) -> Iterator[ArmChange]:
+def _compare_guests(before: Arm, after: Arm) -> Iterator[StepDifference]:
     """The options in which the guests of two arms differ."""
     if before.place is Place.GUEST is after.place and before.mode is not None and after.mode is not None:
         one, other = before.mode.guest, after.mode.guest
@@ -190,45 +186,47 @@ def _compare_guests(before: Arm, after: Arm) -> Iterator[ArmChange]:
         if one.pins != other.pins:
             # All pins of a guest together place its threads on the host.
             pins = (", ".join(f"{what} on {cpus}" for what, cpus in guest.pins.items()) for guest in (one, other))
-            yield ArmChange("guest.pin", " -> ".join(f"pinning {pin}" if pin else "no pinning" for pin in pins))
-        yield from (ArmChange(*change) for change in find_setting_changes(before.mode, after.mode))
+            yield StepDifference("guest.pin", " -> ".join(f"pinning {pin}" if pin else "no pinning" for pin in pins))
+        yield from (StepDifference(*change) for change in find_setting_changes(before.mode, after.mode))
         yield from _compare_other_guests(before.mode, after.mode)
 
 
-def _compare_other_guests(before: Mode, after: Mode) -> Iterator[ArmChange]:
+def _compare_other_guests(before: Mode, after: Mode) -> Iterator[StepDifference]:
     """The other guests that run at the same time."""
     if before.guests != after.guests:
-        yield ArmChange("guests", f"guests {before.guests} -> {after.guests}")
+        yield StepDifference("guests", f"guests {before.guests} -> {after.guests}")
     if before.neighbour != after.neighbour:
         one, other = (mode.neighbour.id if mode.neighbour else "none" for mode in (before, after))
-        yield ArmChange("neighbour", f"neighbour {one} -> {other}")
+        yield StepDifference("neighbour", f"neighbour {one} -> {other}")
     if before.backup != after.backup:
-        yield ArmChange("backup", f"backup {_switch(before.backup)} -> {_switch(after.backup)}")
+        yield StepDifference("backup", f"backup {_format_switch(before.backup)} -> {_format_switch(after.backup)}")
 
 
-def _attached(arm: Arm) -> Attachment | None:
+def _find_attachment(arm: Arm) -> Attachment | None:
     return arm.mode.attach if arm.mode is not None and arm.place is Place.GUEST else None
 
 
-def _direct(arm: Arm) -> bool:
+def _is_direct(arm: Arm) -> bool:
     attach = arm.mode.attach if arm.mode is not None else None
     return attach.direct if attach is not None else True
 
 
-def _compare_options(table: str, before: Any, after: Any) -> Iterator[ArmChange]:
+def _compare_options(table: str, before: Any, after: Any) -> Iterator[StepDifference]:
     """The options in which two values of one type differ."""
     for name in names_of(before):
         if name != "on" and getattr(before, name) != getattr(after, name):
             words = name.replace("_", " ")
-            yield ArmChange(f"{table}.{name}", f"{words} {_shown(before, name)} -> {_shown(after, name)}")
+            yield StepDifference(
+                f"{table}.{name}", f"{words} {_format_option(before, name)} -> {_format_option(after, name)}"
+            )
 
 
-def _shown(value: Any, name: str) -> str:
+def _format_option(value: Any, name: str) -> str:
     content = getattr(value, name)
     if content is None:
         return "default"
-    return _switch(content) if isinstance(content, bool) else shown_field(value, name).strip('"')
+    return _format_switch(content) if isinstance(content, bool) else shown_field(value, name).strip('"')
 
 
-def _switch(on: bool) -> str:
+def _format_switch(on: bool) -> str:
     return "on" if on else "off"

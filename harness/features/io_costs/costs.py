@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean
-from types import MappingProxyType
 
 from harness.analysis import estimate_added
 from harness.model.cell import Place
@@ -39,43 +38,37 @@ the host, and the rest."""
 CYCLES = "cycles"
 """Cycles of the host's CPUs for an I/O, without fio's own: the sum of their parts."""
 
-CYCLE_PARTS = (
+CYCLE_COSTS = (
+    IoCost(CYCLES, "1/IO", "cycles"),
     IoCost("cycles_guest_kernel", "1/IO", "cycles of the guest's kernel"),
     IoCost("cycles_host_user", "1/IO", "cycles of QEMU"),
     IoCost("cycles_host_kernel", "1/IO", "cycles of the host's kernel"),
-)
-"""The parts of the cycles, in the order in which a request passes them. An arm of the host has only the last part."""
-
-CYCLE_COSTS = (
-    IoCost(CYCLES, "1/IO", "cycles"),
-    *CYCLE_PARTS,
     IoCost("cycles_fio", "1/IO", "cycles of fio itself"),
 )
-"""All figures on cycles. fio's own are the cycles in user mode on its machine, almost all of which belong to fio."""
+"""All figures on cycles: the sum and its parts, in the order in which a request passes them. An arm of the host has
+only the last part. fio's own are the cycles in user mode on its machine, almost all of which belong to fio."""
 
 DISK_REQUESTS = IoCost("disk_requests", "1/IO", "requests to the disk")
 """Below 1 if the kernel merged I/Os on their way to the disk, above 1 if it split them."""
 
-IO_COSTS: Mapping[str, IoCost] = MappingProxyType(
-    {
-        cost.name: cost
-        for cost in (
-            IoCost(CPU_TIME, "s/IO", "CPU time"),
-            *CPU_PARTS,
-            IoCost("cpu_fio", "s/IO", "fio itself"),
-            *CYCLE_COSTS,
-            IoCost("exits", "1/IO", "KVM exits"),
-            IoCost("halt_exits", "1/IO", "exits by HLT"),
-            IoCost("io_exits", "1/IO", "exits to port I/O"),
-            IoCost("mmio_exits", "1/IO", "exits to MMIO"),
-            IoCost("irq_injections", "1/IO", "interrupts injected"),
-            DISK_REQUESTS,
-            IoCost("switches", "1/IO", "context switches"),
-            IoCost("qemu_switches", "1/IO", "context switches of QEMU"),
-            IoCost("qemu_preemptions", "1/IO", "QEMU preempted"),
-        )
-    }
-)
+IO_COSTS: Mapping[str, IoCost] = {
+    cost.name: cost
+    for cost in (
+        IoCost(CPU_TIME, "s/IO", "CPU time"),
+        *CPU_PARTS,
+        IoCost("cpu_fio", "s/IO", "fio itself"),
+        *CYCLE_COSTS,
+        IoCost("exits", "1/IO", "KVM exits"),
+        IoCost("halt_exits", "1/IO", "exits by HLT"),
+        IoCost("io_exits", "1/IO", "exits to port I/O"),
+        IoCost("mmio_exits", "1/IO", "exits to MMIO"),
+        IoCost("irq_injections", "1/IO", "interrupts injected"),
+        DISK_REQUESTS,
+        IoCost("switches", "1/IO", "context switches"),
+        IoCost("qemu_switches", "1/IO", "context switches of QEMU"),
+        IoCost("qemu_preemptions", "1/IO", "QEMU preempted"),
+    )
+}
 """Every figure by its name, in the order of the reports."""
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
 
 from harness.analysis import Estimate, estimate_mean
 from harness.features.io_costs.costs import CPU_PARTS, CYCLE_COSTS, IoCost
@@ -31,7 +30,6 @@ from harness.report.numbers import microseconds, microseconds_interval, signific
 from harness.report.section import Section
 from harness.report.theme import HOST
 from harness.report.workload import WorkloadView
-from harness.results import Run
 from harness.results.cells import CPU_TIME
 
 PART_COLOURS = {
@@ -55,41 +53,22 @@ class ArmCosts:
     figures: Mapping[str, Estimate]
     """The mean over the blocks of each figure that the arm has, in the unit of the cost."""
 
-    @classmethod
-    def of(cls, cell: CellView, place: ArmName) -> Self:
-        """The arm at this place of a cell."""
-        values: dict[str, tuple[float, ...]] = {
-            name: getattr(cost, place) for name, cost in cell.record.accounting.items()
-        }
-        return cls(
-            place,
-            None if place == "host" else cell.mode,
-            {name: estimate_mean(own, confidence=cell.record.confidence) for name, own in values.items() if own},
-        )
-
     @property
     def label(self) -> str:
         return label_of(self.place, self.mode)
 
-    def figure(self, name: str) -> Estimate | None:
-        """The mean over the blocks, in the unit of the cost; None if the arm does not have the figure."""
-        return self.figures.get(name)
-
     @property
     def total(self) -> Estimate | None:
-        return self.figure(CPU_TIME)
+        return self.figures.get(CPU_TIME)
 
 
 def cost_blocks(section: Section) -> Iterator[Block]:
     """What an I/O costs the host in each workload of a disk; nothing if that was not counted."""
-    counted = [
-        (number, workload, costs)
-        for number, workload in enumerate(section.workloads, start=1)
-        if (costs := costs_by_depth(workload))
-    ]
-    if not counted:
+    counted = [(number, workload, _average_by_depth(workload)) for number, workload in enumerate(section.workloads, 1)]
+    if not any(costs for _, _, costs in counted):
         return
-    why = why_no_cycles(section.run)
+    cycles = section.run.provenance.get("cycles")
+    why = cycles.get("why") if isinstance(cycles, dict) and not cycles.get("counted") else None
     yield Heading("Where the time goes")
     yield Aside(
         join_words(
@@ -105,12 +84,13 @@ def cost_blocks(section: Section) -> Iterator[Block]:
         )
     )
     for number, workload, costs in counted:
-        yield from _costs_of(section, workload, costs, f"{section.key}-w{number}-costs")
+        if costs:
+            yield from _describe_costs(section, workload, costs, f"{section.key}-w{number}-costs")
 
 
-def _costs_of(section: Section, workload: WorkloadView, costs: _ByDepth, key: str) -> Iterator[Block]:
+def _describe_costs(section: Section, workload: WorkloadView, costs: _ByDepth, key: str) -> Iterator[Block]:
     all_arms = [arm for arms in costs.values() for arm in arms]
-    parts, cycles = parts_of(all_arms), cycles_of(all_arms)
+    parts, cycles = _find_present(CPU_PARTS, all_arms), _find_present(CYCLE_COSTS, all_arms)
     names: list[Inline] = [", "] * (2 * len(parts) - 1)
     names[::2] = [Key(part.title, PART_COLOURS[part.name]) for part in parts]
     yield Chart(
@@ -135,10 +115,10 @@ def _costs_of(section: Section, workload: WorkloadView, costs: _ByDepth, key: st
                 (
                     f"{depth} {arm.label}",
                     str(arm.total.n) if arm.total else "",
-                    Cell(_us(arm.total), interval=microseconds_interval(arm.total)),
-                    *(_us(arm.figure(part.name)) for part in parts),
-                    _us(arm.figure("cpu_fio")),
-                    *(_plain(arm.figure(name)) for name in (*(cost.name for cost in cycles), *counters)),
+                    Cell(_format_us(arm.total), interval=microseconds_interval(arm.total)),
+                    *(_format_us(arm.figures.get(part.name)) for part in parts),
+                    _format_us(arm.figures.get("cpu_fio")),
+                    *(_format_count(arm.figures.get(name)) for name in (*(cost.name for cost in cycles), *counters)),
                 ),
                 group=str(depth),
             )
@@ -154,59 +134,54 @@ def _costs_of(section: Section, workload: WorkloadView, costs: _ByDepth, key: st
 _ByDepth = Mapping[int, tuple[ArmCosts, ...]]
 
 
-def costs_by_depth(workload: WorkloadView) -> _ByDepth:
+def _average_by_depth(workload: WorkloadView) -> _ByDepth:
     """What an I/O costs the host on each arm, by iodepth; without depths at which it was not counted."""
     at = {depth: [cell for cell in workload.cells if cell.iodepth == depth] for depth in workload.depths}
-    return {depth: arms for depth, cells in at.items() if (arms := arm_costs(cells))}
+    return {depth: arms for depth, cells in at.items() if (arms := average_costs(cells))}
 
 
-def _us(estimate: Estimate | None) -> str:
+def _format_us(estimate: Estimate | None) -> str:
     return microseconds(estimate.point if estimate else None)
 
 
-def _plain(estimate: Estimate | None) -> str:
+def _format_count(estimate: Estimate | None) -> str:
     return significant(estimate.point if estimate else None)
 
 
-def arm_costs(cells: Sequence[CellView]) -> tuple[ArmCosts, ...]:
+def average_costs(cells: Sequence[CellView]) -> tuple[ArmCosts, ...]:
     """The host, then twin and guest of each mode, for cells of one job. Arms that are void or not counted are absent.
 
     The cells share the host. Its values come from the cell with the most blocks.
     """
     usable = [cell for cell in cells if cell.usable]
     bare = [cell for cell in usable if cell.record.mode_detail.has_bare_host]
-    hosts = [ArmCosts.of(cell, "host") for cell in sorted(bare, key=lambda cell: -len(cell.record.rounds))[:1]]
+    hosts = [_average_arm(cell, "host") for cell in sorted(bare, key=lambda cell: -len(cell.record.rounds))[:1]]
     places: tuple[ArmName, ...] = ("twin", "guest")
-    modes = [ArmCosts.of(cell, place) for cell in usable for place in places]
+    modes = [_average_arm(cell, place) for cell in usable for place in places]
     return tuple(arm for arm in (*hosts, *modes) if arm.total is not None)
 
 
-def parts_of(arms: Sequence[ArmCosts]) -> tuple[IoCost, ...]:
-    """The parts of CPU time that at least one of these arms has."""
-    return _present(CPU_PARTS, arms)
+def _average_arm(cell: CellView, place: ArmName) -> ArmCosts:
+    values: dict[str, tuple[float, ...]] = {name: getattr(cost, place) for name, cost in cell.record.accounting.items()}
+    figures = {
+        name: estimate_mean(of_blocks, confidence=cell.record.confidence)
+        for name, of_blocks in values.items()
+        if of_blocks
+    }
+    return ArmCosts(place, None if place == "host" else cell.mode, figures)
 
 
-def cycles_of(arms: Sequence[ArmCosts]) -> tuple[IoCost, ...]:
-    """The figures on cycles that at least one of these arms has; none if the host could not count cycles."""
-    return _present(CYCLE_COSTS, arms)
-
-
-def why_no_cycles(run: Run) -> str:
-    """Why the host could not count cycles; empty if it could, or if an old run did not record it."""
-    stored = run.provenance.get("cycles")
-    return str(stored.get("why", "")) if isinstance(stored, dict) and not stored.get("counted") else ""
-
-
-def _present(costs: Sequence[IoCost], arms: Sequence[ArmCosts]) -> tuple[IoCost, ...]:
-    return tuple(cost for cost in costs if any(arm.figure(cost.name) is not None for arm in arms))
+def _find_present(costs: Sequence[IoCost], arms: Sequence[ArmCosts]) -> tuple[IoCost, ...]:
+    """The costs that at least one of these arms has."""
+    return tuple(cost for cost in costs if any(cost.name in arm.figures for arm in arms))
 
 
 def draw_costs(arms: Sequence[ArmCosts]) -> Figure:
     """CPU time of the host per I/O in us, arm by arm. Its parts add up to the length of the bar."""
     labels = [safe(arm.label) for arm in arms]
     figure = Figure()
-    for part in parts_of(arms):
-        estimates = [arm.figure(part.name) for arm in arms]
+    for part in _find_present(CPU_PARTS, arms):
+        estimates = [arm.figures.get(part.name) for arm in arms]
         figure.add_trace(
             bar(
                 orientation="h",
@@ -214,7 +189,7 @@ def draw_costs(arms: Sequence[ArmCosts]) -> Figure:
                 y=labels,
                 x=[None if estimate is None else estimate.point * 1e6 for estimate in estimates],
                 marker={"color": PART_COLOURS[part.name]},
-                customdata=[microseconds(estimate.point if estimate else None) for estimate in estimates],
+                customdata=[_format_us(estimate) for estimate in estimates],
                 hovertemplate=f"%{{y}}, {part.title}: %{{customdata}} us<extra></extra>",
             )
         )

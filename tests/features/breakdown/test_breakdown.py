@@ -183,7 +183,7 @@ def request(seconds: float) -> TracingRequest:
 
 
 def test_slices_with_and_without_tracing_follow_each_other() -> None:
-    table = request(3.0).at_most(0.2).plan_table(random.Random(1), 64)
+    table = request(3.0).limit_seconds(0.2).plan_table(random.Random(1), 64)
     assert [each.job.seconds for each in table.slices] == [0.2] * 64 * 5
     assert {round(other.start - one.end, 6) for one, other in pairwise(table.slices)} == {0.25}
     orders = Counter(
@@ -193,7 +193,7 @@ def test_slices_with_and_without_tracing_follow_each_other() -> None:
     on_host = permutations([Traced.NOTHING, Traced.HOST])
     assert set(orders) == {*product([Place.HOST], on_host), *product([Place.GUEST], permutations(Traced))}
     assert sum(orders.values()) == 64 * 2
-    assert request(0.1).at_most(0.2) == request(0.1)
+    assert request(0.1).limit_seconds(0.2) == request(0.1)
 
 
 def test_tracing_is_switched_only_between_slices_that_differ() -> None:

@@ -58,7 +58,7 @@ def problem(*steps: str) -> str:
 def words(*steps: str) -> list[str]:
     asked = scenario(*steps)
     assert list(find_step_problems(asked)) == []
-    return [step.change for step in list_steps(asked, asked.requests_of(Decomposition)["attach"])]
+    return [change for _, change in list_steps(asked, asked.requests_of(Decomposition)["attach"])]
 
 
 def test_each_step_is_named_after_the_one_thing_that_it_changes() -> None:
@@ -208,7 +208,7 @@ def test_a_pinned_guest_and_one_without_polling_are_steps_of_one_waterfall(tmp_p
     text = section.partition("```toml\n")[2].partition("```")[0]
     scenario = loaded(tmp_path, text)
     (decomposition,) = scenario.requests_of(Decomposition).values()
-    assert [step.change for step in list_steps(scenario, decomposition)] == [
+    assert [change for _, change in list_steps(scenario, decomposition)] == [
         "",
         "virtualisation (virtio-blk, cache none, aio native, iothread)",
         "no pinning -> pinning vCPUs on 2/3, iothreads on 4, emulator on 5",

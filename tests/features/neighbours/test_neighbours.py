@@ -10,7 +10,7 @@ from statistics import fmean
 import pytest
 
 from harness.features.decompose.request import compare_arms
-from harness.features.io_costs.report import arm_costs
+from harness.features.io_costs.report import average_costs
 from harness.features.neighbours.measured import check_together, compute_jain_index, estimate_fairness
 from harness.model.attach import Attach
 from harness.model.budget import Budget
@@ -279,7 +279,9 @@ def test_fio_on_all_volumes_is_not_shown_as_the_bare_host() -> None:
     }
     assert series["host", None][32].point == pytest.approx(320_000, rel=0.05)
     assert series["twin", "four"][32].point == pytest.approx(4 * 320_000, rel=0.05)
-    assert not [arm for arm in arm_costs([cell for cell in workload.cells if cell.mode == "four"]) if arm.mode is None]
+    assert not [
+        arm for arm in average_costs([cell for cell in workload.cells if cell.mode == "four"]) if arm.mode is None
+    ]
 
 
 def test_a_slice_has_the_jobs_of_its_arm() -> None:
