@@ -637,18 +637,13 @@ ATTACH_OPTIONS: Mapping[str, Option[Attach]] = declared(Attach)
 """The option table: the row of each option, by name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Vfio:
-    """The whole PCI device. The guest's own driver controls it, and QEMU serves no requests."""
+class NotServed:
+    """A disk whose requests QEMU does not serve, or of which that is not known: no cache of the host is involved."""
 
-    __pydantic_config__ = VALUE
-
-    device: Literal["vfio"] = "vfio"
-    """`vfio`: the device itself."""
+    __slots__ = ()
 
     @property
     def direct(self) -> bool:
-        """Always true, because the host's caches are not involved."""
         return True
 
     @property
@@ -662,8 +657,18 @@ class Vfio:
 
     @property
     def host_counts(self) -> bool:
-        """Always false, because the host does not have the device while the guest has it."""
+        """Whether the host's block layer counts the guest's I/O: the host does not have the device meanwhile."""
         return False
+
+
+@dataclass(frozen=True, slots=True)
+class Vfio(NotServed):
+    """The whole PCI device. The guest's own driver controls it, and QEMU serves no requests."""
+
+    __pydantic_config__ = VALUE
+
+    device: Literal["vfio"] = "vfio"
+    """`vfio`: the device itself."""
 
     @property
     def words(self) -> str:
@@ -676,32 +681,13 @@ class Vfio:
 
 
 @dataclass(frozen=True, slots=True)
-class Unknown:
+class Unknown(NotServed):
     """An attachment that is not known: the guest of a run that was imported. No scenario can request it."""
 
     __pydantic_config__ = VALUE
 
     device: Literal["unknown"] = "unknown"
     """`unknown`: nothing is known."""
-
-    @property
-    def direct(self) -> bool:
-        """Always true: nothing says that a cache of the host is involved."""
-        return True
-
-    @property
-    def read_only(self) -> bool:
-        return False
-
-    @property
-    def queues(self) -> None:
-        """Not known."""
-        return
-
-    @property
-    def host_counts(self) -> bool:
-        """Always false, because the host's counters are not known."""
-        return False
 
     @property
     def words(self) -> str:

@@ -64,23 +64,18 @@ class Profile:
 
     def changed(self, changes: TomlTable | None) -> Profile:
         """The profile with the changes of a scenario, a `ProfileTable`."""
-        changed = changes.model_dump(exclude_unset=True, exclude=set(_WITHOUT_EFFECT)) if changes is not None else {}
-        return replace(self, **changed)
+        return replace(self, **(changes.model_dump(exclude_unset=True) if changes is not None else {}))
 
 
-_WITHOUT_EFFECT: dict[str, Any] = {"bracket": (Flag | None, None)}
-"""Keys of version 0.1 that are still accepted. The host needs no bracket: it alternates with all other arms."""
-
-
-def _profile_table() -> type[TomlTable]:
+def _make_profile_table() -> type[TomlTable]:
     """A table whose keys are the fields of Profile. A scenario changes only the keys that it sets."""
     hints = get_type_hints(Profile, include_extras=True)
     names = [field.name for field in fields(Profile) if field.name != "name"]
-    keys: dict[str, Any] = {name: (hints[name] | None, None) for name in names} | _WITHOUT_EFFECT
+    keys: dict[str, Any] = {name: (hints[name] | None, None) for name in names}
     return create_model("ProfileTable", __base__=TomlTable, __doc__="What a scenario changes in a profile.", **keys)
 
 
-PROFILE_TABLE = _profile_table()
+PROFILE_TABLE = _make_profile_table()
 
 _DEPTHS = tuple(2**power for power in range(9))  # 1..256
 _MIB, _GIB = 1024**2, 1024**3

@@ -15,8 +15,7 @@ import pytest
 
 from harness.errors import ConfigError, HarnessError, ResultsError
 from harness.features.compare.baselines import set_baseline
-from harness.features.exchange.exporting import ExportRequest, export_run
-from harness.features.exchange.tables import make_rows, write_csv
+from harness.features.exchange.exporting import ExportRequest, export_run, make_rows, write_csv
 from harness.features.history.store import HistoryStore
 from harness.files import read_regular
 from harness.image import manifest as manifests

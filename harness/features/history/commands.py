@@ -100,7 +100,7 @@ def _add(options: argparse.Namespace, store: Any) -> int:
 
 
 def _show(options: argparse.Namespace, store: Any, cell: str) -> int:
-    from harness.features.history.screen import trend_lines
+    from harness.features.history.report import history_page, trend_lines
     from harness.features.history.trends import trends
     from harness.report.files import write_page
 
@@ -116,8 +116,6 @@ def _show(options: argparse.Namespace, store: Any, cell: str) -> int:
     else:
         sys.stdout.writelines(f"{line}\n" for line in trend_lines(shown))
     if options.html is not None:
-        from harness.features.history.page import history_page
-
         write_page(options.html, history_page(shown, store.url))
         sys.stderr.write(f"page: {options.html}\n") if options.json else print(f"page: {options.html}")
     return 0

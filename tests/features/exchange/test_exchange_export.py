@@ -15,7 +15,7 @@ import pytest
 
 from harness.analysis import merged, percentile
 from harness.cli import main
-from harness.features.exchange.tables import COLUMNS
+from harness.features.exchange.exporting import COLUMNS
 from harness.model.cell import Cell
 from harness.model.job import Job
 from harness.results import (
