@@ -9,8 +9,8 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from harness.feature import feature_records
-from harness.results.document import list_kernel_keys, make_stored_adapter
 from harness.results.records import SCHEMA_VERSION, Run
+from harness.results.store import list_kernel_keys, make_stored_adapter
 
 
 def json_schema() -> dict[str, Any]:

@@ -21,7 +21,7 @@ from harness.lab.transport.base import Runner
 from harness.lab.transport.ssh import SshRunner
 from harness.model.attach import Attach, Attachment
 from harness.model.guest import ANY_GUEST, GUEST_MEMORY, GuestOptions, find_guest_problems, parse_cpu_type
-from harness.model.values import as_list, cpus_in
+from harness.model.values import format_list, parse_cpus
 from harness.shipped import read_script
 from harness.units import format_size
 from harness.untrusted import reading
@@ -205,7 +205,7 @@ def parse_places(printed: str) -> Places:
         (int(node), int(kib) * 1024): int(kib) * 1024 * int(pages)
         for word, node, kib, pages in (line for line in lines if line[0] == "pages")
     }
-    return Places(frozenset(cpus_in(facts["cpus"])), frozenset(cpus_in(facts["nodes"])), free)
+    return Places(frozenset(parse_cpus(facts["cpus"])), frozenset(parse_cpus(facts["nodes"])), free)
 
 
 def no_room(guest: GuestOptions, host: Host, *, reserved: bool = True) -> str | None:
@@ -245,10 +245,10 @@ def why_not(guest: GuestOptions, host: Host, places: Places, *, reserved: bool =
     if has and memory >= has:
         yield f"the guest needs {format_size(memory)}, but the host has {format_size(has)}: request less memory"
     yield from _pins(guest, host, places)
-    nodes = cpus_in(guest.numa_nodes) if guest.numa_nodes else tuple(sorted(places.nodes))
+    nodes = parse_cpus(guest.numa_nodes) if guest.numa_nodes else tuple(sorted(places.nodes))
     if absent := [node for node in nodes if node not in places.nodes]:
-        there = as_list(places.nodes)
-        yield f'numa_nodes = "{guest.numa_nodes}": the host has no node {as_list(absent)}; it has {there}: name these'
+        there, unknown = format_list(places.nodes), format_list(absent)
+        yield f'numa_nodes = "{guest.numa_nodes}": the host has no node {unknown}; it has {there}: name these'
     if guest.hugepages and reserved and (free := places.free_in(nodes, guest.hugepages)) < memory:
         yield _too_few_pages(guest, memory // guest.hugepages, free // guest.hugepages, guest.hugepages)
     if guest.cpu and parse_cpu_type(guest.cpu) == "host" and host.acceleration.accel != "kvm":
@@ -257,7 +257,7 @@ def why_not(guest: GuestOptions, host: Host, places: Places, *, reserved: bool =
 
 def _too_few_pages(guest: GuestOptions, needed: int, free: int, page: int) -> str:
     on = f" on node {guest.numa_nodes}" if guest.numa_nodes else ""
-    place = f"/sys/devices/system/node/node{cpus_in(guest.numa_nodes)[0]}" if guest.numa_nodes else "/sys/kernel/mm"
+    place = f"/sys/devices/system/node/node{parse_cpus(guest.numa_nodes)[0]}" if guest.numa_nodes else "/sys/kernel/mm"
     return (
         f'hugepages = "{format_size(page)}": the guest needs {needed} free pages{on}, but the host has {free}: add '
         f"{needed - free} to the number in {place}/hugepages/hugepages-{page // 1024}kB/nr_hugepages there"
@@ -267,10 +267,10 @@ def _too_few_pages(guest: GuestOptions, needed: int, free: int, page: int) -> st
 def _pins(guest: GuestOptions, host: Host, places: Places) -> Iterator[str]:
     pins = {"pin_vcpus": ",".join(guest.pin_vcpus), "pin_iothreads": guest.pin_iothreads}
     for key, text in (pins | {"pin_emulator": guest.pin_emulator}).items():
-        if text and (absent := [cpu for cpu in cpus_in(text) if cpu not in places.cpus]):
-            there = as_list(places.cpus)
-            yield f"{key}: the host has no CPU {as_list(absent)}; it has {there}: pin to these"
-    if host.spec.simulated and guest.pin_vcpus and len(cpus_in(pins["pin_vcpus"] or "0")) > 1:
+        if text and (absent := [cpu for cpu in parse_cpus(text) if cpu not in places.cpus]):
+            there = format_list(places.cpus)
+            yield f"{key}: the host has no CPU {format_list(absent)}; it has {there}: pin to these"
+    if host.spec.simulated and guest.pin_vcpus and len(parse_cpus(pins["pin_vcpus"] or "0")) > 1:
         yield (
             "pin_vcpus: a guest of the embedded lab crashes if it runs on more than one CPU of its host: pin all "
             f'vCPUs to one, for example ["{max(places.cpus)}"]'

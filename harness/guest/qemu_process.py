@@ -16,9 +16,9 @@ from harness.events import Events, Note
 from harness.lab.counters import VmThreads, find_threads
 from harness.lab.transport.base import Completed, Runner
 from harness.model.effective import Effective
-from harness.model.guest import compressed
+from harness.model.guest import compress_lists
 from harness.model.throttle import NO_LIMIT
-from harness.model.values import kernels_form
+from harness.model.values import normalise_list
 from harness.shipped import read_script
 from harness.untrusted import reading
 
@@ -109,7 +109,7 @@ class Placement:
         """What belongs to the guest as a whole. `vcpus` are the threads of the vCPUs, in their order."""
         lists = [self.cpus[thread] for thread in vcpus if thread in self.cpus]
         return Effective(
-            host_vcpu_cpus=compressed(lists) or None,
+            host_vcpu_cpus=compress_lists(lists) or None,
             host_emulator_cpus=self.cpus.get(self.pid),
             host_page_size=self.page_size,
         )
@@ -135,9 +135,9 @@ def parse_placement(printed: str) -> Placement:
     lines = [line.split() for line in printed.splitlines()]
     ((pid, nodes),) = (line[1:] for line in lines if line[:1] == ["process"])
     threads = (line[1:] for line in lines if line[:1] == ["thread"] and len(line) == 3)
-    cpus = {int(thread): kernels_form(text) for thread, text in threads}
+    cpus = {int(thread): normalise_list(text) for thread, text in threads}
     page = next((int(line[1]) * 1024 for line in lines if line[:1] == ["page"]), None)
-    return Placement(int(pid), kernels_form(nodes), cpus, page)
+    return Placement(int(pid), normalise_list(nodes), cpus, page)
 
 
 def seen_by_guest(evidence: Mapping[str, str], memory: int | None) -> Effective:

@@ -17,9 +17,9 @@ from harness.config.names import choices, plain_name
 from harness.config.values import one_line
 from harness.errors import ConfigError
 from harness.model.base import Chunk, RaidLevel
-from harness.model.disk import ARRAY, STORAGE, ArrayFacts, DiskClass, class_of_link
+from harness.model.disk import ARRAY, STORAGE, ArrayFacts, DiskClass, derive_class
 from harness.model.guest import ANY_GUEST, GUEST_MEMORY, GuestOptions
-from harness.model.values import TomlTable, whole_number
+from harness.model.values import TomlTable, require_whole_number
 from harness.scenario.scenario import Requested
 
 EMBEDDED = "lab"
@@ -255,7 +255,7 @@ class StatedArray(TomlTable):
     the same model.
     """
 
-    level: Annotated[RaidLevel, BeforeValidator(whole_number)] | None = None
+    level: Annotated[RaidLevel, BeforeValidator(require_whole_number)] | None = None
     disks: Annotated[int, Field(ge=2, le=1024)] | None = None
     legs: Annotated[int, Field(ge=1, le=64)] = 1
     chunk: Chunk | None = None
@@ -429,7 +429,7 @@ def class_known(disk: AnyDisk) -> str | None:
         return STORAGE
     if array_of(disk) is not None:
         return ARRAY
-    return disk.disk_class or (class_of_link(disk.id) if isinstance(disk, DiskById) else None)
+    return disk.disk_class or (derive_class(disk.id) if isinstance(disk, DiskById) else None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ from harness.measure.session import Session, SessionFor
 from harness.measure.slices import run_timetable
 from harness.measure.spec import CampaignSpec
 from harness.model.cell import Arm, Place
-from harness.model.counters import since
+from harness.model.counters import subtract_counts
 from harness.results import Measurement, RunStore
 from harness.run_id import RunId
 from harness.scenario.plan import Plan
@@ -101,7 +101,7 @@ def measure_timetable(
         before = session.transferred(arms)
         zero = time.time() - time.monotonic()
         ran = run_timetable(at, session, store, table, name=name, seed=fio_seed, began=began)
-        by_qemu = {arm: since(moved, before[arm]) for arm, moved in session.transferred(arms).items()}
+        by_qemu = {arm: subtract_counts(moved, before[arm]) for arm, moved in session.transferred(arms).items()}
         for arm in arms:
             if any(stays_in_cache(arm, slice_.job) for slice_ in table.slices if slice_.arm == arm):
                 session.settle(arm)

@@ -25,8 +25,8 @@ from harness.model.counters import (
     MemberCounts,
     QemuCounts,
     Transferred,
-    since,
-    total,
+    add_counts,
+    subtract_counts,
 )
 from harness.results import Measurement
 from harness.results.byte_accounting import PROBED
@@ -349,13 +349,13 @@ def _add_host_counters(counted: Counters, before: Sample, after: Sample, at: Ses
     members = {
         disk: replace(change, path=at.paths.get(disk))
         for disk in at.counted_disks(arm)
-        if (change := since(now.disks[disk], then.disks[disk])) is not None
+        if (change := subtract_counts(now.disks[disk], then.disks[disk])) is not None
     }
-    shared = [since(now.disks[disk], then.disks[disk]) for disk in at.shared_disks]
+    shared = [subtract_counts(now.disks[disk], then.disks[disk]) for disk in at.shared_disks]
     busy = now.cpu.busy_since(then.cpu)
     guests = list(dict.fromkeys(part.guest for part in parts)) if arm.in_guest else [parts[0].guest]
     of_guests = [(now.of_guest(guest), then.of_guest(guest)) for guest in guests]
-    threads = total([since(later.qemu, earlier.qemu) for later, earlier in of_guests])
+    threads = add_counts([subtract_counts(later.qemu, earlier.qemu) for later, earlier in of_guests])
     seconds = after.begun - before.begun
     idle = at.idle.of(list(members))
     background = Background(expected=idle.rate * seconds, burst=idle.burst)
@@ -369,9 +369,9 @@ def _add_host_counters(counted: Counters, before: Sample, after: Sample, at: Ses
         if arm.in_guest
         else busy,
         host_cpu_busy=busy,
-        host=since(now.host, then.host),
+        host=subtract_counts(now.host, then.host),
         threads=threads,
-        kvm=total([since(later.kvm, earlier.kvm) for later, earlier in of_guests]),
+        kvm=add_counts([subtract_counts(later.kvm, earlier.kvm) for later, earlier in of_guests]),
         members=members if len(members) > 1 else {},
         array=array_counts(before, after, [device.name for device in at.arrays(arm)]),
         md_s=_find_busiest(before, after, at.arrays(arm)),

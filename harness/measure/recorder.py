@@ -23,7 +23,7 @@ from harness.measure.series import LabFound
 from harness.measure.spec import CampaignSpec
 from harness.model.budget import Budget, LabKind
 from harness.model.cell import Cell
-from harness.model.disk import DiskRecord, merged
+from harness.model.disk import DiskRecord, merge_disk_records
 from harness.results import (
     CONFIDENCE,
     SCHEMA_VERSION,
@@ -119,7 +119,7 @@ class Recorder:
 
     def disks(self, disks: Iterable[DiskRecord]) -> None:
         """Record disks and their health. What is known from before is kept."""
-        self._disks |= {disk.name: merged(self._disks.get(disk.name), disk) for disk in disks}
+        self._disks |= {disk.name: merge_disk_records(self._disks.get(disk.name), disk) for disk in disks}
 
     def failed(self, error: Exception) -> None:
         """Record why measuring stopped. The first cause counts."""
@@ -207,7 +207,7 @@ class Recorder:
         """
         self._fio_seconds += stored.run.efficiency.fio_s
         self._phases.add(stored.run.phases)
-        self._disks |= {disk.name: merged(disk, self._disks.get(disk.name, disk)) for disk in stored.disks}
+        self._disks |= {disk.name: merge_disk_records(disk, self._disks.get(disk.name, disk)) for disk in stored.disks}
         self._groups |= {group.id: group for group in stored.groups}
         self._records |= {cell.id: cell for cell in stored.cells if cell.id in self._every_cell}
         for of in feature_records():

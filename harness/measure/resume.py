@@ -27,7 +27,7 @@ from harness.measure.spec import CampaignSpec
 from harness.model.budget import Budget
 from harness.model.disk import ArrayFacts, DiskFacts, DiskRecord
 from harness.model.mode import Mode, ModeDetail
-from harness.model.profile import profile_of
+from harness.model.profile import find_profile
 from harness.model.values import STORED
 from harness.results import FIO_FILES, Journal, LabInfo, Measurement, Run, RunStore
 from harness.results.facts import comparable_fact
@@ -143,7 +143,7 @@ def requested(spec: CampaignSpec) -> dict[str, JsonValue]:
     """
     facts: dict[str, JsonValue] = {}
     for name, scenario in spec.scenarios.items():
-        profile = profile_of(scenario.profiles, spec.profile)
+        profile = find_profile(scenario.profiles, spec.profile)
         facts |= {f"{name}.{key}": getattr(profile, key) for key in _OF_PROFILE}
         disks = [disk for disk in spec.host.measured if disk.name in scenario.disks]
         facts |= {f"{name}.disk.{disk.name}": disk.identity for disk in disks}

@@ -107,7 +107,9 @@ def option(default: T, **row: Unpack[OptionArguments[Attach]]) -> T:
     return declare(default, Option(**row))
 
 
-def _above(limit: str, rate: Callable[[Attach], int | None], burst: Callable[[Attach], int | None]) -> Conflict[Attach]:
+def _refuse_below(
+    limit: str, rate: Callable[[Attach], int | None], burst: Callable[[Attach], int | None]
+) -> Conflict[Attach]:
     """A burst that is not above its limit."""
 
     def is_below(attach: Attach) -> bool:
@@ -118,20 +120,20 @@ def _above(limit: str, rate: Callable[[Attach], int | None], burst: Callable[[At
     return Conflict(limit, is_below, "because a burst is for a while above the limit", allowed)
 
 
-def _seen_write_cache(attach: Attach) -> str | None:
+def _expect_write_cache(attach: Attach) -> str | None:
     """A LUN shows the cache of the host's disk. A read-only SCSI disk reports no cache."""
     if attach.device == "lun" or attach.read_only:
         return None
     return "write back" if CACHES[attach.cache].write_cache else "write through"
 
 
-def _qemu_device(attach: Attach) -> str:
+def _name_qemu_device(attach: Attach) -> str:
     if attach.device == "lun":
         return "scsi-block"
     return BUSES[attach.bus].qemu_device if attach.in_qemu else VHOST_USER
 
 
-def _mapping_since(attach: Attach) -> Since:
+def _find_mapping_versions(attach: Attach) -> Since:
     """The versions that spread the queues over several iothreads."""
     libvirt, qemu = ("11.2.0", "10.0.0") if attach.bus == "virtio-scsi" else ("10.0.0", "9.0.0")
     return Since(libvirt, qemu, f'iothread_vq_mapping with bus = "{attach.bus}"')
@@ -184,7 +186,7 @@ class Attach:
             ReadBack(
                 "qemu_write_cache", BlockInfo(("cache", "writeback")), lambda attach: CACHES[attach.cache].write_cache
             ),
-            ReadBack("guest_write_cache", expected=_seen_write_cache),
+            ReadBack("guest_write_cache", expected=_expect_write_cache),
         ),
         conflicts=(
             Conflict(
@@ -288,7 +290,7 @@ class Attach:
         by_default="0: none",
         buses=Buses(VIRTIO, MAIN_THREAD, "bus virtio-blk or virtio-scsi"),
         shown=(ReadBack("qemu_iothreads", expected=lambda attach: attach.iothread_vq_mapping or None),),
-        since=_mapping_since,
+        since=_find_mapping_versions,
         conflicts=(
             Conflict(
                 "queues",
@@ -455,7 +457,7 @@ class Attach:
         docs="`<iotune>`: `total_iops_sec_max`; `iops-total-max`",
         values="as `iops`, and not less",
         by_default="no bursts",
-        conflicts=(_above("iops", lambda attach: attach.iops, lambda attach: attach.iops_burst),),
+        conflicts=(_refuse_below("iops", lambda attach: attach.iops, lambda attach: attach.iops_burst),),
         pve=Pve(),
     )
     """The most I/Os per second in a burst. None is no bursts."""
@@ -464,7 +466,7 @@ class Attach:
         docs="`<iotune>`: `total_bytes_sec_max`; `bps-total-max`",
         values="as `bw`, and not less",
         by_default="no bursts",
-        conflicts=(_above("bw", lambda attach: attach.bw, lambda attach: attach.bw_burst),),
+        conflicts=(_refuse_below("bw", lambda attach: attach.bw, lambda attach: attach.bw_burst),),
         pve=Pve(),
     )
     """The most bytes per second in a burst. None is no bursts."""
@@ -560,7 +562,7 @@ class Attach:
         values="`disk`, `lun`, `vfio`",
         xml=Xml("@device"),
         shown=(
-            ReadBack("qemu_device", Property(("type",)), _qemu_device),
+            ReadBack("qemu_device", Property(("type",)), _name_qemu_device),
             ReadBack("host_driver", expected=lambda _: None),
         ),
         served=False,

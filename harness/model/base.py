@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Literal, Protocol, Self, get_args
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field
 
 from harness.model.job import Job
-from harness.model.values import VALUE, Count, Size, power_of_two, whole_number
+from harness.model.values import VALUE, Count, Size, power_of_two, require_whole_number
 
 
 class HostFeatures(Protocol):
@@ -111,7 +111,7 @@ METADATA = 0.03
 WITH_METADATA = Amplification(most_written=1 + METADATA)
 
 
-def widest(several: Iterable[Amplification]) -> Amplification:
+def find_widest(several: Iterable[Amplification]) -> Amplification:
     """What the disks may move for jobs that run at the same time: the least of all minima, and the most of the rest."""
     amplifications = list(several)
     values = {field.name: [getattr(one, field.name) for one in amplifications] for field in fields(Amplification)}
@@ -300,20 +300,20 @@ class Md(Bare):
 
     __pydantic_config__ = VALUE
 
-    level: Annotated[RaidLevel, BeforeValidator(whole_number)]
+    level: Annotated[RaidLevel, BeforeValidator(require_whole_number)]
     """RAID level."""
     disks: Annotated[Count, Field(ge=2)]
     """The number of disks."""
     chunk: Chunk = 512 * KIB
     """Bytes on one disk before the next disk follows."""
-    legs: Annotated[Literal[1, 2], BeforeValidator(whole_number)] = 1
+    legs: Annotated[Literal[1, 2], BeforeValidator(require_whole_number)] = 1
     """1 for one array, 2 for a stripe over two."""
     starts: Annotated[tuple[Annotated[Count, Field(ge=1)], ...], Field(max_length=2)] = ()
     """The place of each leg's first disk in the scenario's `disks`, from 1. Empty: the legs follow each other from the
     first disk on."""
     state: ArrayState = "optimal"
     """`degraded`: the last member is missing. `rebuilding`: it is rebuilt on the spare while its arms are measured."""
-    spares: Annotated[Literal[0, 1], BeforeValidator(whole_number)] = 0
+    spares: Annotated[Literal[0, 1], BeforeValidator(require_whole_number)] = 0
     """Spare disks: the one that is rebuilt. It is the disk after the array's last one."""
     kind: Literal["md"] = "md"
     """Which layout it is."""

@@ -22,13 +22,13 @@ LAB_KINDS: tuple[LabKind, ...] = get_args(LabKind)
 _LATENCIES = tuple(name for name, metric in METRICS.items() if metric.is_latency)
 
 
-def _known_metric(name: str) -> str:
+def _require_known_metric(name: str) -> str:
     if name not in METRICS:
         raise ValueError(f"no such metric; {choices(name, METRICS)}")
     return name
 
 
-MetricName = Annotated[str, AfterValidator(_known_metric)]
+MetricName = Annotated[str, AfterValidator(_require_known_metric)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +77,12 @@ class Budget:
         )
 
     @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        if problems := list(self._problems()):
+    def _require_consistent(self) -> Self:
+        if problems := list(self._find_problems()):
             raise ValueError("\n".join(problems))
         return self
 
-    def _problems(self) -> Iterator[str]:
+    def _find_problems(self) -> Iterator[str]:
         metric = METRICS[self.metric]
         if self.share is None and self.absolute is None and self.difference is None:
             yield "has no limit; allowed: share, absolute, share and absolute with both, or difference"

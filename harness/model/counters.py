@@ -239,7 +239,7 @@ class Counters:
 T = TypeVar("T")
 
 
-def since(now: T | None, earlier: T | None) -> T | None:
+def subtract_counts(now: T | None, earlier: T | None) -> T | None:
     """The difference of two readings of the same kind. None if one reading is missing, also for each single counter."""
     if now is None or earlier is None:
         return None
@@ -248,7 +248,7 @@ def since(now: T | None, earlier: T | None) -> T | None:
     return replace(now, **change)  # type: ignore[type-var]
 
 
-def total(counts: Sequence[T | None]) -> T | None:
+def add_counts(counts: Sequence[T | None]) -> T | None:
     """The sum of several counts of the same kind. None if one is missing, also for each single counter."""
     first, *others = counts
     if first is None:

@@ -33,7 +33,7 @@ _BY_PREFIX: Mapping[str, DiskClass] = {"nvme-": "nvme", "md-": "array"}
 _SOLID_STATE = re.compile(r"(?<![A-Za-z])SSD(?![A-Za-z])")
 
 
-def class_of_link(link: str) -> DiskClass | None:
+def derive_class(link: str) -> DiskClass | None:
     """The class that a link below /dev/disk/by-id/ shows; None if it shows none.
 
     udev begins the names with the transport, `nvme-MODEL_SERIAL`. An `ata-`, `scsi-` or `usb-` disk may rotate or not,
@@ -52,7 +52,7 @@ _OTHER_NAMES = {"1(1+0)": 10, "1(+0)": 10, "adg": 6}
 _NESTED = {50: 5, 60: 6, 100: 10}
 
 
-def _level(name: str) -> tuple[int | None, bool]:
+def _parse_level(name: str) -> tuple[int | None, bool]:
     """The RAID level by this name, and whether the name is that of a stripe over several such arrays."""
     word = re.sub(r"^raid[ -]?", "", name.strip().lower())
     if word in _OTHER_NAMES:
@@ -166,7 +166,7 @@ class ArrayFacts:
     @property
     def shape(self) -> Shape | None:
         """Its shape for the analysis of scaling. None if it is not known, or if it is not one of the usual levels."""
-        level, is_nested = _level(self.level or "")
+        level, is_nested = _parse_level(self.level or "")
         if level is None or self.disks is None or (is_nested and not self.legs):
             return None
         try:
@@ -188,7 +188,7 @@ class ArrayFacts:
 
     def contradictions(self, stated: ArrayFacts) -> Iterator[str]:
         """What `stated` says in another way, in words. The same level may have several names."""
-        if self.level and stated.level and _level(self.level)[0] != _level(stated.level)[0]:
+        if self.level and stated.level and _parse_level(self.level)[0] != _parse_level(stated.level)[0]:
             yield f"{stated.level} instead of {self.level}"
         if self.disks and stated.disks and self.disks != stated.disks:
             yield f"{stated.disks} disks instead of {self.disks}"
@@ -303,7 +303,7 @@ class DiskRecord:
     """What a reader must know about the disk, one sentence each: contradictions, reduced links, what is not known."""
 
 
-def merged(before: DiskRecord | None, now: DiskRecord) -> DiskRecord:
+def merge_disk_records(before: DiskRecord | None, now: DiskRecord) -> DiskRecord:
     """One record of a disk that was seen before: its first health, its last health, and all notes."""
     if before is None:
         return now

@@ -22,7 +22,7 @@ from harness.model.option import (
     declare,
     declared,
 )
-from harness.model.values import VALUE, Bytes, Count, NumberList, PollTime, TomlTable, cpus_in, from_text, names_of
+from harness.model.values import VALUE, Bytes, Count, NumberList, PollTime, TomlTable, from_text, names_of, parse_cpus
 from harness.units import format_size, parse_size
 
 GUEST_MEMORY = 768 << 20
@@ -47,46 +47,46 @@ INSTALLED_FIO = f"{FIO_DIRECTORY}/fio/run"
 _FILE = re.compile(r"(/[A-Za-z0-9_.+-]+)+")
 
 
-def _memory(size: int) -> int:
+def _check_memory(size: int) -> int:
     if size < SMALLEST_MEMORY or size % MIB:
         raise ValueError('allowed: whole MiB from "256 MiB"')
     return size
 
 
-def _page(size: int) -> int:
+def _check_page(size: int) -> int:
     if size not in (2 * MIB, GIB):
         raise ValueError('allowed: "2 MiB", "1 GiB"')
     return size
 
 
-def _machine(name: str) -> str:
+def _check_machine(name: str) -> str:
     if not _MACHINE.fullmatch(name):
         raise ValueError('not a machine type; allowed: "q35", "pc", or one with a version, for example "pc-q35-9.2"')
     return name
 
 
-def _cpu(name: str) -> str:
+def _check_cpu(name: str) -> str:
     if not _CPU.fullmatch(name):
         raise ValueError('not a CPU model; allowed: "host", "max", or a model of QEMU, for example "EPYC-Milan"')
     return name
 
 
-def _file(path: str) -> str:
+def _check_file(path: str) -> str:
     if not _FILE.fullmatch(path) or ".." in path.split("/"):
         raise ValueError('not an absolute path of a file on the host; allowed: for example "/opt/qemu/bin/qemu-kvm"')
     return path
 
 
-def _program(path: str) -> str:
+def _check_program(path: str) -> str:
     if path != INSTALL and (not _FILE.fullmatch(path) or ".." in path.split("/")):
         raise ValueError('not an absolute path in the guest; allowed: "install", or for example "/opt/fio/bin/fio"')
     return path
 
 
-HostFile = Annotated[str, Strict(), AfterValidator(_file)]
-GuestProgram = Annotated[str, Strict(), AfterValidator(_program)]
-Memory = Annotated[int, Strict(), BeforeValidator(from_text(parse_size, "8 GiB")), Bytes, AfterValidator(_memory)]
-PageSize = Annotated[int, Strict(), BeforeValidator(from_text(parse_size, "2 MiB")), Bytes, AfterValidator(_page)]
+HostFile = Annotated[str, Strict(), AfterValidator(_check_file)]
+GuestProgram = Annotated[str, Strict(), AfterValidator(_check_program)]
+Memory = Annotated[int, Strict(), BeforeValidator(from_text(parse_size, "8 GiB")), Bytes, AfterValidator(_check_memory)]
+PageSize = Annotated[int, Strict(), BeforeValidator(from_text(parse_size, "2 MiB")), Bytes, AfterValidator(_check_page)]
 Cpus = Annotated[Count, Field(ge=1, le=1024)]
 Factor = Annotated[Count, Field(ge=0, le=1_000_000)]
 
@@ -107,7 +107,7 @@ def option(default: T, **row: Unpack[OptionArguments[GuestOptions]]) -> T:
     return declare(default, Option(**row))
 
 
-def _file_of_host(name: str, what: str) -> Pve[GuestOptions]:
+def _refuse_host_file(name: str, what: str) -> Pve[GuestOptions]:
     """A file of the host that Proxmox VE does not let guests have, because it `what`."""
 
     def refuse(guest: GuestOptions) -> str | None:
@@ -120,7 +120,7 @@ def _file_of_host(name: str, what: str) -> Pve[GuestOptions]:
     return Pve(refused=refuse)
 
 
-def _topology(number: int) -> Callable[[GuestOptions], int | None]:
+def _read_topology(number: int) -> Callable[[GuestOptions], int | None]:
     """Sockets, cores or threads of the topology; None without one."""
     return lambda guest: guest.topology[number] if guest.topology else None
 
@@ -156,7 +156,7 @@ class GuestOptions:
         docs="`<topology sockets>`; `sockets`",
         values="1 to 1024",
         by_default="the hypervisor's",
-        shown=(ReadBack("qemu_sockets", expected=_topology(0)),),
+        shown=(ReadBack("qemu_sockets", expected=_read_topology(0)),),
     )
     """The sockets that the guest sees."""
     cores: Cpus | None = option(
@@ -164,7 +164,7 @@ class GuestOptions:
         docs="`<topology cores>`; `cores`",
         values="1 to 1024, of each socket",
         by_default="the hypervisor's",
-        shown=(ReadBack("qemu_cores", expected=_topology(1)),),
+        shown=(ReadBack("qemu_cores", expected=_read_topology(1)),),
     )
     """Cores of each socket."""
     threads: Cpus | None = option(
@@ -172,7 +172,7 @@ class GuestOptions:
         docs="`<topology threads>`; not offered",
         values="1 to 1024, of each core",
         by_default="the hypervisor's",
-        shown=(ReadBack("qemu_threads", expected=_topology(2)),),
+        shown=(ReadBack("qemu_threads", expected=_read_topology(2)),),
         pve=Pve(
             refused=lambda guest: (
                 f"threads = {guest.topology[2]}: Proxmox VE has no threads of a core: request more cores"
@@ -192,7 +192,7 @@ class GuestOptions:
         pve=Pve("memory", lambda size: int(size) // MIB),
     )
     """In bytes."""
-    machine: Annotated[str, Strict(), AfterValidator(_machine)] | None = option(
+    machine: Annotated[str, Strict(), AfterValidator(_check_machine)] | None = option(
         None,
         docs="`<type machine>`; `machine`, q35 only",
         values='`"q35"`, `"pc"`, `"pc-q35-9.2"`',
@@ -214,7 +214,7 @@ class GuestOptions:
         ),
     )
     """QEMU's machine type."""
-    cpu: Annotated[str, Strict(), AfterValidator(_cpu)] | None = option(
+    cpu: Annotated[str, Strict(), AfterValidator(_check_cpu)] | None = option(
         None,
         docs='`<cpu>`; `cpu`, also with PVE\'s options (`"host,flags=+aes"`)',
         values='`"host"`, `"max"`, a model of QEMU',
@@ -228,7 +228,7 @@ class GuestOptions:
         docs="`<vcpupin>`; `affinity`",
         values='a list of CPUs for all vCPUs (`["2-5"]`), or one for each (`["2", "3"]`)',
         by_default=_NOT_PINNED,
-        shown=(ReadBack("host_vcpu_cpus", expected=lambda guest: compressed(guest.pin_vcpus) or None),),
+        shown=(ReadBack("host_vcpu_cpus", expected=lambda guest: compress_lists(guest.pin_vcpus) or None),),
         pve=Pve(
             "affinity",
             lambda lists: str(lists[0]),
@@ -290,7 +290,7 @@ class GuestOptions:
             root_only=True,
             refused=lambda guest: (
                 "Proxmox VE has huge pages on one NUMA node only: request one node with numa_nodes"
-                if guest.hugepages and len(cpus_in(guest.numa_nodes or "0")) > 1
+                if guest.hugepages and len(parse_cpus(guest.numa_nodes or "0")) > 1
                 else None
             ),
         ),
@@ -333,7 +333,7 @@ class GuestOptions:
         values='absolute path on the host, `"/opt/qemu/bin/qemu-system-x86_64"`',
         by_default=_OF_LIBVIRT,
         shown=(ReadBack("qemu_emulator", QemuArgument("")),),
-        pve=_file_of_host("emulator", "starts its own QEMU"),
+        pve=_refuse_host_file("emulator", "starts its own QEMU"),
     )
     """The program of QEMU on the host. None is that of libvirt."""
     kernel: HostFile | None = option(
@@ -342,7 +342,7 @@ class GuestOptions:
         values="absolute path on the host",
         by_default="that of the guest image",
         shown=(ReadBack("qemu_kernel", QemuArgument("-kernel")),),
-        pve=_file_of_host("kernel", "boots the kernel of the guest's own image"),
+        pve=_refuse_host_file("kernel", "boots the kernel of the guest's own image"),
     )
     """The guest's kernel on the host, with the storage drivers built in or in `initramfs`. None is that of the guest
     image."""
@@ -352,7 +352,7 @@ class GuestOptions:
         values="absolute path on the host",
         by_default="that of the guest image",
         shown=(ReadBack("qemu_initramfs", QemuArgument("-initrd")),),
-        pve=_file_of_host("initramfs", "boots the kernel of the guest's own image"),
+        pve=_refuse_host_file("initramfs", "boots the kernel of the guest's own image"),
     )
     """The guest's initramfs on the host. None is that of the guest image."""
     image: HostFile | None = option(
@@ -425,7 +425,7 @@ class GuestOptions:
     @property
     def pins(self) -> dict[str, str]:
         """The requested CPUs of the host, by what is pinned to them."""
-        pins = {"vCPUs": "/".join(compressed(self.pin_vcpus)), "iothreads": self.pin_iothreads}
+        pins = {"vCPUs": "/".join(compress_lists(self.pin_vcpus)), "iothreads": self.pin_iothreads}
         pins["emulator"] = self.pin_emulator
         return {what: cpus for what, cpus in pins.items() if cpus}
 
@@ -452,7 +452,7 @@ class GuestOptions:
         vCPUs and topology are one option: they come from the same one. So are an image, and a kernel with its
         initramfs. Presets are replaced by their options.
         """
-        return self._with_preset()._filled(other._with_preset())
+        return self._with_preset()._fill(other._with_preset())
 
     def expected(self, *, iothreads: int) -> Effective:
         """The settings that must be read back. `iothreads` is the number of threads that serve the disk."""
@@ -461,9 +461,9 @@ class GuestOptions:
         return Effective(**{name: value for name, value in expected if iothreads or name not in of_iothreads})
 
     def _with_preset(self) -> GuestOptions:
-        return self if self.preset is None else self._filled(PRESETS[self.preset])
+        return self if self.preset is None else self._fill(PRESETS[self.preset])
 
-    def _filled(self, base: GuestOptions) -> GuestOptions:
+    def _fill(self, base: GuestOptions) -> GuestOptions:
         kept = {"preset", *self.requested}
         for options, instead in _EITHER:
             kept |= set(instead) if any(getattr(self, name) is not None for name in options) else set()
@@ -490,7 +490,7 @@ def parse_cpu_type(cpu: str) -> str:
     return options.get("cputype", cpu.partition(",")[0])
 
 
-def compressed(lists: Sequence[str]) -> tuple[str, ...]:
+def compress_lists(lists: Sequence[str]) -> tuple[str, ...]:
     """One list if all are the same, else all of them."""
     return tuple(dict.fromkeys(lists)) if len(set(lists)) == 1 else tuple(lists)
 
@@ -517,10 +517,10 @@ def find_guest_problems(options: GuestOptions) -> Iterator[str]:
             f'hugepages = "{format_size(guest.hugepages)}": conflicts with memory = "{format_size(memory)}"'
             f"{'' if guest.memory else ' (the default)'}, which is not a multiple of it; allowed: memory in whole pages"
         )
-    yield from _image_problems(guest)
+    yield from _find_image_problems(guest)
 
 
-def _image_problems(guest: GuestOptions) -> Iterator[str]:
+def _find_image_problems(guest: GuestOptions) -> Iterator[str]:
     if guest.image is None:
         own_system = guest.initramfs is not None and guest.fio != INSTALL
         for name, value in (("firmware", guest.firmware), ("fio", None if own_system else guest.fio)):
@@ -534,7 +534,7 @@ def _image_problems(guest: GuestOptions) -> Iterator[str]:
 
 def describe_guest(effective: Effective) -> str:
     """The size and placement that were read back, in one line; empty if nothing was."""
-    parts = [_vcpus_in_words(effective)]
+    parts = [_describe_vcpus(effective)]
     parts.append(format_size(effective.qemu_memory) if effective.qemu_memory else "")
     parts.append(f"in pages of {format_size(effective.host_page_size)}" if effective.host_page_size else "")
     nodes, mode = effective.qemu_numa_nodes, effective.qemu_numa_mode
@@ -547,7 +547,7 @@ def describe_guest(effective: Effective) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _vcpus_in_words(effective: Effective) -> str:
+def _describe_vcpus(effective: Effective) -> str:
     if effective.qemu_vcpus is None:
         return ""
     shape = (effective.qemu_sockets, effective.qemu_cores, effective.qemu_threads)
@@ -556,12 +556,12 @@ def _vcpus_in_words(effective: Effective) -> str:
     return f"{effective.qemu_vcpus} vCPU{'s' if effective.qemu_vcpus > 1 else ''}{topology}{cpus}"
 
 
-def _option_types() -> dict[str, Any]:
+def _list_option_types() -> dict[str, Any]:
     hints = get_type_hints(GuestOptions, include_extras=True)
     return {name: hints[name] for name in names_of(ANY_GUEST)}
 
 
-OPTION_TYPES = _option_types()
+OPTION_TYPES = _list_option_types()
 """The type of each option, by its key."""
 _WITH_DEFAULTS: dict[str, Any] = {name: (hint, getattr(ANY_GUEST, name)) for name, hint in OPTION_TYPES.items()}
 OPTIONS_TABLE = create_model("GuestOptionsTable", __base__=TomlTable, **_WITH_DEFAULTS)

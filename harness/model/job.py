@@ -340,7 +340,7 @@ class Workload:
     @property
     def io(self) -> Workload:
         """The same I/O without a name and without own depths, times and region. Equal ones do the same I/O."""
-        return replace(Workload(*_values(self)), label=None, iodepths=(), region=None, seconds_each=None)
+        return replace(Workload(*_read_values(self)), label=None, iodepths=(), region=None, seconds_each=None)
 
     def rounded_sizes(self, block: int) -> tuple[BlockShare, ...]:
         """`sizes` for a disk whose logical blocks have `block` bytes: smaller ones are rounded up, and added up."""
@@ -358,7 +358,7 @@ class Workload:
 
     def job(self, iodepth: int, *, ramp: float, seconds: float) -> Job:
         """The workload at this depth, measured for `seconds` after `ramp` seconds."""
-        return Job(*_values(self), iodepth=iodepth, ramp=ramp, seconds=seconds)
+        return Job(*_read_values(self), iodepth=iodepth, ramp=ramp, seconds=seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -389,7 +389,7 @@ class Job(Workload):
     @property
     def workload(self) -> Workload:
         """The workload in the scenario: the job without depth and times."""
-        return Workload(*_values(self))
+        return Workload(*_read_values(self))
 
     @property
     def depth(self) -> int:
@@ -408,7 +408,7 @@ class Job(Workload):
         return {key: data[key] for key in data if key not in ("id", "pattern")} if isinstance(data, dict) else data
 
 
-def _values(workload: Workload) -> tuple[Any, ...]:
+def _read_values(workload: Workload) -> tuple[Any, ...]:
     """The values of a workload, or of a job without its depth and times, in the order of the fields."""
     return tuple(getattr(workload, field.name) for field in fields(Workload))
 
@@ -446,10 +446,10 @@ def parse_workload(text: str) -> Workload:
     if reads is not None and not 1 <= int(reads) <= 99:
         raise ValueError("share of reads out of range; allowed: r1 to r99 (percent)")
     read_share = int(reads) / 100 if reads is not None else None
-    return Workload(PATTERNS[pattern], bs, numjobs, read_share, _rate(match["rate"], numjobs, read_share))
+    return Workload(PATTERNS[pattern], bs, numjobs, read_share, _parse_rate(match["rate"], numjobs, read_share))
 
 
-def _rate(text: str | None, numjobs: int, read_share: float | None) -> int | None:
+def _parse_rate(text: str | None, numjobs: int, read_share: float | None) -> int | None:
     """The requested IOPS. fio limits each process and direction separately, in whole numbers."""
     if text is None:
         return None

@@ -45,14 +45,14 @@ _ZFS_WRITES = 2
 """Synchronous writes go to the intent log first, then to their place."""
 
 
-def _thin_chunk(size: int) -> int:
+def _check_thin_chunk(size: int) -> int:
     # lvmthin(7): a multiple of 64 KiB up to 1 GiB.
     if not 64 * KIB <= size <= GIB or size % (64 * KIB):
         raise ValueError(f"allowed: multiples of {format_size(64 * KIB)} up to {format_size(GIB)}")
     return size
 
 
-ThinChunk = Annotated[Size, AfterValidator(_thin_chunk)]
+ThinChunk = Annotated[Size, AfterValidator(_check_thin_chunk)]
 # docs/interop/qcow2.txt of QEMU: cluster_bits from 9 to 21.
 Cluster = Annotated[Size, AfterValidator(power_of_two(512, 2 * MIB))]
 # zfsprops(7): from a sector to 16 MiB, SPA_MAXBLOCKSIZE. The version of a host may limit it further.
@@ -168,7 +168,7 @@ class RawFile(Encryptable):
 
     @property
     def requirements(self) -> Iterator[Requirement]:
-        yield from _of_filesystem(self.filesystem)
+        yield from _require_filesystem(self.filesystem)
 
     def amplification(self, job: Job) -> Amplification:  # noqa: ARG002
         return WITH_METADATA
@@ -213,7 +213,7 @@ class Qcow2(Encryptable):
 
     @property
     def requirements(self) -> Iterator[Requirement]:
-        yield from _of_filesystem(self.filesystem)
+        yield from _require_filesystem(self.filesystem)
         yield Tools(("qemu-img",), "qemu-img is", "qemu-utils")
 
     def amplification(self, job: Job) -> Amplification:
@@ -301,7 +301,7 @@ def requirements(layout: Layout) -> Iterator[Requirement]:
         yield from _LUKS
 
 
-def missing_requirement(layout: Layout, host: HostFeatures) -> str | None:
+def find_missing_requirement(layout: Layout, host: HostFeatures) -> str | None:
     """Why the layout cannot be built on the host, with the remedy. None if it can."""
     return next(filter(None, (requirement.unsupported_by(host) for requirement in requirements(layout))), None)
 
@@ -328,6 +328,6 @@ def every_requirement() -> Iterator[Requirement]:
     yield from _LUKS
 
 
-def _of_filesystem(filesystem: Filesystem) -> Iterator[Requirement]:
+def _require_filesystem(filesystem: Filesystem) -> Iterator[Requirement]:
     yield Tools((f"mkfs.{filesystem}",), f"mkfs.{filesystem} is", _PACKAGES[filesystem])
     yield Module(filesystem, filesystem, f"load the module {filesystem}, or measure on another host")

@@ -339,7 +339,7 @@ def read_from(source: type[Read], *tables: Mapping[str, Option[Any]]) -> dict[st
     return {one.setting: one.source for one in shown if isinstance(one.source, source)}
 
 
-def listed_values(options: object, name: str) -> tuple[Any, ...]:
+def list_values(options: object, name: str) -> tuple[Any, ...]:
     """The values of an option if its type lists them; empty for other types."""
     hint = get_type_hints(type(options))[name]
     if get_origin(hint) in (Union, UnionType):
@@ -347,12 +347,13 @@ def listed_values(options: object, name: str) -> tuple[Any, ...]:
     return (True, False) if hint is bool else get_args(hint) if get_origin(hint) is Literal else ()
 
 
-def docs_row(prefix: str, options: object, name: str) -> str:
+def format_docs_row(prefix: str, options: object, name: str) -> str:
     """The row of an option in the documentation: key, values, default, and its names in libvirt and QEMU."""
     row = declared(type(options))[name]
-    values = row.values or ", ".join(f"`{_in_toml(value)}`" for value in listed_values(options, name))
-    return f"| `{prefix}{name}` | {values} | {row.by_default or f'`{_in_toml(getattr(options, name))}`'} | {row.docs} |"
+    values = row.values or ", ".join(f"`{_format_toml(value)}`" for value in list_values(options, name))
+    default = row.by_default or f"`{_format_toml(getattr(options, name))}`"
+    return f"| `{prefix}{name}` | {values} | {default} | {row.docs} |"
 
 
-def _in_toml(value: object) -> str:
+def _format_toml(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)

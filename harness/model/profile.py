@@ -126,7 +126,7 @@ PROFILES = (
 )
 
 
-def profile_of(profiles: tuple[Profile, ...], name: str) -> Profile:
+def find_profile(profiles: tuple[Profile, ...], name: str) -> Profile:
     """The profile with this name. Raises ConfigError, which lists the names that exist."""
     by_name = {profile.name: profile for profile in profiles}
     if name not in by_name:

@@ -52,7 +52,7 @@ def format_limits(settings: Mapping[str, int], kind: LimitKind) -> str:
     return " ".join(shown) or NO_LIMIT
 
 
-def of_block_device(inserted: Mapping[str, int]) -> dict[str, int]:
+def read_block_device_limits(inserted: Mapping[str, int]) -> dict[str, int]:
     """The limits that QEMU's `query-block` reports of a block device, by the names of a throttle group."""
     return {
         f"{kind}-{way}{burst}": inserted.get(f"{kind}{short}{suffix}", 0)

@@ -64,7 +64,7 @@ class BytesPerSecond:
     """Marks a field with a rate in bytes per second. Messages show it with a unit."""
 
 
-def shown_field(value: object, name: str) -> str:
+def format_field(value: object, name: str) -> str:
     """The field of a dataclass in TOML notation: sizes with their unit, text in quotes."""
     content = getattr(value, name)
     hint = get_type_hints(type(value), include_extras=True)[name]
@@ -100,34 +100,34 @@ def power_of_two(low: int, high: int | None = None, *, sizes: bool = True) -> Ca
     return check
 
 
-def _or_none(parse: Callable[[str], float]) -> Callable[[str], float | None]:
+def _accept_none(parse: Callable[[str], float]) -> Callable[[str], float | None]:
     """TOML has no null, so "none" removes the default of the profile."""
 
     def convert(text: str) -> float | None:
-        return None if text.strip() == "none" else _positive(parse(text))
+        return None if text.strip() == "none" else _check_positive(parse(text))
 
     return convert
 
 
-def _span(size: int) -> int:
+def _check_span(size: int) -> int:
     if size < 4 * _SPAN_STEP or size % _SPAN_STEP:
         raise ValueError("not a valid span; allowed: 16 MiB or more, in steps of 4 MiB")
     return size
 
 
-def _positive(number: float) -> float:
+def _check_positive(number: float) -> float:
     if number <= 0:
         raise ValueError("allowed: more than 0")
     return number
 
 
-def _measurable(seconds: float) -> float:
+def _check_measurable(seconds: float) -> float:
     if seconds < SHORTEST_RUN:
         raise ValueError(f"allowed: {format_duration(SHORTEST_RUN)} or more")
     return seconds
 
 
-def _none_or_measurable(seconds: float) -> float:
+def _check_none_or_measurable(seconds: float) -> float:
     if 0 < seconds < SHORTEST_RUN:
         raise ValueError(f"allowed: 0 s, or {format_duration(SHORTEST_RUN)} or more")
     return seconds
@@ -139,16 +139,18 @@ ArmName = Annotated[str, AfterValidator(arm_name)]
 RawPath = Annotated[str, AfterValidator(raw_path)]
 """In records: the path of an output, relative to the directory of the run."""
 Seconds = Annotated[float, BeforeValidator(from_text(parse_duration, "10 s"))]
-SomeSeconds = Annotated[Seconds, AfterValidator(_positive)]
-Runtime = Annotated[Seconds, AfterValidator(_measurable)]
-Ramp = Annotated[Seconds, AfterValidator(_none_or_measurable)]
-SecondsOrNone = Annotated[float | None, PlainValidator(from_text(_or_none(parse_duration), "2 h"))]
-ShareOrNone = Annotated[float | None, PlainValidator(from_text(_or_none(parse_share), "5 %"))]
+SomeSeconds = Annotated[Seconds, AfterValidator(_check_positive)]
+Runtime = Annotated[Seconds, AfterValidator(_check_measurable)]
+Ramp = Annotated[Seconds, AfterValidator(_check_none_or_measurable)]
+SecondsOrNone = Annotated[float | None, PlainValidator(from_text(_accept_none(parse_duration), "2 h"))]
+ShareOrNone = Annotated[float | None, PlainValidator(from_text(_accept_none(parse_share), "5 %"))]
 Share = Annotated[float, BeforeValidator(from_text(parse_share, "30 %"))]
 Added = Annotated[float, BeforeValidator(from_text(parse_added, "+50 us"))]
 Size = Annotated[int, Strict(), BeforeValidator(from_text(parse_size, "64 KiB")), Bytes]
-Span = Annotated[int, BeforeValidator(from_text(parse_size, "4 GiB")), AfterValidator(_span)]
-Rate = Annotated[int, BeforeValidator(from_text(parse_rate, "500 MiB/s")), AfterValidator(_positive), BytesPerSecond]
+Span = Annotated[int, BeforeValidator(from_text(parse_size, "4 GiB")), AfterValidator(_check_span)]
+Rate = Annotated[
+    int, BeforeValidator(from_text(parse_rate, "500 MiB/s")), AfterValidator(_check_positive), BytesPerSecond
+]
 Iodepth = Annotated[int, Strict(), Field(ge=1, le=1024)]
 Rounds = Annotated[int, Strict(), Field(ge=1, le=10_000)]
 Flag = Annotated[bool, Strict()]
@@ -157,7 +159,7 @@ PollTime = Annotated[Count, Field(ge=0, le=1_000_000_000)]
 """Nanoseconds for which a thread polls."""
 
 
-def whole_number(value: object) -> object:
+def require_whole_number(value: object) -> object:
     """Refuses 1.0 and true. In Python both equal 1, so a literal would accept them."""
     if type(value) is not int:
         raise ValueError("must be a whole number, without quotes")
@@ -169,7 +171,7 @@ HIGHEST = 8191
 _LIST = re.compile(r"\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?)*")
 
 
-def cpus_in(text: str) -> tuple[int, ...]:
+def parse_cpus(text: str) -> tuple[int, ...]:
     """The numbers in a list, sorted, each once. Raises ValueError for anything else."""
     compact = text.replace(" ", "")
     if not _LIST.fullmatch(compact):
@@ -186,7 +188,7 @@ def cpus_in(text: str) -> tuple[int, ...]:
     return tuple(sorted(numbers))
 
 
-def as_list(numbers: Iterable[int]) -> str:
+def format_list(numbers: Iterable[int]) -> str:
     """The list of these numbers, with ranges: `0-3,8`."""
     ranges: list[list[int]] = []
     for number in sorted(set(numbers)):
@@ -197,10 +199,10 @@ def as_list(numbers: Iterable[int]) -> str:
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
 
 
-def kernels_form(text: str) -> str:
+def normalise_list(text: str) -> str:
     """The same list as the kernel writes it, so that both can be compared. Raises ValueError."""
-    return as_list(cpus_in(text))
+    return format_list(parse_cpus(text))
 
 
-NumberList = Annotated[str, Strict(), AfterValidator(kernels_form)]
+NumberList = Annotated[str, Strict(), AfterValidator(normalise_list)]
 """A list of CPUs or of NUMA nodes in a file or a record."""

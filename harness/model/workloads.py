@@ -52,7 +52,7 @@ _IOMETER_WORKERS = 4
 _IOMETER_SOURCE = "Intel's IOMeter access patterns as published with disk reviews (Tom's Hardware, 2009), 4 workers"
 
 
-def _cdm(version: int, tests: Sequence[tuple[str, bool, int, int, int]]) -> Named:
+def _make_cdm(version: int, tests: Sequence[tuple[str, bool, int, int, int]]) -> Named:
     """CrystalDiskMark's tests: name, whether random, block size in bytes, queue depth, threads.
 
     Each of them reads, and then writes.
@@ -60,7 +60,7 @@ def _cdm(version: int, tests: Sequence[tuple[str, bool, int, int, int]]) -> Name
     name = f"cdm{version}"
     workloads = tuple(
         Workload(
-            _rw(direction, random=random),
+            _choose_rw(direction, random=random),
             bs,
             threads,
             label=f"{name}-{test}-{direction}",
@@ -75,13 +75,13 @@ def _cdm(version: int, tests: Sequence[tuple[str, bool, int, int, int]]) -> Name
     return Named(name, f"CrystalDiskMark {version}", source, workloads, best_counts=True)
 
 
-def _rw(direction: str, *, random: bool) -> Rw:
+def _choose_rw(direction: str, *, random: bool) -> Rw:
     if direction == "read":
         return "randread" if random else "read"
     return "randwrite" if random else "write"
 
 
-def _iometer(name: str, *, reads: int, random: int = 100, sizes: Mapping[int, int]) -> Named:
+def _make_iometer(name: str, *, reads: int, random: int = 100, sizes: Mapping[int, int]) -> Named:
     """An IOMeter profile. `reads` and `random` are shares in percent, `sizes` the percent of each block size."""
     rw: Rw = "randread" if reads == 100 else "randrw"
     workload = Workload(
@@ -112,7 +112,7 @@ _WEBSERVER = {
 }
 
 _ALL = (
-    _cdm(
+    _make_cdm(
         3,
         (
             ("seq", False, MIB, 1, 1),
@@ -121,7 +121,7 @@ _ALL = (
             ("4k-qd32", True, 4 * KIB, 32, 1),
         ),
     ),
-    _cdm(
+    _make_cdm(
         7,
         (
             ("seq1m-q8t1", False, MIB, 8, 1),
@@ -130,7 +130,7 @@ _ALL = (
             ("rnd4k-q1t1", True, 4 * KIB, 1, 1),
         ),
     ),
-    _cdm(
+    _make_cdm(
         8,
         (
             ("seq1m-q8t1", False, MIB, 8, 1),
@@ -139,10 +139,10 @@ _ALL = (
             ("rnd4k-q1t1", True, 4 * KIB, 1, 1),
         ),
     ),
-    _iometer("database", reads=67, sizes={8 * KIB: 100}),
-    _iometer("fileserver", reads=80, sizes=_FILESERVER),
-    _iometer("webserver", reads=100, sizes=_WEBSERVER),
-    _iometer("workstation", reads=80, random=80, sizes={8 * KIB: 100}),
+    _make_iometer("database", reads=67, sizes={8 * KIB: 100}),
+    _make_iometer("fileserver", reads=80, sizes=_FILESERVER),
+    _make_iometer("webserver", reads=100, sizes=_WEBSERVER),
+    _make_iometer("workstation", reads=80, random=80, sizes={8 * KIB: 100}),
     Named(
         "wal",
         "a write-ahead log",
@@ -160,7 +160,7 @@ _ALL = (
         "one request at a time",
         "the latency of a single request, without any other I/O",
         tuple(
-            Workload(_rw(direction, random=True), 4 * KIB, label=f"qd1-{direction}", iodepths=(1,))
+            Workload(_choose_rw(direction, random=True), 4 * KIB, label=f"qd1-{direction}", iodepths=(1,))
             for direction in ("read", "write")
         ),
     ),
@@ -182,7 +182,7 @@ NAMED: Mapping[str, Named] = MappingProxyType({named.name: named for named in _A
 """Every name that stands for workloads, in the order in which the documentation lists them."""
 
 
-def workload_names() -> Iterator[str]:
+def list_workload_names() -> Iterator[str]:
     """Every name of a single workload or of a set."""
     for named in _ALL:
         yield named.name
@@ -210,7 +210,7 @@ def parse_workloads(text: str, files: FioFiles = MappingProxyType({})) -> tuple[
     allowed.
     """
     if is_fio_file(text):
-        return _of_file(text, files)
+        return _read_file(text, files)
     if text in NAMED:
         return NAMED[text].workloads
     members = {workload.name: workload for named in _ALL for workload in named.workloads}
@@ -219,13 +219,13 @@ def parse_workloads(text: str, files: FioFiles = MappingProxyType({})) -> tuple[
     try:
         return (parse_workload(text),)
     except ValueError:
-        names = list(workload_names())
+        names = list(list_workload_names())
         if text.partition("-")[0] not in PATTERNS and difflib.get_close_matches(text.lower(), names, n=1):
             raise ValueError(f"no such workload; {choices(text, names)}, or a pattern such as randread-4k") from None
         raise
 
 
-def _of_file(path: str, files: FioFiles) -> tuple[Workload, ...]:
+def _read_file(path: str, files: FioFiles) -> tuple[Workload, ...]:
     if path not in files:
         raise ValueError(
             "not a fio file in the scenario's workloads; allowed: one of those, or a pattern such as randread-4k"
@@ -236,7 +236,7 @@ def _of_file(path: str, files: FioFiles) -> tuple[Workload, ...]:
     return workloads
 
 
-def _parsed(value: object, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+def _parse(value: object, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
     """The workloads that a name stands for. A record has a workload and not its name."""
     if info.context == STORED:
         return handler(value)
@@ -245,14 +245,14 @@ def _parsed(value: object, handler: ValidatorFunctionWrapHandler, info: Validati
     raise ValueError('must be text in quotes; allowed: for example "randread-4k"')
 
 
-def _one(value: object, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+def _parse_one(value: object, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
     """The workload with this name, which must not stand for several.
 
     A fio file is refused: its sections have their own rates, so a search could not set one.
     """
     if info.context != STORED and isinstance(value, str) and is_fio_file(value):
         raise ValueError("a fio file cannot be used here; allowed: a workload with a name, or a pattern")
-    parsed = _parsed(value, handler, info)
+    parsed = _parse(value, handler, info)
     if isinstance(parsed, tuple):
         if len(parsed) > 1:
             raise ValueError(
@@ -262,18 +262,18 @@ def _one(value: object, handler: ValidatorFunctionWrapHandler, info: ValidationI
     return parsed
 
 
-def _flat(several: Iterable[Workload | tuple[Workload, ...]]) -> list[Workload]:
+def _flatten(several: Iterable[Workload | tuple[Workload, ...]]) -> list[Workload]:
     each_once: dict[Workload, None] = {}
     for parsed in several:
         each_once.update(dict.fromkeys([parsed] if isinstance(parsed, Workload) else parsed))
     return list(each_once)
 
 
-WorkloadText = Annotated[Workload, WrapValidator(_parsed)]
-OneWorkload = Annotated[Workload, WrapValidator(_one)]
-WorkloadList = Annotated[list[WorkloadText], Field(min_length=1), AfterValidator(_flat)]
+WorkloadText = Annotated[Workload, WrapValidator(_parse)]
+OneWorkload = Annotated[Workload, WrapValidator(_parse_one)]
+WorkloadList = Annotated[list[WorkloadText], Field(min_length=1), AfterValidator(_flatten)]
 """The names of a file, as workloads. A name that stands for several is replaced by them."""
 WorkloadTuple = Annotated[
-    tuple[WorkloadText, ...], Field(min_length=1), AfterValidator(lambda several: tuple(_flat(several)))
+    tuple[WorkloadText, ...], Field(min_length=1), AfterValidator(lambda several: tuple(_flatten(several)))
 ]
 """The same for a domain value."""

@@ -14,7 +14,7 @@ from harness.model.attach import Attachment
 from harness.model.base import Kind
 from harness.model.effective import DEFINITIONS, NOTHING
 from harness.model.guest import GuestOptions, describe_guest
-from harness.model.values import names_of, shown_field
+from harness.model.values import format_field, names_of
 from harness.redaction import hide_passwords
 from harness.report.blocks import Block, Column, Fold, Heading, Row, Table
 from harness.results import FIO_FILES, CellRecord, Run
@@ -227,7 +227,7 @@ def _options(
         elif isinstance(content, bool):
             yield f"{prefix}.{name}", _text(content)
         else:
-            yield f"{prefix}.{name}", shown_field(value, name).strip('"')
+            yield f"{prefix}.{name}", format_field(value, name).strip('"')
 
 
 def _text(value: JsonValue) -> str:

@@ -15,7 +15,7 @@ from harness.analysis import (
 )
 from harness.errors import ResultsError
 from harness.feature import features
-from harness.model.base import Amplification, widest
+from harness.model.base import Amplification, find_widest
 from harness.model.budget import Budget
 from harness.model.cell import Arm, Cell, Place
 from harness.model.disk import DiskRecord
@@ -295,7 +295,9 @@ def _read_in_flight(cell: Cell) -> tuple[int, Amplification]:
     arm = cell.by_role.get(Place.GUEST, Arm(Place.HOST))
     jobs = [part.job for part in arm.parts(cell.job)]
     layout = cell.mode.layout
-    return sum(job.depth * job.bs for job in jobs), widest(amplification(layout, job) for job in dict.fromkeys(jobs))
+    return sum(job.depth * job.bs for job in jobs), find_widest(
+        amplification(layout, job) for job in dict.fromkeys(jobs)
+    )
 
 
 def _list_differences(mode: Mode, context: CellContext) -> tuple[str, ...]:

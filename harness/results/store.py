@@ -2,8 +2,7 @@
 
 The owner of a directory can exchange everything in it at any time. So each file is opened relative to the descriptor of
 the directory that was created or opened first, and never through a link: who puts a link in its place, or into it, does
-not choose what is written.
-"""
+not choose what is written."""
 
 from __future__ import annotations
 
@@ -16,21 +15,75 @@ import stat
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import MISSING, fields, make_dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from harness.config.names import near
 from harness.errors import ResultsError
+from harness.feature import feature_records
 from harness.files import move, replacing, why_not_own
-from harness.results.document import make_stored_adapter, parse_run, to_stored
+from harness.model.values import STORED, STRICT
 from harness.results.journal import Entry, Journal, Measurement, RoundEvent, WritesEvent
 from harness.results.records import SCHEMA_VERSION, Run
 from harness.run_id import RunId
 from harness.untrusted import first_problem, parse_json
+
+_NOT_STORED = ("of_features", "unknown")
+_PLACES = {"writes": 9, "judged": 10, "disks": 12}
+"""The place of a key in the document, if records of features stand before it."""
+
+
+def to_stored(run: Run) -> Any:
+    """The run as it is dumped: with the records of features beside the other values."""
+    values = {key: getattr(run, key) for key in list_kernel_keys()}
+    return _make_stored_form()(
+        **values, **{added.key: run.of_features.get(added.key, ()) for added in feature_records()}
+    )
+
+
+def parse_run(document: Any, text: bytes) -> Run:
+    """The run of this `text`, which is `document` as JSON. Keys that no feature reads are only named.
+
+    Raises pydantic's ValidationError.
+    """
+    known = {field.name for field in fields(_make_stored_form())}
+    unknown = tuple(key for key in document if key not in known) if isinstance(document, dict) else ()
+    if unknown:
+        text = json.dumps({key: value for key, value in document.items() if key in known}).encode()
+    stored = make_stored_adapter().validate_json(text, context=STORED)
+    of_features = {added.key: records for added in feature_records() if (records := getattr(stored, added.key))}
+    return Run(**{key: getattr(stored, key) for key in list_kernel_keys()}, of_features=of_features, unknown=unknown)
+
+
+@cache
+def make_stored_adapter() -> TypeAdapter[Any]:
+    """The form of results.json, for `to_stored`."""
+    return TypeAdapter(_make_stored_form())
+
+
+@cache
+def _make_stored_form() -> type[Any]:
+    hints = get_type_hints(Run, include_extras=True)
+    placed: list[tuple[int, tuple[str, Any] | tuple[str, Any, Any]]] = []
+    for number, field in enumerate(field for field in fields(Run) if field.name not in _NOT_STORED):
+        place = _PLACES.get(field.name, number)
+        required = field.default is MISSING
+        placed.append((place, (field.name, hints[field.name]) + (() if required else (field.default,))))
+    placed += [(added.place, (added.key, tuple[added.record, ...], ())) for added in feature_records()]  # type: ignore[name-defined]
+    in_order = [field for _, field in sorted(placed, key=lambda at: at[0])]
+    return make_dataclass(Run.__name__, in_order, frozen=True, namespace={"__pydantic_config__": STRICT})
+
+
+@cache
+def list_kernel_keys() -> tuple[str, ...]:
+    """The keys of results.json that are no records of features."""
+    return tuple(field.name for field in fields(Run) if field.name not in _NOT_STORED)
+
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _MODE = 0o666

@@ -20,7 +20,7 @@ from harness.model.budget import Budget, LabKind
 from harness.model.cell import Cell
 from harness.model.layout import Layout, Qcow2
 from harness.model.mode import Mode
-from harness.model.values import shown_field
+from harness.model.values import format_field
 from harness.scenario.plan import expand
 from harness.scenario.scenario import Scenario
 from harness.units import format_size
@@ -65,7 +65,7 @@ class _Option:
         key = f"{self.table}.{name}"
         if getattr(self.values, name) is None:
             return f"{key} left out"
-        return f"{key} = {shown_field(self.values, name)}" + ("" if key in self.given else " (the default)")
+        return f"{key} = {format_field(self.values, name)}" + ("" if key in self.given else " (the default)")
 
     def is_given(self, name: str) -> bool:
         return f"{self.table}.{name}" in self.given
@@ -199,7 +199,7 @@ def _find_missing_disks(mode: Mode, scenario: Scenario) -> Iterator[str]:
         key = "spares" if needed - md.spares <= have else key
         named = f"disks = {_list_names(scenario.disks)}" if have > 1 else f'disk = "{scenario.disk}"'
         yield (
-            f"mode.{mode.name}.{table}.{key} = {shown_field(md, key)}: conflicts with {named}, which has only {have}; "
+            f"mode.{mode.name}.{table}.{key} = {format_field(md, key)}: conflicts with {named}, which has only {have}; "
             f"allowed: {needed} or more names in disks, or an array of fewer disks"
         )
 

@@ -16,7 +16,7 @@ from harness.model.cell import Arm, Cell
 from harness.model.job import Job, Workload
 from harness.model.layout import Layout, amplification
 from harness.model.mode import Mode
-from harness.model.profile import Conditioning, Profile, profile_of
+from harness.model.profile import Conditioning, Profile, find_profile
 from harness.scenario import paces
 from harness.scenario.paces import Kind, Paces
 from harness.scenario.scenario import Scenario
@@ -402,7 +402,7 @@ def _amplified(layout: Layout | None, job: Job) -> float:
 
 def plan_for(scenario: Scenario, profile_name: str, selected: Iterable[Cell] | None = None) -> Plan:
     """The plan for the `selected` cells of this scenario, or for all its cells."""
-    profile = profile_of(scenario.profiles, profile_name)
+    profile = find_profile(scenario.profiles, profile_name)
     cells = expand(scenario, profile_name) if selected is None else selected
     groups = group_cells(cells, profile.round_limit, blocks=profile.blocks)
     return Plan(
@@ -428,7 +428,7 @@ def expand(scenario: Scenario, profile_name: str) -> list[Cell]:
 
     The cells of a group also follow each other, so pytest's progress shows the progress of the campaign.
     """
-    profile = profile_of(scenario.profiles, profile_name)
+    profile = find_profile(scenario.profiles, profile_name)
     return [
         Cell(scenario.name, scenario.disk, mode, job, scenario.reference)
         for together in setups(scenario.modes)

@@ -19,7 +19,7 @@ from harness.layout.storage_files import fill_image
 from harness.measure.fio import marked
 from harness.model.attach import Attach
 from harness.model.base import Device, Md
-from harness.model.layout import Layout, Lvm, LvmThin, Partition, Qcow2, RawFile, Zvol, missing_requirement
+from harness.model.layout import Layout, Lvm, LvmThin, Partition, Qcow2, RawFile, Zvol, find_missing_requirement
 from harness.model.mode import Mode
 from harness.run_id import RunId
 from tests.e2e.machines import on_lab_host
@@ -117,4 +117,4 @@ def test_an_array_that_is_there_already_is_measured_as_it_is_and_stays(host: Ssh
 
 
 def test_what_the_host_does_not_have_is_told(facts: HostFacts) -> None:
-    assert missing_requirement(Zvol(), facts) == "ZFS is not installed there: apt-get install zfsutils-linux"
+    assert find_missing_requirement(Zvol(), facts) == "ZFS is not installed there: apt-get install zfsutils-linux"

@@ -8,7 +8,17 @@ from harness.errors import Unsupported
 from harness.lab.facts import HostFacts
 from harness.layout.regions import STEP, span_for
 from harness.model.base import Device, Md
-from harness.model.layout import Layout, Lvm, LvmThin, Partition, Qcow2, RawFile, ZfsFile, Zvol, missing_requirement
+from harness.model.layout import (
+    Layout,
+    Lvm,
+    LvmThin,
+    Partition,
+    Qcow2,
+    RawFile,
+    ZfsFile,
+    Zvol,
+    find_missing_requirement,
+)
 
 MIB = 1024**2
 GIB = 1024**3
@@ -57,7 +67,7 @@ EVERY = [
 
 @pytest.mark.parametrize("layout", EVERY, ids=str)
 def test_a_host_with_everything_lacks_nothing(layout: Layout) -> None:
-    assert missing_requirement(layout, HostFacts(READY)) is None
+    assert find_missing_requirement(layout, HostFacts(READY)) is None
 
 
 @pytest.mark.parametrize(
@@ -101,9 +111,9 @@ def test_a_host_with_everything_lacks_nothing(layout: Layout) -> None:
     ],
 )
 def test_what_a_host_lacks_for_a_layout_is_told_with_the_remedy(layout: Layout, lacking: str, why: str) -> None:
-    assert missing_requirement(layout, HostFacts(READY | {lacking: ""})) == why
+    assert find_missing_requirement(layout, HostFacts(READY | {lacking: ""})) == why
 
 
 @pytest.mark.parametrize("layout", [Device(), Partition()])
 def test_the_bare_device_needs_nothing_of_a_host(layout: Layout) -> None:
-    assert missing_requirement(layout, HostFacts({})) is None
+    assert find_missing_requirement(layout, HostFacts({})) is None

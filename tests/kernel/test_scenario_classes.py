@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import ConfigError
-from harness.model.disk import class_of_link
+from harness.model.disk import derive_class
 from harness.scenario.load import load_scenario
 from harness.scenario.plan import expand
 from harness.scenario.scenario import ForLab, OfferedDisk, Scenario, for_lab, name_for
@@ -143,7 +143,7 @@ def test_the_bytes_written_are_bounded_by_the_class_of_the_disk(tmp_path: Path) 
     ],
 )
 def test_the_class_that_a_link_shows(link: str, expected: str | None) -> None:
-    assert class_of_link(f"/dev/disk/by-id/{link}") == expected
+    assert derive_class(f"/dev/disk/by-id/{link}") == expected
 
 
 @pytest.mark.parametrize(

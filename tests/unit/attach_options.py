@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from harness.model.attach import ATTACH_OPTIONS, MIB, Attach
-from harness.model.option import Bus, listed_values
+from harness.model.option import Bus, list_values
 
 EVERYWHERE: Mapping[str, Attach] = {
     "default": Attach(),
@@ -70,7 +70,7 @@ def options(bus: Bus) -> dict[str, Attach]:
 def other_value(name: str) -> object:
     """A value of an option that is not its default."""
     example = ATTACH_OPTIONS[name].example
-    values = listed_values(Attach(), name) if example is None else [example]
+    values = list_values(Attach(), name) if example is None else [example]
     return next(value for value in values if value and value != getattr(Attach(), name))
 
 

@@ -28,7 +28,7 @@ from harness.measure.resume import Earlier, earlier_part
 from harness.measure.spec import CampaignSpec
 from harness.model.budget import Budget
 from harness.model.job import parse_workload
-from harness.model.profile import profile_of
+from harness.model.profile import find_profile
 from harness.results import Run, RunStore
 from harness.scenario.plan import Plan, plan_for
 from harness.scenario.scenario import Scenario
@@ -41,7 +41,7 @@ HOST = HostSpec("node1", "ssh", None, (DiskById("optane", "/dev/disk/by-id/a", "
 
 def scenario(*, budget: float = 0.1, rounds: int = ROUNDS) -> Scenario:
     """Two jobs, each a group of its own, on the host and in one guest."""
-    profile = profile_of(optane().profiles, "smoke")
+    profile = find_profile(optane().profiles, "smoke")
     return replace(
         optane(),
         modes=tuple(mode for mode in optane().modes if mode.name in ("host", "passthrough")),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.model.option import Option, docs_row
+from harness.model.option import Option, format_docs_row
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -18,7 +18,7 @@ def check_rows(
     path = DOCS / page
     text = path.read_text(encoding="utf-8")
     table = text.partition(f"\n{heading}\n")[2].partition("\n| key |")[2].partition("\n\n")[0]
-    written, now = table.splitlines()[2:], [docs_row(prefix, options, name) for name in rows]
+    written, now = table.splitlines()[2:], [format_docs_row(prefix, options, name) for name in rows]
     if regenerate:
         path.write_text(text.replace("\n".join(written), "\n".join(now)), encoding="utf-8")
         written = now

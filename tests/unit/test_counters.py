@@ -19,7 +19,7 @@ from harness.lab.counters import (
     read_samples,
 )
 from harness.lab.transport.local import LocalRunner
-from harness.model.counters import MemberCounts, Transferred, since
+from harness.model.counters import MemberCounts, Transferred, subtract_counts
 from tests.unit.loop_disks import loop, require, sparse
 
 RUNNER = LocalRunner("host here")
@@ -42,7 +42,7 @@ def test_without_a_tick_the_busy_share_is_zero() -> None:
 
 
 def test_what_went_in_between_is_a_difference_by_direction() -> None:
-    assert since(Transferred(5 * MIB, 3 * MIB), Transferred(MIB, 3 * MIB)) == Transferred(4 * MIB, 0)
+    assert subtract_counts(Transferred(5 * MIB, 3 * MIB), Transferred(MIB, 3 * MIB)) == Transferred(4 * MIB, 0)
 
 
 def read_counters(*disks: str, vm: VmThreads | None = None) -> HostCounters:
@@ -81,7 +81,7 @@ def test_cpus_are_counted_at_the_same_moment() -> None:
 
 
 def moved(before: MemberCounts, after: MemberCounts) -> MemberCounts:
-    found = since(after, before)
+    found = subtract_counts(after, before)
     assert found is not None
     return found
 

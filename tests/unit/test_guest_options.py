@@ -23,7 +23,7 @@ from harness.model.effective import Effective
 from harness.model.guest import ANY_GUEST, GIB, MIB, OPTION_TYPES, GuestOptions, describe_guest, find_guest_problems
 from harness.model.layout import Lvm
 from harness.model.mode import OPTIONS, Mode
-from harness.model.values import STORED, as_list, cpus_in, kernels_form
+from harness.model.values import STORED, format_list, normalise_list, parse_cpus
 from harness.plugin.engine import Engine
 from harness.results.validity import configuration_check
 from harness.scenario.load import load_scenario
@@ -66,14 +66,14 @@ def scenario(tmp_path: Path, tables: str) -> Scenario:
     [("2", (2,), "2"), ("3,2", (2, 3), "2-3"), ("0-3, 8", (0, 1, 2, 3, 8), "0-3,8"), ("5,5-6", (5, 6), "5-6")],
 )
 def test_a_list_of_cpus_is_compared_as_the_kernel_writes_it(text: str, numbers: tuple[int, ...], kernel: str) -> None:
-    assert cpus_in(text) == numbers
-    assert as_list(numbers) == kernels_form(text) == kernel
+    assert parse_cpus(text) == numbers
+    assert format_list(numbers) == normalise_list(text) == kernel
 
 
 @pytest.mark.parametrize("text", ["", "x", "3-2", "1,", "-1", "99999", "1-2-3"])
 def test_what_is_no_list_of_cpus_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a"):
-        cpus_in(text)
+        parse_cpus(text)
 
 
 # --- which request wins ---

@@ -23,7 +23,7 @@ from harness.layout.regions import Need
 from harness.measure.reap import reap
 from harness.model.attach import Attach
 from harness.model.base import Device
-from harness.model.layout import Lvm, RawFile, missing_requirement
+from harness.model.layout import Lvm, RawFile, find_missing_requirement
 from harness.model.mode import Mode
 from harness.run_id import RunId
 from tests.unit.failing import outcomes
@@ -258,7 +258,7 @@ def test_the_refusal_of_a_host_without_the_tools_names_the_packages(
 
 
 def test_volumes_are_as_large_as_the_other_spans(disk: DiskByFile, facts: HostFacts) -> None:
-    if why := missing_requirement(LVM.layout, facts):
+    if why := find_missing_requirement(LVM.layout, facts):
         pytest.skip(why)
     with build(disk, facts, PASSTHROUGH, LVM) as layouts:
         assert int(run("blockdev", "--getsize64", layouts.guest(LVM).path)) == layouts.span

@@ -14,7 +14,7 @@ from harness.layout.storage_files import Files
 from harness.measure.reap import HOST_THINGS
 from harness.model.attach import Attach
 from harness.model.effective import Effective
-from harness.model.layout import Layout, Lvm, LvmThin, Partition, Qcow2, RawFile, missing_requirement
+from harness.model.layout import Layout, Lvm, LvmThin, Partition, Qcow2, RawFile, find_missing_requirement
 from harness.model.mode import Mode
 from harness.results.validity import configuration_check
 from tests.unit.granted import pretended
@@ -122,7 +122,8 @@ def test_it_is_one_option_of_a_layout_that_not_every_host_has() -> None:
         def install(self, *packages: str) -> str:
             return f"apt-get install {' '.join(packages)}"
 
-    assert missing_requirement(plain.layout, Bare()) is None
+    assert find_missing_requirement(plain.layout, Bare()) is None
     assert (
-        missing_requirement(luks.layout, Bare()) == "cryptsetup is not installed there: apt-get install cryptsetup-bin"
+        find_missing_requirement(luks.layout, Bare())
+        == "cryptsetup is not installed there: apt-get install cryptsetup-bin"
     )

@@ -11,7 +11,16 @@ import pytest
 from harness.lab.inventory import AnyDisk, DiskByFile, DiskById, DiskByStorage
 from harness.measure.resume import class_notes, link_notes
 from harness.measure.series import LabFound, PreparedGroup
-from harness.model.disk import Controller, DiskClass, DiskFacts, DiskHealth, DiskRecord, PcieLink, SerialLink, merged
+from harness.model.disk import (
+    Controller,
+    DiskClass,
+    DiskFacts,
+    DiskHealth,
+    DiskRecord,
+    PcieLink,
+    SerialLink,
+    merge_disk_records,
+)
 from harness.results import RunStore
 from harness.run_id import RunId
 from harness.scenario.plan import Plan
@@ -66,10 +75,10 @@ def health(at: float) -> DiskHealth:
 def test_a_disk_keeps_its_first_health_and_gets_the_last_one() -> None:
     first = DiskRecord(name="fast", facts=DiskFacts(device="sda"), before=health(1), after=health(2), notes=("a",))
     again = DiskRecord(name="fast", facts=DiskFacts(device="sdb"), before=health(3), notes=("a", "b"))
-    assert merged(None, first) == first
-    known = merged(first, again)
+    assert merge_disk_records(None, first) == first
+    known = merge_disk_records(first, again)
     assert (known.facts.device, known.before, known.after, known.notes) == ("sdb", health(1), health(2), ("a", "b"))
-    assert merged(known, replace(again, after=health(4))).after == health(4)
+    assert merge_disk_records(known, replace(again, after=health(4))).after == health(4)
 
 
 class OnDisk(RecordedMeasurer):

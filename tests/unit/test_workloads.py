@@ -11,7 +11,7 @@ from harness.analysis import METRICS
 from harness.measure.fio import Target, TimedSection, job_file
 from harness.model.budget import Budget
 from harness.model.job import Job
-from harness.model.profile import PROFILES, profile_of
+from harness.model.profile import PROFILES, find_profile
 from harness.model.workloads import NAMED, parse_workloads
 from harness.scenario.legality import find_reference_problems
 from tests.build import optane
@@ -63,7 +63,7 @@ BEHAVIOUR = {"bssplit", "fdatasync", "sync", "percentage_random", "rate_iops", "
 def a_job(name: str, profile: str = "standard") -> Job:
     """The workload's job at its deepest depth in the profile."""
     (workload,) = parse_workloads(name)
-    return workload.job(workload.depths(profile_of(PROFILES, profile).iodepth)[-1], ramp=0, seconds=1)
+    return workload.job(workload.depths(find_profile(PROFILES, profile).iodepth)[-1], ramp=0, seconds=1)
 
 
 def told(job: Job, *, block: int = 512) -> Mapping[str, str]:

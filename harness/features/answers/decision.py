@@ -14,7 +14,7 @@ from harness.model.attach import Attach
 from harness.model.base import Kind
 from harness.model.job import Job
 from harness.model.mode import ModeDetail
-from harness.model.values import names_of, shown_field
+from harness.model.values import format_field, names_of
 from harness.results.cells import CPU_TIME, CellRecord
 from harness.results.mode_changes import ModeChange, loss, mode_changes, most_comparable
 
@@ -70,7 +70,7 @@ def _words(side: object, name: str, value: object) -> str:
         return "by default"
     if isinstance(value, bool):
         return "on" if value else "off"
-    return value.words if isinstance(value, Kind) else shown_field(side, name).strip('"')
+    return value.words if isinstance(value, Kind) else format_field(side, name).strip('"')
 
 
 Cells = Sequence[CellRecord]

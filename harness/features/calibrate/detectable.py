@@ -30,7 +30,7 @@ from harness.lab.hosts import lab_kind_of
 from harness.lab.inventory import HostSpec
 from harness.model.budget import Budget, LabKind
 from harness.model.cell import Cell
-from harness.model.profile import Profile, profile_of
+from harness.model.profile import Profile, find_profile
 from harness.report.numbers import blocks_of_boots, count, percent
 from harness.results import CONFIDENCE, CellRecord, Run, RunStore
 from harness.run_id import RunId
@@ -290,7 +290,7 @@ def announce(runs: PlannedRuns) -> Iterator[str]:
             known[host.name] = KnownNoise.of(host, runs.reports, find_calibration(host))
         cells = list_detectable(plan, scenario, known[host.name])
         yield from describe_smallest(name, cells, verbose=runs.verbose)
-        profile = profile_of(scenario.profiles, runs.profile)
+        profile = find_profile(scenario.profiles, runs.profile)
         yield from describe_slice(name, profile, host.target(plan.disk).identity, known[host.name].calibration)
         by_host.setdefault(host.name, []).extend(cells)
     for host_name, cells in by_host.items():

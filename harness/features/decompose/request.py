@@ -16,7 +16,7 @@ from harness.model.base import Device, Kind
 from harness.model.cell import Arm, Place, arms_of
 from harness.model.job import Job
 from harness.model.mode import Mode, find_setting_changes
-from harness.model.values import VALUE, names_of, shown_field
+from harness.model.values import VALUE, format_field, names_of
 from harness.model.workloads import WorkloadTuple
 from harness.scenario.scenario import Scenario
 from harness.scenario.setups import setups
@@ -225,7 +225,7 @@ def _format_option(value: Any, name: str) -> str:
     content = getattr(value, name)
     if content is None:
         return "default"
-    return _format_switch(content) if isinstance(content, bool) else shown_field(value, name).strip('"')
+    return _format_switch(content) if isinstance(content, bool) else format_field(value, name).strip('"')
 
 
 def _format_switch(on: bool) -> str:

@@ -44,7 +44,7 @@ from harness.layout.build import Layouts, built
 from harness.layout.storage import on_storage, why_not
 from harness.model.attach import Attachment
 from harness.model.guest import ANY_GUEST, GuestOptions
-from harness.model.layout import missing_requirement
+from harness.model.layout import find_missing_requirement
 from harness.model.mode import Mode
 from harness.run_id import RunId
 
@@ -301,7 +301,7 @@ class LibvirtHypervisor(LibvirtRemover):
 
     def _not_built(self, mode: Mode, disk: AnyDisk) -> str | None:
         if not isinstance(disk, DiskByStorage):
-            return missing_requirement(mode.layout, self._host.facts)
+            return find_missing_requirement(mode.layout, self._host.facts)
         try:
             return why_not(mode, self._found(disk), self._host.facts)
         except Unsupported as error:

@@ -20,8 +20,8 @@ from harness.model.attach import ATTACH_OPTIONS
 from harness.model.effective import NOTHING, Effective
 from harness.model.guest import GUEST_OPTIONS
 from harness.model.option import BlockInfo, BlockNode, IothreadInfo, Property, QemuArgument, Xml, read_from
-from harness.model.throttle import format_limits, of_block_device
-from harness.model.values import as_list
+from harness.model.throttle import format_limits, read_block_device_limits
+from harness.model.values import format_list
 from harness.untrusted import parse_json, reading
 
 _ARGUMENTS = read_from(QemuArgument, GUEST_OPTIONS)
@@ -166,7 +166,7 @@ def _numa(live: ET.Element, backends: list[dict[str, Any]], placement: Placement
     tune = live.find("numatune/memory")
     bound = [backend for backend in backends if backend.get("policy", "default") != "default"]
     if bound:
-        nodes = as_list(int(node) for backend in bound for node in backend["host-nodes"])
+        nodes = format_list(int(node) for backend in bound for node in backend["host-nodes"])
         policy = str(bound[0]["policy"])
         return {"qemu_numa_nodes": nodes, "qemu_numa_mode": _POLICIES.get(policy, policy)}
     if tune is None:
@@ -271,7 +271,7 @@ def _effective(connection: Connection, domain: Any, guest: Running, alias: str) 
     entry = _block_device(guest, alias)
     inserted, node = entry["inserted"], entry["inserted"]["node-name"]
     devices = _DiskDevices(connection, domain, alias, controller)
-    limits = of_block_device(inserted)
+    limits = read_block_device_limits(inserted)
     sharing = [other for other in live.iterfind(_DISKS) if scsi_controller(live, other) is controller]
     iothreads = devices.queues.iothreads
     is_qcow2 = inserted["drv"] == "qcow2"

@@ -50,7 +50,7 @@ from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts
 from harness.model.attach import Attach, Attachment
 from harness.model.guest import ANY_GUEST, GuestOptions
-from harness.model.layout import Zvol, missing_requirement
+from harness.model.layout import Zvol, find_missing_requirement
 from harness.model.mode import Mode
 
 BOOT_TRIES = 2
@@ -120,7 +120,7 @@ class ProxmoxHypervisor(ProxmoxRemover):
         why = missing(self._client.spec, mode, disk)
         if why is None and isinstance(mode.layout, Zvol) and isinstance(disk, DiskById):
             # All other tools that PVE needs come with it.
-            why = missing_requirement(mode.layout, self._host.facts)
+            why = find_missing_requirement(mode.layout, self._host.facts)
         elif why is None and isinstance(disk, DiskByStorage):
             why = other_block_size(self._client, disk, mode.layout)
         if why is None and mode.attach is not None and mode.backup:

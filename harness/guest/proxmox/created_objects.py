@@ -16,7 +16,7 @@ from harness.model.attach import ATTACH_OPTIONS, Attach, Attachment
 from harness.model.guest import GUEST_MEMORY, GUEST_OPTIONS, GuestOptions, NumaMode
 from harness.model.option import BUSES, Bus, Pve
 from harness.model.throttle import LimitKind, RateLimit
-from harness.model.values import shown_field
+from harness.model.values import format_field
 
 LONGEST_SERIAL = 60
 _OFFERED: tuple[Bus, ...] = ("virtio-blk", "virtio-scsi", "sata")
@@ -39,7 +39,7 @@ def _not_offered(attach: Attach, name: str, pve: Pve[Attach] | None) -> str | No
     """What a drive does not have of an option; None if it has it."""
     if pve is None:
         # With `scsiblock=1`, PVE still made a scsi-hd.
-        return f"{name} = {shown_field(attach, name)}" if getattr(attach, name) != getattr(Attach(), name) else None
+        return f"{name} = {format_field(attach, name)}" if getattr(attach, name) != getattr(Attach(), name) else None
     if name in attach.used and pve.buses and attach.bus not in pve.buses:
         return f"{pve.what} for {attach.bus}"
     return pve.refused(attach)

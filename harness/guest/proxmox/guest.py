@@ -29,7 +29,7 @@ from harness.model.attach import CACHES, Cache
 from harness.model.counters import Transferred
 from harness.model.effective import Effective
 from harness.model.throttle import format_limits
-from harness.model.values import kernels_form
+from harness.model.values import normalise_list
 from harness.untrusted import parse_json, reading
 
 PID_FILE = "/var/run/qemu-server/{vmid}.pid"
@@ -202,7 +202,7 @@ def _bound(backends: Sequence[tuple[str, Mapping[str, str]]]) -> Iterator[tuple[
     for _, options in backends:
         if nodes := options.get("host-nodes"):
             policy = options.get("policy", "default")
-            yield kernels_form(nodes), _POLICIES.get(policy, policy)
+            yield normalise_list(nodes), _POLICIES.get(policy, policy)
 
 
 def _parts(text: str) -> tuple[str, dict[str, str]]:
