@@ -15,11 +15,11 @@ from harness.errors import HarnessError
 from harness.events import Events
 from harness.features.borrow import proxmox as borrowing
 from harness.features.borrow.hypervisor import BorrowingHypervisor
+from harness.features.doctor.machine import Level
 from harness.features.doctor.node import examine_node, needed, read_state
 from harness.guest.protocol import GuestDisk
 from harness.guest.proxmox import removal
 from harness.guest.proxmox.client import Client
-from harness.lab.findings import Level
 from harness.lab.inventory import BorrowedVm, DiskByStorage, GuestRules
 from harness.lab.transport.local import LocalRunner
 from harness.lab.transport.ssh import SshRunner

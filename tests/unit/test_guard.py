@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harness.errors import HostError, SafetyError
-from harness.lab.guard import Evidence, Writable, built_on, inspect, lend, refusals, require_writable
+from harness.lab.guard import DiskEvidence, Writable, built_on, inspect, lend, refusals, require_writable
 from harness.lab.guard.writable import PROBES
 from harness.lab.inventory import DiskByFile, DiskById, DiskSpec
 from harness.lab.pin import BlockPin
@@ -24,7 +24,7 @@ UNKNOWN_DATA = (
     "it holds data of an unknown kind: encrypted volumes, raw databases and wiped disks look like this, and only its "
     "owner knows"
 )
-BLANK = Evidence(
+BLANK = DiskEvidence(
     pin=BlockPin("/dev/nvme0n1", "259:0", "7", 256 << 21, "PHM1"),
     serials=("INTEL_900P_PHM1", "PHM1"),
     backing_file="",
@@ -43,7 +43,7 @@ BLANK = Evidence(
     ],
     ids=["blank", "as a run has left it", "data that the owner gave up", "a loop device on its file"],
 )
-def test_a_disk_that_nobody_needs_is_accepted(spec: DiskSpec, evidence: Evidence) -> None:
+def test_a_disk_that_nobody_needs_is_accepted(spec: DiskSpec, evidence: DiskEvidence) -> None:
     assert refusals(spec, evidence) == []
 
 
@@ -192,7 +192,7 @@ def by_file(file: Path) -> DiskByFile:
     return DiskByFile("loop", file, 64 << 20, destroy=True)
 
 
-def found_on(device: str) -> Evidence:
+def found_on(device: str) -> DiskEvidence:
     evidence = inspect(RUNNER, device)
     assert evidence is not None
     return evidence

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from harness.errors import LabUnavailable
-from harness.features.doctor.machine import check_versions
+from harness.features.doctor.machine import Level, check_versions
 from harness.features.doctor.probe import HostState
 from harness.image.build import require_mode
 from harness.lab.facts import HostFacts, read_facts
-from harness.lab.findings import Level
 from harness.lab.transport.local import LocalRunner
 from harness.model.base import Tools
 from harness.model.layout import every_requirement

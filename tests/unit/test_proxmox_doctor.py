@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from harness.features.doctor.command import examine_hypervisor
+from harness.features.doctor.machine import HostFinding, Level
 from harness.features.doctor.node import NodeState, examine_node, needed, read_state
-from harness.lab.findings import Finding, Level
 from harness.lab.inventory import (
     LIBVIRT,
     ApiSpec,
@@ -56,7 +56,7 @@ FIT = NodeState(
 )
 
 
-def found(state: NodeState, spec: ProxmoxSpec = NODE, host: HostSpec = HOST) -> dict[str, Finding]:
+def found(state: NodeState, spec: ProxmoxSpec = NODE, host: HostSpec = HOST) -> dict[str, HostFinding]:
     """What is not fine, by its check."""
     return {each.check: each for each in examine_node(host, spec, state) if each.level is not Level.OK}
 

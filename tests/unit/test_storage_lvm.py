@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from harness.errors import HostError, SafetyError, Unsupported
-from harness.features.doctor.machine import examine_storage
+from harness.features.doctor.machine import Level, examine_storage
 from harness.lab.facts import HostFacts
-from harness.lab.findings import Level
 from harness.lab.inventory import DiskByStorage
 from harness.lab.storage_look import Place, look_at
 from harness.lab.transport.base import Runner

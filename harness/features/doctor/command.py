@@ -20,22 +20,17 @@ from rich.text import Text
 from harness.console import CleanConsole
 from harness.errors import ConfigError, HarnessError, HostError, LabUnavailable
 from harness.features.doctor.devices import examine, find_proof
-from harness.features.doctor.machine import examine_storage
+from harness.features.doctor.machine import HostFinding, Level, as_records, examine_storage, has_problem, list_settings
 from harness.features.doctor.probe import WINDOW_SECONDS, HostState, look
 from harness.lab import embedded
 from harness.lab.facts import read_facts
-from harness.lab.findings import (
+from harness.lab.held_settings import (
     RECORD_FILE,
-    Finding,
-    Level,
     SettingsRecord,
     Tuning,
-    as_records,
-    has_problem,
     held_already,
     hold_settings,
     left_over,
-    list_settings,
     restore,
 )
 from harness.lab.hosts import connect
@@ -90,7 +85,7 @@ _LABELS = {Level.OK: "ok", Level.UNKNOWN: "-", Level.ADVICE: "advice", Level.PRO
 _INDENT = " " * 9
 
 
-def format_findings(host: str, findings: Sequence[Finding], *, width: int) -> Iterable[Text]:
+def format_findings(host: str, findings: Sequence[HostFinding], *, width: int) -> Iterable[Text]:
     """A line per check with level, name and value; below it why the check matters, and what to do.
 
     Commands are not wrapped, because users copy them.
@@ -118,7 +113,7 @@ def format_tuning(host: str, tuning: Tuning) -> Iterable[str]:
     yield from (f"host {host}: not changed: {refusal}" for refusal in tuning.refused)
 
 
-def _summarise(host: str, findings: Sequence[Finding]) -> str:
+def _summarise(host: str, findings: Sequence[HostFinding]) -> str:
     count = Counter(finding.level for finding in findings)
     problems = [finding.check for finding in findings if finding.level is Level.PROBLEM]
     if problems:
@@ -156,7 +151,7 @@ class _CheckedHost:
     spec: HostSpec
     runner: Runner | None = None
     state: HostState | None = None
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[HostFinding, ...] = ()
     error: str = ""
 
 
@@ -209,7 +204,7 @@ def _check(spec: HostSpec, request: DoctorRequest, stack: ExitStack, notes: Clea
         return _CheckedHost(spec, error=str(error))
 
 
-def examine_hypervisor(host: HostSpec, runner: Runner) -> list[Finding]:
+def examine_hypervisor(host: HostSpec, runner: Runner) -> list[HostFinding]:
     """The findings about the host's hypervisor. If it is unreachable, this is a finding and not an error."""
     if isinstance(spec := host.hypervisor, ProxmoxSpec):
         from harness.features.doctor.node import node_findings  # noqa: PLC0415 - other hosts need no HTTP client
@@ -218,7 +213,7 @@ def examine_hypervisor(host: HostSpec, runner: Runner) -> list[Finding]:
     return [examine_storage(runner, storage) for storage in host.stored]
 
 
-def _is_needed(finding: Finding, spec: HostSpec) -> bool:
+def _is_needed(finding: HostFinding, spec: HostSpec) -> bool:
     return finding.check not in spec.hypervisor.needless_checks
 
 

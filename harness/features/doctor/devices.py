@@ -8,7 +8,9 @@ from pathlib import Path
 
 from harness.features.doctor.machine import (
     CHECKS,
-    Judgement,
+    CheckedValue,
+    HostFinding,
+    Level,
     add_check,
     add_findings,
     advise,
@@ -19,7 +21,7 @@ from harness.features.doctor.machine import (
 from harness.features.doctor.probe import DiskState, HostState
 from harness.lab.counters import CLOCK
 from harness.lab.facts import Acceleration, HostFacts, probes_file, read_answers
-from harness.lab.findings import RECORD_FILE, Finding, Level, SettingsRecord, Tunable
+from harness.lab.held_settings import RECORD_FILE, SettingsRecord, Tunable
 from harness.units import format_size
 
 FOREIGN_REQUESTS = 10
@@ -39,15 +41,15 @@ _LINK_SLEEPS = "a link that sleeps between two requests takes microseconds to wa
 
 
 @add_findings
-def _check_disks(state: HostState) -> Iterator[Finding]:
+def _check_disks(state: HostState) -> Iterator[HostFinding]:
     if not state.disks:
         why = "scheduler, queue and link of a disk are checked only if a lab file names the disk"
-        yield Finding("disks under test", "none named", Level.UNKNOWN, why, "virt-overhead doctor --lab=FILE")
+        yield HostFinding("disks under test", "none named", Level.UNKNOWN, why, "virt-overhead doctor --lab=FILE")
     for disk in state.disks:
         if not disk.device:
             yield _report_missing(disk)
             continue
-        for check, why, judgement in (
+        for check, why, checked in (
             (
                 "I/O scheduler",
                 "a scheduler costs CPU time and reorders requests; a disk without moving parts gains nothing from it",
@@ -74,20 +76,20 @@ def _check_disks(state: HostState) -> Iterator[Finding]:
                 _judge_other_io(state, disk),
             ),
         ):
-            yield make_finding(f"{disk.name}: {check}", why, judgement)
+            yield make_finding(f"{disk.name}: {check}", why, checked)
         if disk.link_power:
             yield make_finding(f"{disk.name}: SATA link power", _LINK_SLEEPS, _judge_link_power(disk))
 
 
-def _report_missing(disk: DiskState) -> Finding:
+def _report_missing(disk: DiskState) -> HostFinding:
     if not disk.owned:
         why = "a file in memory or on a network is as fast as memory or network, not as a disk"
-        return Finding(f"{disk.name}: disk below its file", "there is none", Level.UNKNOWN, why)
+        return HostFinding(f"{disk.name}: disk below its file", "there is none", Level.UNKNOWN, why)
     why, value = "a disk must be attached to be measured", f"no whole disk has the identity {disk.identity}"
     return make_finding(f"{disk.name}: device", why, report_problem(value, "ls -l /dev/disk/by-id/"))
 
 
-def _judge_scheduler(state: HostState, disk: DiskState) -> Judgement | None:
+def _judge_scheduler(state: HostState, disk: DiskState) -> CheckedValue | None:
     queue = f"/sys/block/{disk.device}/queue"
     path = f"{queue}/scheduler"
     now = state.chosen(path)
@@ -96,9 +98,9 @@ def _judge_scheduler(state: HostState, disk: DiskState) -> Judgement | None:
     value = _add_device(disk, now)
     if state.number(f"{queue}/rotational") == 1:
         why = "the order of requests matters much to a rotating disk: use the same scheduler for all runs you compare"
-        return Judgement(value, why=why)
+        return CheckedValue(value, why=why)
     if now == "none" or "none" not in state.text(path).split():
-        return Judgement(value)
+        return CheckedValue(value)
     # A new scheduler sets its own queue depth and tunables (block/elevator.c, elevator_switch()).
     resets = [
         reset for name in ("nr_requests", "wbt_lat_usec", "iosched/*") for reset in state.matching(f"{queue}/{name}")
@@ -108,31 +110,31 @@ def _judge_scheduler(state: HostState, disk: DiskState) -> Judgement | None:
     return advise(value, f"echo none > {path}", (setting,) if disk.owned else ())
 
 
-def _judge_queue(state: HostState, disk: DiskState) -> Judgement | None:
+def _judge_queue(state: HostState, disk: DiskState) -> CheckedValue | None:
     queue = f"/sys/block/{disk.device}/queue"
     names = ("nr_requests", "nomerges", "rq_affinity")
     parts = [f"{name} {text}" for name in names if (text := state.text(f"{queue}/{name}"))]
     kind = {"0": ["not rotational"], "1": ["rotational"]}.get(state.text(f"{queue}/rotational"), [])
-    return Judgement(_add_device(disk, ", ".join([*kind, *parts]))) if parts else None
+    return CheckedValue(_add_device(disk, ", ".join([*kind, *parts]))) if parts else None
 
 
-def _judge_write_cache(state: HostState, disk: DiskState) -> Judgement | None:
+def _judge_write_cache(state: HostState, disk: DiskState) -> CheckedValue | None:
     now = state.text(f"/sys/block/{disk.device}/queue/write_cache")
-    return Judgement(_add_device(disk, now)) if now else None
+    return CheckedValue(_add_device(disk, now)) if now else None
 
 
-def _judge_accounting(state: HostState, disk: DiskState) -> Judgement | None:
+def _judge_accounting(state: HostState, disk: DiskState) -> CheckedValue | None:
     path = f"/sys/block/{disk.device}/queue/iostats"
     now = state.number(path)
     if now is None:
         return None
     if now:
-        return Judgement(_add_device(disk, "on"))
+        return CheckedValue(_add_device(disk, "on"))
     settings = (Tunable(f"{state.root}{path}", "1"),) if disk.owned else ()
     return report_problem(_add_device(disk, "off"), f"echo 1 > {path}", settings)
 
 
-def _judge_other_io(state: HostState, disk: DiskState) -> Judgement | None:
+def _judge_other_io(state: HostState, disk: DiskState) -> CheckedValue | None:
     path = f"/sys/block/{disk.device}/stat"
     samples = [sample.get(path, "").split() for sample in (state.before, state.after)]
     if not all(len(sample) > 4 for sample in samples):
@@ -141,15 +143,15 @@ def _judge_other_io(state: HostState, disk: DiskState) -> Judgement | None:
     before, after = (int(sample[0]) + int(sample[4]) for sample in samples)
     value = _add_device(disk, f"{after - before} requests within {state.seconds:g} s")
     if after - before <= FOREIGN_REQUESTS * state.seconds:
-        return Judgement(value)
+        return CheckedValue(value)
     advice = f"find the program that uses it: fuser -v /dev/{disk.device}; lsblk /dev/{disk.device}"
-    return Judgement(value, Level.PROBLEM if disk.owned else Level.ADVICE, advice)
+    return CheckedValue(value, Level.PROBLEM if disk.owned else Level.ADVICE, advice)
 
 
-def _judge_link_power(disk: DiskState) -> Judgement:
+def _judge_link_power(disk: DiskState) -> CheckedValue:
     value = _add_device(disk, disk.link_power)
     if disk.link_power in ("max_performance", "keep_firmware_settings"):
-        return Judgement(value)
+        return CheckedValue(value)
     return advise(value, "echo max_performance | tee /sys/class/scsi_host/host*/link_power_management_policy")
 
 
@@ -159,19 +161,19 @@ def _add_device(disk: DiskState, value: str) -> str:
 
 
 @add_check("PCIe link power", _LINK_SLEEPS)
-def _judge_aspm(state: HostState) -> Judgement | None:
+def _judge_aspm(state: HostState) -> CheckedValue | None:
     path = "/sys/module/pcie_aspm/parameters/policy"
     policy = state.chosen(path)
     if policy.startswith("power"):
         return advise(policy, f"echo performance > {path}")
-    return Judgement(policy) if policy else None
+    return CheckedValue(policy) if policy else None
 
 
 @add_check(
     "CPU frequency governor",
     "CPUs that slow down while they wait for the disk react later, and host and guest wait differently",
 )
-def _judge_governor(state: HostState) -> Judgement | None:
+def _judge_governor(state: HostState) -> CheckedValue | None:
     now = state.matching(f"{_CPU}/cpufreq/policy*/scaling_governor")
     if not now:
         return None
@@ -188,7 +190,7 @@ def _judge_governor(state: HostState) -> Judgement | None:
     )
     value = ", ".join(sorted(set(now.values())))
     if not slow:
-        return Judgement(value)
+        return CheckedValue(value)
     if not settings:
         return advise(value, 'the driver does not offer "performance": look for a setting of the firmware')
     return advise(value, f"echo performance | tee {_CPU}/cpufreq/policy*/scaling_governor", settings)
@@ -201,18 +203,18 @@ def _join_beside(path: str, name: str) -> str:
 @add_check(
     "turbo", "a boosted clock depends on temperature and on the load of other CPUs: rounds drift, and hosts differ"
 )
-def _judge_turbo(state: HostState) -> Judgement | None:
+def _judge_turbo(state: HostState) -> CheckedValue | None:
     no_turbo, boost = state.number(f"{_CPU}/intel_pstate/no_turbo"), state.number(f"{_CPU}/cpufreq/boost")
     if no_turbo is None and boost is None:
         return None
-    return Judgement("on" if (no_turbo == 0 if no_turbo is not None else boost == 1) else "off")
+    return CheckedValue("on" if (no_turbo == 0 if no_turbo is not None else boost == 1) else "off")
 
 
 @add_check(
     "CPU idle states",
     "a CPU that sleeps while the disk works adds this time to each I/O, and guest and host sleep at different times",
 )
-def _judge_idle_states(state: HostState) -> Judgement | None:
+def _judge_idle_states(state: HostState) -> CheckedValue | None:
     deepest: tuple[int, str] | None = None
     for path in state.matching(f"{_CPU}/cpu0/cpuidle/state*/latency"):
         directory = path.removesuffix("/latency")
@@ -224,39 +226,41 @@ def _judge_idle_states(state: HostState) -> Judgement | None:
     latency, name = deepest
     value = f"deepest is {name}, {latency} us to wake up"
     if latency <= IDLE_LIMIT_US:
-        return Judgement(value)
+        return CheckedValue(value)
     return advise(value, f"cpupower idle-set -D {IDLE_LIMIT_US}   (and afterwards: cpupower idle-set -E)")
 
 
 @add_check("SMT", "two threads of one core slow each other down; compare figures only of hosts with the same setting")
-def _judge_smt(state: HostState) -> Judgement | None:
+def _judge_smt(state: HostState) -> CheckedValue | None:
     active, control = state.number(f"{_CPU}/smt/active"), state.text(f"{_CPU}/smt/control")
-    return None if active is None else Judgement(f"{'active' if active else 'not active'} ({control or 'no control'})")
+    return (
+        None if active is None else CheckedValue(f"{'active' if active else 'not active'} ({control or 'no control'})")
+    )
 
 
 @add_check(
     "mitigations",
     "they make each kernel entry and each guest exit slower: compare only hosts with the same mitigations",
 )
-def _judge_mitigations(state: HostState) -> Judgement | None:
+def _judge_mitigations(state: HostState) -> CheckedValue | None:
     files = state.matching(f"{_CPU}/vulnerabilities/*")
     if not files:
         return None
     words = [word for word in state.text("/proc/cmdline").split() if word.startswith("mitigations=")]
     words += [f"{path.rpartition('/')[2]}: {text}" for path, text in files.items() if text != "Not affected"]
-    return Judgement("; ".join(words) or "not affected by any")
+    return CheckedValue("; ".join(words) or "not affected by any")
 
 
 @add_check(
     "clock source",
     "fio reads the clock twice for each I/O; a clock that is not a CPU register costs about a microsecond each time",
 )
-def _judge_clock_source(state: HostState) -> Judgement | None:
+def _judge_clock_source(state: HostState) -> CheckedValue | None:
     now = state.text(CLOCK)
     if not now:
         return None
     if now in ("tsc", "kvm-clock") or now.startswith("hyperv_clocksource_tsc"):
-        return Judgement(now)
+        return CheckedValue(now)
     return advise(now, "dmesg | grep -i -e tsc -e clocksource   (shows why the kernel does not use tsc)")
 
 
@@ -264,7 +268,7 @@ def _judge_clock_source(state: HostState) -> Judgement | None:
     "free memory",
     "a host that must free memory for the guest writes to its disks and stalls during the measurement",
 )
-def _judge_free_memory(state: HostState) -> Judgement | None:
+def _judge_free_memory(state: HostState) -> CheckedValue | None:
     free, total = state.memory_bytes("MemAvailable"), state.memory_bytes("MemTotal")
     if free is None or total is None:
         return None
@@ -273,13 +277,13 @@ def _judge_free_memory(state: HostState) -> Judgement | None:
         return report_problem(value, f"end unneeded programs: a guest takes {format_size(NEEDED_BYTES)}")
     if free < SCARCE_SHARE * total:
         return advise(value, "end unneeded programs: ps -eo rss,pid,comm --sort=-rss | head")
-    return Judgement(value)
+    return CheckedValue(value)
 
 
 @add_check(
     "swap", "memory of the guest or of QEMU that was swapped out must be read from a disk before it is used again"
 )
-def _judge_swap(state: HostState) -> Judgement | None:
+def _judge_swap(state: HostState) -> CheckedValue | None:
     if "/proc/swaps" not in state.files:
         return None
     rows = [line.split() for line in state.text("/proc/swaps").splitlines()[1:]]
@@ -292,14 +296,14 @@ def _judge_swap(state: HostState) -> Judgement | None:
     if moved := after - before:
         value += f"; {moved} pages were moved within {state.seconds:g} s"
         return report_problem(value, "end the programs that use the memory, then: swapoff -a")
-    return advise(value, "swapoff -a   (and afterwards: swapon -a)") if used else Judgement(value)
+    return advise(value, "swapoff -a   (and afterwards: swapon -a)") if used else CheckedValue(value)
 
 
 @add_check(
     "transparent huge pages",
     "with pages of 4 KiB, a guest walks two page tables more often, which makes each of its I/Os slower",
 )
-def _judge_huge_pages(state: HostState) -> Judgement | None:
+def _judge_huge_pages(state: HostState) -> CheckedValue | None:
     enabled = state.chosen(f"{_HUGE_PAGES}/enabled")
     if not enabled:
         return None
@@ -311,38 +315,38 @@ def _judge_huge_pages(state: HostState) -> Judgement | None:
         # Direct reclaim and compaction in each page fault; see the kernel's admin-guide/mm/transhuge.
         why = 'with defrag "always", each page fault may stall until memory is compacted'
         return advise(value, f"echo madvise > {_HUGE_PAGES}/defrag", why=why)
-    return Judgement(value)
+    return CheckedValue(value)
 
 
 @add_findings
-def _check_reserved_pages(state: HostState) -> Iterator[Finding]:
+def _check_reserved_pages(state: HostState) -> Iterator[HostFinding]:
     """A finding only if huge pages are reserved: other programs cannot use that memory."""
     lines = dict(line.split(":", 1) for line in state.text("/proc/meminfo").splitlines() if ":" in line)
     total, free = (lines.get(key, "0").strip() for key in ("HugePages_Total", "HugePages_Free"))
     if total not in ("", "0"):
         why = "only guests that request them can use this memory; the guests of virt-overhead do not"
-        yield Finding("reserved huge pages", f"{free} of {total} free", Level.OK, why)
+        yield HostFinding("reserved huge pages", f"{free} of {total} free", Level.OK, why)
 
 
 @add_check(
     "kernel samepage merging",
     "ksmd scans the guests' memory, and a guest that writes to a merged page must copy it first",
 )
-def _judge_merging(state: HostState) -> Judgement | None:
+def _judge_merging(state: HostState) -> CheckedValue | None:
     path = "/sys/kernel/mm/ksm/run"
     run = state.number(path)
     if run == 1:
         setting = Tunable(f"{state.root}{path}", "0")
         return advise("on", f"systemctl stop ksmtuned; echo 0 > {path}", (setting,))
-    return None if run is None else Judgement("off")
+    return None if run is None else CheckedValue("off")
 
 
 @add_findings
-def _check_numa(state: HostState) -> Iterator[Finding]:
+def _check_numa(state: HostState) -> Iterator[HostFinding]:
     why = "a guest on another node than the disk uses the link between the processors for each I/O"
     nodes = state.matching("/sys/devices/system/node/node*/cpulist")
     if len(nodes) < 2:
-        yield make_finding("NUMA", why, Judgement("one node") if nodes else None)
+        yield make_finding("NUMA", why, CheckedValue("one node") if nodes else None)
         return
     cpus = {int(path.split("/")[-2].removeprefix("node")): text for path, text in nodes.items()}
     places = [
@@ -356,20 +360,20 @@ def _check_numa(state: HostState) -> Iterator[Finding]:
     node = next((disk.numa_node for disk in state.disks if disk.numa_node is not None), None)
     pin = f"numactl --cpunodebind={node} --membind={node} COMMAND, " if node is not None else ""
     advice = f"{pin}virsh emulatorpin and virsh vcpupin: virt-overhead does not pin"
-    yield Finding("NUMA", value, Level.ADVICE, why, advice)
+    yield HostFinding("NUMA", value, Level.ADVICE, why, advice)
     if state.number("/proc/sys/kernel/numa_balancing"):
         why = "the kernel unmaps pages for a moment to learn which node uses them, and moves some of them"
-        yield Finding("NUMA balancing", "on", Level.ADVICE, why, "sysctl kernel.numa_balancing=0")
+        yield HostFinding("NUMA balancing", "on", Level.ADVICE, why, "sysctl kernel.numa_balancing=0")
 
 
 @add_check(
     "dirty page limits",
     "a cached mode writes at the memory's speed up to these limits; compare it only between equal limits",
 )
-def _judge_dirty_limits(state: HostState) -> Judgement | None:
+def _judge_dirty_limits(state: HostState) -> CheckedValue | None:
     keys = (("dirty_background", "written back from"), ("dirty", "writers blocked from"))
     parts = [_format_limit(state, key, what) for key, what in keys]
-    return Judgement(", ".join(parts)) if all(parts) else None
+    return CheckedValue(", ".join(parts)) if all(parts) else None
 
 
 def _format_limit(state: HostState, key: str, what: str) -> str:
@@ -380,7 +384,7 @@ def _format_limit(state: HostState, key: str, what: str) -> str:
     return "" if ratio is None else f"{what} {ratio} % of the available memory"
 
 
-def examine(state: HostState, proof: Acceleration | None = None) -> list[Finding]:
+def examine(state: HostState, proof: Acceleration | None = None) -> list[HostFinding]:
     """The findings of all checks. Pure. `proof` is the result of booting a guest under the host's KVM, if one was."""
     return [
         check_kvm(state, proof),
@@ -400,11 +404,11 @@ def find_proof(facts: HostFacts, probes: Path | None = None) -> Acceleration | N
     return answers[-1] if answers else None
 
 
-def _check_held_settings(state: HostState) -> Iterator[Finding]:
+def _check_held_settings(state: HostState) -> Iterator[HostFinding]:
     """A finding only if there is a record of changed settings."""
     if (record := SettingsRecord.parse(state.text(RECORD_FILE))) is None:
         return
     value = f"{len(record.before)} files, held by {record.holder}" + (", which has ended" if record.is_dead else "")
     why = "settings that were changed for measuring remain until the process that changed them restores them"
-    judgement = Judgement(value) if record.is_alive else advise(value, "virt-overhead doctor --restore")
-    yield make_finding("tuned settings", why, judgement)
+    checked = CheckedValue(value) if record.is_alive else advise(value, "virt-overhead doctor --restore")
+    yield make_finding("tuned settings", why, checked)

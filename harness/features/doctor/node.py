@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from harness.errors import ConfigError, HarnessError, HostError, LabUnavailable, SafetyError
+from harness.features.doctor.machine import HostFinding, Level, not_available
 from harness.guest.proxmox.client import TO_CREATE_VOLUMES, Client, Needed, PveError, logged_in, needed_to_borrow
 from harness.guest.proxmox.created_objects import free_ids
 from harness.guest.proxmox.disk_users import claims_on, node_of
 from harness.guest.proxmox.layouts import STORAGE_TYPES
 from harness.guest.proxmox.new_vm import taken_ids
-from harness.lab.findings import Finding, Level, not_available
 from harness.lab.inventory import ROOT, DiskById, DiskByStorage, GuestRules, HostSpec, ProxmoxSpec
 from harness.lab.transport.base import Runner
 from harness.units import format_size
@@ -77,7 +77,7 @@ def _needed_to_boot(rules: GuestRules) -> list[Needed]:
     return privileges
 
 
-def examine_node(host: HostSpec, spec: ProxmoxSpec, state: NodeState) -> list[Finding]:
+def examine_node(host: HostSpec, spec: ProxmoxSpec, state: NodeState) -> list[HostFinding]:
     """The findings of all checks, in the order in which they are shown."""
     return [
         _version(state),
@@ -92,73 +92,75 @@ def examine_node(host: HostSpec, spec: ProxmoxSpec, state: NodeState) -> list[Fi
     ]
 
 
-def unreachable(error: HarnessError) -> Finding:
+def unreachable(error: HarnessError) -> HostFinding:
     """The finding if the API does not answer."""
     why = "runs create guests and storages through it"
-    return Finding("Proxmox VE", error.message, Level.PROBLEM, why, error.hint or "")
+    return HostFinding("Proxmox VE", error.message, Level.PROBLEM, why, error.hint or "")
 
 
-def _version(state: NodeState) -> Finding:
+def _version(state: NodeState) -> HostFinding:
     why = "QEMU's options for a drive, and the privileges, differ between versions"
     number = tuple(int(part) for part in state.version.split(".")[:2] if part.isdigit())
     if number >= OLDEST:
-        return Finding("Proxmox VE", state.version, Level.OK, why)
-    return Finding("Proxmox VE", state.version, Level.ADVICE, why, f"upgrade to {OLDEST[0]}.{OLDEST[1]} or newer")
+        return HostFinding("Proxmox VE", state.version, Level.OK, why)
+    return HostFinding("Proxmox VE", state.version, Level.ADVICE, why, f"upgrade to {OLDEST[0]}.{OLDEST[1]} or newer")
 
 
-def _reached(spec: ProxmoxSpec, state: NodeState) -> Finding:
+def _reached(spec: ProxmoxSpec, state: NodeState) -> HostFinding:
     why = "disks are checked over SSH, and their users through the API: both must be the same node"
     if state.reached == spec.api.node:
-        return Finding("node", spec.api.node, Level.OK, why)
+        return HostFinding("node", spec.api.node, Level.OK, why)
     advice = "correct node under [host.NAME.api], or address under [host.NAME]"
     leads = f"SSH leads to {state.reached}"
     if not state.reached:
         leads = "commands run on a machine that is not a node of Proxmox VE"
         advice = "name root's SSH key for the node as key under [host.NAME]: without it, commands run on this machine"
-    return Finding("node", f"the API is on {spec.api.node}, but {leads}", Level.PROBLEM, why, advice)
+    return HostFinding("node", f"the API is on {spec.api.node}, but {leads}", Level.PROBLEM, why, advice)
 
 
-def _privileges(host: HostSpec, spec: ProxmoxSpec, state: NodeState) -> Iterator[Finding]:
+def _privileges(host: HostSpec, spec: ProxmoxSpec, state: NodeState) -> Iterator[HostFinding]:
     why = "without a privilege, a run fails later with a 403"
     missing: dict[str, list[Needed]] = {}
     for privilege in needed(host, spec):
         if privilege.privilege not in state.granted.get(privilege.path, frozenset()):
             missing.setdefault(privilege.purpose, []).append(privilege)
     if not missing:
-        yield Finding("privileges", f"{spec.api.who} has all that runs need", Level.OK, why)
+        yield HostFinding("privileges", f"{spec.api.who} has all that runs need", Level.OK, why)
     for purpose, lacking in missing.items():
         names = ", ".join(f"{privilege.privilege} on {privilege.path}" for privilege in lacking)
         page = "docs/proxmox.md" if spec.boots_guests else "docs/borrow.md"
         advice = f"give {spec.api.who} a role with these privileges: {page} has one"
-        yield Finding("privileges", f"for {purpose}, {spec.api.who} lacks {names}", Level.PROBLEM, why, advice)
+        yield HostFinding("privileges", f"for {purpose}, {spec.api.who} lacks {names}", Level.PROBLEM, why, advice)
 
 
-def _passthrough(spec: ProxmoxSpec) -> Finding:
+def _passthrough(spec: ProxmoxSpec) -> HostFinding:
     why = f"Proxmox VE accepts the path of a device only from {ROOT} with a password, and not from a token"
     if spec.api.why_no_devices is None:
-        return Finding("passthrough", f"{spec.api.who} may attach devices", Level.OK, why)
+        return HostFinding("passthrough", f"{spec.api.who} may attach devices", Level.OK, why)
     advice = f"to measure the modes passthrough and partition, log in as {ROOT} without a token"
-    return Finding("passthrough", f"not with {spec.api.who}: its modes are skipped", Level.ADVICE, why, advice)
+    return HostFinding("passthrough", f"not with {spec.api.who}: its modes are skipped", Level.ADVICE, why, advice)
 
 
-def _virtualisation(rules: GuestRules, state: NodeState) -> Finding:
+def _virtualisation(rules: GuestRules, state: NodeState) -> HostFinding:
     why = "without it, Proxmox VE starts no guest with KVM, and emulated guests do not represent real hardware"
     if state.hvm is None:
         return not_available("virtualisation", why)
     value = "the CPU offers it" if state.hvm else "the CPU does not offer it"
     if state.hvm == rules.kvm:
-        return Finding("virtualisation", value, Level.OK, why)
+        return HostFinding("virtualisation", value, Level.OK, why)
     if state.hvm:
-        return Finding("virtualisation", f"{value}, but the lab file has kvm = false", Level.ADVICE, why, "kvm = true")
-    return Finding("virtualisation", value, Level.PROBLEM, why, "enable it in the firmware, or set kvm = false")
+        return HostFinding(
+            "virtualisation", f"{value}, but the lab file has kvm = false", Level.ADVICE, why, "kvm = true"
+        )
+    return HostFinding("virtualisation", value, Level.PROBLEM, why, "enable it in the firmware, or set kvm = false")
 
 
-def _of_booting(rules: GuestRules, state: NodeState) -> Iterator[Finding]:
+def _of_booting(rules: GuestRules, state: NodeState) -> Iterator[HostFinding]:
     yield from _media(rules, state)
     yield _bridge(rules, state)
 
 
-def _media(rules: GuestRules, state: NodeState) -> Iterator[Finding]:
+def _media(rules: GuestRules, state: NodeState) -> Iterator[HostFinding]:
     if rules.template is not None:
         return
     why = "guests boot from an ISO, which is uploaded to this storage"
@@ -168,47 +170,47 @@ def _media(rules: GuestRules, state: NodeState) -> Iterator[Finding]:
         suitable = [
             str(storage["storage"]) for storage in state.storages if "iso" in str(storage.get("content", "")).split(",")
         ]
-        yield Finding(
+        yield HostFinding(
             "ISO storage", value, Level.PROBLEM, why, f"iso_storage = one of: {', '.join(suitable) or 'none'}"
         )
     else:
         free = format_size(int(entry.get("avail", 0)))
-        yield Finding("ISO storage", f"{rules.iso_storage}, {free} free", Level.OK, why)
+        yield HostFinding("ISO storage", f"{rules.iso_storage}, {free} free", Level.OK, why)
 
 
-def _bridge(rules: GuestRules, state: NodeState) -> Finding:
+def _bridge(rules: GuestRules, state: NodeState) -> HostFinding:
     why = "SSH reaches the guest through it"
     if rules.bridge in state.bridges:
-        return Finding("bridge", rules.bridge, Level.OK, why)
+        return HostFinding("bridge", rules.bridge, Level.OK, why)
     known = ", ".join(state.bridges) or "none"
-    return Finding("bridge", f"{rules.bridge} does not exist", Level.PROBLEM, why, f"bridge = one of: {known}")
+    return HostFinding("bridge", f"{rules.bridge} does not exist", Level.PROBLEM, why, f"bridge = one of: {known}")
 
 
-def _ids(rules: GuestRules, state: NodeState) -> Finding:
+def _ids(rules: GuestRules, state: NodeState) -> HostFinding:
     first, last = rules.vmids
     why = "each guest needs a free one; an id for which a volume of an earlier VM remains is not free"
     if state.free_ids is None:
         advice = "see pvesm status on the node, and give the login Datastore.Audit on its storages"
-        return Finding("VM ids", "unknown: the login may not see all volumes", Level.PROBLEM, why, advice)
+        return HostFinding("VM ids", "unknown: the login may not see all volumes", Level.PROBLEM, why, advice)
     value = f"{state.free_ids} of {last - first + 1} are free"
     if state.free_ids:
-        return Finding("VM ids", value, Level.OK, why)
-    return Finding("VM ids", value, Level.PROBLEM, why, "virt-overhead reap, or widen vmids in the lab file")
+        return HostFinding("VM ids", value, Level.OK, why)
+    return HostFinding("VM ids", value, Level.PROBLEM, why, "virt-overhead reap, or widen vmids in the lab file")
 
 
-def _claimed(disk: DiskById, state: NodeState) -> Finding:
+def _claimed(disk: DiskById, state: NodeState) -> HostFinding:
     check, why = f"{disk.name}: owner", "runs never write to a disk that a storage or a guest uses"
     claims = state.claims.get(disk.name)
     if claims is None:
         advice = "give the login VM.Audit on /vms and Datastore.Audit on /storage"
-        return Finding(check, "unknown: the login may not see all guests and storages", Level.PROBLEM, why, advice)
+        return HostFinding(check, "unknown: the login may not see all guests and storages", Level.PROBLEM, why, advice)
     if claims:
         advice = "remove it from that configuration if you need nothing on it, or name another disk"
-        return Finding(check, "; ".join(claims), Level.PROBLEM, why, advice)
-    return Finding(check, "no storage and no guest uses it", Level.OK, why)
+        return HostFinding(check, "; ".join(claims), Level.PROBLEM, why, advice)
+    return HostFinding(check, "no storage and no guest uses it", Level.OK, why)
 
 
-def _stored(disk: DiskByStorage, state: NodeState) -> Iterator[Finding]:
+def _stored(disk: DiskByStorage, state: NodeState) -> Iterator[HostFinding]:
     known = {str(storage["storage"]): storage for storage in state.storages}
     why = "the type of a storage determines the layout of its volumes"
     every = tuple(dict.fromkeys(kind for kinds in STORAGE_TYPES.values() for kind in kinds))
@@ -220,19 +222,19 @@ def _stored(disk: DiskByStorage, state: NodeState) -> Iterator[Finding]:
         check = f"{disk.name}: storage"
         entry = known.get(storage)
         if entry is None:
-            yield Finding(check, f"{storage} does not exist", Level.PROBLEM, why, f"one of: {', '.join(known)}")
+            yield HostFinding(check, f"{storage} does not exist", Level.PROBLEM, why, f"one of: {', '.join(known)}")
         elif entry["type"] not in allowed:
             value = f"{storage} is of type {entry['type']}, whose volumes do not have the layout {layout}"
-            yield Finding(check, value, Level.PROBLEM, why, f"name one of type {' or '.join(allowed)}")
+            yield HostFinding(check, value, Level.PROBLEM, why, f"name one of type {' or '.join(allowed)}")
         elif "images" not in str(entry.get("content", "")).split(",") or not entry.get("active"):
             value = f"{storage} is not active, or does not accept disk images"
-            yield Finding(check, value, Level.PROBLEM, why, f"pvesm set {storage} --content images")
+            yield HostFinding(check, value, Level.PROBLEM, why, f"pvesm set {storage} --content images")
         else:
             free = format_size(int(entry.get("avail", 0)))
-            yield Finding(check, f"{storage} ({entry['type']}) for {layout}, {free} free", Level.OK, why)
+            yield HostFinding(check, f"{storage} ({entry['type']}) for {layout}, {free} free", Level.OK, why)
 
 
-def node_findings(host: HostSpec, spec: ProxmoxSpec, runner: Runner) -> list[Finding]:
+def node_findings(host: HostSpec, spec: ProxmoxSpec, runner: Runner) -> list[HostFinding]:
     """The doctor's findings about a node of Proxmox VE."""
     try:
         with logged_in(host.name, spec) as client:

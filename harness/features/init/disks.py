@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from harness.config.names import LONGEST_NAME
 from harness.errors import HarnessError
 from harness.lab.disk_facts import read_disks
-from harness.lab.guard import Evidence, inspect, refusals
+from harness.lab.guard import DiskEvidence, inspect, refusals
 from harness.lab.inventory import STORAGE_KINDS, DiskById, StorageKey
 from harness.lab.lab_schema import DiskLink, Word
 from harness.lab.transport.base import Runner
@@ -221,7 +221,7 @@ def _judge(runner: Runner, disk: _Listed, facts: DiskFacts | None, names: Names,
     )
 
 
-def _choose_serial(disk: _Listed, evidence: Evidence | None) -> str | None:
+def _choose_serial(disk: _Listed, evidence: DiskEvidence | None) -> str | None:
     """A serial number that the guard finds as well; preferably the one that docs/lab.md names."""
     known = evidence.serials if evidence else ()
     preferred = [serial for serial in disk.serials if serial in known]

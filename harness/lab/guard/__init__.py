@@ -2,7 +2,7 @@
 
 from harness.lab.guard.room import Room, require_room
 from harness.lab.guard.writable import (
-    Evidence,
+    DiskEvidence,
     Writable,
     built_on,
     created,
@@ -19,7 +19,7 @@ from harness.lab.guard.writable import (
 )
 
 __all__ = [
-    "Evidence",
+    "DiskEvidence",
     "Room",
     "Writable",
     "built_on",

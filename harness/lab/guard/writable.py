@@ -49,7 +49,7 @@ Contents = Literal["blank", "left", "data", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class DiskEvidence:
     """The evidence about a disk.
 
     Each tuple of texts names what was found, and is empty if the probe found nothing. `unknown` maps each probe
@@ -79,7 +79,7 @@ class Evidence:
     unknown: Mapping[str, str] = field(default_factory=dict)
 
 
-def inspect(runner: Runner, device: str) -> Evidence | None:
+def inspect(runner: Runner, device: str) -> DiskEvidence | None:
     """The current evidence about `device`; None if there is no such block device. Raises HostError."""
     # Random each time: data between the samples of one inspection may be found by the next one.
     ends = range(0, END_BYTES, SAMPLE_BYTES)
@@ -132,7 +132,7 @@ PROBES = (
 """All of them must answer. A missing answer counts as a probe without a result."""
 
 
-def _parse_evidence(answers: _Answers, source: str) -> Evidence:
+def _parse_evidence(answers: _Answers, source: str) -> DiskEvidence:
     texts = answers.found
     number, diskseq, sectors, identity = texts["facts"].split("\t")
     pin = BlockPin(texts["device"], number, diskseq, int(sectors), identity)
@@ -143,7 +143,7 @@ def _parse_evidence(answers: _Answers, source: str) -> Evidence:
     parts = [device for device in below if device["type"] == "part"]
     signatures = parse_json(texts.get("signatures") or "{}", source).get("signatures", ())
     kind = str(node.get("type", ""))
-    return Evidence(
+    return DiskEvidence(
         pin=pin,
         serials=tuple(dict.fromkeys(texts["serials"].split())),
         backing_file=texts["backing"],
@@ -184,7 +184,7 @@ NO_DEVICE = "the host has no such block device"
 NOT_RELEASED = "its owner did not write `destroy = true` in the lab file"
 
 
-def refusals(spec: DiskSpec, evidence: Evidence | None) -> list[str]:
+def refusals(spec: DiskSpec, evidence: DiskEvidence | None) -> list[str]:
     """All reasons against writing to this disk; empty if it may be written to."""
     if evidence is None:
         return [NO_DEVICE]
@@ -196,7 +196,7 @@ def refusals(spec: DiskSpec, evidence: Evidence | None) -> list[str]:
     ]
 
 
-def uses(evidence: Evidence) -> Iterator[str]:
+def uses(evidence: DiskEvidence) -> Iterator[str]:
     """Everything that uses the disk now, or will use it when it is started."""
     if evidence.is_root:
         yield "the host's root file system is on it"
@@ -216,7 +216,7 @@ def uses(evidence: Evidence) -> Iterator[str]:
         yield f"a virtual machine or a storage is defined with it: {definition}"
 
 
-def _find_others(spec: DiskSpec, evidence: Evidence) -> Iterator[str]:
+def _find_others(spec: DiskSpec, evidence: DiskEvidence) -> Iterator[str]:
     if not spec.destroy:
         yield NOT_RELEASED
     if isinstance(spec, DiskById) and spec.serial not in evidence.serials:
@@ -229,7 +229,7 @@ def _find_others(spec: DiskSpec, evidence: Evidence) -> Iterator[str]:
         yield "it is read-only"
 
 
-def _judge_contents(spec: DiskSpec, evidence: Evidence) -> Iterator[str]:
+def _judge_contents(spec: DiskSpec, evidence: DiskEvidence) -> Iterator[str]:
     for signature in evidence.signatures:
         yield f"there is a signature on it: {signature}"
     if evidence.partitions and not evidence.signatures:
@@ -243,7 +243,7 @@ def _judge_contents(spec: DiskSpec, evidence: Evidence) -> Iterator[str]:
         )
 
 
-def _list_unanswered(evidence: Evidence) -> Iterator[str]:
+def _list_unanswered(evidence: DiskEvidence) -> Iterator[str]:
     for probe, why in evidence.unknown.items():
         yield f"the probe `{probe}` could not tell: {'; '.join(why.split(chr(10))).strip('; ') or 'it printed nothing'}"
 
@@ -434,7 +434,7 @@ def require_writable(runner: Runner, spec: DiskSpec, device: str) -> Writable:
     return issue(runner, evidence.pin, [serial_of(spec)])
 
 
-def _make_kernel_number(runner: Runner, spec: DiskSpec, evidence: Evidence | None) -> DiskSpec:
+def _make_kernel_number(runner: Runner, spec: DiskSpec, evidence: DiskEvidence | None) -> DiskSpec:
     """The disk, with its file by the path that the kernel reports if the lab file has another path of the same file."""
     if not isinstance(spec, DiskByFile) or evidence is None or evidence.backing_file in ("", str(spec.file)):
         return spec
@@ -502,7 +502,7 @@ def serial_of(spec: AnyDisk) -> str:
     return spec.serial if isinstance(spec, DiskById) else str(spec.file)
 
 
-def _choose_remedy(spec: DiskSpec, evidence: Evidence | None, reasons: list[str]) -> str:
+def _choose_remedy(spec: DiskSpec, evidence: DiskEvidence | None, reasons: list[str]) -> str:
     if evidence is None:
         return "look for the disk with: ls -l /dev/disk/by-id/, and correct its id in the lab file"
     if reasons == [NOT_RELEASED]:
@@ -512,7 +512,7 @@ def _choose_remedy(spec: DiskSpec, evidence: Evidence | None, reasons: list[str]
     return _choose_remedy_for_contents(spec, evidence, reasons)
 
 
-def _choose_remedy_for_contents(spec: DiskSpec, evidence: Evidence, reasons: list[str]) -> str:
+def _choose_remedy_for_contents(spec: DiskSpec, evidence: DiskEvidence, reasons: list[str]) -> str:
     if evidence.contents == "data" and not evidence.signatures and len(reasons) == 1:
         if isinstance(spec, DiskById):
             return (

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from harness.features.doctor.devices import examine, find_proof
+from harness.features.doctor.machine import NOT_AVAILABLE, HostFinding, Level, as_records, has_problem
 from harness.features.doctor.probe import DiskState, HostState, look
 from harness.lab.facts import Acceleration, HostFacts, read_facts
-from harness.lab.findings import NOT_AVAILABLE, Finding, Level, SettingsRecord, Tunable, as_records, has_problem
+from harness.lab.held_settings import SettingsRecord, Tunable
 from harness.lab.hosts import GuestFiles, _probe_acceleration
 from harness.lab.inventory import DiskById
 from harness.lab.transport.local import LocalRunner
@@ -38,7 +39,7 @@ def read_state(tree: Tree, *disks: DiskById) -> HostState:
     return look(RUNNER, FACTS, disks or [DISK], root=str(tree.root), window=0)
 
 
-def finding_of(state: HostState, check: str, proof: Acceleration | None = PROVEN) -> Finding:
+def finding_of(state: HostState, check: str, proof: Acceleration | None = PROVEN) -> HostFinding:
     (finding,) = [finding for finding in examine(state, proof) if finding.check == check]
     return finding
 

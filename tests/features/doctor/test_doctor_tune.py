@@ -14,18 +14,9 @@ import pytest
 
 from harness.errors import HostError
 from harness.features.doctor.devices import examine
+from harness.features.doctor.machine import HostFinding, Level, list_settings
 from harness.features.doctor.probe import look
-from harness.lab.findings import (
-    ChangedSetting,
-    Finding,
-    Level,
-    SettingsRecord,
-    Tunable,
-    hold_settings,
-    left_over,
-    list_settings,
-    restore,
-)
+from harness.lab.held_settings import ChangedSetting, SettingsRecord, Tunable, hold_settings, left_over, restore
 from harness.lab.inventory import DiskById
 from harness.lab.transport.base import Completed
 from harness.lab.transport.local import LocalRunner
@@ -78,7 +69,7 @@ def directory(tmp_path: Path) -> str:
     return str(tmp_path / "run" / "virt-overhead")
 
 
-def findings(tree: Tree) -> list[Finding]:
+def findings(tree: Tree) -> list[HostFinding]:
     return examine(look(RUNNER, FACTS, [DISK], root=str(tree.root), window=0))
 
 
@@ -95,8 +86,8 @@ def replace_by_directory(path: Path) -> None:
     path.mkdir()
 
 
-def requesting(*settings: Tunable) -> list[Finding]:
-    return [Finding("a check", "a value", Level.ADVICE, "a reason", "advice", settings)]
+def requesting(*settings: Tunable) -> list[HostFinding]:
+    return [HostFinding("a check", "a value", Level.ADVICE, "a reason", "advice", settings)]
 
 
 def test_settings_are_held_in_the_block_and_restored_at_its_end(tree: Tree, directory: str) -> None:
@@ -129,7 +120,7 @@ def test_a_real_ctrl_c_restores_settings_and_a_second_one_does_not_stop_that(tre
 
 def test_without_a_requested_setting_the_host_is_not_changed(directory: str) -> None:
     with hold_settings(
-        RUNNER, list_settings([Finding("a check", "fine", Level.OK, "a reason")]), directory=directory
+        RUNNER, list_settings([HostFinding("a check", "fine", Level.OK, "a reason")]), directory=directory
     ) as tuning:
         assert tuning.changed == ()
     assert not Path(directory).exists()

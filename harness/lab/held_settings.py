@@ -1,4 +1,4 @@
-"""Findings about a host (a value, whether it is fine for measuring, why, and what to do), and settings that are held.
+"""Settings of a host that are held for a while: changed, recorded on the host, and restored.
 
 The record of the old values stays on the host until they are restored, so another process can do that if this one is
 killed.
@@ -9,10 +9,9 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
 from harness.errors import HostError
 from harness.lab.lease import start_ticks
@@ -21,20 +20,6 @@ from harness.lab.transport.base import Runner, whole
 from harness.shipped import read_script
 from harness.signals import cleaning_up
 from harness.untrusted import parse_json, reading
-
-NOT_AVAILABLE = "not available here"
-
-
-class Level(StrEnum):
-    """How serious a finding is for measurements on the host in its present state."""
-
-    OK = "ok"
-    UNKNOWN = "unknown"
-    """The host does not report it: containers and virtual machines lack much of sysfs."""
-    ADVICE = "advice"
-    """Figures become noisier, slower or harder to compare, but not wrong."""
-    PROBLEM = "problem"
-    """Figures measured now would be wrong, or cannot be measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,45 +32,6 @@ class Tunable:
     path: str
     value: str
     resets: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One check of one host.
-
-    `advice` is a command to run on the host, or a text if there is no command. It is empty if nothing needs to be done.
-    `settings` are what `--tune` would write: safe while guests run, and reversible.
-    """
-
-    check: str
-    value: str
-    level: Level
-    why: str
-    advice: str = ""
-    settings: tuple[Tunable, ...] = ()
-
-
-def not_available(check: str, why: str) -> Finding:
-    """The finding if the host does not report the value."""
-    return Finding(check, NOT_AVAILABLE, Level.UNKNOWN, why)
-
-
-def as_records(findings: Iterable[Finding]) -> list[dict[str, str]]:
-    """The findings as plain JSON values, for `--json` and for the stored run: check, value, level, advice."""
-    return [
-        {"check": finding.check, "value": finding.value, "level": finding.level.value, "advice": finding.advice}
-        for finding in findings
-    ]
-
-
-def list_settings(findings: Iterable[Finding]) -> list[Tunable]:
-    """The settings that the findings request."""
-    return [setting for finding in findings for setting in finding.settings]
-
-
-def has_problem(findings: Sequence[Finding]) -> bool:
-    """Whether measurements on this host would give wrong figures, or none."""
-    return any(finding.level is Level.PROBLEM for finding in findings)
 
 
 RECORD_NAME = "tuned"
