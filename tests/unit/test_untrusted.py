@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from harness.lab.findings import SettingsRecord
 
 from harness.errors import GuestError, HarnessError, HostError
 from harness.guest.libvirt.connection import answer_of
@@ -21,7 +22,6 @@ from harness.lab.counters import CounterFiles, Sample, find_threads, parse_sampl
 from harness.lab.cycles import CycleSeries, count_cycles, probe_cycle_counting
 from harness.lab.embedded import LabMachineState
 from harness.lab.facts import Acceleration, HostFacts, load_or_probe, read_answers, read_facts
-from harness.lab.held_settings import SettingsRecord
 from harness.lab.transport.base import Completed, Runner
 from harness.lab.transport.local import LocalRunner
 from harness.untrusted import JSON_BYTES, JSON_DEPTH, count, finite, parse_json

@@ -24,7 +24,7 @@ from harness.features.doctor.machine import HostFinding, Level, as_records, exam
 from harness.features.doctor.probe import WINDOW_SECONDS, HostState, look
 from harness.lab import embedded
 from harness.lab.facts import read_facts
-from harness.lab.held_settings import (
+from harness.lab.findings import (
     RECORD_FILE,
     SettingsRecord,
     Tuning,

@@ -12,12 +12,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from harness.lab.findings import SettingsRecord, Tunable
 
 from harness.features.doctor.devices import examine, find_proof
 from harness.features.doctor.machine import NOT_AVAILABLE, HostFinding, Level, as_records, has_problem
 from harness.features.doctor.probe import DiskState, HostState, look
 from harness.lab.facts import Acceleration, HostFacts, read_facts
-from harness.lab.held_settings import SettingsRecord, Tunable
 from harness.lab.hosts import GuestFiles, _probe_acceleration
 from harness.lab.inventory import DiskById
 from harness.lab.transport.local import LocalRunner

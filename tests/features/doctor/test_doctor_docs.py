@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from harness.lab.findings import SettingsRecord, Tunable
 
 from harness.cli import main
 from harness.features.doctor.devices import examine
 from harness.features.doctor.probe import HostState, look
 from harness.lab.facts import HostFacts
-from harness.lab.held_settings import SettingsRecord, Tunable
 from harness.lab.transport.local import LocalRunner
 from tests.unit.sysfs_tree import DISK, FACTS, Tree
 

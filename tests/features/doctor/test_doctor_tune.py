@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from harness.lab.findings import ChangedSetting, SettingsRecord, Tunable, hold_settings, left_over, restore
 
 from harness.errors import HostError
 from harness.features.doctor.devices import examine
 from harness.features.doctor.machine import HostFinding, Level, list_settings
 from harness.features.doctor.probe import look
-from harness.lab.held_settings import ChangedSetting, SettingsRecord, Tunable, hold_settings, left_over, restore
 from harness.lab.inventory import DiskById
 from harness.lab.transport.base import Completed
 from harness.lab.transport.local import LocalRunner
