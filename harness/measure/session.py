@@ -14,10 +14,10 @@ from harness.guest.booting import explained
 from harness.guest.protocol import Backup, Guest
 from harness.lab.counters import CounterFiles, MdDevice, Sample, parse_samples, read_samples
 from harness.lab.disk_facts import HealthFound
-from harness.lab.findings import Tunable, hold_settings
 from harness.lab.hosts import Host
 from harness.lab.paths import LEASE_DIRECTORY
 from harness.lab.transport.base import Runner
+from harness.lab.tuning import Tunable, hold_settings
 from harness.layout.build import Layouts
 from harness.measure.fio import Target
 from harness.measure.platform import Clock, Clocks, Platform, platform_of

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from harness.lab.findings import SettingsRecord
 
 from harness.errors import GuestError, HarnessError, HostError
 from harness.guest.libvirt.connection import answer_of
@@ -24,6 +23,7 @@ from harness.lab.embedded import LabMachineState
 from harness.lab.facts import Acceleration, HostFacts, load_or_probe, read_answers, read_facts
 from harness.lab.transport.base import Completed, Runner
 from harness.lab.transport.local import LocalRunner
+from harness.lab.tuning import SettingsRecord
 from harness.untrusted import JSON_BYTES, JSON_DEPTH, count, finite, parse_json
 from tests.unit.test_cycles import PRINTED as CYCLES
 from tests.unit.test_cycles import SERIES

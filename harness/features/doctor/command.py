@@ -24,7 +24,12 @@ from harness.features.doctor.machine import HostFinding, Level, as_records, exam
 from harness.features.doctor.probe import WINDOW_SECONDS, HostState, look
 from harness.lab import embedded
 from harness.lab.facts import read_facts
-from harness.lab.findings import (
+from harness.lab.hosts import connect
+from harness.lab.inventory import EMBEDDED, HostSpec, Inventory, ProxmoxSpec, whole_environment, withdraw_secrets
+from harness.lab.lab_file import load_lab
+from harness.lab.paths import LEASE_DIRECTORY
+from harness.lab.transport.base import Runner
+from harness.lab.tuning import (
     RECORD_FILE,
     SettingsRecord,
     Tuning,
@@ -33,11 +38,6 @@ from harness.lab.findings import (
     left_over,
     restore,
 )
-from harness.lab.hosts import connect
-from harness.lab.inventory import EMBEDDED, HostSpec, Inventory, ProxmoxSpec, whole_environment, withdraw_secrets
-from harness.lab.lab_file import load_lab
-from harness.lab.paths import LEASE_DIRECTORY
-from harness.lab.transport.base import Runner
 from harness.signals import ended_like_ctrl_c, handling
 from harness.terminal import clean_json
 from harness.untrusted import reading

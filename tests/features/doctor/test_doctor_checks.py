@@ -12,7 +12,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from harness.lab.findings import SettingsRecord, Tunable
 
 from harness.features.doctor.devices import examine, find_proof
 from harness.features.doctor.machine import NOT_AVAILABLE, HostFinding, Level, as_records, has_problem
@@ -21,6 +20,7 @@ from harness.lab.facts import Acceleration, HostFacts, read_facts
 from harness.lab.hosts import GuestFiles, _probe_acceleration
 from harness.lab.inventory import DiskById
 from harness.lab.transport.local import LocalRunner
+from harness.lab.tuning import SettingsRecord, Tunable
 from tests.unit.sysfs_tree import DISK, FACTS, KSM, POLICY, QUEUE, Tree
 
 RUNNER = LocalRunner("host here")

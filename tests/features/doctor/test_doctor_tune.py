@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from harness.lab.findings import ChangedSetting, SettingsRecord, Tunable, hold_settings, left_over, restore
 
 from harness.errors import HostError
 from harness.features.doctor.devices import examine
@@ -20,6 +19,7 @@ from harness.features.doctor.probe import look
 from harness.lab.inventory import DiskById
 from harness.lab.transport.base import Completed
 from harness.lab.transport.local import LocalRunner
+from harness.lab.tuning import ChangedSetting, SettingsRecord, Tunable, hold_settings, left_over, restore
 from tests.unit.loop_disks import loop, require, sparse
 from tests.unit.sysfs_tree import DISK, FACTS, KSM, POLICY, QUEUE, Tree
 
