@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
+    from xml.etree.ElementTree import Element
 
     import pytest
     from pydantic import JsonValue
@@ -145,6 +146,8 @@ class GuestImages:
     refuse: Callable[[GuestOptions, Runner], str | None]
     """Why the host cannot boot guests from the requested image, with the remedy; None if it can."""
     start: Callable[[ToStart], AbstractContextManager[Started[Any]]]
+    read: Callable[[Element], Effective]
+    """Image and firmware of a running guest, by its domain XML. Nothing for other guests."""
     tries: int
     """How often a boot is tried."""
     expected_seconds: float

@@ -12,8 +12,9 @@ import libvirt
 import pytest
 
 from harness.errors import Unsupported
+from harness.features.own_image.booting import SystemFiles
 from harness.guest.libvirt.disks import alias_of, number_root_ports
-from harness.guest.libvirt.domain import GuestSpec, SystemFiles, build_domain_xml
+from harness.guest.libvirt.domain import GuestSpec, build_domain_xml
 from harness.guest.libvirt.guest import build_hostdev_xml
 from harness.guest.libvirt.requirements import DATA_FILE, Versions, refuse_attach, refuse_guest
 from harness.guest.protocol import SERIAL_CHARACTERS, GuestDisk

@@ -6,24 +6,28 @@ import json
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
+from xml.etree import ElementTree as ET
 
 from harness.errors import GuestError, HostError, Unsupported
 from harness.guest.booting import Started
 from harness.guest.cloud_init import HostKey, install_fio, user_data, wait_until_set_up
-from harness.guest.libvirt.domain import SystemFiles
+from harness.guest.libvirt.disks import DriveNames, RootBus, UsedIds
 from harness.guest.libvirt.starting import RunningDomain, ToStart, log_in
 from harness.image.keys import create_key, public_key
 from harness.lab.created import CreationLog, HostThing, fenced
 from harness.lab.paths import STATE_DIRECTORY, why_unsafe
 from harness.lab.transport.base import Runner, whole
-from harness.model.guest import INSTALL, INSTALLED_FIO, GuestOptions
+from harness.model.effective import Effective
+from harness.model.guest import INSTALL, INSTALLED_FIO, Firmware, GuestOptions
 from harness.shipped import read_script
 from harness.untrusted import parse_json
 
 BOOT_SECONDS = {"kvm": 240.0, "tcg": 900.0}
 """cloud-init prepares the system before its SSH server starts."""
+_ALIASES = ("ua-voh-system", "ua-voh-seed")
+_PREFIX = "vd"
 _GUESTS = f"{STATE_DIRECTORY}/guests"
 _FORMATS = ("qcow2", "raw")
 _SEED = "seed"
@@ -36,6 +40,59 @@ exec qemu-img info --force-share --output=json "$1"
 """
 
 _MAKE_IMAGE = read_script("harness.features.own_image", "create_own_image.sh")
+
+
+@dataclass(frozen=True, slots=True)
+class SystemFiles:
+    """What a guest of a disk image boots from: the files in a directory on the host, made for this guest only."""
+
+    directory: str
+    firmware: Firmware = "bios"
+
+    @property
+    def layer(self) -> str:
+        """The copy-on-write layer on top of the image."""
+        return f"{self.directory}/system.qcow2"
+
+    @property
+    def seed(self) -> str:
+        """The disk with the data for cloud-init."""
+        return f"{self.directory}/seed.img"
+
+    @property
+    def variables(self) -> str:
+        """The variables of UEFI. libvirt creates the file."""
+        return f"{self.directory}/variables.fd"
+
+    def add_firmware(self, system: ET.Element) -> None:
+        """Add the firmware. BIOS is the default. libvirt chooses a UEFI that boots systems without a signature, too."""
+        if self.firmware == "uefi":
+            system.set("firmware", "efi")
+            ET.SubElement(ET.SubElement(system, "firmware"), "feature", enabled="no", name="secure-boot")
+            ET.SubElement(system, "nvram").text = self.variables
+
+    def add_disks(self, devices: ET.Element, bus: RootBus) -> UsedIds:
+        """Add both disks of the system. Returns the names that they have.
+
+        Nothing survives the guest, so nothing is flushed: what the system itself writes disturbs the measurement least.
+        """
+        names = DriveNames()
+        taken = []
+        for alias, path, image_format in zip(_ALIASES, (self.layer, self.seed), ("qcow2", "raw"), strict=True):
+            disk = ET.SubElement(devices, "disk", type="file", device="disk")
+            driver = {"name": "qemu", "type": image_format, "discard": "unmap", "detect_zeroes": "off"}
+            ET.SubElement(disk, "driver", driver | {"cache": "unsafe", "io": "threads"})
+            ET.SubElement(disk, "source", file=path)
+            taken.append(names.next(_PREFIX))
+            ET.SubElement(disk, "target", dev=taken[-1], bus="virtio")
+            if path == self.seed:
+                ET.SubElement(disk, "readonly")
+            else:
+                ET.SubElement(disk, "boot", order="1")
+            bus.place(disk)
+            ET.SubElement(disk, "serial").text = alias.removeprefix("ua-")
+            ET.SubElement(disk, "alias", name=alias)
+        return UsedIds(names=frozenset(taken))
 
 
 class GuestSystemFiles(HostThing):
@@ -56,6 +113,17 @@ rmdir "$1" 2>/dev/null && echo removed || echo "foreign: $1 has files of others"
 
     def arguments(self) -> Sequence[str]:
         return [self.directory]
+
+
+def read_system(live: ET.Element) -> Effective:
+    """Image and firmware of the guest that runs as `live`. Nothing for a guest without a disk for its system."""
+    for disk in live.iterfind("devices/disk"):
+        alias, below = disk.find("alias"), disk.find("backingStore/source")
+        if alias is not None and alias.get("name") == _ALIASES[0]:
+            uefi = live.find("os/loader") is not None
+            image = below.get("file") if below is not None else None
+            return Effective(qemu_image=image, qemu_firmware="uefi" if uefi else "bios")
+    return Effective()
 
 
 def refuse_image(options: GuestOptions, runner: Runner) -> str | None:

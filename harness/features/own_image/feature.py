@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 from harness.feature import Feature, GuestImages
 
 if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
+
     from harness.guest.booting import Started
     from harness.guest.libvirt.starting import ToStart
     from harness.lab.created import HostThing
     from harness.lab.transport.base import Runner
+    from harness.model.effective import Effective
     from harness.model.guest import GuestOptions
 
 
@@ -27,6 +30,12 @@ def _start(guest: ToStart) -> AbstractContextManager[Started[Any]]:
     return start_from_image(guest)
 
 
+def _read_system(live: Element) -> Effective:
+    from harness.features.own_image.booting import read_system
+
+    return read_system(live)
+
+
 def _list_host_things() -> tuple[type[HostThing], ...]:
     from harness.features.own_image.booting import GuestSystemFiles
 
@@ -36,6 +45,6 @@ def _list_host_things() -> tuple[type[HostThing], ...]:
 FEATURE = Feature(
     name="own_image",
     # Few tries, because most images that do not answer never will.
-    guest_images=GuestImages(refuse=_refuse, start=_start, tries=2, expected_seconds=30.0),
+    guest_images=GuestImages(refuse=_refuse, start=_start, read=_read_system, tries=2, expected_seconds=30.0),
     list_host_things=_list_host_things,
 )

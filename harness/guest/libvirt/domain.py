@@ -6,90 +6,30 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import cycle, islice
+from typing import Protocol
 from xml.etree import ElementTree as ET
 
 from harness.guest.libvirt.disks import (
     NETWORK_SLOT,
     NOTHING_USED,
     DomainDisks,
-    DriveNames,
     MachineType,
     RootBus,
     UsedIds,
     choose_machine,
 )
 from harness.guest.protocol import GuestDisk
-from harness.model.effective import Effective
-from harness.model.guest import ANY_GUEST, GUEST_MEMORY, Firmware, GuestOptions
-
-_ALIASES = ("ua-voh-system", "ua-voh-seed")
-_PREFIX = "vd"
+from harness.model.guest import ANY_GUEST, GUEST_MEMORY, GuestOptions
 
 
-@dataclass(frozen=True, slots=True)
-class SystemFiles:
-    """What a guest of a disk image boots from: the files in a directory on the host, made for this guest only."""
+class GuestSystem(Protocol):
+    """What a guest boots from in place of a kernel and an initramfs."""
 
-    directory: str
-    firmware: Firmware = "bios"
+    def add_firmware(self, system: ET.Element) -> None:
+        """Add the firmware to the element `os`."""
 
-    @property
-    def layer(self) -> str:
-        """The copy-on-write layer on top of the image."""
-        return f"{self.directory}/system.qcow2"
-
-    @property
-    def seed(self) -> str:
-        """The disk with the data for cloud-init."""
-        return f"{self.directory}/seed.img"
-
-    @property
-    def variables(self) -> str:
-        """The variables of UEFI. libvirt creates the file."""
-        return f"{self.directory}/variables.fd"
-
-
-def add_firmware(system: ET.Element, files: SystemFiles) -> None:
-    """The firmware. BIOS is libvirt's default. libvirt chooses a UEFI that boots systems without a signature, too."""
-    if files.firmware == "uefi":
-        system.set("firmware", "efi")
-        ET.SubElement(ET.SubElement(system, "firmware"), "feature", enabled="no", name="secure-boot")
-        ET.SubElement(system, "nvram").text = files.variables
-
-
-def add_system(devices: ET.Element, bus: RootBus, files: SystemFiles) -> UsedIds:
-    """Add both disks of the system. Returns the names that they have.
-
-    Nothing survives the guest, so nothing is flushed: what the system itself writes disturbs the measurement least.
-    """
-    names = DriveNames()
-    taken = []
-    for alias, path, image_format in zip(_ALIASES, (files.layer, files.seed), ("qcow2", "raw"), strict=True):
-        disk = ET.SubElement(devices, "disk", type="file", device="disk")
-        driver = {"name": "qemu", "type": image_format, "discard": "unmap", "detect_zeroes": "off"}
-        ET.SubElement(disk, "driver", driver | {"cache": "unsafe", "io": "threads"})
-        ET.SubElement(disk, "source", file=path)
-        taken.append(names.next(_PREFIX))
-        ET.SubElement(disk, "target", dev=taken[-1], bus="virtio")
-        if path == files.seed:
-            ET.SubElement(disk, "readonly")
-        else:
-            ET.SubElement(disk, "boot", order="1")
-        bus.place(disk)
-        ET.SubElement(disk, "serial").text = alias.removeprefix("ua-")
-        ET.SubElement(disk, "alias", name=alias)
-    return UsedIds(names=frozenset(taken))
-
-
-def read_system(live: ET.Element) -> Effective:
-    """Image and firmware of the guest that runs as `live`. Nothing for a guest without a disk for its system."""
-    for disk in live.iterfind("devices/disk"):
-        alias, below = disk.find("alias"), disk.find("backingStore/source")
-        if alias is not None and alias.get("name") == _ALIASES[0]:
-            uefi = live.find("os/loader") is not None
-            image = below.get("file") if below is not None else None
-            return Effective(qemu_image=image, qemu_firmware="uefi" if uefi else "bios")
-    return Effective()
+    def add_disks(self, devices: ET.Element, bus: RootBus) -> UsedIds:
+        """Add the disks of the system to the `devices`. Returns the names that they have."""
 
 
 CPU_MODES = {"host": "host-passthrough", "max": "maximum"}
@@ -195,7 +135,7 @@ class GuestSpec:
     options: GuestOptions = ANY_GUEST
     sockets: Mapping[str, str] = field(default_factory=dict)
     """The socket of each disk that a storage daemon serves, by the disk's name."""
-    system: SystemFiles | None = None
+    system: GuestSystem | None = None
     """What it boots from instead of kernel and initramfs."""
 
 
@@ -225,7 +165,7 @@ def build_domain_xml(spec: GuestSpec) -> str:
     bus = RootBus()
     ET.SubElement(devices, "controller", type="usb", model="none")
     bus.place(ET.SubElement(devices, "controller", type="virtio-serial", index="0"))
-    taken = NOTHING_USED if spec.system is None else add_system(devices, bus, spec.system)
+    taken = NOTHING_USED if spec.system is None else spec.system.add_disks(devices, bus)
     disks = DomainDisks(devices, bus, machine, taken)
     users = Counter(disk.source.path for disk in spec.disks)
     for disk in spec.disks:
@@ -258,7 +198,7 @@ def _system(domain: ET.Element, spec: GuestSpec, machine: MachineType) -> None:
     system = ET.SubElement(domain, "os")
     _text(system, "type", "hvm", arch="x86_64", machine=spec.options.machine or machine)
     if spec.system is not None:
-        add_firmware(system, spec.system)
+        spec.system.add_firmware(system)
     else:
         _text(system, "kernel", spec.kernel)
         _text(system, "initrd", spec.initramfs)

@@ -10,8 +10,8 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 from harness.errors import GuestError
+from harness.feature import guest_images
 from harness.guest.libvirt.connection import Connection, ask, of_device
-from harness.guest.libvirt.domain import read_system
 from harness.guest.libvirt.requirements import PciDisk
 from harness.guest.libvirt.starting import qemu_log
 from harness.guest.qemu_process import Engines, Placement, look_at_process, parse_inspected, read_placement
@@ -200,7 +200,9 @@ class Running:
     @property
     def program(self) -> Effective:
         """The program that runs the guest, and what it boots."""
-        return self.process.files.merged(Effective(qemu_version=self.version)).merged(read_system(self.live))
+        program = self.process.files.merged(Effective(qemu_version=self.version))
+        images = guest_images()
+        return program if images is None else program.merged(images.read(self.live))
 
     @property
     def machine(self) -> Effective:

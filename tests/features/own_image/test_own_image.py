@@ -12,9 +12,8 @@ import pytest
 
 from harness.errors import GuestError, Unsupported
 from harness.features.own_image import booting
-from harness.features.own_image.booting import GuestSystemFiles, create_system_files, refuse_image
+from harness.features.own_image.booting import GuestSystemFiles, create_system_files, read_system, refuse_image
 from harness.guest.cloud_init import HostKey, errors_of, user_data
-from harness.guest.libvirt.domain import read_system
 from harness.guest.libvirt.requirements import _no_firmware
 from harness.guest.linux import LinuxInside, look_inside_linux
 from harness.lab.created import CreationLog, read_log
