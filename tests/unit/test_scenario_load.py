@@ -177,11 +177,6 @@ reboot = true
     assert (smoke.conditioning, smoke.blocks, smoke.reboot) == ("steady", 6, True)
 
 
-def test_a_key_of_version_0_1_is_accepted_without_effect(tmp_path: Path) -> None:
-    own = "[profile.smoke]\nbracket = true\n"
-    assert load(tmp_path, GOOD + own).profiles == load(tmp_path, GOOD).profiles
-
-
 def test_none_takes_back_a_target_and_a_time_limit(tmp_path: Path) -> None:
     own = '[profile.standard]\ntarget = "none"\ntime_limit = "none"\n'
     standard = load(tmp_path, GOOD + own).profiles[1]
