@@ -82,17 +82,17 @@ def measure_others(cell: Cell, blocks: Blocks, samples: Samples, confidence: flo
     """What the record of a cell has of other guests, of the neighbour and of the backup; nothing without blocks."""
     if not blocks.keys:
         return {}
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     of_guest = blocks.arms[Place.GUEST] if cell.mode.attach is not None else ()
     if cell.mode.guests > 1:
-        found["several"] = share_out(cell, blocks, samples, confidence)
+        values["several"] = share_out(cell, blocks, samples, confidence)
     if cell.mode.neighbour is not None:
         neighbours = [slice_.neighbour for slice_ in of_guest if slice_.neighbour is not None]
         iops, bw = (tuple(neighbour.metrics[name] for neighbour in neighbours) for name in ("iops", "bw"))
-        found["neighbour"] = NeighbourRecord(cell.mode.neighbour.id, iops, bw)
+        values["neighbour"] = NeighbourRecord(cell.mode.neighbour.id, iops, bw)
     if cell.mode.backup:
-        found["backup"] = BackupRecord(tuple(slice_.backup.bw for slice_ in of_guest if slice_.backup is not None))
-    return found
+        values["backup"] = BackupRecord(tuple(slice_.backup.bw for slice_ in of_guest if slice_.backup is not None))
+    return values
 
 
 def share_out(cell: Cell, blocks: Blocks, samples: Samples, confidence: float) -> SeveralGuests:

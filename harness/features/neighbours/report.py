@@ -48,12 +48,16 @@ def neighbour_blocks(section: Section) -> Iterator[Block]:
             Column("neighbour did"),
             Column("verdict", "reason"),
         ),
-        tuple(_make_neighbour_row(found, cell) for found, cell in examined),
+        tuple(_make_neighbour_row(neighbour, cell) for neighbour, cell in examined),
         f"What a neighbour or a backup costs on {section.name}",
         style="cells neighbours",
         most=MOST_DIFFERENCES,
     )
-    shown = [(found.difference.point, found.describe(cell)) for found, cell in examined if found.difference is not None]
+    shown = [
+        (neighbour.difference.point, neighbour.describe(cell))
+        for neighbour, cell in examined
+        if neighbour.difference is not None
+    ]
     if shown:
         # The neighbour that costs most.
         yield Sentence(max(shown)[1], on=On.BRIEF)
@@ -197,19 +201,21 @@ def _examine(cell: CellRecord) -> _Neighbour:
     )
 
 
-def _make_neighbour_row(found: _Neighbour, cell: CellRecord) -> Row:
+def _make_neighbour_row(neighbour: _Neighbour, cell: CellRecord) -> Row:
     words = (
-        found.name,
-        found.tail,
-        found.before,
-        found.after,
-        found.factor,
-        found.throughput,
-        found.did,
-        found.verdict,
+        neighbour.name,
+        neighbour.tail,
+        neighbour.before,
+        neighbour.after,
+        neighbour.factor,
+        neighbour.throughput,
+        neighbour.did,
+        neighbour.verdict,
     )
-    sentence = found.describe(cell)
-    return Row((Cell(found.job, link=link_cell(cell)), *words), sentence=sentence, doubtful=found.difference is None)
+    sentence = neighbour.describe(cell)
+    return Row(
+        (Cell(neighbour.job, link=link_cell(cell)), *words), sentence=sentence, doubtful=neighbour.difference is None
+    )
 
 
 def _word_verdict(cell: CellRecord, difference: Estimate) -> str:
