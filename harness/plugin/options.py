@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypeVar, get_args
+from typing import Any, Literal, get_args
 
 import pytest
 from _pytest.mark import KeywordMatcher
@@ -123,8 +123,6 @@ LARGEST_SEED = 2**31 - 1
 
 Inconclusive = Literal["fail", "skip"]
 
-T = TypeVar("T")
-
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -157,68 +155,39 @@ class Options:
 
 def add_options(parser: pytest.Parser) -> None:
     group = parser.getgroup("virt-overhead", "overhead of virtual machines on disks")
+
+    def add(flag: str, metavar: str, words: str, parse: Callable[[str, str], Any] | None = None, **more: Any) -> None:
+        """An option with a value. `parse` gets the flag and the text of the value."""
+        group.addoption(flag, metavar=metavar, help=words, type=partial(parse, flag) if parse else str, **more)
+
     profiles = [profile.name for profile in PROFILES]
     group.addoption("--profile", choices=profiles, help="how thoroughly to measure (default: the lab's, else smoke)")
-    group.addoption(
-        "--lab",
-        metavar="FILE",
-        type=_make_path_parser("--lab"),
-        help=f"the lab file, or `{EMBEDDED_LAB}` for the embedded lab "
-        f"(default: ${LAB_VARIABLE}, else {LAB_FILE} in the project's directory, else the embedded lab)",
+    of_lab = (
+        f"the lab file, or `{EMBEDDED_LAB}` for the embedded lab "
+        f"(default: ${LAB_VARIABLE}, else {LAB_FILE} in the project's directory, else the embedded lab)"
     )
-    group.addoption("--host", metavar="NAME", help="measure only on this host of the lab")
-    group.addoption(
-        "--disk",
-        metavar="NAME",
-        action="append",
-        help="measure only this disk of the lab; may be given several times",
+    of_scenarios = (
+        "a directory with further scenario files; may be given several times (also: `scenarios` of "
+        "[tool.virt-overhead] in pyproject.toml)"
     )
-    group.addoption(
-        "--reports",
-        metavar="DIR",
-        type=_make_path_parser("--reports"),
-        help="the directory for runs (default: reports/)",
+    of_project = (
+        f"the directory of {LAB_FILE}, reports/ and pyproject.toml (default: pytest's rootdir; with "
+        "`virt-overhead run`, the current directory)"
     )
-    group.addoption(
-        "--scenarios",
-        metavar="DIR",
-        type=_make_path_parser("--scenarios"),
-        action="append",
-        help="a directory with further scenario files; may be given several times (also: `scenarios` of "
-        "[tool.virt-overhead] in pyproject.toml)",
+    of_time = (
+        'how long to measure each scenario, for example "20 min": where the rounds so far decide nothing yet '
+        "(default: the profile's rounds and time limit)"
     )
-    group.addoption(
-        "--project",
-        metavar="DIR",
-        type=_make_path_parser("--project"),
-        help=f"the directory of {LAB_FILE}, reports/ and pyproject.toml (default: pytest's rootdir; with "
-        "`virt-overhead run`, the current directory)",
-    )
-    group.addoption(
-        "--seed",
-        metavar="N",
-        type=_make_number_parser("--seed", 0, LARGEST_SEED),
-        help="seed of every random choice (default: a new one)",
-    )
-    group.addoption(
-        "--rounds",
-        metavar="N",
-        type=_make_number_parser("--rounds", 1),
-        help="rounds to measure (default: the profile's)",
-    )
-    group.addoption(
-        "--time",
-        metavar="DURATION",
-        type=_make_duration_parser("--time"),
-        help='how long to measure each scenario, for example "20 min": where the rounds so far decide nothing yet '
-        "(default: the profile's rounds and time limit)",
-    )
-    group.addoption(
-        "--resume",
-        metavar="RUN",
-        type=_make_path_parser("--resume"),
-        help="resume the run in this directory; its complete rounds count",
-    )
+    add("--lab", "FILE", of_lab, _parse_path)
+    add("--host", "NAME", "measure only on this host of the lab")
+    add("--disk", "NAME", "measure only this disk of the lab; may be given several times", action="append")
+    add("--reports", "DIR", "the directory for runs (default: reports/)", _parse_path)
+    add("--scenarios", "DIR", of_scenarios, _parse_path, action="append")
+    add("--project", "DIR", of_project, _parse_path)
+    add("--seed", "N", "seed of every random choice (default: a new one)", partial(_parse_number, 0, LARGEST_SEED))
+    add("--rounds", "N", "rounds to measure (default: the profile's)", partial(_parse_number, 1, sys.maxsize))
+    add("--time", "DURATION", of_time, _parse_time)
+    add("--resume", "RUN", "resume the run in this directory; its complete rounds count", _parse_path)
     group.addoption(
         "--require-lab",
         action="store_true",
@@ -290,29 +259,22 @@ def _read_inventory(config: pytest.Config, project: Path) -> Inventory:
     return load_lab(default) if default.exists() else embedded_inventory()
 
 
-def _make_number_parser(option: str, least: int, most: int = sys.maxsize) -> Callable[[str], int]:
-    allowed = f"of {least} or more" if most == sys.maxsize else f"from {least} to {most}"
-
-    def parse(text: str) -> int:
-        # int() refuses numbers of thousands of digits with its own message.
-        if not re.fullmatch("[0-9]{1,19}", text) or not least <= int(text) <= most:
-            raise argparse.ArgumentTypeError(f"{option} takes a whole number {allowed}, not {text!r}")
-        return int(text)
-
-    return parse
+def _parse_number(least: int, most: int, option: str, text: str) -> int:
+    # int() refuses numbers of thousands of digits with its own message.
+    if not re.fullmatch("[0-9]{1,19}", text) or not least <= int(text) <= most:
+        allowed = f"of {least} or more" if most == sys.maxsize else f"from {least} to {most}"
+        raise argparse.ArgumentTypeError(f"{option} takes a whole number {allowed}, not {text!r}")
+    return int(text)
 
 
-def _make_duration_parser(option: str) -> Callable[[str], float]:
-    def parse(text: str) -> float:
-        try:
-            seconds = parse_duration(re.sub("m$", "min", text))
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(f"{option}: {error}") from None
-        if seconds <= 0:
-            raise argparse.ArgumentTypeError(f"{option} takes a duration above 0, not {text!r}")
-        return seconds
-
-    return parse
+def _parse_time(option: str, text: str) -> float:
+    try:
+        seconds = parse_duration(re.sub("m$", "min", text))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{option}: {error}") from None
+    if seconds <= 0:
+        raise argparse.ArgumentTypeError(f"{option} takes a duration above 0, not {text!r}")
+    return seconds
 
 
 def _parse_limit(limit: FeatureLimit, text: str) -> RunLimit:
@@ -322,13 +284,10 @@ def _parse_limit(limit: FeatureLimit, text: str) -> RunLimit:
         raise argparse.ArgumentTypeError(f"{limit.flag}: {error}") from None
 
 
-def _make_path_parser(option: str) -> Callable[[str], Path]:
-    def parse(text: str) -> Path:
-        if not text:  # For example from an unset variable. Path would use the current directory.
-            raise argparse.ArgumentTypeError(f"{option} takes a path, but the value is empty")
-        return Path(text)
-
-    return parse
+def _parse_path(option: str, text: str) -> Path:
+    if not text:  # For example from an unset variable. Path would use the current directory.
+        raise argparse.ArgumentTypeError(f"{option} takes a path, but the value is empty")
+    return Path(text)
 
 
 def scenarios_for(options: Options, scenarios: Mapping[str, Scenario]) -> ForLab:
