@@ -34,11 +34,9 @@ class Screen(Protocol):
 
     def write_line(self, line: str) -> None:
         """Write a separate line after the previous output."""
-        ...
 
     def rewrite(self, line: str, *, erase: bool) -> None:
         """Replace the last temporary line by this temporary line."""
-        ...
 
 
 class StandardOutput:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 
 def add_run(commands: Any) -> None:
-    """Add the verb `run` to the subparsers."""
     run = commands.add_parser(
         "run",
         help="measure: pytest with all its options, from any directory (`run -- --help` lists them)",
@@ -73,7 +72,6 @@ _NOT_RUNNING = 3
 
 
 def add_quickstart(commands: Any) -> None:
-    """Add the verb `quickstart` to the subparsers."""
     commands.add_parser(
         "quickstart",
         help="measure the simulated Optane disk in the embedded lab",
@@ -84,7 +82,6 @@ def add_quickstart(commands: Any) -> None:
 
 
 def add_images(commands: Any) -> None:
-    """Add the verb `images` to the subparsers."""
     images = commands.add_parser(
         "images", help="build the missing images, and print where they are", example="virt-overhead images --verify"
     )
@@ -113,7 +110,6 @@ def add_images(commands: Any) -> None:
 
 
 def add_lab(commands: Any) -> None:
-    """Add the verb `lab` and its actions to the subparsers."""
     lab = commands.add_parser(
         "lab", help="the embedded lab: a KVM host in QEMU on this machine", example="virt-overhead lab up"
     )
@@ -242,7 +238,6 @@ def _lab_ssh(options: argparse.Namespace) -> int:
 
 
 def add_reap(commands: Any) -> None:
-    """Add the verb `reap` to the subparsers."""
     reaper = commands.add_parser(
         "reap",
         help="list what killed runs left on the lab's hosts, and remove it",

@@ -17,7 +17,6 @@ from harness.terminal import unfiltered
 
 
 def add_report(commands: Any) -> None:
-    """Add the verb `report` to the subparsers."""
     report = commands.add_parser(
         "report",
         help="rebuild the HTML report of a run and print its answers",
@@ -71,7 +70,6 @@ PAUSE = 5.0
 
 
 def add_watch(commands: Any) -> None:
-    """Add the verb `watch` to the subparsers."""
     parser = commands.add_parser(
         "watch",
         help="follow a run that is measuring, from another shell",

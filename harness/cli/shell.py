@@ -70,7 +70,6 @@ SHELLS = ("bash", "zsh", "tcsh")
 
 
 def add_completion(commands: Any) -> None:
-    """Add the verb `completion` to the subparsers."""
     completion = commands.add_parser(
         "completion", help="print the completion for a shell", example="virt-overhead completion bash"
     )
@@ -79,7 +78,6 @@ def add_completion(commands: Any) -> None:
 
 
 def add_man(commands: Any) -> None:
-    """Add the verb `man` to the subparsers."""
     man = commands.add_parser("man", help="print the manual page, for: man -l -", example="virt-overhead man")
     man.set_defaults(run=_man)
 

@@ -32,42 +32,42 @@ class HypervisorSpec(Protocol):
     @property
     def address(self) -> str | None:
         """The address of the host if the lab file has none for SSH."""
-        ...
 
     @property
     def secret_variables(self) -> tuple[str, ...]:
         """The environment variables that hold its secrets."""
-        ...
 
     @property
     def needless_checks(self) -> frozenset[str]:
         """Checks of the doctor that do not apply to this hypervisor."""
-        ...
 
     @property
     def why_no_devices(self) -> str | None:
         """Why a device of the host cannot be attached to a guest by its path; None if it can."""
-        ...
 
     @property
     def boots_guests(self) -> bool:
         """Whether runs boot the guests. If not, all rounds are in one boot."""
-        ...
 
     def why_emulated(self, host: str) -> str | None:
         """Why the host with the name `host` emulates the CPU of guests; None if KVM must be probed."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
-class VmLogin:
-    """The login to a VM over SSH, through its host or directly. Without `host_key`, the first contact's is stored."""
+class SshAddress:
+    """The SSH address of a host and the key for the login. Without `host_key`, that of the first contact is stored."""
 
     address: str
     port: int
     user: str
     key: Path
     host_key: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class VmLogin(SshAddress):
+    """The login to a VM over SSH, through its host or directly."""
+
     through_host: bool
 
 
@@ -430,17 +430,6 @@ def class_known(disk: AnyDisk) -> str | None:
     if array_of(disk) is not None:
         return ARRAY
     return disk.disk_class or (derive_class(disk.id) if isinstance(disk, DiskById) else None)
-
-
-@dataclass(frozen=True, slots=True)
-class SshAddress:
-    """The SSH address of a host and the key for the login. Without `host_key`, that of the first contact is stored."""
-
-    address: str
-    port: int
-    user: str
-    key: Path
-    host_key: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,11 +91,9 @@ class Agent(Protocol):
 
     def execute(self, path: str, arguments: Sequence[str], stdin: bytes) -> int:
         """Start a program. Returns its process id. Its outputs are stored until it was asked for its end."""
-        ...
 
     def ended(self, pid: int) -> EndedProgram | None:
         """How the program ended; None while it runs. The agent answers this only once for a program that ended."""
-        ...
 
 
 class AgentRunner:

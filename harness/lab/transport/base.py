@@ -27,17 +27,14 @@ class Stream(Protocol):
 
     def read(self) -> bytes:
         """The next output of the command. Blocks. Empty at the end of the output."""
-        ...
 
     def write(self, data: bytes) -> None:
         """Raises OSError if the command no longer reads."""
-        ...
 
     def end_input(self) -> None: ...
 
     def end(self) -> None:
         """Wait for the end of the command and close the stream. Never blocks for long."""
-        ...
 
 
 class HeldCommand:
@@ -223,14 +220,12 @@ class Runner(Protocol):
         or STDERR_BYTES (then the command is ended), if the program is not installed, or if the connection is lost. With
         `check`, it also raises HostError, with the end of stderr, if the exit status is not 0.
         """
-        ...
 
     def put(self, source: Path, target: str, *, deadline: float) -> None:
         """Copy a file to the machine. `target` is never incomplete, and survives a power failure.
 
         Only the user who copies it may read it. The machine needs sh, cat, wc, sync, mv, dirname and rm.
         """
-        ...
 
     def close(self) -> None: ...
 
@@ -246,7 +241,6 @@ class HoldingRunner(Runner, Protocol):
         end of the block, of this process, or of the connection. `what` names it in messages. Raises HostError if it
         cannot start or prints no line.
         """
-        ...
 
 
 def failed(runner_name: str, done: Completed) -> HostError:

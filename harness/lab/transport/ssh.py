@@ -51,19 +51,15 @@ class RemoteShell(Protocol):
 
     def command(self, argv: Sequence[str]) -> str:
         """The line that runs `argv`. Raises ValueError if this shell cannot run it."""
-        ...
 
     def held(self, argv: Sequence[str]) -> str:
         """The line that runs `argv` while its standard input is open. Raises ValueError as `command`."""
-        ...
 
     def stdin(self, argv: Sequence[str], data: bytes) -> bytes:
         """The standard input of the line of `command`, for a command that gets `data`."""
-        ...
 
     def ender(self, pid: int) -> str:
         """The line that ends the process with its descendants. Its exit status is 0 if all are gone."""
-        ...
 
 
 class PosixShell:
