@@ -24,7 +24,6 @@ from harness.measure.resume import Earlier, earlier_part, resumed_limit
 from harness.measure.spec import CampaignSpec
 from harness.model.cell import Cell
 from harness.plugin.options import Options
-from harness.redaction import format_command
 from harness.report import write_report
 from harness.results import CellRecord, RunStore
 from harness.results.assemble import Check, no_check
@@ -33,6 +32,7 @@ from harness.scenario.paces import Paces
 from harness.scenario.plan import Plan, describe_plan, describe_plans, plan_for
 from harness.scenario.scenario import Scenario
 from harness.scenario.setups import places_of
+from harness.terminal import format_command
 
 
 @dataclass

@@ -15,10 +15,10 @@ from harness.model.base import Kind
 from harness.model.effective import DEFINITIONS, NOTHING
 from harness.model.guest import GuestOptions, describe_guest
 from harness.model.values import format_field, names_of
-from harness.redaction import hide_passwords
 from harness.report.blocks import Block, Column, Fold, Heading, Row, Table
 from harness.results import FIO_FILES, CellRecord, Run
 from harness.results.records import PLAN
+from harness.terminal import hide_passwords
 from harness.units import format_size
 
 if TYPE_CHECKING:

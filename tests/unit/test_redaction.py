@@ -8,8 +8,8 @@ import pytest
 
 from harness.errors import ResultsError
 from harness.features.history.store import HistoryStore
-from harness.redaction import HIDDEN, format_command, hide_password_of, hide_passwords
 from harness.results import RunStore
+from harness.terminal import HIDDEN, format_command, hide_password_of, hide_passwords
 from tests.unit.test_plugin import FINE, Play, play, run, warm
 
 pytest_plugins = ["pytester"]

@@ -84,7 +84,7 @@ def _request_import(options: argparse.Namespace) -> Any:
     from harness.config.names import plain_name
     from harness.errors import ConfigError
     from harness.features.exchange.importing import HOST, ImportRequest
-    from harness.redaction import format_command
+    from harness.terminal import format_command
 
     guests: dict[str, tuple[Path, ...]] = {}
     for first, *others in options.guest:

@@ -22,9 +22,9 @@ def add_runs(url: str, runs: SessionRuns, reporter: pytest.TerminalReporter) -> 
     """Add the complete runs to the history; the others are named with the reason."""
     from harness.errors import ConfigError, ResultsError
     from harness.features.history.store import HistoryStore
-    from harness.redaction import hide_passwords
     from harness.report.numbers import count
     from harness.results import RunStore
+    from harness.terminal import hide_passwords
 
     if not runs.paths:
         return

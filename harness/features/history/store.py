@@ -19,11 +19,11 @@ from typing import Any, Self
 
 from harness.errors import ConfigError, HarnessError, ResultsError
 from harness.files import sync, write_atomically
-from harness.redaction import hide_password_of, hide_passwords
 from harness.results import MetricRecord, Run, RunStore
 from harness.results.cells import CellRecord
 from harness.results.facts import list_run_facts
 from harness.results.tables import TypedColumn, Value, parquet_bytes
+from harness.terminal import hide_password_of, hide_passwords
 
 
 @dataclass(frozen=True, slots=True)
