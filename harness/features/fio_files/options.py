@@ -180,11 +180,11 @@ class Refused:
 Option = Used | NotUsed | Refused
 
 
-def _number(low: int, high: int) -> Check:
+def _require_number(low: int, high: int) -> Check:
     return lambda value: parse_number(value, low, high)
 
 
-def _one_of(*allowed: str) -> Check:
+def _require_one_of(*allowed: str) -> Check:
     def check(value: str) -> None:
         if value not in allowed:
             raise ValueError(choices(value, allowed))
@@ -192,47 +192,47 @@ def _one_of(*allowed: str) -> Check:
     return check
 
 
-_SHARE = _number(0, 100)
-_FLAG = _number(0, 1)
-_BATCH = _number(0, 1024)
+_SHARE = _require_number(0, 100)
+_FLAG = _require_number(0, 1)
+_BATCH = _require_number(0, 1024)
 
 _USED: Mapping[str, Used] = {
     "rw": Used(parse_pattern),
-    "rw_sequencer": Used(_one_of("sequential", "identical")),
+    "rw_sequencer": Used(_require_one_of("sequential", "identical")),
     "bs": Used(lambda value: check_block_sizes("bs", value)),
     "ba": Used(lambda value: check_block_sizes("ba", value)),
     "bsrange": Used(lambda value: check_block_sizes("bsrange", value)),
     "bssplit": Used(lambda value: check_block_sizes("bssplit", value)),
     "bs_is_seq_rand": Used(_FLAG),
-    "kb_base": Used(_one_of("1024", "1000")),
+    "kb_base": Used(_require_one_of("1024", "1000")),
     "ioengine": Used(check_engine),
-    "iodepth": Used(_number(1, 1024)),
+    "iodepth": Used(_require_number(1, 1024)),
     "iodepth_batch": Used(_BATCH),
     "iodepth_batch_complete_min": Used(_BATCH),
     "iodepth_batch_complete_max": Used(_BATCH),
     "iodepth_low": Used(_BATCH),
     "serialize_overlap": Used(_FLAG),
-    "numjobs": Used(_number(1, 64)),
+    "numjobs": Used(_require_number(1, 64)),
     "rwmixread": Used(_SHARE),
     "rwmixwrite": Used(_SHARE),
     "percentage_random": Used(check_shares),
     "random_distribution": Used(check_distribution),
     "rate": Used(parse_rates),
     "rate_iops": Used(parse_rates),
-    "rate_process": Used(_one_of("linear", "poisson")),
+    "rate_process": Used(_require_one_of("linear", "poisson")),
     "rate_ignore_thinktime": Used(_FLAG),
     "thinktime": Used(parse_seconds),
     "thinktime_spin": Used(parse_seconds),
     "thinktime_blocks": Used(parse_fio_size),
-    "thinktime_blocks_type": Used(_one_of("complete", "issue", "all_blocks")),
+    "thinktime_blocks_type": Used(_require_one_of("complete", "issue", "all_blocks")),
     "thinktime_iotime": Used(parse_seconds),
     "fsync": Used(parse_fio_size),
     "fdatasync": Used(parse_fio_size),
-    "sync": Used(_one_of("none", "0", "sync", "1", "dsync")),
+    "sync": Used(_require_one_of("none", "0", "sync", "1", "dsync")),
     "write_barrier": Used(parse_fio_size),
     "fixedbufs": Used(_FLAG, of="io_uring", is_flag=True),
     "registerfiles": Used(_FLAG, of="io_uring", is_flag=True),
-    "nonvectored": Used(_number(-1, 1), of="io_uring"),
+    "nonvectored": Used(_require_number(-1, 1), of="io_uring"),
     "sqthread_poll": Used(_FLAG, of="io_uring", is_flag=True),
     "force_async": Used(_BATCH, of="io_uring"),
 }

@@ -31,16 +31,16 @@ def fio_file_blocks(section: Section) -> Iterator[Block]:
                 Column("not applied", "code"),
                 Column("instead"),
             ),
-            tuple(row for job, part in parts for row in _rows(job, part)),
+            tuple(row for job, part in parts for row in _yield_rows(job, part)),
             f"Sections of {file} as they were measured on {section.name}",
             on=On.PAGE,
         )
-        for path, text in _texts(section.run, section.cells[0].record.scenario, file):
+        for path, text in _read_texts(section.run, section.cells[0].record.scenario, file):
             yield Fold(path, (Code(text),))
-        yield Sentence(f"{fio_file_sentence(file, tuple(parts))}.", on=On.TEXT)
+        yield Sentence(f"{describe_fio_file(file, tuple(parts))}.", on=On.TEXT)
 
 
-def fio_file_sentence(file: str, parts: _Sections) -> str:
+def describe_fio_file(file: str, parts: _Sections) -> str:
     """Which options of the file did not apply."""
     names = dict.fromkeys(option.name for _, part in parts for option in part.overridden)
     if not names:
@@ -48,7 +48,7 @@ def fio_file_sentence(file: str, parts: _Sections) -> str:
     return f"{file} was measured without its own {', '.join(names)}: the report says what applied instead"
 
 
-def _rows(job: str, part: FioSection) -> Iterator[Row]:
+def _yield_rows(job: str, part: FioSection) -> Iterator[Row]:
     """A row for each option that did not apply."""
     lines = len(part.overridden) or 1
     first: Sequence[Cell] = [Cell(text, lines=lines) for text in (job, part.name, part.text)]
@@ -60,7 +60,7 @@ def _rows(job: str, part: FioSection) -> Iterator[Row]:
         yield Row((*first, "", ""))
 
 
-def _texts(run: Run, scenario: str, file: str) -> Iterator[tuple[str, str]]:
+def _read_texts(run: Run, scenario: str, file: str) -> Iterator[tuple[str, str]]:
     """The stored texts of the file and of those that it includes, by path. The provenance has any JSON."""
     stored: object = run.provenance.get(FIO_FILES)
     for key in (scenario, file):

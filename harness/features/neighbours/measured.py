@@ -85,7 +85,7 @@ def measure_others(cell: Cell, blocks: Blocks, samples: Samples, confidence: flo
     values: dict[str, Any] = {}
     of_guest = blocks.arms[Place.GUEST] if cell.mode.attach is not None else ()
     if cell.mode.guests > 1:
-        values["several"] = share_out(cell, blocks, samples, confidence)
+        values["several"] = compare_guests(cell, blocks, samples, confidence)
     if cell.mode.neighbour is not None:
         neighbours = [slice_.neighbour for slice_ in of_guest if slice_.neighbour is not None]
         iops, bw = (tuple(neighbour.metrics[name] for neighbour in neighbours) for name in ("iops", "bw"))
@@ -95,7 +95,7 @@ def measure_others(cell: Cell, blocks: Blocks, samples: Samples, confidence: flo
     return values
 
 
-def share_out(cell: Cell, blocks: Blocks, samples: Samples, confidence: float) -> SeveralGuests:
+def compare_guests(cell: Cell, blocks: Blocks, samples: Samples, confidence: float) -> SeveralGuests:
     """What each of several guests got in these blocks."""
     guest, host = (_group_by_guest(blocks.arms[arm]) for arm in (Place.GUEST, Place.HOST))
     metric = "iops" if cell.job.is_random else "bw"

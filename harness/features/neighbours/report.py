@@ -197,7 +197,7 @@ def _examine(cell: CellRecord) -> _Neighbour:
         after=microseconds(after),
         throughput=_format_factor(differences.get(headline), falls=METRICS[headline].higher_is_better),
         did=_format_speed(cell),
-        verdict=str(cell.outcome) if difference is None else _word_verdict(cell, difference),
+        verdict=str(cell.outcome) if difference is None else _format_verdict(cell, difference),
     )
 
 
@@ -218,7 +218,7 @@ def _make_neighbour_row(neighbour: _Neighbour, cell: CellRecord) -> Row:
     )
 
 
-def _word_verdict(cell: CellRecord, difference: Estimate) -> str:
+def _format_verdict(cell: CellRecord, difference: Estimate) -> str:
     """For example "exceeds 200 % in clat_p99"; without a budget, whether a difference is shown."""
     budgets = gravest_first([budget for budget in cell.budget if budget.difference is not None])
     if not budgets:

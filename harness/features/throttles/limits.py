@@ -129,17 +129,17 @@ def _find_plateau(by_depth: Sequence[CellRecord]) -> list[CellRecord]:
     """The cells of the largest depths, if the guest of all of them has the same IOPS; empty if fewer than two have."""
     if not by_depth:
         return []
-    top = _mean_iops(by_depth[-1])
+    top = _read_iops(by_depth[-1])
     cells = [
         cell
         for cell in by_depth
-        if abs(_mean_iops(cell) - top) <= _SAME * top
-        and fmean(cell.metrics["iops"].host) >= _HOST_IS_FASTER * _mean_iops(cell)
+        if abs(_read_iops(cell) - top) <= _SAME * top
+        and fmean(cell.metrics["iops"].host) >= _HOST_IS_FASTER * _read_iops(cell)
     ]
     return cells if len({cell.job.depth for cell in cells}) > 1 and by_depth[-1] in cells else []
 
 
-def _mean_iops(record: CellRecord) -> float:
+def _read_iops(record: CellRecord) -> float:
     values = record.metrics["iops"].guest
     return fmean(values) if values else 0.0
 
