@@ -286,12 +286,6 @@ class CostPerIo(Protocol):
     def __call__(self, counters: Counters, /, *, in_guest: bool) -> Mapping[str, float]: ...
 
 
-class AccountBlocks(Protocol):
-    """Costs by name, with intervals of this confidence."""
-
-    def __call__(self, blocks: Blocks, /, *, confidence: float) -> Mapping[str, CostRecord]: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feature:
     """What one feature adds. Every hook but the name may be left out.
@@ -342,8 +336,8 @@ class Feature:
     """The same, if it follows from several cells of a run: the id of a cell and its note."""
     cost_per_io: CostPerIo = lambda _counters, *, in_guest: {}  # noqa: ARG005
     """What an I/O of a slice costs the host: figures by name, from its counters."""
-    account_blocks: AccountBlocks = lambda _blocks, *, confidence: {}  # noqa: ARG005
-    """The same of the blocks of a cell, as the cell stores it."""
+    account_blocks: Callable[[Blocks, float], Mapping[str, CostRecord]] = lambda _blocks, _confidence: {}
+    """The same of the blocks of a cell, as the cell stores it, with intervals of this confidence."""
     explain_faster: Callable[[CellRecord], str | None] = lambda _cell: None
     """Why the guest of a cell without a failed check is faster than its host."""
     contents: Mapping[ReportPlace, Callable[[Section], Iterable[Block]]] = field(default_factory=dict)

@@ -266,9 +266,7 @@ def _make_cell_record(
         ),
         skipped=context.skipped,
         accounting={
-            name: cost
-            for feature in features()
-            for name, cost in feature.account_blocks(blocks, confidence=confidence).items()
+            name: cost for feature in features() for name, cost in feature.account_blocks(blocks, confidence).items()
         },
         ios=counts["ios"],
         times=blocks.times,

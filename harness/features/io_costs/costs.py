@@ -141,7 +141,7 @@ def _count_switches(counters: Counters, *, in_guest: bool) -> dict[str, float]:
     return switches
 
 
-def account_blocks(blocks: Blocks, *, confidence: float) -> dict[str, CostRecord]:
+def account_blocks(blocks: Blocks, confidence: float) -> dict[str, CostRecord]:
     """The costs per I/O by name, in these blocks of a cell.
 
     Blocks in which the host's counters were read too late, for any arm, do not count here.
