@@ -34,7 +34,7 @@ _BARE = frozenset({Place.HOST, Place.REFERENCE})
 
 
 @dataclass(frozen=True, slots=True)
-class _Count:
+class _ByteCount:
     """The value of one counter for the slices of an arm in one round and direction, with its bounds. All in bytes.
 
     `round` is None for all rounds together. `slack` is what may still be in flight when fio ended. `extra` is what
@@ -104,7 +104,7 @@ def check_bytes(
     by_round: dict[tuple[str, int], list[Measurement]] = {}
     for measurement in measurements:
         by_round.setdefault((measurement.arm, measurement.round), []).append(measurement)
-    by_arm: dict[str, list[_Count]] = {}
+    by_arm: dict[str, list[_ByteCount]] = {}
     for (arm, _), slices in by_round.items():
         by_arm.setdefault(arm, []).extend(
             _count_bytes(slices, in_flight, NONE if arm in _BARE else layout, slices[0].round)
@@ -145,7 +145,7 @@ def _read_earlier(measurement: Measurement) -> Transferred:
 
 def _count_bytes(
     slices: Sequence[Measurement], in_flight: int, of_disk: Amplification, number: int | None
-) -> list[_Count]:
+) -> list[_ByteCount]:
     """The counts of these slices of one arm together. Single slices may be short: a small write counts much."""
     whole = [slice_ for slice_ in slices if slice_.counters.disk is not None]
     shared = [slice_ for slice_ in slices if slice_.counters.disk is None and slice_.counters.storage is not None]
@@ -180,7 +180,7 @@ def _count_bytes(
             slack = len(by_fio) * in_flight * most / fio
             rebuild = _estimate_rebuild(whole, direction, needs)
             counts.append(
-                _Count(
+                _ByteCount(
                     number,
                     direction,
                     by,
@@ -205,7 +205,7 @@ def _estimate_rebuild(slices: Sequence[Measurement], direction: str, needs: Ampl
     return sum(size * per_byte + REBUILD_IN_FLIGHT * (per_byte + 1) for size in rebuilt)
 
 
-def _check_counts(arm: str, counts: Sequence[_Count]) -> ValidityCheck:
+def _check_counts(arm: str, counts: Sequence[_ByteCount]) -> ValidityCheck:
     wrong = [count for count in counts if abs(count.off) > TOLERANCE]
     if not wrong:
         return ValidityCheck(f"bytes {arm}", ok=True, detail=_describe_agreement(counts))
@@ -223,7 +223,7 @@ def _check_counts(arm: str, counts: Sequence[_Count]) -> ValidityCheck:
     )
 
 
-def _describe_agreement(counts: Sequence[_Count]) -> str:
+def _describe_agreement(counts: Sequence[_ByteCount]) -> str:
     names = {"qemu": "QEMU", "disk": "the disk", "storage": "the disks below the storage"}
     others = [name for by, name in names.items() if any(count.by == by for count in counts)]
     who = ", ".join(["fio", *others[:-1]])
@@ -244,7 +244,7 @@ def _describe_agreement(counts: Sequence[_Count]) -> str:
     return words + (f", and the rebuild up to {format_size(rebuild)} in a round" if rebuild else "")
 
 
-def _explain(count: _Count) -> str:
+def _explain(count: _ByteCount) -> str:
     match count.by, count.direction, count.off < 0:
         case "qemu", _, True:
             return "the guest's own cache served the rest, or the guest sent requests that QEMU does not count as data"
