@@ -353,7 +353,7 @@ def test_a_mistake_is_reported_with_key_value_and_what_is_allowed(
             (
                 'profile.smoke.runtme = "1 s": no such key; '
                 "allowed: ramp, runtime, rounds, iodepth, span, round_limit, blocks, most_rounds, target, time_limit, "
-                'conditioning, reboot, own_times, bracket (did you mean "runtime"?)'
+                'conditioning, reboot, own_times (did you mean "runtime"?)'
             ),
         ),
         (
@@ -416,7 +416,7 @@ def test_a_mistake_is_reported_with_key_value_and_what_is_allowed(
             '[profile.smoke]\nconditioning = "stead"',
             'profile.smoke.conditioning = "stead": allowed: fill, steady (did you mean "steady"?)',
         ),
-        ("[profile.smoke]\nbracket = 1", "profile.smoke.bracket = 1: must be true or false, without quotes"),
+        ("[profile.smoke]\nreboot = 1", "profile.smoke.reboot = 1: must be true or false, without quotes"),
         (
             '[mode.lvm]\nlayout = { kind = "lvm" }\nattach = {}',
             "mode.lvm: is a preset, and a preset cannot be redefined; allowed: any other name",
