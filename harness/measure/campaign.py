@@ -47,10 +47,11 @@ class Campaign:
         self._measured: set[str] = set()
         self._recorder = Recorder(spec, store, phases, self._earlier.journal)
         self._context = RunContext(spec, store, self._recorder, phases, self._earlier, measurer, self._measured)
-        self._limits = limits_of(self._context)
+        keep = run_limit()
+        self._limit = (keep.keep(self._context) if keep is not None else None) or StepLimit()
         self._phases = phases
         self._timing = Timing(spec.plans)
-        self._engine = SeriesEngine(measurer, self._events, self._examined, self._limits, self._timing)
+        self._engine = SeriesEngine(measurer, self._events, self._examined, self._limit, self._timing)
         self._again_seconds = 0.0
         """The time for which jobs were measured again."""
         self._recorder.describe({"asked": requested(spec), "evaluation": evaluation(spec), **fio_texts(spec)})
@@ -97,7 +98,6 @@ class Campaign:
         return self._records[cell.id]
 
     def _require_no_failure(self, group: Group) -> None:
-        """Raise NotTried if an earlier failure prevents the measurement of the group."""
         scenario = self._failed.get(group.scenario)
         if cause := self._broken or scenario:
             what = f"host {self.spec.host.name}" if self._broken else f"scenario {group.scenario}"
@@ -112,13 +112,11 @@ class Campaign:
         try:
             try:
                 self._measurer.close_session()
-                for limit in self._limits:
-                    limit.end()
+                self._limit.end()
             finally:
                 self._measurer.close()
         finally:
-            for limit in self._limits:
-                limit.record()
+            self._limit.record()
             try:
                 run = self._complete(self._finished) if self._finished else self._write(ended)
             finally:
@@ -176,7 +174,7 @@ class Campaign:
         context = self._context.of_group(plan, group)
         rounds = GroupRounds(
             context,
-            limits=self._limits,
+            limit=self._limit,
             seconds_after=lambda: self._timing.after(group, self._measured),
         )
         with self._phases.step(MEASURE, f"measure {group.id}"):
@@ -248,13 +246,6 @@ class Campaign:
                 self._events(Note(note))
             self._recorder.resume(self._earlier.run)
         self._reached = True
-
-
-def limits_of(context: RunContext) -> list[StepLimit]:
-    """The limits that the run keeps."""
-    limit = run_limit()
-    kept = limit.keep(context) if limit is not None else None
-    return [kept] if kept is not None else []
 
 
 def _why_skipped(cell: Cell, refused: Unsupported) -> str:

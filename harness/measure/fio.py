@@ -109,7 +109,6 @@ def job_file(
 
 
 def is_ramp(name: str) -> bool:
-    """Whether fio's job with this name is the ramp of a section."""
     return name.endswith(_RAMP)
 
 
@@ -167,7 +166,6 @@ def _place(section: TimedSection, seconds: float, platform: Platform) -> list[st
 
 
 def _patterns(job: Job, block: int) -> Iterator[list[str]]:
-    """The I/O pattern of each section of fio. `block` as in Target."""
     if job.from_file is None:
         yield _pattern(job, block)
     else:
@@ -190,7 +188,6 @@ def _pattern(job: Job, block: int) -> list[str]:
 
 
 def _behaviour(job: Job) -> Iterator[str]:
-    """What only some workloads do."""
     if job.random_share is not None:
         yield f"percentage_random={job.random_share * 100:.0f}"
     if job.syncs:
@@ -310,8 +307,6 @@ class Direction(OutputPart):
 
 
 class Syncs(OutputPart):
-    """The calls of fdatasync of a job."""
-
     lat_ns: SyncLatency
     total_ios: Count = 0
 
@@ -338,7 +333,6 @@ class JobEntry(OutputPart):
 
     @property
     def syncs(self) -> SyncLatency | None:
-        """The latencies of fdatasync; None if the job did not call it."""
         return self.sync.lat_ns if self.sync is not None and self.sync.calls else None
 
 

@@ -56,11 +56,9 @@ class Restarts:
 
     @property
     def sentences(self) -> Sequence[str]:
-        """One sentence for each failure: what failed, and what was done, if already known."""
         return [*self._sentences, *([self._failed] if self._failed else [])]
 
     def failed(self, what: str) -> None:
-        """Record that the lab was taken down because of `what`."""
         self._failed = what
 
     def opened(self, boot: str) -> str | None:
@@ -164,13 +162,11 @@ class SessionMeasurer:
 
     @property
     def session(self) -> Session:
-        """The session that was opened last."""
         if self._session is None:
             raise RuntimeError("no session was opened")
         return self._session
 
     def _has(self, key: Hashable) -> bool:
-        """Whether the session with this `key` is the open one."""
         return self._session is not None and self._key == key
 
     def session_for(
@@ -199,7 +195,6 @@ class SessionMeasurer:
         return work(OpenSession(self._at, self.session, self._store, self._open()[2], self._seed))
 
     def _at(self, turn: ScheduledArm) -> Session:
-        """The session with the disks of this turn."""
         return self.session.of(turn.arm)
 
     def start_again(self, error: HostError | GuestError, what: str) -> None:

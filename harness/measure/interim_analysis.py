@@ -105,7 +105,6 @@ class GroupProgress:
         )
 
     def as_run(self, job: Job) -> Job:
-        """The job with the ramp of this series."""
         return replace(job, ramp=job.ramp + self.discarded.get(job, 0.0))
 
     def has(self, measurements: Sequence[Measurement]) -> bool:
@@ -115,12 +114,10 @@ class GroupProgress:
 
     @property
     def elapsed(self) -> float:
-        """Seconds for which the series was measured."""
         return self.earlier + time.monotonic() - self.started
 
     @property
     def open_cells(self) -> list[Cell]:
-        """The cells that a further round measures."""
         return [cell for cell in self.group.cells if cell.id not in self._settled]
 
     def is_open(self, cell: Cell) -> bool:
@@ -145,12 +142,10 @@ class GroupProgress:
 
     @property
     def fewest(self) -> int:
-        """The number of rounds before which the series does not end."""
         return self.plan.rounds if self.needed is None else self.needed
 
     @property
     def most(self) -> int:
-        """The largest number of rounds of the series."""
         return self.plan.most_rounds_of(self.group) if self.needed is None else self.needed
 
     @property
@@ -249,7 +244,6 @@ class _Question:
 def _find_reason(
     question: _Question, cell: Cell, record: CellRecord, samples: Samples, looking: Looking
 ) -> Reason | None:
-    """Why one metric of a cell needs no further round."""
     name = question.metric
     metric = record.metrics.get(name)
     if metric is None or len(metric.host) < FEWEST_SAMPLES:
@@ -439,7 +433,6 @@ def _describe_rounding(job: Job, block: int) -> Iterator[str]:
 
 
 def _list_orders(measurements: Sequence[Measurement]) -> dict[int, tuple[str, ...]]:
-    """The arms in the order of their first slices, by number of the round."""
     rounds: dict[int, dict[str, None]] = {}
     for measurement in measurements:
         rounds.setdefault(measurement.round, {})[measurement.arm] = None

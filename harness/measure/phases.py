@@ -32,8 +32,6 @@ MEASURE = "measure"
 
 
 class Phases:
-    """Adds up the seconds of each named phase."""
-
     def __init__(self, events: Events) -> None:
         self.events = events
         self._ended: dict[str, float] = {}
@@ -95,7 +93,6 @@ class Timing:
         """The ids of the groups and of their jobs that have run."""
 
     def prepared(self, plan: Plan, group: Group) -> None:
-        """Note that the setup of the group is ready."""
         self._prepared.add((group.scenario, plan.setup_of(group).number))
 
     def ran(self, group: Group, table: Timetable, seconds: float) -> None:
@@ -118,7 +115,6 @@ class Timing:
             self._add("start", paces.START_SECONDS, beside)
 
     def seconds_of(self, tables: Iterable[Timetable]) -> float:
-        """The time that these timetables will take."""
         start = paces.START_SECONDS * self._pace("start")
         recovery = paces.RECOVERY_SECONDS * self._pace("recovery")
         return sum(table.seconds + start + (recovery if _recovers(table) else 0.0) for table in tables)

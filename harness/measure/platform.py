@@ -50,19 +50,16 @@ class Startup:
     """The most slices of a timetable for which that was seen."""
 
     def seconds(self, slices: int) -> float:
-        """The time to plan for a timetable with so many slices."""
         usual = STARTUP_SECONDS + STARTUP_SECONDS_PER_SLICE * slices
         if self.seen is not None:
             usual = min(STARTUP_MARGIN * self.seen + _GROWTH * max(slices - self.slices, 0), usual)
         return max(usual, LEAST_STARTUP_SECONDS) + self.late
 
     def was_ready(self, seconds: float, slices: int) -> None:
-        """Note that fio was ready after this time, for a timetable with so many slices."""
         self.seen = max(seconds, self.seen or 0.0)
         self.slices = max(slices, self.slices)
 
     def was_late(self, seconds: float) -> None:
-        """Note that slices started so late."""
         self.late = min(self.late + seconds, MOST_UNREADY_SECONDS)
         self.seen = None
 
@@ -86,11 +83,9 @@ class Clock:
     error: float
 
     def uptime(self, moment: float) -> float:
-        """The machine's uptime at this moment of the monotonic clock."""
         return moment + self.offset
 
     def moment(self, uptime: float) -> float:
-        """The moment of the monotonic clock at this uptime of the machine."""
         return uptime - self.offset
 
     @property
@@ -100,7 +95,6 @@ class Clock:
         return 2 * max(self.error - GOOD_SECONDS, 0.0)
 
     def older(self, seconds: float) -> Clock:
-        """What this shows so many seconds later."""
         return replace(self, error=self.error + DRIFT * seconds)
 
     def narrowed(self, newer: Clock) -> Clock:
@@ -216,7 +210,6 @@ class ScheduledFio:
         return f"exec_prerun=exec sh wait_until {self.starts[number].at * 100:.0f}"
 
     def stdin(self, job_file: str) -> str:
-        """The standard input of the command."""
         return job_file
 
     def run(self, run: Callable[..., Completed], job_file: str, *, deadline: float) -> Completed:

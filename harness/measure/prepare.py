@@ -115,7 +115,6 @@ class _Span:
 
 
 def _parts(source: BlockSource) -> Iterator[_Span]:
-    """The region in parts that are filled one after the other."""
     for start in range(0, source.size, FILLED_AT_ONCE):
         yield _Span(source.writable, source.offset + start, min(FILLED_AT_ONCE, source.size - start))
 
@@ -350,7 +349,6 @@ def _start_guests(
     start: Callable[..., AbstractContextManager[Guest]],
     phases: Phases,
 ) -> Guests | None:
-    """The guests with the disks of these modes, by name; None without modes."""
     if not modes:
         return None
     alternating = any(mode.alternating for of_guest in modes.values() for mode in of_guest)

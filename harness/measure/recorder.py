@@ -114,7 +114,6 @@ class Recorder:
         self.describe(lab.provenance)
 
     def describe(self, provenance: Mapping[str, JsonValue]) -> None:
-        """Record further provenance, by key."""
         self._provenance |= provenance
 
     def disks(self, disks: Iterable[DiskRecord]) -> None:
@@ -129,7 +128,6 @@ class Recorder:
                 self._lab = replace(self._lab, why=f"the host was never reached: {error.message}")
 
     def group(self, record: GroupRecord) -> None:
-        """Record the current state of a group."""
         self._groups[record.id] = record
 
     def add_record(self, record: Any) -> None:
@@ -229,7 +227,6 @@ class Recorder:
         return self._correct_verdicts(self._records.values(), only=records)
 
     def of_group(self, group: str) -> list[Measurement]:
-        """The measurements of a group so far, in order of time."""
         return sorted(self._measurements.get(group, ()), key=lambda measurement: measurement.started)
 
     def assemble(self, cells: Iterable[Cell], contexts: Mapping[str, CellContext]) -> dict[str, CellRecord]:
@@ -294,7 +291,6 @@ class Recorder:
         return run
 
     def _records_of_features(self, assembled: AssembledRun) -> dict[str, tuple[Any, ...]]:
-        """By key of results.json. Those of follow-ups are in the order of the plan."""
         planned = [follow_up.id for plan in self._spec.plans for follow_up in plan.follow_ups]
         by_key: dict[str, tuple[Any, ...]] = {}
         for of in feature_records():

@@ -36,7 +36,6 @@ from harness.scenario.scenario import Scenario
 
 
 def mode_record(mode: Mode) -> JsonValue:
-    """The mode's layout and attachment with all options, as plain JSON."""
     return _record(mode.detail)
 
 
@@ -242,7 +241,6 @@ def resumed_limit(earlier: Earlier, requested: RunLimit | None) -> RunLimit | No
 
 
 def _list_requests(scenario: Scenario) -> dict[str, JsonValue]:
-    """What the scenario asks of features, and what may change when a run is resumed."""
     requests_by_key: dict[str, JsonValue] = {}
     for tables in feature_tables():
         requests: dict[str, Any] = scenario.requests_of(tables.table)
@@ -289,12 +287,10 @@ _NOT_SHOWN = "not shown by the kernel"
 
 
 def examine(host: Host, images: ImageSet) -> LabFound:
-    """The properties of the host."""
     return LabFound(lab_info(host), host.lab_kind, provenance(host, images))
 
 
 def lab_info(host: Host) -> LabInfo:
-    """The lab, and whether it represents real hardware."""
     representative, why = host.representative
     return LabInfo(host.name, host.spec.kind, host.acceleration.accel, representative, why)
 

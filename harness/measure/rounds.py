@@ -47,7 +47,6 @@ class Again:
     rounds: int | None = None
 
     def arms(self, group: Group, job: Job) -> frozenset[str]:
-        """The ids of the arms that run the job again."""
         cells = (cell for cell in group.cells if cell.job == job and (self.cells is None or cell.id in self.cells))
         return frozenset(arm.id for cell in cells for arm in cell.arms)
 
@@ -57,7 +56,6 @@ class Again:
 
     @property
     def what(self) -> str:
-        """A sentence for the user."""
         jobs = ", ".join(
             f"{job.id} ({seconds:g} s)" if self.longer else job.id for job, seconds in self.discarded.items()
         )
@@ -239,7 +237,6 @@ class RunContext:
     measured: Collection[str]
 
     def of_group(self, plan: Plan, group: Group) -> SeriesContext:
-        """The same for a series of this group."""
         return SeriesContext(
             **{field.name: getattr(self, field.name) for field in fields(self)}, plan=plan, group=group
         )
@@ -247,8 +244,6 @@ class RunContext:
 
 @dataclass(frozen=True, slots=True)
 class SeriesContext(RunContext):
-    """What the policies of a group work with."""
-
     plan: Plan
     group: Group
 
@@ -318,13 +313,13 @@ class GroupRounds(Policy):
         self,
         context: SeriesContext,
         *,
-        limits: Sequence[StepLimit],
+        limit: StepLimit,
         seconds_after: Callable[[], float],
     ) -> None:
         self._context = context
         self._recorder = context.recorder
         self._analysis = InterimAnalysis(context.spec, context.recorder, context.measurer)
-        self._limits = limits
+        self._limit = limit
         self._seconds_after = seconds_after
         self._stored = deque(context.earlier.rounds(context.group.id))
         self._progress = GroupProgress(context.group, context.plan, started=time.monotonic())
@@ -358,8 +353,7 @@ class GroupRounds(Policy):
 
     def count_step(self, prepared: PreparedGroup) -> None:
         self._count_round(prepared)
-        for limit in self._limits:
-            limit.record()
+        self._limit.record()
         self._recorder.write_if_due()
 
     def handle_refusal(self, refusal: Unsupported) -> None:
@@ -391,37 +385,29 @@ class GroupRounds(Policy):
             self._count_round(prepared)
 
     def _count_round(self, prepared: PreparedGroup) -> None:
-        """Count a round, and decide whether another one follows."""
         progress = self._progress
         progress.rounds += 1
-        refused = None if self._stored else self._find_refusal(prepared)
-        if refused is not None and self._continue_with_reads(*refused):
+        refused = None
+        if not self._stored:
+            arms = _open_arms(progress, prepared)
+            refused = self._limit.find_refusal(progress.plan, progress.group, arms)
+        if refused is not None and self._continue_with_reads(refused):
             refused = None
         progress.no_room = refused is not None
         if progress.rounds == 1:
             self._warn_of_few_ios()
         progress.stopped = self._analysis.reason_to_stop(progress, prepared)
         if refused is not None and Reason.WRITES in (progress.stopped or ""):
-            limit, refusal = refused
-            limit.note_refusal(refusal)
+            self._limit.note_refusal(refused)
 
-    def _find_refusal(self, prepared: PreparedGroup) -> tuple[StepLimit, LimitReached] | None:
-        """The first limit that does not allow another round, and why."""
-        progress = self._progress
-        for limit in self._limits:
-            refusal = limit.find_refusal(progress.plan, progress.group, _open_arms(progress, prepared))
-            if refusal is not None:
-                return limit, refusal
-        return None
-
-    def _continue_with_reads(self, limit: StepLimit, refusal: LimitReached) -> bool:
+    def _continue_with_reads(self, refusal: LimitReached) -> bool:
         """End the jobs that write, and continue with those that only read. False if none can continue."""
         progress = self._progress
         writing = [cell for cell in progress.open_cells if cell.writes]
         last = progress.rounds >= progress.plan.most_rounds_of(progress.group)
         if last or len(writing) == len(progress.open_cells):
             return False
-        limit.note_refusal(refusal)
+        self._limit.note_refusal(refusal)
         progress.left_out.update({cell.job: refusal.message for cell in writing})
         progress.end(cell.id for cell in writing)
         return True
@@ -469,7 +455,6 @@ class GroupRounds(Policy):
             self._context.phases.events(Note(warning))
 
     def _plan_round(self, prepared: PreparedGroup) -> Round:
-        """The next round of the group. It is in the journal from its beginning to its end."""
         progress = self._progress
 
         def count_bytes(measurements: Sequence[Measurement]) -> None:

@@ -76,11 +76,9 @@ class PreparedGroup:
     """The ids of the arms whose I/O the host's counters do not show, because a guest has the disk for itself."""
 
     def supports(self, arm: Arm) -> bool:
-        """Whether the host supports the arm's mode."""
         return arm.mode is None or arm.mode.name not in self.skipped
 
     def why_skipped(self, cell: Cell) -> str | None:
-        """Why the cell is not measured; None if it is."""
         return self.skipped.get(cell.mode.name) or self.unable.get(cell.id)
 
 
@@ -184,7 +182,6 @@ class Round:
 
     @property
     def failure(self) -> str:
-        """What a failure of the lab during the round is called."""
         return f"the lab failed in round {self.number} of {self.group.id}, which does not count"
 
 
@@ -231,8 +228,11 @@ class LimitReached(Unsupported):
     """A limit of the run does not allow the next step: it is not measured. Smaller steps may still be."""
 
 
-class StepLimit(Protocol):
-    """A limit that a run keeps: decides before each step whether it may be measured. `require_` raises LimitReached."""
+class StepLimit:
+    """A limit that a run keeps: decides before each step whether it may be measured. This one allows everything.
+
+    The methods `require_...` raise LimitReached.
+    """
 
     def examine(self) -> None:
         """Called when the host is open, before anything is built. Raises HostError."""
@@ -246,14 +246,16 @@ class StepLimit(Protocol):
     def require_round(self, plan: Plan, group: Group, tables: Sequence[Timetable]) -> None:
         """Before a round with these timetables begins."""
 
-    def require_table(self, plan: Plan, group: Group, table: Timetable) -> Timetable:
+    def require_table(self, plan: Plan, group: Group, table: Timetable) -> Timetable:  # noqa: ARG002 - a default
         """Before each timetable. Returns the timetable to measure."""
+        return table
 
     def count_measurements(self, group: Group, measurements: Sequence[Measurement]) -> None:
         """Called after each timetable."""
 
-    def find_refusal(self, plan: Plan, group: Group, arms: Mapping[Job, Sequence[ScheduledArm]]) -> LimitReached | None:
+    def find_refusal(self, plan: Plan, group: Group, arms: Mapping[Job, Sequence[ScheduledArm]]) -> LimitReached | None:  # noqa: ARG002 - a default
         """Why another round with these arms cannot be measured; None if it can."""
+        return None
 
     def note_refusal(self, refusal: LimitReached) -> None:
         """Record that measuring ended early for this reason."""
@@ -268,7 +270,7 @@ class StepLimit(Protocol):
 class SeriesEngine:
     """Measures series on one host. `examined` gets the properties of the host before a group is prepared.
 
-    `limits` are asked before everything that writes.
+    `limit` is asked before everything that writes.
     """
 
     def __init__(
@@ -276,13 +278,13 @@ class SeriesEngine:
         measurer: Measurer,
         events: Events,
         examined: Callable[[LabFound], None] = lambda _found: None,
-        limits: Sequence[StepLimit] = (),
+        limit: StepLimit | None = None,
         timing: Timing | None = None,
     ) -> None:
         self._measurer = measurer
         self._events = events
         self._examined = examined
-        self._limits = limits
+        self._limit = limit or StepLimit()
         self._timing = timing or Timing(())
         self._boots: dict[str, int] = {}
         """The number of the current boot, by group: that of the first round in it."""
@@ -291,11 +293,10 @@ class SeriesEngine:
         """Prepare the group. If a simulated lab fails meanwhile, it is prepared again."""
 
         def examined(lab: LabFound) -> None:
-            for limit in self._limits:
-                limit.examine()
+            self._limit.examine()
             self._examined(lab)
-            for limit in self._limits if lab.builds else ():
-                limit.require_setup(plan, group)
+            if lab.builds:
+                self._limit.require_setup(plan, group)
 
         while True:
             try:
@@ -303,8 +304,7 @@ class SeriesEngine:
             except (HostError, GuestError) as error:
                 self._start_again(error, f"the lab failed before {group.id} was measured")
             else:
-                for limit in self._limits:
-                    limit.note_prepared(prepared)
+                self._limit.note_prepared(prepared)
                 self._timing.prepared(plan, group)
                 return prepared
 
@@ -350,8 +350,7 @@ class SeriesEngine:
         if plan.reboots(group):
             self._boots.clear()
         boot = self._boots.setdefault(group.id, this.number)
-        for limit in self._limits:
-            limit.require_round(plan, group, this.tables)
+        self._limit.require_round(plan, group, this.tables)
         with this.recorded:
             if plan.reboots(group):
                 self._measurer.boot_again()
@@ -371,21 +370,17 @@ class SeriesEngine:
             self._events(BlockStarted(group.id, this.nth, rounds, what, max(left, 0.0)))
 
         for index, table in enumerate(this.tables, start=1):
-            limited = self._limit_table(this, table.paused(this.pause, this.backup_tail(), this.quiet()))
+            paused = table.paused(this.pause, this.backup_tail(), this.quiet())
             following = self._estimate_seconds_after(this, this.tables[index:])
+            limited = self._limit.require_table(
+                plan, group, paused
+            )  # Nothing is between this permission and the writes.
             started = time.monotonic()
             table_ends = started + self._timing.seconds_of([limited])
             measurements = self._measurer.measure(group, RoundSegment(this.number, index, boot, limited), began)
-            for limit in self._limits:
-                limit.count_measurements(group, measurements)
+            self._limit.count_measurements(group, measurements)
             self._timing.ran(group, limited, time.monotonic() - started)
             this.record(measurements)
-
-    def _limit_table(self, this: Round, table: Timetable) -> Timetable:
-        """The timetable as the limits permit it. Nothing is between this permission and the writes."""
-        for limit in self._limits:
-            table = limit.require_table(this.plan, this.group, table)
-        return table
 
     def _estimate_seconds_after(self, this: Round, later: Sequence[Timetable]) -> float:
         """The time of the later timetables of the round, of the rounds that surely follow, and of everything else."""

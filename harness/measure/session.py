@@ -89,7 +89,6 @@ def idle_reads(samples: Sequence[Sample], disk: str, poll_seconds: float) -> Idl
 
 
 def _find_bursts(counts: Sequence[int]) -> Iterator[int]:
-    """The bytes of each uninterrupted series of changes."""
     so_far = 0
     for earlier, now in pairwise(counts):
         if now > earlier:
@@ -121,7 +120,6 @@ class GuestSlot:
         self.measured = False
 
     def close(self) -> None:
-        """Take the guest down."""
         self._stack.close()
 
 
@@ -158,7 +156,6 @@ class Guests:
 
     @property
     def running(self) -> dict[str, Guest]:
-        """The guests that run now, by name."""
         return {name: slot.guest for name, slot in self._slots.items()}
 
     def of(self, name: str) -> Guest:
@@ -195,7 +192,6 @@ class Guests:
             yield
 
     def measured(self) -> None:
-        """Note that something was measured."""
         for slot in self._slots.values():
             slot.measured = True
 
@@ -214,7 +210,6 @@ class Guests:
             self._read_back(name, slot.guest)
 
     def close(self) -> None:
-        """Take all guests down, also after a failure."""
         with ExitStack() as stack:
             for slot in self._slots.values():
                 stack.callback(slot.close)

@@ -149,7 +149,6 @@ def reading_times(table: Timetable) -> Iterator[float]:
 
 
 def _list_counter_files(at: SessionFor, session: Session, table: Timetable) -> CounterFiles:
-    """The files with the counters of the disks, of the arrays, and of each guest that runs."""
     guests = session.guests.running if session.guests is not None else {}
     threads = {name: guest.threads for name, guest in guests.items() if guest.threads is not None}
     first = next(iter(threads), "")
@@ -171,7 +170,6 @@ def _list_arrays(at: SessionFor, table: Timetable) -> tuple[MdDevice, ...]:
 
 
 def _list_backups(session: Session, table: Timetable) -> list[tuple[Slice, Backup]]:
-    """The slices during which a backup runs, in the order of time."""
     backups = {arm: session.backup(arm) for arm in dict.fromkeys(slice_.arm for slice_ in table.slices)}
     return [(slice_, backup) for slice_ in table.slices if (backup := backups[slice_.arm]) is not None]
 

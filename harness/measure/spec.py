@@ -38,7 +38,6 @@ class CampaignSpec:
 
     @property
     def disks(self) -> frozenset[str]:
-        """The names of all disks that the plans measure on."""
         return frozenset(disk for plan in self.plans for disk in plan.disks)
 
     @property
@@ -60,9 +59,7 @@ class CampaignSpec:
         return Planned(tuple(groups), fio_seconds, sum(group.seconds for group in groups))
 
     def budgets(self, cell: Cell, lab_kind: LabKind) -> dict[str, Budget]:
-        """The budgets of the cell in such a lab, by their keys."""
         return budgets_for(self.scenarios[cell.scenario], cell, lab_kind)
 
     def family(self, lab_kind: LabKind) -> int:
-        """The number of budgets that the run judges."""
         return sum(len(self.budgets(cell, lab_kind)) for plan in self.plans for cell in plan.cells)
