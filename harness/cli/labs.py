@@ -291,7 +291,7 @@ def _reap_host(spec: HostSpec, events: Events, *, remove: bool, force: bool) -> 
     from harness.lab.created import read_log
     from harness.lab.hosts import reach_host
     from harness.lab.lease import end_holder, lease
-    from harness.measure.reap import described, reap
+    from harness.measure.reap import describe_entry, reap
 
     with reach_host(spec) as host:
         if force and (holder := end_holder(host.runner, host.name)):
@@ -302,4 +302,4 @@ def _reap_host(spec: HostSpec, events: Events, *, remove: bool, force: bool) -> 
                 entries = read_log(leased.runner)
                 if remove:
                     return reap(leased.runner, remover, entries), False
-                return [described(entry) for entry in entries], not all(entry.kind for entry in entries)
+                return [describe_entry(entry) for entry in entries], not all(entry.kind for entry in entries)

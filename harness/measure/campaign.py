@@ -12,7 +12,7 @@ from harness.feature import features, run_limit
 from harness.measure.phases import MEASURE, Phases, Timing, add_pace
 from harness.measure.prepare import NothingToCompare, require_guest
 from harness.measure.recorder import Recorder
-from harness.measure.resume import Earlier, claimed, evaluation, fio_texts, requested
+from harness.measure.resume import Earlier, claim_run, collect_fio_texts, describe_evaluation, requested
 from harness.measure.rounds import GroupRounds, RunContext
 from harness.measure.series import LabFound, LimitReached, Measurer, PreparedGroup, SeriesEngine, StepLimit
 from harness.measure.spec import CampaignSpec
@@ -41,7 +41,7 @@ class Campaign:
         self.store = store
         self._measurer = measurer
         self._events = phases.events
-        self._earlier = claimed(store, earlier or Earlier())
+        self._earlier = claim_run(store, earlier or Earlier())
         self._read_bytes = store.journal_bytes if self._earlier.run is not None else None
         """The size of the journal of a run that is resumed, until the host is this run's alone; then None."""
         self._measured: set[str] = set()
@@ -51,10 +51,12 @@ class Campaign:
         self._limit = (keep.keep(self._context) if keep is not None else None) or StepLimit()
         self._phases = phases
         self._timing = Timing(spec.plans)
-        self._engine = SeriesEngine(measurer, self._events, self._examined, self._limit, self._timing)
+        self._engine = SeriesEngine(measurer, self._events, self._record_lab, self._limit, self._timing)
         self._again_seconds = 0.0
         """The time for which jobs were measured again."""
-        self._recorder.describe({"asked": requested(spec), "evaluation": evaluation(spec), **fio_texts(spec)})
+        self._recorder.describe(
+            {"asked": requested(spec), "evaluation": describe_evaluation(spec), **collect_fio_texts(spec)}
+        )
         self._recorder.describe(spec.planned.as_provenance())
         self._broken: Exception | None = None
         self._failed: dict[str, Exception] = {}
@@ -209,7 +211,7 @@ class Campaign:
             cells = tuple(cell for cell in cells if cell.id not in records or not records[cell.id].rounds)
             self.not_measured |= {cell.id for cell in cells}
         contexts = {
-            cell.id: CellContext(self.spec.host.name, group.id, plan.span, skipped=_why_skipped(cell, refused))
+            cell.id: CellContext(self.spec.host.name, group.id, plan.span, skipped=_explain_skip(cell, refused))
             for cell in cells
         }
         self._recorder.assemble(cells, contexts)
@@ -227,7 +229,7 @@ class Campaign:
         self._records |= self._recorder.records_of(why.cells)
         return self._records[cell.id]
 
-    def _examined(self, lab: LabFound) -> None:
+    def _record_lab(self, lab: LabFound) -> None:
         """Record the properties of the host. Refuses a resumed run on another lab before anything is built."""
         read_bytes, self._read_bytes = self._read_bytes, None
         if read_bytes not in (None, self.store.journal_bytes):
@@ -237,7 +239,7 @@ class Campaign:
                 hint="nothing is lost: resume the run again",
             )
         self._earlier.require_same(lab.provenance)
-        self._recorder.examined(lab)
+        self._recorder.record_lab(lab)
 
     def _resume(self) -> None:
         """When the lab is first known to be the same, take over the results of the earlier part."""
@@ -248,7 +250,7 @@ class Campaign:
         self._reached = True
 
 
-def _why_skipped(cell: Cell, refused: Unsupported) -> str:
+def _explain_skip(cell: Cell, refused: Unsupported) -> str:
     if isinstance(refused, NothingToCompare):
         return refused.reason(cell.mode)
     return f"{refused.message}; {refused.hint}" if refused.hint else refused.message

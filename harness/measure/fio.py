@@ -23,7 +23,7 @@ _LIBAIO = f"ioengine={ENGINE}"
 """The option in a user's own file for the asynchronous I/O of the system."""
 
 
-def marked(program: str = PROGRAM) -> tuple[str, ...]:
+def mark_fio(program: str = PROGRAM) -> tuple[str, ...]:
     """The command of fio on Linux, with the mark of this process, by which reap finds it."""
     return "env", MARK, *fio_command(program)
 
@@ -128,13 +128,13 @@ def _release_together(
     start = ["stonewall"]
     if section.delay is not None:
         start = [f"startdelay={_format_milliseconds(section.delay)}", *wait]
-    for place, pattern in enumerate(_patterns(section.job, section.target.block)):
+    for place, pattern in enumerate(_list_patterns(section.job, section.target.block)):
         yield from ("", f"[{name}+{place}]" if place else f"[{name}]")
         if place == 0:
             yield "new_group"
         yield from (f"ioengine={platform.engine}" if line == _LIBAIO else line for line in pattern)
         yield from _write_limit(section, pattern)
-        yield from _place(section, seconds, platform)
+        yield from _write_place(section, seconds, platform)
         if place == 0 or section.delay is not None:
             yield from start
 
@@ -151,7 +151,7 @@ def _write_limit(section: TimedSection, pattern: Sequence[str]) -> Iterator[str]
     yield f"rate=,{max(section.write_limit // processes, 1)}"
 
 
-def _place(section: TimedSection, seconds: float, platform: Platform) -> list[str]:
+def _write_place(section: TimedSection, seconds: float, platform: Platform) -> list[str]:
     """Where and how long fio runs. Nothing in a user's own file changes this."""
     job, target = section.job, section.target
     return [
@@ -165,15 +165,15 @@ def _place(section: TimedSection, seconds: float, platform: Platform) -> list[st
     ]
 
 
-def _patterns(job: Job, block: int) -> Iterator[list[str]]:
+def _list_patterns(job: Job, block: int) -> Iterator[list[str]]:
     if job.from_file is None:
-        yield _pattern(job, block)
+        yield _write_pattern(job, block)
     else:
         for section in job.from_file.sections:
             yield [f"{option.name}={option.value}" for option in section.options_for(block)]
 
 
-def _pattern(job: Job, block: int) -> list[str]:
+def _write_pattern(job: Job, block: int) -> list[str]:
     lines = [
         f"rw={job.rw}",
         f"bssplit={_format_sizes(job.rounded_sizes(block))}" if job.sizes else f"bs={job.bs}",
@@ -184,10 +184,10 @@ def _pattern(job: Job, block: int) -> list[str]:
         lines.append(f"rwmixread={job.read_share * 100:.0f}")
     if job.rate is not None:
         lines.append(f"rate_iops={_split_rate(job.rate // job.numjobs, job.read_share)}")
-    return [*lines, *_behaviour(job)]
+    return [*lines, *_write_behaviour(job)]
 
 
-def _behaviour(job: Job) -> Iterator[str]:
+def _write_behaviour(job: Job) -> Iterator[str]:
     if job.random_share is not None:
         yield f"percentage_random={job.random_share * 100:.0f}"
     if job.syncs:
@@ -336,7 +336,7 @@ class JobEntry(OutputPart):
         return self.sync.lat_ns if self.sync is not None and self.sync.calls else None
 
 
-def contradiction(side: Direction) -> str | None:
+def find_contradiction(side: Direction) -> str | None:
     """What in the figures of one direction cannot be true together, in words; None if nothing.
 
     fio computes rates from I/Os, bytes and time, so they differ only by rounding. A disk, a guest or a file that claims
@@ -352,7 +352,7 @@ def contradiction(side: Direction) -> str | None:
     return None
 
 
-def histogram_contradiction(side: Direction) -> str | None:
+def find_histogram_contradiction(side: Direction) -> str | None:
     """What a histogram says that the other figures of its direction do not, in words; None if nothing.
 
     A latency is in its histogram within a few percent, up to the limit of fio's bins (17 s).
@@ -369,7 +369,7 @@ def histogram_contradiction(side: Direction) -> str | None:
     return None
 
 
-def in_flight(sides: Iterable[Direction], seconds: float) -> float:
+def estimate_in_flight(sides: Iterable[Direction], seconds: float) -> float:
     """How many I/Os were in flight on average, by Little's law: completion latencies of all I/Os by the time."""
     return sum(side.total_ios * side.clat_ns.mean for side in sides) / 1e9 / seconds
 
@@ -436,7 +436,7 @@ class JobResult:
     """What the metrics are from."""
 
 
-def together(results: Sequence[JobResult]) -> JobResult:
+def add_results(results: Sequence[JobResult]) -> JobResult:
     """The result of jobs that ran at the same time: the sum of their throughputs, and the latencies of all their I/Os.
 
     `job`, `seconds` and the starts are those of the first one.
@@ -487,12 +487,14 @@ def _require_possible(
     section: TimedSection, entries: Sequence[JobEntry], result: JobResult, where: str, within: float | None
 ) -> None:
     sides = [side for entry in entries for side in entry.directions]
-    problems = [problem(side) for side in sides for problem in (contradiction, histogram_contradiction)]
+    problems = [problem(side) for side in sides for problem in (find_contradiction, find_histogram_contradiction)]
     seconds, depth = result.seconds, section.job.depth
     if seconds < _SHORTEST * section.job.seconds or (within is not None and seconds > within):
         longest = "" if within is None else f", and fio ran for at most {within:.6g} s"
         problems.append(f"it took {seconds:.6g} s, but {section.job.seconds:g} s were requested{longest}")
-    elif (flying := in_flight([side for side in entries[-1].directions if side.total_ios], seconds)) > _FLYING * depth:
+    elif (
+        flying := estimate_in_flight([side for side in entries[-1].directions if side.total_ios], seconds)
+    ) > _FLYING * depth:
         problems.append(f"{flying:.6g} I/Os were in flight by its latency and IOPS, but it allows {depth}")
     for problem in problems:
         if problem is not None:
@@ -509,8 +511,8 @@ def _make_result(section: TimedSection, entries: Sequence[JobEntry], where: str)
     return JobResult(
         job=section.job.id,
         seconds=max(side.runtime for side in sides) / 1000,
-        started=_seconds(entry.job_start),
-        ramp_started=_seconds(entries[0].job_start),
+        started=_convert_milliseconds(entry.job_start),
+        ramp_started=_convert_milliseconds(entries[0].job_start),
         io_bytes=sum(side.io_bytes for side in sides),
         metrics=read_metrics(completed),
         histogram=merged(side.clat_ns.bins for side in sides),
@@ -527,5 +529,5 @@ def _make_result(section: TimedSection, entries: Sequence[JobEntry], where: str)
     )
 
 
-def _seconds(milliseconds: int | None) -> float | None:
+def _convert_milliseconds(milliseconds: int | None) -> float | None:
     return None if milliseconds is None else milliseconds / 1000

@@ -25,10 +25,10 @@ from harness.lab.transport.base import Runner
 from harness.measure.fio import reports_start
 from harness.measure.phases import Phases
 from harness.measure.platform import LINUX
-from harness.measure.prepare import SetupRequest, session_with_reference
+from harness.measure.prepare import SetupRequest, open_session_with_reference
 from harness.measure.ran_slices import make_measurements
 from harness.measure.reap import reap, split_by_disks
-from harness.measure.resume import DiskRecords, disk_provenance, examine, guest_provenance
+from harness.measure.resume import DiskRecords, describe_disks, describe_guests, examine
 from harness.measure.series import LabFound, OpenSession, PreparedGroup, RoundSegment
 from harness.measure.session import Session, SessionFor
 from harness.measure.slices import run_timetable
@@ -186,15 +186,17 @@ class SessionMeasurer:
     def measure(self, group: Group, segment: RoundSegment, began: Callable[[Slice], None]) -> list[Measurement]:
         session = self.session
         try:
-            return measure_timetable(self._at, session, self._store, group, segment, seed=self._seed, began=began)
+            return measure_timetable(
+                self._find_session, session, self._store, group, segment, seed=self._seed, began=began
+            )
         finally:
             if session.guests is not None:
                 session.guests.measured()
 
     def use_session(self, work: Callable[[OpenSession], _T]) -> _T:
-        return work(OpenSession(self._at, self.session, self._store, self._open()[2], self._seed))
+        return work(OpenSession(self._find_session, self.session, self._store, self._open()[2], self._seed))
 
-    def _at(self, turn: ScheduledArm) -> Session:
+    def _find_session(self, turn: ScheduledArm) -> Session:
         return self.session.of(turn.arm)
 
     def start_again(self, error: HostError | GuestError, what: str) -> None:
@@ -282,7 +284,7 @@ class HostMeasurer(SessionMeasurer):
         host = self.host
         request = SetupRequest.of(plan, group)
         examined(replace(examine(host, self._images), builds=not self._has(request)))
-        at = self._session_of(request)
+        at = self._open_session_of(request)
         sessions = [session for session in (at, at.reference) if session is not None]
         for session in sessions:
             if session.layouts.shared is not None:
@@ -293,10 +295,10 @@ class HostMeasurer(SessionMeasurer):
             span=at.layouts.span,
             conditioning=at.conditioning,
             skipped=at.skipped,
-            unable=_unable(group, at),
+            unable=_find_unable(group, at),
             effective=at.effective,
-            notes={arm.id: _notes(arm, at) for arm in group.arms},
-            provenance=guest_provenance(at.guests) | disk_provenance(at, disks, request.disks[0]),
+            notes={arm.id: _find_notes(arm, at) for arm in group.arms},
+            provenance=describe_guests(at.guests) | describe_disks(at, disks, request.disks[0]),
             rotational=at.rotates,
             block=at.block,
             disks=disks,
@@ -305,16 +307,16 @@ class HostMeasurer(SessionMeasurer):
             uncounted=frozenset(arm.id for arm in group.arms if not at.of(arm).counted_disks(arm)),
         )
 
-    def _session_of(self, request: SetupRequest) -> Session:
+    def _open_session_of(self, request: SetupRequest) -> Session:
         """The session for `request`: the current one if the request is unchanged, else a new one."""
 
         def make(host: Host, hypervisor: Hypervisor, log: CreationLog) -> AbstractContextManager[Session]:
-            return session_with_reference(host, hypervisor, request, log=log, seed=self._seed, phases=self._phases)
+            return open_session_with_reference(host, hypervisor, request, log=log, seed=self._seed, phases=self._phases)
 
         return self.session_for(request, make)
 
 
-def _unable(group: Group, at: Session) -> dict[str, str]:
+def _find_unable(group: Group, at: Session) -> dict[str, str]:
     """Why fio cannot run the job of a cell in its guest, by the cell's id."""
     reasons = {}
     for cell in group.cells:
@@ -325,9 +327,9 @@ def _unable(group: Group, at: Session) -> dict[str, str]:
     return reasons
 
 
-def _notes(arm: Arm, at: Session) -> list[str]:
+def _find_notes(arm: Arm, at: Session) -> list[str]:
     """Other differences between the arms of a cell, and what is not exclusive to them."""
-    notes = _of_storage(arm, at)
+    notes = _find_storage_notes(arm, at)
     if arm.place is Place.REFERENCE:
         return notes
     fio = {variant: evidence.get("fio", "") for variant, evidence in at.guests.evidence.items()} if at.guests else {}
@@ -347,7 +349,7 @@ def _notes(arm: Arm, at: Session) -> list[str]:
     return notes
 
 
-def _of_storage(arm: Arm, at: Session) -> list[str]:
+def _find_storage_notes(arm: Arm, at: Session) -> list[str]:
     layouts = at.reference.layouts if arm.place is Place.REFERENCE and at.reference is not None else at.layouts
     shared = layouts.shared
     if shared is None:

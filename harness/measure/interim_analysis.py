@@ -72,7 +72,7 @@ class GroupProgress:
     _settled: set[str] = field(default_factory=set)
     _ended: set[str] = field(default_factory=set)
 
-    def followed_by(
+    def make_next(
         self,
         discarded: Mapping[Job, float],
         bytes_left: float,
@@ -104,7 +104,7 @@ class GroupProgress:
             _ended=others & (self._ended | looked),
         )
 
-    def as_run(self, job: Job) -> Job:
+    def extend_ramp(self, job: Job) -> Job:
         return replace(job, ramp=job.ramp + self.discarded.get(job, 0.0))
 
     def has(self, measurements: Sequence[Measurement]) -> bool:
@@ -201,7 +201,7 @@ class Looking:
     reachable: int | None
 
 
-def reasons_to_stop(
+def find_reasons_to_stop(
     cells: Sequence[Cell], records: Mapping[str, CellRecord], looking: Looking
 ) -> dict[str, list[Reason]]:
     """Why each cell needs no further round, by cell id. Cells that need one are not in it. `records` is by cell id, and
@@ -270,15 +270,15 @@ def _find_reason(
 
 def reason_to_stop(cells: Sequence[Cell], records: Mapping[str, CellRecord], looking: Looking) -> str | None:
     """Why no further round is necessary for any of these cells, in words. None to continue."""
-    reasons_by_cell = reasons_to_stop(cells, records, looking)
+    reasons_by_cell = find_reasons_to_stop(cells, records, looking)
     if len(reasons_by_cell) < len(cells):
         return None
     if reasons := dict.fromkeys(reason for of_cell in reasons_by_cell.values() for reason in of_cell):
         return ", ".join(reasons)
-    return _without_questions(looking.sequential, records, cells, looking.spent)
+    return _explain_no_questions(looking.sequential, records, cells, looking.spent)
 
 
-def settled_cells(cells: Sequence[Cell], records: Mapping[str, CellRecord], decided: Collection[str]) -> list[str]:
+def find_settled(cells: Sequence[Cell], records: Mapping[str, CellRecord], decided: Collection[str]) -> list[str]:
     """The ids of the cells that no further round measures: those with the ids `decided`, and void ones.
 
     A drift may end, so it alone does not settle a cell. Every cell measures the host, so the cells of the mode `host`
@@ -304,7 +304,7 @@ def _list_questions(cell: Cell, rules: Mapping[str, Budget]) -> list[_Question]:
     return [_Question(rule.metric, rule.limit, rule.difference is not None) for rule in rules.values()]
 
 
-def _without_questions(
+def _explain_no_questions(
     sequential: Sequential, records: Mapping[str, CellRecord], cells: Sequence[Cell], spent: Reason | None
 ) -> str | None:
     """A group with nothing to decide (only the host, or only void cells) gets the minimum number of rounds.
@@ -335,7 +335,7 @@ class InterimAnalysis:
         # Set before the records are made: they contain the look that decides the cells.
         progress.last_look = spent is not None
         records = self.assemble(progress, at, final=progress.last_look)
-        progress.settle(settled_cells(group.cells, records, ()))
+        progress.settle(find_settled(group.cells, records, ()))
         if progress.rounds < progress.fewest:
             return spent if spent in (Reason.BYTES, Reason.WRITES) else None
         most = progress.most
@@ -350,7 +350,7 @@ class InterimAnalysis:
             progress.reachable,
         )
         cells = progress.open_cells
-        longer = self._longer_slices(progress)
+        longer = self._find_longer_slices(progress)
         if all(cell.job in longer for cell in cells):
             return Reason.CARRY_OVER
         reason = reason_to_stop(cells, records, looking)
@@ -358,11 +358,11 @@ class InterimAnalysis:
         shares_rounds = any(of.shares_rounds and scenario.requests_of(of.table) for of in feature_tables())
         if reason is None and not shares_rounds:
             enough = [cell.id for cell in cells if cell.job in longer]
-            enough += reasons_to_stop(cells, records, looking)
-            progress.settle(settled_cells(group.cells, records, enough))
+            enough += find_reasons_to_stop(cells, records, looking)
+            progress.settle(find_settled(group.cells, records, enough))
         return reason or (Reason.MOST if progress.rounds >= most else None)
 
-    def _longer_slices(self, progress: GroupProgress) -> dict[Job, float]:
+    def _find_longer_slices(self, progress: GroupProgress) -> dict[Job, float]:
         """The jobs that need longer slices. Between two looks there are none, because carry-over is tested at looks."""
         if progress.sequential.reaching(progress.rounds).look(progress.rounds, final=progress.last_look) is None:
             return {}
@@ -447,7 +447,7 @@ _PERCENTILES: Mapping[Calls, Sequence[Metric]] = {
 _MEANS: Mapping[Calls, str] = {"ios": "clat_mean", "syncs": "sync_mean"}
 
 
-def out_of_reach(
+def warn_out_of_reach(
     plan: Plan, group: Group, budgets: Mapping[str, Iterable[Budget]], measured: Sequence[Measurement]
 ) -> Iterator[str]:
     """One sentence with the remedy for each job and percentile with a budget that gets fewer than two samples.
@@ -456,7 +456,7 @@ def out_of_reach(
     any, the job's fixed rate gives them, and jobs at full speed are left out.
     """
     rounds = plan.most_rounds_of(group)
-    for (job, of_job), (of, percentiles) in product(_by_job(group.cells).items(), _PERCENTILES.items()):
+    for (job, of_job), (of, percentiles) in product(_group_by_job(group.cells).items(), _PERCENTILES.items()):
         slowest = _find_slowest(
             job, {arm.id for cell in of_job for arm in cell.arms if arm.place is not Place.REFERENCE}, measured, of
         )
@@ -475,11 +475,11 @@ def out_of_reach(
                     f"{group.id}: {job.id} has a budget for {metric.name} that cannot be judged: {arm} completes about "
                     f"{ios:.0f} I/Os in a block, so two samples of {metric.fewest_ios} I/Os take "
                     f"{least or 'too many'} rounds, and the plan has at most {rounds}; "
-                    f"{_remedy(plan, least)}, or set the budget for {reached[-1] if reached else _MEANS[of]}"
+                    f"{_suggest_remedy(plan, least)}, or set the budget for {reached[-1] if reached else _MEANS[of]}"
                 )
 
 
-def _by_job(cells: Iterable[Cell]) -> dict[Job, list[Cell]]:
+def _group_by_job(cells: Iterable[Cell]) -> dict[Job, list[Cell]]:
     by_job: dict[Job, list[Cell]] = {}
     for cell in cells:
         by_job.setdefault(cell.job, []).append(cell)
@@ -497,7 +497,7 @@ def _find_slowest(job: Job, arms: set[str], measured: Sequence[Measurement], of:
     return None if job.rate is None or of != "ios" else ("every arm", job.rate * job.seconds)
 
 
-def _remedy(plan: Plan, rounds: int | None) -> str:
+def _suggest_remedy(plan: Plan, rounds: int | None) -> str:
     if rounds is None or rounds > MOST_ROUNDS:
         return "use longer slices (runtime)"
     minutes = math.ceil(plan.seconds_of(rounds) / 60)

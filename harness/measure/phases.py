@@ -92,7 +92,7 @@ class Timing:
         self._known: set[tuple[str, str]] = set()
         """The ids of the groups and of their jobs that have run."""
 
-    def prepared(self, plan: Plan, group: Group) -> None:
+    def record_prepared(self, plan: Plan, group: Group) -> None:
         self._prepared.add((group.scenario, plan.setup_of(group).number))
 
     def ran(self, group: Group, table: Timetable, seconds: float) -> None:
@@ -109,14 +109,14 @@ class Timing:
         self._known |= jobs
         beside = max(seconds - table.seconds, 0.0)
         if _recovers(table):
-            start = paces.START_SECONDS * self._pace("start")
+            start = paces.START_SECONDS * self._estimate_pace("start")
             self._add("recovery", paces.RECOVERY_SECONDS, max(beside - start, 0.0))
         else:
             self._add("start", paces.START_SECONDS, beside)
 
     def seconds_of(self, tables: Iterable[Timetable]) -> float:
-        start = paces.START_SECONDS * self._pace("start")
-        recovery = paces.RECOVERY_SECONDS * self._pace("recovery")
+        start = paces.START_SECONDS * self._estimate_pace("start")
+        recovery = paces.RECOVERY_SECONDS * self._estimate_pace("recovery")
         return sum(table.seconds + start + (recovery if _recovers(table) else 0.0) for table in tables)
 
     def boot_seconds(self, plan: Plan, group: Group) -> float:
@@ -132,7 +132,7 @@ class Timing:
             left = [other for other in plan.groups if other.id not in ended and other.id != group.id]
             for other in left:
                 work = plan.group_work(other)
-                seconds += sum(usual * self._pace(kind) for kind, usual in work.items())
+                seconds += sum(usual * self._estimate_pace(kind) for kind, usual in work.items())
             setups = {other.setup for other in left if (other.scenario, other.setup) not in self._prepared}
             for setup in plan.expected_setups:
                 if setup.number in setups:
@@ -164,7 +164,7 @@ class Timing:
         self._usual[kind] = self._usual.get(kind, 0.0) + usual
         self._took[kind] = self._took.get(kind, 0.0) + took
 
-    def _pace(self, kind: Kind) -> float:
+    def _estimate_pace(self, kind: Kind) -> float:
         """The multiple of the usual time: as in earlier runs at first, then more and more as seen in this one."""
         known, prior = self._paces.of_kind(kind), _PRIOR.get(kind)
         if prior is None:
@@ -187,7 +187,7 @@ def pace_file() -> Path:
     return Path(chosen) if chosen else user_cache_path("virt-overhead") / "paces.json"
 
 
-def host_key(host: HostSpec) -> str:
+def identify_host(host: HostSpec) -> str:
     """What identifies a host in the file: its kind, and its name and address in the lab file."""
     if host.kind == "embedded":
         return "embedded"
@@ -197,16 +197,17 @@ def host_key(host: HostSpec) -> str:
 
 def read_paces(host: HostSpec, path: Path | None = None) -> tuple[Pace, ...]:
     """What the last runs on the host took, the newest first; empty if nothing can be read."""
-    return _read(path or pace_file()).get(host_key(host), ())
+    return _read(path or pace_file()).get(identify_host(host), ())
 
 
 def add_pace(host: HostSpec, pace: Pace, path: Path | None = None) -> None:
     """Store what a run took. A cache that cannot be written is no error: the next run is announced without it."""
     path = path or pace_file()
     known: Mapping[str, Sequence[Pace]] = _read(path)
-    runs = [pace, *known.get(host_key(host), ())][:MOST_RUNS]
+    runs = [pace, *known.get(identify_host(host), ())][:MOST_RUNS]
     document = {
-        name: [asdict(run_pace) for run_pace in several] for name, several in {**known, host_key(host): runs}.items()
+        name: [asdict(run_pace) for run_pace in several]
+        for name, several in {**known, identify_host(host): runs}.items()
     }
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -284,7 +285,7 @@ class Pauses:
         if timetable[0].round != self._round:
             self._round, self._closer = timetable[0].round, []
         self._closer += [-deviation for deviation in _compute_deviations(timetable)]
-        self.jitter = _jitter(self._closer)
+        self.jitter = _estimate_jitter(self._closer)
 
     def after(self, job: Job, *, in_guest: bool, rotational: bool, arm: Arm | None = None) -> float:
         """Seconds between a slice of `job` and the next slice. `rotational` means that the disk is a hard disk.
@@ -306,7 +307,7 @@ class Pauses:
         return max([BACKUP_TAIL, *self._cancelled]) * (_LONGER if self._cancelled else 1)
 
 
-def _jitter(closer: Sequence[float]) -> float:
+def _estimate_jitter(closer: Sequence[float]) -> float:
     if not closer:
         return UNKNOWN_JITTER
     least = LEAST_JITTER if len(closer) >= _ONE_IN else FEW_JITTER

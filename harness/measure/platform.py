@@ -55,11 +55,11 @@ class Startup:
             usual = min(STARTUP_MARGIN * self.seen + _GROWTH * max(slices - self.slices, 0), usual)
         return max(usual, LEAST_STARTUP_SECONDS) + self.late
 
-    def was_ready(self, seconds: float, slices: int) -> None:
+    def record_ready(self, seconds: float, slices: int) -> None:
         self.seen = max(seconds, self.seen or 0.0)
         self.slices = max(slices, self.slices)
 
-    def was_late(self, seconds: float) -> None:
+    def record_late(self, seconds: float) -> None:
         self.late = min(self.late + seconds, MOST_UNREADY_SECONDS)
         self.seen = None
 
@@ -133,7 +133,7 @@ class Clocks:
             return
         lateness = self.late(runner) + median(late)
         if lateness > MOST_LATE_SECONDS:
-            self.startup.was_late(lateness)
+            self.startup.record_late(lateness)
         else:
             self._late[runner] = self._late_by_name[runner.name] = max(lateness, 0.0)
 
@@ -226,7 +226,7 @@ class ScheduledFio:
         runner.run(["sh", "-c", _STOP, "sh", self.directory], deadline=_DEADLINE, check=False)
 
 
-def without_waits(output: str) -> str:
+def remove_waits(output: str) -> str:
     """fio's output without the lines in which it says that a job runs its `exec_prerun` command."""
     return "".join(line for line in output.splitlines(keepends=True) if " : Saving output of prerun in " not in line)
 
@@ -281,7 +281,7 @@ class Platform:
 LINUX = Platform()
 
 
-def platform_of(fio: str = "fio", *, system: str = "linux") -> Platform:
+def choose_platform(fio: str = "fio", *, system: str = "linux") -> Platform:
     """That of a machine with this operating system. Every host runs Linux. `fio` is the program there.
 
     Raises Unsupported for a system that no feature brings.

@@ -25,10 +25,10 @@ from harness.layout.layers import BARE
 from harness.layout.regions import read_encryption
 from harness.layout.source import BlockSource
 from harness.layout.storage_files import fill_image
-from harness.measure.fio import fill_file, marked
+from harness.measure.fio import fill_file, mark_fio
 from harness.measure.phases import Phases
 from harness.measure.platform import PROGRAM, Clocks
-from harness.measure.session import Boot, Guests, Idle, Session, count_idle, holding_settings, unsettable
+from harness.measure.session import Boot, Guests, Idle, Session, count_idle, find_unsettable, hold_settings_of
 from harness.model.cell import REFERENCE_PLACE
 from harness.model.disk import DiskFacts
 from harness.model.effective import Effective
@@ -88,7 +88,7 @@ def condition(
         _fill([_Span.whole(region) for region in regions.values()], fio, block=block, times=times)
     else:
         for source in regions.values():
-            for part in _parts(source):
+            for part in _split_region(source):
                 room.require_for(source.path, source.size, part.size)
                 _fill([part], fio, block=block, times=times)
     for image in layouts.images:
@@ -114,7 +114,7 @@ class _Span:
         return cls(source.writable, source.offset, source.size)
 
 
-def _parts(source: BlockSource) -> Iterator[_Span]:
+def _split_region(source: BlockSource) -> Iterator[_Span]:
     for start in range(0, source.size, FILLED_AT_ONCE):
         yield _Span(source.writable, source.offset + start, min(FILLED_AT_ONCE, source.size - start))
 
@@ -125,7 +125,7 @@ def _fill(parts: Sequence[_Span], fio: str, *, block: int, times: int) -> None:
     spans = [(part.writable.path, part.offset, part.size) for part in parts]
     deadline = 120 + times * sum(size for _, _, size in spans) / SLOWEST_FILL
     fill = fill_file(spans, block=block, times=times)
-    done = run_all(writable, marked(fio), stdin=fill, deadline=deadline, check=False)
+    done = run_all(writable, mark_fio(fio), stdin=fill, deadline=deadline, check=False)
     if done.status != 0:
         where = ", ".join(path for path, _, _ in spans)
         raise MeasurementError(
@@ -189,7 +189,7 @@ def require_guest(modes: Sequence[Mode], skipped: Mapping[str, str]) -> None:
         raise NothingToCompare(known)
 
 
-def skipped_modes(
+def find_skipped_modes(
     host: Host, hypervisor: Hypervisor, disk: AnyDisk, modes: Sequence[Mode], *, log: CreationLog, phases: Phases
 ) -> dict[str, str]:
     """Why the host, or the system of a guest, does not support some of the modes on the disk, by their names.
@@ -199,7 +199,7 @@ def skipped_modes(
     """
 
     def why_not(mode: Mode) -> str | None:
-        if why := hypervisor.unsupported_by_host(mode, disk) or unsettable(host.runner, mode.settings):
+        if why := hypervisor.unsupported_by_host(mode, disk) or find_unsettable(host.runner, mode.settings):
             return why
         with phases.timed("boot"):
             return hypervisor.unsupported_by_guest_os(log, mode)
@@ -213,7 +213,7 @@ def skipped_modes(
 
 
 @contextmanager
-def session(
+def open_session(
     host: Host,
     hypervisor: Hypervisor,
     disks: Sequence[AnyDisk],
@@ -231,7 +231,7 @@ def session(
     each. The guest also gets these.
     """
     elsewhere = dict(extra or {})
-    skipped = skipped_modes(host, hypervisor, disks[0], request.modes, log=log, phases=phases)
+    skipped = find_skipped_modes(host, hypervisor, disks[0], request.modes, log=log, phases=phases)
     skipped |= _find_without_room(host, [mode for mode in request.modes if mode.name not in skipped], request.span)
     usable = [mode for mode in request.modes if mode.name not in skipped]
     stored = stored_volumes(usable)
@@ -269,7 +269,7 @@ def session(
             guests = _start_guests(host, layouts, by_guest(usable), partial(hypervisor.guest, log), phases)
         if guests is not None:
             stack.callback(guests.close)
-        effective = _effective(guests.effective, usable) if guests is not None else {}
+        effective = _name_effective(guests.effective, usable) if guests is not None else {}
         effective |= {
             mode.name: effective[mode.name].merged(read_encryption(host.runner, layouts.guest(mode).path))
             for mode in usable
@@ -337,7 +337,7 @@ def _find_logical_block(disk: DiskFacts | None, effective: Iterable[Effective]) 
     return max([of_disk or 512, *(size or 512 for size in sizes)])
 
 
-def _effective(by_disk: Mapping[str, Effective], modes: Iterable[Mode]) -> dict[str, Effective]:
+def _name_effective(by_disk: Mapping[str, Effective], modes: Iterable[Mode]) -> dict[str, Effective]:
     """What was read back of each disk by its name, also under the names of modes that have no disk of their own."""
     return {**by_disk, **{mode.name: by_disk[mode.attached.name] for mode in modes if mode.attach is not None}}
 
@@ -372,7 +372,7 @@ def _start_timed(
 ) -> Iterator[Guest]:
     """The guest that `make` starts, while these settings are held on its host."""
     with ExitStack() as stack:
-        stack.enter_context(holding_settings(host, settings))
+        stack.enter_context(hold_settings_of(host, settings))
         with phases.timed("boot"):
             guest = stack.enter_context(make())
         _require_evidence(host, guest)
@@ -390,7 +390,7 @@ def _require_evidence(host: Host, guest: Guest) -> None:
 
 
 @contextmanager
-def session_with_reference(
+def open_session_with_reference(
     host: Host, hypervisor: Hypervisor, request: SetupRequest, *, log: CreationLog, seed: int, phases: Phases
 ) -> Iterator[Session]:
     """The session for `request`, with the reference in `reference` if it has one. Raises what `session` raises.
@@ -398,14 +398,14 @@ def session_with_reference(
     Both are prepared in the same way. The reference comes first, so that the array is measured soon after its own
     conditioning. Raises Unsupported if both are on the same disks.
     """
-    opened = partial(session, host, hypervisor, log=log, seed=seed, phases=phases)
+    opened = partial(open_session, host, hypervisor, log=log, seed=seed, phases=phases)
     disks = [host.spec.target(disk) for disk in request.disks]
     if (of_reference := request.of_reference) is None:
         with opened(disks, request) as at:
             yield at
         return
     # Nothing is written to the reference if the array has no guest that could be measured.
-    skipped_modes(host, hypervisor, disks[0], request.modes, log=log, phases=phases)
+    find_skipped_modes(host, hypervisor, disks[0], request.modes, log=log, phases=phases)
     reference = [host.spec.target(disk) for disk in of_reference.disks]
     with (
         opened(reference, of_reference) as single,

@@ -46,7 +46,7 @@ class Times:
     ended: float
 
 
-def overlapping(slices: Sequence[Times], number: int) -> int | None:
+def find_overlapping(slices: Sequence[Times], number: int) -> int | None:
     """The number of the first slice that ran at the same time as the one with this number; None if none did."""
     times = slices[number]
     return next(
@@ -223,7 +223,9 @@ def make_measurements(
     """
     by_arm = {arm: _count_bytes(arm, ran, by_qemu) for arm in by_qemu}
     may_move = [
-        Background(probed=_count_probed(number, ran), earlier=_in_flight(ran[number - 1]) if number else Transferred())
+        Background(
+            probed=_count_probed(number, ran), earlier=_count_in_flight(ran[number - 1]) if number else Transferred()
+        )
         for number in range(len(ran))
     ]
     ramps = {job.id: job.ramp for job in group.jobs}
@@ -308,7 +310,7 @@ def _count_probed(number: int, ran: Sequence[RanSlice]) -> int:
     return PROBED * max(recent, default=0)
 
 
-def _in_flight(ran: RanSlice) -> Transferred:
+def _count_in_flight(ran: RanSlice) -> Transferred:
     """The most bytes that the jobs of this slice have in flight at the same time."""
     jobs = [part.planned.job for part in ran.parts]
     return sum((Transferred(job.depth * job.bs, job.depth * job.bs).of(job) for job in jobs), Transferred())
@@ -373,13 +375,13 @@ def _add_host_counters(counted: Counters, before: Sample, after: Sample, at: Ses
         threads=threads,
         kvm=add_counts([subtract_counts(later.kvm, earlier.kvm) for later, earlier in of_guests]),
         members=members if len(members) > 1 else {},
-        array=array_counts(before, after, [device.name for device in at.arrays(arm)]),
+        array=count_array(before, after, [device.name for device in at.arrays(arm)]),
         md_s=_find_busiest(before, after, at.arrays(arm)),
         clock=now.clock,
     )
 
 
-def array_counts(before: Sample, after: Sample, names: Sequence[str]) -> ArrayCounts | None:
+def count_array(before: Sample, after: Sample, names: Sequence[str]) -> ArrayCounts | None:
     """An array and those below it between two samples; None without one. A stripe has the members of its legs."""
     then, now = (_combine_arrays([sample.counters.arrays.get(name) for name in names]) for sample in (before, after))
     if then is None or now is None:

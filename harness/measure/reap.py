@@ -44,7 +44,7 @@ def split_by_disks(entries: Sequence[Entry], disks: Collection[str]) -> tuple[li
     return [entry for entry in entries if is_mine(entry)], [entry for entry in entries if not is_mine(entry)]
 
 
-def described(entry: Entry) -> str:
+def describe_entry(entry: Entry) -> str:
     """An entry of the log in words, for a list."""
     if not entry.kind:
         return f"a record that cannot be read ({entry.path}), of run {entry.run_id}"
@@ -65,9 +65,9 @@ def reap(runner: Runner, hypervisor: Remover, entries: Sequence[Entry]) -> list[
     done: list[str] = []
     left: list[tuple[str, Entry]] = []
     hints: list[str] = []
-    entries, not_closed = _closed(runner, entries)
+    entries, not_closed = _close_entries(runner, entries)
     for number, entry in reversed(list(enumerate(entries))):
-        what = described(entry)
+        what = describe_entry(entry)
         if any(above.run_id == entry.run_id and above.disks & entry.disks for _, above in left):
             left.append((f"{what}: not removed, because something on it remains", entry))
             continue
@@ -75,7 +75,7 @@ def reap(runner: Runner, hypervisor: Remover, entries: Sequence[Entry]) -> list[
             left.append((f"{what}: {why}", entry))
             continue
         try:
-            removal = _removal(runner, hypervisor, entry)
+            removal = _remove_entry(runner, hypervisor, entry)
         except HarnessError as error:
             left.append((f"{what}: {error.message}", entry))
             hints.append(remedy_of(error, REMEDY))
@@ -102,7 +102,7 @@ def reap(runner: Runner, hypervisor: Remover, entries: Sequence[Entry]) -> list[
     return done
 
 
-def _closed(runner: Runner, entries: Sequence[Entry]) -> tuple[list[Entry], dict[str, str]]:
+def _close_entries(runner: Runner, entries: Sequence[Entry]) -> tuple[list[Entry], dict[str, str]]:
     """Ends the creation of these things. Returns the entries as they are then, and why it did not end, by run."""
     closed: dict[str, Entry] = {}
     refused: dict[str, str] = {}
@@ -115,7 +115,7 @@ def _closed(runner: Runner, entries: Sequence[Entry]) -> tuple[list[Entry], dict
     return [closed.get(entry.path, entry) for entry in entries], refused
 
 
-def _removal(runner: Runner, hypervisor: Remover, entry: Entry) -> Removal:
+def _remove_entry(runner: Runner, hypervisor: Remover, entry: Entry) -> Removal:
     if not entry.kind:
         raise HostError(
             f"{entry.path} is damaged: find out what run {entry.run_id} left on the host (its names have {TAG}), "

@@ -106,7 +106,7 @@ class Recorder:
         """Versions and settings of the measurement, as plain JSON values."""
         return self._provenance
 
-    def examined(self, lab: LabFound) -> None:
+    def record_lab(self, lab: LabFound) -> None:
         """Record the properties of the host."""
         self._lab = lab.info
         self._lab_kind = lab.kind
@@ -282,7 +282,7 @@ class Recorder:
             self._writes,
             make_judged_record(records.values(), self._lab_kind, planned=guests),
             disks,
-            self._records_of_features(assembled),
+            self._collect_feature_records(assembled),
         )
         self._store.write_results(run)
         ended = time.monotonic()
@@ -290,7 +290,7 @@ class Recorder:
         self._next_write = ended + (ended - begun) / WRITING_SHARE
         return run
 
-    def _records_of_features(self, assembled: AssembledRun) -> dict[str, tuple[Any, ...]]:
+    def _collect_feature_records(self, assembled: AssembledRun) -> dict[str, tuple[Any, ...]]:
         planned = [follow_up.id for plan in self._spec.plans for follow_up in plan.follow_ups]
         by_key: dict[str, tuple[Any, ...]] = {}
         for of in feature_records():

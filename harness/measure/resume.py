@@ -35,28 +35,28 @@ from harness.run_id import RunId
 from harness.scenario.scenario import Scenario
 
 
-def mode_record(mode: Mode) -> JsonValue:
+def dump_mode(mode: Mode) -> JsonValue:
     return _record(mode.detail)
 
 
-def comparable_mode(stored: JsonValue) -> JsonValue:
+def normalise_mode(stored: JsonValue) -> JsonValue:
     """A stored mode as `mode_record` returns it now: with the defaults of options that the run's version did not have.
 
     A mode that cannot be read stays as it is, so it differs from every mode.
     """
     try:
-        return _record(_adapter().validate_python(stored, context=STORED))
+        return _record(_make_adapter().validate_python(stored, context=STORED))
     except (ValueError, RecursionError):
         return stored
 
 
 def _record(mode: ModeDetail) -> JsonValue:
-    record: JsonValue = _adapter().dump_python(mode, mode="json")
+    record: JsonValue = _make_adapter().dump_python(mode, mode="json")
     return record
 
 
 @cache
-def _adapter() -> TypeAdapter[ModeDetail]:
+def _make_adapter() -> TypeAdapter[ModeDetail]:
     return TypeAdapter(ModeDetail)
 
 
@@ -97,11 +97,11 @@ class Earlier:
 
     def finished(self, spec: CampaignSpec) -> bool:
         """Whether everything in `spec` was measured completely, with the same evaluation."""
-        if self.run is None or self.run.provenance.get("evaluation") != evaluation(spec):
+        if self.run is None or self.run.provenance.get("evaluation") != describe_evaluation(spec):
             return False
         if self.run.run.max_writes != spec.max_writes:
             return False
-        before, now = _of_both(self.run.provenance.get("asked"), requested(spec))
+        before, now = _select_common(self.run.provenance.get("asked"), requested(spec))
         if before != now:
             return False
         ended = {group.id for group in self.run.groups if group.stopped is not None}
@@ -123,7 +123,7 @@ class Earlier:
                 continue
             before, after = stored.get(key), now[key]
             if key == "asked":
-                before, after = _of_both(before, after)
+                before, after = _select_common(before, after)
             elif key == "host" and isinstance(before, dict) and isinstance(after, dict):
                 # Later versions read more facts.
                 after = {name: value for name, value in after.items() if name in before}
@@ -146,7 +146,7 @@ def requested(spec: CampaignSpec) -> dict[str, JsonValue]:
         facts |= {f"{name}.{key}": getattr(profile, key) for key in _OF_PROFILE}
         disks = [disk for disk in spec.host.measured if disk.name in scenario.disks]
         facts |= {f"{name}.disk.{disk.name}": disk.identity for disk in disks}
-        facts |= {f"{name}.mode.{mode.name}": mode_record(mode) for mode in scenario.modes}
+        facts |= {f"{name}.mode.{mode.name}": dump_mode(mode) for mode in scenario.modes}
         facts |= {f"{name}.file.{file.path}": f"sha256 {file.sha256}" for file in scenario.fio_files}
     return facts
 
@@ -162,12 +162,12 @@ class Evaluation:
     budgets: tuple[Budget, ...]
 
 
-def evaluation(spec: CampaignSpec) -> dict[str, JsonValue]:
+def describe_evaluation(spec: CampaignSpec) -> dict[str, JsonValue]:
     """The evaluation of each scenario, as plain JSON. It may change when a run is resumed."""
     plans = {group.scenario: plan for plan in spec.plans for group in plan.groups}
     scenarios = {name: spec.scenarios[name] for name in plans}
     return {
-        name: _evaluations().dump_python(
+        name: _make_evaluations_adapter().dump_python(
             Evaluation(
                 plan.rounds,
                 plan.most_rounds,
@@ -206,7 +206,7 @@ def earlier_part(store: RunStore, host: str, profile: str) -> tuple[Earlier, Run
     return Earlier(store.read_journal(), run), run_id, run.run.seed
 
 
-def claimed(store: RunStore, earlier: Earlier) -> Earlier:
+def claim_run(store: RunStore, earlier: Earlier) -> Earlier:
     """The earlier part of a run that this process has taken for itself: as it is now, if it was read before that.
 
     Raises ResultsError if another process still measures it.
@@ -216,7 +216,7 @@ def claimed(store: RunStore, earlier: Earlier) -> Earlier:
     return earlier
 
 
-def resumed_limit(earlier: Earlier, requested: RunLimit | None) -> RunLimit | None:
+def choose_limit(earlier: Earlier, requested: RunLimit | None) -> RunLimit | None:
     """The limit of the bytes written of a run that is resumed: the requested one, else that of the stored run.
 
     Raises ConfigError if a limit is requested for a run whose bytes were not counted from its beginning.
@@ -253,21 +253,21 @@ def _list_requests(scenario: Scenario) -> dict[str, JsonValue]:
 
 
 @cache
-def _evaluations() -> TypeAdapter[Evaluation]:
+def _make_evaluations_adapter() -> TypeAdapter[Evaluation]:
     return TypeAdapter(Evaluation)
 
 
-def _of_both(before: JsonValue, after: JsonValue) -> tuple[JsonValue, JsonValue]:
+def _select_common(before: JsonValue, after: JsonValue) -> tuple[JsonValue, JsonValue]:
     """The common keys of two requests. A run may be resumed with more or fewer scenarios."""
     if not isinstance(before, dict) or not isinstance(after, dict):
         return None, None
     common = before.keys() & after.keys()
-    return _comparable(before, common), _comparable(after, common)
+    return _normalise_request(before, common), _normalise_request(after, common)
 
 
-def _comparable(request: Mapping[str, JsonValue], keys: Iterable[str]) -> dict[str, JsonValue]:
+def _normalise_request(request: Mapping[str, JsonValue], keys: Iterable[str]) -> dict[str, JsonValue]:
     """These keys of a request. The name of a scenario has no dot, so `SCENARIO.mode.MODE` is unambiguous."""
-    return {key: comparable_mode(request[key]) if key.split(".")[1:2] == ["mode"] else request[key] for key in keys}
+    return {key: normalise_mode(request[key]) if key.split(".")[1:2] == ["mode"] else request[key] for key in keys}
 
 
 def _list_differences(before: JsonValue, after: JsonValue, key: str = "") -> Iterator[str]:
@@ -276,10 +276,10 @@ def _list_differences(before: JsonValue, after: JsonValue, key: str = "") -> Ite
         for name in sorted(before.keys() | after.keys()):
             yield from _list_differences(before.get(name), after.get(name), f"{key}.{name}".lstrip("."))
     elif comparable_fact(key, before) != comparable_fact(key, after):
-        yield f"{key} was {_words(before)}, is {_words(after)}".lstrip()
+        yield f"{key} was {_format_value(before)}, is {_format_value(after)}".lstrip()
 
 
-def _words(value: JsonValue) -> str:
+def _format_value(value: JsonValue) -> str:
     return "not set" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -287,15 +287,15 @@ _NOT_SHOWN = "not shown by the kernel"
 
 
 def examine(host: Host, images: ImageSet) -> LabFound:
-    return LabFound(lab_info(host), host.lab_kind, provenance(host, images))
+    return LabFound(describe_lab(host), host.lab_kind, describe_host(host, images))
 
 
-def lab_info(host: Host) -> LabInfo:
+def describe_lab(host: Host) -> LabInfo:
     representative, why = host.representative
     return LabInfo(host.name, host.spec.kind, host.acceleration.accel, representative, why)
 
 
-def provenance(host: Host, images: ImageSet) -> dict[str, JsonValue]:
+def describe_host(host: Host, images: ImageSet) -> dict[str, JsonValue]:
     """The provenance of host, images and virt-overhead, as plain JSON values by subject."""
     versions: dict[str, JsonValue] = {
         "harness": {"version": version("virt-overhead"), "python": platform.python_version()},
@@ -309,7 +309,7 @@ def provenance(host: Host, images: ImageSet) -> dict[str, JsonValue]:
     return versions
 
 
-def fio_texts(spec: CampaignSpec) -> dict[str, JsonValue]:
+def collect_fio_texts(spec: CampaignSpec) -> dict[str, JsonValue]:
     """The texts of the fio files among the workloads; empty without such files."""
     entries: dict[str, JsonValue] = {
         name: {file.path: dict(file.texts) for file in scenario.fio_files}
@@ -319,7 +319,7 @@ def fio_texts(spec: CampaignSpec) -> dict[str, JsonValue]:
     return {FIO_FILES: entries} if entries else {}
 
 
-def disk_provenance(at: Session, disks: Sequence[DiskRecord], first: str) -> dict[str, JsonValue]:
+def describe_disks(at: Session, disks: Sequence[DiskRecord], first: str) -> dict[str, JsonValue]:
     """Device, I/O scheduler and path of the disks under test, or the storage in use that the volumes are on.
 
     `first` is the name of the baseline's disk or storage in the lab. The records of the disks have everything else.
@@ -338,7 +338,7 @@ def disk_provenance(at: Session, disks: Sequence[DiskRecord], first: str) -> dic
     }
 
 
-def guest_provenance(guests: Guests | None) -> dict[str, JsonValue]:
+def describe_guests(guests: Guests | None) -> dict[str, JsonValue]:
     """The provenance of the guest, or of the guest of each variant as `guest VARIANT`. Empty without a guest."""
     if guests is None:
         return {}
@@ -393,7 +393,7 @@ class DiskRecords:
         return tuple(replace(disk, after=health) for disk, health in health_now)
 
 
-def class_notes(disk: AnyDisk, facts: DiskFacts) -> Iterator[str]:
+def find_class_notes(disk: AnyDisk, facts: DiskFacts) -> Iterator[str]:
     """A class in the lab file, or assumed from the link, that the host contradicts. It cannot contradict `array`: some
     controllers show the system a volume like a disk."""
     known = class_known(disk)
@@ -405,7 +405,7 @@ def class_notes(disk: AnyDisk, facts: DiskFacts) -> Iterator[str]:
     yield f'{origin}, but the host reports class {facts.disk_class}: set class = "{facts.disk_class}" in the lab file'
 
 
-def array_notes(disk: AnyDisk, facts: DiskFacts) -> Iterator[str]:
+def find_array_notes(disk: AnyDisk, facts: DiskFacts) -> Iterator[str]:
     """What the lab file says of an array that the host contradicts, and what is not known of it."""
     stated = array_of(disk)
     if stated is None:
@@ -420,7 +420,7 @@ def array_notes(disk: AnyDisk, facts: DiskFacts) -> Iterator[str]:
         )
 
 
-def link_notes(facts: DiskFacts) -> Iterator[str]:
+def find_link_notes(facts: DiskFacts) -> Iterator[str]:
     """Links that were negotiated below what the device can do: the figures are then those of the slot or cable."""
     if facts.link is not None and facts.link.is_reduced:
         yield f"its link is {facts.link}: another slot, port or cable may be faster"
@@ -438,11 +438,11 @@ def _make_records(at: Session) -> Iterator[DiskRecord]:
         facts = replace(facts, model=health.model or facts.model, firmware=health.firmware or facts.firmware)
         below = tuple(_find_below(facts, members))
         disk = host.spec.target(name)
-        notes = [*class_notes(disk, facts), *array_notes(disk, facts), *link_notes(facts)]
+        notes = [*find_class_notes(disk, facts), *find_array_notes(disk, facts), *find_link_notes(facts)]
         if (stated := array_of(disk)) is not None:
             array = facts.array.completed(stated.facts) if facts.array else stated.facts
             facts = replace(facts, disk_class="array", array=array)
-        notes += [note for disk in below for note in link_notes(disk)]
+        notes += [note for disk in below for note in find_link_notes(disk)]
         notes += [why for why in (with_tool.notes.get(device), health.why) if why is not None]
         yield DiskRecord(name=name, facts=facts, below=below, before=health.health, notes=tuple(notes))
 

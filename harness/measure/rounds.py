@@ -13,7 +13,7 @@ from typing import Protocol
 from harness.analysis import Reason, Verdict
 from harness.errors import Unsupported
 from harness.events import Note
-from harness.measure.interim_analysis import GroupProgress, InterimAnalysis, out_of_reach
+from harness.measure.interim_analysis import GroupProgress, InterimAnalysis, warn_out_of_reach
 from harness.measure.phases import Pauses, Phases
 from harness.measure.recorder import Recorder
 from harness.measure.resume import Earlier
@@ -65,7 +65,7 @@ class Again:
         return f"{self.cause}: {number} {'cell' if number == 1 else 'cells'} measured again: {jobs}"
 
 
-def jobs_again(
+def find_jobs_again(
     plan: Plan,
     group: Group,
     carry_over: Sequence[CarryOverRecord],
@@ -144,7 +144,9 @@ def written(measurements: Iterable[Measurement], span: int) -> float:
     return total
 
 
-def bytes_left(plan: Plan, group: Group, ran: Mapping[str, Iterable[Measurement]], ended: Collection[str]) -> float:
+def compute_bytes_left(
+    plan: Plan, group: Group, ran: Mapping[str, Iterable[Measurement]], ended: Collection[str]
+) -> float:
     """The bytes that further series of `group` may write, so that the run writes at most `plan.write_bytes`.
 
     `ran` has everything that ran of each group of the plan, by the group's id, also in rounds that do not count.
@@ -160,7 +162,7 @@ def bytes_left(plan: Plan, group: Group, ran: Mapping[str, Iterable[Measurement]
     return left
 
 
-def within_promises(
+def keep_promises(
     again: Again, plan: Plan, group: Group, measured: Sequence[Measurement], *, left: Cost, begun: Collection[str]
 ) -> tuple[Again, dict[Job, str]]:
     """The jobs of `again`, in order, whose fewest rounds fit into what is `left`. For each other job, the reason.
@@ -188,7 +190,7 @@ def _estimate_cost(again: Again, plan: Plan, group: Group, job: Job, measured: I
             by_arm.setdefault(measurement.arm, []).append(measurement)
     rounds = plan.rounds if again.rounds is None else again.rounds
     seconds = rounds * group.blocks * (job.wall + again.discarded[job])
-    ran = ((written(of_arm, plan.span), fio_seconds(group, of_arm)) for of_arm in by_arm.values())
+    ran = ((written(of_arm, plan.span), add_fio_seconds(group, of_arm)) for of_arm in by_arm.values())
     rate = sum(moved / took for moved, took in ran if took > 0)
     writes = any(cell.writes for cell in group.cells if cell.job.id == job.id)
     return Cost(rate * seconds if writes else 0.0, len(by_arm) * seconds / FIO_SHARE)
@@ -214,7 +216,7 @@ def _explain_excess(again: Again, plan: Plan, job: Job, cost: Cost, left: Cost) 
     return None
 
 
-def fio_seconds(group: Group, measurements: Sequence[Measurement]) -> float:
+def add_fio_seconds(group: Group, measurements: Sequence[Measurement]) -> float:
     """Seconds in which fio ran, including ramps."""
     ramps = {job.id: job.ramp for job in group.jobs}
     return sum(ramps[measurement.job] + measurement.discarded_s + measurement.seconds for measurement in measurements)
@@ -255,7 +257,7 @@ class FollowingSeries(Policy, Protocol):
     title: str
 
 
-def planned_round(
+def plan_round(
     context: SeriesContext,
     arms: Mapping[Job, Sequence[ScheduledArm]],
     pauses: Pauses,
@@ -277,7 +279,7 @@ def planned_round(
         return pauses.after(job, in_guest=arm.in_guest, rotational=rotational, arm=arm)
 
     def record(measurements: Sequence[Measurement]) -> None:
-        recorder.add(measurements, fio_seconds=fio_seconds(group, measurements))
+        recorder.add(measurements, fio_seconds=add_fio_seconds(group, measurements))
         pauses.learn(measurements)
         measured(measurements)
 
@@ -419,10 +421,10 @@ class GroupRounds(Policy):
         measured = self._recorder.of_group(group.id)
         records = self._recorder.records_of(group.cells)
         carry_over = self._recorder.carry_over(group.id)
-        while wanted := jobs_again(plan, group, carry_over, records, measured, without=progress.left_out):
+        while wanted := find_jobs_again(plan, group, carry_over, records, measured, without=progress.left_out):
             begun = _find_begun(wanted, self._stored)
             left = Cost(self._compute_bytes_left(begun), progress.seconds_left)
-            again, left_out = within_promises(
+            again, left_out = keep_promises(
                 wanted, plan, group, measured, left=left, begun={measurement.job for measurement in begun}
             )
             for job, why in left_out.items():
@@ -430,7 +432,7 @@ class GroupRounds(Policy):
             progress.left_out.update(left_out)
             if again.discarded:
                 self._context.phases.events(Note(again.what))
-                return progress.followed_by(again.discarded, left.bytes, cells=again.cells, rounds=again.rounds)
+                return progress.make_next(again.discarded, left.bytes, cells=again.cells, rounds=again.rounds)
         return None
 
     def _compute_bytes_left(self, begun: Sequence[Measurement]) -> float:
@@ -439,7 +441,7 @@ class GroupRounds(Policy):
         ran = {other.id: self._recorder.ran(other.id) for other in plan.groups}
         if begun:
             ran[group.id] = self._recorder.ran(group.id, before=begun[0].round)
-        return bytes_left(plan, group, ran, self._context.measured)
+        return compute_bytes_left(plan, group, ran, self._context.measured)
 
     def _warn_of_few_ios(self) -> None:
         """Name the percentiles with a budget that too few I/Os keep from being judged: at fixed rates before the first
@@ -451,7 +453,7 @@ class GroupRounds(Policy):
             for cell in group.cells
             if (cell.job.rate is None) == bool(measured)
         }
-        for warning in out_of_reach(self._context.plan, group, budgets, measured):
+        for warning in warn_out_of_reach(self._context.plan, group, budgets, measured):
             self._context.phases.events(Note(warning))
 
     def _plan_round(self, prepared: PreparedGroup) -> Round:
@@ -460,7 +462,7 @@ class GroupRounds(Policy):
         def count_bytes(measurements: Sequence[Measurement]) -> None:
             progress.written += written(measurements, progress.plan.span)
 
-        return planned_round(
+        return plan_round(
             self._context,
             _open_arms(progress, prepared),
             progress.pauses,
@@ -490,6 +492,8 @@ def _open_arms(progress: GroupProgress, prepared: PreparedGroup) -> dict[Job, li
     for cell in progress.open_cells:
         for arm in cell.arms if cell.id not in prepared.unable else ():
             scheduled = ScheduledArm(arm)
-            if prepared.supports(arm) and scheduled not in (of_job := arms.setdefault(progress.as_run(cell.job), [])):
+            if prepared.supports(arm) and scheduled not in (
+                of_job := arms.setdefault(progress.extend_ramp(cell.job), [])
+            ):
                 of_job.append(scheduled)
     return arms

@@ -305,7 +305,7 @@ class SeriesEngine:
                 self._start_again(error, f"the lab failed before {group.id} was measured")
             else:
                 self._limit.note_prepared(prepared)
-                self._timing.prepared(plan, group)
+                self._timing.record_prepared(plan, group)
                 return prepared
 
     def run_series(self, policy: Policy, prepared: PreparedGroup) -> PreparedGroup:

@@ -20,7 +20,7 @@ from harness.lab.transport.base import Runner
 from harness.lab.tuning import Tunable, hold_settings
 from harness.layout.build import Layouts
 from harness.measure.fio import Target
-from harness.measure.platform import Clock, Clocks, Platform, platform_of
+from harness.measure.platform import Clock, Clocks, Platform, choose_platform
 from harness.model.cell import Arm, Place
 from harness.model.counters import Transferred
 from harness.model.disk import DiskFacts
@@ -75,10 +75,10 @@ def count_idle(runner: Runner, clock: Clock, disks: Sequence[str], poll_seconds:
     files = CounterFiles(tuple(disks))
     printed = read_samples(runner, files, times, deadline=_START_SECONDS + seconds + _GRACE_SECONDS)
     samples = parse_samples(printed, files, runner.name, expected=len(times))
-    return Idle({disk: idle_reads(samples, disk, poll_seconds) for disk in disks})
+    return Idle({disk: estimate_idle_reads(samples, disk, poll_seconds) for disk in disks})
 
 
-def idle_reads(samples: Sequence[Sample], disk: str, poll_seconds: float) -> IdleReads:
+def estimate_idle_reads(samples: Sequence[Sample], disk: str, poll_seconds: float) -> IdleReads:
     """What the disk's counter shows. If there were polls, both figures are bounded to what a poll can be. Pure."""
     seconds = samples[-1].begun - samples[0].begun
     bursts = list(_find_bursts([reading.counters.disks[disk].read for reading in samples]))
@@ -228,7 +228,7 @@ class Guests:
                 )
 
 
-def unsettable(runner: Runner, settings: Sequence[HostSetting]) -> str | None:
+def find_unsettable(runner: Runner, settings: Sequence[HostSetting]) -> str | None:
     """Which of these settings the host does not have, with the remedy; None if it has all of them."""
     for setting in settings:
         if runner.run(["test", "-w", setting.path], deadline=30, check=False).status != 0:
@@ -237,7 +237,7 @@ def unsettable(runner: Runner, settings: Sequence[HostSetting]) -> str | None:
 
 
 @contextmanager
-def holding_settings(
+def hold_settings_of(
     host: Host, settings: Sequence[HostSetting], *, directory: str = LEASE_DIRECTORY
 ) -> Iterator[None]:
     """Hold settings on the host during the block, and restore the old values at the end, also after a failure.
@@ -320,8 +320,8 @@ class Session:
     def platform(self, arm: Arm) -> Platform:
         """That of the machine on which the arm runs: Linux, if its guest could not start. Boots nothing."""
         if not arm.in_guest or arm.mode is None or self.guests is None:
-            return platform_of()
-        return platform_of(system="windows" if self.guests.windows.get(arm.mode.guest_name) else "linux")
+            return choose_platform()
+        return choose_platform(system="windows" if self.guests.windows.get(arm.mode.guest_name) else "linux")
 
     def guest_evidence(self, arm: Arm) -> Mapping[str, str]:
         """What the guest of the arm reported of its machine; empty if it runs on the host, or could not start."""

@@ -18,9 +18,9 @@ from harness.lab.cycles import NO_CYCLES, CycleSeries, count_cycles
 from harness.lab.guard import run_all
 from harness.lab.paths import MARK
 from harness.lab.transport.base import Completed, Runner
-from harness.measure.fio import JobResult, TimedSection, job_file, parse, reports_start, together
-from harness.measure.platform import Clock, Platform, ScheduledFio, Start, platform_of, without_waits
-from harness.measure.ran_slices import Backups, Copies, RanPart, RanSlice, Times, alone_between, overlapping
+from harness.measure.fio import JobResult, TimedSection, add_results, job_file, parse, reports_start
+from harness.measure.platform import Clock, Platform, ScheduledFio, Start, choose_platform, remove_waits
+from harness.measure.ran_slices import Backups, Copies, RanPart, RanSlice, Times, alone_between, find_overlapping
 from harness.measure.session import Session, SessionFor
 from harness.model.cell import ConcurrentJob
 from harness.model.job import Job
@@ -115,7 +115,7 @@ def run_timetable(
     ran = _make_ran_slices(table, results_of, _Readings(start, host_clock, samples, counted.result(), copied.result()))
     ready = [moment for fio, done in running.items() if (moment := fio.ready(done.result())) is not None]
     if ready:
-        startup.was_ready(max(ready) - asked - slower, len(table.slices))
+        startup.record_ready(max(ready) - asked - slower, len(table.slices))
     # All fio of one machine together: its clock is corrected once.
     for runner in dict.fromkeys(fio.runner for fio in fios):
         names = {fio.name for fio in fios if fio.runner is runner}
@@ -237,7 +237,7 @@ def _make_ran_slices(
     return [
         RanSlice(
             planned=planned,
-            result=together([part.result for part in of_slice if not part.planned.neighbour]),
+            result=add_results([part.result for part in of_slice if not part.planned.neighbour]),
             first=ran.first,
             begun=of_slice[0].begun,
             ended=ran.ended,
@@ -281,7 +281,7 @@ def _count_backup(planned: Slice, copies: Copies, part: RanPart) -> BackupCounts
 
 def _find_overlap(table: Timetable, times: Sequence[Times], number: int) -> str:
     """The turn that ran at the same time as the slice with this number, or as its ramp; empty if none did."""
-    other = overlapping(times, number)
+    other = find_overlapping(times, number)
     return "" if other is None else str(table.slices[other].turn)
 
 
@@ -334,7 +334,7 @@ class Fio:
         """
         return self.store.save_raw(
             f"{self.raw_name}-{self.name}.json",
-            without_waits(done.stdout),
+            remove_waits(done.stdout),
             command=f"{done.command} <<'JOBS'\n{self.scheduled.stdin(self.job_file)}JOBS",
         )
 
@@ -404,7 +404,7 @@ def list_fios(
 
 def _choose_platform(session: Session, guest: Guest | None) -> Platform:
     fio = session.host.spec.fio if guest is None else guest.fio
-    return platform_of(fio, system="windows" if guest is not None and guest.windows else "linux")
+    return choose_platform(fio, system="windows" if guest is not None and guest.windows else "linux")
 
 
 def _choose_runner(session: Session, guest: Guest | None) -> Runner:

@@ -20,7 +20,7 @@ from harness.lab.inventory import DiskById, DiskByStorage, HostSpec, withdraw_se
 from harness.measure.campaign import Campaign
 from harness.measure.host_measurer import HostMeasurer
 from harness.measure.phases import Phases, read_paces
-from harness.measure.resume import Earlier, earlier_part, resumed_limit
+from harness.measure.resume import Earlier, choose_limit, earlier_part
 from harness.measure.spec import CampaignSpec
 from harness.model.cell import Cell
 from harness.plugin.options import Options
@@ -95,7 +95,7 @@ class Engine:
             store = RunStore.open(self.options.resume)
             for host in {self._hosts[name].name for name in self.plans}:
                 earlier, *_ = earlier_part(store, host, self.options.profile)
-                self.limit = resumed_limit(earlier, self.options.limit)
+                self.limit = choose_limit(earlier, self.options.limit)
         if self.limit is not None:
             self._fit_plans(self.limit)
 

@@ -16,7 +16,7 @@ from harness.lab.transport.base import Runner
 from harness.lab.transport.ssh import SshRunner
 from harness.layout.build import Layouts, built
 from harness.layout.storage_files import fill_image
-from harness.measure.fio import marked
+from harness.measure.fio import mark_fio
 from harness.model.attach import Attach
 from harness.model.base import Device, Md
 from harness.model.layout import Layout, Lvm, LvmThin, Partition, Qcow2, RawFile, Zvol, find_missing_requirement
@@ -68,7 +68,7 @@ def hold_what_is_written(host: Runner, layouts: Layouts) -> None:
     ]
     for phase in ("rw=write\ndo_verify=0", "rw=read"):
         common = f"[global]\nthread\ndirect=1\nbs=1M\nverify=pattern\n{phase}"
-        host.run(list(marked()), stdin="\n".join((common, *jobs)), deadline=patience(120))
+        host.run(list(mark_fio()), stdin="\n".join((common, *jobs)), deadline=patience(120))
 
 
 def test_every_layer_of_one_disk_holds_what_is_written(host: SshRunner, facts: HostFacts) -> None:

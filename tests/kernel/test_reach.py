@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from harness.measure.interim_analysis import out_of_reach
+from harness.measure.interim_analysis import warn_out_of_reach
 from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.budget import Budget
@@ -49,7 +49,9 @@ def completed(job: Job = JOB, **ios: int) -> list[Measurement]:
 
 def warnings(plan: Plan, budgets: Sequence[Budget], measurements: Sequence[Measurement] = ()) -> list[str]:
     group = plan.groups[0]
-    return list(out_of_reach(plan, group, {each.id: budgets for each in plan.cells if each.mode.attach}, measurements))
+    return list(
+        warn_out_of_reach(plan, group, {each.id: budgets for each in plan.cells if each.mode.attach}, measurements)
+    )
 
 
 def test_the_measured_rate_says_which_percentile_cannot_be_judged_and_the_remedy() -> None:

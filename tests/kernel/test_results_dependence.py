@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from harness.analysis import Estimate, Sequential, estimate_overhead
-from harness.measure.interim_analysis import Looking, reasons_to_stop
+from harness.measure.interim_analysis import Looking, find_reasons_to_stop
 from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.cell import Cell
@@ -116,7 +116,7 @@ def test_a_cell_stops_by_the_interval_that_its_record_has(target_widths: float, 
     plan = Plan("disk", groups, 1, 64 << 20, 1 << 30, most_rounds=3, target=target_widths * width)
     looking = Looking(plan, looks, {cell: {} for cell in records}, 1, spent=None, reachable=None)
     # One cell is open. The other modes of its job still show the correlation, and the writes do not.
-    assert (READS[0].id in reasons_to_stop(READS[:1], records, looking)) is stops
+    assert (READS[0].id in find_reasons_to_stop(READS[:1], records, looking)) is stops
 
 
 def test_the_correlation_of_records_is_that_of_their_measurements() -> None:

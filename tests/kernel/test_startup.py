@@ -19,25 +19,25 @@ USUAL = STARTUP_SECONDS + 100 * STARTUP_SECONDS_PER_SLICE
 def test_the_time_follows_from_the_longest_one_that_was_seen() -> None:
     startup = Startup()
     assert startup.seconds(100) == USUAL
-    startup.was_ready(0.6, 100)
-    startup.was_ready(0.5, 50)
+    startup.record_ready(0.6, 100)
+    startup.record_ready(0.5, 50)
     assert startup.seconds(100) == startup.seconds(50) == pytest.approx(STARTUP_MARGIN * 0.6)
     assert startup.seconds(10) == STARTUP_SECONDS + 10 * STARTUP_SECONDS_PER_SLICE
     assert STARTUP_MARGIN * 0.6 < startup.seconds(150) < STARTUP_SECONDS + 150 * STARTUP_SECONDS_PER_SLICE
-    startup.was_ready(1.9, 100)
+    startup.record_ready(1.9, 100)
     assert startup.seconds(100) == USUAL
 
 
 def test_the_counters_of_the_first_slice_can_always_be_read() -> None:
     startup = Startup()
-    startup.was_ready(0.1, 100)
+    startup.record_ready(0.1, 100)
     assert startup.seconds(100) == LEAST_STARTUP_SECONDS
 
 
 def test_after_a_late_start_the_usual_time_and_more_is_planned() -> None:
     startup = Startup()
-    startup.was_ready(0.6, 100)
-    startup.was_late(0.5)
+    startup.record_ready(0.6, 100)
+    startup.record_late(0.5)
     assert startup.seconds(100) == USUAL + 0.5
-    startup.was_late(100.0)
+    startup.record_late(100.0)
     assert startup.late == MOST_UNREADY_SECONDS

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from harness.analysis import Reason, Sequential, Verdict
-from harness.measure.interim_analysis import Looking, reason_to_stop, reasons_to_stop, settled_cells
+from harness.measure.interim_analysis import Looking, find_reasons_to_stop, find_settled, reason_to_stop
 from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.budget import Budget
@@ -189,20 +189,20 @@ def test_a_group_without_a_supported_mode_needs_no_round() -> None:
 
 def test_a_decided_cell_is_settled_while_another_one_goes_on() -> None:
     records = {CELL.id: record(CELL, QUIET[:3], BUDGET), OTHER.id: record(OTHER, LOUD[:3], BUDGET)}
-    found = reasons_to_stop([CELL, OTHER], records, looking(records, BUDGET))
+    found = find_reasons_to_stop([CELL, OTHER], records, looking(records, BUDGET))
     assert found == {CELL.id: [Reason.BUDGET]}
-    assert settled_cells([CELL, OTHER], records, found) == [CELL.id]
+    assert find_settled([CELL, OTHER], records, found) == [CELL.id]
 
 
 def test_a_void_cell_is_settled_but_not_one_whose_host_drifts() -> None:
     quiet = record(CELL, QUIET[:3], BUDGET)
     for check, settled in (("bytes host", [CELL.id]), ("drift", [])):
         void = replace(quiet, verdict=Verdict.VOID, validity=(ValidityCheck(check, ok=False, detail="wrong"),))
-        assert settled_cells([CELL], {CELL.id: void}, ()) == settled
+        assert find_settled([CELL], {CELL.id: void}, ()) == settled
 
 
 def test_the_host_is_measured_as_long_as_a_guest_needs_it() -> None:
     host, guest = record(HOST, QUIET[:3]), record(CELL, QUIET[:3], BUDGET)
     records = {HOST.id: host, CELL.id: guest}
-    assert settled_cells([HOST, CELL], records, ()) == []
-    assert settled_cells([HOST, CELL], records, [HOST.id]) == []
+    assert find_settled([HOST, CELL], records, ()) == []
+    assert find_settled([HOST, CELL], records, [HOST.id]) == []

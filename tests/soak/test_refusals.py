@@ -15,7 +15,7 @@ from harness.lab.inventory import DiskById
 from harness.lab.transport.ssh import SshRunner
 from harness.layout.disks import partitioned_disks
 from harness.layout.regions import Need
-from harness.measure.reap import described, reap
+from harness.measure.reap import describe_entry, reap
 from harness.run_id import RunId
 from tests import safety_page
 from tests.e2e.machines import on_lab_host
@@ -138,7 +138,7 @@ def test_a_disk_that_is_swapped_behind_its_link_is_neither_written_to_nor_wiped_
     assert runner.run(["sha256sum", theirs], deadline=patience(60)).stdout == before
     runner.run(["ln", "-sfn", "../../sim_ssd1", ours], deadline=patience(20))
     (entry,) = [entry for entry in read_log(runner) if entry.run_id == log.run_id]
-    assert reap(runner, NO_HYPERVISOR, [entry]) == [f"removed after a killed run: {described(entry)}"]
+    assert reap(runner, NO_HYPERVISOR, [entry]) == [f"removed after a killed run: {describe_entry(entry)}"]
     assert require_writable(runner, spec, ours).path == "/dev/sim_ssd1"
     runner.run(["blkdiscard", "-z", "-f", theirs], deadline=patience(60))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from harness.measure.rounds import Again, jobs_again
+from harness.measure.rounds import Again, find_jobs_again
 from harness.model.job import Job
 from harness.results import CellContext, Measurement, assemble
 from harness.results.cells import ValidityCheck
@@ -54,7 +54,7 @@ def again(
     (group,) = plan.groups
     contexts = {cell.id: CellContext("node1", group.id, plan.span, validity=validity) for cell in group.cells}
     records = {record.id: record for record in assemble(group.cells, measured, contexts)}
-    return jobs_again(plan, group, (), records, measured, without=without)
+    return find_jobs_again(plan, group, (), records, measured, without=without)
 
 
 def test_slices_that_overlapped_are_measured_again_as_long_as_they_were() -> None:

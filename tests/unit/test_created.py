@@ -19,7 +19,7 @@ from harness.lab.paths import FILE_IDENTITY
 from harness.lab.storage_look import look_at
 from harness.lab.transport.base import Completed
 from harness.layout.device import BackingFile, block_device, own_file
-from harness.measure.reap import described, reap, split_by_disks
+from harness.measure.reap import describe_entry, reap, split_by_disks
 from tests.unit.loop_disks import NO_HYPERVISOR, RUNNER, creation_log, require, run, sparse
 
 MIB = 1024**2
@@ -93,7 +93,7 @@ def test_a_damaged_byte_makes_its_record_unreadable_and_no_other(tmp_path: Path)
         reaped(tmp_path)
     assert good not in entries(tmp_path), "the others are removed"
     assert unreadable[0].path in (error.value.hint or "")
-    assert described(unreadable[0]) == f"a record that cannot be read ({unreadable[0].path}), of run {RUN}"
+    assert describe_entry(unreadable[0]) == f"a record that cannot be read ({unreadable[0].path}), of run {RUN}"
 
 
 @pytest.mark.parametrize("name", ["a\nb.json", "\n\n", "x y.json", "\\x.json", "\udcff.json", "a\tb"])

@@ -16,7 +16,7 @@ import pytest
 from harness.analysis import METRICS, merged, percentile
 from harness.analysis.metrics import QUANTILES
 from harness.errors import MeasurementError
-from harness.measure.fio import Target, TimedSection, fill_file, job_file, parse, reports_start, together
+from harness.measure.fio import Target, TimedSection, add_results, fill_file, job_file, parse, reports_start
 from harness.measure.platform import ScheduledFio, Start
 from harness.model.job import Job
 
@@ -273,14 +273,14 @@ def test_a_mixed_job_has_the_percentiles_of_reads_and_writes_together() -> None:
 
 def test_jobs_that_ran_at_the_same_time_are_added_up_and_their_latencies_are_those_of_all_ios() -> None:
     (one, other) = parse(recorded("three_jobs"), of(SEQWRITE, MIXED), "here")
-    both = together([one, other])
+    both = add_results([one, other])
     assert both.metrics["iops"] == pytest.approx(one.metrics["iops"] + other.metrics["iops"])
     assert both.metrics["bw"] == pytest.approx(one.metrics["bw"] + other.metrics["bw"])
     mean = (one.metrics["lat_mean"] * one.ios + other.metrics["lat_mean"] * other.ios) / (one.ios + other.ios)
     assert both.metrics["lat_mean"] == pytest.approx(mean)
     assert (both.ios, both.io_bytes) == (one.ios + other.ios, one.io_bytes + other.io_bytes)
     assert sum(both.histogram.values()) == sum(one.histogram.values()) + sum(other.histogram.values())
-    assert together([one]) == one
+    assert add_results([one]) == one
 
 
 def test_jobs_are_returned_in_the_requested_order() -> None:

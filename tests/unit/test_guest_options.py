@@ -15,7 +15,7 @@ from harness.events import Events
 from harness.features.decompose.request import compare_arms
 from harness.lab.inventory import HostSpec
 from harness.lab.lab_file import load_lab
-from harness.measure.resume import comparable_mode, mode_record
+from harness.measure.resume import dump_mode, normalise_mode
 from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.cell import Arm, Place
@@ -149,8 +149,8 @@ def test_a_step_of_a_decomposition_may_be_an_option_of_the_guest() -> None:
 
 def test_a_run_stores_the_requested_guest_but_two_runs_may_differ_in_it() -> None:
     mode = Mode("lvm", Lvm(), Attach(), GuestOptions(vcpus=2, pin_vcpus=("2", "3")))
-    assert comparable_mode(mode_record(mode)) == mode_record(mode)
-    assert mode_record(mode) != mode_record(replace(mode, guest=ANY_GUEST))
+    assert normalise_mode(dump_mode(mode)) == dump_mode(mode)
+    assert dump_mode(mode) != dump_mode(replace(mode, guest=ANY_GUEST))
     assert mode.detail == replace(mode, guest=ANY_GUEST).detail
 
 

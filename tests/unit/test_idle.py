@@ -10,7 +10,7 @@ import pytest
 from harness.lab.counters import CpuTime, HostCounters, Sample
 from harness.lab.transport.base import Completed
 from harness.measure.platform import Clock
-from harness.measure.session import LEAST_AT_ONCE, MOST_AT_ONCE, Idle, IdleReads, count_idle, idle_reads
+from harness.measure.session import LEAST_AT_ONCE, MOST_AT_ONCE, Idle, IdleReads, count_idle, estimate_idle_reads
 from harness.model.counters import Background, FioCounts, HostCounts, MemberCounts, Transferred
 from harness.results import Measurement, ValidityCheck
 from harness.results.byte_accounting import PROBED, check_bytes
@@ -134,7 +134,9 @@ def test_a_user_of_the_disk_is_not_allowed_for_beyond_what_a_poll_can_be() -> No
         for number in range(25)
         for disks in [{"sdb": MemberCounts(read=50 * MIB * number)}]
     ]
-    assert idle_reads(samples, "sdb", INTERVAL_SECONDS) == IdleReads(MOST_AT_ONCE / INTERVAL_SECONDS, MOST_AT_ONCE)
+    assert estimate_idle_reads(samples, "sdb", INTERVAL_SECONDS) == IdleReads(
+        MOST_AT_ONCE / INTERVAL_SECONDS, MOST_AT_ONCE
+    )
 
 
 def test_the_disks_of_an_array_count_together() -> None:

@@ -23,7 +23,7 @@ from harness.lab.counters import (
     parse_devices,
 )
 from harness.lab.transport.local import LocalRunner
-from harness.measure.ran_slices import array_counts
+from harness.measure.ran_slices import count_array
 from harness.model.attach import Attach
 from harness.model.base import Device, Md
 from harness.model.cell import Cell
@@ -81,11 +81,11 @@ def sample(**arrays: ArrayStatus) -> Sample:
 )
 def test_a_stripe_lacks_the_members_that_its_legs_lack(leg: ArrayStatus, missing: int, state: str) -> None:
     now = sample(md127=ArrayStatus(), md125=ArrayStatus(), md126=leg)
-    found = array_counts(now, now, ["md127", "md125", "md126"])
+    found = count_array(now, now, ["md127", "md125", "md126"])
     assert found is not None
     assert (found.missing, found.state) == (missing, state)
-    assert array_counts(now, now, ["md127", "md124"]) is None
-    assert array_counts(now, now, []) is None
+    assert count_array(now, now, ["md127", "md124"]) is None
+    assert count_array(now, now, []) is None
 
 
 def measured(md_s: float, arm: str = "twin:m") -> tuple[Cell, list[Measurement]]:
@@ -119,7 +119,7 @@ def test_it_is_the_limit_of_a_guest_as_well() -> None:
 
 def test_an_array_of_md_that_was_there_already_and_lacks_a_member_is_noted() -> None:
     now = sample(md0=ArrayStatus(missing=1))
-    slices = [replace(A_SLICE, counters=Counters(array=array_counts(now, now, ["md0"]))), A_SLICE]
+    slices = [replace(A_SLICE, counters=Counters(array=count_array(now, now, ["md0"]))), A_SLICE]
     cell = Cell("d", "lun", Mode("host", Device(), None), parse_workload("randread-4k").job(1, ramp=0, seconds=1))
     assert state_notes(slices, cell) == [
         "the array below was not optimal in 1 of 1 slices; in the first: degraded, 1 missing"

@@ -10,7 +10,7 @@ import pytest
 from harness.lab.counters import ArrayStatus, CounterFiles, CpuTime, HostCounters, Sample, parse_mdstat, parse_samples
 from harness.lab.counters import read_samples as sample_host
 from harness.lab.transport.local import LocalRunner
-from harness.measure.ran_slices import array_counts
+from harness.measure.ran_slices import count_array
 from harness.model.counters import ArrayCounts, HostCounts
 
 MDSTAT = """\
@@ -71,7 +71,7 @@ def sample(at: float, status: ArrayStatus | None) -> Sample:
 
 
 def counted(before: ArrayStatus | None, after: ArrayStatus | None) -> ArrayCounts | None:
-    return array_counts(sample(10.0, before), sample(12.0, after), ["md125"])
+    return count_array(sample(10.0, before), sample(12.0, after), ["md125"])
 
 
 def test_a_slice_has_the_state_of_both_readings_and_what_was_rebuilt_between_them() -> None:

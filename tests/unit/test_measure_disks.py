@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.lab.inventory import AnyDisk, DiskByFile, DiskById, DiskByStorage
-from harness.measure.resume import class_notes, link_notes
+from harness.measure.resume import find_class_notes, find_link_notes
 from harness.measure.series import LabFound, PreparedGroup
 from harness.model.disk import (
     Controller,
@@ -48,7 +48,7 @@ ATA = DiskById("old", "/dev/disk/by-id/ata-X_2", "2", destroy=True)
 def test_a_class_that_the_host_contradicts_is_a_note(
     disk: AnyDisk, reported: DiskClass | None, said: str | None
 ) -> None:
-    found = list(class_notes(disk, DiskFacts(device="sda", disk_class=reported)))
+    found = list(find_class_notes(disk, DiskFacts(device="sda", disk_class=reported)))
     assert found == ([f'{said}: set class = "{reported}" in the lab file'] if said else [])
 
 
@@ -60,12 +60,12 @@ def test_reduced_links_of_a_disk_and_of_its_controller_are_notes() -> None:
         serial_link=SerialLink("SATA", 3.0, 6.0),
         controller=Controller(link=replace(whole, lanes=4)),
     )
-    assert list(link_notes(disk)) == [
+    assert list(find_link_notes(disk)) == [
         "its link is SATA 3 Gbit/s of 6 Gbit/s: another slot, port or cable may be faster",
         "the link of its controller 0000:01:00.0 is PCIe 8 GT/s x4 of 8 GT/s x8: another slot may be faster",
     ]
     sound = replace(disk, serial_link=SerialLink("SATA", 6.0, 6.0), controller=Controller(link=whole))
-    assert not list(link_notes(sound))
+    assert not list(find_link_notes(sound))
 
 
 def health(at: float) -> DiskHealth:

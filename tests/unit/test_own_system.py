@@ -19,7 +19,7 @@ from harness.lab.created import CreationLog
 from harness.lab.hosts import Host
 from harness.lab.inventory import DiskByFile, HostSpec
 from harness.measure.phases import Phases
-from harness.measure.prepare import NothingToCompare, SetupRequest, session, skipped_modes
+from harness.measure.prepare import NothingToCompare, SetupRequest, find_skipped_modes, open_session
 from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.guest import ANY_GUEST, GuestOptions
@@ -111,7 +111,7 @@ def test_a_guest_that_lacks_something_is_reported_before_anything_is_built_or_fi
     request = SetupRequest(("loop",), (HOST, mode), jobs=(), span=64 * MIB, conditioning="fill")
     log = CreationLog(RUNNER, RunId.new(), str(tmp_path / "created"))
     for _ in range(2):
-        opened = session(host, hypervisor, host.spec.disks, request, log=log, seed=1, phases=Phases(Events()))
+        opened = open_session(host, hypervisor, host.spec.disks, request, log=log, seed=1, phases=Phases(Events()))
         with pytest.raises(NothingToCompare) as refused, opened:
             pytest.fail("it was opened")
         assert f"host here: in the guest of {mode.guest.initramfs}, {why}" in refused.value.message
@@ -124,7 +124,7 @@ def test_a_complete_guest_ends_before_the_layouts_are_built(host: Host, connecti
     hypervisor = Looking(host, connection, {str(mode.guest.initramfs): COMPLETE})
     request = SetupRequest(("loop",), (HOST, mode), jobs=(), span=64 * MIB, conditioning="fill")
     log = CreationLog(RUNNER, RunId.new(), str(tmp_path / "created"))
-    opened = session(host, hypervisor, host.spec.disks, request, log=log, seed=1, phases=Phases(Events()))
+    opened = open_session(host, hypervisor, host.spec.disks, request, log=log, seed=1, phases=Phases(Events()))
     with pytest.raises(Reached), opened:
         pytest.fail("it was opened")
     assert hypervisor.order == ["boot theirs look []", "end", "layouts"]
@@ -139,7 +139,7 @@ def test_only_the_modes_that_lack_something_are_skipped(host: Host, connection: 
     modes[2] = replace(modes[2], name="blk-bare", variant=variant, base=BLK, against=modes[0])
     modes[3] = replace(BLK, name="ours", guest=GuestOptions(vcpus=1))
     log, phases = CreationLog(RUNNER, RunId.new(), str(tmp_path / "created")), Phases(Events())
-    found = skipped_modes(host, hypervisor, host.spec.disks[0], modes, log=log, phases=phases)
+    found = find_skipped_modes(host, hypervisor, host.spec.disks[0], modes, log=log, phases=phases)
     assert list(found) == ["scsi", "blk-bare"]
     assert "no driver virtio_scsi" in found["scsi"]
     assert hypervisor.order == ["boot theirs look []", "end", "boot bare look []", "end"], "ours is not looked at"
@@ -152,7 +152,7 @@ def test_a_guest_that_does_not_boot_is_an_error_before_anything_is_built(
     hypervisor = Looking(host, connection, {})
     request = SetupRequest(("loop",), (HOST, own(tmp_path, "dead")), jobs=(), span=64 * MIB, conditioning="fill")
     log = CreationLog(RUNNER, RunId.new(), str(tmp_path / "created"))
-    opened = session(host, hypervisor, host.spec.disks, request, log=log, seed=1, phases=Phases(Events()))
+    opened = open_session(host, hypervisor, host.spec.disks, request, log=log, seed=1, phases=Phases(Events()))
     with pytest.raises(GuestError, match="did not answer"), opened:
         pytest.fail("it was opened")
     assert hypervisor.order == []

@@ -10,7 +10,7 @@ import pytest
 
 from harness.features.breakdown.measuring import estimate_seconds
 from harness.lab.inventory import HostSpec
-from harness.measure.phases import MOST_RUNS, Timing, add_pace, host_key, pace_file, read_paces
+from harness.measure.phases import MOST_RUNS, Timing, add_pace, identify_host, pace_file, read_paces
 from harness.scenario import paces
 from harness.scenario.paces import Kind, Pace, Paces, pace_of
 from harness.scenario.plan import Plan, plan_for
@@ -63,7 +63,7 @@ def test_a_run_is_stored_by_its_host(own_paces: Path) -> None:
     assert [each.ratios["boot"] for each in read_paces(EMBEDDED)][:2] == [MOST_RUNS + 2, MOST_RUNS + 1]
     assert len(read_paces(EMBEDDED)) == MOST_RUNS
     assert read_paces(LOCAL) == (ratios(0.5),)
-    assert host_key(LOCAL) != host_key(replace(LOCAL, name="node2"))
+    assert identify_host(LOCAL) != identify_host(replace(LOCAL, name="node2"))
 
 
 def test_a_damaged_file_is_as_none(own_paces: Path) -> None:

@@ -21,7 +21,7 @@ from harness.lab.created import CreationLog, read_log
 from harness.lab.guard.writable import issue
 from harness.lab.pin import read_pins
 from harness.layout.source import BlockSource
-from harness.measure.reap import described, reap
+from harness.measure.reap import describe_entry, reap
 from harness.model.attach import Attach
 from harness.run_id import RunId
 from harness.waiting import wait_until
@@ -90,7 +90,7 @@ def test_each_device_is_recorded_before_it_is_plugged_in_and_the_vm_is_as_before
     with borrowing.plugged():
         assert borrowing.domain.changes == PLUGGED
         assert recorded == {change: number for number, change in enumerate(PLUGGED, start=1)}
-        assert [described(entry).partition(", of run")[0] for entry in read_log(RUNNER, borrowing.directory)] == [
+        assert [describe_entry(entry).partition(", of run")[0] for entry in read_log(RUNNER, borrowing.directory)] == [
             "iothread 3 in the borrowed VM shop",
             "the controller ua-voh-7-1 in the borrowed VM shop",
             f"the disk sdb ({borrowing.disks[0].source.path}) in the borrowed VM shop",

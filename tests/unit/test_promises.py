@@ -13,7 +13,7 @@ import pytest
 from harness.analysis import Reason
 from harness.events import Event, Note
 from harness.measure.interim_analysis import GroupProgress
-from harness.measure.rounds import Again, Cost, bytes_left, within_promises, written
+from harness.measure.rounds import Again, Cost, compute_bytes_left, keep_promises, written
 from harness.measure.series import RoundSegment
 from harness.model.counters import Transferred
 from harness.results import Measurement, Run, RunStore
@@ -330,11 +330,11 @@ def test_the_part_of_groups_that_are_not_measured_yet_is_reserved() -> None:
         second.id: slices(plan, LARGER, "host", fio_written=5000),
         third.id: [],
     }
-    assert bytes_left(plan, first, ran, ended=()) == part - 2000
-    assert bytes_left(plan, first, ran, ended=[second.id]) == 2 * part - 12_000
+    assert compute_bytes_left(plan, first, ran, ended=()) == part - 2000
+    assert compute_bytes_left(plan, first, ran, ended=[second.id]) == 2 * part - 12_000
     # Longer slices of a group that a resumed run has not come to again are spent.
     much = ran | {second.id: slices(plan, LARGER, "host", count=1, fio_written=part + 7)}
-    assert bytes_left(plan, first, much, ended=()) == part - 2000 - 7
+    assert compute_bytes_left(plan, first, much, ended=()) == part - 2000 - 7
 
 
 def test_a_job_is_expected_to_write_as_much_per_second_as_before_on_each_arm() -> None:
@@ -346,12 +346,12 @@ def test_a_job_is_expected_to_write_as_much_per_second_as_before_on_each_arm() -
     # 1000 and 200 bytes per second of fio, in 2 rounds of 6 blocks of 15 s.
     expected = (1000 + 200) * 2 * 6 * 15
     for left, fits in ((expected, True), (expected - 1, False)):
-        kept, left_out = within_promises(again, plan, group, before, left=Cost(left, math.inf), begun=())
+        kept, left_out = keep_promises(again, plan, group, before, left=Cost(left, math.inf), begun=())
         assert (bool(kept.discarded), bool(left_out)) == (fits, not fits)
     # In slices of 15 s, it wrote less per second.
     longer = [replace(each, discarded_s=12.0) for each in before]
     again = Again({group.jobs[0]: 12.0}, longer=False)
-    kept, _ = within_promises(again, plan, group, [*before, *longer], left=Cost(expected / 5, math.inf), begun=())
+    kept, _ = keep_promises(again, plan, group, [*before, *longer], left=Cost(expected / 5, math.inf), begun=())
     assert kept.discarded
 
 
@@ -361,21 +361,21 @@ def test_jobs_that_fit_alone_but_not_together_are_taken_in_order() -> None:
     before = [each for job in (WRITE, READ, LARGER) for each in slices(plan, job, "host", disk_written=3000)]
     again = Again(dict.fromkeys(group.jobs, 12.0), longer=True)
     of_job = 1000 * 2 * 6 * 15
-    kept, left_out = within_promises(again, plan, group, before, left=Cost(1.5 * of_job, math.inf), begun=())
+    kept, left_out = keep_promises(again, plan, group, before, left=Cost(1.5 * of_job, math.inf), begun=())
     assert [job.id for job in kept.discarded] == [WRITE, READ]
     assert [job.id for job in left_out] == [LARGER]
     seconds = 2 * 6 * 15 / FIO_SHARE
-    kept, left_out = within_promises(again, plan, group, before, left=Cost(math.inf, 2.5 * seconds), begun=())
+    kept, left_out = keep_promises(again, plan, group, before, left=Cost(math.inf, 2.5 * seconds), begun=())
     assert [job.id for job in kept.discarded] == [WRITE, READ]
     # What an earlier part has begun is continued, and leaves less to the others.
-    kept, left_out = within_promises(again, plan, group, before, left=Cost(0.5 * of_job, math.inf), begun=[WRITE])
+    kept, left_out = keep_promises(again, plan, group, before, left=Cost(0.5 * of_job, math.inf), begun=[WRITE])
     assert [job.id for job in kept.discarded] == [WRITE, READ]
 
 
 def test_a_series_is_spent_when_another_average_round_exceeds_its_bytes() -> None:
     plan = a_plan().with_rounds(12)
     (group,) = plan.groups
-    series = GroupProgress(group, plan, time.monotonic()).followed_by({group.jobs[0]: 12.0}, bytes_left=1000)
+    series = GroupProgress(group, plan, time.monotonic()).make_next({group.jobs[0]: 12.0}, bytes_left=1000)
     assert (series.spent, series.reachable) == (None, None)
     series.rounds, series.written = 3, 750
     assert (series.spent, series.reachable) == (None, 4)
@@ -386,6 +386,6 @@ def test_a_series_is_spent_when_another_average_round_exceeds_its_bytes() -> Non
 def test_a_series_that_only_reads_has_no_limit_of_bytes() -> None:
     plan = a_plan("randread-4k")
     (group,) = plan.groups
-    series = GroupProgress(group, plan, time.monotonic()).followed_by({group.jobs[0]: 12.0}, bytes_left=-1)
+    series = GroupProgress(group, plan, time.monotonic()).make_next({group.jobs[0]: 12.0}, bytes_left=-1)
     series.rounds, series.written = 1, 4096
     assert (series.spent, series.reachable) == (None, None)

@@ -17,7 +17,7 @@ from harness.lab.created import CreationLog, Entry, Processes, read_log
 from harness.lab.facts import read_facts
 from harness.lab.inventory import DiskByFile
 from harness.layout.build import built
-from harness.measure.reap import described, reap, split_by_disks
+from harness.measure.reap import describe_entry, reap, split_by_disks
 from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.layout import Partition, RawFile
@@ -73,7 +73,7 @@ def test_everything_that_a_killed_run_left_behind_is_removed_the_latest_first(pl
     disk = killed(place)
     mount = f"the file system at {place}/mnt/voh-{RUN}-ext4"
     left = [f"the file {disk.file}", f"the loop device on {disk.file}", f"the partitions on {disk.file}", mount]
-    assert [described(entry) for entry in entries(place)] == [f"{what}, of run {RUN}" for what in left]
+    assert [describe_entry(entry) for entry in entries(place)] == [f"{what}, of run {RUN}" for what in left]
     assert reaped(place) == [f"removed after a killed run: {what}, of run {RUN}" for what in reversed(left)]
     assert traces(place) == before
     assert reaped(place) == []
@@ -158,7 +158,7 @@ def test_a_thing_in_use_is_an_error_that_names_it_and_stays_in_the_log(place: Pa
             assert process.poll() is None
         finally:
             process.kill()
-    assert f"the file system at {point}, of run {RUN}" in [described(entry) for entry in entries(place)]
+    assert f"the file system at {point}, of run {RUN}" in [describe_entry(entry) for entry in entries(place)]
     reaped(place)
     assert not disk.file.exists()
 

@@ -16,7 +16,7 @@ from pydantic import JsonValue
 
 from harness.errors import ConfigError, ResultsError
 from harness.lab.inventory import DiskById, HostSpec
-from harness.measure.resume import Earlier, earlier_part, evaluation, requested
+from harness.measure.resume import Earlier, describe_evaluation, earlier_part, requested
 from harness.measure.spec import CampaignSpec
 from harness.model.attach import Attach
 from harness.model.budget import Budget
@@ -242,7 +242,7 @@ def test_a_run_without_this_provenance_can_be_resumed() -> None:
 def test_the_evaluation_is_stored_as_numbers_and_names() -> None:
     budget = Budget("iops", 0.1, workloads=(parse_workload("randread-4k"),), iodepth=(1, 32))
     scenario = replace(with_smoke(most_rounds=6, target=0.03), budgets=(budget,))
-    found = evaluation(spec(scenario, plans=(plan_for(scenario, "smoke"),)))
+    found = describe_evaluation(spec(scenario, plans=(plan_for(scenario, "smoke"),)))
     assert found == json.loads(json.dumps(found))
     assert found == {
         "optane": {

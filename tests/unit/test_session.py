@@ -16,8 +16,8 @@ from harness.lab.facts import HostFacts, read_facts
 from harness.lab.hosts import Host
 from harness.lab.inventory import DiskByFile, HostSpec
 from harness.measure.phases import Phases
-from harness.measure.prepare import SetupRequest, session
-from harness.measure.resume import DiskRecords, disk_provenance
+from harness.measure.prepare import SetupRequest, open_session
+from harness.measure.resume import DiskRecords, describe_disks
 from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.layout import Lvm
@@ -55,7 +55,7 @@ def test_a_disk_is_not_touched_if_the_host_supports_none_of_the_modes(
     before = traces(tmp_path)
     request = SetupRequest(("loop",), (HOST, LVM), jobs=(), span=64 * MIB, conditioning="fill")
     log = CreationLog(RUNNER, RunId.new(), str(tmp_path / "created"))
-    opened = session(host, hypervisor, host.spec.disks, request, log=log, seed=1, phases=Phases(Events()))
+    opened = open_session(host, hypervisor, host.spec.disks, request, log=log, seed=1, phases=Phases(Events()))
     with pytest.raises(Unsupported) as refused, opened:
         pytest.fail("it was opened")
     assert "lvm" in refused.value.message
@@ -67,12 +67,12 @@ def test_the_disks_device_and_scheduler_are_recorded(host: Host, connection: Con
     log = CreationLog(RUNNER, RunId.new(), str(tmp_path / "created"))
     host = replace(host, facts=read_facts(RUNNER))
     hypervisor = LibvirtHypervisor(host, connection, Events())
-    with session(host, hypervisor, host.spec.disks, request, log=log, seed=1, phases=Phases(Events())) as at:
+    with open_session(host, hypervisor, host.spec.disks, request, log=log, seed=1, phases=Phases(Events())) as at:
         device = at.layouts.disk
         listed = Path(f"/sys/block/{device}/queue/scheduler").read_text()
         sectors = int(Path(f"/sys/block/{device}/size").read_text())
         (disk,) = DiskRecords(Events()).of(at)
-        found = disk_provenance(at, [disk], "loop")
+        found = describe_disks(at, [disk], "loop")
     assert list(found) == ["disk.loop"]
     (of_disk,) = found.values()
     assert isinstance(of_disk, dict)
@@ -99,6 +99,6 @@ def test_polls_are_counted_before_the_first_round_if_the_hypervisor_polls_its_di
     host = replace(host, facts=read_facts(RUNNER))
     for kind, counted in ((PollingHypervisor, True), (LibvirtHypervisor, False)):
         phases, hypervisor = Phases(Events()), kind(host, connection, Events())
-        with session(host, hypervisor, host.spec.disks, request, log=log, seed=1, phases=phases) as at:
+        with open_session(host, hypervisor, host.spec.disks, request, log=log, seed=1, phases=phases) as at:
             assert set(at.idle.disks) == ({at.layouts.disk} if counted else set())
         assert (phases.seconds.get("idle", 0.0) > 1.2) is counted

@@ -17,10 +17,10 @@ from harness.lab.created import CreationLog
 from harness.lab.hosts import Host
 from harness.lab.inventory import DiskByStorage, HostSpec
 from harness.lab.lab_file import load_lab
-from harness.measure.host_measurer import _notes
+from harness.measure.host_measurer import _find_notes
 from harness.measure.phases import Phases
-from harness.measure.prepare import NothingToCompare, SetupRequest, session
-from harness.measure.resume import disk_provenance
+from harness.measure.prepare import NothingToCompare, SetupRequest, open_session
+from harness.measure.resume import describe_disks
 from harness.measure.session import Session
 from harness.model.attach import Attach
 from harness.model.base import Device
@@ -80,7 +80,7 @@ def hypervisor(host: Host, connection: Connection) -> LibvirtHypervisor:
 def opened(host: Host, hypervisor: LibvirtHypervisor, storage: str, *modes: Mode, log: Path) -> Iterator[Session]:
     request = SetupRequest((storage,), modes, jobs=(), span=16 * MIB, conditioning="fill")
     created = CreationLog(RUNNER, RunId.new(), str(log / "created"))
-    with session(
+    with open_session(
         host, hypervisor, [host.spec.target(storage)], request, log=created, seed=1, phases=Phases(Events())
     ) as at:
         yield at
@@ -108,12 +108,12 @@ def test_the_volumes_are_filled_and_the_results_say_where_they_are(
             # A file has no counters of its own: the disks below are read, with the bytes of others.
             assert at.counted_disks(arm) == ()
         assert at.shared_disks == (at.layouts.disk,)
-        (found,) = disk_provenance(at, (), storage).items()
+        (found,) = describe_disks(at, (), storage).items()
         assert found[0] == f"disk.{storage}"
         assert isinstance(found[1], dict)
         assert found[1]["storage"] == f"directory {directory}"
         assert found[1]["disks"] == at.layouts.disk
-        (note,) = _notes(Arm(Place.HOST), at)[:1]
+        (note,) = _find_notes(Arm(Place.HOST), at)[:1]
         assert note.startswith(f"the baseline is a volume on directory {directory}, which is in use; its bytes are")
 
 

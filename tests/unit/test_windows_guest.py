@@ -23,8 +23,8 @@ from harness.guest.protocol import GuestDisk, block_devices
 from harness.lab.transport import ssh as powershell
 from harness.lab.transport.ssh import POWERSHELL, SshRunner, is_windows
 from harness.measure.fio import Target, TimedSection, job_file, parse
-from harness.measure.host_measurer import _notes, _unable
-from harness.measure.platform import LINUX, Clocks, Start, platform_of, without_waits
+from harness.measure.host_measurer import _find_notes, _find_unable
+from harness.measure.platform import LINUX, Clocks, Start, choose_platform, remove_waits
 from harness.measure.session import Guests
 from harness.model.attach import Attach
 from harness.model.cell import Cell
@@ -41,7 +41,7 @@ from tests.unit.test_proxmox_borrowed import RUN, WHOLE, Borrowing, borrowing
 from tests.unit.windows_server import DATA, Recording, WindowsServer, now, windows_server
 
 VM = "the borrowed VM shop"
-FIO = platform_of(system="windows")
+FIO = choose_platform(system="windows")
 MIB = 1024**2
 READ = Job("randread", 4096, iodepth=4, ramp=0, seconds=0.25)
 WAL = Job("write", 4096, iodepth=1, ramp=0, seconds=0.3, label="wal", syncs=True)
@@ -329,7 +329,7 @@ def test_what_fio_for_windows_printed_in_wine_is_read_with_the_starts_of_its_job
     read, wal = Job("randread", 4096, iodepth=4, ramp=0.1, seconds=0.3), WAL
     target = Target(r"\\.\PhysicalDrive2", 0, 64 * MIB, direct=True)
     sections = [TimedSection(f"{number}-{job.id}", job, target, 0.0) for number, job in enumerate((read, wal))]
-    found = parse(without_waits(printed), sections, "VM win")
+    found = parse(remove_waits(printed), sections, "VM win")
     starts = [found[0].ramp_started, found[0].started, found[1].started]
     assert starts == pytest.approx(released, abs=0.02)
     assert found[0].metrics["iops"] > 1000
@@ -367,19 +367,19 @@ def test_a_cell_names_what_differs_in_windows_and_an_arm_without_a_guest_is_on_l
     evidence = facts().evidence
     guest = LocalGuest(r"\\.\PhysicalDrive2", evidence=evidence, windows=True)
     at = replace(at, guests=Guests("here", {"": lambda: nullcontext(guest)}, {"": ["lvm"]}))
-    notes = _notes(GUEST, at)
+    notes = _find_notes(GUEST, at)
     assert "fio's engine differs: libaio on the host, windowsaio in the guest" in notes
     assert any("power plan is not High performance" in each for each in notes)
     search = next(each.job(4, ramp=0, seconds=1) for each in NAMED["search"].workloads)
     mode = GUEST.mode
     assert mode is not None
     cells = tuple(Cell("s", "disk", mode, job) for job in (READ, search))
-    assert list(_unable(Group("g", "disk", "s", cells), at)) == [cells[1].id]
+    assert list(_find_unable(Group("g", "disk", "s", cells), at)) == [cells[1].id]
     # A guest that could not start has reported nothing.
     without = replace(at, guests=Guests("here", {}, {}))
     assert without.platform(GUEST) == LINUX
-    assert _unable(Group("g", "disk", "s", cells), without) == {}
-    assert not [each for each in _notes(GUEST, without) if "engine" in each or "power" in each]
+    assert _find_unable(Group("g", "disk", "s", cells), without) == {}
+    assert not [each for each in _find_notes(GUEST, without) if "engine" in each or "power" in each]
 
 
 def test_fio_is_stopped_by_its_token(serve: Serve) -> None:

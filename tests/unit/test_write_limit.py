@@ -18,7 +18,7 @@ from harness.lab.transport.base import Completed
 from harness.lab.transport.local import LocalRunner
 from harness.measure.campaign import Campaign
 from harness.measure.phases import Phases
-from harness.measure.resume import Earlier, earlier_part, resumed_limit
+from harness.measure.resume import Earlier, choose_limit, earlier_part
 from harness.measure.series import LabFound, PreparedGroup, RoundSegment
 from harness.measure.spec import CampaignSpec
 from harness.model.job import parse_workload
@@ -308,15 +308,15 @@ def test_a_finished_run_of_which_cells_were_left_out_stays_as_it_is(store: RunSt
 def test_a_run_that_is_resumed_without_the_option_keeps_its_limit(store: RunStore) -> None:
     measured(campaign(store, 10**12))
     earlier, *_ = earlier_part(store, HOST.name, "smoke")
-    assert resumed_limit(earlier, None) == MaxWrites(size=10**12, text=str(10**12))
+    assert choose_limit(earlier, None) == MaxWrites(size=10**12, text=str(10**12))
 
 
 def test_a_limit_cannot_begin_in_the_middle_of_a_run(store: RunStore) -> None:
     killed_campaign.measured(killed_campaign.campaign(store, resume=False))
     earlier, *_ = earlier_part(store, HOST.name, "smoke")
-    assert resumed_limit(earlier, None) is None
+    assert choose_limit(earlier, None) is None
     with pytest.raises(ConfigError, match="were not counted"):
-        resumed_limit(earlier, MaxWrites.parse("1TiB"))
+        choose_limit(earlier, MaxWrites.parse("1TiB"))
 
 
 def test_the_report_says_what_was_written_and_left_out_in_every_form(store: RunStore) -> None:

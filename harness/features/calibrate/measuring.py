@@ -22,7 +22,7 @@ from harness.layout.device import memory_disk
 from harness.layout.source import BlockSource
 from harness.measure.host_measurer import SessionMeasurer
 from harness.measure.phases import Pauses, Phases
-from harness.measure.prepare import SetupRequest, session
+from harness.measure.prepare import SetupRequest, open_session
 from harness.measure.resume import examine
 from harness.measure.series import LabFound, Measurer, Policy, PreparedGroup, Round, SeriesEngine
 from harness.measure.session import Session
@@ -219,8 +219,8 @@ class TrialMeasurer(SessionMeasurer):
         at = self._prepare_session()
         return PreparedGroup(at.layouts.span, at.conditioning)
 
-    def _at(self, turn: ScheduledArm) -> Session:
-        current = super()._at(turn)
+    def _find_session(self, turn: ScheduledArm) -> Session:
+        current = super()._find_session(turn)
         in_memory = turn.arm.place is Place.HOST and turn.name in (PLAIN.name, LATE.name)
         return _on_disk(current, turn.name) if in_memory else current
 
@@ -235,7 +235,7 @@ class TrialMeasurer(SessionMeasurer):
             modes = (PASSTHROUGH.on(host.spec.guest),)
             request = SetupRequest((self._disk,), modes=modes, jobs=(), span=SPAN, conditioning="fill")
             yield stack.enter_context(
-                session(
+                open_session(
                     host,
                     hypervisor,
                     [host.spec.disk(self._disk)],

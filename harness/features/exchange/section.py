@@ -17,7 +17,7 @@ from typing import NoReturn, cast, get_args
 
 from harness.errors import MeasurementError
 from harness.features.exchange.document import Document, ReportedDirection, ReportedJob
-from harness.measure.fio import contradiction, in_flight
+from harness.measure.fio import estimate_in_flight, find_contradiction
 from harness.model.job import (
     DEFAULT_BS,
     DEFAULT_ENGINE,
@@ -380,7 +380,7 @@ def check_section(section: JobSection) -> Iterator[str]:
     yield from _check_mix(section)
     yield from _check_in_flight(section)
     for side in section.sides:
-        if (problem := contradiction(side)) is not None:
+        if (problem := find_contradiction(side)) is not None:
             raise MeasurementError(f"{section.where}: {problem}", hint="restore the file, or measure again")
 
 
@@ -501,7 +501,7 @@ def _check_in_flight(section: JobSection) -> Iterator[str]:
         return
     slowest = max(side.clat_ns.max for side in section.sides) / 1e9 if section.ramp else 0.0
     allowed = section.depth * (1 + slowest / seconds)
-    flying = in_flight(section.sides, seconds)
+    flying = estimate_in_flight(section.sides, seconds)
     if not math.isfinite(flying):
         return
     said = f"{flying:.0f} I/Os were in flight by its latency and IOPS, but iodepth x numjobs = {section.depth}"

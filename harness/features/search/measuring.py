@@ -12,7 +12,7 @@ from harness.events import Note
 from harness.features.search.curve import next_rates
 from harness.features.search.request import MOST_ROUNDS, USUAL_ROUNDS, PlannedSearch, loads_of, search_record
 from harness.measure.phases import MEASURE, Pauses
-from harness.measure.rounds import FollowingSeries, SeriesContext, planned_round
+from harness.measure.rounds import FollowingSeries, SeriesContext, plan_round
 from harness.measure.series import LimitReached, PreparedGroup, Round
 from harness.model.cell import Arm
 from harness.model.job import Job
@@ -60,7 +60,7 @@ class SearchRounds(FollowingSeries):
         if stopped is not None:
             self._context.phases.events(Note(f"{self._planned.id}: {stopped}"))
             return None
-        return planned_round(
+        return plan_round(
             replace(self._context, plan=self._plan, group=_make_group(self._planned, self._context.group, arms)),
             arms,
             self._pauses,

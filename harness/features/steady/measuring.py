@@ -11,7 +11,7 @@ from harness.events import Note, StepAdvanced
 from harness.feature import find_conditioner
 from harness.features.steady.criteria import judge_steadiness
 from harness.layout.source import BlockSource
-from harness.measure.fio import Target, TimedSection, job_file, marked, parse
+from harness.measure.fio import Target, TimedSection, job_file, mark_fio, parse
 from harness.measure.prepare import FilledRegions
 from harness.model.job import Job
 from harness.results import ConditioningRecord, RegionSteadiness
@@ -64,7 +64,7 @@ def _run_job(source: BlockSource, job: Job, seed: int, write_limit: int | None, 
         "condition", job, Target(device.path, source.offset, source.size, direct=True), write_limit=write_limit
     )
     done = device.run(
-        marked(fio),
+        mark_fio(fio),
         stdin=job_file([section], seed, reports_start=False),
         deadline=_JOB_SECONDS + 3 * job.wall,
         check=False,

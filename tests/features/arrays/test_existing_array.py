@@ -23,8 +23,8 @@ from harness.lab.inventory import Inventory, array_of
 from harness.lab.lab_file import load_lab
 from harness.measure.host_measurer import measure_timetable
 from harness.measure.phases import Phases
-from harness.measure.prepare import SetupRequest, session_with_reference
-from harness.measure.resume import DiskRecords, array_notes
+from harness.measure.prepare import SetupRequest, open_session_with_reference
+from harness.measure.resume import DiskRecords, find_array_notes
 from harness.measure.series import RoundSegment
 from harness.model.attach import Attach
 from harness.model.base import Device
@@ -274,22 +274,22 @@ def test_without_level_and_disks_nothing_is_said_about_scaling_and_a_note_names_
     assert measured(disk=unknown).of(ScalingRecord) == ()
     text = LAB.replace("level = 5, disks = 6, ", "")
     storage = lab(tmp_path, text).hosts[0].target("vms")
-    (note,) = array_notes(storage, unknown.facts)
+    (note,) = find_array_notes(storage, unknown.facts)
     assert note.endswith("set `level` and `disks` of `array` in the lab file")
-    assert list(array_notes(storage, FOUND.facts)) == []
+    assert list(find_array_notes(storage, FOUND.facts)) == []
 
 
 def test_what_the_host_reports_wins_over_the_lab_file(tmp_path: Path) -> None:
     storage = lab(tmp_path).hosts[0].target("vms")
     reported = replace(FOUND.facts, array=ArrayFacts("raid6", disks=8))
-    (note,) = array_notes(storage, reported)
+    (note,) = find_array_notes(storage, reported)
     assert note.startswith("the lab file says raid5 instead of raid6, 6 disks instead of 8")
     stated = array_of(storage)
     assert stated is not None
     assert reported.array is not None
     assert reported.array.completed(stated.facts).shape == ArrayFacts("raid6", disks=8).shape
     # The same level by another name is none.
-    assert list(array_notes(storage, replace(FOUND.facts, array=ArrayFacts("RAID 5", disks=6)))) == []
+    assert list(find_array_notes(storage, replace(FOUND.facts, array=ArrayFacts("RAID 5", disks=6)))) == []
 
 
 @pytest.mark.parametrize(("failed", "doubt"), [("bytes reference", "bytes reference"), ("bytes guest:lvm", "")])
@@ -350,7 +350,9 @@ def test_array_and_reference_are_filled_and_measured_in_one_timetable(
     (table,) = timetables(
         {job: [ScheduledArm(arm) for arm in arms]}, 1, chance=random.Random(1), pause=lambda _job, _arm: 0.3
     )
-    with session_with_reference(host, hypervisor, request("spare"), log=log, seed=1, phases=Phases(Events())) as at:
+    with open_session_with_reference(
+        host, hypervisor, request("spare"), log=log, seed=1, phases=Phases(Events())
+    ) as at:
         assert at.reference is not None
         loop = at.reference.layouts.disk
         assert loop.startswith("loop")
@@ -379,6 +381,6 @@ def test_array_and_reference_are_filled_and_measured_in_one_timetable(
 def test_a_reference_on_the_disks_of_the_array_is_refused(host: Host, connection: Connection, tmp_path: Path) -> None:
     log = CreationLog(RUNNER, RunId.new(), str(tmp_path / "created"))
     hypervisor = LibvirtHypervisor(host, connection, Events())
-    opened = session_with_reference(host, hypervisor, request("same"), log=log, seed=1, phases=Phases(Events()))
+    opened = open_session_with_reference(host, hypervisor, request("same"), log=log, seed=1, phases=Phases(Events()))
     with pytest.raises(Unsupported, match="same, the reference of vms, is on the same disks: "), opened:
         pytest.fail("it was opened")

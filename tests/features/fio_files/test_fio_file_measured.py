@@ -16,7 +16,7 @@ import pytest
 
 from harness.lab.transport.local import LocalRunner
 from harness.measure.fio import JobResult, Target, TimedSection, job_file, parse
-from harness.measure.platform import ScheduledFio, Start, fio_command, without_waits
+from harness.measure.platform import ScheduledFio, Start, fio_command, remove_waits
 from tests.features.fio_files.fio_files import DATABASE, job_of, read, read_in
 
 pytestmark = pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
@@ -135,10 +135,10 @@ def test_all_processes_of_all_sections_start_when_their_job_is_released(tmp_path
     done = paced.run(
         LocalRunner("host here").run, job_file(own, 1, reports_start=False, waits=paced.waits), deadline=30
     )
-    both, backup = parse(without_waits(done.stdout), own, "here")
+    both, backup = parse(remove_waits(done.stdout), own, "here")
     assert both.seconds == pytest.approx(SECONDS, abs=0.2)
     assert backup.seconds == pytest.approx(SECONDS, abs=0.2)
-    entry = document(without_waits(done.stdout))[both.job]
+    entry = document(remove_waits(done.stdout))[both.job]
     # Three processes ran for the whole time: two readers and the log.
     assert entry["job_runtime"] == pytest.approx(3 * SECONDS * 1000, rel=0.3)
     assert min(both.transferred.read, both.transferred.written, backup.transferred.read) > 0

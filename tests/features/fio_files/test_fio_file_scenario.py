@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from harness.errors import ConfigError
 from harness.features.compare.comparison import compare
 from harness.features.fio_files.reading import read_fio_files
-from harness.measure.resume import Earlier, fio_texts, requested
+from harness.measure.resume import Earlier, collect_fio_texts, requested
 from harness.model.job import Job
 from harness.model.values import STORED
 from harness.model.workloads import OneWorkload
@@ -59,7 +59,7 @@ def a_run(folder: Path) -> Run:
     file.write_text(file.read_text().replace("rw=write", "rw=randread"))
     scenario = load(folder)
     run = synthetic_run(workloads=scenario.workloads[:2], modes=["host", "lvm"])
-    return replace(run, provenance=run.provenance | fio_texts(spec(scenario)))
+    return replace(run, provenance=run.provenance | collect_fio_texts(spec(scenario)))
 
 
 # --- scenario ---
@@ -153,8 +153,8 @@ def test_two_files_whose_jobs_would_have_one_name_are_refused(folder: Path) -> N
 
 def test_a_run_stores_the_texts_of_the_file_and_of_those_that_it_includes(folder: Path) -> None:
     texts = {name: (folder / name).read_text() for name in ("my-database.fio", "log.inc")}
-    assert fio_texts(spec(load(folder))) == {"fio_files": {"optane": {"my-database.fio": texts}}}
-    assert fio_texts(spec(load(folder, SCENARIO.replace('"my-database.fio", ', "")))) == {}
+    assert collect_fio_texts(spec(load(folder))) == {"fio_files": {"optane": {"my-database.fio": texts}}}
+    assert collect_fio_texts(spec(load(folder, SCENARIO.replace('"my-database.fio", ', "")))) == {}
 
 
 def test_a_job_is_the_same_after_it_was_stored() -> None:

@@ -18,7 +18,7 @@ from harness.guest.protocol import Backup, Guest
 from harness.lab.hosts import Host
 from harness.lab.lab_file import lab_of
 from harness.lab.transport.local import LocalRunner
-from harness.measure.session import Guests, holding_settings, unsettable
+from harness.measure.session import Guests, find_unsettable, hold_settings_of
 from harness.model.attach import Attach
 from harness.model.budget import Budget
 from harness.model.cell import Arm, Place
@@ -283,17 +283,17 @@ def test_settings_are_held_and_restored(tmp_path: Path) -> None:
     file.write_text("200000\n", encoding="utf-8")
     settings = [HostSetting(str(file), "0")]
     host = cast("Host", _Host())
-    assert unsettable(host.runner, settings) is None
-    with holding_settings(host, settings, directory=str(tmp_path / "lease")):
+    assert find_unsettable(host.runner, settings) is None
+    with hold_settings_of(host, settings, directory=str(tmp_path / "lease")):
         assert file.read_text(encoding="utf-8") == "0\n"
     assert file.read_text(encoding="utf-8") == "200000\n"
-    assert "cannot be set" in (unsettable(host.runner, [HostSetting(str(tmp_path / "none"), "0")]) or "")
+    assert "cannot be set" in (find_unsettable(host.runner, [HostSetting(str(tmp_path / "none"), "0")]) or "")
 
 
 def test_a_setting_that_the_host_refuses_is_an_error(tmp_path: Path) -> None:
     host = cast("Host", _Host())
     gone = HostSetting(str(tmp_path / "none"), "0")
-    with pytest.raises(HostError, match="was refused"), holding_settings(host, [gone], directory=str(tmp_path / "x")):
+    with pytest.raises(HostError, match="was refused"), hold_settings_of(host, [gone], directory=str(tmp_path / "x")):
         pytest.fail("it was held")
 
 
