@@ -170,11 +170,11 @@ def quantiles(histogram: LatencyHistogram, shares: Iterable[float]) -> list[floa
 
 
 def _merge_bins(bins: Mapping[int, int], per_octave: int) -> Counter[int]:
-    found: Counter[int] = Counter()
+    merged: Counter[int] = Counter()
     for latency, number in bins.items():
         if number:
-            found[latency - latency % _width(latency, per_octave)] += number
-    return found
+            merged[latency - latency % _width(latency, per_octave)] += number
+    return merged
 
 
 def _width(latency: int, per_octave: int) -> int:

@@ -256,21 +256,21 @@ def add_reap(commands: Any) -> None:
 def _reap(options: argparse.Namespace) -> int:
     inventory = chosen_inventory(options)
     events = terminal_events(options)
-    found: list[dict[str, object]] = []
+    lines_left: list[dict[str, object]] = []
     damaged = False
     for spec in _reachable(inventory):
         # Only this harness creates things on the disposable lab host.
         remove = options.yes or spec.kind == "embedded"
         lines, is_damaged = _reap_host(spec, events, remove=remove, force=options.force)
         damaged = damaged or is_damaged
-        found += [{"host": spec.name, "left": line, "removed": remove} for line in lines]
+        lines_left += [{"host": spec.name, "left": line, "removed": remove} for line in lines]
         if not options.json:
             sys.stdout.writelines(f"host {spec.name}: {line}\n" for line in lines)
     if options.json:
-        print_json(found)
-    elif not found:
+        print_json(lines_left)
+    elif not lines_left:
         print("nothing was left")
-    elif not all(each["removed"] for each in found):
+    elif not all(each["removed"] for each in lines_left):
         print("nothing was removed; `virt-overhead reap --yes` removes only what is listed here")
     return FAILED if damaged else 0
 

@@ -262,9 +262,9 @@ def _find_repeated(data: Mapping[str, Any]) -> Iterator[str]:
         if isinstance(budget, dict):
             lists |= {f"budget[{index}].{key}": budget.get(key) for key in ("modes", "workloads", "iodepth", "lab")}
     for key, values in lists.items():
-        found: dict[str, int] = {}
+        first_at: dict[str, int] = {}
         for index, value in enumerate(values if isinstance(values, list) else []):
-            first = found.setdefault(_read_meaning(key, value), index)
+            first = first_at.setdefault(_read_meaning(key, value), index)
             if first != index:
                 yield f"{key}[{index}] = {shown(value)}: the same as {key}[{first}]; allowed: each value once"
 
@@ -300,11 +300,11 @@ def _find_disk_conflicts(data: Mapping[str, Any]) -> Iterator[str]:
         disk, disks = shown(data["disk"]), shown(data["disks"])
         yield f"disk = {disk}: conflicts with disks = {disks}, which starts with the baseline; allowed: one of the two"
     if "class" in data:
-        found, named = shown(data["class"]), shown(data.get("disk"))
+        disk_class, named = shown(data["class"]), shown(data.get("disk"))
         if data.get("disk") in REQUESTED_CLASSES:
-            yield f"class = {found}: conflicts with disk = {named}, which is a class; allowed: one of the two"
+            yield f"class = {disk_class}: conflicts with disk = {named}, which is a class; allowed: one of the two"
         if "disks" in data:
-            yield f"class = {found}: conflicts with disks = {shown(data['disks'])}; allowed: only with disk"
+            yield f"class = {disk_class}: conflicts with disks = {shown(data['disks'])}; allowed: only with disk"
 
 
 def _find_contradicting_rounds(table: ScenarioFile) -> Iterator[str]:

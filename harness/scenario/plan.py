@@ -192,7 +192,9 @@ class Plan:
 
     def follow_ups_of(self, kind: type[_FollowUpT], group: Group) -> tuple[_FollowUpT, ...]:
         """What follows the rounds of this group, of one kind."""
-        return tuple(each for each in self.follow_ups if isinstance(each, kind) and each.group == group.id)
+        return tuple(
+            follow_up for follow_up in self.follow_ups if isinstance(follow_up, kind) and follow_up.group == group.id
+        )
 
     def setup_of(self, group: Group) -> Setup:
         """The setup of the group."""
@@ -219,41 +221,41 @@ class Plan:
 
     def work(self, conditioning_rounds: int, *, most: bool = False) -> dict[Kind, float]:
         """The usual times of all its work, with the fewest rounds of its groups or with the most."""
-        found = dict.fromkeys(paces.KINDS, 0.0)
+        seconds_by_kind = dict.fromkeys(paces.KINDS, 0.0)
         for group in self.groups:
             for kind, seconds in self.group_work(group, most=most).items():
-                found[kind] += seconds
+                seconds_by_kind[kind] += seconds
         for setup in self._expected.setups:
             for kind, seconds in self.setup_work(setup, conditioning_rounds).items():
-                found[kind] += seconds
-        found["fio"] += self.further_seconds
+                seconds_by_kind[kind] += seconds
+        seconds_by_kind["fio"] += self.further_seconds
         if self.groups:
-            found |= {"program": paces.PROGRAM_SECONDS, "lab": paces.LAB_SECONDS}
-        return found
+            seconds_by_kind |= {"program": paces.PROGRAM_SECONDS, "lab": paces.LAB_SECONDS}
+        return seconds_by_kind
 
     @property
     def once_minutes(self) -> float:
         """The part of `minutes` that the plans of one run on a host have in common."""
-        found: dict[Kind, float] = {"program": paces.PROGRAM_SECONDS, "lab": paces.LAB_SECONDS}
-        return self.paces.seconds(found) / 60 if self.groups else 0.0
+        seconds_by_kind: dict[Kind, float] = {"program": paces.PROGRAM_SECONDS, "lab": paces.LAB_SECONDS}
+        return self.paces.seconds(seconds_by_kind) / 60 if self.groups else 0.0
 
     def group_work(self, group: Group, *, most: bool = False) -> dict[Kind, float]:
         """The usual times of measuring the group: the fewest rounds or the most, and what follows them."""
         rounds = self.most_rounds_of(group) if most else self.rounds
-        own = next((each for each in self._expected.groups if each.id == group.id), None)
-        if own is None:
+        expected = next((each for each in self._expected.groups if each.id == group.id), None)
+        if expected is None:
             return {}
-        found = own.work(rounds)
-        found["again"] = paces.AGAIN_SHARE * sum(found.values())
-        found["fio"] += sum(
+        seconds_by_kind = expected.work(rounds)
+        seconds_by_kind["again"] = paces.AGAIN_SHARE * sum(seconds_by_kind.values())
+        seconds_by_kind["fio"] += sum(
             follow_up.most_seconds if most else follow_up.usual_seconds / FIO_SHARE
             for follow_up in self.follow_ups
             if follow_up.group == group.id
         )
         # The first boot belongs to the setup. Guests that take turns are booted for each of their timetables.
         boots = rounds - 1 if self.reboots(group) else 0
-        found["boot"] = max(boots, 0) * self._expected.setup_of(own).boot_seconds
-        return found
+        seconds_by_kind["boot"] = max(boots, 0) * self._expected.setup_of(expected).boot_seconds
+        return seconds_by_kind
 
     def setup_work(self, setup: Setup, conditioning_rounds: int) -> dict[Kind, float]:
         """The usual times to prepare the setup, and to take it down."""
@@ -362,7 +364,9 @@ def group_bytes(plan: Plan, group: Group, place: int, *, rounds: int | None = No
     round_bytes = sum(
         slice_rate(plan, arm, job) * job.wall for arm in group.arms if place in arm.places for job in group.jobs_of(arm)
     )
-    following = (each.bytes_written(plan.write_rate, place) for each in plan.follow_ups if each.group == group.id)
+    following = (
+        follow_up.bytes_written(plan.write_rate, place) for follow_up in plan.follow_ups if follow_up.group == group.id
+    )
     return (plan.rounds if rounds is None else rounds) * group.blocks * round_bytes + sum(following)
 
 

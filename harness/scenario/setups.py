@@ -73,11 +73,11 @@ def stored_volumes(modes: Iterable[Mode]) -> list[Mode]:
 
 def by_guest(modes: Iterable[Mode]) -> dict[str, list[Mode]]:
     """The modes whose disks each guest of a setup gets, by the guest's name. Each disk once."""
-    found: dict[str, dict[Mode, None]] = {}
+    disks_by_guest: dict[str, dict[Mode, None]] = {}
     for mode in modes:
         for volume in mode.volumes if mode.attach is not None else ():
-            found.setdefault(volume.guest_name, {})[volume] = None
-    return {name: list(own) for name, own in found.items()}
+            disks_by_guest.setdefault(volume.guest_name, {})[volume] = None
+    return {name: list(disks) for name, disks in disks_by_guest.items()}
 
 
 def places_needed(modes: Iterable[Mode]) -> tuple[int, ...]:
@@ -212,11 +212,11 @@ class Group:
     @cached_property
     def _jobs_by_arm(self) -> dict[Arm, dict[Job, None]]:
         """The jobs of each arm, in the order of the cells."""
-        found: dict[Arm, dict[Job, None]] = {Arm(Place.HOST): {}}
+        jobs_by_arm: dict[Arm, dict[Job, None]] = {Arm(Place.HOST): {}}
         for cell in self.cells:
             for arm in cell.arms:
-                found.setdefault(arm, {})[cell.job] = None
-        return found
+                jobs_by_arm.setdefault(arm, {})[cell.job] = None
+        return jobs_by_arm
 
 
 @dataclass(frozen=True)

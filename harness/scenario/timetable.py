@@ -117,7 +117,9 @@ class Timetable:
 
     def spread(self, seconds: float) -> Timetable:
         """The same slices in the same order, with pauses that are longer by so many seconds."""
-        later = tuple(replace(each, start=each.start + number * seconds) for number, each in enumerate(self.slices))
+        later = tuple(
+            replace(slice_, start=slice_.start + number * seconds) for number, slice_ in enumerate(self.slices)
+        )
         quiet = None if self.quiet is None else self.quiet + seconds
         return Timetable(later, self.seconds + len(later) * seconds, quiet)
 
@@ -161,8 +163,8 @@ def timetables(
     alternating: list[_Planned] = []
     apart: dict[Hashable, list[_Planned]] = {}
     for block, job, turn in blocked:
-        own = _apart(turn, job, sequential=sequential)
-        (apart.setdefault(own, []) if own else alternating).append((block, job, turn))
+        key = _apart(turn, job, sequential=sequential)
+        (apart.setdefault(key, []) if key else alternating).append((block, job, turn))
     first = [each for each in alternating if short_first and each[0] == 1]
     together = [first, alternating[len(first) :], *_shuffled(apart.values(), chance)]
     return [_timetable(piece, pause, backup_tail) for slices in together for piece in _pieces(slices, pause)]
@@ -272,10 +274,10 @@ def _apart(turn: ScheduledArm, job: Job, *, sequential: bool) -> Hashable:
 
     All jobs of a mode on a rebuilding array share a recovery, because beginning and ending one takes long.
     """
-    own: tuple[Hashable, ...] = (turn,) if sequential or stays_in_cache(turn.arm, job) else ()
+    keys: tuple[Hashable, ...] = (turn,) if sequential or stays_in_cache(turn.arm, job) else ()
     if not sequential and turn.arm.in_guest and turn.arm.mode is not None and turn.arm.mode.alternating:
-        own = (turn.arm.mode.variant_name,)
-    return (*own, turn.arm.mode) if rebuilds(turn.arm.mode) else own
+        keys = (turn.arm.mode.variant_name,)
+    return (*keys, turn.arm.mode) if rebuilds(turn.arm.mode) else keys
 
 
 def _job_orders(jobs: Sequence[Job], blocks: int, chance: random.Random) -> Iterator[list[Job]]:

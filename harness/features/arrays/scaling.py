@@ -113,7 +113,7 @@ def in_full_stripes(job: Job, shape: Shape, chunk: int | None) -> bool:
 
 
 def _record(measured: MeasuredArray, curve: _Curve, limit: PathLimitRecord | None) -> ScalingRecord:
-    cell, shape, record, own = measured.cell, measured.shape, measured.record, measured.on_host
+    cell, shape, record, measurements = measured.cell, measured.shape, measured.record, measured.on_host
     job = cell.job
     read_share = job.share_of_reads
     assert read_share is not None
@@ -125,16 +125,16 @@ def _record(measured: MeasuredArray, curve: _Curve, limit: PathLimitRecord | Non
         against_single = contrast(single, array, confidence=record.confidence)
         assert against_single is not None  # `_has_both`
         metrics[name] = ScalingMetric.of(against_single.times, disks=shape.disks, ideal=ideal)
-    members = _members(own, job)
+    members = _members(measurements, job)
     evidence = Evidence(
         ideal=ideal,
         of_ideal=metrics["iops"].of_ideal.point,
         in_flight=_in_flight(record, measured.place),
         single_in_flight=_in_flight(record, measured.single),
         single=curve,
-        cpu_busy=_cpu_busy(own),
+        cpu_busy=_cpu_busy(measurements),
         members=members,
-        threads=(*fio_threads(own, job), *md_threads(own, job)),
+        threads=(*fio_threads(measurements, job), *md_threads(measurements, job)),
         spread=_spread(measured),
         hidden=bool(cell.reference) and not members,
         path=limit.words if limit is not None else _link_words(measured),
@@ -190,8 +190,12 @@ def _of_arm(
 ) -> list[Measurement]:
     """The measurements of the cell's arm in the blocks that count."""
     arm, blocks, raw = _arm(place, cell).id, set(record.samples), set(record.raw)
-    found = of_arm.get((arm, cell.job.id), ())
-    return [each for each in found if each.raw in raw and (each.round, each.block) in blocks]
+    measurements = of_arm.get((arm, cell.job.id), ())
+    return [
+        measurement
+        for measurement in measurements
+        if measurement.raw in raw and (measurement.round, measurement.block) in blocks
+    ]
 
 
 def _curves(arrays: Sequence[MeasuredArray]) -> dict[_CurveKey, _Curve]:
@@ -226,24 +230,24 @@ def _spread(measured: MeasuredArray) -> float:
     return max(1.0, min(measured.shape.disks, size / measured.chunk))
 
 
-def _cpu_busy(own: Sequence[Measurement]) -> float | None:
+def _cpu_busy(measurements: Sequence[Measurement]) -> float | None:
     """The busy share of the host's CPUs while fio ran."""
-    found = [(each.counters.cpu_busy, each.counters.host_cpu_busy) for each in own]
+    found = [(measurement.counters.cpu_busy, measurement.counters.host_cpu_busy) for measurement in measurements]
     shares = [share for pair in found if (share := pair[1] if pair[0] is None else pair[0]) is not None]
     return fmean(shares) if shares else None
 
 
-def _members(own: Sequence[Measurement], job: Job) -> tuple[Member, ...]:
+def _members(measurements: Sequence[Measurement], job: Job) -> tuple[Member, ...]:
     """Each disk of the array, with its mean rates over the rounds that counted it."""
     counted: dict[str, list[tuple[MemberCounts, float]]] = {}
-    for each in own:
-        for name, of_member in each.counters.members.items():
-            counted.setdefault(name, []).append((of_member, job.ramp + each.seconds))
+    for measurement in measurements:
+        for name, of_member in measurement.counters.members.items():
+            counted.setdefault(name, []).append((of_member, job.ramp + measurement.seconds))
 
     def rate(name: str, of: Callable[[MemberCounts], float | None]) -> float | None:
-        found = [(of(counts), seconds) for counts, seconds in counted[name]]
-        known = [count / seconds for count, seconds in found if count is not None]
-        return fmean(known) if len(known) == len(found) else None
+        known_or_not = [(of(counts), seconds) for counts, seconds in counted[name]]
+        known = [count / seconds for count, seconds in known_or_not if count is not None]
+        return fmean(known) if len(known) == len(known_or_not) else None
 
     return tuple(
         Member(
@@ -451,15 +455,15 @@ def _make_state_record(
     )
 
 
-def _make_state_metric(name: str, own: CellRecord, optimal: CellRecord) -> ArrayStateMetric | None:
+def _make_state_metric(name: str, degraded: CellRecord, optimal: CellRecord) -> ArrayStateMetric | None:
     """None if a cell lacks the metric, or if its samples are not single blocks."""
-    if any(name not in cell.metrics or cell.metrics[name].batches for cell in (own, optimal)):
+    if any(name not in cell.metrics or cell.metrics[name].batches for cell in (degraded, optimal)):
         return None
-    twin, guest = (_cost(name, arm, own, optimal) for arm in (Place.TWIN, Place.GUEST))
+    twin, guest = (_cost(name, arm, degraded, optimal) for arm in (Place.TWIN, Place.GUEST))
     return ArrayStateMetric(twin, guest) if twin else None
 
 
 def _cost(name: str, arm: Place, own: CellRecord, optimal: CellRecord) -> Estimate | None:
     confidence = max(own.confidence, optimal.confidence)
-    found = contrast(optimal.series(name, arm), own.series(name, arm), confidence=confidence)
-    return None if found is None else found.loss
+    cost = contrast(optimal.series(name, arm), own.series(name, arm), confidence=confidence)
+    return None if cost is None else cost.loss

@@ -356,27 +356,27 @@ def _by_rate(
     planned: PlannedSearch, measurements: Iterable[Measurement], arm: Arm
 ) -> dict[int | None, list[Measurement]]:
     """The arm's slices of this search by rate. Those of another workload, from before a resumed run, are left out."""
-    found: dict[int | None, list[Measurement]] = {}
+    by_rate: dict[int | None, list[Measurement]] = {}
     for measurement in measurements:
-        own = measurement.arm == arm.id and measurement.job == replace(planned.job, rate=measurement.rate).id
-        if own and measurement.overlap is None and measurement.metrics.get("iops", 0.0) > 0:
-            found.setdefault(measurement.rate, []).append(measurement)
-    return found
+        is_own = measurement.arm == arm.id and measurement.job == replace(planned.job, rate=measurement.rate).id
+        if is_own and measurement.overlap is None and measurement.metrics.get("iops", 0.0) > 0:
+            by_rate.setdefault(measurement.rate, []).append(measurement)
+    return by_rate
 
 
-def _load(planned: PlannedSearch, rate: int | None, own: Sequence[Measurement]) -> Load:
+def _load(planned: PlannedSearch, rate: int | None, measurements: Sequence[Measurement]) -> Load:
     metric = planned.search.metric
     return Load(
         rate,
-        tuple(measurement.metrics["iops"] for measurement in own),
-        tuple(each.metrics[metric] for each in own if each.metrics.get(metric, 0.0) > 0),
+        tuple(measurement.metrics["iops"] for measurement in measurements),
+        tuple(each.metrics[metric] for each in measurements if each.metrics.get(metric, 0.0) > 0),
     )
 
 
-def _cpu(own: Sequence[Measurement], arm: Arm) -> float | None:
+def _cpu(measurements: Sequence[Measurement], arm: Arm) -> float | None:
     """The mean CPU time of an I/O in seconds."""
     in_guest = arm.place is Place.GUEST
-    costs = [cost_per_io(measurement.counters, in_guest=in_guest).get(CPU_TIME) for measurement in own]
+    costs = [cost_per_io(measurement.counters, in_guest=in_guest).get(CPU_TIME) for measurement in measurements]
     known = [cost for cost in costs if cost is not None]
     return fmean(known) if known else None
 

@@ -90,8 +90,8 @@ def fitted(plan: Plan, limits: Mapping[str, int]) -> Plan:
     own = {disk: limits[disk] for disk in plan.disks if disk in limits}
     if not own:
         return plan
-    found = next(reduction for reduction in _reductions(plan) if _fits(reduction, own))
-    return replace(found, limits=own)
+    reduced = next(reduction for reduction in _reductions(plan) if _fits(reduction, own))
+    return replace(reduced, limits=own)
 
 
 def fitted_together(plans: Mapping[str, Plan], limits: Mapping[str, int]) -> dict[str, Plan]:

@@ -250,8 +250,8 @@ class WriteLimit(StepLimit):
         scale = min(scale, MOST_SCALED)
         self._meter.may_write(step, {disk: scale * size for disk, size in cost.by_disk.items()})
 
-        def limit(each: Slice) -> int | None:
-            rate = cost.rates.get((each.arm, each.job))
+        def limit(slice_: Slice) -> int | None:
+            rate = cost.rates.get((slice_.arm, slice_.job))
             return None if rate is None else max(int(scale * rate), LEAST_RATE)
 
         return table.limited(limit)
@@ -369,20 +369,22 @@ class WriteLimit(StepLimit):
         by_disk: dict[str, float] = {}
         rates: dict[tuple[Arm, Job], float] = {}
         ran: dict[tuple[str, str], list[Measurement]] = {}
-        for each in self._context.recorder.ran(group.id):
-            ran.setdefault((each.arm, each.job), []).append(each)
+        for measurement in self._context.recorder.ran(group.id):
+            ran.setdefault((measurement.arm, measurement.job), []).append(measurement)
         for arm, job in slices:
             writing = [part.job for part in arm.parts(job) if part.job.writes]
             if not writing:
                 continue
             paced = all(map(is_paced, writing))
-            own = [] if paced else ran.get((arm.id, job.id), [])
+            measurements = [] if paced else ran.get((arm.id, job.id), [])
             rate = slice_rate(plan, arm, job)
             layout = arm.mode.layout if arm.mode else None
             fastest = min(fio_rate(plan.write_rate, layout, each) for each in writing)
-            if own:
-                rate = MARGIN * max(written([each], plan.span) / _seconds(each) for each in own) / len(arm.places)
-                fastest = MARGIN * max(each.counters.fio.written / _seconds(each) for each in own)
+            if measurements:
+                rate = (
+                    MARGIN * max(written([each], plan.span) / _seconds(each) for each in measurements) / len(arm.places)
+                )
+                fastest = MARGIN * max(each.counters.fio.written / _seconds(each) for each in measurements)
             if not paced:
                 rates[arm, job] = fastest
             for place in arm.places:
@@ -395,5 +397,5 @@ def _key(setup: Setup) -> tuple[str, int]:
     return setup.groups[0].scenario, setup.number
 
 
-def _seconds(each: Measurement) -> float:
-    return max(each.wall, each.seconds)
+def _seconds(measurement: Measurement) -> float:
+    return max(measurement.wall, measurement.seconds)
