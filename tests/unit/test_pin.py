@@ -181,25 +181,24 @@ class Numbered:
 
     def divide(self, device: str, partuuids: Sequence[str], second: str = "4MiB") -> None:
         sizes = ("4MiB", second)
-        table = [f"size={size}, uuid={each}" for size, each in zip(sizes, partuuids, strict=True)]
-        run(
-            "sfdisk",
-            "--quiet",
-            "--no-reread",
-            "--no-tell-kernel",
-            "--force",
-            device,
-            text="label: gpt\n" + "\n".join(table) + "\n",
-        )
+        lines = [f"size={size}, uuid={partuuid}" for size, partuuid in zip(sizes, partuuids, strict=True)]
+        self.write_table(device, lines)
+
+    def write_table(self, device: str, lines: Sequence[str]) -> None:
+        flags = ("--quiet", "--no-reread", "--no-tell-kernel", "--force")
+        run("sfdisk", *flags, device, text="\n".join(["label: gpt", *lines, ""]))
 
     def add(self, device: str) -> None:
         run("sh", "-c", 'partx --add "$1" 2>/dev/null || partx --update "$1"', "sh", device)
 
     def renumber(self) -> None:
-        """Drop the partition and add it again, as the kernel does when it reads the table; with another number."""
+        """Drop the partition and add it again, as the kernel does when it reads the table; with another number.
+
+        Many partitions take the free numbers meanwhile: the lowest ones may be those that other tests gave back.
+        """
         before = self.number
         run("partx", "--delete", "--nr", "2", self.device)
-        self.divide(self.other, [str(uuid.uuid4()), str(uuid.uuid4())])
+        self.write_table(self.other, ["size=1MiB"] * 12)
         self.add(self.other)
         run("partx", "--add", "--nr", "2", self.device)
         assert self.number != before

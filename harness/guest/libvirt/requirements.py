@@ -30,9 +30,9 @@ from harness.untrusted import reading
 
 BACK_SECONDS = 60
 
-_READ_PCI_DEVICE = read_script("harness.guest", "read_pci_device.sh")
+_READ_PCI_DEVICE = read_script("harness.guest.libvirt", "read_pci_device.sh")
 
-_RETURN = read_script("harness.guest", "return_pci_device.sh")
+_RETURN = read_script("harness.guest.libvirt", "return_pci_device.sh")
 
 _BRIDGE = "0x06"
 """PCI's class of bridges. The kernel's VFIO accepts a group whose other devices are bridges (PCIe ports)."""
