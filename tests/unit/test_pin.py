@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import sleep
 
 import pytest
 
@@ -194,14 +195,20 @@ class Numbered:
     def renumber(self) -> None:
         """Drop the partition and add it again, as the kernel does when it reads the table; with another number.
 
-        Many partitions take the free numbers meanwhile: the lowest ones may be those that other tests gave back.
+        Partitions of the other disk take the free numbers meanwhile. The kernel gives a number back a moment after the
+        partition has gone, perhaps too late for them: then once more.
         """
         before = self.number
-        run("partx", "--delete", "--nr", "2", self.device)
         self.write_table(self.other, ["size=1MiB"] * 12)
-        self.add(self.other)
-        run("partx", "--add", "--nr", "2", self.device)
-        assert self.number != before
+        for _ in range(20):
+            run("partx", "--delete", "--nr", "2", self.device)
+            sleep(0.05)
+            self.add(self.other)
+            run("partx", "--add", "--nr", "2", self.device)
+            if self.number != before:
+                return
+            run("partx", "--delete", self.other)
+        pytest.fail(f"the partition is {before} again and again")
 
     def writable(self) -> Writable:
         """The permission for the second partition, as a run has it."""
