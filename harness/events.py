@@ -80,13 +80,10 @@ class Step:
 
 
 class Events:
-    """Passes each event to all listeners, in the order in which they subscribed."""
+    """Passes each event to all listeners, in their order."""
 
     def __init__(self, *listeners: Listener) -> None:
         self._listeners = list(listeners)
-
-    def subscribe(self, listener: Listener) -> None:
-        self._listeners.append(listener)
 
     def __call__(self, event: Event) -> None:
         for listener in self._listeners:

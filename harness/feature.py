@@ -404,8 +404,10 @@ def guest_images() -> GuestImages | None:
 
 def find_conditioner(name: str) -> Conditioner:
     """The conditioner with this name. Without it, the regions are filled once."""
-    own = (feature.conditioner for feature in features())
-    return next((conditioner for conditioner in own if conditioner is not None and conditioner.name == name), FILL)
+    conditioners = (feature.conditioner for feature in features())
+    return next(
+        (conditioner for conditioner in conditioners if conditioner is not None and conditioner.name == name), FILL
+    )
 
 
 def feature_tables() -> tuple[FeatureTables, ...]:

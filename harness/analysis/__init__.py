@@ -67,7 +67,7 @@ from harness.analysis.stopping import (
     power_to_decide,
     smallest_detectable,
 )
-from harness.analysis.student import t_cdf, t_quantile, t_survival
+from harness.analysis.student import t_cdf, t_quantile
 from harness.analysis.verdict import (
     Both,
     Judgement,

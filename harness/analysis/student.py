@@ -21,16 +21,8 @@ def t_quantile(p: float, df: float) -> float:
     return float(stdtrit(_check_freedom(df), p))
 
 
-def t_survival(t: float, df: float) -> float:
-    """P(T > `t`) for `df` degrees of freedom: the one-sided p value of an observed t.
-
-    ValueError if t is not a number, or df < 1.
-    """
-    return t_cdf(-t, df)
-
-
 def t_cdf(t: float, df: float) -> float:
-    """P(T <= `t`) for `df` degrees of freedom. ValueError as for `t_survival`."""
+    """P(T <= `t`) for `df` degrees of freedom. ValueError if `t` is not a number, or df < 1."""
     from scipy.special import stdtr  # noqa: PLC0415
 
     if math.isnan(t):

@@ -64,13 +64,6 @@ class FileReserve:
         return [path for path, _ in self.files]
 
 
-def require_space(runner: Runner, path: str, size_bytes: int, refused: str) -> None:
-    """Raise SafetyError, which begins with `refused`, if `size_bytes` more at `path` would leave less than the reserve
-    free. Raises HostError if the free space is unknown.
-    """
-    _require(runner, [Promise(path, _TYPE, path, size_bytes, path)], refused)
-
-
 def no_space(runner: Runner, path: str, size_bytes: int) -> str | None:
     """Why `size_bytes` more at `path` would leave less than the reserve free, as text; None if they would not.
 

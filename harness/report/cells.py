@@ -6,14 +6,10 @@ from collections.abc import Sequence
 
 from harness.report.blocks import slug
 from harness.report.numbers import sample_count
-from harness.results import ArmName, CellRecord, Outcome
-
-__all__ = ["CONFIDENCE", "ArmName", "CellRecord", "CellView", "Outcome"]
+from harness.results import CellRecord
 
 CONFIDENCE = 0.95
 """The confidence of the shown intervals. The intervals of a cell have a higher one if there were interim looks."""
-
-CellView = CellRecord
 
 
 def link_cell(cell: CellRecord) -> str:

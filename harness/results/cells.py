@@ -520,11 +520,3 @@ class CellRecord:
         """Geometric mean over the blocks of one arm, with its interval, in the metric's unit."""
         values: tuple[float, ...] = getattr(metric, arm) if metric else ()
         return mean_interval(values, confidence=self.confidence) if values else None
-
-    @property
-    def record(self) -> CellRecord:
-        return self
-
-    @property
-    def faster_than_host(self) -> bool:
-        return self.better_than_host

@@ -43,6 +43,7 @@ def _counts(figures: Figures) -> dict[str, float]:
         "tables_beside_values": len(figures.tables),
         "views": len(figures.views),
         "circles": len(figures.circles),
+        "unimported_modules": len(figures.unimported),
     }
 
 
@@ -58,6 +59,7 @@ def main() -> int:
         ("tables", figures.tables),
         ("views", figures.views),
         ("circles", [" <-> ".join(circle) for circle in figures.circles]),
+        ("modules that nothing imports", figures.unimported),
     ):
         if names and "-v" in sys.argv:
             print(f"{title}: {', '.join(names)}")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.structure.source import Module, find_circles, read_modules
+from tests.structure.source import Module, find_circles, find_unimported, read_modules
 
 VERBS = frozenset(Path(__file__).with_name("verbs.txt").read_text(encoding="utf-8").split())
 VAGUE = ("each", "found", "own")
@@ -33,6 +33,8 @@ class Figures:
     """Classes `NameTable` beside a class `Name`."""
     views: tuple[str, ...]
     circles: tuple[tuple[str, ...], ...]
+    unimported: tuple[str, ...]
+    """Modules that no module imports."""
 
 
 def measure(root: Path) -> Figures:
@@ -51,6 +53,7 @@ def measure(root: Path) -> Figures:
         ),
         views=tuple(sorted(name for name in classes if name.endswith("View"))),
         circles=tuple(find_circles(modules)),
+        unimported=tuple(find_unimported(modules)),
     )
 
 

@@ -9,6 +9,8 @@ from functools import cached_property
 from pathlib import Path
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_LOADED = ("feature.py", "commands.py", "pytest_entry.py")
+"""What `harness.feature` and pytest load."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,11 @@ class Module:
             self.name
         }
 
-    def _targets(self, node: ast.stmt) -> Iterator[str]:
+    def all_imports(self) -> set[str]:
+        """The dotted names in all of its import statements, also in functions and for type checking only."""
+        return {name for node in ast.walk(self.tree) for name in self._targets(node)} - {self.name}
+
+    def _targets(self, node: ast.AST) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -82,6 +88,17 @@ def read_modules(root: Path, package: str) -> dict[str, Module]:
         name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
         modules[name] = Module(name, path)
     return modules
+
+
+def find_unimported(modules: Mapping[str, Module]) -> list[str]:
+    """The modules that no module imports: a merge may have brought them back. Packages count as imported, and the
+    modules that something else loads by their names."""
+    imported = set().union(*(module.all_imports() for module in modules.values()))
+    return [
+        name
+        for name, module in modules.items()
+        if name not in imported and module.path.name not in ("__init__.py", "__main__.py", *_LOADED)
+    ]
 
 
 def find_circles(modules: Mapping[str, Module]) -> list[tuple[str, ...]]:

@@ -183,7 +183,7 @@ try:
         sys.stdout.flush()
         while True:
             LocalRunner().run(["sleep", "0.02"], deadline=30)
-            LocalRunner().run(["sleep", "297.125"], deadline=300)
+            LocalRunner().run(["sleep", sys.argv[1]], deadline=300)
 except KeyboardInterrupt:
     sys.exit(130)
 """
@@ -192,9 +192,9 @@ except KeyboardInterrupt:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_no_command_goes_on_whenever_the_signal_comes(number: signal.Signals) -> None:
     """Also in the moment in which the process exists and Python does not know of it yet."""
-    root = Path(__file__).parents[2]
+    root, duration = Path(__file__).parents[2], _choose_duration()
     for _ in range(12):
-        argv = [sys.executable, "-c", STARTED]
+        argv = [sys.executable, "-c", STARTED, duration]
         with subprocess.Popen(argv, cwd=root, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
@@ -204,7 +204,12 @@ def test_no_command_goes_on_whenever_the_signal_comes(number: signal.Signals) ->
             process.send_signal(number)
             assert process.wait(60) == 130
         assert all(has_ended(child) for child in seen)
-        assert "297.125" not in "".join(_command_lines())
+        assert duration not in "".join(_command_lines())
+
+
+def _choose_duration() -> str:
+    """Seconds to sleep that no other test of this machine has, to find the command by."""
+    return f"297.{os.getpid()}{time.monotonic_ns()}"
 
 
 def _command_lines() -> list[str]:
@@ -275,7 +280,7 @@ from harness.signals import ended_like_ctrl_c
 
 def work():
     try:
-        LocalRunner().run(["sleep", "297.375"], deadline=300)
+        LocalRunner().run(["sleep", sys.argv[1]], deadline=300)
     except HostError as error:
         sys.stderr.write(str(error))
 
@@ -293,13 +298,13 @@ except KeyboardInterrupt:
 
 
 def test_a_command_of_another_thread_ends_as_well_and_clean_up_goes_on() -> None:
-    root = Path(__file__).parents[2]
-    argv = [sys.executable, "-c", IN_A_THREAD]
+    root, duration = Path(__file__).parents[2], _choose_duration()
+    argv = [sys.executable, "-c", IN_A_THREAD, duration]
     with subprocess.Popen(argv, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGTERM)
         _, said = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert said == "this machine: `sleep 297.375` was ended, because the run was interrupted"
-    assert "297.375" not in "".join(_command_lines())
+    assert said == f"this machine: `sleep {duration}` was ended, because the run was interrupted"
+    assert duration not in "".join(_command_lines())

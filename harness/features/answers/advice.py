@@ -21,7 +21,6 @@ from harness.features.answers.report import (
     setting_of,
     undecided_words,
 )
-from harness.report.cells import CellView
 from harness.report.model import report_view
 from harness.report.numbers import signed_percent
 from harness.report.section import Section
@@ -239,5 +238,5 @@ def verified_record(view: UseAdvice, verified: Verified) -> dict[str, Any]:
     }
 
 
-def _results(cells: Sequence[CellView]) -> list[CellRecord]:
-    return [cell.record for cell in cells if cell.usable and not cell.is_baseline]
+def _results(cells: Sequence[CellRecord]) -> list[CellRecord]:
+    return [cell for cell in cells if cell.usable and not cell.is_baseline]

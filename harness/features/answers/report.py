@@ -105,7 +105,7 @@ def answer_blocks(section: Section) -> Iterator[Block]:
         yield Sentence(answer_sentence(answer), on=On.TEXT)
         yield Listing(answer_details(answer), on=On.TEXT, indent=2)
     for mode in dict.fromkeys(answer.mode for answer in given if answer.mode):
-        setting = setting_of([cell.record for cell in section.cells], mode)
+        setting = setting_of(section.cells, mode)
         if setting is not None:
             yield Fold((f"Set up `{mode}` with {setting.tool}",), (Code(setting.text),))
             if "\n" not in setting.text:
@@ -180,7 +180,7 @@ def results_of(section: Section) -> tuple[CellRecord, ...]:
     """The cells that answer for their modes. The answer about arrays that a run builds is how they scale."""
     if section.special is not None:
         return ()
-    return tuple(cell.record for cell in section.alone if cell.usable and not cell.is_baseline)
+    return tuple(cell for cell in section.alone if cell.usable and not cell.is_baseline)
 
 
 def _answers_of(section: Section) -> tuple[Answer, ...]:

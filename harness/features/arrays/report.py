@@ -11,11 +11,12 @@ from harness.features.arrays.records import ArrayStateMetric, ArrayStateRecord, 
 from harness.model.base import Device
 from harness.model.cell import Place
 from harness.report.blocks import Aside, Block, Cell, Column, Heading, Listing, Mark, On, Row, Table, join_words
-from harness.report.cells import ArmName, CellView, confidence_words
+from harness.report.cells import confidence_words
 from harness.report.lines import MOST_LISTED
 from harness.report.modes import Comparison, Headline, overlap, pooled
 from harness.report.numbers import count, percent, percent_interval, percent_with_interval, sample_count, significant
 from harness.report.section import Section
+from harness.results import ArmName, CellRecord
 from harness.results.contrasts import average_over_jobs, contrast
 from harness.results.mode_changes import most_comparable
 
@@ -27,13 +28,13 @@ class StateCell:
     """One array with a missing member in one job, and the cell on the optimal array."""
 
     record: ArrayStateRecord
-    cell: CellView
-    optimal: CellView
+    cell: CellRecord
+    optimal: CellRecord
 
     @property
     def array(self) -> str:
         """For example "RAID 5 over 6 disks, degraded"."""
-        return self.cell.record.mode_detail.layout.base.words
+        return self.cell.mode_detail.layout.base.words
 
     @property
     def throughput(self) -> ArrayStateMetric | None:
@@ -131,7 +132,7 @@ def difference(estimate: Estimate) -> str:
     return "faster" if estimate.high < 0 else "no difference shown"
 
 
-def state_cells(records: Sequence[ArrayStateRecord], cells: Sequence[CellView]) -> tuple[StateCell, ...]:
+def state_cells(records: Sequence[ArrayStateRecord], cells: Sequence[CellRecord]) -> tuple[StateCell, ...]:
     """The records of these cells with the cells on the optimal arrays, in the order of the cells."""
     by_id = {cell.id: cell for cell in cells}
     by_cell = {record.cell: record for record in records}
@@ -199,7 +200,7 @@ def _pooled(views: Sequence[StateCell], arm: Place) -> Estimate | None:
     contrasts = []
     for view in views:
         name = view.cell.throughput_name
-        left, right = (cell.record.series(name, arm) for cell in (view.optimal, view.cell))
+        left, right = (cell.series(name, arm) for cell in (view.optimal, view.cell))
         contrasts.append(contrast(left, right))
     jobs = [one for one in contrasts if one is not None]
     if len(jobs) < len(views):
@@ -218,7 +219,7 @@ class ArrayCell:
     """One array in one job."""
 
     record: ScalingRecord
-    cell: CellView
+    cell: CellRecord
 
     @property
     def array(self) -> str:
@@ -236,7 +237,7 @@ class ArrayCell:
         """The arms of the cell that are compared: the array on the host, and the single disk."""
         if not self.record.reference:
             return "twin", "host"
-        return "host" if isinstance(self.cell.record.mode_detail.layout, Device) else "twin", "reference"
+        return "host" if isinstance(self.cell.mode_detail.layout, Device) else "twin", "reference"
 
     @property
     def metric(self) -> ScalingMetric:
@@ -363,7 +364,7 @@ def _row(array: ArrayCell) -> Row:
     )
 
 
-def array_cells(records: Sequence[ScalingRecord], cells: Sequence[CellView]) -> tuple[ArrayCell, ...]:
+def array_cells(records: Sequence[ScalingRecord], cells: Sequence[CellRecord]) -> tuple[ArrayCell, ...]:
     """The scalings of these cells, in their order."""
     by_cell = {record.cell: record for record in records}
     return tuple(ArrayCell(by_cell[cell.id], cell) for cell in cells if cell.id in by_cell)
@@ -445,7 +446,7 @@ def _summaries(views: Sequence[ArrayCell]) -> list[ArraySummary]:
     """The arrays over the jobs that they have in common, the one that delivers most first."""
     by_mode: dict[str, dict[str, ArrayCell]] = {}
     for view in views:
-        by_mode.setdefault(view.cell.mode, {})[view.cell.record.job.id] = view
+        by_mode.setdefault(view.cell.mode, {})[view.cell.job.id] = view
     chosen, jobs = most_comparable({mode: set(of_job) for mode, of_job in by_mode.items()})
     found = []
     for mode in chosen:
@@ -481,7 +482,7 @@ def _paths(views: Sequence[ArrayCell]) -> list[str]:
         limited = [view for view in views if view.record.path_limit and view.record.path_limit.path == path]
         figures = [view for view in limited if view.path_figure]
         best = [max(same, key=lambda view: view.path_rate) for same in _by_quantity(figures) if same]
-        words = " and ".join(f"{view.path_figure} ({view.cell.record.job.id})" for view in best)
+        words = " and ".join(f"{view.path_figure} ({view.cell.job.id})" for view in best)
         modes = ", ".join(f"`{mode}`" for mode in dict.fromkeys(view.cell.mode for view in limited))
         found.append(f"Path {path} limits {modes} in {count(len(limited), 'cell')}: at most {words}.")
     return found

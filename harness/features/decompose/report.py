@@ -94,7 +94,7 @@ def waterfall_blocks(section: Section) -> Iterator[Block]:
 
 def _group_decompositions(section: Section) -> dict[tuple[str, str], _Depths]:
     """By the name of the decomposition and of the workload: those of each depth, the smallest first."""
-    jobs = {cell.record.job.id: cell for cell in section.cells}
+    jobs = {cell.job.id: cell for cell in section.cells}
     groups: dict[tuple[str, str], _Depths] = {}
     for record in section.own(section.run.of(DecompositionRecord)):
         if (cell := jobs.get(record.job)) is not None:

@@ -16,7 +16,7 @@ _Sections = tuple[tuple[str, FioSection], ...]
 def fio_file_blocks(section: Section) -> Iterator[Block]:
     """The fio files of a disk's jobs; nothing if all jobs are of the harness."""
     files: dict[str, dict[tuple[str, FioSection], None]] = {}
-    for job in dict.fromkeys(cell.record.job for cell in section.cells):
+    for job in dict.fromkeys(cell.job for cell in section.cells):
         if job.from_file is not None:
             of_job = ((job.id, part) for part in job.from_file.sections)
             files.setdefault(job.from_file.file, {}).update(dict.fromkeys(of_job))
@@ -35,7 +35,7 @@ def fio_file_blocks(section: Section) -> Iterator[Block]:
             f"Sections of {file} as they were measured on {section.name}",
             on=On.PAGE,
         )
-        for path, text in _read_texts(section.run, section.cells[0].record.scenario, file):
+        for path, text in _read_texts(section.run, section.cells[0].scenario, file):
             yield Fold(path, (Code(text),))
         yield Sentence(f"{describe_fio_file(file, tuple(parts))}.", on=On.TEXT)
 

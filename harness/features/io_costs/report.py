@@ -24,12 +24,13 @@ from harness.report.blocks import (
     Table,
     join_words,
 )
-from harness.report.cells import ArmName, CellView, confidence_words
+from harness.report.cells import confidence_words
 from harness.report.draw import Figure, bar, list_categories, safe, set_labelled_rows
 from harness.report.numbers import microseconds, microseconds_interval, significant
 from harness.report.section import Section
 from harness.report.theme import HOST
 from harness.report.workload import WorkloadView
+from harness.results import ArmName, CellRecord
 from harness.results.cells import CPU_TIME
 
 PART_COLOURS = {
@@ -148,25 +149,23 @@ def _format_count(estimate: Estimate | None) -> str:
     return significant(estimate.point if estimate else None)
 
 
-def average_costs(cells: Sequence[CellView]) -> tuple[ArmCosts, ...]:
+def average_costs(cells: Sequence[CellRecord]) -> tuple[ArmCosts, ...]:
     """The host, then twin and guest of each mode, for cells of one job. Arms that are void or not counted are absent.
 
     The cells share the host. Its values come from the cell with the most blocks.
     """
     usable = [cell for cell in cells if cell.usable]
-    bare = [cell for cell in usable if cell.record.mode_detail.has_bare_host]
-    hosts = [_average_arm(cell, "host") for cell in sorted(bare, key=lambda cell: -len(cell.record.rounds))[:1]]
+    bare = [cell for cell in usable if cell.mode_detail.has_bare_host]
+    hosts = [_average_arm(cell, "host") for cell in sorted(bare, key=lambda cell: -len(cell.rounds))[:1]]
     places: tuple[ArmName, ...] = ("twin", "guest")
     modes = [_average_arm(cell, place) for cell in usable for place in places]
     return tuple(arm for arm in (*hosts, *modes) if arm.total is not None)
 
 
-def _average_arm(cell: CellView, place: ArmName) -> ArmCosts:
-    values: dict[str, tuple[float, ...]] = {name: getattr(cost, place) for name, cost in cell.record.accounting.items()}
+def _average_arm(cell: CellRecord, place: ArmName) -> ArmCosts:
+    values: dict[str, tuple[float, ...]] = {name: getattr(cost, place) for name, cost in cell.accounting.items()}
     figures = {
-        name: estimate_mean(of_blocks, confidence=cell.record.confidence)
-        for name, of_blocks in values.items()
-        if of_blocks
+        name: estimate_mean(of_blocks, confidence=cell.confidence) for name, of_blocks in values.items() if of_blocks
     }
     return ArmCosts(place, None if place == "host" else cell.mode, figures)
 

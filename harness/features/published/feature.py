@@ -45,7 +45,7 @@ def _yield_blocks(section: Section) -> Iterable[Block]:
 def _add_details(section: Section) -> Iterable[str]:
     from harness.features.published.report import gain_sentences
 
-    published = section.run.run.published.get(section.cells[0].record.scenario)
+    published = section.run.run.published.get(section.cells[0].scenario)
     return gain_sentences(published, section.run.of_features.get("scalings", ()), section.cells)
 
 

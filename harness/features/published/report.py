@@ -32,13 +32,12 @@ from harness.report.blocks import (
     Table,
     Words,
 )
-from harness.report.cells import CellView
 from harness.report.draw import Figure, list_categories, safe, scatter, set_labelled_rows, set_scalable_axis
 from harness.report.lines import first
 from harness.report.numbers import count, percent, significant
 from harness.report.section import Section
 from harness.report.theme import HOST, mode_colours, mode_symbols
-from harness.results import MetricRecord, Run
+from harness.results import CellRecord, MetricRecord, Run
 from harness.results.contrasts import contrast
 
 FAR = 1.5
@@ -85,7 +84,7 @@ class PublishedRow:
     """One published figure beside the cells of a mode that it belongs to, one cell for each depth."""
 
     counterpart: Counterpart
-    cells: tuple[CellView, ...]
+    cells: tuple[CellRecord, ...]
     absolute: bool
     """Whether absolute values may be compared."""
 
@@ -113,7 +112,7 @@ class PublishedRow:
         """What the ratio divides: guest/host, guest/array or array/disk."""
         if self.counterpart.place is Place.TWIN:
             return "array/disk"
-        return "guest/array" if self.cells[0].record.mode_detail.on_array else "guest/host"
+        return "guest/array" if self.cells[0].mode_detail.on_array else "guest/host"
 
     @property
     def comparable(self) -> bool:
@@ -198,16 +197,16 @@ class PublishedRow:
             parts.append(f"ours {', '.join([*filter(None, ours), f'iodepth {self.own.iodepth}'])}")
         return f"{self.workload} {self.mode}: {'; '.join([*parts, *self.remarks])}"
 
-    def _own_of(self, cell: CellView) -> Own | None:
-        metric = cell.record.metrics.get(self.metric)
+    def _own_of(self, cell: CellRecord) -> Own | None:
+        metric = cell.metrics.get(self.metric)
         if not cell.usable or metric is None:
             return None
         value = cell.mean(metric, self.counterpart.place.value)
         return Own(cell.iodepth, value.point if value else None, *self._ratio(cell, metric))
 
-    def _ratio(self, cell: CellView, metric: MetricRecord) -> tuple[float | None, float | None, float | None]:
+    def _ratio(self, cell: CellRecord, metric: MetricRecord) -> tuple[float | None, float | None, float | None]:
         """The place of the figure divided by its reference in the same cell, and the ends of the interval."""
-        estimate = metric.virtualisation if cell.record.mode_detail.on_array else metric.overhead
+        estimate = metric.virtualisation if cell.mode_detail.on_array else metric.overhead
         if self.counterpart.place is Place.TWIN:
             estimate = metric.layer
         if estimate is None or self.counterpart.place is Place.HOST:
@@ -346,7 +345,7 @@ def _remark(row: PublishedRow) -> Words:
 def published_figures(section: Section) -> PublishedFigures | None:
     """What was published about the modes and jobs of a disk; None if its scenario names no figures."""
     run = section.run
-    name = run.run.published.get(section.cells[0].record.scenario)
+    name = run.run.published.get(section.cells[0].scenario)
     if name is None:
         return None
     link = links().get(name)
@@ -359,18 +358,18 @@ def published_figures(section: Section) -> PublishedFigures | None:
 
 
 def _rows(
-    link: PublishedLink, cells: Sequence[CellView], arrays: Mapping[str, Shape | None], *, absolute: bool
+    link: PublishedLink, cells: Sequence[CellRecord], arrays: Mapping[str, Shape | None], *, absolute: bool
 ) -> list[PublishedRow]:
     """A row for each figure and mode, with the measured cells of all depths that it belongs to.
 
     `arrays` has the shape of each disk that is an array.
     """
-    by_figure: dict[tuple[int, str, str], tuple[Counterpart, list[CellView]]] = {}
+    by_figure: dict[tuple[int, str, str], tuple[Counterpart, list[CellRecord]]] = {}
     for cell in cells:
         if not cell.measured:
             continue
-        existing = arrays.get(cell.record.disk)
-        for counterpart in counterparts(link, cell.record.mode_detail, cell.record.job, existing):
+        existing = arrays.get(cell.disk)
+        for counterpart in counterparts(link, cell.mode_detail, cell.job, existing):
             key = (id(counterpart.figure), counterpart.arm, cell.mode)
             by_figure.setdefault(key, (counterpart, []))[1].append(cell)
     return [PublishedRow(each, tuple(own), absolute) for each, own in by_figure.values()]
@@ -461,7 +460,7 @@ def _labels(rows: Sequence[PublishedRow]) -> list[str]:
     return labels
 
 
-def gain_sentences(published: str | None, scalings: Iterable[Any], cells: Sequence[CellView]) -> Iterator[str]:
+def gain_sentences(published: str | None, scalings: Iterable[Any], cells: Sequence[CellRecord]) -> Iterator[str]:
     """One sentence for each two arrays that the scenario's study compares. `published` is what the scenario names.
 
     `scalings` are the records of this name in results.json: another feature makes them, for arrays that the run built.
@@ -473,7 +472,7 @@ def gain_sentences(published: str | None, scalings: Iterable[Any], cells: Sequen
         return
     usable = (array for array in scalings if not array.doubt and not array.reference)
     shapes = {array.cell: Shape(array.level, array.disks, array.legs) for array in usable}
-    built = [(cell, shapes[cell.id]) for cell in cells if cell.id in shapes and cell.record.mode_detail.layout.is_base]
+    built = [(cell, shapes[cell.id]) for cell in cells if cell.id in shapes and cell.mode_detail.layout.is_base]
     times: dict[tuple[str, str], list[str]] = {}
     for gain in link.study.gain:
         for modes, words in _compare_arrays(gain, link.study, built):
@@ -482,7 +481,7 @@ def gain_sentences(published: str | None, scalings: Iterable[Any], cells: Sequen
 
 
 def _compare_arrays(
-    gain: Gain, study: Study, built: Sequence[tuple[CellView, Shape]]
+    gain: Gain, study: Study, built: Sequence[tuple[CellRecord, Shape]]
 ) -> Iterator[tuple[tuple[str, str], str]]:
     """The modes, and what one delivers against the other in each job of the gain."""
     wide, narrow = (
@@ -490,15 +489,15 @@ def _compare_arrays(
         for name in (gain.disk, gain.over)
     )
     for one in wide:
-        job = one.record.job
-        for other in (cell for cell in narrow if cell.record.job == job and gain.covers(job)):
+        job = one.job
+        for other in (cell for cell in narrow if cell.job == job and gain.covers(job)):
             if times := _estimate_times(one, other):
                 yield (one.mode, other.mode), f"{_format_times(times)} in {job.id} (published: {gain.times:g})"
 
 
-def _estimate_times(one: CellView, other: CellView) -> Estimate | None:
+def _estimate_times(one: CellRecord, other: CellRecord) -> Estimate | None:
     """The ratio of their throughput on the host, in the blocks that both have; None without such blocks."""
-    cells = one.record, other.record
+    cells = one, other
     ours, theirs = (cell.series(one.throughput_name, Place.TWIN) for cell in cells)
     ratio = contrast(theirs, ours, confidence=max(cell.confidence for cell in cells))
     return None if ratio is None else ratio.times

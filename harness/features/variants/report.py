@@ -10,10 +10,11 @@ from harness.analysis import METRICS, Estimate
 from harness.model.mode import ModeVariant
 from harness.report.blocks import Aside, Block, Cell, Column, Heading, Mark, On, Row, Sentence, Table
 from harness.report.budgets import gravest_first, limit
-from harness.report.cells import CellView, link_cell
+from harness.report.cells import link_cell
 from harness.report.lines import MOST_DIFFERENCES
 from harness.report.numbers import difference_words, percent, percent_with_interval, short
 from harness.report.section import Section
+from harness.results import CellRecord
 
 _WAYS = "side by side", "one after the other, each booted anew for every round"
 """How the guests of variants run."""
@@ -49,25 +50,25 @@ def variant_blocks(section: Section) -> Iterator[Block]:
         yield Sentence(_brief(title, cells), on=On.BRIEF)
 
 
-def variants_of(cells: Sequence[CellView]) -> tuple[tuple[CellView, ...], ...]:
+def variants_of(cells: Sequence[CellRecord]) -> tuple[tuple[CellRecord, ...], ...]:
     """The cells that are compared with a reference, for each variant, in the order of the plan."""
-    compared = [cell for cell in cells if cell.record.against is not None and cell.record.mode_detail.variant]
+    compared = [cell for cell in cells if cell.against is not None and cell.mode_detail.variant]
     names = list(dict.fromkeys(_detail(cell).name for cell in compared))
     compared.sort(key=lambda cell: names.index(_detail(cell).name))
     return tuple(tuple(group) for _, group in groupby(compared, key=lambda cell: _detail(cell).name))
 
 
-def _detail(cell: CellView) -> ModeVariant:
-    detail = cell.record.mode_detail.variant
+def _detail(cell: CellRecord) -> ModeVariant:
+    detail = cell.mode_detail.variant
     assert detail is not None
     return detail
 
 
-def _row(cell: CellView) -> Row:
+def _row(cell: CellRecord) -> Row:
     """The reference, the variant, the difference with its interval, n, and the difference of the latency."""
     scale, metric, difference = cell.headline_scale, cell.headline, _difference(cell)
     before, after = cell.mean(metric, "against"), cell.mean(metric, "guest")
-    latency = cell.record.metrics.get("lat_mean")
+    latency = cell.metrics.get("lat_mean")
     return Row(
         (
             Cell(_name(cell), link=link_cell(cell)),
@@ -84,23 +85,23 @@ def _row(cell: CellView) -> Row:
     )
 
 
-def _name(cell: CellView) -> str:
+def _name(cell: CellRecord) -> str:
     """The mode and the job, without the variant: `lvm-randread-4k-qd1`."""
-    return f"{_detail(cell).mode}-{cell.record.job.id}"
+    return f"{_detail(cell).mode}-{cell.job.id}"
 
 
-def _difference(cell: CellView) -> Estimate | None:
+def _difference(cell: CellRecord) -> Estimate | None:
     """How much worse the variant is in the headline metric; None if the cell is not a result."""
-    metric = cell.record.metrics.get(cell.headline_name)
+    metric = cell.metrics.get(cell.headline_name)
     return metric.difference if metric is not None and cell.usable else None
 
 
-def _verdict(cell: CellView) -> str:
+def _verdict(cell: CellRecord) -> str:
     """For example "exceeds 1 %"; without a budget of the difference, whether one is shown."""
     difference = _difference(cell)
     if difference is None:
         return cell.outcome.value
-    budgets = gravest_first([budget for budget in cell.record.budget if budget.difference is not None])
+    budgets = gravest_first([budget for budget in cell.budget if budget.difference is not None])
     if not budgets:
         return difference_words(difference)
     worst = budgets[0]
@@ -108,7 +109,7 @@ def _verdict(cell: CellView) -> str:
     return f"{worst.verdict} {limit(worst)}{in_metric}"
 
 
-def _sentence(cell: CellView) -> str:
+def _sentence(cell: CellRecord) -> str:
     """For example "new loses 2.1 % [1.6, 2.6] more than old at lvm-randread-4k-qd1 (iops): exceeds 1 %"."""
     detail, difference = _detail(cell), _difference(cell)
     if difference is None:
@@ -128,15 +129,15 @@ def _title(detail: ModeVariant) -> str:
     return f"{detail.name} against {detail.reference}"
 
 
-def _basis(cells: Sequence[CellView]) -> str:
+def _basis(cells: Sequence[CellRecord]) -> str:
     """How the guests ran, and what was read back differently from them."""
     ways = dict.fromkeys(_WAYS[_detail(cell).alternating] for cell in cells)
-    differs = dict.fromkeys(text for cell in cells for text in cell.record.differs)
+    differs = dict.fromkeys(text for cell in cells for text in cell.differs)
     words = "; ".join(differs) or "nothing that was read back"
     return f"The guests ran {' and '.join(ways)}. What differs: {words}."
 
 
-def _brief(title: str, cells: Sequence[CellView]) -> str:
+def _brief(title: str, cells: Sequence[CellRecord]) -> str:
     """For one of ten lines: "new against old: 2 exceeds 1 %, 4 within 1 %; new loses 2.1 % [1.6, 2.6] more ..."."""
     verdicts = list(map(_verdict, cells))
     counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in dict.fromkeys(verdicts))

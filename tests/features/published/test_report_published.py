@@ -251,7 +251,7 @@ def test_an_array_is_compared_by_how_it_scales() -> None:
     run = on(linked(synthetic_run(workloads=["seqread-1m"], modes=["host", "lvm"]), "raid0_scaling"), Md(0, 16))
     found = row(run, "lvm, on the host")
     assert (found.relation, found.published_ratio, found.depth) == ("array/disk", "6.13", "1, 2, 4, 8, 16, 32")
-    layer = [cell.record.metrics["bw"].layer for cell in found.cells]
+    layer = [cell.metrics["bw"].layer for cell in found.cells]
     farthest = min(1 - each.point for each in layer if each is not None)
     assert found.own is not None
     assert found.own.ratio == pytest.approx(farthest)
