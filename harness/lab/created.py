@@ -17,7 +17,7 @@ import re
 import time
 from base64 import b64decode
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -29,7 +29,7 @@ from harness.lab.space import Promise
 from harness.lab.transport.base import WRAPPED, Runner, failed
 from harness.run_id import RunId
 from harness.shipped import read_script
-from harness.signals import Cleanup
+from harness.signals import Cleanup, cleaning_up
 from harness.untrusted import parse_json, reading
 
 T = TypeVar("T", bound="Thing")
@@ -53,7 +53,7 @@ _FENCED = read_script("harness.lab", "run_fenced.sh")
 _CLOSE = read_script("harness.lab", "close_records.sh")
 # $1: the log, $2: the run, $3: the file, $4: its name when nothing may be created any more.
 _FORGET = r"""
-rm -f "$1/$2/$3" "$1/$2/$4" && [ -d "$1/$2" ] || exit 0
+rm -f "$1/$2/$3" "$1/$2/$4" "$1/$2/.$3".* && [ -d "$1/$2" ] || exit 0
 rmdir --ignore-fail-on-non-empty "$1/$2" && sync "$1"
 """
 _READ = UNSAFE + read_script("harness.lab", "read_records.sh")
@@ -198,14 +198,23 @@ class CreationLog:
             yield entry
 
     def record(self, thing: Thing) -> Entry:
-        """Write the thing to the log, synced. Raises HostError."""
+        """Write the thing to the log, synced. Raises HostError.
+
+        After an error or a signal, the log is without it again, unless the host does not answer any more.
+        """
         # Files are named by time. Then the files of a later part of the same run come after the earlier ones.
         self._last = max(time.time_ns(), self._last + 1)
         entry = Entry(
             self._directory, self.run_id, f"{self._last:020d}-{thing.kind}.json", json.loads(thing.model_dump_json())
         )
         command, content = self._writing(entry)
-        self.runner.run(command, stdin=content, deadline=60)
+        try:
+            self.runner.run(command, stdin=content, deadline=60)
+        except BaseException:
+            # The command may have written it before it was ended. Nothing of it is created yet.
+            with cleaning_up(), suppress(HostError):
+                forget(self.runner, entry)
+            raise
         return entry
 
     def amend(self, entry: Entry, thing: Thing) -> None:

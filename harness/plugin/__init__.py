@@ -166,6 +166,12 @@ def verdict(record: CellRecord) -> str:
     return explain(record)
 
 
+def pytest_keyboard_interrupt(excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+    """Say what an interrupted run could not remove: pytest shows no notes of a KeyboardInterrupt."""
+    for note in getattr(excinfo.value, "__notes__", ()):
+        write_error(f"virt-overhead: {note}")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     engine = session.config.stash.get(ENGINE, None)

@@ -73,6 +73,25 @@ def test_a_first_record_of_which_a_part_arrived_leaves_nothing(tmp_path: Path) -
     assert list((tmp_path / "created").iterdir()) == []
 
 
+class Interrupted(CutOff):
+    """The same connection. A signal comes when the host has done the first command, before its answer is here."""
+
+    def run(
+        self, argv: Sequence[str], *, deadline: float, stdin: str | bytes | None = None, check: bool = True
+    ) -> Completed:
+        done = RUNNER.run(argv, deadline=deadline, stdin=stdin, check=check)
+        if stdin is not None:
+            raise KeyboardInterrupt
+        return done
+
+
+def test_a_signal_while_a_record_is_written_leaves_none(tmp_path: Path) -> None:
+    log = CreationLog(Interrupted(0), creation_log(tmp_path).run_id, str(tmp_path / "created"))
+    with pytest.raises(KeyboardInterrupt), log.making(MARK, lambda: pytest.fail("nothing was created")):
+        pytest.fail("the record was written")
+    assert list((tmp_path / "created").rglob("*")) == []
+
+
 def test_a_damaged_byte_makes_its_record_unreadable_and_no_other(tmp_path: Path) -> None:
     good = creation_log(tmp_path).record(MARK)
     directory = tmp_path / "created" / RUN

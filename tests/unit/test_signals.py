@@ -76,6 +76,35 @@ def test_a_run_that_gets_a_signal_removes_what_it_created(waiting: Path, number:
     assert taken_down(waiting)
 
 
+LEAVING = """
+    from harness.errors import HostError
+    from harness.signals import Cleanup
+
+    def remove():
+        raise HostError("the host does not answer")
+
+    class Leaving(Waiting):
+        def measure(self, group, segment, began):
+            with Cleanup("kvm1", "run: virt-overhead reap") as cleanup:
+                cleanup.by("the guest", remove)
+                super().measure(group, segment, began)
+
+    engine.HostMeasurer = Leaving
+"""
+
+
+def test_what_a_run_could_not_remove_after_a_signal_is_named(waiting: Path) -> None:
+    with (waiting / "conftest.py").open("a") as conftest:
+        conftest.write(LEAVING)
+    with subprocess.Popen(command(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        wait_for((waiting / "measuring").exists, "it does not measure")
+        process.send_signal(signal.SIGTERM)
+        output, _ = process.communicate(timeout=60)
+    assert process.returncode == pytest.ExitCode.INTERRUPTED, output
+    left = "left behind: the guest (the host does not answer); run: virt-overhead reap"
+    assert output.count(f"virt-overhead: kvm1: {left}") == 1, output
+
+
 @NOT_IGNORED
 @pytest.mark.parametrize("capture", ["--capture=fd", "--capture=no"])
 def test_a_run_whose_terminal_is_closed_removes_what_it_created(waiting: Path, capture: str) -> None:
