@@ -50,7 +50,7 @@ class Call:
 
 @cache
 def calls() -> tuple[Call, ...]:
-    """Every command that the harness runs with `X.run(...)`, `run_all(...)` or `run_pinned(...)`."""
+    """Every command that the harness runs with `run`, `run_on_file`, `run_all` or `run_pinned`."""
     return tuple(_calls())
 
 
@@ -75,7 +75,7 @@ def _calls() -> Iterator[Call]:
 
 def _call(node: ast.Call, function: str, constants: dict[str, ast.expr], scope: ast.FunctionDef) -> Call | None:
     match node.func:
-        case ast.Attribute(value=receiver, attr="run") if node.args:
+        case ast.Attribute(value=receiver, attr="run" | "run_on_file") if node.args:
             return Call(function, ast.unparse(receiver), _words(node.args[0], constants, scope))
         case ast.Name(id="run_all") if len(node.args) > 1:
             return Call(function, ast.unparse(node.args[0]), _words(node.args[1], constants, scope))

@@ -38,12 +38,12 @@ def create_raw(region: Writable, path: str, size: int, preallocation: Preallocat
     Raises SafetyError if `path` is not on `region`, and HostError.
     """
     if preallocation == "off":
-        region.run(["truncate", "-s", str(size), path], deadline=20)
+        region.run_on_file(["truncate", "-s", str(size), path], path, deadline=20)
     elif preallocation == "falloc":
-        region.run(["fallocate", "-l", str(size), path], deadline=60)
+        region.run_on_file(["fallocate", "-l", str(size), path], path, deadline=60)
     else:
         write = ["dd", "if=/dev/zero", f"of={path}", "bs=1M", f"count={size // MIB}", "oflag=direct", "status=none"]
-        region.run(write, deadline=60 + size / SLOWEST_WRITE)
+        region.run_on_file(write, path, deadline=60 + size / SLOWEST_WRITE)
     (file,) = built_on([region], [path])
     return BlockSource(path, "file", 0, size, grant=file)
 
@@ -85,11 +85,11 @@ def create_qcow2(region: Writable, path: str, size: int, layout: Qcow2) -> Sourc
         # `data_file_raw`: each block is at its own place in the file, as in a RAW file.
         words += f",data_file={data},data_file_raw=on"
     create = ["qemu-img", "create", "-q", "-f", "qcow2", "-o", words, image, str(size)]
-    region.run(create, deadline=60 + size / SLOWEST_WRITE)
+    region.run_on_file(create, image, deadline=60 + size / SLOWEST_WRITE)
     for below, snapshot in pairwise([image, *snapshots]):
         # An image on top of another one has the size of that one, and cannot be preallocated.
         create = ["qemu-img", "create", "-q", "-f", "qcow2", "-o", always, "-b", below, "-F", "qcow2", snapshot]
-        region.run(create, deadline=60)
+        region.run_on_file(create, snapshot, deadline=60)
     image_source, *others = [
         BlockSource(path_, "file", 0, size, "qcow2", grant=file)
         for path_, file in zip([image, *snapshots], built_on([region], [image, *snapshots]), strict=True)

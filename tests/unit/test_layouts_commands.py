@@ -11,6 +11,7 @@ import pytest
 from harness.errors import HostError
 from harness.events import Event, Events, StepAdvanced
 from harness.lab.created import CreationLog
+from harness.lab.guard.writable import OPEN
 from harness.lab.paths import MOUNT_DIRECTORY
 from harness.lab.transport.base import Completed
 from harness.layout import md
@@ -52,6 +53,9 @@ class Listening:
         if "pins=$1 descriptor=3" in script:
             _, *argv = argv[4:]
             argv = argv[1 + 2 * int(argv[0]) :]
+            if argv[:3] == ["sh", "-c", OPEN]:
+                path, *words = argv[4:]
+                argv = [word.replace("/proc/self/fd/3", path) for word in words]
         elif "neither a block device nor a file" in script:
             return "".join(f"{path}\tblock\t9:127\t5\t{64 * MIB // 512}\tid\n" for path in argv[4:])
         elif script.startswith("export LC_ALL=C PATH"):

@@ -13,18 +13,21 @@ import pytest
 
 from harness.errors import HostError, SafetyError, Unsupported
 from harness.lab import space as storage_space
-from harness.lab.created import read_log
+from harness.lab.created import Entry, read_log
 from harness.lab.facts import HostFacts
 from harness.lab.guard import require_room
+from harness.lab.guard.writable import created_directory
 from harness.lab.storage_look import FoundStorage, look_at
 from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts
 from harness.layout.storage import on_storage, why_not
+from harness.layout.storage_files import create_raw
 from harness.measure.reap import reap
 from harness.model.attach import Attach
 from harness.model.base import Device, Md
 from harness.model.layout import Lvm, Qcow2, RawFile
 from harness.model.mode import Mode
+from harness.run_id import RunId
 from tests.unit.failing import outcomes
 from tests.unit.loop_disks import NO_HYPERVISOR, RUNNER, creation_log
 
@@ -107,6 +110,25 @@ def test_a_file_that_was_replaced_by_a_link_is_not_written_to(directory: Path, f
         with pytest.raises(SafetyError, match="a command that writes was not started"):
             layouts.twin(RAW).writable.run(["true"], deadline=20)
         file.unlink()
+
+
+@pytest.mark.parametrize("program", ["fallocate", "truncate"])
+def test_a_file_that_its_owner_puts_there_while_a_command_goes_on_is_not_written_to(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str
+) -> None:
+    """As after a kill: the command does not end with its run."""
+    file, programs = directory / "own.raw", tmp_path / "programs"
+    programs.mkdir()
+    slow = programs / program
+    slow.write_text(f'#!/bin/sh\nrm -f "{file}" && echo theirs >"{file}"\nexec {shutil.which(program)} "$@"\n')
+    slow.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    writable = created_directory(
+        RUNNER, Entry("", RunId("20260101-000000-abcd"), "", {"disks": [LABEL]}), str(directory)
+    )
+    create_raw(writable, str(file), SPAN, "off" if program == "truncate" else "falloc")
+    assert file.read_text() == "theirs\n"
+    file.unlink()
 
 
 def test_nothing_is_created_if_less_than_the_reserve_would_stay_free(

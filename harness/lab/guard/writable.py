@@ -7,6 +7,7 @@ The last one is evidence as well.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from harness.lab.created import Entry
 from harness.lab.inventory import AnyDisk, DiskByFile, DiskById, DiskByStorage, DiskSpec
 from harness.lab.paths import LEFT_DIRECTORY
 from harness.lab.pin import FACTS, BlockPin, FilePin, Pin, directory_pin, read_partition, read_pins, run_pinned
-from harness.lab.transport.base import Completed, Runner
+from harness.lab.transport.base import Completed, Runner, failed
 from harness.shipped import read_script
 from harness.untrusted import parse_json, reading
 
@@ -253,6 +254,11 @@ _ISSUER = object()
 _NOT_ON = FACTS + read_script("harness.lab.guard", "list_foreign_devices.sh")
 
 
+_OPENED = "/proc/self/fd/3"
+OPEN = 'exec 3<>"$1" && shift && exec "$@"'
+"""$1: a file; then a command, which has it as descriptor 3."""
+
+
 class Writable:
     """A block device or a file of a host that this run may overwrite, pinned to that one device.
 
@@ -293,6 +299,19 @@ class Writable:
     ) -> Completed:
         """Run a command that may write to the device, if it is still the same device. Raises SafetyError, HostError."""
         return run_all([self], argv, deadline=deadline, stdin=stdin, check=check)
+
+    def run_on_file(self, argv: Sequence[str], path: str, *, deadline: float) -> Completed:
+        """The same for a command that writes to the file `path` on the device, or in the directory. It may create it.
+
+        The command gets the file that is there when it begins: it does not write to one that somebody puts in its place
+        while it goes on, perhaps after its run was killed. `argv` has the path as a word, or after `=`.
+        """
+        opened = [re.sub(f"(^|=){re.escape(path)}$", rf"\1{_OPENED}", word) for word in argv]
+        done = run_all([self], ["sh", "-c", OPEN, "sh", path, *opened], deadline=deadline, check=False)
+        done = replace(done, argv=tuple(argv), stderr=done.stderr.replace(_OPENED, path))
+        if done.status != 0:
+            raise failed(self.runner.name, done)
+        return done
 
     def __repr__(self) -> str:
         return f"Writable({self.path})"
