@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
+from itertools import repeat
 
 import pytest
 
@@ -11,6 +12,8 @@ from harness.errors import SafetyError
 from harness.lab.guard import inspect, require_writable
 from harness.lab.inventory import DiskSpec
 from harness.lab.transport.base import Runner
+from harness.waiting import Deadline, attempts
+from tests.patience import patience
 from tests.refusals.catalogue import Case
 
 _PATH = 'export LC_ALL=C HOME="${HOME:-/root}" PATH="$PATH:/usr/sbin:/sbin"\n'
@@ -53,11 +56,26 @@ class Trial:
         finally:
             self._sh(case.undo or "true", place)
             self._sh(_BLANK, place)
-        require_writable(self.runner, self.spec, self.link)
+        self._require_accepted()
         reasons = refusal.message.partition("will not be written to: ")[2]
         name = self.device.rpartition("/")[2]
         general = reasons.replace(place, "DIRECTORY").replace(self.link, "LINK").replace(self.device, "DISK")
         return general.replace(name, "DISK")
+
+    def _require_accepted(self) -> None:
+        """Raises SafetyError if the guard goes on to refuse the disk without the case.
+
+        It does so for a moment if another process made a mount namespace meanwhile: this has a copy of the case's mount.
+        """
+        deadline = Deadline.after(patience(10))
+        for attempt in attempts(deadline, repeat(0.5)):
+            try:
+                require_writable(self.runner, self.spec, self.link)
+            except SafetyError:
+                if attempt.is_last:
+                    raise
+            else:
+                return
 
     def _refusal(self) -> SafetyError:
         try:

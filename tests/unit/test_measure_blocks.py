@@ -262,7 +262,8 @@ def test_real_slices_of_host_twin_and_guest_alternate_and_the_hosts_disk_shows_t
         assert disk.written == pytest.approx(fio.written, rel=0.3, abs=MIB)
     for direction in ("read", "written"):
         by_disk = sum(getattr(each.counters.disk, direction) for each in found)
-        assert by_disk == pytest.approx(sum(getattr(each.counters.fio, direction) for each in found), abs=MIB)
+        # Others look at every block device of the machine, for signatures and partitions: udev, and tests beside this.
+        assert by_disk == pytest.approx(sum(getattr(each.counters.fio, direction) for each in found), rel=0.01, abs=MIB)
     reads = [each.counters for each in found if each.job == READ.id]
     assert sum(each.disk_requests or 0 for each in reads) == pytest.approx(
         sum(each.fio.ios or 0 for each in reads), rel=0.1
