@@ -65,7 +65,7 @@ class Trial:
     def _require_accepted(self) -> None:
         """Raises SafetyError if the guard goes on to refuse the disk without the case.
 
-        It does so for a moment if another process made a mount namespace meanwhile: this has a copy of the case's mount.
+        It does so for a moment if another process made a mount namespace meanwhile, with a copy of the mount.
         """
         deadline = Deadline.after(patience(10))
         for attempt in attempts(deadline, repeat(0.5)):
