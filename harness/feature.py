@@ -40,11 +40,10 @@ if TYPE_CHECKING:
     from harness.model.effective import Effective
     from harness.model.guest import GuestOptions
     from harness.model.mode import Mode
-    from harness.report.banners import Banner
-    from harness.report.blocks import Block, Chart
+    from harness.report.blocks import Banner, Block, Chart
     from harness.report.modes import Headline
     from harness.report.section import Section
-    from harness.report.workload import WorkloadView
+    from harness.report.workload import WorkloadCells
     from harness.results import CellRecord, ConditioningRecord, CostRecord, Measurement, Run, RunStore, ValidityCheck
     from harness.results.assemble import AssembledRun
     from harness.results.contrasts import Blocks
@@ -345,9 +344,9 @@ class Feature:
     conditioner: Conditioner | None = None
     banners: Callable[[Run], Iterable[Banner]] = lambda _run: ()
     """Warnings above the figures."""
-    workload_charts: Callable[[Section, WorkloadView, str], Iterable[Chart]] = lambda _section, _workload, _key: ()
+    workload_charts: Callable[[Section, WorkloadCells, str], Iterable[Chart]] = lambda _section, _workload, _key: ()
     """Further charts of a workload. Their ids begin with the key."""
-    workload_tables: Callable[[Section, WorkloadView, str], Iterable[Block]] = lambda _section, _workload, _key: ()
+    workload_tables: Callable[[Section, WorkloadCells, str], Iterable[Block]] = lambda _section, _workload, _key: ()
     """Further content below the cells of a workload."""
     leads: Callable[[Section], Iterable[str]] = lambda _section: ()
     """The first sentences below the headline of a disk."""

@@ -12,7 +12,7 @@ from harness.console import CleanConsole
 from harness.errors import ResultsError
 from harness.report.budgets import gravest_first, limit, sentence
 from harness.report.cells import confidence_words, sample_words
-from harness.report.hosts import HostsView, write_hosts_page
+from harness.report.hosts import hosts_headline, read_hosts, write_hosts_page
 from harness.report.numbers import percent, percent_interval
 from harness.report.short import print_run
 from harness.results import CellRecord, RunStore
@@ -82,13 +82,13 @@ def write_hosts(reporter: pytest.TerminalReporter, runs: Sequence[Path]) -> None
     if len(runs) < 2:
         return
     try:
-        view = HostsView.of([RunStore.open(path) for path in runs])
+        hosts = read_hosts([RunStore.open(path) for path in runs])
         page = runs[0].parent / f"hosts-{min(path.name for path in runs)}.html"
-        write_hosts_page(view, page)
+        write_hosts_page(hosts, page)
     except (ResultsError, OSError) as error:
         reporter.write_line(f"the page of all hosts cannot be written: {error}", red=True)
         return
-    reporter.section(view.headline)
-    for host in view.hosts:
+    reporter.section(hosts_headline(hosts))
+    for host in hosts:
         reporter.write_line(host.sentence)
     reporter.write_line(f"report of all hosts: {page}")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from harness.report.model import report_view
+from harness.report.banners import find_banners
+from harness.report.verdicts import find_verdicts
 from harness.results import Run
 from harness.terminal import clean
 
@@ -14,14 +15,14 @@ def annotation_lines(run: Run) -> Iterator[str]:
 
     GitHub shows the first ten errors and the first ten warnings of a step.
     """
-    view = report_view(run)
-    for judged in view.verdicts.exceeds:
+    verdicts = find_verdicts(run.cells)
+    for judged in verdicts.exceeds:
         yield _command("error", f"{judged.cell.id} exceeds its budget", judged.sentence)
-    for cell in view.verdicts.void:
+    for cell in verdicts.void:
         yield _command("error", f"{cell.id} is void", "; ".join(cell.remarks))
-    for banner in view.banners:
+    for banner in find_banners(run):
         yield _command("warning", banner.title, banner.text)
-    for judged in view.verdicts.inconclusive:
+    for judged in verdicts.inconclusive:
         text = "; ".join(filter(None, (judged.sentence, judged.decides)))
         yield _command("warning", f"{judged.cell.id} is inconclusive", text)
 

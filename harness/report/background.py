@@ -15,11 +15,11 @@ from harness.model.base import Kind
 from harness.model.effective import DEFINITIONS, NOTHING
 from harness.model.guest import GuestOptions, describe_guest
 from harness.model.values import format_field, names_of
-from harness.report.blocks import Block, Column, Fold, Heading, Row, Table
+from harness.report.blocks import Block, Cell, Column, Fold, Heading, Row, Table
 from harness.results import FIO_FILES, CellRecord, Run
 from harness.results.records import PLAN
 from harness.terminal import hide_passwords
-from harness.units import format_size
+from harness.units import format_duration, format_size
 
 if TYPE_CHECKING:
     from harness.report.section import Section
@@ -175,7 +175,7 @@ def provenance(run: Run) -> tuple[Facts, Facts]:
     return Facts(header, tuple(apart[False])), Facts(header, tuple(apart[True]))
 
 
-def phases(run: Run) -> tuple[Phase, ...]:
+def find_phases(run: Run) -> tuple[Phase, ...]:
     """Where the wall time went, the longest phase first. The time outside of all phases comes last."""
     wall = run.run.efficiency.wall_s or sum(run.run.phases.values())
     if wall <= 0:
@@ -186,6 +186,21 @@ def phases(run: Run) -> tuple[Phase, ...]:
     if rest > wall * 0.005:
         found.append(Phase("not in a phase", rest, rest / wall))
     return tuple(found)
+
+
+def phase_table(phases: Sequence[Phase]) -> Table:
+    """The phases with a bar for the share of each."""
+    columns = (
+        Column("phase", "head", hidden=True),
+        Column("share", "bar", hidden=True),
+        Column("time", hidden=True),
+        Column("percent", hidden=True),
+    )
+    rows = (
+        Row((phase.name, Cell("", bar=phase.share), format_duration(phase.seconds), f"{phase.share * 100:.1f} %"))
+        for phase in phases
+    )
+    return Table(columns, tuple(rows), "Phases of the run", style="phases")
 
 
 def moment(seconds: float) -> str:

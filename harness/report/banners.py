@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal
 
 from harness.feature import features
+from harness.report.blocks import Banner
 from harness.report.numbers import count, percent
 from harness.results import Run
 from harness.results.records import IMPORTED
 from harness.units import format_size
 
 
-@dataclass(frozen=True, slots=True)
-class Banner:
-    """A warning above the figures."""
-
-    kind: Literal["status", "unknown", "judged", "writes", "lab", "blocks", "steady"]
-    title: str
-    text: str
-
-
-def banners(run: Run) -> tuple[Banner, ...]:
+def find_banners(run: Run) -> tuple[Banner, ...]:
     """Warnings if the run is incomplete, has results that nothing here reads, judged nothing, had a limit of bytes
     written, its lab is not real hardware, or it has no interval, and those of features."""
     own = (_status, _unknown, _judged, _writes, _lab, _blocks)

@@ -36,7 +36,7 @@ class Mark:
     """Words in a sentence that look different on the page, for example a verdict. Other renderers show the text."""
 
     text: str
-    style: Literal["verdict", "tone", "small", "strong", "bold", "emphasis", "raised"] = "emphasis"
+    style: Literal["verdict", "tone", "ramp", "small", "strong", "bold", "emphasis", "raised"] = "emphasis"
     tone: str = ""
     """The outcome that gives a verdict, or a `tone`, its colour."""
 
@@ -47,6 +47,8 @@ class Link:
 
     text: str
     address: str
+    label: str = ""
+    """For a reader who does not see what is around it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ def join_words(*parts: Inline) -> Words:
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """A title. With `key`, links lead to it."""
+    """A title; of level 1, the answer of the page."""
 
     text: Words
     level: int = 3
@@ -86,7 +88,7 @@ class Sentence:
 
     text: Words
     on: On = On.ALL
-    style: Literal["", "basis", "meta", "reason", "doubt", "raw"] = ""
+    style: Literal["", "headline", "basis", "basis meta", "reason", "doubt", "raw"] = ""
     indent: int = 0
 
 
@@ -138,6 +140,10 @@ class Cell:
     """The budget in such a drawing, as a share."""
     lines: int = 1
     """The rows that the cell spans; 0 for a cell that one above it spans."""
+    columns: int = 1
+    """The columns that the cell spans."""
+    bar: float | None = None
+    """For a column of bars, its length as a share."""
     repeated: bool = False
     """Whether the text is that of the row above. Then only a screen reader has it."""
 
@@ -147,8 +153,8 @@ class Column:
     """A column of a table.
 
     `kind` is what its fields are: `head`, `depth`, `mode` and `step` name the row, `figure` and `strong` are numbers,
-    `text` and `name` are plain, `sentence`, `reason` and `why` wrap, `code` is code, `drawing` draws intervals on its
-    `scale`.
+    `text`, `name`, `verdict` and `evidence` are plain, `sentence`, `reason` and `why` wrap, `code` is code, `drawing`
+    draws intervals on its `scale`, and `bar` draws bars.
     """
 
     name: Words
@@ -166,7 +172,10 @@ class Column:
         "code",
         "strong_code",
         "drawing",
+        "bar",
         "why",
+        "verdict",
+        "evidence",
     ] = "figure"
     interval: str | None = None
     """The confidence, or "" without one, of a figure that has an interval; None if it has none."""
@@ -176,7 +185,7 @@ class Column:
     on: On = On.ALL
 
 
-LEFT = ("head", "mode", "step", "text", "name", "sentence", "reason", "code", "strong_code", "why")
+LEFT = ("head", "mode", "step", "text", "name", "sentence", "reason", "code", "strong_code", "why", "verdict")
 """The kinds of columns whose text begins at the left."""
 
 
@@ -251,6 +260,10 @@ class Fold:
     key: str = ""
     style: str = ""
     on: On = On.PAGE
+    anchor: str = ""
+    """The id of the content, to which links lead."""
+    of: str = ""
+    """Id and outcome of the cell that it is about, for the page's filter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,9 +273,59 @@ class Part:
     title: str
     content: tuple[Block, ...]
     key: str
+    lazy: bool = False
+    """Whether a large page inserts the content when it comes into view."""
 
 
-Block = Heading | Sentence | Listing | Aside | Code | Table | Chart | Panels | Fold | Part
+@dataclass(frozen=True, slots=True)
+class Box:
+    """Content that belongs together on the page. With `lazy`, a large page inserts it when it comes into view."""
+
+    content: tuple[Block, ...]
+    key: str = ""
+    style: str = ""
+    lazy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Banner:
+    """A warning above the figures."""
+
+    kind: Literal["status", "unknown", "judged", "writes", "lab", "blocks", "steady"]
+    title: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """The number of cells by their outcome."""
+
+    counts: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Navigation:
+    """Links to the parts of the page."""
+
+    label: str
+    links: tuple[Link, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Legend:
+    """The arms of a disk's charts, which a reader of the page hides, and what else he chooses. `key` is the disk's."""
+
+    key: str
+    modes: tuple[str, ...]
+    depths: tuple[int, ...]
+    depth: int
+    """The iodepth that is chosen first."""
+
+
+Leaf = Heading | Sentence | Listing | Aside | Code | Table | Banner | Tally | Navigation | Legend
+"""A block without other blocks, and without figures to draw."""
+Block = Leaf | Chart | Panels | Fold | Part | Box
+"""A page has all of them; terminal and Markdown have those with `on`."""
 
 
 def slug(text: str) -> str:

@@ -1,10 +1,12 @@
-"""Charts of one workload: throughput and latency over iodepth, and storage layer against virtualisation."""
+"""Charts of a disk: overhead by mode and job; throughput, latency and the parts of the overhead of a workload."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any
+from itertools import pairwise
+from typing import Any, TypeVar
 
 from harness.analysis import METRICS, Estimate
 from harness.analysis.metrics import Shown
@@ -13,6 +15,7 @@ from harness.report.draw import (
     Figure,
     Trace,
     bar,
+    heatmap,
     label_room,
     list_categories,
     safe,
@@ -20,16 +23,23 @@ from harness.report.draw import (
     set_scalable_axis,
     whiskers,
 )
-from harness.report.numbers import microseconds, percent_with_interval, significant
-from harness.report.section import Section
+from harness.report.numbers import microseconds, percent, percent_with_interval, significant
+from harness.report.section import HeatMap, Section
 from harness.report.theme import HOST, LAYER, VIRTUALISATION, mode_colours, translucent
-from harness.report.workload import Allowance, ArmSeries, Quantity, Split, WorkloadView
+from harness.report.workload import Allowance, ArmSeries, Quantity, Split, WorkloadCells
 
 # The interval of two rounds can be too wide for a browser to draw, so a band ends at this multiple of its point.
 _BAND_ROOM = 20.0
+_FASTER = "<br>faster than its host: find out why"
+_GAP = 0.35  # between workloads, in columns
+
+_T = TypeVar("_T")
+_Row = Sequence[Estimate | None]
+MOST_COLUMNS = 90
+"""Of one heat-map. plotly.js needs a minute for 2,000 columns, and nobody scrolls that far to the side."""
 
 
-def over_iodepth(section: Section, workload: WorkloadView, quantity: Quantity) -> Figure:
+def draw_over_iodepth(section: Section, workload: WorkloadCells, quantity: Quantity) -> Figure:
     """Where an arm saturates: throughput, or mean completion latency, over iodepth. Dotted lines are the budgets."""
     scale = _shown(workload, quantity).scale
     series = workload.series(quantity)
@@ -54,7 +64,7 @@ def over_iodepth(section: Section, workload: WorkloadView, quantity: Quantity) -
     return figure
 
 
-def at_one_depth(section: Section, workload: WorkloadView, quantity: Quantity) -> Figure:
+def draw_at_one_depth(section: Section, workload: WorkloadCells, quantity: Quantity) -> Figure:
     """A workload with one iodepth: throughput, or mean completion latency, as a dot with its interval for each arm.
 
     A vertical mark in the row of a guest is its budget.
@@ -115,7 +125,7 @@ def at_one_depth(section: Section, workload: WorkloadView, quantity: Quantity) -
     return figure
 
 
-def split(section: Section, workload: WorkloadView, iodepth: int) -> Figure:
+def draw_split(section: Section, workload: WorkloadCells, iodepth: int) -> Figure:
     """The cause of the overhead: the storage layer (twin against host) and virtualisation (guest against twin).
 
     Figures that are void or faster than the host are grey, hatched and labelled.
@@ -208,7 +218,7 @@ def _hovers(arm: ArmSeries, look: ArmStyle, quantity: Quantity, scale: float) ->
     ]
 
 
-def _shown(workload: WorkloadView, quantity: Quantity) -> Shown:
+def _shown(workload: WorkloadCells, quantity: Quantity) -> Shown:
     first = workload.cells[0]
     return METRICS[first.latency_name if quantity == "latency" else first.throughput_name].shown
 
@@ -235,9 +245,6 @@ def _split_label(part: Split) -> str:
     return safe(f"{part.mode} ({part.doubt})" if part.doubt else part.mode)
 
 
-_FASTER = "<br>faster than its host: find out why"
-
-
 def _reach(estimates: Sequence[Estimate]) -> tuple[float, float]:
     """The axis in percent: from 0 or the largest gain to the largest interval, at most twice as wide as the points."""
     points = [estimate.point * 100 for estimate in estimates]
@@ -246,3 +253,131 @@ def _reach(estimates: Sequence[Estimate]) -> tuple[float, float]:
     ends = [end * 100 for estimate in estimates for end in (estimate.low, estimate.high) if end is not None]
     lowest, highest = min([low, *ends]), max([high, *ends])
     return max(lowest, low - width) - (width * 0.04 if lowest < 0 else 0), min(highest, high + width) + width * 0.06
+
+
+def heat_maps(section: Section) -> tuple[HeatMap, ...]:
+    """The heat-map of a disk in parts of whole workloads, each of at most MOST_COLUMNS columns or one workload."""
+    whole = section.heat_map
+    parts = [0]
+    for number, (workload, _) in enumerate(whole.columns):
+        begins = number == 0 or whole.columns[number - 1][0] != workload
+        own = sum(name == workload for name, _ in whole.columns[number:]) if begins else 0
+        if begins and number > parts[-1] and number + own - parts[-1] > MOST_COLUMNS:
+            parts.append(number)
+    return tuple(whole.of(begin, end) for begin, end in pairwise([*parts, len(whole.columns)]))
+
+
+def draw_heat_map(view: HeatMap, limit: float) -> Figure:
+    """Where the guests of a disk lose: orange is slower than the host, blue is faster within the limits of chance.
+
+    `limit` is the overhead of the full colour.
+    """
+    edges, fields = _grid(view.columns)
+    figure = Figure(
+        heatmap(
+            x=edges,
+            y=[number - 0.5 for number in range(len(view.modes) + 1)],
+            z=[_spread(fields, [value and _clipped(value.point) for value in row], None) for row in view.values],
+            text=[_spread(fields, [_figure(value) if value else "" for value in row], "") for row in view.values],
+            customdata=[_spread(fields, _field_hovers(view, row), "") for row in range(len(view.modes))],
+            texttemplate="%{text}",
+            hovertemplate="%{customdata}<extra></extra>",
+            textfont={"size": 11},
+            coloraxis="coloraxis",
+            xgap=2,
+            ygap=2,
+            hoverongaps=False,
+        )
+    )
+    centres = [(edges[field] + edges[field + 1]) / 2 for field in fields]
+    figure.update_layout(
+        height=88 + 34 * len(view.modes),
+        margin={"l": label_room(view.modes), "r": 4, "t": 34, "b": 44},
+        coloraxis={"cmin": -limit, "cmax": limit, "showscale": False},
+        annotations=list(_annotations(view, centres)),
+        meta={"min_width": label_room(view.modes) + _least_field(view.columns) * len(fields)},
+    )
+    figure.update_xaxes(
+        tickvals=centres,
+        ticktext=[str(depth) for _, depth in view.columns],
+        tickangle=0,
+        title="iodepth",
+        showgrid=False,
+        zeroline=False,
+        range=[edges[0], edges[-1]],
+    )
+    figure.update_yaxes(
+        tickvals=list(range(len(view.modes))),
+        ticktext=[safe(mode) for mode in view.modes],
+        range=[len(view.modes) - 0.5, -0.5],
+        showgrid=False,
+        zeroline=False,
+    )
+    return figure
+
+
+def colour_limit(values: Sequence[_Row]) -> float:
+    """The overhead of the full colour: 25, 50 or 100 %. So similar runs have similar colours."""
+    largest = max((abs(value.point) for row in values for value in row if value is not None), default=0.0)
+    return next((limit for limit in (0.25, 0.5) if largest <= limit), 1.0)
+
+
+def _grid(columns: Sequence[tuple[str, int]]) -> tuple[list[float], list[int]]:
+    """The edges of all fields of a row, and the numbers of the fields that are columns. Between workloads is an empty
+    field."""
+    edges, fields = [0.0], []
+    for number, (workload, _) in enumerate(columns):
+        if number > 0 and columns[number - 1][0] != workload:
+            edges.append(edges[-1] + _GAP)
+        fields.append(len(edges) - 1)
+        edges.append(edges[-1] + 1)
+    return edges, fields
+
+
+def _least_field(columns: Sequence[tuple[str, int]]) -> int:
+    """The pixels that a field needs for its figure and for its part of the workload's name above."""
+    names = Counter(workload for workload, _ in columns)
+    return max([29, *(math.ceil((7.8 * len(name) + 10) / number) for name, number in names.items())])
+
+
+def _spread(fields: Sequence[int], values: Sequence[_T], empty: _T) -> list[_T]:
+    """The values at their fields, with `empty` between workloads."""
+    at = dict(zip(fields, values, strict=True))
+    return [at.get(field, empty) for field in range(fields[-1] + 1)]
+
+
+def _field_hovers(view: HeatMap, row: int) -> list[str]:
+    mode = safe(view.modes[row])
+    return [
+        f"{mode}, {safe(workload)} qd{depth}<br>overhead {percent_with_interval(value)} %{_FASTER if word else ''}"
+        for (workload, depth), value, word in zip(view.columns, view.values[row], view.words[row], strict=True)
+    ]
+
+
+def _annotations(view: HeatMap, centres: Sequence[float]) -> Iterator[dict[str, Any]]:
+    """The workloads above their columns, and a word in each field without a value."""
+    for row, words in enumerate(view.words):
+        for centre, value, word in zip(centres, view.values[row], words, strict=True):
+            if value is None and word:
+                font = {"size": 10 if len(word) > 4 else 11}
+                yield {"x": centre, "y": row, "text": word, "showarrow": False, "opacity": 0.75, "font": font}
+    by_workload: dict[str, list[float]] = {}
+    for centre, (name, _) in zip(centres, view.columns, strict=True):
+        by_workload.setdefault(name, []).append(centre)
+    for workload, own in by_workload.items():
+        yield {
+            "x": (own[0] + own[-1]) / 2,
+            "y": 1,
+            "yref": "paper",
+            "yanchor": "bottom",
+            "text": f"<b>{safe(workload)}</b>",
+            "showarrow": False,
+        }
+
+
+def _figure(value: Estimate) -> str:
+    return safe(percent(value.point).replace("-", "\N{MINUS SIGN}"))
+
+
+def _clipped(share: float) -> float:
+    return max(-10.0, min(10.0, share))

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from harness.feature import ReportPlace, features
 from harness.report.best import best_blocks
-from harness.report.blocks import Block
+from harness.report.blocks import Block, Chart
 from harness.report.disks import disk_blocks
 from harness.report.modes import Headline, headline
 
 if TYPE_CHECKING:
     from harness.report.section import Section
-    from harness.report.workload import WorkloadView
+    from harness.report.workload import WorkloadCells
+    from harness.results import Run
 
 
 Content = Callable[["Section"], Iterable[Block]]
@@ -29,11 +30,6 @@ CONTENTS: dict[ReportPlace, tuple[Content, ...]] = {
 """By place, in the order of the report. The content of features follows it."""
 
 
-def special_headline(section: Section) -> Headline | None:
-    """The headline of a disk that is not about its modes; None for the usual one."""
-    return next((special for feature in features() if (special := feature.headline(section)) is not None), None)
-
-
 def headline_of(section: Section) -> Headline:
     """The answer for a disk, with all details."""
     answer = section.special or headline(section.name, section.comparison)
@@ -44,6 +40,11 @@ def headline_of(section: Section) -> Headline:
 def lead_sentences(section: Section) -> tuple[str, ...]:
     """The first details below the headline of a disk."""
     return tuple(sentence for feature in features() for sentence in feature.leads(section))
+
+
+def lab_sentences(run: Run) -> tuple[str, ...]:
+    """What is known about the smallest overhead that the lab can show."""
+    return tuple(sentence for feature in features() for sentence in feature.about_lab(run))
 
 
 def blocks_at(place: ReportPlace, section: Section) -> Iterator[Block]:
@@ -57,13 +58,13 @@ def blocks_at(place: ReportPlace, section: Section) -> Iterator[Block]:
             yield from feature.contents[place](section)
 
 
-def further_charts(section: Section, workload: WorkloadView, key: str) -> Iterator[Block]:
+def further_charts(section: Section, workload: WorkloadCells, key: str) -> Iterator[Chart]:
     """The charts of features of a workload."""
     for feature in features():
         yield from feature.workload_charts(section, workload, key)
 
 
-def further_tables(section: Section, workload: WorkloadView, key: str) -> Iterator[Block]:
+def further_tables(section: Section, workload: WorkloadCells, key: str) -> Iterator[Block]:
     """What features say of a workload below its cells."""
     for feature in features():
         yield from feature.workload_tables(section, workload, key)

@@ -3,39 +3,39 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.files import write_atomically
+from harness.report.banners import find_banners
+from harness.report.blocks import (
+    Block,
+    Box,
+    Cell,
+    Column,
+    Heading,
+    Row,
+    Sentence,
+    Table,
+)
 from harness.report.contents import headline_of
-from harness.report.model import ReportView, report_view
 from harness.report.numbers import count
+from harness.report.section import find_sections, outcome_counts
 from harness.report.terminal import outcome_words, row_values
-from harness.results import CellRecord, Outcome, Run, RunStore
+from harness.results import Run, RunStore
 
 
 @dataclass(frozen=True, slots=True)
-class HostView:
+class HostReport:
     """The run of one host. `page` is the path of its own report."""
 
     run: Run
-    view: ReportView
     page: Path
-
-    @classmethod
-    def of(cls, store: RunStore) -> HostView:
-        """Raises ResultsError if the run cannot be read."""
-        run = store.read_results()
-        return cls(run, report_view(run), store.report_path)
 
     @property
     def host(self) -> str:
         return self.run.lab.host
-
-    @property
-    def cells(self) -> list[CellRecord]:
-        return [cell for section in self.view.sections for cell in section.cells]
 
     @property
     def cause(self) -> str:
@@ -43,46 +43,90 @@ class HostView:
         return (self.run.run.cause or "").partition("\n")[0]
 
     @property
+    def outcomes(self) -> str:
+        """For example "6 within, 6 baseline"."""
+        return ", ".join(f"{number} {outcome}" for outcome, number in outcome_counts(self.run.cells).items())
+
+    @property
     def sentence(self) -> str:
         """For example "node2: complete, 12 cells: 6 within, 6 baseline"."""
-        counts = ", ".join(f"{number} {outcome}" for outcome, number in self.view.counts.items())
-        cells = f"{count(len(self.run.cells), 'cell')}{f': {counts}' if counts else ''}"
+        cells = f"{count(len(self.run.cells), 'cell')}{f': {self.outcomes}' if self.outcomes else ''}"
         return f"{self.host}: {self.run.run.status}, {cells}{f'; {self.cause}' if self.cause else ''}"
 
 
-@dataclass(frozen=True, slots=True)
-class HostsView:
-    """The runs of several hosts, by the hosts' names."""
-
-    hosts: tuple[HostView, ...]
-
-    @classmethod
-    def of(cls, stores: Sequence[RunStore]) -> HostsView:
-        """Raises ResultsError if a run cannot be read."""
-        return cls(tuple(sorted(map(HostView.of, stores), key=lambda each: (_natural(each.host), each.run.run.id))))
-
-    @property
-    def headline(self) -> str:
-        """For example "15 of 16 hosts are complete: 180 cells"."""
-        complete = sum(host.run.run.status == "complete" for host in self.hosts)
-        cells = sum(len(host.run.cells) for host in self.hosts)
-        return f"{complete} of {count(len(self.hosts), 'host')} complete: {count(cells, 'cell')}"
+def read_hosts(stores: Sequence[RunStore]) -> tuple[HostReport, ...]:
+    """The runs of several hosts, by the hosts' names. Raises ResultsError if a run cannot be read."""
+    hosts = (HostReport(store.read_results(), store.report_path) for store in stores)
+    return tuple(sorted(hosts, key=lambda host: (_natural(host.host), host.run.run.id)))
 
 
-def write_hosts_page(view: HostsView, path: Path) -> None:
+def hosts_headline(hosts: Sequence[HostReport]) -> str:
+    """For example "15 of 16 hosts complete: 180 cells"."""
+    complete = sum(host.run.run.status == "complete" for host in hosts)
+    cells = sum(len(host.run.cells) for host in hosts)
+    return f"{complete} of {count(len(hosts), 'host')} complete: {count(cells, 'cell')}"
+
+
+def write_hosts_page(hosts: Sequence[HostReport], path: Path) -> None:
     """Write the page, which loads no other file, with links to the pages of the runs. Raises OSError."""
-    from harness.report.html import environment  # noqa: PLC0415 - plotly takes a second to import
+    from harness.report.page import render_page  # noqa: PLC0415 - plotly takes a second to import
 
-    links = {host.run.run.id: os.path.relpath(host.page, path.parent) for host in view.hosts}
-    page = environment().get_template("hosts.html.j2")
-    rendered = page.render(
-        view=view, links=links, row_values=row_values, words=outcome_words, classes=_CLASSES, headline_of=headline_of
+    headline = hosts_headline(hosts)
+    links = {host.run.run.id: os.path.relpath(host.page, path.parent) for host in hosts}
+    header = (
+        Heading(headline, level=1),
+        Sentence(
+            "Each host is compared with itself. Figures of different hosts are beside each other here, and are not "
+            "ranked: to compare runs, use `virt-overhead compare`.",
+            style="basis",
+        ),
     )
-    write_atomically(path, rendered)
+    title, kicker = f"{headline} \N{MIDDLE DOT} virt-overhead", ("virt-overhead", "several hosts, one run each")
+    write_atomically(path, render_page(title, kicker, header, _main_blocks(hosts, links), scripted=False))
 
 
-_CLASSES = {outcome: outcome.value for outcome in Outcome}
-"""The report's colours, by verdict."""
+def _main_blocks(hosts: Sequence[HostReport], links: Mapping[str, str]) -> Iterator[Block]:
+    columns = (
+        Column("host", "head"),
+        Column("run", "text"),
+        Column("status", "text"),
+        Column("cells", "text"),
+        Column("result", "sentence"),
+    )
+    rows = (
+        Row(
+            (
+                Cell(host.host, link=f"#host-{number}"),
+                Cell(host.run.run.id, link=links[host.run.run.id]),
+                host.run.run.status,
+                host.outcomes,
+                host.cause or "; ".join(headline_of(section).sentence for section in find_sections(host.run)),
+            )
+        )
+        for number, host in enumerate(hosts, start=1)
+    )
+    table = Table(columns, tuple(rows), "What became of each host", style="glance", caption_shown=True)
+    yield Box((Heading("Hosts", level=2), table))
+    for number, host in enumerate(hosts, start=1):
+        content: tuple[Block, ...] = (Heading(host.host, level=2), *find_banners(host.run), _cell_table(host))
+        yield Box(content, key=f"host-{number}")
+
+
+def _cell_table(host: HostReport) -> Table:
+    names = ("host", "guest", "unit", "overhead %", "n", "added us")
+    rows = []
+    for section in find_sections(host.run):
+        for cell in section.cells:
+            host_value, guest_value, *figures = row_values(cell)
+            verdict = Cell(outcome_words(cell), tone=cell.outcome)
+            rows.append(Row((cell.id, host_value, guest_value, cell.headline_unit, *figures, verdict)))
+    return Table(
+        (Column("cell", "head"), *map(Column, names), Column("verdict", "text")),
+        tuple(rows),
+        f"The cells of {host.host}; the overhead in percent with its interval",
+        style="glance",
+        caption_shown=True,
+    )
 
 
 def _natural(name: str) -> tuple[str, int]:

@@ -1,118 +1,378 @@
-"""One offline HTML page: the template with the view model, charts as JSON, and plotly.js embedded once."""
+"""The page of a run: its header, a section for each disk, and how it was measured."""
 
 from __future__ import annotations
 
-import math
-from functools import cache
-from pathlib import Path
-from typing import Any
-
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from collections.abc import Iterator, Sequence
 
 from harness.feature import ReportPlace
-from harness.report import background, budgets, numbers, packing
-from harness.report.blocks import slug
-from harness.report.cells import confidence_words
-from harness.report.contents import blocks_at, further_charts, further_tables, headline_of
+from harness.report import background, budgets
+from harness.report.banners import find_banners
+from harness.report.blocks import (
+    Aside,
+    AtDepth,
+    Block,
+    Box,
+    Cell,
+    Chart,
+    Column,
+    Fold,
+    Heading,
+    Key,
+    Legend,
+    Link,
+    Listing,
+    Mark,
+    Navigation,
+    Panels,
+    Part,
+    Row,
+    Sentence,
+    Table,
+    Tally,
+    Words,
+    join_words,
+)
+from harness.report.cells import confidence_words, link_cell
+from harness.report.charts import (
+    colour_limit,
+    draw_at_one_depth,
+    draw_heat_map,
+    draw_over_iodepth,
+    draw_split,
+    heat_maps,
+)
+from harness.report.contents import blocks_at, further_charts, further_tables, headline_of, lab_sentences
 from harness.report.evidence import evidence_blocks, shown_value
-from harness.report.figures import figures
 from harness.report.groups import conditioning_blocks, find_unsteady_disks, group_blocks
-from harness.report.heatmap import colour_limit, heat_maps
 from harness.report.intervals import Scale
-from harness.report.model import report_view
+from harness.report.numbers import (
+    count,
+    microseconds,
+    microseconds_interval,
+    percent,
+    percent_interval,
+    percent_with_interval,
+    round_up,
+)
 from harness.report.order import order_blocks
-from harness.report.packing import compact_json, packed, packed_plotly
-from harness.report.page import Page, typographic, words
-from harness.report.section import Section
+from harness.report.page import MOST_INLINE, render_page
+from harness.report.section import Section, find_sections, outcome_counts
 from harness.report.terminal import efficiency_line
-from harness.report.theme import HOST, LAYER, VIRTUALISATION, mode_colours, mode_symbols, templates
-from harness.report.verdicts import verdict_blocks
-from harness.results import Run
-from harness.terminal import visible
-from harness.units import format_duration
+from harness.report.theme import LAYER, VIRTUALISATION
+from harness.report.verdicts import find_verdicts, verdict_blocks
+from harness.report.workload import Quantity, WorkloadCells
+from harness.results import CellRecord, Run
 
-_TEMPLATES = Path(__file__).parent / "templates"
+_FIRST = ("status", "judged")
+"""The kinds of banners above the headline."""
 
 
 def render_html(run: Run) -> str:
     """The report as one page that loads no other file."""
-    view = report_view(run)
-    page = environment().get_template("report.html.j2")
-    blocks = Page(len(run.cells))
-    parts = blocks.parts
-    return page.render(
-        view=view,
-        run=run,
-        part=parts.part,
-        parts=parts.script,
-        blocks=lambda place, section: blocks.render(blocks_at(ReportPlace(place), section)),
-        drawn=lambda: packed(compact_json(figures(view) | blocks.figures)),
-        most_inline=packing.MOST_INLINE,
-        templates=packed(compact_json(templates())),
-        plotly_js=packed_plotly(),
-        about=blocks.render(background.run_blocks(run)),
-        verdicts=blocks.render(verdict_blocks(view.verdicts)),
-        configuration=lambda section: blocks.render(background.configuration_blocks(section)),
-        evidence=lambda cell: blocks.render(evidence_blocks(cell)),
-        phases=background.phases(run),
-        efficiency=efficiency_line(run),
-        unsteady=find_unsteady_disks(run),
-        measuring=blocks.render((*conditioning_blocks(run), *group_blocks(run))),
-        further_charts=lambda *workload: blocks.render(further_charts(*workload)),
-        more=lambda section, workload, key: blocks.render(
-            (*further_tables(section, workload, key), *order_blocks(section, workload, key))
-        ),
+    sections = find_sections(run)
+    names = ", ".join(section.name for section in sections) or "no disk"
+    return render_page(
+        f"{names} \N{MIDDLE DOT} virt-overhead {run.run.id}",
+        ("virt-overhead", run.run.id),
+        _header_blocks(run, sections),
+        _main_blocks(run, sections),
+        scripted=True,
+        cells=len(run.cells),
     )
 
 
-@cache
-def environment() -> Environment:
-    """The templates of pages, with the filters that they use. All pages share it: nobody may change it."""
-    # A run writes its report many times. To compile the templates takes longer than all the rest.
-    environment = Environment(
-        loader=FileSystemLoader(_TEMPLATES),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=StrictUndefined,
-        finalize=_cleaned,
+def _header_blocks(run: Run, sections: Sequence[Section]) -> Iterator[Block]:
+    banners = find_banners(run)
+    yield from (banner for banner in banners if banner.kind in _FIRST)
+    for number, section in enumerate(sections):
+        headline = headline_of(section)
+        yield Sentence(headline.sentence, style="headline") if number else Heading(headline.sentence, level=1)
+        if headline.details:
+            yield Sentence(" ".join(headline.details), style="basis")
+        yield from blocks_at(ReportPlace.ANSWERS, section)
+    if not sections:
+        yield Heading("This run has no cells", level=1)
+    yield Sentence(" ".join(lab_sentences(run)), style="basis")
+    yield Sentence(_origin(run), style="basis meta")
+    yield from (banner for banner in banners if banner.kind not in _FIRST)
+    if run.cells:
+        yield Tally({str(outcome): number for outcome, number in outcome_counts(run.cells).items()})
+    if len(sections) > 1:
+        disks = (Link(section.name, f"#{section.key}") for section in sections)
+        yield Navigation("Disks", (Link("verdicts", "#verdicts"), *disks, Link("how it was measured", "#background")))
+
+
+def _origin(run: Run) -> Words:
+    """When and where the run was measured."""
+    started, efficiency = background.moment(run.run.started), efficiency_line(run)
+    if run.lab.imported:
+        return f"Results of fio from elsewhere, imported; the first is from {started}. {efficiency}."
+    host, profile = Mark(run.lab.host, "bold"), Mark(run.run.profile, "bold")
+    where = f" ({run.lab.kind}, {run.lab.accel}), profile "
+    return join_words(f"{started} on ", host, where, profile, f", {run.run.status}. {efficiency}.")
+
+
+def _main_blocks(run: Run, sections: Sequence[Section]) -> Iterator[Block]:
+    yield Box((*verdict_blocks(find_verdicts(run.cells)),), key="verdicts")
+    unsteady = find_unsteady_disks(run)
+    for section in sections:
+        state = Mark("not steady", "verdict", "exceeds") if section.cells[0].disk in unsteady else None
+        title = Mark(f"{section.title}; " if state else section.title, "small")
+        heading = Heading(join_words(section.name, " ", title, *([state] if state else [])), level=2)
+        yield Box((heading, *_section_blocks(section)), key=section.key, style="disk")
+    yield Box((Heading("How it was measured", level=2), *_background_blocks(run)), key="background")
+
+
+def _section_blocks(section: Section) -> Iterator[Block]:
+    yield from blocks_at(ReportPlace.FACTS, section)
+    yield from blocks_at(ReportPlace.DIFFERENCES, section)
+    yield from _mode_blocks(section)
+    if general := section.notes.general:
+        yield Heading("What to know about these figures")
+        yield Listing(tuple(join_words(f"{note.text} ", Mark(f"({note.about})", "small")) for note in general))
+    yield from _heat_map_blocks(section)
+    yield Box((*_workloads(section), *blocks_at(ReportPlace.FINDINGS, section)), style="workloads")
+    yield from blocks_at(ReportPlace.COSTS, section)
+    yield from background.configuration_blocks(section)
+    yield Heading("Evidence")
+    yield Aside("Each cell with every metric, the checks of its measurement and fio's outputs exactly as printed.")
+    style = "proofs many" if len(section.cells) > MOST_INLINE else "proofs"
+    yield Box((Box(tuple(map(_evidence, section.cells)), lazy=f"{section.key}-proofs"),), style=style)
+
+
+def _mode_blocks(section: Section) -> Iterator[Block]:
+    """What each mode loses over the same jobs, and the two parts of it."""
+    comparison = section.comparison
+    if not comparison.modes:
+        return
+    columns = (
+        Column("mode", "head"),
+        Column("lost, %", "strong", interval=comparison.confidence),
+        Column("n"),
+        Column("drawing", "drawing", scale=Scale.around([mode.overhead for mode in comparison.modes]), hidden=True),
+        Column((Key("storage layer, %", LAYER),)),
+        Column((Key("virtualisation, %", VIRTUALISATION),)),
     )
-    environment.filters |= {
-        "code": words,
-        "num": typographic,
-        "number": lambda value: typographic(numbers.significant(value)),
-        "percent": lambda estimate: typographic(numbers.percent(estimate.point if estimate else None)),
-        "interval": lambda estimate: typographic(numbers.percent_interval(estimate)),
-        "both": lambda estimate: typographic(numbers.percent_with_interval(estimate)),
-        "us": lambda estimate: typographic(numbers.microseconds(estimate.point if estimate else None)),
-        "us_interval": lambda estimate: typographic(numbers.microseconds_interval(estimate)),
-        "up": lambda percent: f"{math.ceil(percent * 10) / 10:g}",
-        "duration": format_duration,
-        "moment": background.moment,
-        "slug": slug,
-    }
-    environment.globals |= {
-        "headline_of": headline_of,
-        "metric_value": lambda estimate, unit: typographic(shown_value(estimate, unit)),
-        "scale_of": _scale_of,
-        "confidence_words": confidence_words,
-        "gravest_first": budgets.gravest_first,
-        "colour_limit": colour_limit,
-        "heat_maps": heat_maps,
-        "mode_colours": mode_colours,
-        "mode_symbols": mode_symbols,
-        "HOST": HOST,
-        "LAYER": LAYER,
-        "VIRTUALISATION": VIRTUALISATION,
-    }
-    return environment
+    rows = (
+        Row(
+            (
+                mode.mode,
+                Cell(percent(mode.overhead.point), interval=percent_interval(mode.overhead) or "none"),
+                str(mode.overhead.n),
+                Cell("", drawn=mode.overhead),
+                percent_with_interval(mode.layer),
+                percent_with_interval(mode.virtualisation),
+            )
+        )
+        for mode in comparison.modes
+    )
+    caption = f"Throughput lost by mode, over the same {count(comparison.jobs, 'job')}"
+    yield Table(columns, tuple(rows), caption, style="glance", caption_shown=True)
+    yield Aside(
+        "Storage layer: the host on the mode's own volume or file (the twin) against the bare device. Virtualisation: "
+        "the guest against the twin. The parts multiply: 1 \N{MINUS SIGN} overhead = (1 \N{MINUS SIGN} storage layer) "
+        "\N{MULTIPLICATION SIGN} (1 \N{MINUS SIGN} virtualisation)."
+    )
 
 
-def _cleaned(value: Any) -> Any:
-    """What a template shows: texts of hosts and files without control characters."""
-    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+def _heat_map_blocks(section: Section) -> Iterator[Block]:
+    if not section.has_overhead:
+        return
+    yield Heading("Overhead by mode and job")
+    limit = colour_limit(section.heat_map.values)
+    parts = heat_maps(section)
+    full = f"{limit * 100:.0f} %"
+    for number, part in enumerate(parts, start=1):
+        caption: Words = f"{part.columns[0][0]} to {part.columns[-1][0]}"
+        if number == len(parts):
+            caption = join_words(
+                "Throughput lost against the host, in percent: ",
+                Mark("", "ramp"),
+                f" from {full} faster (blue) to {full} lost (orange). ",
+                Mark("void"),
+                " (a check failed) is not a result. \N{MIDDLE DOT} means not measured.",
+            )
+        yield Chart(
+            f"{section.key}-heat{number}",
+            lambda part=part: draw_heat_map(part, limit),  # type: ignore[misc]
+            caption,
+            "Heat-map of overhead by mode and job; the same figures are in the tables below",
+            style="heat",
+        )
 
 
-def _scale_of(section: Section) -> Scale:
-    return Scale.around([mode.overhead for mode in section.comparison.modes])
+def _workloads(section: Section) -> Iterator[Block]:
+    yield Heading("By workload")
+    if any(cell.measured for cell in section.cells):
+        yield Legend(section.key, section.modes, section.depths, section.split_depth)
+    for number, workload in enumerate(section.workloads, start=1):
+        key = f"{section.key}-w{number}"
+        yield Part(workload.name, (*_workload_blocks(section, workload, key),), key, lazy=True)
+
+
+def _workload_blocks(section: Section, workload: WorkloadCells, key: str) -> Iterator[Block]:
+    """The charts of a workload, its cells, and what is known beside these."""
+    if any(cell.measured for cell in workload.cells):
+        charts = _workload_charts(section, workload, key)
+        yield Panels((*charts, *further_charts(section, workload, key)))
+    yield _cell_table(section, workload)
+    yield from further_tables(section, workload, key)
+    yield from order_blocks(section, workload, key)
+
+
+def _workload_charts(section: Section, workload: WorkloadCells, key: str) -> Iterator[Chart]:
+    several = len(workload.depths) > 1
+    draw = draw_over_iodepth if several else draw_at_one_depth
+    quantities: list[tuple[Quantity, str, str]] = [
+        (
+            "latency",
+            "Mean completion latency, us" + ("" if several else ", with intervals"),
+            "Mean completion latency of each arm by iodepth, as in the table of latencies",
+        )
+    ]
+    if not workload.rated:
+        name = "IOPS" if workload.cells[0].job.is_random else "Bandwidth, MB/s"
+        over = "over iodepth" if several else f"at iodepth {workload.depths[0]}, with intervals"
+        label = f"{workload.unit} of each arm by iodepth, as in the table"
+        quantities.insert(0, ("throughput", f"{name} {over}", label))
+    for quantity, caption, label in quantities:
+        marks = f"; {'dotted' if several else 'vertical marks'}: what budgets allow"
+        yield Chart(
+            f"{key}-{quantity}",
+            lambda quantity=quantity: draw(section, workload, quantity),  # type: ignore[misc]
+            caption + marks * bool(workload.allowances(quantity)),
+            label,
+            style="",
+        )
+    doubt = ["; hatched: not a result"] if any(cell.doubt for cell in workload.cells) else []
+    yield Chart(
+        f"{key}-split",
+        {depth: lambda depth=depth: draw_split(section, workload, depth) for depth in workload.depths},  # type: ignore[misc]
+        join_words(Key("Storage layer and ", LAYER), Key("virtualisation, %", VIRTUALISATION), AtDepth(), *doubt),
+        "Overhead of storage layer and virtualisation by mode, as in the table",
+        style="split",
+    )
+
+
+def _cell_table(section: Section, workload: WorkloadCells) -> Table:
+    unit = workload.unit
+    columns = (
+        Column("iodepth", "depth"),
+        Column("mode", "mode"),
+        *(Column(f"{arm} {unit}") for arm in ("host", "twin", "guest")),
+        Column("overhead %", "strong", interval=confidence_words(workload.cells)),
+        *map(Column, ("n", "layer %", "virt. %")),
+        Column("added us", "strong", interval=""),
+        Column("verdict", "verdict"),
+        Column("evidence", "evidence", hidden=True),
+    )
+    rows = []
+    for depth in workload.depths:
+        cells = [cell for cell in workload.cells if cell.iodepth == depth]
+        for number, cell in enumerate(cells):
+            remarks = (cell.remarks if cell.measured else ()) + section.notes.own[cell.id]
+            rows.append(
+                Row(
+                    (
+                        Cell(str(depth), repeated=number > 0),
+                        cell.mode,
+                        *_figures(cell),
+                        Cell(cell.outcome, tone=cell.outcome, notes=tuple(_verdict_notes(cell))),
+                        Cell((Link("evidence", link_cell(cell), f"evidence of {cell.id}"),)),
+                    ),
+                    doubtful=bool(cell.doubt),
+                    remark="; ".join(remarks),
+                    group=str(depth),
+                    of=f"{cell.id} {cell.outcome}",
+                    tone=cell.outcome,
+                )
+            )
+    return Table(columns, tuple(rows), f"Cells of {workload.name} on {section.name}")
+
+
+def _figures(cell: CellRecord) -> tuple[Cell | str, ...]:
+    """The fields of a cell between its mode and its verdict, or why there are none."""
+    metric = cell.headline
+    if not cell.measured or metric is None:
+        return (Cell("; ".join(cell.remarks), columns=8),)
+    overhead, added = cell.overhead, cell.added
+    return (
+        *(shown_value(cell.mean(metric, arm), metric.unit) for arm in ("host", "twin", "guest")),
+        Cell(percent(overhead.point if overhead else None), interval=percent_interval(overhead)),
+        str(cell.n),
+        *(percent(part.point if part else None) for part in (metric.layer, metric.virtualisation)),
+        Cell(microseconds(added.point if added else None), interval=microseconds_interval(added)),
+    )
+
+
+def _verdict_notes(cell: CellRecord) -> Iterator[str]:
+    if cell.usable and cell.doubt:
+        yield "faster than its host: find out why"
+    if cell.usable and len(cell.budget) > 1:
+        yield from (f"{budget.metric} {budget.verdict}" for budget in budgets.gravest_first(cell.budget))
+    if cell.proven_below is not None:
+        yield f"proven below {round_up(cell.proven_below)} %"
+
+
+def _evidence(cell: CellRecord) -> Fold:
+    return Fold(
+        join_words(f"`{cell.id}`", " ", Mark(cell.outcome, "verdict", cell.outcome)),
+        (*evidence_blocks(cell),),
+        key=f"proof-{cell.id}",
+        anchor=link_cell(cell).removeprefix("#"),
+        of=f"{cell.id} {cell.outcome}",
+    )
+
+
+def _background_blocks(run: Run) -> Iterator[Block]:
+    if not run.lab.imported:
+        yield Heading("Where the run's time went")
+        rest = "The rest is starting guests, building and filling layouts, and reading counters."
+        yield Aside(f"{efficiency_line(run)}. {rest}")
+        if phases := background.find_phases(run):
+            yield background.phase_table(phases)
+    yield from conditioning_blocks(run)
+    yield from group_blocks(run)
+    yield from background.run_blocks(run)
+    yield Heading("Reading the figures")
+    yield Listing(tuple(_explanations(imported=run.lab.imported)))
+
+
+def _explanations(*, imported: bool) -> Iterator[Words]:
+    yield (
+        "Overhead is how much worse the guest is: 1 \N{MINUS SIGN} guest/host for IOPS and bandwidth. Below zero, the "
+        "guest was faster. This needs an explanation and is not a gain."
+    )
+    unit = "pairs" if imported else "blocks"
+    what = (
+        "A sample is a block: one short slice of every arm, in random order, seconds apart. If the guest was booted "
+        "several times, the samples are the means of the boots."
+    )
+    looks = (
+        " If there were interim looks at the data, each interval is wider, and the intervals of all looks together "
+        "hold with 95 %."
+    )
+    if imported:
+        what = (
+            "A sample is a pair of imported results: the n-th of the host and the n-th of the guest, in the order of "
+            "time. The page calls it a block of round n. Who measured them, and how, is not known."
+        )
+        looks = ""
+    yield (
+        f"{what} n is the number of samples. Estimates are the geometric mean of the {unit}' ratios. Intervals are "
+        f"Student's t on the logarithms, and allow for the correlation of neighbouring {unit}.{looks}"
+    )
+    yield join_words(
+        "A verdict needs the whole interval on one side of the budget. An ",
+        Mark("exceeds"),
+        " is also corrected for all budgets of the run (Holm): at most one in 40 runs has any false alarm.",
+    )
+    yield join_words(
+        "Added latency is guest minus host of the mean completion latency. us is microseconds, MB is 10",
+        Mark("6", "raised"),
+        " bytes.",
+    )
+    yield (
+        "Values have three significant digits. Void cells are grey and left out of all means and comparisons. Guests "
+        "faster than their host are marked."
+    )

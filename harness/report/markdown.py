@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from harness.feature import ReportPlace
+from harness.report.banners import find_banners
 from harness.report.blocks import LEFT, Block, Cell, Column, Heading, Listing, Mark, On, Sentence, Table, Words
-from harness.report.contents import blocks_at, headline_of
+from harness.report.contents import blocks_at, headline_of, lab_sentences
 from harness.report.lines import first, lines, plain_text
-from harness.report.model import report_view
-from harness.report.section import Section
+from harness.report.section import Section, find_sections
 from harness.report.terminal import (
     efficiency_line,
     finding_lists,
@@ -17,6 +17,7 @@ from harness.report.terminal import (
     overhead_head,
     row_values,
 )
+from harness.report.verdicts import find_verdicts
 from harness.results import CellRecord, Outcome, Run
 from harness.terminal import one_line
 
@@ -26,16 +27,16 @@ _SPECIAL = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_[]<>|~"} | {"&": "
 
 def markdown_table(run: Run) -> str:
     """Warnings, the answer for each disk, what exceeds and what is void, its cells, and how the time was spent."""
-    view = report_view(run)
-    lines = [f"> **{banner.title}.** {plain(banner.text)}\n" for banner in view.banners]
-    for section in view.sections:
+    sections = find_sections(run)
+    lines = [f"> **{banner.title}.** {plain(banner.text)}\n" for banner in find_banners(run)]
+    for section in sections:
         lines += blocks_as_markdown(blocks_at(ReportPlace.DIFFERENCES, section))
         lines += _answer(section)
-    for title, sentences in finding_lists(view.verdicts):
+    for title, sentences in finding_lists(find_verdicts(run.cells)):
         lines += [f"**{title}**", "", *(f"- {marked(sentence)}" for sentence in sentences), ""]
-    for section in view.sections:
+    for section in sections:
         lines += _section(section)
-    lines.append(" ".join((f"{efficiency_line(run)}.", *map(plain, view.about_lab))))
+    lines.append(" ".join((f"{efficiency_line(run)}.", *map(plain, lab_sentences(run)))))
     return "\n".join(lines) + "\n"
 
 

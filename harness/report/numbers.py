@@ -45,6 +45,11 @@ def percent(share: float | None) -> str:
     return text.removeprefix("-") if float(text) == 0 else text
 
 
+def round_up(share: float) -> str:
+    """A bound in percent with at most one decimal, rounded up: 0.0312 -> "3.2"."""
+    return f"{math.ceil(share * 1000) / 10:g}"
+
+
 def signed_percent(share: float) -> str:
     """As `percent`, with a plus sign above 0: 0.031 -> "+3.1"."""
     text = percent(share)

@@ -13,7 +13,7 @@ from harness.report.draw import Figure, scatter, set_rows
 from harness.report.numbers import count, percent, percent_interval, signed_percent, significant
 from harness.report.section import Section
 from harness.report.theme import HOST, translucent
-from harness.report.workload import WorkloadView
+from harness.report.workload import WorkloadCells
 from harness.results import CellRecord
 
 _ROW = 34
@@ -95,7 +95,7 @@ class ArmBlocks:
         return tuple(after.at for before, after in pairs if before.boot != after.boot)
 
 
-def order_blocks(section: Section, workload: WorkloadView, key: str) -> Iterator[Block]:
+def order_blocks(section: Section, workload: WorkloadCells, key: str) -> Iterator[Block]:
     """The blocks of a workload in the order of time, their spread and drift; nothing without values."""
     by_depth = blocks_by_depth(workload.cells, section.run.run.started)
     if not by_depth:

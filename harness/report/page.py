@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
+from plotly.offline import get_plotlyjs
 
 from harness.analysis import Estimate
 from harness.report.blocks import (
     LEFT,
     Aside,
     AtDepth,
+    Banner,
     Block,
+    Box,
     Cell,
     Chart,
     Code,
@@ -23,21 +32,28 @@ from harness.report.blocks import (
     Heading,
     Inline,
     Key,
+    Leaf,
+    Legend,
     Link,
     Listing,
     Mark,
+    Navigation,
     On,
     Panels,
     Part,
     Row,
     Sentence,
     Table,
+    Tally,
     Words,
     slug,
 )
 from harness.report.intervals import Scale
-from harness.report.packing import Parts
+from harness.report.theme import HOST, mode_colours, mode_symbols, templates
 from harness.terminal import visible
+
+MOST_INLINE = 200
+"""Up to so many cells, all tables are in the page as they are, and readable without JavaScript."""
 
 _TAGS = {"small": "small", "strong": "strong", "bold": "b", "emphasis": "i", "raised": "sup"}
 _CLASSES = {
@@ -50,9 +66,72 @@ _CLASSES = {
     "reason": "reason",
     "drawing": "drawing",
     "why": "why",
+    "bar": "bar",
+    "verdict": "verdict-cell",
+    "evidence": "evidence",
 }
 _HEADS = ("head", "depth", "mode", "step")
 _FIGURE = re.compile(r"[<>]?[\d.\N{MINUS SIGN}]+ %(?: \[[^\]]*\])?")
+
+
+@cache
+def _skeleton() -> Template:
+    # A run writes its report many times. To compile the template takes longer than all the rest.
+    loader = FileSystemLoader(Path(__file__).parent / "templates")
+    options = Environment(
+        loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
+    )
+    return options.get_template("page.html.j2")
+
+
+def render_page(
+    title: str,
+    kicker: tuple[str, ...],
+    header: Iterable[Block],
+    main: Iterable[Block],
+    *,
+    scripted: bool,
+    cells: int = 0,
+) -> str:
+    """A page that loads no other file, with the number of its cells. Only a scripted page has charts."""
+    page = Page(cells)
+    head, content = page.render(header), page.render(main)
+    scripts = {}
+    if scripted:
+        scripts = {
+            "figures": _pack(_compact_json(page.figures)),
+            "templates": _pack(_compact_json(templates())),
+            "parts": page.parts.script(),
+            "plotly": _pack_plotly(),
+        }
+    return _skeleton().render(
+        title=visible(title),
+        kicker=map(visible, kicker),
+        header=head,
+        main=content,
+        scripts=scripts,
+        lazy=page.parts.lazy,
+        most_inline=MOST_INLINE,
+    )
+
+
+class Parts:
+    """The parts of a page that the page's script inserts when they come into view."""
+
+    def __init__(self, cells: int) -> None:
+        self.lazy = cells > MOST_INLINE
+        self._parts: dict[str, str] = {}
+
+    def part(self, key: str, content: Markup) -> Markup:
+        """The content, or a place for it in the page of a large run. `key` must be unique within the page."""
+        if not self.lazy:
+            return content
+        self._parts[key] = str(content)
+        return Markup('<div data-part="{}"></div>').format(key)
+
+    def script(self) -> Markup:
+        """The parts, for the page's script. Call it after all others."""
+        return _pack(json.dumps(self._parts, ensure_ascii=False))
 
 
 class Page:
@@ -68,23 +147,35 @@ class Page:
 
     def _block(self, block: Block) -> Markup:
         match block:
-            case Table():
-                return _table(block)
             case Chart():
                 return self._chart(block)
             case Panels():
-                return Markup('<div class="panels">\n{}\n</div>').format(
-                    Markup("\n").join(map(self._chart, block.charts))
-                )
+                charts = Markup("\n").join(map(self._chart, block.charts))
+                return Markup('<div class="panels">\n{}\n</div>').format(charts)
             case Fold():
                 return self._fold(block)
             case Part():
-                title = Markup('<h4 id="{}-title">{}</h4>').format(block.key, visible(block.title))
-                return Markup('<section class="workload" aria-labelledby="{}-title">\n{}\n{}\n</section>').format(
-                    block.key, title, self.render(block.content)
-                )
+                return self._part(block)
+            case Box():
+                return self._box(block)
             case _:
-                return _text_block(block)
+                return _leaf(block)
+
+    def _part(self, part: Part) -> Markup:
+        title = Markup('<h4 id="{}-title">{}</h4>').format(part.key, visible(part.title))
+        content = self.render(part.content)
+        if part.lazy:
+            content = self.parts.part(f"{part.key}-all", content)
+        section = '<section class="workload" aria-labelledby="{}-title">\n{}\n{}\n</section>'
+        return Markup(section).format(part.key, title, content)
+
+    def _box(self, box: Box) -> Markup:
+        content = self.render(box.content)
+        if box.lazy:
+            content = self.parts.part(box.lazy, content)
+        tag = "section" if box.key else "div"
+        key = Markup(' id="{}"').format(box.key) if box.key else ""
+        return Markup("<{0}{1}{2}>\n{3}\n</{0}>").format(tag, key, _class(box.style), content)
 
     def _chart(self, chart: Chart) -> Markup:
         if isinstance(chart.figure, Mapping):
@@ -92,25 +183,44 @@ class Page:
             self.figures[chart.key] = {"depths": depths}
         else:
             self.figures[chart.key] = chart.figure().document
-        return Markup(
-            '<figure class="chart"><figcaption>{}</figcaption>'
-            '<div class="plot{}" id="{}" role="img" aria-label="{}"></div></figure>'
-        ).format(words(chart.caption), f" {chart.style}" if chart.style else "", chart.key, visible(chart.label))
+        plot = Markup('<div class="plot{}" id="{}" role="img" aria-label="{}"></div>').format(
+            f" {chart.style}" if chart.style else "", chart.key, visible(chart.label)
+        )
+        caption = Markup("<figcaption>{}</figcaption>").format(words(chart.caption))
+        if chart.style == "heat":
+            return Markup('<figure class="chart"><div class="scroll">{}</div>{}</figure>').format(plot, caption)
+        return Markup('<figure class="chart">{}{}</figure>').format(caption, plot)
 
     def _fold(self, fold: Fold) -> Markup:
         content = self.render(fold.content)
-        return Markup("<details{}{}><summary>{}</summary>\n{}</details>").format(
+        if fold.key:
+            content = self.parts.part(fold.key, content)
+        if fold.anchor:
+            content = Markup('<div id="{}">\n{}\n</div>').format(fold.anchor, content)
+        return Markup("<details{}{}{}><summary>{}</summary>\n{}</details>").format(
             _class(fold.style),
             Markup(" open") if fold.open else "",
+            Markup(' data-of="{}"').format(fold.of) if fold.of else "",
             words(fold.summary),
-            self.parts.part(fold.key, content) if fold.key else content,
+            content,
         )
+
+
+def _leaf(block: Leaf) -> Markup:
+    match block:
+        case Table():
+            return _table(block)
+        case Banner() | Tally() | Navigation() | Legend():
+            return _page_block(block)
+        case _:
+            return _text_block(block)
 
 
 def _text_block(block: Heading | Sentence | Listing | Aside | Code) -> Markup:
     match block:
         case Heading():
-            return Markup("<h{0}>{1}</h{0}>").format(block.level, words(block.text))
+            style = _class("headline" if block.level == 1 else "")
+            return Markup("<h{0}{1}>{2}</h{0}>").format(block.level, style, words(block.text))
         case Sentence():
             return Markup("<p{}>{}</p>").format(_class(block.style), words(block.text))
         case Listing():
@@ -120,6 +230,76 @@ def _text_block(block: Heading | Sentence | Listing | Aside | Code) -> Markup:
             return Markup('<p class="aside">{}</p>').format(words(block.text))
         case Code():
             return Markup('<pre class="setting">{}</pre>').format(visible(block.text))
+
+
+def _page_block(block: Banner | Tally | Navigation | Legend) -> Markup:
+    match block:
+        case Banner():
+            return Markup('<p class="banner {}" role="note"><strong>{}:</strong> <span>{}</span></p>').format(
+                block.kind, visible(block.title), visible(block.text)
+            )
+        case Tally():
+            pairs = (
+                Markup('<div class="{}"><dt>{}</dt><dd>{}</dd></div>').format(slug(name), name, number)
+                for name, number in block.counts.items()
+            )
+            return Markup('<dl class="tally" aria-label="Verdicts">\n{}\n</dl>').format(Markup("\n").join(pairs))
+        case Navigation():
+            return Markup('<nav aria-label="{}">{}</nav>').format(block.label, words(block.links))
+        case Legend():
+            return _legend(block)
+
+
+def _legend(legend: Legend) -> Markup:
+    colours, symbols = mode_colours(legend.modes), mode_symbols(legend.modes)
+    arms = [
+        ("host", _swatch(HOST), "host"),
+        *((f"mode:{mode}", _swatch(colours[mode], symbols[mode]), mode) for mode in legend.modes),
+        ("twin", _swatch(HOST, "none", dashed=True), "twins (same volume or file, on the host)"),
+    ]
+    labels = [
+        Markup('<label><input type="checkbox" checked value="{}">{}{}</label>').format(value, swatch, visible(name))
+        for value, swatch, name in arms
+    ]
+    labels.append(
+        Markup(
+            '<label class="scale">axes <select><option value="">as suits each chart</option>'
+            '<option value="linear">linear</option><option value="log">logarithmic</option></select></label>'
+        )
+    )
+    if len(legend.depths) > 1:
+        options = (
+            Markup("<option{}>{}</option>").format(Markup(" selected") if depth == legend.depth else "", depth)
+            for depth in legend.depths
+        )
+        labels.append(
+            Markup('<label class="depth">one iodepth: <select>{}</select></label>').format(Markup("").join(options))
+        )
+    labels.append(
+        Markup(
+            '<label class="filter">filter cells <input type="search" placeholder="lvm qd32 exceeds" autocomplete="off" '
+            'spellcheck="false"></label><output></output>'
+        )
+    )
+    return Markup('<form class="legend" data-section="{}" aria-label="Arms shown in the charts">\n{}\n</form>').format(
+        legend.key, Markup("\n").join(labels)
+    )
+
+
+_SWATCHES = {
+    "square": '<rect x="13" y="2" width="8" height="8" fill="{0}"/>',
+    "diamond": '<path d="M17 .5 22.5 6 17 11.5 11.5 6Z" fill="{0}"/>',
+    "triangle-up": '<path d="M17 1 22 10H12Z" fill="{0}"/>',
+    "none": "",
+}
+
+
+def _swatch(colour: str, symbol: str = "circle", *, dashed: bool = False) -> Markup:
+    """A line with a marker, as an arm is drawn."""
+    marker = _SWATCHES.get(symbol, '<circle cx="17" cy="6" r="4" fill="{0}"/>')
+    dashes = ' stroke-dasharray="5 4"' if dashed else ""
+    line = f'<line x1="1" y1="6" x2="33" y2="6" stroke="{{0}}" stroke-width="2"{dashes}/>'
+    return Markup(f'<svg class="swatch" viewBox="0 0 34 12" aria-hidden="true">{line}{marker}</svg>').format(colour)
 
 
 def words(text: Words) -> Markup:
@@ -172,17 +352,25 @@ def _inline(part: Inline) -> Markup:
     match part:
         case str():
             return _sentence(part)
-        case Mark(style="verdict" | "tone"):
-            return Markup('<span class="{} {}">{}</span>').format(part.style, slug(part.tone), visible(part.text))
         case Mark():
-            return Markup("<{0}>{1}</{0}>").format(_TAGS[part.style], _sentence(part.text))
+            return _mark(part)
         case Link():
-            elsewhere = Markup(' rel="noreferrer"') if ":" in part.address else ""
-            return Markup('<a href="{}"{}>{}</a>').format(part.address, elsewhere, visible(part.text))
+            more = Markup(' rel="noreferrer"') if ":" in part.address else Markup("")
+            if part.label:
+                more += Markup(' aria-label="{}"').format(visible(part.label))
+            return Markup('<a href="{}"{}>{}</a>').format(part.address, more, visible(part.text))
         case Key():
             return Markup('<i class="key" style="background:{}"></i>{}').format(part.colour, part.text)
         case AtDepth():
             return Markup('<span class="at-depth"></span>')
+
+
+def _mark(mark: Mark) -> Markup:
+    if mark.style == "ramp":
+        return Markup('<span class="ramp" aria-hidden="true"></span>')
+    if mark.style in ("verdict", "tone"):
+        return Markup('<span class="{} {}">{}</span>').format(mark.style, slug(mark.tone), visible(mark.text))
+    return Markup("<{0}>{1}</{0}>").format(_TAGS[mark.style], _sentence(mark.text))
 
 
 def _table(table: Table) -> Markup:
@@ -230,18 +418,19 @@ def _row(row: Row, columns: list[Column], places: list[int], *, labels: bool) ->
     width = sum(1 if column.interval is None else 2 for column in columns)
     style = " ".join(filter(None, (slug(row.tone), "doubtful" * row.doubtful)))
     of = Markup(' data-cell="{}"').format(row.of) if row.of else ""
-    cells = [row.cells[place] for place in places if place < len(row.cells)]
-    spans = len(cells) < len(columns)
-    shown, used = [], 0
-    for number, (column, cell) in enumerate(zip(columns, cells, strict=False)):
-        last = spans and number == len(cells) - 1
-        if last:
-            shown.append(
-                Markup('<td colspan="{}" class="reason">{}</td>').format(width - used, _text(column, _cell(cell)))
-            )
-        else:
-            shown.append(_cells(column, _cell(cell), label=labels))
-        used += 1 if column.interval is None else 2
+    cells = [_cell(row.cells[place]) for place in places if place < len(row.cells)]
+    shown, place = [], 0
+    for number, cell in enumerate(cells):
+        column, last = columns[place], number == len(cells) - 1
+        spanned = columns[place:] if last else columns[place : place + cell.columns]
+        place += len(spanned)
+        if len(spanned) == 1:
+            shown.append(_cells(column, cell, label=labels))
+            continue
+        tag = 'th scope="rowgroup"' if column.kind in _HEADS else 'td class="reason"'
+        wide = sum(1 if column.interval is None else 2 for column in spanned)
+        text = _text(Column(column.name, "text") if column.kind in ("figure", "strong") else column, cell)
+        shown.append(Markup(f'<{tag} colspan="{{}}">{{}}</{tag[:2]}>').format(wide, text))
     yield Markup("<tr{}{}>{}</tr>").format(_class(style), of, Markup("").join(shown))
     if row.remark:
         of = Markup(' data-of="{}"').format(row.of) if row.of else ""
@@ -273,6 +462,9 @@ def _cells(column: Column, cell: Cell, *, label: bool) -> Markup:
 
 
 def _text(column: Column, cell: Cell) -> Markup:
+    if cell.bar is not None:
+        bar = '<span aria-hidden="true"><i style="width:{:.2f}%"></i></span>'
+        return Markup(bar).format(min(max(cell.bar, 0), 1) * 100)
     if column.scale is not None:
         return interval_drawing(column.scale, cell.drawn, cell.limit) if cell.drawn is not None else Markup("")
     text = _shown(column, cell.text)
@@ -295,3 +487,23 @@ def _shown(column: Column, text: Words) -> Markup:
     if column.kind in ("code", "strong_code"):
         return Markup("<code>{}</code>").format(visible(text)) if text else Markup("")
     return words(text) if column.kind == "sentence" else escape(visible(text))
+
+
+def _compact_json(value: object) -> str:
+    """JSON without blanks."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _pack(text: str) -> Markup:
+    """The text as gzip in base64, for a script element. The same text gives the same result."""
+    return Markup(base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode())
+
+
+@cache
+def _pack_plotly() -> Markup:
+    """plotly.js as plotly.py brings it, so the charts are drawn by the version that they were made for.
+
+    It is the whole bundle: compressed, it takes 2 MB of the page. A partial bundle takes 1 MB less, but it would be
+    another version, to be kept in step by hand.
+    """
+    return _pack(get_plotlyjs())

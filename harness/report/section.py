@@ -9,9 +9,10 @@ from functools import cached_property
 from typing import Protocol, TypeVar
 
 from harness.analysis import Estimate
+from harness.feature import features
 from harness.report.modes import Comparison, Headline, compare_modes
 from harness.report.notes import Notes, notes_of
-from harness.report.workload import WorkloadView
+from harness.report.workload import WorkloadCells
 from harness.results import CellRecord, Outcome, Run
 
 
@@ -26,6 +27,8 @@ class _OfDisk(Protocol):
     def scenario(self) -> str: ...
 
 
+_Key = tuple[str, str, str]
+"""Host, disk and scenario of a section."""
 _RecordT = TypeVar("_RecordT", bound=_OfDisk)
 _ComputedT = TypeVar("_ComputedT")
 
@@ -57,9 +60,6 @@ class Section:
     name: str
     title: str
     cells: tuple[CellRecord, ...]
-    special: Headline | None = None
-    """What is answered of the disk if it is not which mode loses least, for example how its arrays scale."""
-
     _computed: dict[object, object] = field(default_factory=dict, compare=False, repr=False)
 
     def once(self, compute: Callable[[Section], _ComputedT]) -> _ComputedT:
@@ -67,6 +67,11 @@ class Section:
         if compute not in self._computed:
             self._computed[compute] = compute(self)
         return self._computed[compute]  # type: ignore[return-value]
+
+    @cached_property
+    def special(self) -> Headline | None:
+        """What is answered of the disk if it is not which mode loses least, for example how its arrays scale."""
+        return next((special for feature in features() if (special := feature.headline(self)) is not None), None)
 
     @property
     def is_one_of_several(self) -> bool:
@@ -96,11 +101,11 @@ class Section:
         return tuple(dict.fromkeys(cell.mode for cell in self.cells if not cell.is_baseline))
 
     @cached_property
-    def workloads(self) -> tuple[WorkloadView, ...]:
+    def workloads(self) -> tuple[WorkloadCells, ...]:
         by_name: dict[str, list[CellRecord]] = {}
         for cell in self.cells:
             by_name.setdefault(cell.workload, []).append(cell)
-        return tuple(WorkloadView(name, cells[0].job.is_random, tuple(cells)) for name, cells in by_name.items())
+        return tuple(WorkloadCells(name, cells[0].job.is_random, tuple(cells)) for name, cells in by_name.items())
 
     @cached_property
     def depths(self) -> tuple[int, ...]:
@@ -147,3 +152,25 @@ def outcome_counts(cells: Sequence[CellRecord]) -> dict[Outcome, int]:
 def _word(cell: CellRecord) -> str:
     """The word in a field without a value."""
     return cell.doubt or {Outcome.SKIPPED: "skip", Outcome.NOT_MEASURED: "\N{MIDDLE DOT}"}.get(cell.outcome, "")
+
+
+def find_sections(run: Run) -> tuple[Section, ...]:
+    """One section per host, disk and scenario, in the order of the plan."""
+    by_key: dict[_Key, list[CellRecord]] = {}
+    for cell in run.cells:
+        by_key.setdefault((cell.host, cell.disk, cell.scenario), []).append(cell)
+    return tuple(
+        Section(run, f"disk{number}", _name(key, by_key), run.run.scenarios.get(key[2], key[2]), tuple(cells))
+        for number, (key, cells) in enumerate(by_key.items(), start=1)
+    )
+
+
+def _name(key: _Key, keys: Iterable[_Key]) -> str:
+    """The name of a section among all: the disk, with its scenario and host only if these distinguish it."""
+    host, disk, scenario = key
+    name = disk
+    if sum(other[:2] == key[:2] for other in keys) > 1:
+        name += f" ({scenario})"
+    if len({other[0] for other in keys}) > 1:
+        name += f" on {host}"
+    return name

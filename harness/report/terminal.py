@@ -11,15 +11,15 @@ from rich.text import Text
 
 from harness.console import CleanConsole
 from harness.feature import ReportPlace
+from harness.report.banners import find_banners
 from harness.report.budgets import compact_verdict
 from harness.report.cells import confidence_words
-from harness.report.contents import blocks_at, headline_of
+from harness.report.contents import blocks_at, headline_of, lab_sentences
 from harness.report.lines import first
 from harness.report.lines import lines as text_lines
-from harness.report.model import report_view
 from harness.report.numbers import microseconds, percent_with_interval, short
-from harness.report.section import Section
-from harness.report.verdicts import Verdicts
+from harness.report.section import Section, find_sections, outcome_counts
+from harness.report.verdicts import Verdicts, find_verdicts
 from harness.results import CellRecord, Outcome, Run
 from harness.units import format_duration
 
@@ -41,13 +41,13 @@ def overhead_table(run: Run, *, width: int) -> RenderableType:
     in percent with its interval; the column's head has the confidence. For a cell with several budgets, `exceeds 1/3`
     says how many have its verdict.
     """
-    cells = [cell for section in report_view(run).sections for cell in section.cells if not cell.is_baseline]
+    cells = [cell for section in find_sections(run) for cell in section.cells if not cell.is_baseline]
     if not cells:
         return Text("no cell with a guest was planned" if run.cells else "no cell was measured")
     overhead = overhead_head(cells)
     if width >= ID_WIDTH:
         return _table("cell", [(cell.id, cell) for cell in cells], width, overhead)
-    return _by_workload(report_view(run).sections, width, overhead)
+    return _by_workload(find_sections(run), width, overhead)
 
 
 def overhead_text(run: Run, *, width: int) -> str:
@@ -62,7 +62,7 @@ def difference_lines(run: Run) -> list[str]:
     """What comes before the overheads: the differences between variants, what neighbours cost, and how several guests
     share a storage; empty without any."""
     found: list[str] = []
-    for section in report_view(run).sections:
+    for section in find_sections(run):
         found += text_lines(blocks_at(ReportPlace.DIFFERENCES, section))
     return found
 
@@ -70,22 +70,22 @@ def difference_lines(run: Run) -> list[str]:
 def summary_lines(run: Run, path: Path | None = None) -> list[str]:
     """The lines around the table: warnings, the answer for each disk, what exceeds and what is void, further findings,
     counts, efficiency, the smallest overhead that this lab can show, and the path of the report."""
-    view = report_view(run)
-    lines = [f"{banner.title}: {banner.text}" for banner in view.banners]
-    for section in view.sections:
+    sections = find_sections(run)
+    lines = [f"{banner.title}: {banner.text}" for banner in find_banners(run)]
+    for section in sections:
         headline = headline_of(section)
         lines += [headline.sentence, *(f"  {detail}" for detail in headline.details)]
         lines += [f"  {line}" for line in text_lines(blocks_at(ReportPlace.ANSWERS, section))]
-    for title, sentences in finding_lists(view.verdicts):
+    for title, sentences in finding_lists(find_verdicts(run.cells)):
         lines += [f"{title}:", *(f"  {sentence}" for sentence in sentences)]
-    for section in view.sections:
+    for section in sections:
         lines += text_lines(blocks_at(ReportPlace.FACTS, section))
         lines += text_lines(blocks_at(ReportPlace.FINDINGS, section))
-    counts = ", ".join(f"{number} {outcome}" for outcome, number in view.counts.items())
+    counts = ", ".join(f"{number} {outcome}" for outcome, number in outcome_counts(run.cells).items())
     if counts:
         lines.append(f"cells: {counts}")
     lines.append(efficiency_line(run))
-    lines += view.about_lab
+    lines += lab_sentences(run)
     if path is not None:
         lines.append(f"report: {path}")
     return lines

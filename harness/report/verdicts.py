@@ -190,7 +190,7 @@ def _by_quantity(judged: Sequence[Judged]) -> dict[str, list[Judged]]:
     return tables
 
 
-def verdicts(cells: Sequence[CellRecord]) -> Verdicts:
+def find_verdicts(cells: Sequence[CellRecord]) -> Verdicts:
     """The verdicts of these cells. The budgets of a void or skipped cell are not judged."""
     pairs = [(cell, budget) for cell in cells if cell.usable for budget in cell.budget]
 

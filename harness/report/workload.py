@@ -47,7 +47,7 @@ class Split:
 
 
 @dataclass(frozen=True)
-class WorkloadView:
+class WorkloadCells:
     """One workload of a section: its cells by depth and mode, and what its charts show."""
 
     name: str

@@ -8,8 +8,8 @@ from statistics import fmean
 from harness.report import markdown_table, summary_lines
 from harness.report.best import best_blocks
 from harness.report.blocks import Row, Table
-from harness.report.model import report_view
 from harness.report.numbers import significant
+from harness.report.section import find_sections
 from harness.results import Run
 from tests.build import synthetic_run
 from tests.unit.pages import page
@@ -22,7 +22,7 @@ def a_run(workload: str = TEST, void: Collection[str] = ()) -> Run:
 
 
 def rows(run: Run) -> list[Row]:
-    (section,) = report_view(run).sections
+    (section,) = find_sections(run)
     return [row for block in best_blocks(section) if isinstance(block, Table) for row in block.rows]
 
 

@@ -16,11 +16,12 @@ from harness.model.base import Md
 from harness.model.effective import Effective
 from harness.model.guest import GIB, GuestOptions
 from harness.model.mode import ModeDetail
-from harness.report import heatmap, packing, render_html, write_report
+from harness.report import charts, render_html, write_report
+from harness.report import page as report_page
 from harness.report.background import Facts, about_run, configuration, differing, provenance
-from harness.report.heatmap import heat_maps
-from harness.report.model import report_view
+from harness.report.charts import heat_maps
 from harness.report.notes import Notes, ReportNote, notes_of
+from harness.report.section import find_sections
 from harness.results import CellRecord, Run, RunStore
 from tests.build import RUN_ID, synthetic_run
 from tests.unit.pages import Page, page
@@ -103,7 +104,7 @@ def test_page_holds_plotly_once_and_loads_nothing(smoke_html: str, smoke_page: P
 def test_the_page_of_a_large_run_keeps_its_tables_packed_and_small(
     monkeypatch: pytest.MonkeyPatch, smoke: Run, smoke_page: Page
 ) -> None:
-    monkeypatch.setattr(packing, "MOST_INLINE", 10)
+    monkeypatch.setattr(report_page, "MOST_INLINE", 10)
     found = page(smoke)
     parts = found.json("parts")
     places = {each["data-part"] for _, each in found.tags if "data-part" in each}
@@ -182,7 +183,7 @@ def test_void_cells_keep_their_figures_and_skipped_ones_have_none_and_both_give_
 def test_disks_get_a_section_each() -> None:
     one, two = synthetic_run(modes=["host", "lvm"]), synthetic_run(modes=["host", "raw"], disk="hdd")
     both = replace(one, cells=one.cells + tuple(replace(cell, scenario="hdd") for cell in two.cells))
-    assert [section.name for section in report_view(both).sections] == ["optane", "hdd"]
+    assert [section.name for section in find_sections(both)] == ["optane", "hdd"]
     assert re.search(r"optane: lvm loses 57\.4 % .* hdd: raw loses 58\.\d %", page(both).text)
 
 
@@ -232,7 +233,7 @@ def test_a_note_is_once_for_all_cells_of_some_modes_and_beside_the_figures_if_a_
 
 
 def _notes(cells: tuple[CellRecord, ...]) -> Notes:
-    return notes_of(report_view(replace(synthetic_run(), cells=cells)).cells)
+    return notes_of(replace(synthetic_run(), cells=cells).cells)
 
 
 def test_options_that_a_passed_through_disk_does_not_have_are_no_differences_of_the_others() -> None:
@@ -251,9 +252,9 @@ def test_options_that_a_passed_through_disk_does_not_have_are_no_differences_of_
 
 
 def test_a_wide_heat_map_is_in_parts_of_whole_workloads(monkeypatch: pytest.MonkeyPatch, smoke: Run) -> None:
-    section = report_view(smoke).sections[0]
+    section = find_sections(smoke)[0]
     assert [part.columns for part in heat_maps(section)] == [section.heat_map.columns]
-    monkeypatch.setattr(heatmap, "MOST_COLUMNS", 5)
+    monkeypatch.setattr(charts, "MOST_COLUMNS", 5)
     parts = heat_maps(section)
     assert [len(part.columns) for part in parts] == [4, 4]
     assert parts[0].columns + parts[1].columns == section.heat_map.columns
@@ -284,6 +285,6 @@ def test_the_guests_size_is_one_line_of_the_run(smoke: Run) -> None:
 def test_the_requested_options_of_a_guest_are_beside_those_of_its_disk(smoke: Run) -> None:
     asked = GuestOptions(vcpus=2, pin_vcpus=("2", "3"))
     cells = tuple(replace(cell, mode_detail=replace(cell.mode_detail, guest=asked)) for cell in smoke.cells)
-    shown = {row[0] for row in configuration(report_view(replace(smoke, cells=cells)).cells).rows}
+    shown = {row[0] for row in configuration(replace(smoke, cells=cells).cells).rows}
     assert {"requested, guest: vcpus", "requested, guest: pin_vcpus"} <= shown
     assert "requested, guest: memory" not in shown

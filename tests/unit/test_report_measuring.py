@@ -10,8 +10,9 @@ from pydantic import JsonValue
 
 from harness.analysis import METRICS, smallest_detectable
 from harness.report import markdown_table, overhead_text, summary_lines
+from harness.report.banners import find_banners
+from harness.report.contents import lab_sentences
 from harness.report.groups import course_sentence, find_conditionings, orders_of
-from harness.report.model import report_view
 from harness.results import Run
 from tests.build import CALIBRATION, synthetic_run
 from tests.unit.pages import Page, page
@@ -82,7 +83,7 @@ def test_a_disk_that_was_not_steady_is_announced_with_its_regions(looked_at: Run
 
 def test_a_steady_disk_raises_no_warning() -> None:
     run = synthetic_run(modes=MODES, ready="steady")
-    assert "steady" not in {banner.kind for banner in report_view(run).banners}
+    assert "steady" not in {banner.kind for banner in find_banners(run)}
     assert "2 of 2 regions reached a steady state" in page(run).text
 
 
@@ -171,12 +172,12 @@ def test_a_lab_that_was_never_calibrated_says_how_to() -> None:
 
 
 def test_the_calibrations_noise_gives_the_figure_for_any_number_of_blocks() -> None:
-    said = report_view(synthetic_run(modes=MODES, rounds=4, calibrated=True)).about_lab
+    said = lab_sentences(synthetic_run(modes=MODES, rounds=4, calibrated=True))
     assert said[0] == "Smallest overhead that 4 blocks can show here: 4.4 %."
 
 
 def test_a_run_with_one_block_shows_what_the_calibration_has() -> None:
-    said = report_view(synthetic_run(modes=MODES, rounds=1, calibrated=True)).about_lab
+    said = lab_sentences(synthetic_run(modes=MODES, rounds=1, calibrated=True))
     assert said[0] == "Smallest overhead that 3 blocks can show here: 6.6 %, 5 blocks can show here: 3.5 %."
 
 
@@ -186,7 +187,7 @@ def test_the_samples_of_a_run_with_several_boots_are_the_boots() -> None:
     quoted = replace(run, provenance={"calibration": {**CALIBRATION, "boots": {**BOOTS, "sd": 0.03}}})
     share = smallest_detectable(0.021, 2, boots=2, sd_of_boots=0.03)
     expected = f"Smallest overhead that 2 boots of 2 blocks can show here: {share * 100:.2g} %."
-    assert report_view(quoted).about_lab[0] == expected
+    assert lab_sentences(quoted)[0] == expected
 
 
 @pytest.mark.parametrize(
@@ -196,6 +197,6 @@ def test_the_samples_of_a_run_with_several_boots_are_the_boots() -> None:
 )
 def test_a_calibration_that_cannot_be_read_is_reported(looked_at: Run, damage: dict[str, JsonValue]) -> None:
     damaged = replace(looked_at, provenance={"calibration": {**CALIBRATION, **damage}})
-    assert report_view(damaged).about_lab == (
+    assert lab_sentences(damaged) == (
         "The calibration stored with this run cannot be read. virt-overhead calibrate writes a new one.",
     )

@@ -12,7 +12,8 @@ from harness.report import markdown_table, overhead_text, summary_lines
 from harness.report.budgets import limit, p_value
 from harness.report.contents import headline_of
 from harness.report.deciding import samples_to_decide
-from harness.report.model import report_view
+from harness.report.section import find_sections
+from harness.report.verdicts import find_verdicts
 from harness.results import BudgetRecord, MetricRecord, Run
 from harness.results.cells import CostRecord
 from tests.build import synthetic_run
@@ -99,7 +100,7 @@ def test_markdown_lists_what_exceeds_and_what_is_void(cached: Run) -> None:
 
 def test_a_cached_mode_is_void_by_its_bytes_and_never_loses_least(cached: Run) -> None:
     assert {cell.verdict for cell in cached.cells if cell.mode == "raw-cached"} == {Verdict.VOID}
-    (section,) = report_view(cached).sections
+    (section,) = find_sections(cached)
     assert [mode.mode for mode in section.comparison.modes] == ["passthrough", "lvm", "raw"]
     assert headline_of(section).sentence.startswith("optane: `passthrough` loses least")
     assert any("`raw-cached` is void in 8 jobs" in detail for detail in headline_of(section).details)
@@ -107,7 +108,7 @@ def test_a_cached_mode_is_void_by_its_bytes_and_never_loses_least(cached: Run) -
 
 def test_a_guest_faster_than_its_host_is_shown_with_a_mark_and_not_dropped(faster: Run) -> None:
     assert Verdict.VOID not in {cell.verdict for cell in faster.cells}
-    (section,) = report_view(faster).sections
+    (section,) = find_sections(faster)
     assert "raw" in [mode.mode for mode in section.comparison.modes]
     assert any(
         "`raw` is faster than its host by more than 5 % in 8 jobs: this needs an explanation" in text
@@ -123,7 +124,7 @@ def test_the_list_of_guests_that_are_faster_says_whether_their_requests_explain_
     raw = "optane-raw-randread-4k-qd32"
     merged = CostRecord("1/IO", host=(1.0, 1.0), twin=(1.0, 1.0), guest=(0.5, 0.46), added=None)
     cells = [replace(each, accounting={"disk_requests": merged}) if each.id == raw else each for each in faster.cells]
-    said = report_view(replace(faster, cells=tuple(cells))).verdicts.faster_sentences
+    said = find_verdicts(replace(faster, cells=tuple(cells)).cells).faster_sentences
     assert len(said) == 8
     for each in said:
         explained = "the disk got 0.48 requests for each I/O of the guest and 1 for the host's, larger ones"
@@ -132,16 +133,14 @@ def test_the_list_of_guests_that_are_faster_says_whether_their_requests_explain_
 
 def test_a_run_whose_every_guest_is_void_has_no_headline_figure() -> None:
     run = synthetic_run(modes=["host", "raw-cached"], cached=["raw-cached"])
-    assert (
-        headline_of(report_view(run).sections[0]).sentence == "optane: no attach mode has a figure that can be trusted"
-    )
+    assert headline_of(find_sections(run)[0]).sentence == "optane: no attach mode has a figure that can be trusted"
 
 
 def test_void_figures_have_a_word_and_no_colour_in_the_heat_map_and_faster_ones_have_both(
     cached: Run, faster: Run
 ) -> None:
     for run, mode, word, has_value in ((cached, "raw-cached", "void", False), (faster, "raw", "faster", True)):
-        heat_map = report_view(run).sections[0].heat_map
+        heat_map = find_sections(run)[0].heat_map
         row = heat_map.modes.index(mode)
         assert {value is not None for value in heat_map.values[row]} == {has_value}
         assert set(heat_map.words[row]) == {word}
@@ -254,17 +253,17 @@ def test_no_number_of_blocks_decides_an_overhead_at_its_budget() -> None:
 
 
 def test_an_excess_that_the_correction_revokes_says_so() -> None:
-    taken_back = [each.decides for each in report_view(synthetic_run()).verdicts.inconclusive]
+    taken_back = [each.decides for each in find_verdicts(synthetic_run().cells).inconclusive]
     assert any(text.startswith("beyond its budget alone, not as one of 32 judged: about ") for text in taken_back)
 
 
 def test_one_block_and_a_missing_metric_are_named_as_what_is_lacking() -> None:
-    (once, *_) = report_view(synthetic_run(rounds=1, modes=["host", "lvm"])).verdicts.inconclusive
+    (once, *_) = find_verdicts(synthetic_run(rounds=1, modes=["host", "lvm"]).cells).inconclusive
     assert once.decides == "one block has no interval: measure at least six"
     lacking = synthetic_run(
         modes=["host", "lvm"], budget=None, budgets=[Budget("clat_p999", share=1.0)], workloads=["randread-4k-i1000"]
     )
-    (missing, *_) = report_view(lacking).verdicts.inconclusive
+    (missing, *_) = find_verdicts(lacking.cells).inconclusive
     assert missing.finding == "no sample: too few I/Os in 3 blocks"
     assert (
         missing.decides == "two samples have an interval, and take about 20 rounds like these 3; or use longer slices"

@@ -22,7 +22,7 @@ from harness.measure.resume import Earlier, choose_limit, earlier_part
 from harness.measure.series import LabFound, PreparedGroup, RoundSegment
 from harness.measure.spec import CampaignSpec
 from harness.model.job import parse_workload
-from harness.report.banners import banners
+from harness.report.banners import find_banners
 from harness.report.markdown import markdown_table
 from harness.report.terminal import summary_lines
 from harness.results import Measurement, Run, RunStore
@@ -321,7 +321,7 @@ def test_a_limit_cannot_begin_in_the_middle_of_a_run(store: RunStore) -> None:
 
 def test_the_report_says_what_was_written_and_left_out_in_every_form(store: RunStore) -> None:
     found = measured(campaign(store, 400 * MIB))
-    (banner,) = (each for each in banners(found) if each.kind == "writes")
+    (banner,) = (each for each in find_banners(found) if each.kind == "writes")
     assert banner.text.startswith("optane: ")
     assert "by the disk's own counter; --max-writes=419430400 allows 400 MiB. Left out: " in banner.text
     assert "the workloads randwrite-4k (2 cells)" in banner.text

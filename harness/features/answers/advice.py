@@ -21,9 +21,8 @@ from harness.features.answers.report import (
     setting_of,
     undecided_words,
 )
-from harness.report.model import report_view
 from harness.report.numbers import signed_percent
-from harness.report.section import Section
+from harness.report.section import Section, find_sections
 from harness.results import CellRecord, Run
 from harness.results.mode_changes import mode_changes
 
@@ -190,7 +189,7 @@ class UseAdvice:
 def advice_of_uses(run: Run) -> list[UseAdvice]:
     """One for each use of each disk that was measured."""
     advice = []
-    for section in report_view(run).sections:
+    for section in find_sections(run):
         results = _results(section.cells)
         for answer in answers_of(section):
             if answer.judge is not None:
@@ -201,7 +200,7 @@ def advice_of_uses(run: Run) -> list[UseAdvice]:
 
 def fresh_results(run: Run) -> dict[str, CellRecord]:
     """The cells of a run that may represent their modes, by id."""
-    return {cell.id: cell for section in report_view(run).sections for cell in _results(section.cells)}
+    return {cell.id: cell for section in find_sections(run) for cell in _results(section.cells)}
 
 
 def setting_lines(views: Sequence[UseAdvice]) -> Iterator[str]:

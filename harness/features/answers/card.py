@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.features.answers.decision import Answer
 from harness.features.answers.report import answers_of, named
 from harness.report.background import moment
+from harness.report.banners import find_banners
 from harness.report.contents import headline_of
 from harness.report.markdown import code, marked, plain
-from harness.report.model import ReportView, report_view
 from harness.report.modes import ModeSummary
 from harness.report.numbers import percent_with_interval
-from harness.report.section import Section
+from harness.report.section import Section, find_sections
 from harness.results import Run, RunStore
 
 MOST_MODES = 7
@@ -67,8 +68,8 @@ def write_card(store: RunStore, run: Run) -> tuple[Path, str]:
 
 def card(run: Run) -> Card:
     """The card of a run."""
-    view = report_view(run)
-    section = next((section for section in view.sections if section.comparison.modes), next(iter(view.sections), None))
+    sections = find_sections(run)
+    section = next((section for section in sections if section.comparison.modes), next(iter(sections), None))
     comparison = section.comparison if section else None
     answers = answers_of(section) if section else ()
     return Card(
@@ -78,13 +79,14 @@ def card(run: Run) -> Card:
         else f"{run.lab.host}, {moment(run.run.started)}",
         headline=headline_of(section).sentence if section else "This run has no cells",
         warnings=tuple(
-            f"{banner.title}: {banner.text}" for banner in sorted(view.banners, key=lambda banner: banner.kind != "lab")
+            f"{banner.title}: {banner.text}"
+            for banner in sorted(find_banners(run), key=lambda banner: banner.kind != "lab")
         ),
         answers=tuple(map(_answer, (answer for answer in answers if answer.mode))),
         modes=comparison.modes[:MOST_MODES] if comparison else (),
         jobs=comparison.jobs if comparison else 0,
         confidence=comparison.confidence if comparison else "",
-        others=tuple(_others(view, section)),
+        others=tuple(_others(sections, section)),
         method=_method(run),
         source=f"Imported by virt-overhead, run {run.run.id}"
         if run.lab.imported
@@ -124,13 +126,13 @@ def _answer(answer: Answer) -> CardAnswer:
     return CardAnswer(answer.use.title, answer.mode or "", named(equals, "or") if equals else "")
 
 
-def _others(view: ReportView, section: Section | None) -> list[str]:
+def _others(sections: Sequence[Section], section: Section | None) -> list[str]:
     facts = []
     more = len(section.comparison.modes) - MOST_MODES if section else 0
     if more > 0:
         facts.append(f"{more} more modes are in the report")
-    if len(view.sections) > 1:
-        names = ", ".join(other.name for other in view.sections if other is not section)
+    if len(sections) > 1:
+        names = ", ".join(other.name for other in sections if other is not section)
         facts.append(f"The run also has results of {names}")
     return facts
 

@@ -10,16 +10,16 @@ from harness.feature import Feature
 if TYPE_CHECKING:
     from harness.report.blocks import Block, Chart
     from harness.report.section import Section
-    from harness.report.workload import WorkloadView
+    from harness.report.workload import WorkloadCells
 
 
-def _yield_charts(section: Section, workload: WorkloadView, key: str) -> Iterable[Chart]:
+def _yield_charts(section: Section, workload: WorkloadCells, key: str) -> Iterable[Chart]:
     from harness.features.distributions.report import latency_charts
 
     return latency_charts(workload, section.modes, key)
 
 
-def _yield_tables(section: Section, workload: WorkloadView, _key: str) -> Iterable[Block]:
+def _yield_tables(section: Section, workload: WorkloadCells, _key: str) -> Iterable[Block]:
     from harness.features.distributions.report import latency_tables
 
     return latency_tables(workload, section.name)

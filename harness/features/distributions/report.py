@@ -21,7 +21,7 @@ from harness.report.numbers import (
     microseconds_range,
     significant,
 )
-from harness.report.workload import WorkloadView
+from harness.report.workload import WorkloadCells
 from harness.results import CellRecord, PooledPercentile
 
 STEPS_OF_DECADE = 10
@@ -84,7 +84,7 @@ class LoadCurve:
     points: tuple[LoadPoint, ...]
 
 
-def latency_charts(workload: WorkloadView, modes: Sequence[str], key: str) -> Iterator[Chart]:
+def latency_charts(workload: WorkloadCells, modes: Sequence[str], key: str) -> Iterator[Chart]:
     """The charts of a workload whose latencies are stored."""
     for of, by_depth in group_by_depth(workload.cells).items():
         calls, call = ("calls", "call") if of == "syncs" else ("I/Os", "I/O")
@@ -117,7 +117,7 @@ def latency_charts(workload: WorkloadView, modes: Sequence[str], key: str) -> It
         )
 
 
-def latency_tables(workload: WorkloadView, of_disk: str) -> Iterator[Block]:
+def latency_tables(workload: WorkloadCells, of_disk: str) -> Iterator[Block]:
     """The same latencies as tables. `of_disk` is the name of the section."""
     for of, by_depth in group_by_depth(workload.cells).items():
         quantiles_of = [

@@ -11,11 +11,11 @@ from pydantic import JsonValue
 
 from harness.analysis import METRICS
 from harness.features.history.trends import Nearby, Shift, Trend
+from harness.report.blocks import Block, Box, Chart, Heading, Listing, Mark, Sentence, join_words
 from harness.report.draw import Figure, scatter
-from harness.report.html import environment
 from harness.report.numbers import NONE, count, percent, significant
-from harness.report.packing import compact_json, packed, packed_plotly
-from harness.report.theme import HOST, mode_colours, templates
+from harness.report.page import render_page
+from harness.report.theme import HOST, mode_colours
 
 _MOST_NEARBY = 8
 """The largest number of changes that are named near a change point."""
@@ -92,24 +92,45 @@ MOST_CHARTS = 200
 
 def history_page(trends: Sequence[Trend], url: str) -> str:
     """The page of these trends of the history at `url`. It loads no other file."""
-    ordered = sorted(trends, key=lambda trend: not trend.shifts)
-    shown = ordered[:MOST_CHARTS]
-    figures = {f"trend{number}": _chart(trend).document for number, trend in enumerate(shown)}
-    page = environment().get_template("history.html.j2")
-    return page.render(
-        url=url,
-        trends=trends,
-        changed=[trend for trend in trends if trend.shifts],
-        shown=shown,
-        figures=packed(compact_json(figures)),
-        templates=packed(compact_json(templates())),
-        parts=packed(compact_json({})),
-        plotly_js=packed_plotly(),
-        quantity_words=quantity_words,
-        latest=latest,
-        shift_words=shift_words,
-        nearby_words=nearby_words,
+    shown = sorted(trends, key=lambda trend: not trend.shifts)[:MOST_CHARTS]
+    return render_page(
+        "History \N{MIDDLE DOT} virt-overhead",
+        ("virt-overhead history", url),
+        _header_blocks(trends, len(shown)),
+        (_trend_box(trend, number) for number, trend in enumerate(shown)),
+        scripted=True,
     )
+
+
+def _header_blocks(trends: Sequence[Trend], shown: int) -> Iterator[Block]:
+    changed = sum(bool(trend.shifts) for trend in trends)
+    yield Heading(f"{changed} of {len(trends)} cells changed", level=1)
+    yield Sentence(
+        "A dotted line is a change point: the values after it differ from those before it more clearly than in a "
+        "random order of the same values. The lines between are the means.",
+        style="basis",
+    )
+    if shown < len(trends):
+        yield Sentence(
+            f"The page has charts of {shown} cells, first those that changed. To see another cell, name it: "
+            "`virt-overhead history CELL --html=FILE`.",
+            style="basis",
+        )
+
+
+def _trend_box(trend: Trend, number: int) -> Box:
+    """The chart of a cell, and each change point in words."""
+    quantity = quantity_words(trend)
+    about = Mark(f"{trend.host}, {trend.profile}: {quantity}, {latest(trend)}", "small")
+    blocks: list[Block] = [
+        Heading(join_words(f"{trend.cell} ", about), level=2),
+        Sentence(trend.disk_id, style="basis meta"),
+        Chart(f"trend{number}", lambda: _chart(trend), "", f"{quantity} over the runs", style=""),
+    ]
+    for shift in trend.shifts:
+        tone = "within" if shift.better else "exceeds"
+        blocks += [Heading((Mark(shift_words(trend, shift), "verdict", tone),)), Listing((*nearby_words(shift),))]
+    return Box((*blocks,))
 
 
 def _chart(trend: Trend) -> Figure:

@@ -29,7 +29,7 @@ from harness.report.draw import Figure, bar, list_categories, safe, set_labelled
 from harness.report.numbers import microseconds, microseconds_interval, significant
 from harness.report.section import Section
 from harness.report.theme import HOST
-from harness.report.workload import WorkloadView
+from harness.report.workload import WorkloadCells
 from harness.results import ArmName, CellRecord
 from harness.results.cells import CPU_TIME
 
@@ -89,7 +89,7 @@ def cost_blocks(section: Section) -> Iterator[Block]:
             yield from _describe_costs(section, workload, costs, f"{section.key}-w{number}-costs")
 
 
-def _describe_costs(section: Section, workload: WorkloadView, costs: _ByDepth, key: str) -> Iterator[Block]:
+def _describe_costs(section: Section, workload: WorkloadCells, costs: _ByDepth, key: str) -> Iterator[Block]:
     all_arms = [arm for arms in costs.values() for arm in arms]
     parts, cycles = _find_present(CPU_PARTS, all_arms), _find_present(CYCLE_COSTS, all_arms)
     names: list[Inline] = [", "] * (2 * len(parts) - 1)
@@ -135,7 +135,7 @@ def _describe_costs(section: Section, workload: WorkloadView, costs: _ByDepth, k
 _ByDepth = Mapping[int, tuple[ArmCosts, ...]]
 
 
-def _average_by_depth(workload: WorkloadView) -> _ByDepth:
+def _average_by_depth(workload: WorkloadCells) -> _ByDepth:
     """What an I/O costs the host on each arm, by iodepth; without depths at which it was not counted."""
     at = {depth: [cell for cell in workload.cells if cell.iodepth == depth] for depth in workload.depths}
     return {depth: arms for depth, cells in at.items() if (arms := average_costs(cells))}

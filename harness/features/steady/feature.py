@@ -9,8 +9,7 @@ from harness.feature import Conditioner, Feature
 
 if TYPE_CHECKING:
     from harness.measure.prepare import FilledRegions
-    from harness.report.banners import Banner
-    from harness.report.blocks import Block
+    from harness.report.blocks import Banner, Block
     from harness.results import ConditioningRecord, Run
 
 

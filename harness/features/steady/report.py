@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from harness.features.steady.criteria import SteadyState, judge_steadiness
-from harness.report.banners import Banner
-from harness.report.blocks import Aside, Block, Cell, Chart, Column, Inline, Mark, Panels, Row, Table
+from harness.report.blocks import Aside, Banner, Block, Cell, Chart, Column, Inline, Mark, Panels, Row, Table
 from harness.report.draw import Figure, scatter
 from harness.report.numbers import percent, significant
 from harness.report.theme import HOST, LAYER, VIRTUALISATION, translucent

@@ -35,8 +35,7 @@ from harness.model.profile import Profile
 from harness.model.workloads import NAMED, parse_workloads
 from harness.report import markdown_table, summary_lines
 from harness.report.contents import headline_of
-from harness.report.model import report_view
-from harness.report.section import Section
+from harness.report.section import Section, find_sections
 from harness.results import Run
 from harness.results.judging import compute_better_p, mark_better
 from harness.scenario.scenario import Scenario
@@ -87,7 +86,7 @@ def a_run(
 
 
 def section_of(run: Run) -> Section:
-    (section,) = report_view(run).sections
+    (section,) = find_sections(run)
     return section
 
 

@@ -36,7 +36,7 @@ from harness.model.mode import Mode
 from harness.plugin.options import Options, scenarios_for
 from harness.report import summary_lines
 from harness.report.contents import headline_of
-from harness.report.model import report_view
+from harness.report.section import find_sections
 from harness.results import CellContext, Measurement, Run, RunStore, ValidityCheck, assemble
 from harness.results.assemble import AssembledRun
 from harness.run_id import RunId
@@ -298,7 +298,7 @@ def test_a_failed_check_of_the_reference_is_named(failed: str, doubt: str) -> No
 
 
 def test_the_report_says_how_far_the_array_scales_beside_what_a_guest_loses() -> None:
-    (section,) = report_view(measured()).sections
+    (section,) = find_sections(measured())
     headline = headline_of(section)
     assert "`lvm` loses 52" in headline.sentence
     sentence, basis, *_ = headline.details[-3:]

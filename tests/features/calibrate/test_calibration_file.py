@@ -26,7 +26,7 @@ from harness.lab.facts import Acceleration, HostFacts
 from harness.lab.hosts import GuestFiles, Host
 from harness.lab.inventory import HostSpec
 from harness.lab.transport.local import LocalRunner
-from harness.report.model import report_view
+from harness.report.contents import lab_sentences
 from tests.build import synthetic_run
 from tests.features.calibrate.calibrations import CALIBRATION
 
@@ -89,7 +89,7 @@ def test_a_run_quotes_the_calibration_and_its_report_describes_it() -> None:
     assert isinstance(quoted, dict)
     assert (quoted["written"], quoted["false_alarms"], quoted["stale"]) == ("2026-01-02", 2, [])
     run = replace(synthetic_run(), provenance={"calibration": json.loads(json.dumps(quoted))})
-    said = " ".join(report_view(run).about_lab)
+    said = " ".join(lab_sentences(run))
     assert "Smallest overhead that 3 blocks can show here: 6.6 %" in said
     assert "2 false alarms in 40 groups" in said
     assert re.search(r"An added delay of 1.000 us was measured as 1.000 us", said)
@@ -128,7 +128,7 @@ def test_an_invalid_file_is_reported_and_does_not_prevent_measurements(text: str
     assert isinstance(quoted, dict)
     assert str(path) in str(quoted["unreadable"])
     run = replace(synthetic_run(), provenance={"calibration": quoted})
-    assert "cannot be read" in report_view(run).about_lab[0]
+    assert "cannot be read" in lab_sentences(run)[0]
 
 
 def test_a_directory_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:

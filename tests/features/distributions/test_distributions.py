@@ -12,10 +12,9 @@ from harness.analysis import Calls, LatencyHistogram
 from harness.features.distributions.report import find_distributions, find_load_curves, group_by_depth
 from harness.features.variants.request import Variant
 from harness.report.draw import log_axis
-from harness.report.figures import Figures
-from harness.report.model import report_view
 from harness.report.order import arm_blocks, blocks_by_depth, order_sentence
-from harness.report.workload import WorkloadView
+from harness.report.section import find_sections
+from harness.report.workload import WorkloadCells
 from harness.results import CellRecord, Run
 from tests.build import optane, synthetic_run
 from tests.unit.pages import Page, figures, page
@@ -30,7 +29,7 @@ def run() -> Run:
 
 
 @pytest.fixture(scope="module")
-def drawn(run: Run) -> Figures:
+def drawn(run: Run) -> dict[str, Any]:
     return charts(run)
 
 
@@ -39,17 +38,17 @@ def shown(run: Run) -> Page:
     return page(run)
 
 
-def charts(run: Run) -> Figures:
+def charts(run: Run) -> dict[str, Any]:
     return figures(run)
 
 
-def figure(found: Figures, name: str, depth: int | None = None) -> Any:
+def figure(found: dict[str, Any], name: str, depth: int | None = None) -> Any:
     document = found[f"disk1-w1-{name}"]
     return document["depths"][str(depth)] if depth is not None else document
 
 
-def workload(run: Run) -> WorkloadView:
-    (section,) = report_view(run).sections
+def workload(run: Run) -> WorkloadCells:
+    (section,) = find_sections(run)
     return section.workloads[0]
 
 
@@ -84,7 +83,7 @@ def test_a_cell_has_the_ios_of_every_arm_that_its_blocks_counted(run: Run) -> No
 # --- distributions ---
 
 
-def test_every_arm_has_a_curve_of_percentiles_up_to_its_last_ten_ios(run: Run, drawn: Figures) -> None:
+def test_every_arm_has_a_curve_of_percentiles_up_to_its_last_ten_ios(run: Run, drawn: dict[str, Any]) -> None:
     traces = figure(drawn, "percentiles-ios", 32)["data"]
     curves = {trace["name"]: trace for trace in traces if trace["mode"] == "lines"}
     assert list(curves) == ARMS
@@ -96,7 +95,7 @@ def test_every_arm_has_a_curve_of_percentiles_up_to_its_last_ten_ios(run: Run, d
     assert curves["twin lvm"]["line"]["dash"] == "dash"
 
 
-def test_the_markers_are_the_percentiles_of_the_tables_with_their_intervals(run: Run, drawn: Figures) -> None:
+def test_the_markers_are_the_percentiles_of_the_tables_with_their_intervals(run: Run, drawn: dict[str, Any]) -> None:
     (marks,) = [
         trace
         for trace in figure(drawn, "percentiles-ios", 32)["data"]
@@ -110,13 +109,13 @@ def test_the_markers_are_the_percentiles_of_the_tables_with_their_intervals(run:
         assert reach == pytest.approx((pooled.high - pooled.low) * 1e6, rel=1e-2, abs=1e-2)
 
 
-def test_the_axis_of_shares_is_logarithmic_towards_100_percent(drawn: Figures) -> None:
+def test_the_axis_of_shares_is_logarithmic_towards_100_percent(drawn: dict[str, Any]) -> None:
     axis = figure(drawn, "percentiles-ios", 32)["layout"]["xaxis"]
     assert axis["ticktext"][:5] == ["0", "50", "90", "99", "99.9"]
     assert axis["tickvals"][:5] == pytest.approx([0, 0.301, 1, 2, 3], abs=0.001)
 
 
-def test_each_row_of_the_histogram_has_all_ios_of_its_arm(drawn: Figures) -> None:
+def test_each_row_of_the_histogram_has_all_ios_of_its_arm(drawn: dict[str, Any]) -> None:
     rows_of = figure(drawn, "histogram-ios", 32)
     assert [trace["name"] for trace in rows_of["data"]] == ARMS
     for trace in rows_of["data"]:
@@ -175,7 +174,7 @@ def test_the_table_of_latencies_has_the_figures_of_the_charts(run: Run, shown: P
 # --- latency over load ---
 
 
-def test_latency_over_load_has_host_and_guests_with_mean_and_p99(run: Run, drawn: Figures) -> None:
+def test_latency_over_load_has_host_and_guests_with_mean_and_p99(run: Run, drawn: dict[str, Any]) -> None:
     traces = {trace["name"]: trace for trace in figure(drawn, "load")["data"]}
     assert set(traces) == {f"{arm}, {what}" for arm in ARMS if arm != "twin lvm" for what in ("mean", "p99")}
     mean = traces["guest lvm, mean"]
@@ -219,7 +218,7 @@ def test_one_depth_has_a_dot_with_its_interval_for_each_arm() -> None:
 # --- axes ---
 
 
-def test_a_reader_may_choose_linear_and_logarithmic_axes(drawn: Figures) -> None:
+def test_a_reader_may_choose_linear_and_logarithmic_axes(drawn: dict[str, Any]) -> None:
     layout = figure(drawn, "throughput")["layout"]
     scales = layout["meta"]["scales"]["yaxis"]
     assert layout["yaxis"]["range"] == scales["linear"]["range"]
@@ -243,7 +242,7 @@ def test_a_logarithmic_axis_has_as_many_ticks_as_fit(values: list[float], most: 
 # --- the order of blocks ---
 
 
-def test_each_block_is_a_dot_at_its_time_in_the_row_of_its_arm(run: Run, drawn: Figures, shown: Page) -> None:
+def test_each_block_is_a_dot_at_its_time_in_the_row_of_its_arm(run: Run, drawn: dict[str, Any], shown: Page) -> None:
     order = figure(drawn, "order", 32)
     assert [trace["name"] for trace in order["data"]] == ARMS
     guest = order["data"][-1]

@@ -13,8 +13,8 @@ from harness.features.answers.card import card, markdown
 from harness.features.compare.matching import list_differences
 from harness.report.contents import headline_of
 from harness.report.markdown import markdown_table
-from harness.report.model import report_view
 from harness.report.modes import Comparison, ModeSummary, headline
+from harness.report.section import find_sections
 from harness.results import Run
 from tests.features.exchange.exchanged import document, fio_file, import_here, imported
 
@@ -48,7 +48,7 @@ def imported_run(host: Sequence[float], guest: Sequence[float], **options: str) 
 
 
 def sentence(run: Run) -> str:
-    return headline_of(report_view(run).sections[0]).sentence
+    return headline_of(find_sections(run)[0]).sentence
 
 
 def test_an_interval_from_much_better_to_much_worse_is_undecided() -> None:

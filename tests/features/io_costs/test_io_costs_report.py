@@ -10,7 +10,7 @@ import pytest
 from harness.features.io_costs.costs import CPU_PARTS, CYCLE_COSTS
 from harness.features.io_costs.report import PART_COLOURS
 from harness.report import markdown_table, overhead_text
-from harness.report.model import report_view
+from harness.report.section import find_sections
 from harness.results import CostRecord, Run
 from tests.build import synthetic_run
 from tests.unit.pages import Page, page
@@ -143,10 +143,10 @@ def test_a_job_at_a_fixed_rate_is_shown_by_its_latency(run: Run) -> None:
 
 def test_such_a_job_is_left_out_of_the_throughput_that_a_mode_loses(run: Run) -> None:
     alone = synthetic_run(modes=MODES, workloads=["randread-4k"])
-    (section,), (other,) = report_view(run).sections, report_view(alone).sections
+    (section,), (other,) = find_sections(run), find_sections(alone)
     assert section.comparison.jobs == other.comparison.jobs == 2
     assert {workload for workload, _ in section.heat_map.columns} == {"randread-4k"}
-    only_rated = report_view(synthetic_run(modes=MODES, workloads=[RATED])).sections[0]
+    only_rated = find_sections(synthetic_run(modes=MODES, workloads=[RATED]))[0]
     assert not only_rated.has_overhead
     assert only_rated.comparison.modes == ()
 

@@ -21,7 +21,7 @@ from harness.model.layout import Lvm, Qcow2
 from harness.model.mode import Mode, Neighbour
 from harness.report.html import render_html
 from harness.report.markdown import markdown_table
-from harness.report.model import report_view
+from harness.report.section import find_sections
 from harness.report.short import short_lines
 from harness.report.terminal import difference_lines, overhead_text, summary_lines
 from harness.results import CellRecord, Run
@@ -271,7 +271,7 @@ def test_guests_that_share_are_not_compared_as_ways_to_attach() -> None:
 
 
 def test_fio_on_all_volumes_is_not_shown_as_the_bare_host() -> None:
-    (workload,) = report_view(run(ALONE, FOUR)).sections[0].workloads
+    (workload,) = find_sections(run(ALONE, FOUR))[0].workloads
     series = {(each.place, each.mode): dict(each.points) for each in workload.series("throughput")}
     assert set(series) == {
         ("host", None),
