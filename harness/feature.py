@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     from harness.model.mode import Mode
     from harness.report.blocks import Banner, Block, Chart
     from harness.report.modes import Headline
-    from harness.report.section import Section
-    from harness.report.workload import WorkloadCells
+    from harness.report.section import Section, WorkloadCells
     from harness.results import CellRecord, ConditioningRecord, CostRecord, Measurement, Run, RunStore, ValidityCheck
     from harness.results.assemble import AssembledRun
     from harness.results.contrasts import Blocks

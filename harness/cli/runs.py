@@ -36,9 +36,8 @@ def show_report(options: argparse.Namespace) -> int:
     """Write the page of a run, and print what the options request of it."""
     from harness.feature import features
     from harness.report import write_report
-    from harness.report.annotations import annotation_lines
-    from harness.report.markdown import markdown_table
-    from harness.report.short import answers_json, print_run
+    from harness.report.markdown import annotation_lines, markdown_table
+    from harness.report.terminal import answers_json, print_run
     from harness.results import RunStore
 
     store = RunStore.named(options.path, REPORTS)
@@ -83,7 +82,7 @@ def add_watch(commands: Any) -> None:
 
 
 def _watch(options: argparse.Namespace) -> int:
-    from harness.report.watched import watch_lines
+    from harness.report.terminal import watch_lines
     from harness.results import RunStore
 
     states = looks(RunStore.named(options.path, REPORTS))
@@ -100,7 +99,7 @@ def _watch(options: argparse.Namespace) -> int:
 
 def looks(store: Any, pause: Callable[[float], object] = time.sleep) -> Iterator[Any]:
     """The state of the run again and again; the last one is of the run that has ended."""
-    from harness.report.watched import watched
+    from harness.report.terminal import watched
     from harness.results.store import JournalTail
 
     tail = JournalTail(store)
@@ -117,7 +116,7 @@ def looks(store: Any, pause: Callable[[float], object] = time.sleep) -> Iterator
 
 def log_lines(states: Iterator[Any]) -> Iterator[str]:
     """Few lines for a log: one for each finished round, and the state at the end."""
-    from harness.report.watched import watch_lines
+    from harness.report.terminal import watch_lines
 
     rounds = None
     for state in states:
@@ -134,7 +133,7 @@ def _live(states: Iterator[Any]) -> None:
     from rich.text import Text
 
     from harness.console import CleanConsole
-    from harness.report.watched import watch_lines
+    from harness.report.terminal import watch_lines
 
     with Live(console=CleanConsole(), auto_refresh=False) as live:
         for state in states:

@@ -10,11 +10,10 @@ import pytest
 from harness.analysis import Verdict
 from harness.console import CleanConsole
 from harness.errors import ResultsError
-from harness.report.budgets import gravest_first, limit, sentence
-from harness.report.cells import confidence_words, sample_words
 from harness.report.hosts import hosts_headline, read_hosts, write_hosts_page
-from harness.report.numbers import percent, percent_interval
-from harness.report.short import print_run
+from harness.report.numbers import confidence_words, percent, percent_interval, sample_words
+from harness.report.terminal import print_run
+from harness.report.verdicts import describe_budget, format_limit, gravest_first
 from harness.results import CellRecord, RunStore
 
 
@@ -29,7 +28,7 @@ def cell_properties(record: CellRecord) -> list[tuple[str, object]]:
     ]
     for budget in record.budget:
         of = budget.metric if budget.difference is None else f"{budget.metric}.difference"
-        properties.append((f"{of}.budget", limit(budget)))
+        properties.append((f"{of}.budget", format_limit(budget)))
         properties.append((f"{of}.verdict", str(budget.verdict)))
         if budget.p_value is not None:
             properties.append((f"{of}.p", budget.p_value))
@@ -55,7 +54,7 @@ def explain(record: CellRecord) -> str:
     """
     if record.verdict is Verdict.VOID:
         return f"{record.id} is void: {'; '.join(record.remarks)}"
-    parts = [f"{budget.verdict}: {sentence(record, budget)}" for budget in gravest_first(record.budget)]
+    parts = [f"{budget.verdict}: {describe_budget(record, budget)}" for budget in gravest_first(record.budget)]
     if not parts and record.overhead is not None:
         found = f"{percent(record.overhead.point)} % {percent_interval(record.overhead)}".rstrip()
         parts.append(f"{record.verdict}: {record.headline_name} overhead {found}, no budget")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from harness.report.markdown import markdown_table
-from harness.report.short import print_run
-from harness.report.terminal import overhead_table, overhead_text, summary_lines
+from harness.report.terminal import overhead_table, overhead_text, print_run, summary_lines
 from harness.results import Run, RunStore
 
 __all__ = [

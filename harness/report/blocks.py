@@ -8,14 +8,18 @@ names, for example of modes.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Flag, auto
 from typing import Literal
 
 from harness.analysis import Estimate
 from harness.report.draw import Figure
-from harness.report.intervals import Scale
+
+MOST_LISTED = 10
+"""The largest number of cells listed under one title below the table of a run. The report has all."""
+MOST_DIFFERENCES = 40
+"""The largest number of differences between guests listed."""
 
 
 class On(Flag):
@@ -331,3 +335,49 @@ Block = Leaf | Chart | Panels | Fold | Part | Box
 def slug(text: str) -> str:
     """The text as a part of an id."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text)
+
+
+def plain_text(text: Words) -> str:
+    """The words without anything that only a page can show."""
+    if isinstance(text, str):
+        return text
+    return "".join(part if isinstance(part, str) else "" if isinstance(part, AtDepth) else part.text for part in text)
+
+
+def first(sentences: Sequence[str], most: int | None = MOST_LISTED) -> list[str]:
+    """The first sentences, and how many more there are."""
+    more = len(sentences) - most if most is not None else 0
+    return [*sentences[: len(sentences) - max(more, 0)], *([f"and {more} more: see the report"] if more > 0 else [])]
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """A linear scale for overheads from `low` to `high`, as shares. It always contains 0."""
+
+    low: float
+    high: float
+
+    @classmethod
+    def around(cls, estimates: Sequence[Estimate], limits: Sequence[float] = ()) -> Scale:
+        """From 0 (or the largest gain, down to -100 %) to the next 10 % above the largest overhead or limit."""
+        points = [*(estimate.point for estimate in estimates), *limits]
+        high = max([0.1, *points])
+        low = min([0.0, *points])
+        return cls(max(-1.0, -_up(-low)), _up(high * 1.08))
+
+    @property
+    def ticks(self) -> tuple[float, ...]:
+        """Shares at steps of 10, 20, 50 % or more, at most seven."""
+        step = next(step for step in (0.1, 0.2, 0.5, 1, 2, 5, 10, 1e9) if (self.high - self.low) / step <= 6.001)
+        first = round(self.low / step + 0.499)
+        return tuple(number * step for number in range(first, int(self.high / step + 1e-9) + 1))
+
+    def at(self, share: float | None) -> float:
+        """The position in percent of the width, limited to the drawing."""
+        place = ((share or 0.0) - self.low) / (self.high - self.low) * 100
+        return round(max(0.0, min(100.0, place)), 2)
+
+
+def _up(share: float) -> float:
+    """The next multiple of 10 %."""
+    return round(-(-share * 10 // 1) / 10, 1)

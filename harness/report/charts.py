@@ -10,23 +10,35 @@ from typing import Any, TypeVar
 
 from harness.analysis import METRICS, Estimate
 from harness.analysis.metrics import Shown
-from harness.report.arms import ArmStyle, look_of
 from harness.report.draw import (
+    HOST,
+    LAYER,
+    VIRTUALISATION,
     Figure,
     Trace,
     bar,
     heatmap,
     label_room,
     list_categories,
+    mode_colours,
     safe,
     scatter,
     set_scalable_axis,
+    translucent,
     whiskers,
 )
 from harness.report.numbers import microseconds, percent, percent_with_interval, significant
-from harness.report.section import HeatMap, Section
-from harness.report.theme import HOST, LAYER, VIRTUALISATION, mode_colours, translucent
-from harness.report.workload import Allowance, ArmSeries, Quantity, Split, WorkloadCells
+from harness.report.section import (
+    Allowance,
+    ArmSeries,
+    ArmStyle,
+    HeatMap,
+    Quantity,
+    Section,
+    Split,
+    WorkloadCells,
+    look_of,
+)
 
 # The interval of two rounds can be too wide for a browser to draw, so a band ends at this multiple of its point.
 _BAND_ROOM = 20.0

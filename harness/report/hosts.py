@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.files import write_atomically
-from harness.report.banners import find_banners
 from harness.report.blocks import (
     Block,
     Box,
@@ -19,7 +18,7 @@ from harness.report.blocks import (
     Sentence,
     Table,
 )
-from harness.report.contents import headline_of
+from harness.report.contents import find_banners, headline_of
 from harness.report.numbers import count
 from harness.report.section import find_sections, outcome_counts
 from harness.report.terminal import outcome_words, row_values

@@ -1,12 +1,15 @@
-"""The page of a run: its header, a section for each disk, and how it was measured."""
+"""The page of a run: its header, a section for each disk, the evidence of each cell, and how it was measured."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from urllib.parse import quote
 
+from harness.analysis import METRICS, Estimate, Unit
+from harness.analysis.metrics import SHOWN
 from harness.feature import ReportPlace
-from harness.report import background, budgets
-from harness.report.banners import find_banners
+from harness.report import background
+from harness.report.background import conditioning_blocks, find_unsteady_disks, group_blocks
 from harness.report.blocks import (
     Aside,
     AtDepth,
@@ -17,6 +20,7 @@ from harness.report.blocks import (
     Column,
     Fold,
     Heading,
+    Inline,
     Key,
     Legend,
     Link,
@@ -26,13 +30,13 @@ from harness.report.blocks import (
     Panels,
     Part,
     Row,
+    Scale,
     Sentence,
     Table,
     Tally,
     Words,
     join_words,
 )
-from harness.report.cells import confidence_words, link_cell
 from harness.report.charts import (
     colour_limit,
     draw_at_one_depth,
@@ -41,27 +45,155 @@ from harness.report.charts import (
     draw_split,
     heat_maps,
 )
-from harness.report.contents import blocks_at, further_charts, further_tables, headline_of, lab_sentences
-from harness.report.evidence import evidence_blocks, shown_value
-from harness.report.groups import conditioning_blocks, find_unsteady_disks, group_blocks
-from harness.report.intervals import Scale
+from harness.report.contents import blocks_at, find_banners, further_charts, further_tables, headline_of, lab_sentences
+from harness.report.draw import LAYER, VIRTUALISATION
 from harness.report.numbers import (
+    NONE,
+    batch_count,
+    confidence_words,
     count,
+    format_pooled,
     microseconds,
     microseconds_interval,
     percent,
     percent_interval,
     percent_with_interval,
     round_up,
+    sample_words,
+    significant,
 )
 from harness.report.order import order_blocks
 from harness.report.page import MOST_INLINE, render_page
-from harness.report.section import Section, find_sections, outcome_counts
+from harness.report.section import Quantity, Section, WorkloadCells, find_sections, outcome_counts
 from harness.report.terminal import efficiency_line
-from harness.report.theme import LAYER, VIRTUALISATION
-from harness.report.verdicts import find_verdicts, verdict_blocks
-from harness.report.workload import Quantity, WorkloadCells
-from harness.results import CellRecord, Run
+from harness.report.verdicts import (
+    describe_finding,
+    find_verdicts,
+    format_limit,
+    format_p_value,
+    gravest_first,
+    link_cell,
+    verdict_blocks,
+)
+from harness.results import CellRecord, MetricRecord, Run
+
+_DOUBTS = {
+    "void": "Void: the figures below are evidence and not a result.",
+    "faster": "The guest is faster than its host by more than 5 %, also as one of all cells. This needs an explanation "
+    "and is not a gain. The notes say what explains it, if that is known.",
+}
+
+
+def evidence_blocks(cell: CellRecord) -> Iterator[Block]:
+    """Everything that is stored of a cell."""
+    record = cell
+    if cell.doubt:
+        yield Sentence(_DOUBTS[cell.doubt], style="doubt")
+    if record.budget:
+        yield _budget_table(cell)
+    if record.metrics:
+        yield _metric_table(cell)
+    if percentiles := {name: metric for name, metric in record.metrics.items() if metric.pooled or metric.batches}:
+        yield _percentile_table(cell, percentiles)
+    if record.validity:
+        rows = (
+            Row((check.check, Cell("ok", tone="within") if check.ok else Cell("failed", tone="void"), check.detail))
+            for check in record.validity
+        )
+        columns = (Column("check", "head"), Column("passed", "text"), Column("detail", "text"))
+        yield Table(columns, tuple(rows), f"Checks of {cell.id}", style="facts")
+    if record.notes:
+        yield Listing(record.notes)
+    if record.skipped:
+        yield Sentence(f"Skipped: {record.skipped}")
+    if record.raw:
+        outputs: list[Inline] = [", "] * (2 * len(record.raw) - 1)
+        outputs[::2] = [_output(raw) for raw in record.raw]
+        yield Sentence(("fio's outputs: ", *outputs), style="raw")
+    else:
+        yield Sentence("No output of fio.")
+
+
+def shown_value(estimate: Estimate | None, unit: Unit) -> str:
+    """A stored value in the shown unit: IOPS, MB/s or us."""
+    return NONE if estimate is None else significant(estimate.point / SHOWN[unit].scale)
+
+
+def _budget_table(cell: CellRecord) -> Table:
+    rows = (
+        Row(
+            (
+                budget.metric,
+                format_limit(budget),
+                describe_finding(cell, budget),
+                format_p_value(budget.p_value),
+                Cell(str(budget.verdict), tone=str(budget.verdict)),
+            )
+        )
+        for budget in gravest_first(cell.budget)
+    )
+    columns = (
+        Column("budget in", "head"),
+        Column("at most", "sentence"),
+        Column("found", "sentence"),
+        Column("p", "text"),
+        Column("verdict", "text"),
+    )
+    return Table(columns, tuple(rows), f"Budgets of {cell.id}", style="facts")
+
+
+def _metric_table(cell: CellRecord) -> Table:
+    names = ("unit", "host", "twin", "guest", f"overhead %, {confidence_words([cell])}", "added us")
+    rows = (
+        Row(
+            (
+                _metric_cell(name),
+                SHOWN[metric.unit].unit,
+                *(shown_value(cell.mean(metric, arm), metric.unit) for arm in ("host", "twin", "guest")),
+                percent_with_interval(metric.overhead),
+                f"{microseconds(metric.added.point)} {microseconds_interval(metric.added)}" if metric.added else NONE,
+            )
+        )
+        for name, metric in cell.metrics.items()
+    )
+    columns = (Column("metric", "head"), *map(Column, names))
+    return Table(columns, tuple(rows), f"Metrics of {cell.id}", style="facts numbers")
+
+
+def _percentile_table(cell: CellRecord, percentiles: dict[str, MetricRecord]) -> Table:
+    names = ("I/Os of the guest", "host", "twin", "guest", f"overhead %, {confidence_words([cell])}", "from")
+    rows = (
+        Row(
+            (
+                _metric_cell(name),
+                f"{metric.pooled['guest'].ios:,}".replace(",", " ") if "guest" in metric.pooled else "",
+                *(format_pooled(metric.pooled.get(arm)) for arm in ("host", "twin", "guest")),
+                percent_with_interval(metric.overhead),
+                batch_count(metric.batches, metric.overhead.boots) or sample_words(cell) if metric.overhead else "",
+            )
+        )
+        for name, metric in percentiles.items()
+    )
+    return Table(
+        (Column("percentile", "head"), *map(Column, names)),
+        tuple(rows),
+        "Percentiles, us: of all blocks' I/Os together, with the interval from the sampling of I/Os. The overhead is "
+        "different: it comes from the percentiles of each sample, in pairs, with the interval between samples. A "
+        "sample is a block, or some successive blocks if one block has too few I/Os.",
+        style="facts numbers",
+        caption_shown=True,
+    )
+
+
+def _metric_cell(name: str) -> Cell:
+    return Cell(name, title=METRICS[name].label if name in METRICS else "")
+
+
+def _output(raw: str) -> Inline:
+    """A link to a raw output, relative to the page. A path that leads outside of the run is no link."""
+    parts = raw.split("/")
+    return Link(raw.removeprefix("raw/"), quote(raw)) if parts[0] == "raw" and ".." not in parts else raw
+
 
 _FIRST = ("status", "judged")
 """The kinds of banners above the headline."""
@@ -309,7 +441,7 @@ def _verdict_notes(cell: CellRecord) -> Iterator[str]:
     if cell.usable and cell.doubt:
         yield "faster than its host: find out why"
     if cell.usable and len(cell.budget) > 1:
-        yield from (f"{budget.metric} {budget.verdict}" for budget in budgets.gravest_first(cell.budget))
+        yield from (f"{budget.metric} {budget.verdict}" for budget in gravest_first(cell.budget))
     if cell.proven_below is not None:
         yield f"proven below {round_up(cell.proven_below)} %"
 

@@ -1,25 +1,38 @@
-"""A run as GitHub-flavoured Markdown, for the job summaries of continuous integration."""
+"""A run for continuous integration: GitHub-flavoured Markdown, and annotations as workflow commands of GitHub."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from harness.feature import ReportPlace
-from harness.report.banners import find_banners
-from harness.report.blocks import LEFT, Block, Cell, Column, Heading, Listing, Mark, On, Sentence, Table, Words
-from harness.report.contents import blocks_at, headline_of, lab_sentences
-from harness.report.lines import first, lines, plain_text
+from harness.report.blocks import (
+    LEFT,
+    Block,
+    Cell,
+    Column,
+    Heading,
+    Listing,
+    Mark,
+    On,
+    Sentence,
+    Table,
+    Words,
+    first,
+    plain_text,
+)
+from harness.report.contents import blocks_at, find_banners, headline_of, lab_sentences
 from harness.report.section import Section, find_sections
 from harness.report.terminal import (
     efficiency_line,
     finding_lists,
     outcome_words,
     overhead_head,
+    render_lines,
     row_values,
 )
 from harness.report.verdicts import find_verdicts
 from harness.results import CellRecord, Outcome, Run
-from harness.terminal import one_line
+from harness.terminal import clean, one_line
 
 _ALIGNMENT = "|:--|--:|--:|:--|--:|--:|--:|:--|"
 _SPECIAL = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_[]<>|~"} | {"&": "&amp;"})
@@ -103,7 +116,9 @@ def _answer(section: Section) -> list[str]:
     found = [f"### {marked(headline.sentence)}", ""]
     if headline.details:
         found += [" ".join(map(marked, headline.details)), ""]
-    indented = [(line, len(line) - len(line.lstrip())) for line in lines(blocks_at(ReportPlace.ANSWERS, section))]
+    indented = [
+        (line, len(line) - len(line.lstrip())) for line in render_lines(blocks_at(ReportPlace.ANSWERS, section))
+    ]
     return found + [f"{' ' * indent}- {marked(line.strip())}" for line, indent in indented] + [""] * bool(indented)
 
 
@@ -144,3 +159,29 @@ def code(text: str) -> str:
 def plain(text: str) -> str:
     """The text without any mark-up."""
     return one_line(text).translate(_SPECIAL)
+
+
+def annotation_lines(run: Run) -> Iterator[str]:
+    """One line each: what exceeds or is void (errors), what is inconclusive and what the run warns of (warnings).
+
+    GitHub shows the first ten errors and the first ten warnings of a step.
+    """
+    verdicts = find_verdicts(run.cells)
+    for judged in verdicts.exceeds:
+        yield _command("error", f"{judged.cell.id} exceeds its budget", judged.sentence)
+    for cell in verdicts.void:
+        yield _command("error", f"{cell.id} is void", "; ".join(cell.remarks))
+    for banner in find_banners(run):
+        yield _command("warning", banner.title, banner.text)
+    for judged in verdicts.inconclusive:
+        text = "; ".join(filter(None, (judged.sentence, judged.decides)))
+        yield _command("warning", f"{judged.cell.id} is inconclusive", text)
+
+
+def _command(kind: str, title: str, text: str) -> str:
+    # Hosts and files name things: what they say must not become a command or a property of its own.
+    return f"::{kind} title={_escaped(title).replace(':', '%3A').replace(',', '%2C')}::{_escaped(text)}"
+
+
+def _escaped(text: str) -> str:
+    return clean(text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A"))

@@ -9,8 +9,7 @@ from enum import StrEnum
 
 from harness.analysis import Estimate
 from harness.model.cell import Place
-from harness.report.cells import confidence_words
-from harness.report.numbers import count, percent, percent_interval, sample_count
+from harness.report.numbers import confidence_words, count, percent, percent_interval, sample_count
 from harness.results import ArmName, CellRecord, Outcome
 from harness.results.contrasts import average_over_jobs, contrast
 from harness.results.mode_changes import mode_changes, most_comparable

@@ -1,4 +1,4 @@
-"""Numbers as reports show them: three significant digits, percent with its interval, microseconds."""
+"""Numbers as reports show them: three significant digits, percent with its interval, microseconds, samples."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from harness.analysis import Estimate
-from harness.results import PooledPercentile
+from harness.results import CellRecord, PooledPercentile
 
 NONE = "\N{EN DASH}"
 """The text for a missing value."""
@@ -138,3 +138,18 @@ def format_pooled(percentile: PooledPercentile | None) -> str:
     if percentile is None:
         return NONE
     return f"{microseconds(percentile.value)} {microseconds_range(percentile.low, percentile.high)}"
+
+
+CONFIDENCE = 0.95
+"""The confidence of the shown intervals. The intervals of a cell have a higher one if there were interim looks."""
+
+
+def sample_words(cell: CellRecord) -> str:
+    """For example "6 blocks" or "3 boots"."""
+    return sample_count(len(cell.rounds), cell.boot_count)
+
+
+def confidence_words(cells: Sequence[CellRecord]) -> str:
+    """The confidence of these cells' intervals: "95 %", or "95 % over all looks" if there were interim looks."""
+    early = any(cell.confidence > CONFIDENCE for cell in cells)
+    return f"{CONFIDENCE * 100:.0f} %{' over all looks' if early else ''}"

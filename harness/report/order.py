@@ -7,13 +7,10 @@ from dataclasses import dataclass
 from statistics import geometric_mean, stdev
 
 from harness.analysis import METRICS, Estimate, Metric, estimate_drift
-from harness.report.arms import ArmOfCell, arms_of, look_of
 from harness.report.blocks import AtDepth, Block, Chart, Column, Fold, Row, Table, join_words
-from harness.report.draw import Figure, scatter, set_rows
+from harness.report.draw import HOST, Figure, scatter, set_rows, translucent
 from harness.report.numbers import count, percent, percent_interval, signed_percent, significant
-from harness.report.section import Section
-from harness.report.theme import HOST, translucent
-from harness.report.workload import WorkloadCells
+from harness.report.section import ArmOfCell, Section, WorkloadCells, arms_of, look_of
 from harness.results import CellRecord
 
 _ROW = 34

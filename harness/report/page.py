@@ -42,14 +42,14 @@ from harness.report.blocks import (
     Panels,
     Part,
     Row,
+    Scale,
     Sentence,
     Table,
     Tally,
     Words,
     slug,
 )
-from harness.report.intervals import Scale
-from harness.report.theme import HOST, mode_colours, mode_symbols, templates
+from harness.report.draw import HOST, mode_colours, mode_symbols, templates
 from harness.terminal import visible
 
 MOST_INLINE = 200

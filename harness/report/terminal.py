@@ -1,27 +1,48 @@
-"""The terminal's summary of a run: one row per cell with its overhead, and the lines around the table."""
+"""A run on a terminal: a row per cell with the lines around the table, the answers in short, and while it runs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from rich.console import Group, RenderableType
-from rich.table import Table
+from rich.console import Console, Group, RenderableType
+from rich.table import Table as RichTable
 from rich.text import Text
 
 from harness.console import CleanConsole
-from harness.feature import ReportPlace
-from harness.report.banners import find_banners
-from harness.report.budgets import compact_verdict
-from harness.report.cells import confidence_words
-from harness.report.contents import blocks_at, headline_of, lab_sentences
-from harness.report.lines import first
-from harness.report.lines import lines as text_lines
-from harness.report.numbers import microseconds, percent_with_interval, short
+from harness.feature import ReportPlace, features
+from harness.report.blocks import Block, Code, Heading, Listing, On, Sentence, Table, first, plain_text
+from harness.report.contents import blocks_at, find_banners, headline_of, lab_sentences, lead_sentences
+from harness.report.numbers import confidence_words, count, microseconds, percent_with_interval, short
 from harness.report.section import Section, find_sections, outcome_counts
-from harness.report.verdicts import Verdicts, find_verdicts
-from harness.results import CellRecord, Outcome, Run
+from harness.report.verdicts import Verdicts, compact_verdict, find_verdicts
+from harness.results import CellRecord, Journal, Outcome, Run
+from harness.results.records import Planned
 from harness.units import format_duration
+
+
+def render_lines(blocks: Iterable[Block], on: On = On.TERMINAL) -> list[str]:
+    """The lines of the blocks that are for the terminal, or for the ten lines at the end of a run."""
+    return [line for block in blocks if on in getattr(block, "on", On.PAGE) for line in _block_lines(block)]
+
+
+def _block_lines(block: Block) -> Iterator[str]:
+    match block:
+        case Heading():
+            yield plain_text(block.text)
+        case Sentence():
+            yield " " * block.indent + plain_text(block.text)
+        case Listing():
+            if block.title and block.items:
+                yield block.title
+            yield from (f"{' ' * block.indent}{line}" for line in first([*map(plain_text, block.items)], block.most))
+        case Table():
+            yield from first([row.sentence for row in block.rows if row.sentence], block.most)
+        case Code():
+            yield from block.text.splitlines()
+
 
 ID_WIDTH = 100
 """From this width, a row has the cell's id. Below it, rows are grouped by workload and have depth and mode."""
@@ -63,7 +84,7 @@ def difference_lines(run: Run) -> list[str]:
     share a storage; empty without any."""
     found: list[str] = []
     for section in find_sections(run):
-        found += text_lines(blocks_at(ReportPlace.DIFFERENCES, section))
+        found += render_lines(blocks_at(ReportPlace.DIFFERENCES, section))
     return found
 
 
@@ -75,12 +96,12 @@ def summary_lines(run: Run, path: Path | None = None) -> list[str]:
     for section in sections:
         headline = headline_of(section)
         lines += [headline.sentence, *(f"  {detail}" for detail in headline.details)]
-        lines += [f"  {line}" for line in text_lines(blocks_at(ReportPlace.ANSWERS, section))]
+        lines += [f"  {line}" for line in render_lines(blocks_at(ReportPlace.ANSWERS, section))]
     for title, sentences in finding_lists(find_verdicts(run.cells)):
         lines += [f"{title}:", *(f"  {sentence}" for sentence in sentences)]
     for section in sections:
-        lines += text_lines(blocks_at(ReportPlace.FACTS, section))
-        lines += text_lines(blocks_at(ReportPlace.FINDINGS, section))
+        lines += render_lines(blocks_at(ReportPlace.FACTS, section))
+        lines += render_lines(blocks_at(ReportPlace.FINDINGS, section))
     counts = ", ".join(f"{number} {outcome}" for outcome, number in outcome_counts(run.cells).items())
     if counts:
         lines.append(f"cells: {counts}")
@@ -149,8 +170,8 @@ def _table(
     *,
     unit: str = "",
     name_width: int | None = None,
-) -> Table:
-    table = Table(box=None, padding=(0, 2 if width >= ID_WIDTH else 1, 0, 0), pad_edge=False, header_style="dim")
+) -> RichTable:
+    table = RichTable(box=None, padding=(0, 2 if width >= ID_WIDTH else 1, 0, 0), pad_edge=False, header_style="dim")
     outcomes = [Text(outcome_words(cell), style=_STYLES.get(cell.outcome, "")) for _, cell in rows]
     widest = max(12, *(len(outcome) for outcome in outcomes))
     table.add_column(first, overflow="fold", min_width=min(name_width or 0, 36 - widest))
@@ -191,3 +212,197 @@ def row_values(cell: CellRecord) -> tuple[str, str, str, str, str]:
         str(cell.n) if overhead else "-",
         microseconds(added.point, signed=True, grouped="") if added else "-",
     )
+
+
+SHORT_LINES = 10
+"""The lines at the end of a run, without -v."""
+
+
+def print_run(run: Run, path: Path | None = None, *, verbose: bool, console: Console | None = None) -> None:
+    """The run on standard output: its answers in short or, with `verbose`, the table and all lines around it.
+
+    Colours only if it is a terminal.
+    """
+    console = console or CleanConsole()
+    if verbose:
+        for line in difference_lines(run):
+            console.print(line, markup=False, soft_wrap=True)
+        console.print(overhead_table(run, width=console.width))
+    for line in summary_lines(run, path) if verbose else short_lines(run, path):
+        console.print(line, markup=False, soft_wrap=True)
+
+
+def short_lines(run: Run, path: Path | None = None) -> list[str]:
+    """At most SHORT_LINES lines that answer, the most important first, then counts and the path of the report.
+
+    What has no room is in the report, and in the lines of `summary_lines`.
+    """
+    counts = ", ".join(f"{number} {outcome}" for outcome, number in outcome_counts(run.cells).items())
+    last = [f"cells: {counts}; {efficiency_line(run)}" if counts else efficiency_line(run)]
+    last += [f"report: {path}"] if path is not None else []
+    first = list(dict.fromkeys(_answers(run)))
+    room = SHORT_LINES - len(last)
+    if len(first) > room:
+        first = [*first[: room - 1], f"and {len(first) - room + 1} more lines: -v, or the report"]
+    return first + last
+
+
+def _answers(run: Run) -> Iterator[str]:
+    """Warnings, the differences between variants, what other guests cost, the answer for each disk, what
+    is no result, and what to use."""
+    sections = find_sections(run)
+    for banner in find_banners(run):
+        # What the lab is; the report says what that means.
+        yield f"{banner.title}: {banner.text.partition('. ')[0] if banner.kind == 'lab' else banner.text}"
+    for section in sections:
+        yield from render_lines(blocks_at(ReportPlace.DIFFERENCES, section), On.BRIEF)
+    headlines = [headline_of(section) for section in sections]
+    yield from (headline.sentence for headline in headlines)
+    for title, sentences in finding_lists(find_verdicts(run.cells)):
+        yield f"{title}: {sentences[0].partition(', for example ')[0]}"
+    for place in (ReportPlace.ANSWERS, ReportPlace.FINDINGS):
+        for section in sections:
+            yield from render_lines(blocks_at(place, section), On.BRIEF)
+    # Those of the responsible layers have lines of their own.
+    leads = {sentence for section in sections for sentence in lead_sentences(section)}
+    yield from (detail for headline in headlines for detail in headline.details if detail not in leads)
+
+
+def answers_json(run: Run, page: Path) -> dict[str, Any]:
+    """Warnings, the answer for each disk and use, and what exceeds or is void. results.json has all figures."""
+    return {
+        "run": run.run.id,
+        "status": run.run.status,
+        "profile": run.run.profile,
+        "host": run.lab.host,
+        "representative": run.lab.representative,
+        "warnings": [f"{banner.title}: {banner.text}" for banner in find_banners(run)],
+        "sections": [
+            {
+                "name": section.name,
+                "headline": headline_of(section).sentence,
+                "details": list(headline_of(section).details),
+                **{key: value for feature in features() for key, value in feature.section_json(section).items()},
+            }
+            for section in find_sections(run)
+        ],
+        "findings": dict(finding_lists(find_verdicts(run.cells))),
+        "cells": {str(outcome): number for outcome, number in outcome_counts(run.cells).items()},
+        "report": str(page),
+    }
+
+
+MOST_VERDICTS = 5
+QUIET_SECONDS = 600.0
+"""Without a new measurement for this time, the view says so: the process may have ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """The state of a run. Times in seconds; `left_s` is None if it is not known."""
+
+    run: str
+    status: str
+    current: str
+    """The round that is being measured, in words; empty between rounds."""
+    rounds: int
+    """Whole rounds of all groups."""
+    groups: int
+    """Groups that have a whole round."""
+    planned_groups: int | None
+    left_s: float | None
+    silent_s: float | None
+    """Since the newest measurement began."""
+    cells: dict[str, int]
+    """The number of cells with a guest by their outcome so far."""
+    verdicts: tuple[str, ...]
+    """The newest cells that have a result, a sentence each."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will follow."""
+        return self.status != "running"
+
+
+def watched(run: Run, journal: Journal, now: float) -> Watched:
+    """The state of `run` at the time `now`, in seconds since 1970-01-01 UTC."""
+    plan = Planned.of(run)
+    whole = {group: journal.whole(group) for group in dict.fromkeys(each.group for each in journal.rounds)}
+    guests = [cell for cell in run.cells if not cell.is_baseline]
+    outcomes = [cell.outcome for cell in guests]
+    last = max((measurement.started + measurement.wall for measurement in journal.measurements), default=None)
+    return Watched(
+        run=run.run.id,
+        status=run.run.status,
+        current=_current(journal, plan, whole) if run.run.status == "running" else "",
+        rounds=sum(map(len, whole.values())),
+        groups=sum(map(bool, whole.values())),
+        planned_groups=len(plan.groups) if plan else None,
+        left_s=_left(run, journal, plan) if run.run.status == "running" else 0.0,
+        silent_s=None if last is None else max(now - last, 0.0),
+        cells={str(each): outcomes.count(each) for each in Outcome if each in outcomes},
+        verdicts=tuple(map(_verdict, _newest(guests, journal))),
+    )
+
+
+def watch_lines(state: Watched) -> Iterator[str]:
+    """The state as lines of text."""
+    yield f"run {state.run}: {state.status}"
+    if not state.ended:
+        yield f"now: {state.current or 'preparing, or between two rounds'}"
+    planned = state.planned_groups
+    groups = count(state.groups, "group") if planned is None else f"{state.groups} of {planned} groups"
+    yield f"done: {count(state.rounds, 'round')} in {groups}"
+    if not state.ended and state.left_s is not None:
+        yield f"remaining: {_remaining(state.left_s)}"
+    if not state.ended and state.silent_s is not None and state.silent_s > QUIET_SECONDS:
+        yield (
+            f"no new measurement for {format_duration(round(state.silent_s))}: the disk is being filled or an array "
+            "rebuilt, or the process ended; `virt-overhead run --resume` continues a run that ended"
+        )
+    if state.cells:
+        yield "cells: " + ", ".join(f"{number} {outcome}" for outcome, number in state.cells.items())
+    yield from (f"  {verdict}" for verdict in state.verdicts)
+
+
+def _remaining(seconds: float) -> str:
+    if seconds <= 0:
+        return "further rounds, until they decide or the time is spent"
+    return f"about {format_duration(max(round(seconds, -1), 10))} of measuring"
+
+
+def _current(journal: Journal, plan: Planned | None, whole: dict[str, set[int]]) -> str:
+    """The round without an end: "lvm-batch1, round 2 of 2 to 6: 12 of 40 slices, now randread-4k-qd1 in guest:lvm"."""
+    if not journal.unfinished:
+        return ""
+    begun = journal.unfinished[-1]
+    slices = [each for each in journal.of_group(begun.group) if each.round == begun.round]
+    planned = next((group for group in plan.groups if group.id == begun.group), None) if plan else None
+    number = len(whole[begun.group]) + 1
+    of = ""
+    if planned is not None and number <= planned.most_rounds:
+        of = f" of {planned.rounds}" + (f" to {planned.most_rounds}" if planned.most_rounds > planned.rounds else "")
+    newest = f", newest {slices[-1].job} in {slices[-1].arm}" if slices else ""
+    return f"{begun.group}, round {number}{of}: {len(slices)} of {begun.measurements} slices{newest}"
+
+
+def _left(run: Run, journal: Journal, plan: Planned | None) -> float | None:
+    """The time until every group has its fewest rounds."""
+    if plan is None or plan.fio_s <= 0:
+        return None
+    spent: dict[str, float] = {}
+    for measurement in journal.measurements:
+        spent[measurement.group] = spent.get(measurement.group, 0.0) + measurement.wall
+    return plan.seconds_left(spent, [group.id for group in run.groups if group.stopped is not None])
+
+
+def _newest(cells: list[CellRecord], journal: Journal) -> list[CellRecord]:
+    """The cells with a result whose jobs were measured last, the newest at the end."""
+    order = {(each.job, each.arm): number for number, each in enumerate(journal.measurements)}
+    found = [cell for cell in cells if cell.measured]
+    return sorted(found, key=lambda each: order.get((each.job.id, f"guest:{each.mode}"), -1))[-MOST_VERDICTS:]
+
+
+def _verdict(cell: CellRecord) -> str:
+    figure = f", overhead {percent_with_interval(cell.overhead)} %" if cell.usable and cell.overhead else ""
+    return f"{cell.id}: {outcome_words(cell)}{figure}"

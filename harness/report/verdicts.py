@@ -1,20 +1,208 @@
-"""Verdicts over all cells: what exceeds its budget, what is void, what is inconclusive and what would decide it."""
+"""Verdicts over all cells: budgets in words, what exceeds them, what is void, what would decide the inconclusive."""
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import fmean, stdev
 
-from harness.analysis import METRICS, Estimate, Verdict
-from harness.report.blocks import Aside, Block, Cell, Column, Fold, Heading, Listing, Mark, Row, Table
-from harness.report.budgets import finding, limit, p_value, sentence
-from harness.report.cells import link_cell
-from harness.report.deciding import what_decides
-from harness.report.intervals import Scale
-from harness.report.numbers import count, percent_with_interval
-from harness.results import BudgetRecord, CellRecord, Outcome
+from harness.analysis import METRICS, MOST_SAMPLES, Estimate, Verdict, count_samples_to_show, first_blocks, log_ratios
+from harness.report.blocks import Aside, Block, Cell, Column, Fold, Heading, Listing, Mark, Row, Scale, Table, slug
+from harness.report.numbers import (
+    batch_count,
+    count,
+    microseconds,
+    microseconds_interval,
+    percent,
+    percent_interval,
+    percent_with_interval,
+)
+from harness.results import BudgetRecord, CellRecord, MetricRecord, Outcome
 from harness.results.judging import explain_faster
+from harness.results.metric_records import count_rounds_needed
+
+_GRAVEST_FIRST = (Verdict.VOID, Verdict.EXCEEDS, Verdict.INCONCLUSIVE, Verdict.WITHIN, Verdict.UNJUDGED)
+_SMALLEST_P = 0.0001
+
+
+def gravest_first(budgets: Sequence[BudgetRecord]) -> tuple[BudgetRecord, ...]:
+    """The budgets with the exceeded ones first. Budgets of one verdict keep their order."""
+    return tuple(sorted(budgets, key=lambda budget: _GRAVEST_FIRST.index(budget.verdict)))
+
+
+def format_limit(budget: BudgetRecord) -> str:
+    """ "30 %", "+50 us", "30 % or +50 us" if one of them must be kept, "30 % and +50 us" if both must be kept."""
+    parts = []
+    if budget.difference is not None:
+        parts.append(f"{budget.difference * 100:.3g} %")
+    if budget.share is not None:
+        parts.append(f"{budget.share * 100:.3g} %")
+    if budget.absolute is not None:
+        parts.append(f"{budget.absolute * 1e6:+.6g} us")
+    return (" or " if budget.both == "looser" else " and ").join(parts)
+
+
+def describe_finding(record: CellRecord, budget: BudgetRecord) -> str:
+    """ "overhead 38.2 % [35.2, 41.0]"; for an absolute limit "adds 120 us [100, 140]"; or why there is no figure.
+
+    A percentile from batches also has its samples: "overhead 38.2 % [35.2, 41.0] from 3 samples of 4 blocks each".
+    """
+    metric = record.metrics.get(budget.metric)
+    estimate = budget.estimate(metric) if metric is not None else None
+    if metric is None or estimate is None:
+        too_few = METRICS[budget.metric].quantile is not None and record.rounds
+        return f"no sample: too few I/Os in {count(len(record.rounds), 'block')}" if too_few else "not measured"
+    parts = []
+    if budget.absolute is None or budget.share is not None:
+        what = "overhead" if budget.difference is None else "difference from the reference"
+        parts.append(f"{what} {percent(estimate.point)} % {percent_interval(estimate)}".rstrip())
+    if budget.absolute is not None and metric.added is not None:
+        added = microseconds(metric.added.point, grouped="")
+        parts.append(f"adds {added} us {microseconds_interval(metric.added)}".rstrip())
+    samples = batch_count(metric.batches, estimate.boots)
+    return " and ".join(parts) + (f" from {samples}" if samples else "")
+
+
+def format_p_value(probability: float | None) -> str:
+    """ "p = 0.0031", "p < 0.0001"; "no p value" with one block."""
+    if probability is None:
+        return "no p value"
+    return f"p < {_SMALLEST_P}" if probability < _SMALLEST_P else f"p = {probability:.2g}"
+
+
+def describe_budget(record: CellRecord, budget: BudgetRecord) -> str:
+    """For example "iops overhead 79.4 % [77.5, 81.2], budget 60 %, p < 0.0001"."""
+    found = describe_finding(record, budget)
+    return f"{budget.metric} {found}, budget {format_limit(budget)}, {format_p_value(budget.p_value)}"
+
+
+def compact_verdict(record: CellRecord) -> str:
+    """The cell's verdict. With several budgets, it has the number of budgets with this verdict: "exceeds 1/3"."""
+    if len(record.budget) < 2 or record.verdict in (Verdict.VOID, Verdict.UNJUDGED):
+        return record.verdict.value
+    same = sum(budget.verdict is record.verdict for budget in record.budget)
+    return f"{record.verdict.value} {same}/{len(record.budget)}"
+
+
+def allowed(host: float, budget: BudgetRecord) -> float:
+    """The worst value of a guest that keeps the budget, for a host with this value, in the metric's unit."""
+    if METRICS[budget.metric].higher_is_better:
+        return host * (1 - (budget.share or 0.0))
+    limits = []
+    if budget.share is not None:
+        limits.append(host * (1 + budget.share))
+    if budget.absolute is not None:
+        limits.append(host + budget.absolute)
+    return max(limits) if budget.both == "looser" else min(limits)
+
+
+_CONFIDENCE = 0.95
+_ERROR_RATE = (1 - _CONFIDENCE) / 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """One limit of a budget: how far the samples' mean is beyond it (below 0 if it is kept), and their spread."""
+
+    beyond: float
+    spread: float
+
+    def samples(self, confidence: float) -> float:
+        """The smallest number of samples for which the interval, with this spread, does not contain the limit.
+
+        Infinite beyond `MOST_SAMPLES`.
+        """
+        return count_samples_to_show(self.beyond, self.spread, confidence) or math.inf
+
+
+def what_decides(record: CellRecord, budget: BudgetRecord, *, judged: int) -> str:
+    """What would decide an inconclusive budget of a cell, in words. `judged` is how many budgets the run judges."""
+    metric = record.metrics.get(budget.metric)
+    if metric is None or budget.estimate(metric) is None:
+        return _what_gives_samples(record, budget.metric)
+    boots: Sequence[int] = record.boots if len(set(record.boots)) > 1 else ()
+    if boots and metric.batches:
+        boots = [boots[first] for first in first_blocks(metric.batches)]
+    n = len(set(boots)) or len(metric.host)
+    if n < 2 and metric.batches:
+        return _what_gives_samples(record, budget.metric)
+    if n < 2:
+        return "one block has no interval: measure at least six"
+    if budget.p_value is not None and budget.p_value <= _ERROR_RATE:
+        # The budget alone is exceeded, but the correction revokes that. So it needs the confidence of one among all.
+        needed = samples_to_decide(metric, budget, 1 - (1 - _CONFIDENCE) / judged, boots)
+        return f"beyond its budget alone, not as one of {judged} judged: {_words(needed, n, _noun(metric, boots))}"
+    return _words(samples_to_decide(metric, budget, record.confidence, boots), n, _noun(metric, boots))
+
+
+def _what_gives_samples(record: CellRecord, name: str) -> str:
+    """For a percentile with fewer than two samples."""
+    rounds = count_rounds_needed(record, name, reboot=len(set(record.boots)) > 1)
+    if rounds is None:
+        return "use longer slices, which complete enough I/Os for a percentile"
+    done = len(set(record.rounds))
+    return f"two samples have an interval, and take about {rounds} rounds like these {done}; or use longer slices"
+
+
+def samples_to_decide(
+    metric: MetricRecord, budget: BudgetRecord, confidence: float, boots: Sequence[int] = ()
+) -> int | None:
+    """How many samples would give an interval without the budget in it; None for more than `MOST_SAMPLES`.
+
+    A sample is a block. With `boots`, the boot of each block, it is the mean of a boot. This is an expectation and not
+    a promise: it treats mean and spread of the samples so far as the true values, and blocks as independent.
+    ValueError for fewer than two samples.
+    """
+    confidence = budget.limit.interval_confidence(confidence)
+    sides = _sides(metric, budget, boots)
+    broken = [side.samples(confidence) for side in sides if side.beyond > 0]
+    kept = [side.samples(confidence) for side in sides if side.beyond <= 0]
+    suffices, needs_all = (kept, broken) if budget.both == "looser" else (broken, kept)
+    needed = min(suffices) if suffices else max(needs_all)
+    return None if math.isinf(needed) else max(int(needed), (len(set(boots)) or len(metric.host)) + 1)
+
+
+def _sides(metric: MetricRecord, budget: BudgetRecord, boots: Sequence[int]) -> list[_Side]:
+    """As in a verdict: a share on the logarithms of the blocks' ratios, an amount on their differences."""
+    sides = []
+    if (share := budget.limit.share) is not None:
+        ratios = _by_boot(log_ratios(budget.baseline(metric), metric.guest), boots)
+        if metric.better == "lower":
+            sides.append(_side(ratios, math.log1p(share)))
+        else:
+            most = -math.log1p(-share) if share < 1 else math.inf
+            sides.append(_side([-ratio for ratio in ratios], most))
+    if budget.absolute is not None:
+        differences = [guest - host for host, guest in zip(metric.host, metric.guest, strict=True)]
+        sides.append(_side(_by_boot(differences, boots), budget.absolute))
+    return sides
+
+
+def _by_boot(values: Sequence[float], boots: Sequence[int]) -> Sequence[float]:
+    """The mean of each boot; the values themselves if there are no boots."""
+    if not boots:
+        return values
+    labelled = list(zip(values, boots, strict=True))
+    return [fmean(value for value, boot in labelled if boot == one) for one in dict.fromkeys(boots)]
+
+
+def _side(samples: Sequence[float], most: float) -> _Side:
+    return _Side(fmean(samples) - most, stdev(samples))
+
+
+def _noun(metric: MetricRecord, boots: Sequence[int]) -> str:
+    if boots:
+        return "boots"
+    return f"samples of {round(fmean(metric.batches))} blocks" if metric.batches else "blocks"
+
+
+def _words(needed: int | None, n: int, noun: str) -> str:
+    if needed is None:
+        return f"more than {MOST_SAMPLES} {noun}: the overhead is too close to the budget"
+    return f"about {needed} {noun}, if they scatter like these {n}"
+
 
 _MOST_OPEN = 12
 """Budgets whose list is open when the page is."""
@@ -37,20 +225,20 @@ class Judged:
 
     @property
     def limit(self) -> str:
-        return limit(self.budget)
+        return format_limit(self.budget)
 
     @property
     def finding(self) -> str:
-        return finding(self.cell, self.budget)
+        return describe_finding(self.cell, self.budget)
 
     @property
     def p_value(self) -> str:
-        return p_value(self.budget.p_value)
+        return format_p_value(self.budget.p_value)
 
     @property
     def sentence(self) -> str:
         """For lists: "CELL: iops overhead 79.4 % [77.5, 81.2], budget 60 %, p < 0.0001"."""
-        return f"{self.cell.id}: {sentence(self.cell, self.budget)}"
+        return f"{self.cell.id}: {describe_budget(self.cell, self.budget)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +282,11 @@ class Verdicts:
         for cell in self.not_measured:
             alike.setdefault((cell.mode, "; ".join(cell.remarks)), []).append(cell)
         return tuple(f"`{mode}`, {count(len(cells), 'cell')}: {reason}" for (mode, reason), cells in alike.items())
+
+
+def link_cell(cell: CellRecord) -> str:
+    """Where the page has the evidence of a cell."""
+    return f"#cell-{slug(cell.id)}"
 
 
 def _failed(cell: CellRecord) -> list[str]:

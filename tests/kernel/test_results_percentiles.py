@@ -17,9 +17,8 @@ from harness.model.cell import Cell
 from harness.model.job import Job
 from harness.model.layout import Lvm
 from harness.model.mode import Mode
-from harness.report.budgets import finding
-from harness.report.deciding import what_decides
 from harness.report.numbers import batch_count
+from harness.report.verdicts import describe_finding, what_decides
 from harness.results import CellContext, CellRecord, Measurement, MetricRecord, assemble
 from harness.results.metric_records import count_rounds_needed
 from tests.build import build_measurement
@@ -155,14 +154,14 @@ def test_with_two_samples_a_budget_is_judged() -> None:
     found = record(PASSTHROUGH, slices(PASSTHROUGH, 300, rounds=4), loose)
     assert found.verdict == "within"
     assert not any("too few I/Os" in note for note in found.notes)
-    assert finding(found, found.budget[0]).endswith("] from 2 samples of 4 blocks each")
+    assert describe_finding(found, found.budget[0]).endswith("] from 2 samples of 4 blocks each")
 
 
 def test_the_finding_of_a_percentile_names_its_samples() -> None:
     none = record(PASSTHROUGH, slices(PASSTHROUGH, 300, rounds=1), P99)
-    assert finding(none, none.budget[0]) == "no sample: too few I/Os in 2 blocks"
+    assert describe_finding(none, none.budget[0]) == "no sample: too few I/Os in 2 blocks"
     alone = record(PASSTHROUGH, slices(PASSTHROUGH, 1300, rounds=3), P99)
-    assert "from" not in finding(alone, alone.budget[0])
+    assert "from" not in describe_finding(alone, alone.budget[0])
     assert batch_count((4, 4, 4), None) == "3 samples of 4 blocks each"
     assert batch_count((4, 5), None) == "2 samples of 4 to 5 blocks each"
     assert batch_count((6,), None) == "1 sample of 6 blocks"

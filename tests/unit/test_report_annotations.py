@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from harness.report.annotations import annotation_lines
+from harness.report.markdown import annotation_lines
 from tests.build import synthetic_run
 
 PASSTHROUGH = "optane-passthrough-randread-4k-qd32"

@@ -6,8 +6,8 @@ from collections.abc import Collection
 from statistics import fmean
 
 from harness.report import markdown_table, summary_lines
-from harness.report.best import best_blocks
 from harness.report.blocks import Row, Table
+from harness.report.contents import best_blocks
 from harness.report.numbers import significant
 from harness.report.section import find_sections
 from harness.results import Run

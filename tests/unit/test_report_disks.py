@@ -10,7 +10,7 @@ from pydantic import JsonValue
 
 from harness.model.disk import ArrayFacts, Controller, DiskFacts, DiskHealth, DiskRecord, PcieLink, SerialLink
 from harness.report import markdown_table, summary_lines
-from harness.report.disks import NO_MODEL, disk_notes, disk_sentence, disks_of
+from harness.report.contents import NO_MODEL, disk_notes, disk_sentence, disks_of
 from harness.results import Run
 from tests.build import synthetic_run
 from tests.unit.pages import page

@@ -20,8 +20,7 @@ from harness.report import charts, render_html, write_report
 from harness.report import page as report_page
 from harness.report.background import Facts, about_run, configuration, differing, provenance
 from harness.report.charts import heat_maps
-from harness.report.notes import Notes, ReportNote, notes_of
-from harness.report.section import find_sections
+from harness.report.section import Notes, ReportNote, find_sections, notes_of
 from harness.results import CellRecord, Run, RunStore
 from tests.build import RUN_ID, synthetic_run
 from tests.unit.pages import Page, page

@@ -10,7 +10,7 @@ import pytest
 
 from harness.report import markdown_table, overhead_text, print_run, summary_lines
 from harness.report.numbers import microseconds, percent, short, significant
-from harness.report.short import SHORT_LINES, short_lines
+from harness.report.terminal import SHORT_LINES, short_lines
 from harness.results import CellRecord, Run
 from tests.build import synthetic_run
 

@@ -9,11 +9,9 @@ import pytest
 from harness.analysis import Verdict
 from harness.model.budget import Budget
 from harness.report import markdown_table, overhead_text, summary_lines
-from harness.report.budgets import limit, p_value
 from harness.report.contents import headline_of
-from harness.report.deciding import samples_to_decide
 from harness.report.section import find_sections
-from harness.report.verdicts import find_verdicts
+from harness.report.verdicts import find_verdicts, format_limit, format_p_value, samples_to_decide
 from harness.results import BudgetRecord, MetricRecord, Run
 from harness.results.cells import CostRecord
 from tests.build import synthetic_run
@@ -219,7 +217,7 @@ def test_without_a_budget_the_page_says_what_is_proven() -> None:
 def test_limits_read_as_the_scenario_writes_them() -> None:
     def budget(share: float | None, absolute: float | None, both: str | None = None) -> str:
         assert both in (None, "looser", "stricter")
-        return limit(BudgetRecord("clat_mean", share, absolute, both, Verdict.WITHIN, None))  # type: ignore[arg-type]
+        return format_limit(BudgetRecord("clat_mean", share, absolute, both, Verdict.WITHIN, None))  # type: ignore[arg-type]
 
     assert budget(0.3, None) == "30 %"
     assert budget(None, 50e-6) == "+50 us"
@@ -228,7 +226,8 @@ def test_limits_read_as_the_scenario_writes_them() -> None:
 
 
 def test_small_p_values_are_not_written_out() -> None:
-    assert [p_value(0.00001), p_value(0.0123), p_value(None)] == ["p < 0.0001", "p = 0.012", "no p value"]
+    shown = [format_p_value(0.00001), format_p_value(0.0123), format_p_value(None)]
+    assert shown == ["p < 0.0001", "p = 0.012", "no p value"]
 
 
 def metric(*guest: float) -> MetricRecord:

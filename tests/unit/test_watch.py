@@ -18,7 +18,7 @@ from harness.measure.campaign import Campaign
 from harness.measure.phases import Phases
 from harness.measure.resume import Earlier
 from harness.measure.spec import CampaignSpec
-from harness.report.watched import QUIET_SECONDS, watch_lines, watched
+from harness.report.terminal import QUIET_SECONDS, watch_lines, watched
 from harness.results import RunStore
 from harness.results.records import Planned
 from harness.results.store import JournalTail

@@ -22,7 +22,7 @@ from harness.measure.resume import Earlier, choose_limit, earlier_part
 from harness.measure.series import LabFound, PreparedGroup, RoundSegment
 from harness.measure.spec import CampaignSpec
 from harness.model.job import parse_workload
-from harness.report.banners import find_banners
+from harness.report.contents import find_banners
 from harness.report.markdown import markdown_table
 from harness.report.terminal import summary_lines
 from harness.results import Measurement, Run, RunStore

@@ -9,8 +9,7 @@ from pathlib import Path
 from harness.features.answers.decision import Answer
 from harness.features.answers.report import answers_of, named
 from harness.report.background import moment
-from harness.report.banners import find_banners
-from harness.report.contents import headline_of
+from harness.report.contents import find_banners, headline_of
 from harness.report.markdown import code, marked, plain
 from harness.report.modes import ModeSummary
 from harness.report.numbers import percent_with_interval

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from harness.errors import ConfigError
 from harness.features.answers.card import Card, CardAnswer
+from harness.report.draw import INK, PAPER, RULE, SOFT
 from harness.report.modes import ModeSummary
 from harness.report.numbers import count, percent_with_interval
-from harness.report.theme import INK, PAPER, RULE, SOFT
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,6 +10,7 @@ from harness.analysis import METRICS, Change, Relation
 from harness.features.answers.decision import Answer, Rival, answers, seconds_of_slice
 from harness.features.answers.option_matrix import OptionEffect, OptionMatrix, option_matrix
 from harness.report.blocks import (
+    MOST_LISTED,
     Aside,
     Block,
     Cell,
@@ -25,7 +26,6 @@ from harness.report.blocks import (
     Table,
     join_words,
 )
-from harness.report.lines import MOST_LISTED
 from harness.report.numbers import percent, signed_percent, significant
 from harness.report.section import Section
 from harness.results import CellRecord

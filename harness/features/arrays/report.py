@@ -10,11 +10,30 @@ from harness.analysis import Estimate
 from harness.features.arrays.records import ArrayStateMetric, ArrayStateRecord, ScalingMetric, ScalingRecord
 from harness.model.base import Device
 from harness.model.cell import Place
-from harness.report.blocks import Aside, Block, Cell, Column, Heading, Listing, Mark, On, Row, Table, join_words
-from harness.report.cells import confidence_words
-from harness.report.lines import MOST_LISTED
+from harness.report.blocks import (
+    MOST_LISTED,
+    Aside,
+    Block,
+    Cell,
+    Column,
+    Heading,
+    Listing,
+    Mark,
+    On,
+    Row,
+    Table,
+    join_words,
+)
 from harness.report.modes import Comparison, Headline, overlap, pooled
-from harness.report.numbers import count, percent, percent_interval, percent_with_interval, sample_count, significant
+from harness.report.numbers import (
+    confidence_words,
+    count,
+    percent,
+    percent_interval,
+    percent_with_interval,
+    sample_count,
+    significant,
+)
 from harness.report.section import Section
 from harness.results import ArmName, CellRecord
 from harness.results.contrasts import average_over_jobs, contrast

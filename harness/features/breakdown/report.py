@@ -22,10 +22,9 @@ from harness.report.blocks import (
     Sentence,
     Table,
 )
-from harness.report.draw import Bar, Figure, draw_bars, find_starts, safe
+from harness.report.draw import HOST, LAYER, VIRTUALISATION, Bar, Figure, draw_bars, find_starts, safe
 from harness.report.numbers import count, microseconds, microseconds_interval, percent_interval, signed_percent
 from harness.report.section import Section
-from harness.report.theme import HOST, LAYER, VIRTUALISATION
 
 SUM = "sum of the parts"
 MEASURED = "measured without tracing"

@@ -18,11 +18,11 @@ from harness.report.blocks import (
     Listing,
     Mark,
     Row,
+    Scale,
     Sentence,
     Table,
     join_words,
 )
-from harness.report.intervals import Scale
 from harness.report.page import render_page
 
 _CLASSES = {

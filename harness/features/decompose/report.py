@@ -26,9 +26,9 @@ from harness.report.blocks import (
     Table,
     join_words,
 )
-from harness.report.cells import CONFIDENCE
-from harness.report.draw import Bar, Figure, draw_bars, find_starts, safe
+from harness.report.draw import HOST, LAYER, VIRTUALISATION, Bar, Figure, draw_bars, find_starts, safe
 from harness.report.numbers import (
+    CONFIDENCE,
     count,
     microseconds,
     microseconds_interval,
@@ -37,7 +37,6 @@ from harness.report.numbers import (
     signed_percent,
 )
 from harness.report.section import Section
-from harness.report.theme import HOST, LAYER, VIRTUALISATION
 
 ALL = "all steps"
 

@@ -9,8 +9,7 @@ from harness.feature import Feature
 
 if TYPE_CHECKING:
     from harness.report.blocks import Block, Chart
-    from harness.report.section import Section
-    from harness.report.workload import WorkloadCells
+    from harness.report.section import Section, WorkloadCells
 
 
 def _yield_charts(section: Section, workload: WorkloadCells, key: str) -> Iterable[Chart]:

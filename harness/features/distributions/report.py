@@ -9,19 +9,18 @@ from typing import get_args
 
 from harness.analysis import METRICS, Calls, Estimate, LatencyHistogram, quantiles, upper_end, widen_bins
 from harness.analysis.metrics import Shown
-from harness.report.arms import ArmOfCell, arms_of, look_of
 from harness.report.blocks import AtDepth, Block, Cell, Chart, Column, Fold, Row, Table
-from harness.report.cells import confidence_words
 from harness.report.draw import Figure, log_axis, scatter, set_rows, set_scalable_axis, whiskers
 from harness.report.numbers import (
     NONE,
+    confidence_words,
     format_pooled,
     microseconds,
     microseconds_interval,
     microseconds_range,
     significant,
 )
-from harness.report.workload import WorkloadCells
+from harness.report.section import ArmOfCell, WorkloadCells, arms_of, look_of
 from harness.results import CellRecord, PooledPercentile
 
 STEPS_OF_DECADE = 10

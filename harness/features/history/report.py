@@ -12,10 +12,9 @@ from pydantic import JsonValue
 from harness.analysis import METRICS
 from harness.features.history.trends import Nearby, Shift, Trend
 from harness.report.blocks import Block, Box, Chart, Heading, Listing, Mark, Sentence, join_words
-from harness.report.draw import Figure, scatter
+from harness.report.draw import HOST, Figure, mode_colours, scatter
 from harness.report.numbers import NONE, count, percent, significant
 from harness.report.page import render_page
-from harness.report.theme import HOST, mode_colours
 
 _MOST_NEARBY = 8
 """The largest number of changes that are named near a change point."""

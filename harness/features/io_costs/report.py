@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from harness.analysis import Estimate, estimate_mean
 from harness.features.io_costs.costs import CPU_PARTS, CYCLE_COSTS, IoCost
-from harness.report.arms import label_of
 from harness.report.blocks import (
     Aside,
     AtDepth,
@@ -24,12 +23,9 @@ from harness.report.blocks import (
     Table,
     join_words,
 )
-from harness.report.cells import confidence_words
-from harness.report.draw import Figure, bar, list_categories, safe, set_labelled_rows
-from harness.report.numbers import microseconds, microseconds_interval, significant
-from harness.report.section import Section
-from harness.report.theme import HOST
-from harness.report.workload import WorkloadCells
+from harness.report.draw import HOST, Figure, bar, list_categories, safe, set_labelled_rows
+from harness.report.numbers import confidence_words, microseconds, microseconds_interval, significant
+from harness.report.section import Section, WorkloadCells, label_of
 from harness.results import ArmName, CellRecord
 from harness.results.cells import CPU_TIME
 

@@ -8,12 +8,23 @@ from statistics import fmean
 
 from harness.analysis import METRICS, Estimate
 from harness.model.mode import DURING_BACKUP
-from harness.report.blocks import Aside, Block, Cell, Column, Heading, Listing, Mark, On, Row, Sentence, Table
-from harness.report.budgets import gravest_first, limit
-from harness.report.cells import link_cell
-from harness.report.lines import MOST_DIFFERENCES
+from harness.report.blocks import (
+    MOST_DIFFERENCES,
+    Aside,
+    Block,
+    Cell,
+    Column,
+    Heading,
+    Listing,
+    Mark,
+    On,
+    Row,
+    Sentence,
+    Table,
+)
 from harness.report.numbers import NONE, difference_words, microseconds, percent, significant
 from harness.report.section import Section
+from harness.report.verdicts import format_limit, gravest_first, link_cell
 from harness.results import CellRecord, SeveralGuests
 from harness.units import format_size
 
@@ -223,7 +234,7 @@ def _format_verdict(cell: CellRecord, difference: Estimate) -> str:
     budgets = gravest_first([budget for budget in cell.budget if budget.difference is not None])
     if not budgets:
         return difference_words(difference)
-    return f"{budgets[0].verdict} {limit(budgets[0])} in {budgets[0].metric}"
+    return f"{budgets[0].verdict} {format_limit(budgets[0])} in {budgets[0].metric}"
 
 
 def _format_speed(cell: CellRecord) -> str:

@@ -31,12 +31,21 @@ from harness.report.blocks import (
     Sentence,
     Table,
     Words,
+    first,
 )
-from harness.report.draw import Figure, list_categories, safe, scatter, set_labelled_rows, set_scalable_axis
-from harness.report.lines import first
+from harness.report.draw import (
+    HOST,
+    Figure,
+    list_categories,
+    mode_colours,
+    mode_symbols,
+    safe,
+    scatter,
+    set_labelled_rows,
+    set_scalable_axis,
+)
 from harness.report.numbers import count, percent, significant
 from harness.report.section import Section
-from harness.report.theme import HOST, mode_colours, mode_symbols
 from harness.results import CellRecord, MetricRecord, Run
 from harness.results.contrasts import contrast
 

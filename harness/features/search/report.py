@@ -8,8 +8,8 @@ from statistics import fmean
 from harness.analysis import METRICS
 from harness.features.search.curve import LimitedBy
 from harness.features.search.request import SearchArm, SearchedRate, SearchRecord
-from harness.report.arms import look_of
 from harness.report.blocks import (
+    MOST_LISTED,
     Aside,
     Block,
     Cell,
@@ -24,11 +24,9 @@ from harness.report.blocks import (
     Sentence,
     Table,
 )
-from harness.report.draw import Figure, Trace, log_axis, scatter
-from harness.report.lines import MOST_LISTED
+from harness.report.draw import HOST, Figure, Trace, log_axis, scatter, translucent
 from harness.report.numbers import count, microseconds, microseconds_range, significant
-from harness.report.section import Section
-from harness.report.theme import HOST, translucent
+from harness.report.section import Section, look_of
 from harness.units import format_duration
 
 _LIMITED = {

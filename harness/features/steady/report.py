@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 from harness.features.steady.criteria import SteadyState, judge_steadiness
 from harness.report.blocks import Aside, Banner, Block, Cell, Chart, Column, Inline, Mark, Panels, Row, Table
-from harness.report.draw import Figure, scatter
+from harness.report.draw import HOST, LAYER, VIRTUALISATION, Figure, scatter, translucent
 from harness.report.numbers import percent, significant
-from harness.report.theme import HOST, LAYER, VIRTUALISATION, translucent
 from harness.results import ConditioningRecord, RegionSteadiness, Run
 
 _BAND = 0.10  # half of the range that SNIA allows in the window: 20 % of its mean

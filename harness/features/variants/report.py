@@ -8,12 +8,10 @@ from itertools import groupby
 
 from harness.analysis import METRICS, Estimate
 from harness.model.mode import ModeVariant
-from harness.report.blocks import Aside, Block, Cell, Column, Heading, Mark, On, Row, Sentence, Table
-from harness.report.budgets import gravest_first, limit
-from harness.report.cells import link_cell
-from harness.report.lines import MOST_DIFFERENCES
+from harness.report.blocks import MOST_DIFFERENCES, Aside, Block, Cell, Column, Heading, Mark, On, Row, Sentence, Table
 from harness.report.numbers import difference_words, percent, percent_with_interval, short
 from harness.report.section import Section
+from harness.report.verdicts import format_limit, gravest_first, link_cell
 from harness.results import CellRecord
 
 _WAYS = "side by side", "one after the other, each booted anew for every round"
@@ -106,7 +104,7 @@ def _verdict(cell: CellRecord) -> str:
         return difference_words(difference)
     worst = budgets[0]
     in_metric = "" if worst.metric == cell.headline_name else f" in {worst.metric}"
-    return f"{worst.verdict} {limit(worst)}{in_metric}"
+    return f"{worst.verdict} {format_limit(worst)}{in_metric}"
 
 
 def _sentence(cell: CellRecord) -> str:

@@ -48,7 +48,7 @@ from harness.model.cell import Cell, Place
 from harness.model.job import parse_workload
 from harness.model.mode import Mode
 from harness.report import markdown_table, summary_lines
-from harness.report.short import short_lines
+from harness.report.terminal import short_lines
 from harness.results import Run, RunStore
 from tests.build import RUN_ID
 from tests.unit import killed_campaign

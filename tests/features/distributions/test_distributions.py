@@ -13,8 +13,7 @@ from harness.features.distributions.report import find_distributions, find_load_
 from harness.features.variants.request import Variant
 from harness.report.draw import log_axis
 from harness.report.order import arm_blocks, blocks_by_depth, order_sentence
-from harness.report.section import find_sections
-from harness.report.workload import WorkloadCells
+from harness.report.section import WorkloadCells, find_sections
 from harness.results import CellRecord, Run
 from tests.build import optane, synthetic_run
 from tests.unit.pages import Page, figures, page

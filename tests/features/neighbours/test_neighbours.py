@@ -22,8 +22,7 @@ from harness.model.mode import Mode, Neighbour
 from harness.report.html import render_html
 from harness.report.markdown import markdown_table
 from harness.report.section import find_sections
-from harness.report.short import short_lines
-from harness.report.terminal import difference_lines, overhead_text, summary_lines
+from harness.report.terminal import difference_lines, overhead_text, short_lines, summary_lines
 from harness.results import CellRecord, Run
 from harness.scenario.plan import expand, plan_for, slice_rate
 from harness.scenario.scenario import Scenario

@@ -29,8 +29,7 @@ from harness.plugin.options import Options, scenarios_for
 from harness.plugin.summary import explain
 from harness.report.html import render_html
 from harness.report.markdown import markdown_table
-from harness.report.short import short_lines
-from harness.report.terminal import difference_lines
+from harness.report.terminal import difference_lines, short_lines
 from harness.results import Run
 from harness.scenario.plan import expand, plan_for
 from harness.scenario.scenario import Scenario
