@@ -287,7 +287,7 @@ def _reap_host(spec: HostSpec, events: Events, *, remove: bool, force: bool) -> 
 
     And whether a record of the creation log is damaged, which only a person can deal with.
     """
-    from harness.guest import remover_of
+    from harness.guest import open_remover
     from harness.lab.created import read_log
     from harness.lab.hosts import reach_host
     from harness.lab.lease import end_holder, lease
@@ -298,7 +298,7 @@ def _reap_host(spec: HostSpec, events: Events, *, remove: bool, force: bool) -> 
             events(Note(f"host {host.name}: stopped the run that held it: {holder}"))
         with lease(host.runner, host.name, "reap", events) as held:
             leased = replace(host, runner=held.runner)
-            with remover_of(leased) as remover:
+            with open_remover(leased) as remover:
                 entries = read_log(leased.runner)
                 if remove:
                     return reap(leased.runner, remover, entries), False

@@ -12,7 +12,7 @@ from harness.lab.hosts import Host, ReachedHost
 from harness.lab.inventory import HostSpec, ProxmoxSpec
 
 
-def backend_of(spec: HostSpec) -> Backend:
+def choose_backend(spec: HostSpec) -> Backend:
     """The backend for the hypervisor that the lab file names. Loads only its own libraries."""
     if isinstance(spec.hypervisor, ProxmoxSpec):
         from harness.guest.proxmox.backend import ProxmoxBackend  # noqa: PLC0415 - other hosts need no HTTP client
@@ -23,7 +23,7 @@ def backend_of(spec: HostSpec) -> Backend:
     return LibvirtBackend()
 
 
-def hypervisor_of(host: Host, events: Events) -> AbstractContextManager[Hypervisor]:
+def open_hypervisor(host: Host, events: Events) -> AbstractContextManager[Hypervisor]:
     """The hypervisor that makes guests on this host. Raises LabUnavailable, with the remedy, if it is unreachable."""
     for feature in features():
         if (hypervisor := feature.hypervisor(host, events)) is not None:
@@ -33,9 +33,9 @@ def hypervisor_of(host: Host, events: Events) -> AbstractContextManager[Hypervis
             f"host {host.name}: the lab file names a running VM of others, which this installation cannot measure",
             hint=f"leave out borrow in host.{host.name}.guest, or install the feature `borrow`",
         )
-    return backend_of(host.spec).hypervisor(host, events)
+    return choose_backend(host.spec).hypervisor(host, events)
 
 
-def remover_of(host: ReachedHost) -> AbstractContextManager[Remover]:
-    """Removes the guests and volumes that runs left on this host. Raises the same errors as `hypervisor_of`."""
-    return backend_of(host.spec).remover(host)
+def open_remover(host: ReachedHost) -> AbstractContextManager[Remover]:
+    """Removes the guests and volumes that runs left on this host. Raises the same errors as `open_hypervisor`."""
+    return choose_backend(host.spec).remover(host)

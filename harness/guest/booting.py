@@ -85,7 +85,7 @@ def logging_in(what: str, *, hint: str, last_words: Callable[[], str] = lambda: 
         raise GuestError(f"{what} did not answer over SSH: {error.message}{last_words()}", hint=hint) from error
 
 
-def system_of(runner: GuestRunner, fio: str = "fio") -> System:
+def detect_system(runner: GuestRunner, fio: str = "fio") -> System:
     """The operating system of the guest, which its SSH server reports at the login. `fio` is its program on Linux.
 
     Raises Unsupported if this installation lacks what measures it.
@@ -105,7 +105,7 @@ class BootedGuest(ABC):
         self.boot_seconds = booted.seconds
         self.threads = threads
         self.fio = booted.fio
-        self.system = system_of(booted.runner, self.fio)
+        self.system = detect_system(booted.runner, self.fio)
         self.evidence = self.system.evidence()
         self._connected = booted.runner
 
@@ -152,7 +152,7 @@ _PLUGGABLE = ("virtio-blk", "virtio-scsi")
 """The buses that disks can be plugged into."""
 
 
-def vcpus_for(facts: HostFacts, attachments: Iterable[Attachment] = (), guest: GuestOptions = ANY_GUEST) -> int:
+def choose_vcpus(facts: HostFacts, attachments: Iterable[Attachment] = (), guest: GuestOptions = ANY_GUEST) -> int:
     """The requested number. By default half of the host's CPUs, from 1 to 4.
 
     The other half is for the guest's iothreads and the host's kernel. More if a disk has more queues: the guest's
@@ -164,7 +164,7 @@ def vcpus_for(facts: HostFacts, attachments: Iterable[Attachment] = (), guest: G
     return max([half, *(attach.queues or 0 for attach in attachments if isinstance(attach, Attach))])
 
 
-def too_many_queues(attach: Attachment, cpus: int, guest: GuestOptions = ANY_GUEST) -> str | None:
+def refuse_queues(attach: Attachment, cpus: int, guest: GuestOptions = ANY_GUEST) -> str | None:
     """Why a host with this number of CPUs cannot have a guest for a disk's queues, with the remedy; None if it can."""
     queues, vcpus = attach.queues or 0, guest.vcpu_count
     if vcpus is not None and queues > vcpus:
@@ -208,17 +208,17 @@ def parse_places(printed: str) -> Places:
     return Places(frozenset(parse_cpus(facts["cpus"])), frozenset(parse_cpus(facts["nodes"])), free)
 
 
-def no_room(guest: GuestOptions, host: Host, *, reserved: bool = True) -> str | None:
+def refuse_size(guest: GuestOptions, host: Host, *, reserved: bool = True) -> str | None:
     """Why the host cannot have a guest with these options, with the remedy; None if it can.
 
     `reserved` says whether somebody else must reserve huge pages before the guest starts.
     """
     if guest == ANY_GUEST:
         return None
-    return next(why_not(guest, host, read_places(host.runner), reserved=reserved), None)
+    return next(find_size_problems(guest, host, read_places(host.runner), reserved=reserved), None)
 
 
-def no_memory(number: int, guest: GuestOptions, host: Host) -> str | None:
+def refuse_memory(number: int, guest: GuestOptions, host: Host) -> str | None:
     """Why the host has too little memory for so many guests at once, with the remedy; None if it has enough."""
     needs, has = number * (guest.memory or GUEST_MEMORY), int(host.facts["memory_bytes"] or 0)
     if number == 1 or not has or needs < has:
@@ -226,7 +226,7 @@ def no_memory(number: int, guest: GuestOptions, host: Host) -> str | None:
     return f"{number} guests need {format_size(needs)}, but the host has {format_size(has)}: request less memory"
 
 
-def file_missing(guest: GuestOptions, runner: Runner) -> str | None:
+def find_missing_file(guest: GuestOptions, runner: Runner) -> str | None:
     """Which requested file the host lacks, with the remedy; None if it has all of them."""
     for name, path in guest.files.items():
         test, what = ("-x", "a program") if name == "emulator" else ("-r", "a file that can be read")
@@ -235,7 +235,7 @@ def file_missing(guest: GuestOptions, runner: Runner) -> str | None:
     return None
 
 
-def why_not(guest: GuestOptions, host: Host, places: Places, *, reserved: bool = True) -> Iterator[str]:
+def find_size_problems(guest: GuestOptions, host: Host, places: Places, *, reserved: bool = True) -> Iterator[str]:
     """Each reason why the host cannot have such a guest, with the remedy. Pure."""
     yield from (f"guest.{problem}" for problem in find_guest_problems(guest))
     count, cpus = guest.vcpu_count or 0, len(places.cpus)
@@ -244,18 +244,18 @@ def why_not(guest: GuestOptions, host: Host, places: Places, *, reserved: bool =
     memory, has = guest.memory or GUEST_MEMORY, int(host.facts["memory_bytes"] or 0)
     if has and memory >= has:
         yield f"the guest needs {format_size(memory)}, but the host has {format_size(has)}: request less memory"
-    yield from _pins(guest, host, places)
+    yield from _find_pin_problems(guest, host, places)
     nodes = parse_cpus(guest.numa_nodes) if guest.numa_nodes else tuple(sorted(places.nodes))
     if absent := [node for node in nodes if node not in places.nodes]:
         there, unknown = format_list(places.nodes), format_list(absent)
         yield f'numa_nodes = "{guest.numa_nodes}": the host has no node {unknown}; it has {there}: name these'
     if guest.hugepages and reserved and (free := places.free_in(nodes, guest.hugepages)) < memory:
-        yield _too_few_pages(guest, memory // guest.hugepages, free // guest.hugepages, guest.hugepages)
+        yield _describe_missing_pages(guest, memory // guest.hugepages, free // guest.hugepages, guest.hugepages)
     if guest.cpu and parse_cpu_type(guest.cpu) == "host" and host.acceleration.accel != "kvm":
         yield f'cpu = "{guest.cpu}": QEMU has it only with KVM, but guests here are emulated: request "max"'
 
 
-def _too_few_pages(guest: GuestOptions, needed: int, free: int, page: int) -> str:
+def _describe_missing_pages(guest: GuestOptions, needed: int, free: int, page: int) -> str:
     on = f" on node {guest.numa_nodes}" if guest.numa_nodes else ""
     place = f"/sys/devices/system/node/node{parse_cpus(guest.numa_nodes)[0]}" if guest.numa_nodes else "/sys/kernel/mm"
     return (
@@ -264,7 +264,7 @@ def _too_few_pages(guest: GuestOptions, needed: int, free: int, page: int) -> st
     )
 
 
-def _pins(guest: GuestOptions, host: Host, places: Places) -> Iterator[str]:
+def _find_pin_problems(guest: GuestOptions, host: Host, places: Places) -> Iterator[str]:
     pins = {"pin_vcpus": ",".join(guest.pin_vcpus), "pin_iothreads": guest.pin_iothreads}
     for key, text in (pins | {"pin_emulator": guest.pin_emulator}).items():
         if text and (absent := [cpu for cpu in parse_cpus(text) if cpu not in places.cpus]):
@@ -277,7 +277,7 @@ def _pins(guest: GuestOptions, host: Host, places: Places) -> Iterator[str]:
         )
 
 
-def why_never_plugged(vm: str, attach: Attachment, options: GuestOptions) -> str | None:
+def refuse_plugging(vm: str, attach: Attachment, options: GuestOptions) -> str | None:
     """Why no hypervisor can plug a disk in like this, or give a running VM these options; None if one may."""
     if options.requested:
         keys = ", ".join(options.requested)

@@ -29,7 +29,7 @@ class HostKey:
     public: str
 
 
-def user_data(authorized_key: str, host_key: HostKey) -> str:
+def build_user_data(authorized_key: str, host_key: HostKey) -> str:
     """The user data of a guest: root logs in with the key, and the guest shows this host key. Pure.
 
     Everything that takes time and does not change how disks perform is off. JSON is YAML.
@@ -64,11 +64,11 @@ def wait_until_set_up(runner: Runner, events: Events) -> None:
             f"{runner.name}: cloud-init was not done within {READY_SECONDS:.0f} s after the first login",
             hint="look at /var/log/cloud-init.log in a guest of the image",
         )
-    if failed := errors_of(done.stdout, runner.name):
+    if failed := parse_errors(done.stdout, runner.name):
         events(Note(f"{runner.name}: cloud-init reports: {'; '.join(failed)}"))
 
 
-def errors_of(printed: str, guest: str) -> list[str]:
+def parse_errors(printed: str, guest: str) -> list[str]:
     """The errors in cloud-init's result. Raises GuestError if it is not JSON. Pure."""
     document = parse_json(printed, f"{guest}: {_RESULT}", GuestError)
     result = document.get("v1", {}) if isinstance(document, dict) else {}

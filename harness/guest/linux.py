@@ -181,13 +181,13 @@ def parse_disks(printed: str) -> dict[str, BlockDevice]:
                 guest_queue_size=_parse_number(queue_size),
                 guest_driver=driver or None,
                 guest_controller_driver=controller_driver or None,
-                **_agreed(features),
+                **_parse_features(features),
             ),
         )
     return disks
 
 
-def _agreed(features: str) -> dict[str, Any]:
+def _parse_features(features: str) -> dict[str, Any]:
     """Whether guest and virtio device agreed on each feature that an option requests; None for other devices."""
     return {
         setting: features[bit.number] == "1" if re.fullmatch(f"[01]{{{bit.number + 1},64}}", features) else None

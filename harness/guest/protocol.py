@@ -265,7 +265,7 @@ def block_devices(system: System, serials: Sequence[str], host: str) -> Mapping[
     return disks
 
 
-def plugged_in(system: System, serial: str, host: str) -> BlockDevice:
+def wait_for_disk(system: System, serial: str, host: str) -> BlockDevice:
     """The disk with this serial. Waits for it, because its driver takes a moment after it was plugged in."""
     for attempt in attempts(Deadline.after(APPEAR_SECONDS), repeat(_POLL_SECONDS)):
         try:

@@ -74,7 +74,7 @@ def parse_inspected(printed: str) -> Inspected:
     return Inspected(tuple(arguments), Engines(rings, frozenset(dropped)))
 
 
-def qemu_threads(runner: Runner, pid_file: str, events: Events) -> VmThreads | None:
+def find_qemu_threads(runner: Runner, pid_file: str, events: Events) -> VmThreads | None:
     """The threads of the guest's process on its host; None, with a note, if the host does not show them.
 
     Without them a run reports only the total CPU time, and everything else.
@@ -140,7 +140,7 @@ def parse_placement(printed: str) -> Placement:
     return Placement(int(pid), normalise_list(nodes), cpus, page)
 
 
-def seen_by_guest(evidence: Mapping[str, str], memory: int | None) -> Effective:
+def read_guest_facts(evidence: Mapping[str, str], memory: int | None) -> Effective:
     """The kernel, the program fio, the number of CPUs and the memory that the guest reports.
 
     `memory` is what QEMU gives it, in bytes. The guest's memory counts as complete if only the firmware's part is

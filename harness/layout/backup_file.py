@@ -20,14 +20,14 @@ _SIZE = 'if [ -b "$1" ]; then PATH="$PATH:/usr/sbin:/sbin" blockdev --getsize64 
 _ALLOCATE_SECONDS = 120.0
 
 
-def directory_of(spec: HostSpec) -> str:
+def choose_directory(spec: HostSpec) -> str:
     """Where the backups of the host's guests are written to."""
     return str(spec.backup_directory or BACKUP_DIRECTORY)
 
 
-def why_no_backup(runner: Runner, spec: HostSpec, size_bytes: int) -> str | None:
+def refuse_backup(runner: Runner, spec: HostSpec, size_bytes: int) -> str | None:
     """Why a backup of so many bytes cannot be written there, with the remedy; None if it can. Raises HostError."""
-    directory = directory_of(spec)
+    directory = choose_directory(spec)
     if spec.backup_directory and runner.run(["test", "-d", directory], deadline=20, check=False).status != 0:
         return f"there is no directory {directory}: create it, or correct backup_directory in the lab file"
     if why := why_unsafe(runner, directory):
@@ -49,7 +49,7 @@ def backup_file(log: CreationLog, spec: HostSpec, name: str, source: BlockSource
 
     Raises SafetyError if less than the reserve would stay free, or if another user could exchange the file, HostError.
     """
-    runner, directory = log.runner, directory_of(spec)
+    runner, directory = log.runner, choose_directory(spec)
     size = source.size
     if source.format == "raw":
         printed = runner.run(["sh", "-c", _SIZE, "sh", source.path], deadline=30).stdout

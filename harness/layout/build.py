@@ -16,11 +16,11 @@ from harness.lab.inventory import DiskByFile, DiskSpec
 from harness.lab.paths import TAG
 from harness.lab.transport.base import Runner
 from harness.layout import md
-from harness.layout.disks import partitioned_disks, unwatched
+from harness.layout.disks import inhibit_udev, partitioned_disks
 from harness.layout.free_space import FileReserve
-from harness.layout.layers import BARE, BasePlan, base_plans
+from harness.layout.layers import BARE, BasePlan, plan_bases
 from harness.layout.md import Rebuild
-from harness.layout.regions import Need, PartitionedDisk, Region, array_partitioned
+from harness.layout.regions import Need, PartitionedDisk, Region, partition_array
 from harness.layout.source import BlockSource, Sources
 from harness.model.base import Md
 from harness.model.mode import Mode
@@ -166,7 +166,7 @@ def built(
     """
     runner = log.runner
     _require_tools(runner, facts)
-    on_disk, *plans = base_plans(modes)
+    on_disk, *plans = plan_bases(modes)
     arrays = [(plan, plan.base) for plan in plans if isinstance(plan.base, Md)]
     places = places_needed(modes)
     if len(disks) <= places[-1]:
@@ -178,7 +178,7 @@ def built(
     needs[0] |= on_disk.needs
     for plan, base in arrays:
         for place in base.places:
-            needs[place][plan.label] = md.member_need(base, plan.needs.values())
+            needs[place][plan.label] = md.compute_member_need(base, plan.needs.values())
     with ExitStack() as stack:
         used = [disks[place] for place in places]
         partitioned, span = stack.enter_context(partitioned_disks(log, used, list(needs.values()), span=span))
@@ -186,7 +186,7 @@ def built(
         builder = Builder(log, span, events or Events())
         first = ready[0]
         files = tuple((str(disk.file), disk.size) for disk in used if isinstance(disk, DiskByFile))
-        stack.enter_context(unwatched(log, first.device))
+        stack.enter_context(inhibit_udev(log, first.device))
         bare = BlockSource(first.link, "block", first.regions[BARE].offset, span, grant=first.device)
         sources = {mode: Sources.same(bare) for mode in on_disk.bare}
         sources |= stack.enter_context(builder.layers(on_disk, first.regions))
@@ -233,11 +233,11 @@ class Builder:
         """The array over its regions of these disks, and everything that is built on it."""
         members = [disk.regions[plan.label] for disk in disks]
         sizes = [(what, need.bytes(self.span)) for what, need in plan.needs.items()]
-        alignment = md.alignment(base)
+        alignment = md.compute_alignment(base)
         name = f"{TAG}-{self.log.run_id}-{plan.label}"
         with (
             md.array(self.log, base, name, members, self.events) as device,
-            array_partitioned(self.log, device, sizes, alignment=alignment) as regions,
+            partition_array(self.log, device, sizes, alignment=alignment) as regions,
             self.layers(plan, regions) as layered,
         ):
             bare = [

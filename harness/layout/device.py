@@ -13,7 +13,7 @@ from harness.lab.guard import created, serial_of
 from harness.lab.inventory import DiskByFile, DiskSpec
 from harness.lab.paths import FILE_IDENTITY, TAG
 from harness.lab.transport.base import Runner
-from harness.layout.free_space import places_for
+from harness.layout.free_space import reserve_places
 from harness.layout.source import BlockSource
 from harness.shipped import read_script
 from harness.untrusted import parse_json, reading
@@ -106,7 +106,7 @@ def _loop_device(log: CreationLog, disk: DiskByFile) -> Iterator[str]:
             hint=f"add it under disk.{disk.name} if you need nothing in that file",
         )
     if runner.run(["sh", "-c", '[ -e "$1" ] || [ -L "$1" ]', "sh", path], deadline=20, check=False).status == 0:
-        devices = loop_devices(runner, path)
+        devices = list_loop_devices(runner, path)
         raise SafetyError(
             refused + "the file exists already" + (f", and is behind {', '.join(devices)}" if devices else ""),
             hint="virt-overhead creates and removes this file itself. Name a path that does not exist, or, if a killed "
@@ -133,7 +133,7 @@ def own_file(
     the file exists already.
     """
     runner = log.runner
-    with places_for(log, {path: size}, refused):
+    with reserve_places(log, {path: size}, refused):
         directory, _, name = path.rpartition("/")
         draft = f"{directory}/.{name}.{uuid.uuid4()}"
         filesystem = runner.run(["sh", "-c", _FILESYSTEM, "sh", path], deadline=30).stdout.strip()
@@ -147,7 +147,7 @@ def own_file(
             yield known[-1], entry
 
 
-def loop_devices(runner: Runner, file: str) -> list[str]:
+def list_loop_devices(runner: Runner, file: str) -> list[str]:
     """The loop devices on `file`."""
     # Without --list, losetup prints its own format for -j and ignores --json.
     listed = runner.run(["losetup", "--list", "--json", "--output", "NAME", "-j", file], deadline=30).stdout
@@ -188,20 +188,20 @@ class MemoryDisk(HostThing):
         return [self.directory, self.boot]
 
 
-def disk_name(run_id: str, name: str) -> str:
+def name_disk(run_id: str, name: str) -> str:
     """The name on the host of the disk `name` of a run."""
     return f"{TAG}-{run_id}-{name}"
 
 
 @contextmanager
-def memory_disk(log: CreationLog, name: str, *, size: int, answer_ns: int) -> Iterator[BlockSource]:
+def create_memory_disk(log: CreationLog, name: str, *, size: int, answer_ns: int) -> Iterator[BlockSource]:
     """A disk of `size` bytes (whole MiB) in memory. It completes each request after `answer_ns` nanoseconds.
 
     It takes 64 requests at a time. Other disks are not touched. Raises Unsupported if the kernel has no null_blk,
     or one that cannot name its disks (before Linux 5.19), HostError if the creation fails, and ValueError if the name
     is too long. Source of the settings: the kernel's Documentation/block/null_blk.rst.
     """
-    runner, full_name = log.runner, disk_name(log.run_id, name)
+    runner, full_name = log.runner, name_disk(log.run_id, name)
     if len(full_name) > _LONGEST_NAME:
         raise ValueError(f"the name of a disk has at most {_LONGEST_NAME} characters: {full_name} is too long")
     if runner.run(["sh", "-s", "--", NULL_BLK], stdin=_AVAILABLE, deadline=60, check=False).status == 3:

@@ -19,8 +19,8 @@ from harness.lab.inventory import DiskByFile, DiskSpec
 from harness.lab.paths import TAG
 from harness.lab.transport.base import whole
 from harness.layout.device import block_device
-from harness.layout.free_space import places_for
-from harness.layout.regions import Need, PartitionedDisk, disk_partitioned, span_for, together
+from harness.layout.free_space import reserve_places
+from harness.layout.regions import Need, PartitionedDisk, add_needs, choose_span, partition_disk
 from harness.run_id import RunId
 from harness.shipped import read_script
 
@@ -38,7 +38,7 @@ def partitioned_disks(
     files = {str(disk.file): disk.size for disk in disks if isinstance(disk, DiskByFile) and disk.destroy}
     refused = f"{runner.name}: the files of these disks will not be created: "
     with ExitStack() as stack:
-        stack.enter_context(places_for(log, files, refused))
+        stack.enter_context(reserve_places(log, files, refused))
         devices = [stack.enter_context(block_device(log, disk)) for disk in disks]
         writable = [require_writable(runner, disk, device) for disk, device in zip(disks, devices, strict=True)]
         _require_distinct(disks, writable)
@@ -48,13 +48,13 @@ def partitioned_disks(
             if len(disks) > 1:
                 permission = require_writable(runner, disk, device)  # noqa: PLW2901 - the later permission counts
             sizes = [(what, region.bytes(span)) for what, region in need.items()]
-            made.append(stack.enter_context(disk_partitioned(log, disk, permission, sizes)))
+            made.append(stack.enter_context(partition_disk(log, disk, permission, sizes)))
         yield made, span
 
 
 def _span(disk_bytes: int, needs: Mapping[str, Need], wanted: int) -> int:
-    need = together(needs.values())
-    return span_for(disk_bytes, fixed=need.fixed, shares=need.shares, wanted=wanted)
+    need = add_needs(needs.values())
+    return choose_span(disk_bytes, fixed=need.fixed, shares=need.shares, wanted=wanted)
 
 
 def _require_distinct(disks: Sequence[DiskSpec], writable: Sequence[Writable]) -> None:
@@ -93,7 +93,7 @@ class UdevRule(HostThing):
         return [self.path, self.first, self.disk]
 
 
-def rules(run_id: RunId, disk: str = "") -> str:
+def format_rules(run_id: RunId, disk: str = "") -> str:
     """Rules without a watch for the run's volumes and arrays, and for the disk with this name in the kernel."""
     name = f"{TAG}-{run_id}"
     # device-mapper doubles a dash in the names of volume groups and volumes.
@@ -106,7 +106,7 @@ def rules(run_id: RunId, disk: str = "") -> str:
 
 
 @contextmanager
-def unwatched(log: CreationLog, device: Writable) -> Iterator[None]:
+def inhibit_udev(log: CreationLog, device: Writable) -> Iterator[None]:
     """Turn off udev's watch of this disk, and of all volumes and arrays that the run creates in the block.
 
     Changes nothing on a host without udev, or one that does not take the rule. Raises HostError.
@@ -116,7 +116,7 @@ def unwatched(log: CreationLog, device: Writable) -> Iterator[None]:
 
 
 @contextmanager
-def unwatched_volumes(log: CreationLog, label: str) -> Iterator[None]:
+def inhibit_udev_for_volumes(log: CreationLog, label: str) -> Iterator[None]:
     """Turn off udev's watch of all volumes that the run creates in the block on a storage in use.
 
     `label` is the name of the storage in the creation log. Changes nothing on a host without udev. Raises HostError.
@@ -134,7 +134,7 @@ def _rule(log: CreationLog, disks: tuple[str, ...], disk: str = "") -> Iterator[
     path = f"{RULES}/99-{TAG}-{log.run_id}-{disk or 'volumes'}.rules"
     first = f"# virt-overhead {uuid.uuid4()}: no probes of what run {log.run_id} measures"
     with log.making_here(UdevRule(path=path, first=first, disk=disk, disks=disks)) as entry:
-        content = f"{first}\n{rules(log.run_id, disk)}"
+        content = f"{first}\n{format_rules(log.run_id, disk)}"
         make = fenced(entry, whole(["sh", "-c", _MAKE, "sh", path, disk], content))
         runner.run(make, stdin=content, deadline=60, check=False)
         yield

@@ -17,7 +17,7 @@ _TYPE = "file"
 
 
 @contextmanager
-def places_for(log: CreationLog, sizes: Mapping[str, int], refused: str) -> Iterator[None]:
+def reserve_places(log: CreationLog, sizes: Mapping[str, int], refused: str) -> Iterator[None]:
     """Until the end of the block, the space of files with these sizes in bytes, by path, counts as needed by the run.
 
     Files of one file system count together, and with everything else that the run was promised and has not written yet.
@@ -52,7 +52,7 @@ class FileReserve:
             replace(promise, size_bytes=min(promise.size_bytes, size_bytes))
             for promise in outstanding(self.runner, whole)
         ]
-        if wanted and (why := _why_short(self.runner, wanted)):
+        if wanted and (why := _explain_shortage(self.runner, wanted)):
             raise filling_up(f"{self.runner.name}: nothing more is written to {', '.join(self._paths)}", why)
 
     def require_for(self, path: str, size_bytes: int, part_bytes: int) -> None:  # noqa: ARG002 - of the volume
@@ -69,17 +69,17 @@ def no_space(runner: Runner, path: str, size_bytes: int) -> str | None:
 
     Raises HostError if the free space is unknown.
     """
-    return _why_short(runner, [Promise(path, _TYPE, path, size_bytes, path)])
+    return _explain_shortage(runner, [Promise(path, _TYPE, path, size_bytes, path)])
 
 
 def _require(runner: Runner, promises: list[Promise], refused: str) -> None:
-    if why := _why_short(runner, promises):
+    if why := _explain_shortage(runner, promises):
         raise SafetyError(
             f"{refused}too little space: {why}",
             hint="free space there, or name a smaller size or a path on another file system",
         )
 
 
-def _why_short(runner: Runner, promises: list[Promise]) -> str | None:
+def _explain_shortage(runner: Runner, promises: list[Promise]) -> str | None:
     places = read_space(runner, [word for promise in promises for word in promise.words])
     return "; ".join(shortages(places, [Allocation(promise.name, promise.size_bytes) for promise in promises])) or None

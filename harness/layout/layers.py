@@ -45,7 +45,7 @@ _REMOVE_GROUP = FIND + read_script("harness.layout", "remove_lvm.sh")
 _LVM_GROUPS = (6, 4, 4, 4, 4, 4, 6)
 
 
-def lvm_uuid() -> str:
+def make_lvm_uuid() -> str:
     """A UUID in LVM's format: 32 letters and digits."""
     letters = string.ascii_letters + string.digits
     return "-".join("".join(secrets.choice(letters) for _ in range(count)) for count in _LVM_GROUPS)
@@ -170,7 +170,7 @@ def _metadata_bytes(chunks: int) -> int:
 def _group(log: CreationLog, name: str, region: Region, volumes: Sequence[str]) -> Iterator[None]:
     device = region.device
     group = VolumeGroup(
-        disks=device.disks, name=name, pv_uuid=lvm_uuid(), volumes=tuple(volumes), partuuid=region.partuuid
+        disks=device.disks, name=name, pv_uuid=make_lvm_uuid(), volumes=tuple(volumes), partuuid=region.partuuid
     )
     with log.making_here(group):
         device.run(
@@ -380,17 +380,19 @@ class BasePlan:
         return bare | {layer.region: layer.need for layer in self.layers}
 
 
-def base_plans(modes: Sequence[Mode]) -> list[BasePlan]:
+def plan_bases(modes: Sequence[Mode]) -> list[BasePlan]:
     """The disk, always first, and each array that a mode uses."""
     arrays = dict.fromkeys(base for mode in modes if isinstance(base := mode.layout.base, Md))
     labelled: dict[Base, str] = {Device(): "", **{base: f"m{number}" for number, base in enumerate(arrays)}}
     return [
-        BasePlan(base, label, tuple(mode.name for mode in modes if mode.layout == base), tuple(_layers_on(base, modes)))
+        BasePlan(
+            base, label, tuple(mode.name for mode in modes if mode.layout == base), tuple(_list_layers(base, modes))
+        )
         for base, label in labelled.items()
     ]
 
 
-def _layers_on(base: Base, modes: Sequence[Mode]) -> list[LayerBuilder]:
+def _list_layers(base: Base, modes: Sequence[Mode]) -> list[LayerBuilder]:
     """The layers of the modes whose layout is built on this base, in the order of their regions."""
     layouts = [(mode.name, mode.layout) for mode in modes if mode.layout.base == base]
     return [layer for kind in LAYERS for layer in kind.group(layouts)]

@@ -13,7 +13,7 @@ from harness.errors import HarnessError, HostError
 from harness.events import Events, StepAdvanced
 from harness.lab.created import CreationLog, HostThing
 from harness.lab.guard import Writable, built_on, run_all
-from harness.layout.regions import ALIGNMENT, FIND, TABLE_BYTES, Need, Region, together
+from harness.layout.regions import ALIGNMENT, FIND, TABLE_BYTES, Need, Region, add_needs
 from harness.model.base import Md, RaidLevel
 from harness.shipped import read_script
 from harness.units import format_duration, format_size
@@ -113,26 +113,26 @@ class Array(HostThing):
         return [self.uuid, "legs", *self.legs] if self.legs else [self.uuid, "partitions", *self.partuuids]
 
 
-def data_disks(level: RaidLevel, disks: int) -> float:
+def count_data_disks(level: RaidLevel, disks: int) -> float:
     """The capacity for data of an array over this number of disks, in disks."""
     return {0: disks, 1: 1, 5: disks - 1, 6: disks - 2, 10: disks / 2}[level]
 
 
-def alignment(md: Md) -> int:
+def compute_alignment(md: Md) -> int:
     """Alignment of regions to the array's stripes: each region begins at a multiple of this, in bytes (whole MiB)."""
     per_leg = md.disks // md.legs
     # RAID 10 over an odd number of disks repeats its pattern only after twice as many chunks.
-    chunks = 1 if md.level == 1 else per_leg if md.level == 10 else int(data_disks(md.level, per_leg))
+    chunks = 1 if md.level == 1 else per_leg if md.level == 10 else int(count_data_disks(md.level, per_leg))
     return math.lcm(ALIGNMENT, md.chunk * chunks * md.legs)
 
 
-def member_need(md: Md, regions: Iterable[Need]) -> Need:
+def compute_member_need(md: Md, regions: Iterable[Need]) -> Need:
     """What an array with room for these regions and their partition table needs of each of its disks."""
-    need = together(regions, alignment=alignment(md))
+    need = add_needs(regions, alignment=compute_alignment(md))
     need = Need(need.fixed + TABLE_BYTES, need.shares)
     if md.legs == 2:
         need = _of_each_member(need, 2, md.chunk)
-    return _of_each_member(need, data_disks(md.level, md.disks // md.legs), md.chunk)
+    return _of_each_member(need, count_data_disks(md.level, md.disks // md.legs), md.chunk)
 
 
 def _of_each_member(need: Need, data: float, chunk: int) -> Need:
@@ -158,11 +158,13 @@ def array(log: CreationLog, md: Md, name: str, members: Sequence[Region], events
         for suffix, at in zip(suffixes, range(0, md.disks, per_leg), strict=True):
             over = members[at : at + per_leg]
             on = [*over, *members[md.disks :]]
-            described = _described(
+            described = _describe_array(
                 name + suffix, [member.device for member in on], partuuids=[member.partuuid for member in on]
             )
             legs.append(
-                stack.enter_context(_array(log, described, md.level, md.chunk, [member.device for member in over]))
+                stack.enter_context(
+                    _create_array(log, described, md.level, md.chunk, [member.device for member in over])
+                )
             )
         if md.level in _PARITY:
             for leg in legs:
@@ -173,11 +175,13 @@ def array(log: CreationLog, md: Md, name: str, members: Sequence[Region], events
             yield legs[0]
         else:
             # By mdadm's names: the kernel's names may differ after a reboot of the host.
-            stripe = _described(name, legs, legs=[f"/dev/md/{name}{suffix}" for suffix in suffixes])
-            yield stack.enter_context(_array(log, stripe, 0, md.chunk, legs))
+            stripe = _describe_array(name, legs, legs=[f"/dev/md/{name}{suffix}" for suffix in suffixes])
+            yield stack.enter_context(_create_array(log, stripe, 0, md.chunk, legs))
 
 
-def _described(name: str, on: Sequence[Writable], *, partuuids: Sequence[str] = (), legs: Sequence[str] = ()) -> Array:
+def _describe_array(
+    name: str, on: Sequence[Writable], *, partuuids: Sequence[str] = (), legs: Sequence[str] = ()
+) -> Array:
     digits = uuid.uuid4().hex
     # In mdadm's format: four words of eight digits.
     md_uuid = ":".join(digits[at : at + 8] for at in range(0, 32, 8))
@@ -186,7 +190,7 @@ def _described(name: str, on: Sequence[Writable], *, partuuids: Sequence[str] = 
 
 
 @contextmanager
-def _array(
+def _create_array(
     log: CreationLog, described: Array, level: RaidLevel, chunk: int, members: Sequence[Writable]
 ) -> Iterator[Writable]:
     path = f"/dev/md/{described.name}"

@@ -56,7 +56,7 @@ class GuidPartitionTable(HostThing):
         return [*where, *(str(position) for position in self.samples)]
 
 
-def sample_positions(size_bytes: int) -> tuple[int, ...]:
+def choose_samples(size_bytes: int) -> tuple[int, ...]:
     """Random positions of samples between the ends of a disk, in bytes, each a multiple of the size of a sample."""
     first, last = END_BYTES // SAMPLE_BYTES, (size_bytes - END_BYTES) // SAMPLE_BYTES - 1
     chance = random.SystemRandom()
@@ -93,7 +93,7 @@ class Need:
 
     def bytes(self, span: int) -> int:
         """Whole MiB."""
-        return _up(self.fixed + ceil(self.shares * span), ALIGNMENT)
+        return _round_up(self.fixed + ceil(self.shares * span), ALIGNMENT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +107,13 @@ class Region:
     partuuid: str
 
 
-def together(needs: Iterable[Need], *, alignment: int = ALIGNMENT) -> Need:
+def add_needs(needs: Iterable[Need], *, alignment: int = ALIGNMENT) -> Need:
     """The size of all these regions together, if each begins at a multiple of `alignment` bytes."""
     needs = tuple(needs)
     return Need(sum(need.fixed + alignment for need in needs), sum(need.shares for need in needs))
 
 
-def span_for(disk_bytes: int, *, fixed: int, shares: float, wanted: int) -> int:
+def choose_span(disk_bytes: int, *, fixed: int, shares: float, wanted: int) -> int:
     """The span in bytes: `wanted`, or what fits. `fixed` bytes are for the layers; `shares` spans must fit.
 
     Raises Unsupported if even the smallest span does not fit.
@@ -129,7 +129,7 @@ def span_for(disk_bytes: int, *, fixed: int, shares: float, wanted: int) -> int:
 
 
 @contextmanager
-def disk_partitioned(
+def partition_disk(
     log: CreationLog, disk: DiskSpec, device: Writable, sizes: Sequence[tuple[str, int]]
 ) -> Iterator[PartitionedDisk]:
     """A new partition table on the disk, with one partition per (what, bytes). The table is removed at the end.
@@ -146,22 +146,22 @@ def disk_partitioned(
         sectors=device.size_bytes // SECTOR,
         ptuuid=plan.ptuuid,
         partuuids=tuple(part.partuuid for part in plan.parts),
-        samples=sample_positions(device.size_bytes),
+        samples=choose_samples(device.size_bytes),
     )
     with log.making_here(table):
         _write_table(device, plan, log.run_id)
         device.run(["sh", "-c", _DISCARD, "sh", device.path], deadline=_WRITE_SECONDS)
-        yield PartitionedDisk(device, table.link or device.path, _regions(device, plan))
+        yield PartitionedDisk(device, table.link or device.path, _find_regions(device, plan))
 
 
 @contextmanager
-def array_partitioned(
+def partition_array(
     log: CreationLog, device: Writable, sizes: Sequence[tuple[str, int]], *, alignment: int
 ) -> Iterator[dict[str, Region]]:
     """The same on an array; the table is removed with the array. Regions begin at multiples of `alignment` bytes."""
     plan = _Plan.of(sizes, alignment)
     _write_table(device, plan, log.run_id)
-    yield _regions(device, plan)
+    yield _find_regions(device, plan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,9 +193,9 @@ class _Plan:
         offset = alignment
         parts = []
         for what, size in sizes:
-            whole = _up(size, ALIGNMENT)
+            whole = _round_up(size, ALIGNMENT)
             parts.append(_Part(what, offset, whole, str(uuid.uuid4())))
-            offset = _up(offset + whole, alignment)
+            offset = _round_up(offset + whole, alignment)
         return cls(str(uuid.uuid4()), tuple(parts))
 
     def script(self, run_id: str) -> str:
@@ -215,12 +215,12 @@ def _write_table(device: Writable, plan: _Plan, run_id: str) -> None:
     device.run(table, stdin=plan.script(run_id), deadline=60)
 
 
-def _regions(device: Writable, plan: _Plan) -> dict[str, Region]:
-    listed = _partition_devices(device)
+def _find_regions(device: Writable, plan: _Plan) -> dict[str, Region]:
+    listed = _list_partitions(device)
     if len(listed) != len(plan.parts):
         # A kernel without support for GPT gets the partitions from partx.
         device.run(["partx", "--update", device.path], deadline=60, check=False)
-        listed = _partition_devices(device)
+        listed = _list_partitions(device)
     wanted = [(part.offset, part.size) for part in plan.parts]
     if [extent for _, extent in listed] != wanted:
         raise HostError(
@@ -236,7 +236,7 @@ def _regions(device: Writable, plan: _Plan) -> dict[str, Region]:
     }
 
 
-def _partition_devices(device: Writable) -> list[tuple[str, tuple[int, int]]]:
+def _list_partitions(device: Writable) -> list[tuple[str, tuple[int, int]]]:
     """Path, and start and size in bytes, of each partition that the kernel shows, in order of their start."""
     printed = device.runner.run(["sh", "-c", _PARTITIONS, "sh", device.path], deadline=60).stdout
     source = f"{device.runner.name}: lsblk's list for {device.path}"
@@ -250,7 +250,7 @@ def _partition_devices(device: Writable) -> list[tuple[str, tuple[int, int]]]:
     return sorted(parts, key=lambda part: part[1])
 
 
-def _up(size: int, step: int) -> int:
+def _round_up(size: int, step: int) -> int:
     return -(-size // step) * step
 
 

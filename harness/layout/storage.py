@@ -20,12 +20,12 @@ from harness.lab.space import promising
 from harness.lab.storage_look import FoundStorage, Place
 from harness.layout.build import Layouts, SharedStorage
 from harness.layout.device import BackingFile, LoopDevice, MemoryDisk
-from harness.layout.disks import UdevRule, unwatched_volumes
+from harness.layout.disks import UdevRule, inhibit_udev_for_volumes
 from harness.layout.layers import LAYERS, UNCACHED, ZFS_SHARE
 from harness.layout.md import Array
 from harness.layout.regions import GuidPartitionTable
 from harness.layout.source import BlockSource, Sources
-from harness.layout.storage_files import StoredFiles, made_in
+from harness.layout.storage_files import StoredFiles, create_in_directory
 from harness.layout.storage_lvm import LinearVolumes, ThinPoolVolumes
 from harness.model.base import Device, Md
 from harness.model.layout import Layout, LvmThin, Qcow2, RawFile, ZfsFile, Zvol
@@ -86,12 +86,14 @@ class StoredDatasets:
                     token=secrets.token_hex(16),
                     point="" if isinstance(layout, Zvol) else f"{MOUNT_DIRECTORY}/{full_name}",
                 )
-                sources[name] = stack.enter_context(_dataset(log, room, thing, layout, span))
+                sources[name] = stack.enter_context(_create_stored_dataset(log, room, thing, layout, span))
             yield sources
 
 
 @contextmanager
-def _dataset(log: CreationLog, room: Room, thing: StoredDataset, layout: Layout, span: int) -> Iterator[Sources]:
+def _create_stored_dataset(
+    log: CreationLog, room: Room, thing: StoredDataset, layout: Layout, span: int
+) -> Iterator[Sources]:
     runner = log.runner
     known = [thing]
     with log.making(thing, lambda: known[-1].remove(runner)) as entry:
@@ -115,7 +117,7 @@ def _dataset(log: CreationLog, room: Room, thing: StoredDataset, layout: Layout,
             yield Sources.same(BlockSource(path, "block", 0, span, grant=grant))
         else:
             directory = created_directory(runner, entry, thing.point)
-            yield made_in(directory, f"{directory.path}/disk", layout, span, preallocates=False)
+            yield create_in_directory(directory, f"{directory.path}/disk", layout, span, preallocates=False)
 
 
 BASELINE = "host"
@@ -150,7 +152,7 @@ VOLUMES: Mapping[Place, VolumeKind] = {
 """By the kind of storage. A new kind is a line here and in lab/inventory.py, and a module beside this one."""
 
 
-def why_not(mode: Mode, storage: FoundStorage, facts: HostFacts) -> str | None:
+def refuse_on_storage(mode: Mode, storage: FoundStorage, facts: HostFacts) -> str | None:
     """Why the storage cannot have the layout of this mode, with the remedy; None if it can. Pure."""
     layout, words = mode.layout, storage.words
     offered = f"{words} offers: {', '.join(storage.layouts)}"
@@ -161,14 +163,14 @@ def why_not(mode: Mode, storage: FoundStorage, facts: HostFacts) -> str | None:
         return f"its layout is {layout.kind} on {layout.base.words}; {offered}"
     if layout.encrypted:
         return f"virt-overhead encrypts only on disks of its own, and {words} is in use; {offered}"
-    return _other_options(layout, storage) or (
+    return _refuse_options(layout, storage) or (
         f"qemu-img is not installed there: {facts.install('qemu-utils')}"
         if isinstance(layout, Qcow2) and not facts.has_tool("qemu-img")
         else None
     )
 
 
-def _other_options(layout: Layout, storage: FoundStorage) -> str | None:
+def _refuse_options(layout: Layout, storage: FoundStorage) -> str | None:
     """Which option of a layout the storage does not have. An option with its default value matches every storage."""
     if isinstance(layout, RawFile | Qcow2) and layout.filesystem not in (RawFile().filesystem, storage.filesystem):
         return f"its files are on {layout.filesystem}, but {storage.words} is on {storage.filesystem}"
@@ -178,7 +180,7 @@ def _other_options(layout: Layout, storage: FoundStorage) -> str | None:
 
 
 @contextmanager
-def on_storage(
+def build_on_storage(
     log: CreationLog, storage: FoundStorage, label: str, modes: Sequence[Mode], *, span: int
 ) -> Iterator[Layouts]:
     """A volume of `span` bytes for each mode, and one for the baseline. Everything is removed at the end.
@@ -196,7 +198,7 @@ def on_storage(
     later = [promise_of(storage, size)] if storage.kind.allocates == "when written" else []
     with (
         promising(log.promises, later),
-        unwatched_volumes(log, label),
+        inhibit_udev_for_volumes(log, label),
         kind.create(log, room, label, wanted, span) as sources,
     ):
         below = {name: disks_below(runner, pair.twin.path) for name, pair in sources.items()}

@@ -61,12 +61,12 @@ def compute_qcow2_need(layout: Qcow2) -> Need:
     return Need(fixed, 1 + image * (2 if layout.snapshots else 1))
 
 
-def image_names(name: str, layout: Qcow2) -> list[str]:
+def list_image_files(name: str, layout: Qcow2) -> list[str]:
     """The files of the image: the one with the data, then each snapshot. The guest has the last one."""
     return [f"{name}.qcow2", *(f"{name}-{number}.qcow2" for number in range(1, layout.snapshots + 1))]
 
 
-def data_file(name: str, layout: Qcow2) -> str:
+def name_data_file(name: str, layout: Qcow2) -> str:
     """The file with the data of the image; empty if that is in the image."""
     return f"{name}.data" if layout.data_file else ""
 
@@ -78,10 +78,10 @@ def create_qcow2(region: Writable, path: str, size: int, layout: Qcow2) -> Sourc
 
     Raises SafetyError if `path` is not on `region`, and HostError.
     """
-    image, *snapshots = image_names(path, layout)
+    image, *snapshots = list_image_files(path, layout)
     always = f"cluster_size={layout.cluster_size},lazy_refcounts={'on' if layout.lazy_refcounts else 'off'}"
     words = f"{always},preallocation={layout.preallocation}"
-    if data := data_file(path, layout):
+    if data := name_data_file(path, layout):
         # `data_file_raw`: each block is at its own place in the file, as in a RAW file.
         words += f",data_file={data},data_file_raw=on"
     create = ["qemu-img", "create", "-q", "-f", "qcow2", "-o", words, image, str(size)]
@@ -251,7 +251,7 @@ class StoredDirectory(HostThing):
         return [self.path, self.storage, self.token, _MARK, self.inode, made, *self.files]
 
 
-def file_bytes(storage: FoundStorage, layout: Layout, span: int) -> int:
+def compute_file_bytes(storage: FoundStorage, layout: Layout, span: int) -> int:
     """The bytes that the files of a layout take once they are full."""
     need = compute_qcow2_need(layout) if isinstance(layout, Qcow2) else RAW_NEED
     return storage.copies * need.bytes(span)
@@ -269,10 +269,10 @@ def files(
         path=f"{storage.at.rstrip('/')}/{TAG}-{log.run_id}-{token[:8]}",
         storage=storage.identity,
         token=token,
-        files=tuple(file for name, layout in wanted.items() for file in _names(name, layout)),
+        files=tuple(file for name, layout in wanted.items() for file in _list_files(name, layout)),
     )
     known = [thing]
-    size = sum(file_bytes(storage, layout, span) for layout in wanted.values())
+    size = sum(compute_file_bytes(storage, layout, span) for layout in wanted.values())
     promise = replace(promise_of(storage, size), path=thing.path)
     with promising(log.promises, [promise]), log.making(thing, lambda: known[-1].remove(runner)) as entry:
         words = [thing.path, token, _MARK, *thing.files]
@@ -283,13 +283,15 @@ def files(
         log.amend(entry, known[-1])
         directory = created_directory(runner, entry, thing.path)
         sources = {
-            name: made_in(directory, f"{directory.path}/{name}", layout, span, preallocates=preallocates == "yes")
+            name: create_in_directory(
+                directory, f"{directory.path}/{name}", layout, span, preallocates=preallocates == "yes"
+            )
             for name, layout in wanted.items()
         }
         yield sources
 
 
-def made_in(directory: Writable, path: str, layout: Layout, span: int, *, preallocates: bool) -> Sources:
+def create_in_directory(directory: Writable, path: str, layout: Layout, span: int, *, preallocates: bool) -> Sources:
     """The files of a layout in a directory of the run. A file that cannot be preallocated is written in full later."""
     if isinstance(layout, Qcow2):
         return create_qcow2(directory, path, span, layout)
@@ -298,10 +300,10 @@ def made_in(directory: Writable, path: str, layout: Layout, span: int, *, preall
     return Sources.same(create_raw(directory, f"{path}.raw", span, preallocation))
 
 
-def _names(name: str, layout: Layout) -> list[str]:
+def _list_files(name: str, layout: Layout) -> list[str]:
     if not isinstance(layout, Qcow2):
         return [f"{name}.raw"]
-    return [f"{name}.raw", *filter(None, (*image_names(name, layout), data_file(name, layout)))]
+    return [f"{name}.raw", *filter(None, (*list_image_files(name, layout), name_data_file(name, layout)))]
 
 
 class StoredFiles:
@@ -311,7 +313,7 @@ class StoredFiles:
     baseline: ClassVar[Layout] = RawFile()
 
     def bytes_of(self, storage: FoundStorage, layout: Layout, span: int) -> int:
-        return file_bytes(storage, layout, span)
+        return compute_file_bytes(storage, layout, span)
 
     def create(
         self, log: CreationLog, room: Room, label: str, wanted: Mapping[str, Layout], span: int

@@ -39,14 +39,14 @@ class StoredVolume(HostThing):
         return [self.name, self.group_uuid, self.tag, self.uuid]
 
 
-def volume_bytes(storage: FoundStorage, span: int) -> int:
+def compute_volume_bytes(storage: FoundStorage, span: int) -> int:
     """The bytes that a volume of `span` bytes takes once it is full."""
     unit = storage.chunk or storage.extent
     return -(-span // unit) * unit
 
 
 @contextmanager
-def volumes(
+def create_volumes(
     log: CreationLog, room: Room, label: str, wanted: Mapping[str, Layout], span: int
 ) -> Iterator[dict[str, Sources]]:
     """A volume of `span` bytes for each name in `wanted`. All are on the same disks. They are removed at the end.
@@ -55,8 +55,8 @@ def volumes(
     """
     storage = room.found
     group, _, pool = storage.at.partition("/")
-    size = volume_bytes(storage, span)
-    where = [] if pool else _part(room, len(wanted) * size)
+    size = compute_volume_bytes(storage, span)
+    where = [] if pool else _choose_physical_volume(room, len(wanted) * size)
     with ExitStack() as stack:
         sources = {}
         for name in wanted:
@@ -72,13 +72,15 @@ def volumes(
                 kind = ["--type", "linear", "--size", f"{size}b", "--wipesignatures", "y", "--zero", "y"]
             options = [*kind, "--addtag", thing.tag, "--name", thing.name, group, *where]
             path = f"/dev/{group}/{thing.name}"
-            grant = stack.enter_context(_volume(log, room, thing, options, path))
+            grant = stack.enter_context(_create_volume(log, room, thing, options, path))
             sources[name] = Sources.same(BlockSource(path, "block", 0, span, grant=grant))
         yield sources
 
 
 @contextmanager
-def _volume(log: CreationLog, room: Room, thing: StoredVolume, options: Sequence[str], path: str) -> Iterator[Writable]:
+def _create_volume(
+    log: CreationLog, room: Room, thing: StoredVolume, options: Sequence[str], path: str
+) -> Iterator[Writable]:
     runner = log.runner
     known = [thing]
     with log.making(thing, lambda: known[-1].remove(runner)) as entry:
@@ -91,7 +93,7 @@ def _volume(log: CreationLog, room: Room, thing: StoredVolume, options: Sequence
         yield grant
 
 
-def _part(room: Room, size_bytes: int) -> list[str]:
+def _choose_physical_volume(room: Room, size_bytes: int) -> list[str]:
     """The physical volume for all volumes, so that they are on the same disk; empty if the group has only one."""
     parts = room.found.parts
     if len(parts) < 2:
@@ -113,12 +115,12 @@ class LinearVolumes:
     baseline: ClassVar[Layout] = Lvm()
 
     def bytes_of(self, storage: FoundStorage, layout: Layout, span: int) -> int:  # noqa: ARG002 - all are the same
-        return volume_bytes(storage, span)
+        return compute_volume_bytes(storage, span)
 
     def create(
         self, log: CreationLog, room: Room, label: str, wanted: Mapping[str, Layout], span: int
     ) -> AbstractContextManager[dict[str, Sources]]:
-        return volumes(log, room, label, wanted, span)
+        return create_volumes(log, room, label, wanted, span)
 
 
 class ThinPoolVolumes(LinearVolumes):

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from harness.errors import GuestError, HarnessError, HostError
 from harness.events import Note
-from harness.guest import hypervisor_of
+from harness.guest import open_hypervisor
 from harness.guest.protocol import Hypervisor
 from harness.image import ImageSet
 from harness.lab.created import CreationLog, Processes, read_log
@@ -240,7 +240,7 @@ class SessionMeasurer:
                 held = lease(host.runner, host.name, self._run_id, self._events, wait=LEASE_WAIT_SECONDS)
                 self._lease = stack.enter_context(held)
                 host = replace(host, runner=self._lease.runner)
-                hypervisor = stack.enter_context(hypervisor_of(host, self._events))
+                hypervisor = stack.enter_context(open_hypervisor(host, self._events))
                 self._clean(host, hypervisor)
                 log = CreationLog(host.runner, self._run_id)
                 stack.enter_context(log.making_here(Processes(mark=MARK)))

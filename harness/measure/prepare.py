@@ -19,7 +19,7 @@ from harness.lab.guard import Writable, run_all
 from harness.lab.hosts import Host
 from harness.lab.inventory import AnyDisk
 from harness.lab.transport.base import Runner
-from harness.layout.backup_file import backup_file, why_no_backup
+from harness.layout.backup_file import backup_file, refuse_backup
 from harness.layout.build import Layouts
 from harness.layout.layers import BARE
 from harness.layout.regions import read_encryption
@@ -304,7 +304,7 @@ def _find_without_room(host: Host, modes: Sequence[Mode], span: int) -> dict[str
     Raises NothingToCompare if no guest is left.
     """
     backups = [mode.name for mode in modes if mode.backup]
-    why = why_no_backup(host.runner, host.spec, len(backups) * span) if backups else None
+    why = refuse_backup(host.runner, host.spec, len(backups) * span) if backups else None
     skipped = dict.fromkeys(backups, f"host {host.name}: {why}") if why else {}
     require_guest(modes, skipped)
     return skipped

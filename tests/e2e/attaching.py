@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from harness.events import Events
-from harness.guest import hypervisor_of
+from harness.guest import open_hypervisor
 from harness.guest.protocol import Hypervisor
 from harness.image import ensure_images
 from harness.lab import embedded
@@ -60,7 +60,7 @@ def opened() -> Iterator[Lab]:
         host = stack.enter_context(open_host(embedded.inventory().hosts[0], ensure_images(Events()), Events()))
         host.runner.run(["mkdir", "-p", DIRECTORY], deadline=patience(20))
         stack.callback(host.runner.run, ["rm", "-rf", DIRECTORY], deadline=patience(60))
-        yield Lab(host, stack.enter_context(hypervisor_of(host, Events())))
+        yield Lab(host, stack.enter_context(open_hypervisor(host, Events())))
 
 
 def a_disk(runner: Runner, disk: DiskById) -> BlockSource:

@@ -6,8 +6,8 @@ import pytest
 
 from harness.layout import md
 from harness.layout.build import Layouts
-from harness.layout.layers import BasePlan, base_plans
-from harness.layout.regions import ALIGNMENT, Need, together
+from harness.layout.layers import BasePlan, plan_bases
+from harness.layout.regions import ALIGNMENT, Need, add_needs
 from harness.layout.source import BlockSource
 from harness.model.attach import Attach
 from harness.model.base import Device, Md
@@ -29,13 +29,13 @@ def regions(cut: BasePlan) -> dict[str, float]:
 
 
 def test_the_disk_has_a_bare_region_for_the_host_even_if_no_mode_uses_it() -> None:
-    (disk,) = base_plans(modes(lvm=Lvm()))
+    (disk,) = plan_bases(modes(lvm=Lvm()))
     assert (disk.base, disk.label, disk.bare) == (Device(), "", ())
     assert list(disk.needs) == ["device", "lvm"]
 
 
 def test_modes_of_one_kind_share_a_volume_group_and_a_file_system() -> None:
-    (disk,) = base_plans(
+    (disk,) = plan_bases(
         modes(lvm=Lvm(), lvm2=Lvm(), raw=RawFile(), cached=RawFile(preallocation="off"), xfs=RawFile("xfs"), q=Qcow2())
     )
     assert list(disk.needs) == ["device", "lvm", "ext4", "xfs"]
@@ -46,14 +46,14 @@ def test_modes_of_one_kind_share_a_volume_group_and_a_file_system() -> None:
 
 
 def test_each_partition_is_its_own_and_pools_hold_volumes_and_datasets() -> None:
-    (disk,) = base_plans(modes(one=Partition(), two=Partition(), zvol=Zvol(), zfs=ZfsFile(), thin=LvmThin()))
+    (disk,) = plan_bases(modes(one=Partition(), two=Partition(), zvol=Zvol(), zfs=ZfsFile(), thin=LvmThin()))
     assert list(disk.needs) == ["device", "part1", "part2", "lvm-thin", "zfs"]
     assert regions(disk)["zfs"] > 2
 
 
 def test_modes_on_equal_arrays_share_the_array_and_others_have_their_own() -> None:
     five, ten = Md(5, 4), Md(10, 4)
-    disk, *arrays = base_plans(modes(plain=Device(), md5=five, md10=ten, lvm=Lvm(on=Md(5, 4)), raw=RawFile(on=ten)))
+    disk, *arrays = plan_bases(modes(plain=Device(), md5=five, md10=ten, lvm=Lvm(on=Md(5, 4)), raw=RawFile(on=ten)))
     assert (disk.bare, list(disk.needs)) == (("plain",), ["device"])
     assert [(cut.base, cut.label, cut.bare, list(cut.needs)) for cut in arrays] == [
         (five, "m0", ("md5",), ["device", "lvm"]),
@@ -62,7 +62,7 @@ def test_modes_on_equal_arrays_share_the_array_and_others_have_their_own() -> No
 
 
 def test_an_array_without_bare_modes_has_no_bare_region() -> None:
-    _, array = base_plans(modes(lvm=Lvm(on=Md(0, 2))))
+    _, array = plan_bases(modes(lvm=Lvm(on=Md(0, 2))))
     assert list(array.needs) == ["lvm"]
 
 
@@ -70,7 +70,7 @@ def test_names_in_the_partition_table_are_short_enough_for_it() -> None:
     every = modes(
         d=Device(), p=Partition(), l=Lvm(), t=LvmThin(), r=RawFile(), x=RawFile("xfs"), q=Qcow2(), z=Zvol(), m=Md(5, 4)
     )
-    labels = [what for cut in base_plans(every) for what in (*cut.needs, cut.label)]
+    labels = [what for cut in plan_bases(every) for what in (*cut.needs, cut.label)]
     assert all(len(f"voh:20260101-000000-abcd:{label}") <= 36 for label in labels)
 
 
@@ -88,7 +88,7 @@ def test_names_in_the_partition_table_are_short_enough_for_it() -> None:
     ids=str,
 )
 def test_a_member_is_slightly_larger_than_the_arrays_size_per_data_disk(base: Md, data: float) -> None:
-    need = md.member_need(base, [Need(0, 1)])
+    need = md.compute_member_need(base, [Need(0, 1)])
     for span in (64 * MIB, 16 * GIB):
         assert span / data < need.bytes(span) < span / data * 1.01 + 32 * MIB
 
@@ -107,27 +107,27 @@ def test_a_member_is_slightly_larger_than_the_arrays_size_per_data_disk(base: Md
     ids=str,
 )
 def test_regions_of_an_array_begin_where_its_stripes_do(base: Md, bytes_: int) -> None:
-    assert md.alignment(base) == bytes_
+    assert md.compute_alignment(base) == bytes_
     assert bytes_ % ALIGNMENT == 0
 
 
 def test_regions_side_by_side_have_room_to_be_aligned() -> None:
-    need = together([Need(MIB, 1), Need(0, 2.5)], alignment=3 * MIB)
+    need = add_needs([Need(MIB, 1), Need(0, 2.5)], alignment=3 * MIB)
     assert need == Need(7 * MIB, 3.5)
     assert need.bytes(4 * MIB) == 21 * MIB
 
 
 @pytest.mark.parametrize("chunk", [64 * KIB, 256 * KIB, 192 * KIB, 4 * MIB])
 def test_thin_pools_have_room_for_whole_chunks_of_every_volume_and_their_metadata_twice(chunk: int) -> None:
-    (disk,) = base_plans(modes(a=LvmThin(chunk), b=LvmThin(chunk)))
+    (disk,) = plan_bases(modes(a=LvmThin(chunk), b=LvmThin(chunk)))
     span = GIB
     chunks = 2 * -(-span // chunk)
     assert disk.needs["lvm-thin"].bytes(span) > chunks * chunk + 2 * max(2 * MIB, 64 * chunks) + 4 * MIB
 
 
 def test_clusters_of_half_a_kilobyte_need_a_fiftieth_more() -> None:
-    (small,) = base_plans(modes(q=Qcow2(cluster_size=512)))
-    (usual,) = base_plans(modes(q=Qcow2()))
+    (small,) = plan_bases(modes(q=Qcow2(cluster_size=512)))
+    (usual,) = plan_bases(modes(q=Qcow2()))
     assert regions(small)["ext4"] - regions(usual)["ext4"] == pytest.approx(1.05 * 10 / 512, rel=0.02)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from harness.errors import Unsupported
 from harness.lab.facts import HostFacts
-from harness.layout.regions import STEP, span_for
+from harness.layout.regions import STEP, choose_span
 from harness.model.base import Device, Md
 from harness.model.layout import (
     Layout,
@@ -46,7 +46,7 @@ READY = {
 def test_a_span_is_what_is_wanted_or_what_fits_in_whole_steps(
     disk: int, fixed: int, shares: float, wanted: int, span: int
 ) -> None:
-    found = span_for(disk, fixed=fixed, shares=shares, wanted=wanted)
+    found = choose_span(disk, fixed=fixed, shares=shares, wanted=wanted)
     assert found == span
     assert found % STEP == 0
     assert found * shares + fixed < disk
@@ -55,7 +55,7 @@ def test_a_span_is_what_is_wanted_or_what_fits_in_whole_steps(
 @pytest.mark.parametrize(("disk", "shares"), [(17 * MIB, 1), (64 * MIB, 4), (0, 1)])
 def test_a_disk_without_room_says_how_many_regions_do_not_fit_and_what_to_do(disk: int, shares: float) -> None:
     with pytest.raises(Unsupported, match=f"no room for {shares} regions of 16 MiB") as error:
-        span_for(disk, fixed=0, shares=shares, wanted=GIB)
+        choose_span(disk, fixed=0, shares=shares, wanted=GIB)
     assert error.value.hint == "select fewer modes with -k, or use a larger disk"
 
 

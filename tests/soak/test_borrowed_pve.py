@@ -15,7 +15,7 @@ import pytest
 
 from harness.events import Events
 from harness.guest.proxmox.client import Client, Expected
-from harness.guest.proxmox.created_objects import shell_parameters
+from harness.guest.proxmox.created_objects import build_shell_parameters
 from harness.guest.proxmox.iso import ensure_iso
 from harness.guest.proxmox.machine import VirtualMachine, exists
 from harness.guest.proxmox.new_vm import log_in
@@ -91,7 +91,7 @@ def own_vm(node: Node, disk_mib: int) -> Iterator[OwnVm]:
         client.task(
             "post",
             "nodes/pve/qemu",
-            {**shell_parameters(_RULES, iso, 1), **own},
+            {**build_shell_parameters(_RULES, iso, 1), **own},
             expected=Expected("qmcreate", str(VMID)),
             is_done=lambda: exists(client, VMID),
             deadline=patience(120),

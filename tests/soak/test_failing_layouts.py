@@ -12,7 +12,7 @@ from harness.lab.transport.ssh import SshRunner
 from harness.layout import md
 from harness.layout.build import Builder
 from harness.layout.disks import partitioned_disks
-from harness.layout.layers import base_plans
+from harness.layout.layers import plan_bases
 from harness.measure.reap import reap
 from harness.model.attach import Attach
 from harness.model.base import Md
@@ -32,8 +32,8 @@ VOLUME = Mode("thin", LvmThin(), Attach())
 
 
 def test_whichever_command_of_an_array_fails_the_host_is_as_before_or_told_what_is_left(host: SshRunner) -> None:
-    _, cut = base_plans([ARRAY])
-    needs = [{cut.label: md.member_need(Md(1, 2), cut.needs.values())}] * 2
+    _, cut = plan_bases([ARRAY])
+    needs = [{cut.label: md.compute_member_need(Md(1, 2), cut.needs.values())}] * 2
     with partitioned_disks(CreationLog(host, RunId("20260101-000000-ba5e")), DISKS[:2], needs, span=SPAN) as (
         disks,
         span,
@@ -45,7 +45,7 @@ def test_whichever_command_of_an_array_fails_the_host_is_as_before_or_told_what_
 
 
 def test_whichever_command_of_lvm_fails_the_host_is_as_before_or_told_what_is_left(host: SshRunner) -> None:
-    (cut,) = base_plans([VOLUME])
+    (cut,) = plan_bases([VOLUME])
     log = CreationLog(host, RunId("20260101-000000-ba5e"))
     with partitioned_disks(log, DISKS[:1], [cut.needs], span=SPAN) as ((disk,), span):
         found = tried(host, lambda runner: place(runner, span).layers(cut, disk.regions))

@@ -8,7 +8,7 @@ import pytest
 
 from harness.guest.libvirt.requirements import Versions, refuse_attach, refuse_mode, refuse_unoffered
 from harness.guest.proxmox.created_objects import refuse_drive
-from harness.guest.proxmox.layouts import not_made
+from harness.guest.proxmox.layouts import refuse_layout
 from harness.layout.storage_files import create_qcow2
 from harness.model.attach import Attach, Server
 from harness.model.effective import Effective
@@ -65,7 +65,7 @@ def test_a_host_that_lacks_them_says_which_version_has_them() -> None:
     assert why is not None
     assert why.startswith("data_file needs libvirt 10.10.0, but the host has 9.0.0")
     assert refuse_attach(Attach(iops=1, throttle_group="both"), debian_12, cpus=4) is None
-    assert not_made(APART) == "Proxmox VE has no option for a data file of qcow2"
+    assert refuse_layout(APART) == "Proxmox VE has no option for a data file of qcow2"
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 
 from harness.errors import Unsupported
 from harness.features.own_image.booting import SystemFiles
-from harness.guest.libvirt.disks import alias_of, number_root_ports
+from harness.guest.libvirt.disks import assign_root_ports, name_alias
 from harness.guest.libvirt.domain import GuestSpec, build_domain_xml
 from harness.guest.libvirt.guest import build_hostdev_xml
 from harness.guest.libvirt.requirements import DATA_FILE, Versions, refuse_attach, refuse_guest
@@ -178,7 +178,7 @@ def test_a_guest_is_described_as_in_its_golden_file(name: str, regenerate: bool)
 
 
 def test_a_device_that_is_passed_through_is_described_as_in_its_golden_file(regenerate: bool) -> None:
-    described = build_hostdev_xml("0000:41:00.1", number_root_ports(PASSED)["vfio-2"], alias_of(PASSED[2]))
+    described = build_hostdev_xml("0000:41:00.1", assign_root_ports(PASSED)["vfio-2"], name_alias(PASSED[2]))
     as_in_golden_file("hostdev.xml", described, regenerate=regenerate)
 
 
@@ -390,7 +390,7 @@ def test_ide_and_a_device_that_is_passed_through_cannot_be_in_one_guest() -> Non
 
 
 def test_each_device_that_is_passed_through_has_a_port_of_its_own() -> None:
-    assert number_root_ports(PASSED) == {"vfio": 1, "vfio-2": 2}
+    assert assign_root_ports(PASSED) == {"vfio": 1, "vfio-2": 2}
     ports = ET.fromstring(build_domain_xml(SPECS["vfio"])).iterfind("devices/controller[@model='pcie-root-port']")
     assert [port.get("index") for port in ports] == ["1", "2"]
 

@@ -15,7 +15,7 @@ from harness.guest.libvirt.connection import Connection
 from harness.guest.libvirt.effective import (
     QemuProcess,
     Running,
-    disk_of,
+    find_disk,
     parse_process,
     read_effective,
     read_passed_through,
@@ -221,7 +221,7 @@ def test_an_answer_of_another_type_about_a_device_that_is_passed_through_is_an_e
 
 def test_a_missing_disk_is_named_with_the_existing_ones() -> None:
     with pytest.raises(GuestError, match="guest voh-run: libvirt shows no disk ua-gone; it has ua-raw, ua-raw-cached"):
-        disk_of(LIVE, "ua-gone")
+        find_disk(LIVE, "ua-gone")
 
 
 # --- QEMU's process ---

@@ -20,7 +20,7 @@ from harness.lab.storage_look import look_at
 from harness.layout.build import built
 from harness.layout.device import block_device
 from harness.layout.disks import partitioned_disks
-from harness.layout.free_space import no_space, places_for
+from harness.layout.free_space import no_space, reserve_places
 from harness.layout.regions import Need
 from harness.layout.storage_files import files
 from harness.measure.prepare import condition
@@ -60,7 +60,7 @@ def test_two_disks_in_files_of_one_file_system_count_together(tmp_path: Path) ->
         one, two = (DiskByFile(name, point / f"{name}.img", size, destroy=True) for name in ("a", "b"))
         log = creation_log(tmp_path)
         for disk in (one, two):
-            with places_for(log, {str(disk.file): size}, "refused: "):
+            with reserve_places(log, {str(disk.file): size}, "refused: "):
                 pass
         disks = partitioned_disks(log, [one, two], [{"device": Need(0, 1)}] * 2, span=size)
         with pytest.raises(SafetyError, match=r"too little space: .*a\.img, .*b\.img \(file system"):
@@ -84,7 +84,7 @@ def test_a_file_and_a_storage_on_one_file_system_count_together_until_they_are_w
         log = creation_log(tmp_path)
         size = 4 * GIB
         disk = point / "disk.img"
-        stack.enter_context(places_for(log, {str(disk): size}, "refused: "))
+        stack.enter_context(reserve_places(log, {str(disk): size}, "refused: "))
         found = look_at(RUNNER, "directory", str(point))
         with pytest.raises(Unsupported, match="the run needs 8 GiB"):
             require_room(RUNNER, found, 4 * GIB, log.promises)
@@ -92,9 +92,9 @@ def test_a_file_and_a_storage_on_one_file_system_count_together_until_they_are_w
         # The sparse files of the storage take nothing yet.
         stack.enter_context(files(log, room, "vms", {"host": RawFile(preallocation="off")}, 2 * GIB))
         with pytest.raises(SafetyError, match="refused: too little space"):
-            places_for(log, {str(point / "backup.raw"): GIB}, "refused: ").__enter__()
+            reserve_places(log, {str(point / "backup.raw"): GIB}, "refused: ").__enter__()
         subprocess.run(["fallocate", "--length", str(size), str(disk)], check=True)
-        stack.enter_context(places_for(log, {str(point / "backup.raw"): 512 * MIB}, "refused: "))
+        stack.enter_context(reserve_places(log, {str(point / "backup.raw"): 512 * MIB}, "refused: "))
         assert no_space(RUNNER, str(point), 3 * GIB) is not None
 
 
@@ -188,4 +188,4 @@ def test_a_promise_without_a_path_counts_in_full(tmp_path: Path) -> None:
         log = creation_log(tmp_path)
         log.promises.append(Promise("thin pool", "dir", str(point), 2 * GIB))
         with pytest.raises(SafetyError, match="refused: too little space"):
-            places_for(log, {str(point / "disk.img"): GIB}, "refused: ").__enter__()
+            reserve_places(log, {str(point / "disk.img"): GIB}, "refused: ").__enter__()

@@ -14,13 +14,13 @@ import libvirt_qemu
 import pytest
 
 from harness.errors import GuestError, HostError
-from harness.guest.booting import Places, no_room, parse_places, too_many_queues, vcpus_for, why_not
+from harness.guest.booting import Places, choose_vcpus, find_size_problems, parse_places, refuse_queues, refuse_size
 from harness.guest.libvirt.connection import Connection
 from harness.guest.libvirt.effective import GuestSize, read_size
 from harness.guest.libvirt.requirements import refuse_hardware
+from harness.guest.proxmox.guest import parse_size
 from harness.guest.proxmox.guest import read_size as read_vm
-from harness.guest.proxmox.guest import sized
-from harness.guest.qemu_process import Engines, Inspected, parse_placement, read_placement, seen_by_guest
+from harness.guest.qemu_process import Engines, Inspected, parse_placement, read_guest_facts, read_placement
 from harness.lab.counters import VmThreads
 from harness.lab.facts import Acceleration, HostFacts
 from harness.lab.hosts import GuestFiles, Host
@@ -131,12 +131,12 @@ def test_the_placement_of_a_process_of_this_machine_is_read(tmp_path: Path) -> N
     [(8 * GIB - 500_000, 8 * GIB), (7 * GIB, 7 * GIB), (8 * GIB + 1, 8 * GIB + 1), (5, None)],
 )
 def test_a_guest_that_sees_all_but_the_firmwares_memory_has_all(reported: int, memory: int | None) -> None:
-    found = seen_by_guest({"cpus": "2", "memory_bytes": str(reported)}, 8 * GIB)
+    found = read_guest_facts({"cpus": "2", "memory_bytes": str(reported)}, 8 * GIB)
     assert (found.guest_cpus, found.guest_memory) == (2, memory)
 
 
 def test_a_guest_that_reports_nothing_shows_nothing() -> None:
-    assert seen_by_guest({}, 8 * GIB) == Effective()
+    assert read_guest_facts({}, 8 * GIB) == Effective()
 
 
 # --- Proxmox VE ---
@@ -151,11 +151,11 @@ ARGUMENTS = (
 
 
 def test_the_size_of_a_vm_is_in_qemus_arguments() -> None:
-    assert sized(ARGUMENTS) == Effective(
+    assert parse_size(ARGUMENTS) == Effective(
         qemu_cpu="host", qemu_vcpus=4, qemu_sockets=2, qemu_cores=2, qemu_threads=1, qemu_memory=GIB,
         qemu_numa_nodes="0,2-3", qemu_numa_mode="strict",
     )  # fmt: skip
-    assert sized(("/usr/bin/kvm", "-daemonize")) == Effective()
+    assert parse_size(("/usr/bin/kvm", "-daemonize")) == Effective()
 
 
 def test_the_node_shows_where_a_vms_threads_are() -> None:
@@ -165,7 +165,7 @@ def test_the_node_shows_where_a_vms_threads_are() -> None:
     found = read_vm(node, 100, process, VmThreads(700, roles, None))
     assert (found.host_vcpu_cpus, found.host_iothread_cpus, found.host_emulator_cpus) == (("2", "3"), "4-5", "1")
     assert "/var/run/qemu-server/100.pid 1048576" in node.asked[0]
-    assert read_vm(PlayedShell({}), 100, process, None) == sized(ARGUMENTS), "the process cannot be read"
+    assert read_vm(PlayedShell({}), 100, process, None) == parse_size(ARGUMENTS), "the process cannot be read"
 
 
 # --- room on the host ---
@@ -211,48 +211,48 @@ REFUSED = [
 
 @pytest.mark.parametrize(("guest", "said"), REFUSED)
 def test_a_host_without_room_for_the_guest_is_named_with_the_remedy(guest: GuestOptions, said: str) -> None:
-    assert said in next(why_not(guest, host(), PLACES), "")
+    assert said in next(find_size_problems(guest, host(), PLACES), "")
 
 
 def test_a_host_with_room_refuses_nothing() -> None:
     fitting = GuestOptions(vcpus=4, memory=GIB, hugepages=2 * MIB, numa_nodes="0", pin_vcpus=("0-3",), cpu="host")
-    assert list(why_not(fitting, host(), PLACES)) == []
-    assert no_room(fitting, host()) is None
+    assert list(find_size_problems(fitting, host(), PLACES)) == []
+    assert refuse_size(fitting, host()) is None
 
 
 def test_huge_pages_must_be_free_on_the_requested_nodes() -> None:
     guest = GuestOptions(memory=GIB, hugepages=2 * MIB, numa_nodes="1")
-    assert "the guest needs 512 free pages on node 1, but the host has 0" in (no_room(guest, host()) or "")
-    assert no_room(guest, host(), reserved=False) is None, "Proxmox VE reserves them itself"
+    assert "the guest needs 512 free pages on node 1, but the host has 0" in (refuse_size(guest, host()) or "")
+    assert refuse_size(guest, host(), reserved=False) is None, "Proxmox VE reserves them itself"
 
 
 def test_the_hosts_own_cpu_needs_kvm() -> None:
-    said = next(why_not(GuestOptions(cpu="host"), host(accel="tcg"), PLACES), "")
+    said = next(find_size_problems(GuestOptions(cpu="host"), host(accel="tcg"), PLACES), "")
     assert said == 'cpu = "host": QEMU has it only with KVM, but guests here are emulated: request "max"'
 
 
 def test_an_emulated_guest_of_the_embedded_lab_stays_on_one_cpu() -> None:
     lab = host(simulated="in the embedded lab")
     assert 'pin all vCPUs to one, for example ["3"]' in next(
-        why_not(GuestOptions(pin_vcpus=("2", "3")), lab, PLACES), ""
+        find_size_problems(GuestOptions(pin_vcpus=("2", "3")), lab, PLACES), ""
     )
-    assert list(why_not(GuestOptions(vcpus=2, pin_vcpus=("2", "2")), lab, PLACES)) == []
+    assert list(find_size_problems(GuestOptions(vcpus=2, pin_vcpus=("2", "2")), lab, PLACES)) == []
 
 
 def test_without_a_request_the_host_is_not_asked() -> None:
     silent = host(printed="nonsense")
-    assert no_room(ANY_GUEST, silent) is None
+    assert refuse_size(ANY_GUEST, silent) is None
     with pytest.raises(HostError, match="its CPUs, NUMA nodes and huge pages"):
-        no_room(GuestOptions(vcpus=1), silent)
+        refuse_size(GuestOptions(vcpus=1), silent)
 
 
 def test_the_number_of_vcpus_is_the_requested_one() -> None:
     facts = HostFacts({"cpus": "8"})
-    assert vcpus_for(facts, [Attach(queues=4)], GuestOptions(vcpus=2)) == 2
-    assert vcpus_for(facts, [], GUEST_OPTIONS["topology"]) == 8
-    assert vcpus_for(facts, []) == 4
+    assert choose_vcpus(facts, [Attach(queues=4)], GuestOptions(vcpus=2)) == 2
+    assert choose_vcpus(facts, [], GUEST_OPTIONS["topology"]) == 8
+    assert choose_vcpus(facts, []) == 4
     assert "but the guest has 2: request fewer queues" in (
-        too_many_queues(Attach(queues=4), 8, GuestOptions(vcpus=2)) or ""
+        refuse_queues(Attach(queues=4), 8, GuestOptions(vcpus=2)) or ""
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.guest import backend_of
+from harness.guest import choose_backend
 from harness.lab.inventory import HostSpec
 from harness.lab.lab_file import load_lab
 
@@ -50,7 +50,7 @@ def host(lab: Path, name: str) -> HostSpec:
 def test_each_kind_of_host_has_its_backend_and_needs_no_other_library(
     lab: Path, name: str, backend: str, library: str
 ) -> None:
-    assert type(backend_of(host(lab, name))).__name__ == backend
+    assert type(choose_backend(host(lab, name))).__name__ == backend
     words = [sys.executable, "-c", CHOICE, str(lab), name]
     done = subprocess.run(words, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == library

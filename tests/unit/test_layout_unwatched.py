@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import HostError
-from harness.layout.disks import UdevRule, rules
+from harness.layout.disks import UdevRule, format_rules
 from harness.run_id import RunId
 from tests.unit.loop_disks import RUNNER
 
@@ -20,7 +20,7 @@ VOLUMES = "*voh--20260101--000000--abcd*|voh-20260101-000000-abcd*"
 
 
 def test_the_rules_are_for_the_disk_and_what_the_run_builds_only() -> None:
-    assert rules(RUN, "sdb").splitlines() == [
+    assert format_rules(RUN, "sdb").splitlines() == [
         'ACTION!="remove", SUBSYSTEM=="block", KERNEL=="sdb|sdb[0-9]*", OPTIONS:="nowatch"',
         f'ACTION!="remove", SUBSYSTEM=="block", ENV{{DM_NAME}}=="{VOLUMES}", OPTIONS:="nowatch"',
         'ACTION!="remove", SUBSYSTEM=="block", ENV{MD_DEVNAME}=="voh-20260101-000000-abcd*", OPTIONS:="nowatch"',
@@ -28,11 +28,11 @@ def test_the_rules_are_for_the_disk_and_what_the_run_builds_only() -> None:
 
 
 def test_on_a_storage_in_use_the_rules_are_for_the_volumes_of_the_run_only() -> None:
-    assert rules(RUN).splitlines() == rules(RUN, "sdb").splitlines()[1:]
+    assert format_rules(RUN).splitlines() == format_rules(RUN, "sdb").splitlines()[1:]
 
 
 def test_partitions_of_a_disk_whose_name_ends_with_a_digit() -> None:
-    assert 'KERNEL=="nvme0n1|nvme0n1p[0-9]*"' in rules(RUN, "nvme0n1")
+    assert 'KERNEL=="nvme0n1|nvme0n1p[0-9]*"' in format_rules(RUN, "nvme0n1")
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def udevadm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_own_rule_is_removed_and_udev_reads_the_rules_again(tmp_path: Path, udevadm: Path) -> None:
     rule = tmp_path / "99.rules"
-    rule.write_text(f"{FIRST}\n{rules(RUN, NO_DISK)}")
+    rule.write_text(f"{FIRST}\n{format_rules(RUN, NO_DISK)}")
     thing = UdevRule(path=str(rule), first=FIRST, disk=NO_DISK)
     assert thing.remove(RUNNER).outcome == "removed"
     assert not rule.exists()
@@ -59,7 +59,7 @@ def test_the_own_rule_is_removed_and_udev_reads_the_rules_again(tmp_path: Path, 
 
 def test_nothing_is_triggered_for_a_rule_without_a_disk(tmp_path: Path, udevadm: Path) -> None:
     rule = tmp_path / "99.rules"
-    rule.write_text(f"{FIRST}\n{rules(RUN)}")
+    rule.write_text(f"{FIRST}\n{format_rules(RUN)}")
     assert UdevRule(path=str(rule), first=FIRST).remove(RUNNER).outcome == "removed"
     assert udevadm.read_text() == "control --reload\n"
 

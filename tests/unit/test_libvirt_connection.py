@@ -12,7 +12,7 @@ import libvirt
 import pytest
 
 from harness.errors import HostError
-from harness.guest.libvirt.connection import Connection, Refused, _ssh_uri
+from harness.guest.libvirt.connection import Connection, Refused, _build_ssh_uri
 from harness.lab.transport.handshake import recall
 from harness.lab.transport.ssh import SshTarget
 from tests.unit.this_host import connected
@@ -68,7 +68,7 @@ def test_a_host_with_any_address_has_a_valid_uri(tmp_path: Path, address: str, h
     directory = tmp_path / "a b&c"
     directory.mkdir()
     target = SshTarget(address, 22, "root", tmp_path / "key", host_key="ssh-ed25519 AAAA")
-    uri = _ssh_uri(target, directory)
+    uri = _build_ssh_uri(target, directory)
     parts = urlsplit(uri)
     assert parts.netloc == f"root@{host}:22"
     assert parts.port == 22

@@ -7,8 +7,8 @@ import re
 import pytest
 
 from harness.features.answers.decision import factors
-from harness.guest.proxmox.layouts import not_made
-from harness.layout.layers import Alone, LayerBuilder, Volumes, base_plans
+from harness.guest.proxmox.layouts import refuse_layout
+from harness.layout.layers import Alone, LayerBuilder, Volumes, plan_bases
 from harness.layout.regions import CryptDevice, Region, parse_encryption
 from harness.layout.storage_files import Files
 from harness.measure.reap import HOST_THINGS
@@ -74,10 +74,10 @@ def test_each_has_room_for_its_header_and_only_encrypted_files_share_a_file_syst
         "s": RawFile(encryption="luks2"),
         "q": Qcow2(encryption="luks2"),
     }
-    (disk,) = base_plans([Mode(name, layout, Attach()) for name, layout in layouts.items()])
+    (disk,) = plan_bases([Mode(name, layout, Attach()) for name, layout in layouts.items()])
     assert list(disk.needs) == ["device", "part1", "lvm", "lvm-thin", "ext4", "ext4-luks"]
     assert disk.needs["part1"].fixed == 16 * MIB
-    (plain,) = base_plans([Mode(name, Lvm(), Attach()) for name in "ab"])
+    (plain,) = plan_bases([Mode(name, Lvm(), Attach()) for name in "ab"])
     assert disk.needs["lvm"].fixed - plain.needs["lvm"].fixed == 16 * MIB
     assert disk.needs["ext4-luks"].shares > 2 * disk.needs["ext4"].shares
     assert Qcow2(encryption="luks2").twin.encrypted
@@ -106,7 +106,7 @@ def test_it_is_one_option_of_a_layout_that_not_every_host_has() -> None:
     plain, luks = (Mode("m", Lvm(encryption=way), Attach()) for way in ("none", "luks2"))
     (factor,) = factors(plain.detail, luks.detail)
     assert factor.words == "encryption luks2"
-    why = not_made(luks.layout)
+    why = refuse_layout(luks.layout)
     assert why is not None
     assert "LUKS" in why
 

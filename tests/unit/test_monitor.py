@@ -11,7 +11,7 @@ import libvirt_qemu
 import pytest
 
 from harness.errors import GuestError
-from harness.guest.libvirt.connection import Connection, ask, of_device
+from harness.guest.libvirt.connection import Connection, ask, find_device_entry
 
 # As QEMU 10 answers `query-blockstats`, without what nothing here reads: a SCSI disk, a virtio-blk one, a SATA one,
 # and a node that no device has.
@@ -42,19 +42,19 @@ BLOCKSTATS: list[dict[str, Any]] = json.loads(
     ],
 )
 def test_a_device_is_found_by_libvirts_alias_on_every_bus(alias: str, node: str) -> None:
-    found = of_device(alias, BLOCKSTATS)
+    found = find_device_entry(alias, BLOCKSTATS)
     assert found is not None
     assert found["node-name"] == node
 
 
 @pytest.mark.parametrize("alias", ["virtio-disk", "scsi0-0-0", "sata0-0-1", "sata"])
 def test_a_part_of_a_name_is_not_a_device(alias: str) -> None:
-    assert of_device(alias, BLOCKSTATS[:-1]) is None
+    assert find_device_entry(alias, BLOCKSTATS[:-1]) is None
 
 
 def test_a_path_from_the_root_is_found_as_well() -> None:
     entry = {"qdev": "/machine/peripheral/scsi0-0-0-0", "stats": {}}
-    assert of_device("scsi0-0-0-0", [entry]) is entry
+    assert find_device_entry("scsi0-0-0-0", [entry]) is entry
 
 
 class Connected:

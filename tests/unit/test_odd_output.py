@@ -19,7 +19,7 @@ import pytest
 
 from harness.errors import HarnessError, HostError
 from harness.events import Events
-from harness.guest.proxmox.client import checked
+from harness.guest.proxmox.client import check_answer
 from harness.lab.created import CreationLog
 from harness.lab.inventory import HostSpec
 from harness.lab.lease import lease
@@ -246,11 +246,11 @@ def test_a_removal_that_fails_in_an_unexpected_way_does_not_hide_what_is_left() 
 @pytest.mark.parametrize("path", ["nodes/pve/storage", "storage", "cluster/resources", "nodes/pve/qemu"])
 def test_an_odd_list_of_proxmox_ve_is_an_error_of_ours(path: str, data: object) -> None:
     with pytest.raises(HostError, match="host node1: the answer cannot be read"):
-        checked("host node1: the answer", path, data)
+        check_answer("host node1: the answer", path, data)
 
 
 def test_what_a_table_of_proxmox_ve_lacks_is_an_error_of_ours() -> None:
-    (table,) = checked(
+    (table,) = check_answer(
         "host node1: the answer", "nodes/pve/storage", [{"storage": "local", "avail": "17", "size": None}]
     )
     assert table["avail"] == "17"
@@ -258,4 +258,4 @@ def test_what_a_table_of_proxmox_ve_lacks_is_an_error_of_ours() -> None:
     with pytest.raises(HostError, match="host node1: the answer cannot be read: there is no 'type'"):
         table["type"]
     with pytest.raises(HostError):
-        checked("host node1: the answer", "nodes/pve/qemu/100/config", [])
+        check_answer("host node1: the answer", "nodes/pve/qemu/100/config", [])

@@ -7,8 +7,8 @@ from xml.etree import ElementTree as ET
 import libvirt
 import pytest
 
-from harness.guest.libvirt.effective import QemuProcess, Running, with_plugged
-from harness.guest.libvirt.plugging import devices_for, differences, why_not_plugged
+from harness.guest.libvirt.effective import QemuProcess, Running, add_plugged
+from harness.guest.libvirt.plugging import devices_for, list_differences, why_not_plugged
 from harness.guest.linux import LinuxInside
 from harness.guest.protocol import GuestDisk
 from harness.guest.qemu_process import Engines
@@ -105,8 +105,8 @@ def test_what_its_system_lacks_is_reported_with_the_remedy(changed: dict[str, st
 
 def test_what_others_change_meanwhile_is_named() -> None:
     after = ET.fromstring(DEFINITION.replace('"scsi2"', '"scsi4"').replace("<iothreads>2", "<iothreads>1"))
-    assert differences(LIVE, LIVE) == []
-    assert differences(LIVE, after) == [
+    assert list_differences(LIVE, LIVE) == []
+    assert list_differences(LIVE, after) == [
         "controller scsi2 was removed",
         "iothread 2 was removed",
         "controller scsi4 was added",
@@ -123,6 +123,6 @@ def test_engine_and_discard_of_a_plugged_disk_are_those_of_libvirt_unless_qemu_h
     devices.append(ET.fromstring(devices_for(live, [GuestDisk("blk", VOLUME, attach)], "7").disks["blk"].xml))
     blocks = [{"qdev": "ua-blk", "inserted": {"node-name": "libvirt-9-format"}}]
     process = QemuProcess({}, Engines({"io_uring": rings, "native": 0}))
-    found = with_plugged(Running(live, process, blocks), ["ua-blk"]).process
+    found = add_plugged(Running(live, process, blocks), ["ua-blk"]).process
     assert found.aio("libvirt-9-format") == engine
     assert found.discard("libvirt-9-format") == "unmap"

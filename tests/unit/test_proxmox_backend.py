@@ -17,10 +17,10 @@ from harness.guest.booting import Booted
 from harness.guest.protocol import GuestDisk
 from harness.guest.proxmox.backend import ProxmoxHypervisor
 from harness.guest.proxmox.client import Client
-from harness.guest.proxmox.created_objects import format_drive, shell_parameters
-from harness.guest.proxmox.guest import ProxmoxGuest, sized
+from harness.guest.proxmox.created_objects import build_shell_parameters, format_drive
+from harness.guest.proxmox.guest import ProxmoxGuest, parse_size
 from harness.guest.proxmox.machine import VirtualMachine
-from harness.guest.proxmox.new_vm import created
+from harness.guest.proxmox.new_vm import create_vm
 from harness.guest.proxmox.session import Secret
 from harness.guest.proxmox.stores import PveVolume
 from harness.image.keys import create_key
@@ -370,7 +370,7 @@ def test_a_vm_has_the_requested_size_and_qemus_arguments_show_it(
         assert ("--cpu-list --all-tasks 2-3 /usr/bin/kvm" in command) == (name == "one-place")
         assert ("mem-path=/run/hugepages/kvm/2048kB" in command) == (name == "hugepages")
         config = client.get("nodes/pve/qemu/9000/config")
-        found.append(sized(shlex.split(command)).merged(Effective(machine=config["machine"])))
+        found.append(parse_size(shlex.split(command)).merged(Effective(machine=config["machine"])))
         raise GuestError("that is enough")
 
     monkeypatch.setattr("harness.guest.proxmox.backend.log_in", look)
@@ -552,7 +552,10 @@ def test_thin_volumes_on_a_pool_of_somebody_else_leave_everything_there(
 
 def test_how_a_disk_is_attached_is_read_from_pve_qemu_and_guest(node: Node, client: Client, shell: NodeShell) -> None:
     rules = replace(RULES, kvm=True)
-    with created(client, shell.log(RUN), rules, shell_parameters(rules, "local:iso/mini.iso", 2)) as (machine, _):
+    with create_vm(client, shell.log(RUN), rules, build_shell_parameters(rules, "local:iso/mini.iso", 2)) as (
+        machine,
+        _,
+    ):
         _read_back(node, machine)
         machine.stop()
         machine.free(["scsi0"], "local-lvm:vm-9000-disk-0")
@@ -561,7 +564,10 @@ def test_how_a_disk_is_attached_is_read_from_pve_qemu_and_guest(node: Node, clie
 
 def test_a_drive_that_the_vm_no_longer_has_is_named_with_the_vm_and_its_host(client: Client, shell: NodeShell) -> None:
     disk = GuestDisk("thin", BlockSource("/dev/pve/vm-9000-disk-0", "block", 0, SPAN), Attach())
-    with created(client, shell.log(RUN), RULES, shell_parameters(RULES, "local:iso/mini.iso", 2)) as (machine, _):
+    with create_vm(client, shell.log(RUN), RULES, build_shell_parameters(RULES, "local:iso/mini.iso", 2)) as (
+        machine,
+        _,
+    ):
         up = Booted(machine, cast("SshRunner", guest_with("thin", queues=1, write_cache="write through")), 1.0)
         guest = ProxmoxGuest(up, threads=None, node=PlayedShell({}), disks=[disk], keys={"thin": "scsi0"})
         with pytest.raises(GuestError, match=r"^host node1: VM 9000 no longer has the drive scsi0\n"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.guest.proxmox.disk_users import DiskNames, NodeConfig, claims, shared
+from harness.guest.proxmox.disk_users import DiskNames, NodeConfig, find_claims, shared
 
 DISK = "/dev/nvme1n1"
 LINK = "/dev/disk/by-id/nvme-INTEL_900P_PHM1"
@@ -25,7 +25,7 @@ QUIET = NodeConfig(
 
 
 def test_a_disk_that_nothing_names_is_free() -> None:
-    assert claims(THE_DISK, QUIET) == []
+    assert find_claims(THE_DISK, QUIET) == []
 
 
 @pytest.mark.parametrize(
@@ -90,11 +90,11 @@ def test_a_disk_that_nothing_names_is_free() -> None:
     ids=lambda each: each if isinstance(each, str) else "",
 )
 def test_the_users_of_a_disk_are_reported(node: NodeConfig, said: str) -> None:
-    assert claims(THE_DISK, node) == [said]
+    assert find_claims(THE_DISK, node) == [said]
 
 
 def test_a_name_with_the_same_beginning_is_not_a_claim() -> None:
-    assert claims(THE_DISK, NodeConfig(guests={"VM 1": {"scsi0": "/dev/nvme1n10,size=1G"}})) == []
+    assert find_claims(THE_DISK, NodeConfig(guests={"VM 1": {"scsi0": "/dev/nvme1n10,size=1G"}})) == []
 
 
 @pytest.mark.parametrize(
@@ -102,10 +102,10 @@ def test_a_name_with_the_same_beginning_is_not_a_claim() -> None:
 )
 def test_another_pci_device_is_not_a_claim(given: str) -> None:
     node = NodeConfig(guests={"VM 8": {"hostpci0": given}}, mappings={"other": ["0000:04:00.0"]})
-    assert claims(THE_DISK, node) == []
+    assert find_claims(THE_DISK, node) == []
 
 
 def test_all_claims_are_reported() -> None:
     node = NodeConfig(groups={"a": [DISK]}, guests={"VM 1": {"scsi0": LINK}, "VM 2": {"virtio3": DISK}})
-    assert len(claims(THE_DISK, node)) == 3
+    assert len(find_claims(THE_DISK, node)) == 3
     assert shared(THE_DISK, node) == ["VM 1 has it as scsi0", "VM 2 has it as virtio3"]

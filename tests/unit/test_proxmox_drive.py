@@ -14,7 +14,7 @@ import pytest
 from harness.guest.libvirt.domain import GuestSpec, build_domain_xml
 from harness.guest.protocol import GuestDisk
 from harness.guest.proxmox.created_objects import choose_drives, format_drive, parse_drive, refuse_drive
-from harness.guest.proxmox.guest import drive_of, resolved
+from harness.guest.proxmox.guest import find_drive, parse_resolved
 from harness.guest.qemu_process import Inspected, parse_inspected
 from harness.layout.source import BlockSource
 from harness.model.attach import CACHES, Aio, Attach, Cache, DetectZeroes, Discard, Vfio
@@ -77,7 +77,7 @@ def offered(bus: Bus) -> Iterator[Attach]:
 
 @pytest.mark.parametrize("record", PINNED, ids=lambda each: f"{each['machine']}-{each['key']}-{each['val']}")
 def test_cache_and_aio_are_read_back_as_requested(record: dict[str, Any]) -> None:
-    attach, found = meant(record), resolved(words_of(record), record["key"])
+    attach, found = meant(record), parse_resolved(words_of(record), record["key"])
     assert found is not None
     assert (found.cache, found.aio) == (attach.cache, attach.aio)
     assert (found.direct, found.no_flush, found.write_cache) == CACHES[attach.cache]
@@ -110,7 +110,7 @@ def test_an_iothread_that_pve_ignores_is_not_read_back(scsihw: str, has: bool) -
         for each in RECORDED
         if (each["scsihw"], each["machine"], each["val"]) == (scsihw, "default", "local-lvm:vm-900-disk-0,iothread=1")
     )
-    found = resolved(words_of(record), "scsi0")
+    found = parse_resolved(words_of(record), "scsi0")
     assert found is not None
     assert found.iothread == has
 
@@ -118,7 +118,7 @@ def test_an_iothread_that_pve_ignores_is_not_read_back(scsihw: str, has: bool) -
 def test_the_longest_recorded_drive_is_read_back_whole() -> None:
     for record in RECORDED:
         if "queues=4" in record["val"]:
-            found = resolved(words_of(record), "scsi0")
+            found = parse_resolved(words_of(record), "scsi0")
             assert found is not None
             assert (found.queues, found.read_only, found.discard, found.detect_zeroes) == (4, True, "unmap", "off")
             assert (found.device, found.controller_disks) == ("scsi-hd", 1)
@@ -126,7 +126,7 @@ def test_the_longest_recorded_drive_is_read_back_whole() -> None:
 
 def test_limits_of_one_direction_are_read_back_from_the_older_form_of_qemus_arguments() -> None:
     (record,) = (each for each in RECORDED if "iops_rd=100" in each["val"] and each["machine"].startswith("pc-i440fx"))
-    found = resolved(words_of(record), record["key"])
+    found = parse_resolved(words_of(record), record["key"])
     assert found is not None
     assert found.limits == {"iops-read": 100, "bps-write": 10 << 20}
 
@@ -164,7 +164,7 @@ def test_every_offered_attachment_is_read_back_as_requested_and_as_with_libvirt(
         (key,) = choose_drives({"mode": bus}).values()
         drive = format_drive(VOLUME, attach, "mode")
         process = process_with(node, drive, key)
-        found = drive_of(process, key)
+        found = find_drive(process, key)
         check = configuration_check(
             replace(attach, queues=None) if bus == "virtio-blk" else attach,
             Effective(

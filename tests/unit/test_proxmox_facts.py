@@ -10,9 +10,9 @@ import pytest
 
 from harness.errors import ConfigError, SafetyError
 from harness.features.calibrate.command import choose_disk
-from harness.guest.proxmox.client import Client, is_lock_timeout, remedy
+from harness.guest.proxmox.client import Client, find_remedy, is_lock_timeout
 from harness.guest.proxmox.created_objects import choose_drives
-from harness.guest.proxmox.disk_users import require_same_node, require_unclaimed, stable_path
+from harness.guest.proxmox.disk_users import find_stable_path, require_same_node, require_unclaimed
 from harness.guest.proxmox.machine import VirtualMachine
 from harness.guest.proxmox.session import Secret
 from harness.lab.inventory import ApiSpec, DiskById, GuestRules, HostSpec, ProxmoxSpec, SecretSource
@@ -134,7 +134,7 @@ def test_only_a_lock_that_pve_did_not_get_is_waited_for(said: str, nothing_done:
     ],
 )
 def test_an_error_of_pve_gets_its_remedy(said: str, what_to_do: str) -> None:
-    assert what_to_do in (remedy(said, API) or "")
+    assert what_to_do in (find_remedy(said, API) or "")
 
 
 # Which disk, which node, who may see what
@@ -142,10 +142,10 @@ def test_an_error_of_pve_gets_its_remedy(said: str, what_to_do: str) -> None:
 
 def test_a_partition_is_attached_by_a_path_that_survives_a_reboot() -> None:
     links = f"/dev/sdb2\n{LINK}-part2\n/dev/disk/by-partuuid/1234\n"
-    assert stable_path(PlayedShell({"/dev/mapper/*": links}), "/dev/sdb2", LINK) == f"{LINK}-part2"
+    assert find_stable_path(PlayedShell({"/dev/mapper/*": links}), "/dev/sdb2", LINK) == f"{LINK}-part2"
     links = "/dev/sdb2\n/dev/disk/by-id/wwn-0x5-part2\n/dev/disk/by-partuuid/1234\n"
-    assert stable_path(PlayedShell({"/dev/mapper/*": links}), "/dev/sdb2", LINK) == "/dev/disk/by-partuuid/1234"
-    assert stable_path(PlayedShell({"/dev/mapper/*": "/dev/sdb2\n"}), "/dev/sdb2", LINK) == "/dev/sdb2"
+    assert find_stable_path(PlayedShell({"/dev/mapper/*": links}), "/dev/sdb2", LINK) == "/dev/disk/by-partuuid/1234"
+    assert find_stable_path(PlayedShell({"/dev/mapper/*": "/dev/sdb2\n"}), "/dev/sdb2", LINK) == "/dev/sdb2"
 
 
 def test_the_mode_partition_gets_such_a_path(client: Client, tmp_path: Path, shell: NodeShell) -> None:

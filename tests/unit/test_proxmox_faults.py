@@ -14,9 +14,9 @@ import pytest
 
 from harness.errors import GuestError, LabUnavailable
 from harness.guest.proxmox.client import Client, PveError
-from harness.guest.proxmox.created_objects import shell_parameters
+from harness.guest.proxmox.created_objects import build_shell_parameters
 from harness.guest.proxmox.machine import VirtualMachine
-from harness.guest.proxmox.new_vm import created
+from harness.guest.proxmox.new_vm import create_vm
 from harness.guest.proxmox.session import Secret
 from harness.guest.proxmox.stores import Store, Stores
 from harness.lab.inventory import GuestRules
@@ -48,7 +48,7 @@ CREATE, CONFIG, START, STOP, DESTROY = (
 
 @contextmanager
 def made(client: Client, shell: NodeShell) -> Iterator[VirtualMachine]:
-    with created(client, shell.log(RUN), RULES, shell_parameters(RULES, ISO, 1)) as (machine, _):
+    with create_vm(client, shell.log(RUN), RULES, build_shell_parameters(RULES, ISO, 1)) as (machine, _):
         yield machine
 
 
@@ -65,7 +65,7 @@ def with_a_disk(client: Client, shell: NodeShell) -> Iterator[VirtualMachine]:
     """A VM with a volume of its own."""
     log = shell.log(RUN)
     with (
-        created(client, log, RULES, shell_parameters(RULES, ISO, 1)) as (machine, vm),
+        create_vm(client, log, RULES, build_shell_parameters(RULES, ISO, 1)) as (machine, vm),
         Stores(client, log, vm).volume(Store("local-lvm"), 0, 1 << 30, "raw", file=False) as volume,
     ):
         machine.set({"scsi0": f"{volume.volid},{OPTIONS}"})

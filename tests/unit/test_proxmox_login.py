@@ -12,9 +12,9 @@ import pytest
 
 from harness.errors import GuestError
 from harness.guest.proxmox.client import Client
-from harness.guest.proxmox.created_objects import shell_parameters
+from harness.guest.proxmox.created_objects import build_shell_parameters
 from harness.guest.proxmox.machine import VirtualMachine
-from harness.guest.proxmox.new_vm import KEY_FILE, address_script, log_in
+from harness.guest.proxmox.new_vm import KEY_FILE, build_address_script, log_in
 from harness.guest.proxmox.session import Secret
 from harness.lab.facts import Acceleration, HostFacts
 from harness.lab.hosts import GuestFiles, Host
@@ -80,7 +80,7 @@ def started(serving: Serving, server: Server, monkeypatch: pytest.MonkeyPatch) -
 
 def start(node: Node, client: Client, server: Server) -> Started:
     machine = VirtualMachine(client, 9000)
-    settings = {"vmid": 9000, **shell_parameters(DIRECT, "local:iso/mini.iso", 2)}
+    settings = {"vmid": 9000, **build_shell_parameters(DIRECT, "local:iso/mini.iso", 2)}
     client.task("post", "nodes/pve/qemu", settings, is_done=lambda: False, deadline=30)
     machine.start()
     host = Host(
@@ -181,14 +181,14 @@ def agent_answers(started: Started, exitcode: int, err: str) -> None:
     """What the script that sets the address does in the guest."""
     assert isinstance(started.node.executor, MemoryExecutor)
     answers = started.node.executor.guests[started.machine.vmid].answers
-    answers[address_script(STATIC)] = Ran(0.0, exitcode, "", err)
+    answers[build_address_script(STATIC)] = Ran(0.0, exitcode, "", err)
 
 
 def test_a_static_address_is_set_by_the_agent_before_the_login(started: Started) -> None:
     agent_answers(started, 0, "")
     log_in(started.machine, of_our_image(started), STATIC).close()
     assert isinstance(started.node.executor, MemoryExecutor)
-    assert started.node.executor.guests[started.machine.vmid].asked == [["/bin/sh", "-c", address_script(STATIC)]]
+    assert started.node.executor.guests[started.machine.vmid].asked == [["/bin/sh", "-c", build_address_script(STATIC)]]
 
 
 def test_an_address_that_the_guest_refuses_is_an_error_with_its_words(started: Started) -> None:

@@ -9,12 +9,12 @@ import pytest
 
 from harness.errors import GuestError, SafetyError
 from harness.guest.proxmox.client import Client, PveError
-from harness.guest.proxmox.created_objects import shell_parameters
+from harness.guest.proxmox.created_objects import build_shell_parameters
 from harness.guest.proxmox.disk_users import (
     DiskNames,
     NodeConfig,
-    claims,
-    names_of,
+    find_claims,
+    read_names,
     require_unclaimed,
     require_unshared,
 )
@@ -37,7 +37,7 @@ RULES = GuestRules(vmids=(9000, 9003), kvm=False, cpu="max")
 
 def made(client: Client, **settings: object) -> VirtualMachine:
     machine = VirtualMachine(client, 9000)
-    given = {"vmid": 9000, **shell_parameters(RULES, "local:iso/mini.iso", 1), **settings}
+    given = {"vmid": 9000, **build_shell_parameters(RULES, "local:iso/mini.iso", 1), **settings}
     client.task("post", "nodes/pve/qemu", given, is_done=lambda: False, deadline=30)
     return machine
 
@@ -97,7 +97,7 @@ def test_a_drive_whose_removal_is_pending_is_still_in_use(client: Client) -> Non
     assert "scsi0" not in client.get(path)
     volume = "local-lvm:vm-9000-disk-0"
     seen = {"VM 9000": {**client.get(path), **machine.config()}}
-    assert claims(DiskNames(frozenset([volume])), NodeConfig(guests=seen)) == ["VM 9000 has it as scsi0"]
+    assert find_claims(DiskNames(frozenset([volume])), NodeConfig(guests=seen)) == ["VM 9000 has it as scsi0"]
     ended(machine)
 
 
@@ -170,7 +170,7 @@ def test_the_controller_of_a_disk_is_found_in_sysfs() -> None:
     )
     if disk is None or not Path(f"/dev/{disk.name}").exists():
         pytest.skip("no disk here is behind a PCI device")
-    addresses = names_of(LocalRunner("host here"), f"/dev/{disk.name}").pci
+    addresses = read_names(LocalRunner("host here"), f"/dev/{disk.name}").pci
     assert addresses
     for address in addresses:
         assert f"/{address}/" in str((disk / "device").resolve())

@@ -9,7 +9,7 @@ import pytest
 from harness.errors import Unsupported
 from harness.guest.proxmox.backend import ProxmoxHypervisor
 from harness.guest.proxmox.client import Client
-from harness.guest.proxmox.layouts import offered, with_layouts
+from harness.guest.proxmox.layouts import add_layouts, list_offered
 from harness.lab.inventory import DiskByStorage
 from harness.model.attach import Attach
 from harness.model.base import Device
@@ -53,25 +53,25 @@ def named(storage: str) -> DiskByStorage:
     ],
 )
 def test_the_type_of_a_storage_decides_its_layouts(kind: str, layouts: tuple[str, ...]) -> None:
-    assert offered(kind) == layouts
+    assert list_offered(kind) == layouts
 
 
 def test_layouts_that_the_lab_file_names_are_not_changed(client: Client) -> None:
     disk = DiskByStorage("vmstore", {"raw": "local"})
-    assert with_layouts(client, disk) == disk
-    assert with_layouts(client, named("local")).storages == {"raw": "local", "qcow2": "local"}
+    assert add_layouts(client, disk) == disk
+    assert add_layouts(client, named("local")).storages == {"raw": "local", "qcow2": "local"}
 
 
 def test_a_storage_that_the_node_does_not_have_is_refused(client: Client) -> None:
     with pytest.raises(Unsupported, match="storage nowhere: the node has no storage with this name"):
-        with_layouts(client, named("nowhere"))
+        add_layouts(client, named("nowhere"))
 
 
 def test_a_ceph_pool_is_refused_with_the_reason(node: Node, client: Client) -> None:
     node.store.storages["ceph"] = Storage("ceph", "rbd", frozenset({"images"}), 1 << 40, pool="vms")
     why = "storage ceph is of type rbd: the host would have to map its images"
     with pytest.raises(Unsupported, match=why) as error:
-        with_layouts(client, named("ceph"))
+        add_layouts(client, named("ceph"))
     assert error.value.hint == "allowed: a storage of type lvm, lvmthin, dir, nfs, cifs, cephfs, btrfs, zfspool"
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from harness.errors import HarnessError, LabUnavailable
 from harness.guest.proxmox.client import Client
-from harness.guest.proxmox.created_objects import shell_parameters
-from harness.guest.proxmox.new_vm import created
+from harness.guest.proxmox.created_objects import build_shell_parameters
+from harness.guest.proxmox.new_vm import create_vm
 from harness.guest.proxmox.session import Secret
 from harness.guest.proxmox.stores import Store, Stores
 from harness.lab.inventory import GuestRules
@@ -81,7 +81,7 @@ def life_of_a_vm(client: Client, shell: NodeShell) -> None:
     rules = GuestRules(vmids=(9000, 9001), kvm=False, cpu="max")
     log = shell.log(RUN)
     with (
-        created(client, log, rules, shell_parameters(rules, "local:iso/mini.iso", 1)) as (machine, vm),
+        create_vm(client, log, rules, build_shell_parameters(rules, "local:iso/mini.iso", 1)) as (machine, vm),
         Stores(client, log, vm).volume(Store("local-lvm"), 0, SPAN, "raw", file=False) as volume,
     ):
         machine.set({"scsi0": f"{volume.volid},aio=native,cache=none,iothread=1,serial=thin"})

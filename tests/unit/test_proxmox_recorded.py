@@ -12,7 +12,7 @@ import pytest
 from harness.errors import GuestError
 from harness.guest.proxmox.client import Client, PveError, is_lock_timeout
 from harness.guest.proxmox.machine import VirtualMachine
-from harness.guest.proxmox.new_vm import first_address
+from harness.guest.proxmox.new_vm import find_address
 from tests.unit.proxmox_nodes import Recorded, played_back
 
 RECORDS = [
@@ -118,7 +118,7 @@ def test_a_warning_is_not_a_success(play: Any) -> None:
 def test_a_guest_is_reached_at_the_address_that_its_agent_reports(play: Any) -> None:
     record = next(each for each in RESULTS if each["name"] == "net-ifs")
     _, client = play(record)
-    address = first_address(VirtualMachine(client, 101).interfaces() or ())
+    address = find_address(VirtualMachine(client, 101).interfaces() or ())
     assert address is not None
     assert address.startswith("10.99.")
 

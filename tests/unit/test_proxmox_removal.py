@@ -13,8 +13,8 @@ import pytest
 from harness.errors import HarnessError, HostError, LabUnavailable, SafetyError
 from harness.guest.proxmox.backend import ProxmoxHypervisor
 from harness.guest.proxmox.client import Client
-from harness.guest.proxmox.created_objects import CreatedStore, CreatedVm, CreatedVolume, shell_parameters
-from harness.guest.proxmox.new_vm import created, taken_ids
+from harness.guest.proxmox.created_objects import CreatedStore, CreatedVm, CreatedVolume, build_shell_parameters
+from harness.guest.proxmox.new_vm import create_vm, list_used_ids
 from harness.guest.proxmox.session import Secret
 from harness.guest.proxmox.stores import Store, Stores
 from harness.lab.created import Thing
@@ -159,7 +159,7 @@ def test_if_the_login_may_not_see_all_volumes_no_id_is_used(
         connected(serving, user="bench@pve", token="voh", secret=Secret(value)) as token,
         pytest.raises(SafetyError, match="bench@pve!voh may not see all volumes on storage"),
     ):
-        taken_ids(token)
+        list_used_ids(token)
 
 
 # VMs
@@ -191,7 +191,7 @@ def test_what_no_longer_exists_is_absent(client: Client, ours: ProxmoxHypervisor
 def test_a_vm_without_the_token_in_its_notes_is_left_alone(
     client: Client, ours: ProxmoxHypervisor, shell: NodeShell, settings: dict[str, str]
 ) -> None:
-    with created(client, shell.log(RUN), RULES, shell_parameters(RULES, "local:iso/mini.iso", 1)) as (
+    with create_vm(client, shell.log(RUN), RULES, build_shell_parameters(RULES, "local:iso/mini.iso", 1)) as (
         machine,
         vm,
     ):
@@ -239,7 +239,10 @@ def test_a_vm_with_a_foreign_disk_stays_until_the_disk_is_moved(
 
 
 def test_a_vm_with_a_foreign_snapshot_stays(client: Client, ours: ProxmoxHypervisor, shell: NodeShell) -> None:
-    with created(client, shell.log(RUN), RULES, shell_parameters(RULES, "local:iso/mini.iso", 1)) as (machine, _):
+    with create_vm(client, shell.log(RUN), RULES, build_shell_parameters(RULES, "local:iso/mini.iso", 1)) as (
+        machine,
+        _,
+    ):
         post(client, f"{machine.path}/snapshot", snapname="mine")
         with pytest.raises(HostError, match="it has: the snapshot mine"):
             ours.remove(shell.logged[0])
@@ -484,7 +487,10 @@ def test_a_vm_that_was_moved_to_another_node_is_left_alone(tmp_path: Path) -> No
 
 
 def test_a_passed_disk_stays_after_its_vm_is_removed(node: Node, client: Client, shell: NodeShell) -> None:
-    with created(client, shell.log(RUN), RULES, shell_parameters(RULES, "local:iso/mini.iso", 1)) as (machine, _):
+    with create_vm(client, shell.log(RUN), RULES, build_shell_parameters(RULES, "local:iso/mini.iso", 1)) as (
+        machine,
+        _,
+    ):
         machine.set({"scsi0": LINK})
     assert node.disks.find(LINK).used == ""
     assert left(client) == []

@@ -13,8 +13,8 @@ from harness.events import Events
 from harness.guest.proxmox.client import Client, PveError
 from harness.guest.proxmox.created_objects import CreatedVm, Maker
 from harness.guest.proxmox.iso import ensure_iso
-from harness.guest.proxmox.layouts import not_made, store_layers, volumes, volumes_need
-from harness.guest.proxmox.removal import storage_ids
+from harness.guest.proxmox.layouts import refuse_layout, store_layers, volumes, volumes_need
+from harness.guest.proxmox.removal import list_storages
 from harness.guest.proxmox.stores import Store, Stores
 from harness.lab.created import CreationLog, Entry
 from harness.lab.guard.writable import built_on, created
@@ -117,7 +117,7 @@ def test_a_storage_whose_answer_was_lost_is_created_and_removed_once(
 ) -> None:
     node.faults.add(Fault(kind, call))
     with stores.made("lvm", STORE, region(shell), {}):
-        assert STORE in storage_ids(client)
+        assert STORE in list_storages(client)
     assert node.faults.listing() == []
     assert node.disks.pools == []
     tasks = [each["type"] for each in client.get("nodes/pve/tasks", {"source": "all"})]
@@ -171,7 +171,7 @@ def test_what_a_task_made_before_it_lacked_a_lock_is_removed_and_made_again(
     # PVE::API2::Disks: the storage is entered in the configuration last, and for that its lock is needed.
     node.faults.add(Fault("storage-config-locked", "create", times=2))
     with stores.made(maker, STORE, region(shell), {"raidlevel": "single"} if maker == "zfs" else {}):
-        assert STORE in storage_ids(client)
+        assert STORE in list_storages(client)
         assert [pool.kind for pool in node.disks.pools] == [maker]
     made, removed = f"{maker}create".replace("ectory", ""), f"{maker}remove".replace("ectory", "")
     assert kinds(client) == [made, removed, made, removed, made, removed]
@@ -351,7 +351,7 @@ def test_a_zvol_has_the_requested_block_size_and_its_reads_are_not_cached(
 ) -> None:
     name = f"voh-{RUN}-zfs"
     layout = Zvol(volblocksize=size)
-    assert not_made(layout) is None
+    assert refuse_layout(layout) is None
     with (
         stores.made("zfs", name, region(shell), {"raidlevel": "single"}) as store,
         volumes(stores, store, 0, layout, SPAN) as sources,

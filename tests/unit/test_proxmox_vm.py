@@ -10,16 +10,16 @@ from urllib.parse import unquote
 import pytest
 
 from harness.guest.proxmox.created_objects import (
-    clone_parameters,
+    build_clone_parameters,
+    build_shell_parameters,
+    build_size_parameters,
     free_ids,
+    list_root_options,
     marks,
     name_vm,
-    of_root,
-    shell_parameters,
-    size_parameters,
-    unplaced,
+    refuse_options,
 )
-from harness.guest.proxmox.new_vm import address_script, first_address
+from harness.guest.proxmox.new_vm import build_address_script, find_address
 from harness.lab.inventory import GuestRules
 from harness.model.guest import ANY_GUEST, GuestOptions
 from tests.unit.guest_options import GUEST_OPTIONS
@@ -34,7 +34,7 @@ def card(address: str, kind: str = "ipv4") -> Mapping[str, Any]:
 
 
 def test_no_default_of_pve_applies_to_a_guest() -> None:
-    made = shell_parameters(GuestRules(bridge="vmbr1", kvm=False, cpu="max"), "local:iso/voh-1.iso", 2)
+    made = build_shell_parameters(GuestRules(bridge="vmbr1", kvm=False, cpu="max"), "local:iso/voh-1.iso", 2)
     asked = {"machine": "q35", "cpu": "max", "scsihw": "virtio-scsi-single", "kvm": 0, "agent": "enabled=1"}
     assert asked.items() <= made.items()
     assert (made["ide2"], made["boot"]) == ("local:iso/voh-1.iso,media=cdrom", "order=ide2")
@@ -59,30 +59,30 @@ def test_ids_are_the_free_ones_of_the_range() -> None:
 
 def test_a_clone_gets_our_key_by_its_cloud_init_drive() -> None:
     rules = GuestRules(template=900, network="cloud-init", address="192.0.2.5/24", gateway="192.0.2.1")
-    settings = clone_parameters(rules, CLOUD, 2, KEY)
+    settings = build_clone_parameters(rules, CLOUD, 2, KEY)
     assert settings["ipconfig0"] == "ip=192.0.2.5/24,gw=192.0.2.1"
     assert settings["ciuser"] == "root"
     assert unquote(str(settings["sshkeys"])) == KEY
     assert not set(" +/@") & set(str(settings["sshkeys"]))
-    assert clone_parameters(GuestRules(template=900), CLOUD, 2, KEY)["ipconfig0"] == "ip=dhcp"
+    assert build_clone_parameters(GuestRules(template=900), CLOUD, 2, KEY)["ipconfig0"] == "ip=dhcp"
 
 
 def test_a_template_without_cloud_init_must_have_our_key() -> None:
-    assert "sshkeys" not in clone_parameters(GuestRules(template=900), {"scsi0": "local-lvm:base"}, 2, KEY)
+    assert "sshkeys" not in build_clone_parameters(GuestRules(template=900), {"scsi0": "local-lvm:base"}, 2, KEY)
     with pytest.raises(ValueError, match="template 900 has no cloud-init drive"):
-        clone_parameters(GuestRules(template=900, network="cloud-init"), {"scsi0": "local-lvm:base"}, 2, KEY)
+        build_clone_parameters(GuestRules(template=900, network="cloud-init"), {"scsi0": "local-lvm:base"}, 2, KEY)
 
 
 def test_the_address_is_the_first_that_others_can_reach() -> None:
     assert (
-        first_address([card("127.0.0.1"), card("169.254.7.7"), card("fe80::1", "ipv6"), card("10.9.0.7")]) == "10.9.0.7"
+        find_address([card("127.0.0.1"), card("169.254.7.7"), card("fe80::1", "ipv6"), card("10.9.0.7")]) == "10.9.0.7"
     )
-    assert first_address([card("127.0.0.1")]) is None
-    assert first_address([]) is None
+    assert find_address([card("127.0.0.1")]) is None
+    assert find_address([]) is None
 
 
 def test_the_script_that_sets_an_address_is_one_of_a_shell() -> None:
-    script = address_script(GuestRules(network="static", address="192.0.2.5/24", gateway="192.0.2.1"))
+    script = build_address_script(GuestRules(network="static", address="192.0.2.5/24", gateway="192.0.2.1"))
     assert 'ip address replace 192.0.2.5/24 dev "$nic"' in script
     assert "ip route replace default via 192.0.2.1" in script
     assert subprocess.run(["sh", "-n", "-c", script], check=False).returncode == 0
@@ -113,25 +113,25 @@ PVE_HAS = {
 def test_a_guests_options_are_those_of_qm_or_refused_with_the_remedy(name: str) -> None:
     guest = GUEST_OPTIONS[name]
     if name in PVE_HAS:
-        assert unplaced(guest) is None
-        assert size_parameters(guest, guest.vcpu_count or 2) == PVE_HAS[name]
+        assert refuse_options(guest) is None
+        assert build_size_parameters(guest, guest.vcpu_count or 2) == PVE_HAS[name]
     else:
         assert name in ("topology", "pc", "pins", "polling", "no-polling", "files", "image", "image-uefi")
-        assert ": request " in (unplaced(guest) or "") or ": leave out" in (unplaced(guest) or "")
+        assert ": request " in (refuse_options(guest) or "") or ": leave out" in (refuse_options(guest) or "")
         with pytest.raises(ValueError, match="Proxmox VE"):
-            size_parameters(guest, 2)
+            build_size_parameters(guest, 2)
 
 
 def test_sockets_divide_the_cores() -> None:
-    assert size_parameters(GuestOptions(sockets=2, cores=2), 4) == {"cores": 2, "sockets": 2}
+    assert build_size_parameters(GuestOptions(sockets=2, cores=2), 4) == {"cores": 2, "sockets": 2}
 
 
 def test_a_guest_without_a_request_has_only_its_number_of_vcpus() -> None:
-    assert size_parameters(ANY_GUEST, 2) == {"cores": 2}
+    assert build_size_parameters(ANY_GUEST, 2) == {"cores": 2}
 
 
 @pytest.mark.parametrize(
     ("name", "options"), [("one-place", ["pin_vcpus"]), ("hugepages", ["hugepages"]), ("numa", [])]
 )
 def test_some_options_are_for_root_only(name: str, options: list[str]) -> None:
-    assert of_root(GUEST_OPTIONS[name]) == options
+    assert list_root_options(GUEST_OPTIONS[name]) == options

@@ -23,7 +23,7 @@ WITHOUT_PERMISSION = {
     ("harness.lab.created.close", "rm"),
     ("harness.lab.created.forget", "rmdir"),
     # The console's file of a guest that is in the creation log.
-    ("harness.guest.libvirt.backend._removed", "rm"),
+    ("harness.guest.libvirt.backend._end_guest", "rm"),
     # Programs with which the guard's inspection reads a disk, or that it looks for; and its own temporary directory.
     ("harness.lab.guard.writable.inspect", "cryptsetup"),
     ("harness.lab.guard.writable.inspect", "mdadm"),

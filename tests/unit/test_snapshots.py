@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.guest.proxmox.layouts import not_made
-from harness.layout.storage_files import compute_qcow2_need, create_qcow2, fill_image, image_names
+from harness.guest.proxmox.layouts import refuse_layout
+from harness.layout.storage_files import compute_qcow2_need, create_qcow2, fill_image, list_image_files
 from harness.model.attach import Attach
 from harness.model.effective import Effective
 from harness.model.job import Job
@@ -57,7 +57,7 @@ def test_an_image_without_snapshots_is_filled_itself() -> None:
 def test_there_is_room_for_what_the_guest_writes_on_top() -> None:
     plain, chain = (compute_qcow2_need(Qcow2(snapshots=number)).bytes(64 * MIB) for number in (0, 2))
     assert chain - plain >= 64 * MIB
-    assert image_names("chain", Qcow2(snapshots=2)) == ["chain.qcow2", "chain-1.qcow2", "chain-2.qcow2"]
+    assert list_image_files("chain", Qcow2(snapshots=2)) == ["chain.qcow2", "chain-1.qcow2", "chain-2.qcow2"]
 
 
 def test_the_first_write_to_a_cluster_copies_it() -> None:
@@ -78,5 +78,5 @@ def test_reads_beside_writes_are_refused(tmp_path: Path) -> None:
     assert load(tmp_path, FILE).modes[1].layout == Qcow2(snapshots=2)
     (line,) = complaint(tmp_path, FILE.replace('"randread-4k"', '"randread-4k", "randwrite-4k"'))
     assert line.startswith('mode.chain.layout.snapshots = 2: conflicts with "randwrite-4k" beside "randread-4k"')
-    assert not_made(Qcow2(snapshots=1)) == "virt-overhead makes chains of snapshots only on a host with libvirt"
-    assert not_made(Qcow2()) is None
+    assert refuse_layout(Qcow2(snapshots=1)) == "virt-overhead makes chains of snapshots only on a host with libvirt"
+    assert refuse_layout(Qcow2()) is None

@@ -20,7 +20,7 @@ from harness.lab.guard.writable import created_directory
 from harness.lab.storage_look import FoundStorage, look_at
 from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts
-from harness.layout.storage import on_storage, why_not
+from harness.layout.storage import build_on_storage, refuse_on_storage
 from harness.layout.storage_files import create_raw
 from harness.measure.reap import reap
 from harness.model.attach import Attach
@@ -67,7 +67,7 @@ def build(
 ) -> AbstractContextManager[Layouts]:
     log = creation_log(directory.parent)
     log.runner = runner
-    return on_storage(log, found, LABEL, modes, span=SPAN)
+    return build_on_storage(log, found, LABEL, modes, span=SPAN)
 
 
 def logged(directory: Path) -> list[str]:
@@ -327,6 +327,6 @@ def test_a_directory_that_is_not_on_a_storage_is_refused(at: str, why: str) -> N
     ids=lambda value: value.name if isinstance(value, Mode) else "",
 )
 def test_a_mode_that_a_directory_cannot_have_is_skipped_with_the_reason(mode: Mode, why: str | None) -> None:
-    said = why_not(mode, FoundStorage("directory", "/srv", "2 ef53", filesystem="ext4"), HostFacts({}))
+    said = refuse_on_storage(mode, FoundStorage("directory", "/srv", "2 ef53", filesystem="ext4"), HostFacts({}))
     assert (said or "").startswith(why or "")
     assert (said is None) == (why is None)

@@ -17,7 +17,7 @@ from harness.lab.inventory import DiskByStorage
 from harness.lab.storage_look import Place, look_at
 from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts
-from harness.layout.storage import on_storage, why_not
+from harness.layout.storage import build_on_storage, refuse_on_storage
 from harness.layout.storage_lvm import StoredVolume
 from harness.measure.reap import reap
 from harness.model.attach import Attach
@@ -45,7 +45,7 @@ def host(tmp_path: Path) -> LvmHost:
 
 def build(host: LvmHost, place: Place, *, span: int = SPAN) -> AbstractContextManager[Layouts]:
     at, mode = PLACES[place]
-    return on_storage(host.log, look_at(host, place, at), f"{place} {at}", [HOST, mode], span=span)
+    return build_on_storage(host.log, look_at(host, place, at), f"{place} {at}", [HOST, mode], span=span)
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -181,7 +181,7 @@ def test_nothing_is_created_on_a_group_that_took_the_name_of_another(host: LvmHo
     found = look_at(host, "volume_group", "pve")
     host.change("group", uuid="uuid-of-another")
     with pytest.raises(SafetyError, match=r"pve was \(uuid-of-pve\) and is \(uuid-of-another\) now"):
-        on_storage(host.log, found, "volume group pve", [LVM], span=SPAN).__enter__()
+        build_on_storage(host.log, found, "volume group pve", [LVM], span=SPAN).__enter__()
     assert host.volumes == BYSTANDERS
 
 
@@ -278,7 +278,7 @@ def test_after_any_failure_nothing_is_left(host: LvmHost) -> None:
     def layouts(runner: Runner) -> AbstractContextManager[Layouts]:
         log = host.log
         log.runner = runner
-        return on_storage(log, found, "thin pool pve/data", [HOST, THIN], span=SPAN)
+        return build_on_storage(log, found, "thin pool pve/data", [HOST, THIN], span=SPAN)
 
     found = look_at(host, "thin_pool", "pve/data")
     seen = outcomes(host, layouts, check)
@@ -303,7 +303,7 @@ def test_after_any_failure_nothing_is_left(host: LvmHost) -> None:
 def test_a_mode_that_a_thin_pool_cannot_have_is_skipped_with_the_reason(
     host: LvmHost, mode: Mode, why: str | None
 ) -> None:
-    assert why_not(mode, look_at(host, "thin_pool", "pve/data"), HostFacts({})) == why
+    assert refuse_on_storage(mode, look_at(host, "thin_pool", "pve/data"), HostFacts({})) == why
 
 
 def test_the_chunk_of_the_pool_is_stated(host: LvmHost) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from harness.errors import SafetyError, Unsupported
 from harness.events import Events
-from harness.guest.libvirt.backend import LibvirtHypervisor, in_definition, place_of
+from harness.guest.libvirt.backend import LibvirtHypervisor, parse_pool, place_of
 from harness.guest.libvirt.connection import Connection
 from harness.lab import space as storage_space
 from harness.lab.created import CreationLog
@@ -153,7 +153,7 @@ def pool(text: str) -> str:
     ],
 )
 def test_a_pool_is_the_place_of_its_definition(text: str, place: tuple[str, str]) -> None:
-    assert in_definition(pool(text), "pool") == place
+    assert parse_pool(pool(text), "pool") == place
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_a_pool_is_the_place_of_its_definition(text: str, place: tuple[str, str]
 )
 def test_a_pool_of_another_type_is_refused(text: str, why: str) -> None:
     with pytest.raises(Unsupported, match=why):
-        in_definition(text, "host here: libvirt pool vms")
+        parse_pool(text, "host here: libvirt pool vms")
 
 
 def test_a_pool_that_does_not_run_is_refused(connection: Connection) -> None:

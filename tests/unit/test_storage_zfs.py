@@ -10,7 +10,7 @@ import pytest
 from harness.errors import HostError, Unsupported
 from harness.lab.storage_look import look_at
 from harness.layout.build import Layouts
-from harness.layout.storage import StoredDataset, on_storage
+from harness.layout.storage import StoredDataset, build_on_storage
 from harness.measure.reap import reap
 from harness.model.attach import Attach
 from harness.model.base import Device
@@ -37,7 +37,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ZfsHost:
 
 def build(host: ZfsHost, *modes: Mode, span: int = SPAN) -> AbstractContextManager[Layouts]:
     found = look_at(host, "dataset", "tank/vms")
-    return on_storage(host.log, found, "ZFS dataset tank/vms", modes, span=span)
+    return build_on_storage(host.log, found, "ZFS dataset tank/vms", modes, span=span)
 
 
 def test_volumes_and_files_are_datasets_with_the_options_of_their_modes(host: ZfsHost, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from harness.guest.libvirt.effective import read_process
 from harness.guest.libvirt.requirements import find_pci_disk
 from harness.guest.linux import GuestSystem
 from harness.guest.protocol import block_devices
-from harness.guest.proxmox.guest import drive_of
+from harness.guest.proxmox.guest import find_drive
 from harness.guest.proxmox.guest import read_process as read_pve_process
 from harness.lab.counters import CounterFiles, Sample, find_threads, parse_samples, read_samples
 from harness.lab.cycles import CycleSeries, count_cycles, probe_cycle_counting
@@ -84,7 +84,7 @@ READERS: dict[str, tuple[Reader, str]] = {
     "threads": (lambda runner: find_threads(runner, "/run/pid"), "\n".join(THREADS) + "\n"),
     "command line": (lambda runner: read_process(runner, "voh-run").aio("libvirt-4-format"), COMMAND_LINE),
     "PVE's command line": (
-        lambda runner: drive_of(read_pve_process(runner, 9000), "scsi0"),
+        lambda runner: find_drive(read_pve_process(runner, 9000), "scsi0"),
         (
             'native\t1\nio_uring\t0\nargument\t-blockdev\nargument\t{"driver":"throttle","node-name":"drive-scsi0",'
             '"file":{"driver":"raw","file":{"driver":"host_device","filename":"/dev/x","aio":"native",'

@@ -17,8 +17,8 @@ from harness.errors import GuestError, HostError
 from harness.events import Events, Note
 from harness.features.borrow.hypervisor import open_disks, require_same
 from harness.features.windows.fio import Windows
-from harness.features.windows.guest import Facts, notes_of
-from harness.guest.booting import system_of
+from harness.features.windows.guest import Facts, find_notes
+from harness.guest.booting import detect_system
 from harness.guest.protocol import GuestDisk, block_devices
 from harness.lab.transport import ssh as powershell
 from harness.lab.transport.ssh import POWERSHELL, SshRunner, is_windows
@@ -99,7 +99,7 @@ def test_a_script_that_cmd_cannot_take_is_refused() -> None:
 def test_the_facts_of_windows_are_evidence(login: Callable[..., SshRunner]) -> None:
     runner = login()
     assert runner.windows
-    found = system_of(runner).evidence()
+    found = detect_system(runner).evidence()
     assert found["fio"] == "fio-3.39"
     assert found["system"] == "Microsoft Windows Server 2022 Standard"
     assert found["kernel"] == "Windows 10.0.20348"
@@ -108,7 +108,7 @@ def test_the_facts_of_windows_are_evidence(login: Callable[..., SshRunner]) -> N
 
 
 def test_what_disturbs_a_measurement_is_noted_with_the_remedy() -> None:
-    found = list(notes_of(facts().evidence))
+    found = list(find_notes(facts().evidence))
     assert found[0].endswith("(Balanced)): powercfg /setactive 8c5e7fda-e8bf-4a96-9a85-a6e23a8c635c")
     assert found[1].startswith("Microsoft Defender scans in real time")
     assert len(found) == 2
@@ -117,8 +117,8 @@ def test_what_disturbs_a_measurement_is_noted_with_the_remedy() -> None:
         "antivirus": "Microsoft Defender, real-time protection off",
         "clocksource": "QueryPerformanceCounter, 10000000 Hz",
     }
-    assert list(notes_of(quiet)) == []
-    (clock,) = notes_of(quiet | {"clocksource": "QueryPerformanceCounter, 3579545 Hz"})
+    assert list(find_notes(quiet)) == []
+    (clock,) = find_notes(quiet | {"clocksource": "QueryPerformanceCounter, 3579545 Hz"})
     assert "3579545 Hz): give the VM <timer name='hypervclock'" in clock
 
 
@@ -167,13 +167,13 @@ def test_a_windows_that_cannot_be_read_is_an_error_that_names_it(
     login: Callable[..., SshRunner], recording: Recording, error: type[Exception], why: str
 ) -> None:
     with pytest.raises(error, match=re.escape(why)) as caught:
-        system_of(login(recording)).look_inside()
+        detect_system(login(recording)).look_inside()
     assert "VM win" in str(caught.value)
 
 
 def test_the_disks_are_found_by_their_serial_numbers(login: Callable[..., SshRunner]) -> None:
     runner = login()
-    system = system_of(runner)
+    system = detect_system(runner)
     # The disk of Windows itself has none.
     assert list(system.disks()) == ["shop-data"]
     found = block_devices(system, ["raw"], "here")["raw"]
@@ -190,11 +190,11 @@ def test_the_disks_are_found_by_their_serial_numbers(login: Callable[..., SshRun
 def test_two_disks_with_the_same_serial_number_are_not_told_apart(login: Callable[..., SshRunner]) -> None:
     twice = Recording.named("server-2022").changed("DISKS", '"SerialNumber":  ""', '"SerialNumber":  "shop-data"')
     with pytest.raises(GuestError, match="no disk with serial shop-data"):
-        block_devices(system_of(login(twice)), ["shop-data"], "here")
+        block_devices(detect_system(login(twice)), ["shop-data"], "here")
 
 
 def test_a_disk_that_is_no_longer_at_its_number_is_an_error(login: Callable[..., SshRunner]) -> None:
-    system = system_of(login())
+    system = detect_system(login())
     require_same(system, "raw", "raw", r"\\.\PhysicalDrive2")
     with pytest.raises(GuestError, match=r"raw was .*PhysicalDrive1 there, and is now .*PhysicalDrive2"):
         require_same(system, "raw", "raw", r"\\.\PhysicalDrive1")
@@ -211,7 +211,7 @@ def test_a_disk_that_cannot_be_taken_is_an_error_and_nothing_runs(serve: Serve) 
     with (
         server.login() as runner,
         pytest.raises(HostError, match="has Windows on it"),
-        open_disks("here", VM, system_of(runner), {"raw": BLK}, Events()),
+        open_disks("here", VM, detect_system(runner), {"raw": BLK}, Events()),
     ):
         pytest.fail("it was taken")
     assert server.asked[-1] == ("TAKE", "raw", "True")
@@ -224,7 +224,7 @@ def test_what_cannot_be_set_back_is_noted(serve: Serve) -> None:
     notes = list[object]()
     with (
         serve(recording).login() as runner,
-        open_disks("here", VM, system_of(runner), {"raw": BLK}, Events(notes.append)),
+        open_disks("here", VM, detect_system(runner), {"raw": BLK}, Events(notes.append)),
     ):
         assert notes == []
     (note,) = notes

@@ -13,8 +13,8 @@ from platformdirs import user_state_path
 from harness.errors import GuestError, HarnessError, HostError, SafetyError, Unsupported
 from harness.events import Events, Note
 from harness.features.borrow.agent import UsableAgent
-from harness.guest.booting import GuestRunner, logging_in, system_of
-from harness.guest.protocol import Guest, GuestDisk, Inside, Remover, System, block_devices, plugged_in
+from harness.guest.booting import GuestRunner, detect_system, logging_in
+from harness.guest.protocol import Guest, GuestDisk, Inside, Remover, System, block_devices, wait_for_disk
 from harness.lab.created import CreationLog, Entry, Removal
 from harness.lab.hosts import Host
 from harness.lab.inventory import AnyDisk, BorrowedVm
@@ -161,7 +161,7 @@ class BorrowingHypervisor(Generic[State]):
                 raise Unsupported(f"host {host.name}: {disk.name}: {why}")
         plugging = vm.prepare(disks, before)
         with closing(self._log_in()) as runner:
-            system = system_of(runner)
+            system = detect_system(runner)
             require_distinct(host.name, self._words, system, list(plugging.serials.values()), plugging.clashes)
             attachments = {plugging.serials[disk.name]: disk.attach for disk in disks}
             with (
@@ -186,7 +186,7 @@ class BorrowingHypervisor(Generic[State]):
             self._vm.require_allowed()
             state = self._vm.read()
             with closing(self._log_in()) as runner:
-                return VmBefore(state, system_of(runner).look_inside())
+                return VmBefore(state, detect_system(runner).look_inside())
         except (GuestError, HostError, Unsupported) as error:
             return explain(error)
 
@@ -255,7 +255,7 @@ def require_same(system: System, disk: str, serial: str, known: str) -> None:
 def open_disks(host: str, vm: str, system: System, disks: Mapping[str, Attachment], events: Events) -> Iterator[None]:
     """The disks that were plugged in, by serial number, take fio's I/O until the end of the block."""
     for serial in disks:
-        plugged_in(system, serial, host)
+        wait_for_disk(system, serial, host)
     writes = {serial: not attach.read_only for serial, attach in disks.items()}
     with system.opened(writes, lambda text: events(Note(f"{vm}: {text}"))):
         yield

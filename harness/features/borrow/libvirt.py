@@ -22,15 +22,15 @@ from harness.features.borrow.hypervisor import BorrowingHypervisor, Plugging, de
 from harness.guest.booting import Booted, GuestRunner
 from harness.guest.libvirt.backend import LibvirtHypervisor
 from harness.guest.libvirt.connection import Connection, Refused, ask, connect
-from harness.guest.libvirt.disks import alias_of
-from harness.guest.libvirt.effective import PID_FILE, Running, live_xml, running, with_plugged
+from harness.guest.libvirt.disks import name_alias
+from harness.guest.libvirt.effective import PID_FILE, Running, add_plugged, live_xml, running
 from harness.guest.libvirt.guest import LibvirtGuest
 from harness.guest.libvirt.plugged import devices_plugged
-from harness.guest.libvirt.plugging import devices_for, differences, shown, vcpus_of, why_not_plugged
+from harness.guest.libvirt.plugging import count_vcpus, devices_for, find_plugged, list_differences, why_not_plugged
 from harness.guest.libvirt.requirements import Attachments, resolve_attachments
 from harness.guest.libvirt.starting import RunningDomain, last_words, qemu_log
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor
-from harness.guest.qemu_process import qemu_threads
+from harness.guest.qemu_process import find_qemu_threads
 from harness.lab.counters import VmThreads
 from harness.lab.created import CreationLog
 from harness.lab.hosts import Host
@@ -176,7 +176,7 @@ class LibvirtVm:
         return None if state.get("type") == "kvm" else "change its definition to <domain type='kvm'>"
 
     def why_not_plugged(self, state: ET.Element, attach: Attachment, options: GuestOptions) -> str | None:
-        return why_not_plugged(self._words, vcpus_of(state), attach, options)
+        return why_not_plugged(self._words, count_vcpus(state), attach, options)
 
     def prepare(self, disks: Sequence[GuestDisk], state: ET.Element) -> Plugging:
         host, connection = self._host.runner, self._connection
@@ -187,7 +187,7 @@ class LibvirtVm:
             domain = self._domain()
 
             def make_guest(runner: GuestRunner) -> Guest:
-                threads = qemu_threads(host, PID_FILE.format(name=self._name), self._events)
+                threads = find_qemu_threads(host, PID_FILE.format(name=self._name), self._events)
                 machine = RunningDomain(connection, domain, self._name, console="")
                 up = Booted(machine, runner, None)
                 return BorrowedDomain(up, threads=threads, host=host, log=log, attached=attached)
@@ -196,10 +196,10 @@ class LibvirtVm:
             with devices_plugged(connection, domain, log, disks, devices):
                 yield make_guest
 
-        return Plugging(attached.serials, [disk.name for disk in disks if shown(state, alias_of(disk))], plug)
+        return Plugging(attached.serials, [disk.name for disk in disks if find_plugged(state, name_alias(disk))], plug)
 
     def list_changes(self, before: ET.Element, after: ET.Element) -> list[str]:
-        return differences(before, after)
+        return list_differences(before, after)
 
     def _domain(self) -> Any:
         """libvirt's handle of the running VM. Raises Unsupported if there is none, HostError."""
@@ -247,4 +247,4 @@ class BorrowedDomain(LibvirtGuest):
     @cached_property
     def _running(self) -> Running:
         domain = running(self._connection, self._domain, self._host)
-        return with_plugged(domain, [alias_of(disk) for disk in self._attached.disks.values()])
+        return add_plugged(domain, [name_alias(disk) for disk in self._attached.disks.values()])

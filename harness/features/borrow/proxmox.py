@@ -15,15 +15,15 @@ from harness.errors import HostError, Unsupported
 from harness.events import Events
 from harness.features.borrow.agent import INSTALL, disabled, refuses, why_not_windows
 from harness.features.borrow.hypervisor import BorrowingHypervisor, Plugging, describe_vm, require_same
-from harness.guest.booting import Booted, GuestRunner, too_many_queues, why_never_plugged
+from harness.guest.booting import Booted, GuestRunner, refuse_plugging, refuse_queues
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor
 from harness.guest.proxmox.backend import ProxmoxHypervisor, require_attachable, source_of
-from harness.guest.proxmox.client import Client, PveError, logged_in, needed_to_borrow
+from harness.guest.proxmox.client import Client, PveError, list_needed_to_borrow, open_client
 from harness.guest.proxmox.disk_users import require_unshared
-from harness.guest.proxmox.guest import PID_FILE, ProxmoxGuest, with_plugged
-from harness.guest.proxmox.machine import VirtualMachine, drive_plugged, exists
+from harness.guest.proxmox.guest import PID_FILE, ProxmoxGuest, add_plugged
+from harness.guest.proxmox.machine import VirtualMachine, exists, plug_drive
 from harness.guest.proxmox.stores import PveVolume
-from harness.guest.qemu_process import Inspected, qemu_threads
+from harness.guest.qemu_process import Inspected, find_qemu_threads
 from harness.lab.counters import VmThreads
 from harness.lab.created import CreationLog
 from harness.lab.hosts import Host
@@ -124,7 +124,7 @@ def borrow_from_node(host: Host, events: Events) -> Iterator[Hypervisor]:
     spec = host.spec.hypervisor
     if not isinstance(spec, ProxmoxSpec) or spec.borrowed is None:
         raise ValueError(f"the lab file names no VM to borrow on host {host.name}")
-    with logged_in(host.name, spec) as client:
+    with open_client(host.name, spec) as client:
         yield borrow_vm(host, client, spec.guest, spec.borrowed, events)
 
 
@@ -154,7 +154,7 @@ class NodeVm:
     def require_allowed(self) -> None:
         """Raises Unsupported, with the remedy, if Proxmox VE would refuse to the login what a run does with VMs."""
         client = self._client
-        wanted = needed_to_borrow(self._vm)
+        wanted = list_needed_to_borrow(self._vm)
         granted = {path: client.privileges(path) for path in dict.fromkeys(privilege.path for privilege in wanted)}
         missing = [
             f"{privilege.privilege} on {privilege.path}"
@@ -194,11 +194,11 @@ class NodeVm:
         def plug(log: CreationLog) -> Iterator[Callable[[GuestRunner], Guest]]:
             with ExitStack() as stack:
                 keys = {
-                    disk.name: stack.enter_context(drive_plugged(machine, log, disk, source_of(disk))) for disk in disks
+                    disk.name: stack.enter_context(plug_drive(machine, log, disk, source_of(disk))) for disk in disks
                 }
 
                 def make_guest(runner: GuestRunner) -> Guest:
-                    threads = qemu_threads(node, PID_FILE.format(vmid=machine.vmid), self._events)
+                    threads = find_qemu_threads(node, PID_FILE.format(vmid=machine.vmid), self._events)
                     up = Booted(machine, runner, None)
                     return BorrowedMachine(up, threads=threads, node=node, disks=disks, keys=keys)
 
@@ -212,7 +212,7 @@ class NodeVm:
 
 def why_not_plugged(vm: str, config: Mapping[str, Any], attach: Attachment, options: GuestOptions) -> str | None:
     """Why a VM with this configuration cannot get a disk like this while it runs, with the remedy; None if it can."""
-    if (why := why_never_plugged(vm, attach, options)) or not isinstance(attach, Attach):
+    if (why := refuse_plugging(vm, attach, options)) or not isinstance(attach, Attach):
         return why
     if lock := config.get("lock"):
         return f"{vm} is locked ({lock}): wait for the end of the task, or qm unlock it"
@@ -228,7 +228,7 @@ def why_not_plugged(vm: str, config: Mapping[str, Any], attach: Attachment, opti
             f'{_CONTROLLER} for a controller of its own: use bus = "virtio-blk", or change it and start the VM anew'
         )
     vcpus = int(config.get("vcpus") or int(config.get("sockets", 1)) * int(config.get("cores", 1)))
-    return too_many_queues(attach, vcpus, GuestOptions(vcpus=vcpus))
+    return refuse_queues(attach, vcpus, GuestOptions(vcpus=vcpus))
 
 
 def list_changed_settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
@@ -263,4 +263,4 @@ class BorrowedMachine(ProxmoxGuest):
         yield
 
     def _with_drives(self, process: Inspected) -> Inspected:
-        return with_plugged(self._node, self._machine.vmid, process)
+        return add_plugged(self._node, self._machine.vmid, process)

@@ -18,7 +18,7 @@ from harness.image import ImageSet
 from harness.lab.created import CreationLog
 from harness.lab.hosts import Host
 from harness.lab.inventory import HostSpec
-from harness.layout.device import memory_disk
+from harness.layout.device import create_memory_disk
 from harness.layout.source import BlockSource
 from harness.measure.host_measurer import SessionMeasurer
 from harness.measure.phases import Pauses, Phases
@@ -251,7 +251,7 @@ class TrialMeasurer(SessionMeasurer):
         answers = {PLAIN: PLAIN_ANSWER_NS, LATE: PLAIN_ANSWER_NS + DELAY_NS}
         try:
             return {
-                mode: stack.enter_context(memory_disk(log, mode.name, size=MEMORY_DISK_BYTES, answer_ns=answer))
+                mode: stack.enter_context(create_memory_disk(log, mode.name, size=MEMORY_DISK_BYTES, answer_ns=answer))
                 for mode, answer in answers.items()
             }
         except Unsupported as error:

@@ -303,10 +303,10 @@ def examine_storage(runner: Runner, storage: DiskByStorage) -> HostFinding:
 
 def _look_at_storage(runner: Runner, storage: DiskByStorage) -> FoundStorage:
     if storage.key == "pool":
-        from harness.guest.libvirt.backend import in_definition  # noqa: PLC0415 - other storages need no libvirt
+        from harness.guest.libvirt.backend import parse_pool  # noqa: PLC0415 - other storages need no libvirt
 
         dump = ["virsh", "--connect", "qemu:///system", "pool-dumpxml", storage.at]
         text = runner.run(dump, deadline=60).stdout
-        return look_at(runner, *in_definition(text, f"{runner.name}: {storage.identity}"))
+        return look_at(runner, *parse_pool(text, f"{runner.name}: {storage.identity}"))
     assert storage.key != "storage", "the lab file allows it only on a node of Proxmox VE"
     return look_at(runner, storage.key, storage.at)

@@ -8,11 +8,11 @@ from typing import Any
 
 from harness.errors import ConfigError, HarnessError, HostError, LabUnavailable, SafetyError
 from harness.features.doctor.machine import HostFinding, Level, not_available
-from harness.guest.proxmox.client import TO_CREATE_VOLUMES, Client, Needed, PveError, logged_in, needed_to_borrow
+from harness.guest.proxmox.client import TO_CREATE_VOLUMES, Client, Needed, PveError, list_needed_to_borrow, open_client
 from harness.guest.proxmox.created_objects import free_ids
-from harness.guest.proxmox.disk_users import claims_on, node_of
+from harness.guest.proxmox.disk_users import read_claims, read_node
 from harness.guest.proxmox.layouts import STORAGE_TYPES
-from harness.guest.proxmox.new_vm import taken_ids
+from harness.guest.proxmox.new_vm import list_used_ids
 from harness.lab.inventory import ROOT, DiskById, DiskByStorage, GuestRules, HostSpec, ProxmoxSpec
 from harness.lab.transport.base import Runner
 from harness.units import format_size
@@ -48,7 +48,7 @@ class NodeState:
 
 def needed(host: HostSpec, spec: ProxmoxSpec) -> list[Needed]:
     """Every privilege that runs on this host need with this lab file."""
-    privileges = needed_to_borrow(spec.borrowed) if spec.borrowed else _needed_to_boot(spec.guest)
+    privileges = list_needed_to_borrow(spec.borrowed) if spec.borrowed else _needed_to_boot(spec.guest)
     if host.disks:
         privileges += [Needed("/", name, "layouts on a disk") for name in ("Sys.Audit", "Sys.Modify")]
         privileges += [
@@ -237,7 +237,7 @@ def _stored(disk: DiskByStorage, state: NodeState) -> Iterator[HostFinding]:
 def node_findings(host: HostSpec, spec: ProxmoxSpec, runner: Runner) -> list[HostFinding]:
     """The doctor's findings about a node of Proxmox VE."""
     try:
-        with logged_in(host.name, spec) as client:
+        with open_client(host.name, spec) as client:
             return examine_node(host, spec, read_state(host, spec, client, runner))
     except (LabUnavailable, ConfigError, HostError) as error:
         return [unreachable(error)]
@@ -253,14 +253,14 @@ def read_state(host: HostSpec, spec: ProxmoxSpec, client: Client, runner: Runner
         bridges=[str(bridge["iface"]) for bridge in client.get(f"{client.node}/network", {"type": "any_bridge"})],
         hvm=_has_hvm(client),
         free_ids=_free_ids(client, spec),
-        reached=node_of(runner),
+        reached=read_node(runner),
         claims={disk.name: _claims(client, runner, disk) for disk in host.disks if isinstance(disk, DiskById)},
     )
 
 
 def _free_ids(client: Client, spec: ProxmoxSpec) -> int | None:
     try:
-        return sum(1 for _ in free_ids(spec.guest.vmids, taken_ids(client)))
+        return sum(1 for _ in free_ids(spec.guest.vmids, list_used_ids(client)))
     except SafetyError:
         return None
 
@@ -276,6 +276,6 @@ def _has_hvm(client: Client) -> bool | None:
 
 def _claims(client: Client, runner: Runner, disk: DiskById) -> list[str] | None:
     try:
-        return claims_on(client, runner, disk)
+        return read_claims(client, runner, disk)
     except SafetyError:
         return None

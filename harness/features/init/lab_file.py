@@ -189,14 +189,14 @@ def inspect_host(runner: Runner, names: Names) -> Offers:
 def _inspect_node(request: InitRequest, node: ProxmoxSpec, runner: Runner) -> tuple[dict[str, Any], Offers]:
     """The node's table, with its own name, and what it has to measure."""
     from harness.features.init.node import inspect_node, read_node_name  # noqa: PLC0415
-    from harness.guest.proxmox.client import logged_in  # noqa: PLC0415 - other hosts need no HTTP client
+    from harness.guest.proxmox.client import open_client  # noqa: PLC0415 - other hosts need no HTTP client
 
     host = request.host
     if host["api"]["node"] == UNKNOWN_NODE:
-        with logged_in(request.name, node) as client:
+        with open_client(request.name, node) as client:
             host = host | {"api": host["api"] | {"node": read_node_name(client, runner)}}
         node = _parse_host(request.name, host).proxmox or node
-    with logged_in(request.name, node) as client:
+    with open_client(request.name, node) as client:
         return host, inspect_node(client, runner, Names.besides(request.reserved))
 
 

@@ -12,8 +12,8 @@ from harness.errors import ConfigError, HostError
 from harness.features.init.disks import Names, NotOffered, Offers, StorageOffer, find_disks
 from harness.features.init.storages import LEAST_BYTES, OF_A_RUN, explain_too_little
 from harness.guest.proxmox.client import TO_CREATE_VOLUMES, Client, PveError
-from harness.guest.proxmox.disk_users import claims_on, node_of
-from harness.guest.proxmox.layouts import offered
+from harness.guest.proxmox.disk_users import read_claims, read_node
+from harness.guest.proxmox.layouts import list_offered
 from harness.lab.lab_schema import StorageKeys
 from harness.lab.paths import TAG
 from harness.lab.space import reserve_bytes
@@ -25,7 +25,7 @@ _NO_SHELL = "Proxmox VE reports no use of it, but only commands on the node can 
 
 def read_node_name(client: Client, runner: Runner) -> str:
     """The name of the node. Raises ConfigError if neither its shell nor its API shows which one is meant."""
-    if node := node_of(runner):
+    if node := read_node(runner):
         return node
     with reading(f"host {client.host}: Proxmox VE's list of nodes"):
         names = [str(entry["node"]) for entry in client.get("nodes")]
@@ -58,8 +58,8 @@ def inspect_node(client: Client, runner: Runner, names: Names) -> Offers:
             others.append(offer)
         else:
             storages.append(offer)
-    if node_of(runner) == client.spec.node:
-        free, used = find_disks(runner, names, partial(claims_on, client, runner))
+    if read_node(runner) == client.spec.node:
+        free, used = find_disks(runner, names, partial(read_claims, client, runner))
         return Offers(tuple(storages), tuple(free), tuple(others), tuple(used))
     notes = ("disks were not inspected, because no command can run on the node without its SSH key (--key)",)
     return Offers(tuple(storages), (), tuple(others), tuple(_listed_disks(client)), notes)
@@ -67,7 +67,7 @@ def inspect_node(client: Client, runner: Runner, names: Names) -> Offers:
 
 def _format_storage(client: Client, entry: Mapping[str, Any], names: Names) -> StorageOffer | NotOffered:
     name, kind = str(entry["storage"]), str(entry["type"])
-    layouts = offered(kind)
+    layouts = list_offered(kind)
     if why := _why_not(entry, name, layouts) or _forbidden(client, name):
         return NotOffered(f"storage {name} ({kind})", why)
     free, total = count(entry.get("avail")), count(entry.get("total"))

@@ -168,7 +168,7 @@ def _find_zfs(runner: Runner, refused: list[NotOffered]) -> Iterator[_Candidate]
 
 def _find_pools(runner: Runner, refused: list[NotOffered]) -> Iterator[_Candidate]:
     """The places of libvirt's active pools. The read-only connection needs no root."""
-    from harness.guest.libvirt.backend import in_definition  # noqa: PLC0415 - nodes of Proxmox VE need no libvirt
+    from harness.guest.libvirt.backend import parse_pool  # noqa: PLC0415 - nodes of Proxmox VE need no libvirt
 
     virsh = ("virsh", "--connect", "qemu:///system", "--readonly")
     for name in _list_output(runner, refused, "libvirt pools", *virsh, "pool-list", "--name"):
@@ -179,7 +179,7 @@ def _find_pools(runner: Runner, refused: list[NotOffered]) -> Iterator[_Candidat
             continue
         try:
             with reading(what):
-                place, at = in_definition(done.stdout, what)
+                place, at = parse_pool(done.stdout, what)
         except Unsupported as error:
             refused.append(NotOffered(what, f"{error.message}; {error.hint or 'see virsh pool-dumpxml'}"))
         except HarnessError as error:

@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 
 from harness.errors import GuestError, HostError, Unsupported
 from harness.guest.booting import Started
-from harness.guest.cloud_init import HostKey, install_fio, user_data, wait_until_set_up
+from harness.guest.cloud_init import HostKey, build_user_data, install_fio, wait_until_set_up
 from harness.guest.libvirt.disks import DriveNames, RootBus, UsedIds
 from harness.guest.libvirt.starting import RunningDomain, ToStart, log_in
 from harness.image.keys import create_key, public_key
@@ -175,7 +175,7 @@ def create_system_files(
     with log.making_here(GuestSystemFiles(directory=files.directory)) as entry:
         arguments = [files.directory, options.image, source_format, f"json:{json.dumps(seed)}"]
         make = ["sh", "-c", _MAKE_IMAGE, "sh", *arguments]
-        given = user_data(authorized_key, host_key)
+        given = build_user_data(authorized_key, host_key)
         log.runner.run(fenced(entry, whole(make, given)), stdin=given, deadline=120)
         yield files
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from harness.errors import HostError
-from harness.features.windows.guest import notes_of
+from harness.features.windows.guest import find_notes
 from harness.lab.paths import MARK
 from harness.lab.transport.base import Completed, HeldCommand, Runner
 from harness.lab.transport.ssh import NO_INPUT, PROGRAM, SshRunner
@@ -93,7 +93,7 @@ class Windows(Platform):
             yield lambda: _reading(runner.name, held)
 
     def notes(self, evidence: Mapping[str, str]) -> Iterator[str]:
-        return notes_of(evidence)
+        return find_notes(evidence)
 
     def why_unsupported(self, job: Job) -> str | None:
         if job.durable:

@@ -115,7 +115,7 @@ class Disks(_Part):
 
     @property
     def by_serial(self) -> dict[str, BlockDevice]:
-        return {disk.serial: self._device(disk) for disk in _distinct(self.Disks)}
+        return {disk.serial: self._device(disk) for disk in _select_distinct(self.Disks)}
 
     def _device(self, disk: Disk) -> BlockDevice:
         physical = next((candidate for candidate in self.Physical if candidate.DeviceId == str(disk.Number)), None)
@@ -142,10 +142,10 @@ class Numbers(_Part):
     @property
     def by_serial(self) -> dict[str, str]:
         """The paths of the disks."""
-        return {disk.serial: disk.path for disk in _distinct(self.Disks)}
+        return {disk.serial: disk.path for disk in _select_distinct(self.Disks)}
 
 
-def _distinct(disks: Sequence[_Disk]) -> Iterator[_Disk]:
+def _select_distinct(disks: Sequence[_Disk]) -> Iterator[_Disk]:
     """The disks with a serial number. Several with the same number are not told apart, so they are left out."""
     serials = [disk.serial for disk in disks]
     return (disk for disk in disks if disk.serial and serials.count(disk.serial) == 1)
@@ -250,7 +250,7 @@ class Facts(_Part):
         return f"Microsoft Defender, real-time protection {'on' if self.Antivirus.RealTimeProtectionEnabled else 'off'}"
 
 
-def notes_of(evidence: Mapping[str, str]) -> Iterator[str]:
+def find_notes(evidence: Mapping[str, str]) -> Iterator[str]:
     """What makes the figures differ from those of a quiet Windows, with the remedy."""
     plan = evidence.get("power_plan", "")
     guid = _GUID.search(plan)
@@ -279,10 +279,10 @@ class WindowsSystem:
     windows: ClassVar[bool] = True
 
     def disks(self) -> Mapping[str, BlockDevice]:
-        return _asked(self.runner, Disks, "its list of disks", DISKS).by_serial
+        return _ask(self.runner, Disks, "its list of disks", DISKS).by_serial
 
     def paths(self) -> Mapping[str, str]:
-        return _asked(self.runner, Numbers, "its list of disks", NUMBERS).by_serial
+        return _ask(self.runner, Numbers, "its list of disks", NUMBERS).by_serial
 
     def evidence(self) -> dict[str, str]:
         return look_inside_windows(self.runner).evidence
@@ -291,14 +291,14 @@ class WindowsSystem:
         return look_inside_windows(self.runner)
 
     def notes(self, evidence: Mapping[str, str]) -> Iterator[str]:
-        return notes_of(evidence)
+        return find_notes(evidence)
 
     @contextmanager
     def opened(self, serials: Mapping[str, bool], tell: Callable[[str], None]) -> Iterator[None]:
         """Offline, because Windows refuses raw writes where a volume is. At the end they are as they were before."""
         with ExitStack() as stack:
             for serial, writes in serials.items():
-                before = _asked(self.runner, Taken, f"the disk {serial}", TAKE, serial, str(writes))
+                before = _ask(self.runner, Taken, f"the disk {serial}", TAKE, serial, str(writes))
                 stack.callback(self._give_back, serial, before, tell)
             yield
 
@@ -313,10 +313,10 @@ class WindowsSystem:
 
 def look_inside_windows(runner: Runner) -> Facts:
     """What the system in the VM has. Raises HostError, also if its PowerShell is too old."""
-    return _asked(runner, Facts, "what it has", LOOK)
+    return _ask(runner, Facts, "what it has", LOOK)
 
 
-def _asked(runner: Runner, model: type[_Model], what: str, script: str, *arguments: str) -> _Model:
+def _ask(runner: Runner, model: type[_Model], what: str, script: str, *arguments: str) -> _Model:
     printed = runner.run((PROGRAM, script, *arguments), deadline=SECONDS).stdout
     source = f"{runner.name}: {what}"
     document = parse_json(printed, source, GuestError)

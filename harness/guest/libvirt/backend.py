@@ -12,7 +12,15 @@ from xml.etree import ElementTree
 from harness.errors import HostError, Unsupported
 from harness.events import Events
 from harness.feature import guest_images
-from harness.guest.booting import Started, booted, file_missing, no_memory, no_room, too_many_queues, vcpus_for
+from harness.guest.booting import (
+    Started,
+    booted,
+    choose_vcpus,
+    find_missing_file,
+    refuse_memory,
+    refuse_queues,
+    refuse_size,
+)
 from harness.guest.libvirt.connection import Connection, Refused, connect
 from harness.guest.libvirt.disks import refuse_machine
 from harness.guest.libvirt.domain import GuestSpec
@@ -32,7 +40,7 @@ from harness.guest.libvirt.requirements import (
 from harness.guest.libvirt.starting import RunningDomain, ToStart, start_guest
 from harness.guest.linux import LOOKED_AT, OwnSystems
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor, Remover
-from harness.guest.qemu_process import qemu_threads
+from harness.guest.qemu_process import find_qemu_threads
 from harness.lab.created import CreationLog, Entry, Removal, Thing, fenced
 from harness.lab.guard import serial_of
 from harness.lab.hosts import Host, ReachedHost
@@ -41,7 +49,7 @@ from harness.lab.paths import CONSOLE_DIRECTORY, FILE_IDENTITY, TAG
 from harness.lab.storage_look import FoundStorage, Place, look_at
 from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts, built
-from harness.layout.storage import on_storage, why_not
+from harness.layout.storage import build_on_storage, refuse_on_storage
 from harness.model.attach import Attachment
 from harness.model.guest import ANY_GUEST, GuestOptions
 from harness.model.layout import find_missing_requirement
@@ -76,10 +84,10 @@ def place_of(connection: Connection, storage: DiskByStorage) -> tuple[Place, str
         raise Unsupported(error.message, hint=hint) from error
     if not active:
         raise Unsupported(f"{where} is not active", hint=hint)
-    return in_definition(cast("str", text), where)
+    return parse_pool(cast("str", text), where)
 
 
-def in_definition(text: str, where: str) -> tuple[Place, str]:
+def parse_pool(text: str, where: str) -> tuple[Place, str]:
     """The place in the XML of a pool. `where` begins the message of Unsupported. Pure."""
     try:
         pool = ElementTree.fromstring(text)
@@ -148,9 +156,9 @@ class LibvirtRemover:
         if (thread := entry.parsed([AddedThread])) is not None:
             return remove_thread(self._connection, self._runner, thread)
         made = entry.parsed([Domain])
-        return None if made is None else self._removed(made)
+        return None if made is None else self._end_guest(made)
 
-    def _removed(self, made: Domain) -> Removal:
+    def _end_guest(self, made: Domain) -> Removal:
         """End this guest if it still runs."""
         self._connection.require_settled()
         words = [made.console, made.console_inode]
@@ -191,8 +199,8 @@ class LibvirtHypervisor(LibvirtRemover):
         # The guests of a run have the same name, and the file of one may still be there.
         console = f"{CONSOLE_DIRECTORY}/{name}-{identity[:8]}.log"
         attached = resolve_attachments(self._host.runner, self._host.name, disks)
-        made = Domain(disks=_on(disks), name=name, uuid=identity, console=console)
-        vcpus = vcpus_for(self._host.facts, [disk.attach for disk in disks], options)
+        made = Domain(disks=_list_serials(disks), name=name, uuid=identity, console=console)
+        vcpus = choose_vcpus(self._host.facts, [disk.attach for disk in disks], options)
         with ExitStack() as stack:
             served = {
                 disk.name: stack.enter_context(server.serve(log, disk, vcpus))
@@ -200,12 +208,12 @@ class LibvirtHypervisor(LibvirtRemover):
                 if (server := find_server(disk.attach)) is not None
             }
             known = [made]
-            entry = stack.enter_context(log.making(made, lambda: self._removed(known[-1])))
+            entry = stack.enter_context(log.making(made, lambda: self._end_guest(known[-1])))
             make = fenced(entry, ["sh", "-c", _MAKE_CONSOLE, "sh", console])
             inode = self._host.runner.run(make, deadline=20).stdout.strip()
             known.append(made.model_copy(update={"console_inode": inode}))
             log.amend(entry, known[-1])
-            spec = self._spec(
+            spec = self._build_spec(
                 made, log.run_id, disks, options, {disk: serving.socket for disk, serving in served.items()}
             )
             to_start = ToStart(self._host, self._connection, spec, log, self._events)
@@ -215,11 +223,11 @@ class LibvirtHypervisor(LibvirtRemover):
                 start, tries, expected = partial(images.start, to_start), images.tries, images.expected_seconds
             up = stack.enter_context(booted(start, tries=tries, expected_s=expected, events=self._events))
             pid_file = PID_FILE.format(name=name)
-            threads = qemu_threads(self._host.runner, pid_file, self._events)
+            threads = find_qemu_threads(self._host.runner, pid_file, self._events)
             host = self._host.runner
             yield LibvirtGuest(up, threads=threads, host=host, log=log, attached=attached, served=served)
 
-    def _spec(
+    def _build_spec(
         self,
         made: Domain,
         run_id: RunId,
@@ -242,7 +250,7 @@ class LibvirtHypervisor(LibvirtRemover):
             ssh_port=0,
             console=made.console,
             disks=tuple(disks),
-            vcpus=vcpus_for(host.facts, [disk.attach for disk in disks], options),
+            vcpus=choose_vcpus(host.facts, [disk.attach for disk in disks], options),
             options=options,
             sockets=sockets,
             pinned_cpu=int(host.facts["cpus"] or 1) - 1 if emulated else None,
@@ -254,7 +262,7 @@ class LibvirtHypervisor(LibvirtRemover):
         """The layouts of `modes`, built by commands on the host. Everything is removed at the end."""
         if isinstance(storage := disks[0], DiskByStorage):
             self._storages.clear()
-            return on_storage(log, self._found(storage), serial_of(storage), modes, span=span)
+            return build_on_storage(log, self._find_storage(storage), serial_of(storage), modes, span=span)
         ours = [disk for disk in disks if not isinstance(disk, DiskByStorage)]
         return built(log, self._host.facts, ours, modes, span=span, events=self._events)
 
@@ -267,11 +275,11 @@ class LibvirtHypervisor(LibvirtRemover):
         """Why the host does not support `mode` on `disk`, with the remedy; None if it does."""
         if (why := self.why_no_disk(mode, disk)) or mode.attach is None:
             return why
-        return no_memory(len(mode.volumes), mode.guest, self._host) or self._no_guest(mode.guest, mode.attach)
+        return refuse_memory(len(mode.volumes), mode.guest, self._host) or self._refuse_guest(mode.guest, mode.attach)
 
     def why_no_disk(self, mode: Mode, disk: AnyDisk) -> str | None:
         """The same for the mode's disk alone: its layout, and how it is attached to any guest of this host."""
-        if (why := self._not_built(mode, disk)) or mode.attach is None:
+        if (why := self._refuse_layout(mode, disk)) or mode.attach is None:
             return why
         why = refuse_disk(self._host.runner, self._host.facts, self._versions, mode.attach, disk)
         return why or refuse_mode(mode, self._versions)
@@ -299,15 +307,15 @@ class LibvirtHypervisor(LibvirtRemover):
             options.own_system, mode.attach, boot, words=words, otherwise=otherwise
         )
 
-    def _not_built(self, mode: Mode, disk: AnyDisk) -> str | None:
+    def _refuse_layout(self, mode: Mode, disk: AnyDisk) -> str | None:
         if not isinstance(disk, DiskByStorage):
             return find_missing_requirement(mode.layout, self._host.facts)
         try:
-            return why_not(mode, self._found(disk), self._host.facts)
+            return refuse_on_storage(mode, self._find_storage(disk), self._host.facts)
         except Unsupported as error:
             return f"{error.message}; {error.hint}" if error.hint else error.message
 
-    def _found(self, storage: DiskByStorage) -> FoundStorage:
+    def _find_storage(self, storage: DiskByStorage) -> FoundStorage:
         """The storage as the host shows it: as it was found for the first mode, and anew before it is used.
 
         Raises Unsupported if it cannot be used.
@@ -316,15 +324,15 @@ class LibvirtHypervisor(LibvirtRemover):
             self._storages[storage.name] = look_at(self._host.runner, *place_of(self._connection, storage))
         return self._storages[storage.name]
 
-    def _no_guest(self, guest: GuestOptions, attach: Attachment) -> str | None:
+    def _refuse_guest(self, guest: GuestOptions, attach: Attachment) -> str | None:
         """Why the host cannot have a guest with these options for a disk that is attached in this way."""
         cpus = int(self._host.facts["cpus"] or 1)
         return (
             refuse_guest(guest, self._versions)
-            or too_many_queues(attach, cpus, guest)
+            or refuse_queues(attach, cpus, guest)
             or refuse_machine(attach, guest)
-            or no_room(guest, self._host)
-            or file_missing(guest, self._host.runner)
+            or refuse_size(guest, self._host)
+            or find_missing_file(guest, self._host.runner)
             or self._refuse_image(guest)
             or refuse_hardware(self._connection, guest, self._host.acceleration.accel)
         )
@@ -350,6 +358,6 @@ class LibvirtBackend:
             yield LibvirtRemover(host.runner, connection)
 
 
-def _on(disks: Sequence[GuestDisk]) -> tuple[str, ...]:
+def _list_serials(disks: Sequence[GuestDisk]) -> tuple[str, ...]:
     """The serial numbers of the disks under test that hold these disks."""
     return tuple(dict.fromkeys(serial for disk in disks for serial in disk.source.writable.disks))

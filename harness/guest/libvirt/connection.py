@@ -93,13 +93,13 @@ class Connection:
 
         What does not exist before that may still begin to exist.
         """
-        if not wait_until(lambda: not self._going_on(), deadline=deadline, every=_POLL_SECONDS):
+        if not wait_until(lambda: not self._list_pending(), deadline=deadline, every=_POLL_SECONDS):
             raise HostError(
-                f"host {self.host}: libvirt still has not answered, so it may yet {'; '.join(self._going_on())}",
+                f"host {self.host}: libvirt still has not answered, so it may yet {'; '.join(self._list_pending())}",
                 hint=f"see on {self.host}: journalctl -u libvirtd. When libvirt answers, run: virt-overhead reap",
             )
 
-    def _going_on(self) -> list[str]:
+    def _list_pending(self) -> list[str]:
         self._overdue = [(what, overdue) for what, overdue in self._overdue if not overdue.ended]
         return [what for what, _ in self._overdue]
 
@@ -108,13 +108,13 @@ class Connection:
 def connect(host: ReachedHost) -> Iterator[Connection]:
     """libvirt on this machine or through SSH with the host's pinned key. Raises LabUnavailable with the remedy."""
     with tempfile.TemporaryDirectory(prefix="virt-overhead-") as directory:
-        uri = "qemu:///system" if host.target is None else _ssh_uri(host.target, Path(directory))
+        uri = "qemu:///system" if host.target is None else _build_ssh_uri(host.target, Path(directory))
         try:
             handle = within(CONNECT_SECONDS, lambda: libvirt.open(uri), waiting=interruptible())
         except Overdue:
-            raise _unavailable(host.name, f"no answer within {format_duration(CONNECT_SECONDS)}") from None
+            raise _explain_failure(host.name, f"no answer within {format_duration(CONNECT_SECONDS)}") from None
         except libvirt.libvirtError as error:
-            raise _unavailable(host.name, error.get_error_message()) from error
+            raise _explain_failure(host.name, error.get_error_message()) from error
         connection = Connection(handle, host.name)
         try:
             yield connection
@@ -123,14 +123,14 @@ def connect(host: ReachedHost) -> Iterator[Connection]:
                 connection.call("close", handle.close, deadline=20)
 
 
-def _unavailable(host: str, why: str) -> LabUnavailable:
+def _explain_failure(host: str, why: str) -> LabUnavailable:
     return LabUnavailable(
         f"host {host}: libvirt cannot be reached: {why}",
         hint=f"start it on {host}: systemctl start libvirtd (package libvirt-daemon-system)",
     )
 
 
-def _ssh_uri(target: SshTarget, directory: Path) -> str:
+def _build_ssh_uri(target: SshTarget, directory: Path) -> str:
     """A qemu+ssh URI whose ssh ignores the user's own configuration and knows the host's key."""
     ssh = shutil.which("ssh")
     if ssh is None:
@@ -183,7 +183,7 @@ def answer_of(text: str, command: str, who: str) -> Any:
         return reply["return"]
 
 
-def of_device(alias: str, entries: list[dict[str, Any]]) -> dict[str, Any] | None:
+def find_device_entry(alias: str, entries: list[dict[str, Any]]) -> dict[str, Any] | None:
     """The entry of `query-block` or `query-blockstats` that belongs to the device libvirt calls `alias`.
 
     QEMU names it by its path in the object tree. For virtio-blk, the path has one more part below the device.
@@ -197,7 +197,7 @@ def transferred(connection: Connection, domain: Any, aliases: Iterable[str]) -> 
     counted = {}
     for alias in aliases:
         with reading(f"host {connection.host}: QEMU's counts for the guest's disk {alias}", GuestError, hint=_NO_QEMU):
-            entry = of_device(alias, entries)
+            entry = find_device_entry(alias, entries)
             if entry is None:
                 raise GuestError(f"host {connection.host}: QEMU counts nothing for the guest's disk {alias}")
             counted[alias] = Transferred(count(entry["stats"]["rd_bytes"]), count(entry["stats"]["wr_bytes"]))

@@ -70,16 +70,16 @@ class DriveNames:
 
     def _all(self, prefix: str) -> Iterator[str]:
         for number in self._numbers[prefix]:
-            yield f"nvme{number}n1" if prefix == "nvme" else prefix + _letters(number)
+            yield f"nvme{number}n1" if prefix == "nvme" else prefix + _format_letters(number)
 
 
-def on_controller(disk: ET.Element, controller: int, *, bus: int = 0, unit: int = 0) -> None:
+def place_on_controller(disk: ET.Element, controller: int, *, bus: int = 0, unit: int = 0) -> None:
     ET.SubElement(disk, "address", type="drive", controller=str(controller), bus=str(bus), target="0", unit=str(unit))
 
 
-def _letters(number: int) -> str:
+def _format_letters(number: int) -> str:
     higher, last = divmod(number, len(ascii_lowercase))
-    return (_letters(higher - 1) if higher else "") + ascii_lowercase[last]
+    return (_format_letters(higher - 1) if higher else "") + ascii_lowercase[last]
 
 
 _NAME_PREFIX: dict[Bus, str] = {"virtio-blk": "vd", "virtio-scsi": "sd", "sata": "sd", "ide": "hd", "nvme": "nvme"}
@@ -100,7 +100,7 @@ _ELEMENTS = ("driver", "source", "target", "address", "blockio", "readonly", "sh
 _ATTRIBUTES = ("name", "type", "discard", "detect_zeroes", "cache", "io", "iothread")
 
 
-def alias_of(disk: GuestDisk) -> str:
+def name_alias(disk: GuestDisk) -> str:
     """The alias of the disk's device in libvirt and QEMU. libvirt reserves the prefix `ua-` for users."""
     return f"ua-{disk.serial}"
 
@@ -120,26 +120,26 @@ def choose_machine(disks: tuple[GuestDisk, ...], options: GuestOptions = ANY_GUE
     for disk in disks:
         if why := refuse_machine(disk.attach, options):
             raise Unsupported(f"{disk.name}: {why}")
-    return "pc" if with_ide or _family(options) == "pc" else "q35"
+    return "pc" if with_ide or _choose_family(options) == "pc" else "q35"
 
 
 def refuse_machine(attach: Attachment, options: GuestOptions) -> str | None:
     """Why a disk cannot be attached in this way to a guest of the requested machine type; None if it can."""
     needed = "PCIe" if isinstance(attach, Vfio) else "IDE" if isinstance(attach, Attach) and attach.bus == "ide" else ""
-    family = _family(options)
+    family = _choose_family(options)
     if (needed, family) not in (("PCIe", "pc"), ("IDE", "q35")):
         return None
     other = "q35" if family == "pc" else "pc"
     return f'machine = "{options.machine}" has no {needed}: request a machine type of {other}, or none'
 
 
-def _family(options: GuestOptions) -> MachineType | None:
+def _choose_family(options: GuestOptions) -> MachineType | None:
     if options.machine is None:
         return None
     return "q35" if "q35" in options.machine else "pc"
 
 
-def number_root_ports(disks: tuple[GuestDisk, ...]) -> dict[str, int]:
+def assign_root_ports(disks: tuple[GuestDisk, ...]) -> dict[str, int]:
     """The number of the PCIe bus for each disk that is passed through, by the disk's name."""
     passed = (disk.name for disk in disks if isinstance(disk.attach, Vfio))
     return {name: number for number, name in enumerate(passed, start=1)}
@@ -189,7 +189,7 @@ class DomainDisks:
         """
         if not isinstance(disk.attach, Attach):
             # The root bus is number 0.
-            self._bus.place(self._controller("pci", next(self._ports), model="pcie-root-port"))
+            self._bus.place(self._add_controller("pci", next(self._ports), model="pcie-root-port"))
             return
         attach = disk.attach
         if socket is not None:
@@ -208,13 +208,13 @@ class DomainDisks:
         for option, row in ATTACH_OPTIONS.items():
             if isinstance(place := row.place(attach.bus), Xml):
                 place.write(element, getattr(attach, option))
-        self._attached(element, attach)
+        self._attach(element, attach)
         if shared:
             ET.SubElement(element, "shareable")
         if attach.device == "disk":
             # A LUN shows the guest the serial number of the host's disk.
             ET.SubElement(element, "serial").text = disk.serial
-        ET.SubElement(element, "alias", name=alias_of(disk))
+        ET.SubElement(element, "alias", name=name_alias(disk))
         _sort(element)
 
     def _add_served(self, disk: GuestDisk, attach: Attach, socket: str) -> None:
@@ -228,22 +228,22 @@ class DomainDisks:
             if row.is_virtio and isinstance(place := row.place(attach.bus), Xml):
                 place.write(element, getattr(attach, option))
         self._bus.place(element)
-        ET.SubElement(element, "alias", name=alias_of(disk))
+        ET.SubElement(element, "alias", name=name_alias(disk))
 
-    def _attached(self, disk: ET.Element, attach: Attach) -> None:
+    def _attach(self, disk: ET.Element, attach: Attach) -> None:
         match attach.bus:
             case "virtio-blk":
-                self._threads(_driver_of(disk), attach)
+                self._set_threads(_get_driver(disk), attach)
                 self._bus.place(disk)
             case "virtio-scsi":
-                index, unit = self._scsi_place(attach)
-                on_controller(disk, index, unit=unit)
+                index, unit = self._choose_scsi_place(attach)
+                place_on_controller(disk, index, unit=unit)
             case "sata":
                 index, unit = divmod(next(self._numbers["sata"]), BUSES["sata"].most)
                 # The first controller of q35 is part of its chip set.
                 if unit == 0 and (index > 0 or self._machine == "pc"):
-                    self._bus.place(self._controller("sata", index))
-                on_controller(disk, index, unit=unit)
+                    self._bus.place(self._add_controller("sata", index))
+                place_on_controller(disk, index, unit=unit)
             case "ide":
                 number = next(self._numbers["ide"])
                 if number == BUSES["ide"].most:
@@ -251,25 +251,25 @@ class DomainDisks:
                         f"a guest has room for {number} disks on IDE",
                         hint='select fewer modes with bus = "ide" with -k',
                     )
-                on_controller(disk, 0, bus=number // _IDE_UNITS, unit=number % _IDE_UNITS)
+                place_on_controller(disk, 0, bus=number // _IDE_UNITS, unit=number % _IDE_UNITS)
             case "nvme":
                 index = next(self._numbers["nvme"])
-                self._bus.place(self._controller("nvme", index))
-                on_controller(disk, index)
+                self._bus.place(self._add_controller("nvme", index))
+                place_on_controller(disk, index)
 
-    def _scsi_place(self, attach: Attach) -> tuple[int, int]:
+    def _choose_scsi_place(self, attach: Attach) -> tuple[int, int]:
         """Index and unit on a SCSI controller. Adds the controller if necessary."""
         if attach.controller == "single":
-            return self._scsi_controller(attach), 0
+            return self._add_scsi_controller(attach), 0
         alike = tuple(getattr(attach, option) for option in (*_OF_CONTROLLER, *_OF_THREADS))
         if alike not in self._shared:
-            self._shared[alike] = self._scsi_controller(attach), count()
+            self._shared[alike] = self._add_scsi_controller(attach), count()
         index, units = self._shared[alike]
         return index, next(units)
 
-    def _scsi_controller(self, attach: Attach) -> int:
+    def _add_scsi_controller(self, attach: Attach) -> int:
         index = next(self._numbers["virtio-scsi"])
-        controller = self._controller("scsi", index, model="virtio-scsi")
+        controller = self._add_controller("scsi", index, model="virtio-scsi")
         driver = ET.SubElement(controller, "driver")
         properties = {}
         for option, place in _OF_CONTROLLER.items():
@@ -278,7 +278,7 @@ class DomainDisks:
                 place.xml.write(controller, value)
             elif value is not None:
                 properties[place.name] = value
-        self._threads(driver, attach)
+        self._set_threads(driver, attach)
         if not driver.attrib and not len(driver):
             controller.remove(driver)
         self._bus.place(controller)
@@ -286,7 +286,7 @@ class DomainDisks:
             self.overrides[f"scsi{index}"] = properties
         return index
 
-    def _threads(self, driver: ET.Element, attach: Attach) -> None:
+    def _set_threads(self, driver: ET.Element, attach: Attach) -> None:
         """Set the iothreads of the queues: virtio-blk has them on the disk, virtio-scsi on the controller."""
         numbers = range(self.threads + 1, self.threads + attach.threads + 1)
         threads = [str(number) for number in numbers]
@@ -300,11 +300,11 @@ class DomainDisks:
         elif threads:
             driver.set("iothread", threads[0])
 
-    def _controller(self, kind: str, index: int, **model: str) -> ET.Element:
+    def _add_controller(self, kind: str, index: int, **model: str) -> ET.Element:
         return ET.SubElement(self._devices, "controller", {"type": kind, "index": str(index), **model})
 
 
-def _driver_of(device: ET.Element) -> ET.Element:
+def _get_driver(device: ET.Element) -> ET.Element:
     driver = device.find("driver")
     assert driver is not None, "every disk has one"
     return driver
@@ -322,7 +322,7 @@ def _sort(disk: ET.Element) -> None:
     """Put the disk's elements, and the attributes of its driver, into the order of golden files."""
     places = {tag: number for number, tag in enumerate(_ELEMENTS)}
     disk[:] = sorted(disk, key=lambda element: places.get(element.tag, len(places)))
-    driver = _driver_of(disk)
+    driver = _get_driver(disk)
     given = dict(driver.attrib)
     driver.attrib.clear()
     driver.attrib.update({name: given.pop(name) for name in _ATTRIBUTES if name in given} | given)

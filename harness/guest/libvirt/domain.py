@@ -144,24 +144,24 @@ def build_domain_xml(spec: GuestSpec) -> str:
     ET.register_namespace("qemu", QEMU_NAMESPACE)
     ET.register_namespace("voh", NAMESPACE)
     domain = ET.Element("domain", type="kvm" if spec.accel == "kvm" else "qemu")
-    _text(domain, "name", spec.name)
-    _text(domain, "uuid", spec.uuid)
-    _text(ET.SubElement(domain, "metadata"), f"{{{NAMESPACE}}}run", spec.run_id)
-    _text(domain, "memory", str((spec.options.memory or spec.memory) >> 20), unit="MiB")
+    _add_text(domain, "name", spec.name)
+    _add_text(domain, "uuid", spec.uuid)
+    _add_text(ET.SubElement(domain, "metadata"), f"{{{NAMESPACE}}}run", spec.run_id)
+    _add_text(domain, "memory", str((spec.options.memory or spec.memory) >> 20), unit="MiB")
     add_memory_backing(domain, spec.options, shared=bool(spec.sockets))
-    _text(domain, "vcpu", str(spec.vcpus))
+    _add_text(domain, "vcpu", str(spec.vcpus))
     threads = ET.SubElement(domain, "iothreads")
     thread_ids = ET.SubElement(domain, "iothreadids")
     tune = ET.SubElement(domain, "cputune")
     add_numa(domain, spec.options)
     machine = choose_machine(spec.disks, spec.options)
-    _system(domain, spec, machine)
+    _add_boot(domain, spec, machine)
     features = ET.SubElement(domain, "features")
     ET.SubElement(features, "acpi")
     ET.SubElement(features, "apic")
     add_cpu(domain, spec.options, accel=spec.accel)
-    _text(domain, "on_reboot", "destroy")
-    devices = _devices(domain, spec.options)
+    _add_text(domain, "on_reboot", "destroy")
+    devices = _add_devices(domain, spec.options)
     bus = RootBus()
     ET.SubElement(devices, "controller", type="usb", model="none")
     bus.place(ET.SubElement(devices, "controller", type="virtio-serial", index="0"))
@@ -187,33 +187,33 @@ def build_domain_xml(spec: GuestSpec) -> str:
     ET.SubElement(channel, "target", type="virtio", name="org.qemu.guest_agent.0")
     ET.SubElement(devices, "memballoon", model="none")
     ET.SubElement(ET.SubElement(devices, "video"), "model", type="none")
-    _user_network(domain, spec.ssh_port, machine)
+    _add_network(domain, spec.ssh_port, machine)
     _override(domain, disks.overrides)
     ET.indent(domain)
     return ET.tostring(domain, encoding="unicode")
 
 
-def _system(domain: ET.Element, spec: GuestSpec, machine: MachineType) -> None:
+def _add_boot(domain: ET.Element, spec: GuestSpec, machine: MachineType) -> None:
     """What it boots."""
     system = ET.SubElement(domain, "os")
-    _text(system, "type", "hvm", arch="x86_64", machine=spec.options.machine or machine)
+    _add_text(system, "type", "hvm", arch="x86_64", machine=spec.options.machine or machine)
     if spec.system is not None:
         spec.system.add_firmware(system)
     else:
-        _text(system, "kernel", spec.kernel)
-        _text(system, "initrd", spec.initramfs)
-        _text(system, "cmdline", " ".join((*_COMMAND_LINE, f"virt_overhead.ip={GUEST_ADDRESS}")))
+        _add_text(system, "kernel", spec.kernel)
+        _add_text(system, "initrd", spec.initramfs)
+        _add_text(system, "cmdline", " ".join((*_COMMAND_LINE, f"virt_overhead.ip={GUEST_ADDRESS}")))
 
 
-def _devices(domain: ET.Element, options: GuestOptions) -> ET.Element:
+def _add_devices(domain: ET.Element, options: GuestOptions) -> ET.Element:
     """The element for the devices, with the program of QEMU if it is requested."""
     devices = ET.SubElement(domain, "devices")
     if options.emulator is not None:
-        _text(devices, "emulator", options.emulator)
+        _add_text(devices, "emulator", options.emulator)
     return devices
 
 
-def _user_network(domain: ET.Element, ssh_port: int, machine: MachineType) -> None:
+def _add_network(domain: ET.Element, ssh_port: int, machine: MachineType) -> None:
     # User-mode networking with a forwarded port works on every host, without a bridge, a DHCP server or firewall rules.
     # libvirt 9 (Debian 12) has no element for the forwarded port, so it is an argument for QEMU.
     arguments = ET.SubElement(domain, f"{{{QEMU_NAMESPACE}}}commandline")
@@ -238,5 +238,5 @@ def _override(domain: ET.Element, devices: Mapping[str, Mapping[str, int | bool]
             ET.SubElement(frontend, f"{{{QEMU_NAMESPACE}}}property", given)
 
 
-def _text(parent: ET.Element, tag: str, text: str, **attributes: str) -> None:
+def _add_text(parent: ET.Element, tag: str, text: str, **attributes: str) -> None:
     ET.SubElement(parent, tag, attributes).text = text

@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 
 from harness.errors import GuestError
 from harness.feature import guest_images
-from harness.guest.libvirt.connection import Connection, ask, of_device
+from harness.guest.libvirt.connection import Connection, ask, find_device_entry
 from harness.guest.libvirt.requirements import PciDisk
 from harness.guest.libvirt.starting import qemu_log
 from harness.guest.qemu_process import Engines, Placement, look_at_process, parse_inspected, read_placement
@@ -134,17 +134,17 @@ def read_size(connection: Connection, domain: Any, host: Runner, live: ET.Elemen
             qemu_cpu=model.removesuffix(_TYPE),
             qemu_vcpus=len(vcpus),
             qemu_memory=memory,
-            **_topology([vcpu["props"] for vcpu in vcpus]),  # type: ignore[arg-type] # numbers, which are checked
-            **_numa(live, backends, placement),  # type: ignore[arg-type] # texts
+            **_count_topology([vcpu["props"] for vcpu in vcpus]),  # type: ignore[arg-type] # numbers, which are checked
+            **_read_numa(live, backends, placement),  # type: ignore[arg-type] # texts
         )
         return GuestSize(
             whole.merged(placement.effective(int(vcpu["thread-id"]) for vcpu in vcpus)),
-            {str(thread["id"]): _iothread(thread) for thread in threads},
+            {str(thread["id"]): _read_iothread(thread) for thread in threads},
             placement,
         )
 
 
-def _topology(vcpus: list[dict[str, int]]) -> dict[str, int]:
+def _count_topology(vcpus: list[dict[str, int]]) -> dict[str, int]:
     """How many sockets, cores of a socket and threads of a core the vCPUs are spread over.
 
     Dies, clusters and modules, if QEMU has any, are one each, because none is requested.
@@ -158,7 +158,7 @@ def _topology(vcpus: list[dict[str, int]]) -> dict[str, int]:
     }
 
 
-def _numa(live: ET.Element, backends: list[dict[str, Any]], placement: Placement) -> dict[str, str]:
+def _read_numa(live: ET.Element, backends: list[dict[str, Any]], placement: Placement) -> dict[str, str]:
     """The nodes of the guest's memory and the policy, if there is one.
 
     QEMU reports them for its backends. If libvirt only restricts the process (by its cgroup), the kernel does.
@@ -174,7 +174,7 @@ def _numa(live: ET.Element, backends: list[dict[str, Any]], placement: Placement
     return {"qemu_numa_nodes": placement.nodes, "qemu_numa_mode": tune.get("mode", "strict")}
 
 
-def _iothread(reported: Mapping[str, Any]) -> Iothread:
+def _read_iothread(reported: Mapping[str, Any]) -> Iothread:
     polling = Effective(**{setting: reported[source.key] for setting, source in _POLLING.items()})
     return Iothread(int(reported["thread-id"]), polling)
 
@@ -214,11 +214,11 @@ def running(connection: Connection, domain: Any, host: Runner) -> Running:
     """The guest as its host runs it now."""
     process, live = read_process(host, domain.name()), live_xml(connection, domain)
     blocks = ask(connection, domain, "query-block")
-    version = version_of(ask(connection, domain, "query-version"), connection.host)
+    version = parse_version(ask(connection, domain, "query-version"), connection.host)
     return Running(live, process, blocks, read_size(connection, domain, host, live), version)
 
 
-def version_of(answer: Any, host: str) -> str:
+def parse_version(answer: Any, host: str) -> str:
     """For example "10.0.2 (Debian 1:10.0.2+ds-2)"."""
     with reading(f"host {host}: the version of QEMU", GuestError):
         numbers = ".".join(str(int(answer["qemu"][part])) for part in ("major", "minor", "micro"))
@@ -226,7 +226,7 @@ def version_of(answer: Any, host: str) -> str:
         return f"{numbers} ({package})" if package else numbers
 
 
-def with_plugged(guest: Running, aliases: Iterable[str]) -> Running:
+def add_plugged(guest: Running, aliases: Iterable[str]) -> Running:
     """The guest with these disks, which were plugged in after QEMU was started and are not in its arguments.
 
     QEMU's monitor reports neither engine nor discard, so these are what libvirt shows that it requested.
@@ -235,16 +235,16 @@ def with_plugged(guest: Running, aliases: Iterable[str]) -> Running:
     for alias in aliases:
         with reading(f"guest {guest.live.findtext('name')}: the options of its disk {alias}", GuestError):
             name = _block_device(guest, alias)["inserted"]["node-name"]
-            disk = disk_of(guest.live, alias)
+            disk = find_disk(guest.live, alias)
             options = _attributes(disk.find("driver"))
             discard = options.get("discard", "ignore")
             image = {"driver": options.get("type", "raw"), "discard": discard, "file": f"{alias}-storage"}
-            nodes[name] = image | dict(_requested_of_node(disk))
+            nodes[name] = image | dict(_read_requested(disk))
             nodes[f"{alias}-storage"] = {"aio": options.get("io", "threads"), "discard": discard}
     return replace(guest, process=replace(guest.process, nodes=nodes))
 
 
-def _requested_of_node(disk: ET.Element) -> Iterator[tuple[str, Any]]:
+def _read_requested(disk: ET.Element) -> Iterator[tuple[str, Any]]:
     """The options of a disk's block node that libvirt shows."""
     for row in ATTACH_OPTIONS.values():
         for shown in row.shown:
@@ -268,18 +268,18 @@ def read_effective(connection: Connection, domain: Any, guest: Running, alias: s
 
 def _effective(connection: Connection, domain: Any, guest: Running, alias: str) -> Effective:
     live, process = guest.live, guest.process
-    disk = disk_of(live, alias)
-    controller = scsi_controller(live, disk)
+    disk = find_disk(live, alias)
+    controller = find_controller(live, disk)
     entry = _block_device(guest, alias)
     inserted, node = entry["inserted"], entry["inserted"]["node-name"]
     devices = _DiskDevices(connection, domain, alias, controller)
     limits = read_block_device_limits(inserted)
-    sharing = [other for other in live.iterfind(_DISKS) if scsi_controller(live, other) is controller]
+    sharing = [other for other in live.iterfind(_DISKS) if find_controller(live, other) is controller]
     iothreads = devices.queues.iothreads
     is_qcow2 = inserted["drv"] == "qcow2"
     top = process.nodes.get(node, {})
     effective = Effective(
-        libvirt_disk=definition(disk, controller),
+        libvirt_disk=format_definition(disk, controller),
         iothread=_has_thread((disk if controller is None else controller).find("driver")),
         controller_disks=len(sharing) if controller is not None else None,
         qemu_iothread=bool(iothreads),
@@ -300,7 +300,7 @@ def read_vhost_user(connection: Connection, domain: Any, guest: Running, alias: 
     """The device of a disk that another process serves. QEMU knows nothing about what is behind it."""
     with reading(f"host {connection.host}: the device of the guest's disk {alias}", GuestError):
         devices = _DiskDevices(connection, domain, alias, None)
-        effective = Effective(**dict(_read_options(disk_of(guest.live, alias), devices, None, {})))
+        effective = Effective(**dict(_read_options(find_disk(guest.live, alias), devices, None, {})))
         return guest.size.of_disk(()).merged(guest.machine).merged(effective)
 
 
@@ -346,7 +346,7 @@ def read_passed_through(connection: Connection, domain: Any, host: Runner, disk:
         )
 
 
-def disk_of(live: ET.Element, alias: str) -> ET.Element:
+def find_disk(live: ET.Element, alias: str) -> ET.Element:
     """The disk with this alias."""
     for disk in live.iterfind(_DISKS):
         if _alias(disk) == alias:
@@ -358,13 +358,13 @@ def disk_of(live: ET.Element, alias: str) -> ET.Element:
     )
 
 
-def definition(disk: ET.Element, controller: ET.Element | None) -> str:
+def format_definition(disk: ET.Element, controller: ET.Element | None) -> str:
     """The options of a disk, and of its controller, as XML, without what only this guest has."""
-    parts = [_options_of(disk, ("type", "device"), ("driver", "blockio", "readonly"))]
+    parts = [_copy_options(disk, ("type", "device"), ("driver", "blockio", "readonly"))]
     target = _attributes(disk.find("target"))
     ET.SubElement(parts[0], "target", {"bus": target.get("bus", "")})
     if controller is not None:
-        parts.append(_options_of(controller, ("type", "model"), ("driver",)))
+        parts.append(_copy_options(controller, ("type", "model"), ("driver",)))
     for part in parts:
         for driver in part.iter("driver"):
             if "iothread" in driver.attrib:
@@ -375,13 +375,13 @@ def definition(disk: ET.Element, controller: ET.Element | None) -> str:
     return "\n".join(ET.tostring(part, encoding="unicode").strip() for part in parts)
 
 
-def _options_of(device: ET.Element, attributes: Collection[str], children: Collection[str]) -> ET.Element:
+def _copy_options(device: ET.Element, attributes: Collection[str], children: Collection[str]) -> ET.Element:
     kept = ET.Element(device.tag, {name: value for name, value in device.attrib.items() if name in attributes})
     kept.extend(deepcopy(child) for child in device if child.tag in children)
     return kept
 
 
-def scsi_controller(live: ET.Element, disk: ET.Element) -> ET.Element | None:
+def find_controller(live: ET.Element, disk: ET.Element) -> ET.Element | None:
     """The controller of a SCSI disk, which has the queues and the iothread instead of the disk. None on other buses."""
     if _attributes(disk.find("target")).get("bus") != "scsi":
         return None
@@ -406,7 +406,7 @@ def _has_thread(driver: ET.Element | None) -> bool:
 
 def _block_device(guest: Running, alias: str) -> dict[str, Any]:
     """The block layer behind the disk's device."""
-    entry = of_device(alias, guest.blocks)
+    entry = find_device_entry(alias, guest.blocks)
     if entry is None or "inserted" not in entry:
         name = guest.live.findtext("name")
         raise GuestError(f"guest {name}: QEMU shows no block device behind {alias}")

@@ -14,11 +14,11 @@ from harness.errors import GuestError, HostError
 from harness.feature import ServedDisk
 from harness.guest.booting import Booted, BootedGuest
 from harness.guest.libvirt.connection import Connection, Refused, transferred
-from harness.guest.libvirt.disks import alias_of
+from harness.guest.libvirt.disks import name_alias
 from harness.guest.libvirt.effective import (
     PID_FILE,
     Running,
-    disk_of,
+    find_disk,
     live_xml,
     read_effective,
     read_passed_through,
@@ -27,8 +27,8 @@ from harness.guest.libvirt.effective import (
 )
 from harness.guest.libvirt.requirements import Attachments, PassedThrough, PciDisk
 from harness.guest.libvirt.starting import RunningDomain, last_words, qemu_log
-from harness.guest.protocol import Backup, BlockDevice, block_devices, plugged_in
-from harness.guest.qemu_process import read_io_limit, seen_by_guest
+from harness.guest.protocol import Backup, BlockDevice, block_devices, wait_for_disk
+from harness.guest.qemu_process import read_guest_facts, read_io_limit
 from harness.lab.counters import VmThreads
 from harness.lab.created import CreationLog
 from harness.lab.guard import Writable, lend, take_back
@@ -64,7 +64,7 @@ def build_hostdev_xml(address: str, bus: int, alias: str) -> str:
 
 
 @contextmanager
-def plugged(
+def pass_through(
     connection: Connection, domain: Any, log: CreationLog, disk: PciDisk, grant: Writable, *, bus: int, alias: str
 ) -> Iterator[None]:
     """The guest has the device until the end of the block. Then the host has the disk again under its link.
@@ -89,7 +89,7 @@ def plugged(
                 yield
             finally:
                 with cleaning_up():
-                    released = _unplugged(connection, domain, xml, alias)
+                    released = _unplug(connection, domain, xml, alias)
                     if not released:
                         # The kernel returns the device to the host when the process ends.
                         with suppress(HostError):
@@ -105,7 +105,7 @@ def plugged(
         )
 
 
-def _unplugged(connection: Connection, domain: Any, xml: str, alias: str) -> bool:
+def _unplug(connection: Connection, domain: Any, xml: str, alias: str) -> bool:
     """Whether the guest has released the device or has ended."""
     # libvirt refuses if the device was not plugged in or the guest has ended. Then nothing remains to do.
     with suppress(HostError):
@@ -126,9 +126,9 @@ _CANCEL_SECONDS = 30.0
 _BACKUP_POLL_SECONDS = 0.02
 
 
-def target_of(live: ET.Element, alias: str) -> str:
+def find_target(live: ET.Element, alias: str) -> str:
     """libvirt's name of the disk with this alias in a running guest: `vda`. Raises GuestError."""
-    target = disk_of(live, alias).find("target")
+    target = find_disk(live, alias).find("target")
     name = target.get("dev") if target is not None else None
     if not name:
         raise GuestError(f"guest {live.findtext('name')}: libvirt shows no name of the disk {alias}")
@@ -158,11 +158,11 @@ class LibvirtBackup:
         self._connection.call("begin a backup", partial(self._domain.backupBegin, self._xml, None, flags), deadline=60)
 
     def copied(self) -> int | None:
-        job = self._job(0)
+        job = self._read_job(0)
         with reading(f"host {self._connection.host}: libvirt's progress of the backup of {self._disk}", GuestError):
             if job["type"] != libvirt.VIR_DOMAIN_JOB_NONE:
                 return count(job.get(libvirt.VIR_DOMAIN_JOB_DISK_PROCESSED, 0))
-            done = self._job(libvirt.VIR_DOMAIN_JOB_STATS_COMPLETED)
+            done = self._read_job(libvirt.VIR_DOMAIN_JOB_STATS_COMPLETED)
             if done["type"] != libvirt.VIR_DOMAIN_JOB_FAILED:
                 return None
             why = done.get("errmsg", "no reason given")
@@ -185,9 +185,9 @@ class LibvirtBackup:
             )
 
     def _ended(self) -> bool:
-        return bool(self._job(0)["type"] == libvirt.VIR_DOMAIN_JOB_NONE)
+        return bool(self._read_job(0)["type"] == libvirt.VIR_DOMAIN_JOB_NONE)
 
-    def _job(self, flags: int) -> dict[str, Any]:
+    def _read_job(self, flags: int) -> dict[str, Any]:
         job: dict[str, Any] = self._connection.call(
             "report the backup", partial(self._domain.jobStats, flags), deadline=30
         )
@@ -227,12 +227,12 @@ class LibvirtGuest(BootedGuest):
 
     def transferred(self, disks: Sequence[str]) -> Mapping[str, Transferred | None]:
         unseen = {*self._attached.passed, *self._served}
-        aliases = {disk: alias_of(self._attached.disks[disk]) for disk in disks if disk not in unseen}
+        aliases = {disk: name_alias(self._attached.disks[disk]) for disk in disks if disk not in unseen}
         counted = transferred(self._connection, self._domain, aliases.values()) if aliases else {}
         return {disk: counted[aliases[disk]] if disk in aliases else None for disk in disks}
 
     def effective(self, disk: str) -> Effective:
-        alias = alias_of(self._attached.disks[disk])
+        alias = name_alias(self._attached.disks[disk])
         if disk in self._attached.passed:
             pci = self._attached.passed[disk]
             effective = read_passed_through(self._connection, self._domain, self._host, pci, alias)
@@ -246,11 +246,11 @@ class LibvirtGuest(BootedGuest):
             else:
                 effective = read_effective(self._connection, self._domain, self._running, alias)
             effective = effective.merged(read_io_limit(self._host, pid_file, self._attached.disks[disk].source.path))
-        seen = seen_by_guest(self.evidence, effective.qemu_memory)
+        seen = read_guest_facts(self.evidence, effective.qemu_memory)
         return effective.merged(self._device(disk).effective).merged(seen)
 
     def backup(self, disk: str, target: str) -> Backup:
-        name = target_of(self._running.live, alias_of(self._attached.disks[disk]))
+        name = find_target(self._running.live, name_alias(self._attached.disks[disk]))
         return LibvirtBackup(self._connection, self._domain, name, target)
 
     @contextmanager
@@ -259,11 +259,11 @@ class LibvirtGuest(BootedGuest):
         if disk not in attached.passed:
             yield
             return
-        serial, alias = attached.serials[disk], alias_of(attached.disks[disk])
+        serial, alias = attached.serials[disk], name_alias(attached.disks[disk])
         pci, port = attached.passed[disk], attached.ports[disk]
         grant = attached.disks[disk].source.writable
-        with plugged(self._connection, self._domain, self._log, pci, grant, bus=port, alias=alias):
-            self._devices[serial] = plugged_in(self.system, serial, self._connection.host)
+        with pass_through(self._connection, self._domain, self._log, pci, grant, bus=port, alias=alias):
+            self._devices[serial] = wait_for_disk(self.system, serial, self._connection.host)
             try:
                 yield
             finally:

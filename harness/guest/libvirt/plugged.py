@@ -13,7 +13,7 @@ import libvirt
 from harness.errors import HostError
 from harness.guest.libvirt.connection import Connection, Refused
 from harness.guest.libvirt.effective import PID_FILE, live_xml
-from harness.guest.libvirt.plugging import AddedThread, Device, Devices, PluggedIn, shown, threads_of
+from harness.guest.libvirt.plugging import AddedThread, Device, Devices, PluggedIn, find_plugged, list_threads
 from harness.guest.protocol import GuestDisk
 from harness.lab.created import CreationLog, Removal
 from harness.lab.guard import require_leading_to
@@ -52,18 +52,18 @@ def devices_plugged(
                 stack.enter_context(log.making(thread, partial(remove_thread, connection, log.runner, thread)))
                 _add(connection, f"add an iothread to {name}", partial(domain.addIOThread, number, LIVE))
         for controller in devices.controllers:
-            stack.enter_context(_plugged(connection, domain, log, controller, serials, persistent=persistent))
+            stack.enter_context(_plug(connection, domain, log, controller, serials, persistent=persistent))
         for disk in disks:
             require_leading_to({disk.source.path: disk.source.writable})
             serials_of_disk = disk.source.writable.disks
             stack.enter_context(
-                _plugged(connection, domain, log, devices.disks[disk.name], serials_of_disk, persistent=persistent)
+                _plug(connection, domain, log, devices.disks[disk.name], serials_of_disk, persistent=persistent)
             )
         yield
 
 
 @contextmanager
-def _plugged(
+def _plug(
     connection: Connection,
     domain: Any,
     log: CreationLog,
@@ -98,8 +98,8 @@ def unplug(connection: Connection, made: PluggedIn) -> Removal:
     A VM that was saved still has it: its saved state refers to what is below the device.
     """
     _require_quiet(connection, made)
-    domain, live = _running(connection, made)
-    if live is None or (current := shown(live, made.alias)) is None:
+    domain, live = _find_running(connection, made)
+    if live is None or (current := find_plugged(live, made.alias)) is None:
         return Removal("absent")
     if current != (made.target, made.source):
         return Removal(
@@ -114,8 +114,8 @@ def unplug(connection: Connection, made: PluggedIn) -> Removal:
         refused = f" ({error.message})"
 
     def released() -> bool:
-        _, now = _running(connection, made)
-        return now is None or shown(now, made.alias) is None
+        _, now = _find_running(connection, made)
+        return now is None or find_plugged(now, made.alias) is None
 
     if not wait_until(released, deadline=RELEASE_SECONDS, every=_POLL_SECONDS):
         raise HostError(
@@ -129,8 +129,8 @@ def unplug(connection: Connection, made: PluggedIn) -> Removal:
 def remove_thread(connection: Connection, runner: Runner, made: AddedThread) -> Removal:
     """Remove the iothread if the same QEMU process still has it. Raises HostError if a disk uses it."""
     _require_quiet(connection, made)
-    domain, live = _running(connection, made)
-    if live is None or made.thread not in threads_of(live):
+    domain, live = _find_running(connection, made)
+    if live is None or made.thread not in list_threads(live):
         return Removal("absent")
     if _process(runner, domain.name()) != made.process:
         return Removal("foreign", f"{made.name} was started anew, and has an iothread {made.thread} of its own")
@@ -139,13 +139,13 @@ def remove_thread(connection: Connection, runner: Runner, made: AddedThread) -> 
     return Removal("removed")
 
 
-def _running(connection: Connection, made: PluggedIn | AddedThread) -> tuple[Any, ET.Element | None]:
+def _find_running(connection: Connection, made: PluggedIn | AddedThread) -> tuple[Any, ET.Element | None]:
     """libvirt's handle of the VM with this UUID and how it runs; None if it is gone or does not run.
 
     Raises HostError if it does not run here now, but may run on with the device.
     """
     try:
-        domain: Any = _found(connection, made)
+        domain: Any = _look_up(connection, made)
         if connection.call(f"report whether the VM {made.name} runs", domain.isActive):
             return domain, live_xml(connection, domain)
         _require_ended(connection, domain, made)
@@ -168,7 +168,7 @@ def _require_quiet(connection: Connection, made: PluggedIn | AddedThread) -> Non
     connection.require_settled(deadline=RELEASE_SECONDS)
     try:
         # libvirt answers this only between two changes of a VM.
-        connection.call(f"read the state of the VM {made.name}", _found(connection, made).memoryStats)
+        connection.call(f"read the state of the VM {made.name}", _look_up(connection, made).memoryStats)
     except Refused as error:
         if error.busy:
             raise
@@ -196,7 +196,7 @@ def _require_ended(connection: Connection, domain: Any, made: PluggedIn | AddedT
     )
 
 
-def _found(connection: Connection, made: PluggedIn | AddedThread) -> Any:
+def _look_up(connection: Connection, made: PluggedIn | AddedThread) -> Any:
     look = partial(connection.handle.lookupByUUIDString, made.uuid)
     return connection.call(f"look for the VM {made.name}", look)
 

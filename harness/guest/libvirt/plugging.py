@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 from xml.etree import ElementTree as ET
 
-from harness.guest.booting import too_many_queues, why_never_plugged
+from harness.guest.booting import refuse_plugging, refuse_queues
 from harness.guest.libvirt.disks import AnyPlace, DomainDisks, UsedIds
 from harness.guest.protocol import GuestDisk
 from harness.lab.created import Thing
@@ -80,7 +80,7 @@ def devices_for(live: ET.Element, disks: Sequence[GuestDisk], token: str) -> Dev
 
     `token` makes the aliases of the controllers unique.
     """
-    taken = taken_by(live)
+    taken = find_used_ids(live)
     root = ET.Element("devices")
     added = DomainDisks(root, AnyPlace(), "q35", taken)
     users = Counter(disk.source.path for disk in disks)
@@ -90,33 +90,35 @@ def devices_for(live: ET.Element, disks: Sequence[GuestDisk], token: str) -> Dev
     for controller in root.iterfind("controller"):
         alias = f"ua-voh-{token}-{controller.get('index')}"
         ET.SubElement(controller, "alias", name=alias)
-        controllers.append(Device(_text(controller), alias))
+        controllers.append(Device(_format_xml(controller), alias))
     return Devices(
         tuple(range(taken.threads + 1, added.threads + 1)),
         tuple(controllers),
-        {disk.name: _device(element) for disk, element in zip(disks, root.iterfind("disk"), strict=True)},
+        {disk.name: _describe_device(element) for disk, element in zip(disks, root.iterfind("disk"), strict=True)},
     )
 
 
-def taken_by(live: ET.Element) -> UsedIds:
+def find_used_ids(live: ET.Element) -> UsedIds:
     """The iothreads, SCSI controllers and names of disks that the VM has."""
-    scsi = frozenset(_numbers(live, "devices/controller[@type='scsi']", "index"))
+    scsi = frozenset(_read_numbers(live, "devices/controller[@type='scsi']", "index"))
     names = frozenset(target.get("dev", "") for target in live.iterfind("devices/disk/target"))
-    return UsedIds(max(threads_of(live), default=0), scsi, names)
+    return UsedIds(max(list_threads(live), default=0), scsi, names)
 
 
-def threads_of(live: ET.Element) -> set[int]:
+def list_threads(live: ET.Element) -> set[int]:
     """The ids of the VM's iothreads. libvirt leaves them out if it has numbered them from 1."""
-    return set(_numbers(live, "iothreadids/iothread", "id")) or set(range(1, int(live.findtext("iothreads") or 0) + 1))
+    return set(_read_numbers(live, "iothreadids/iothread", "id")) or set(
+        range(1, int(live.findtext("iothreads") or 0) + 1)
+    )
 
 
-def vcpus_of(live: ET.Element) -> int:
+def count_vcpus(live: ET.Element) -> int:
     """The vCPUs that the running VM has, which may be fewer than it could get."""
     vcpu = live.find("vcpu")
     return int(vcpu.get("current") or vcpu.text or 1) if vcpu is not None else 1
 
 
-def shown(live: ET.Element, alias: str) -> tuple[str, str] | None:
+def find_plugged(live: ET.Element, alias: str) -> tuple[str, str] | None:
     """Target and source of the VM's disk or controller with this alias; None if it has none."""
     for tag in ("disk", "controller"):
         for element in live.iterfind(f"devices/{tag}"):
@@ -125,15 +127,15 @@ def shown(live: ET.Element, alias: str) -> tuple[str, str] | None:
     return None
 
 
-def differences(before: ET.Element, after: ET.Element) -> list[str]:
+def list_differences(before: ET.Element, after: ET.Element) -> list[str]:
     """The devices and iothreads that the VM has only in one of these two moments."""
-    had, has = _parts(before), _parts(after)
+    had, has = _list_parts(before), _list_parts(after)
     return [f"{part} was removed" for part in sorted(had - has)] + [f"{part} was added" for part in sorted(has - had)]
 
 
-def _parts(live: ET.Element) -> set[str]:
+def _list_parts(live: ET.Element) -> set[str]:
     aliases = {f"{device.tag} {_attribute(device, 'alias', 'name')}" for device in live.iterfind("devices/*[alias]")}
-    return aliases | {f"iothread {number}" for number in threads_of(live)}
+    return aliases | {f"iothread {number}" for number in list_threads(live)}
 
 
 def source_of(disk: ET.Element) -> str:
@@ -143,11 +145,11 @@ def source_of(disk: ET.Element) -> str:
 
 def why_not_plugged(vm: str, vcpus: int, attach: Attachment, options: GuestOptions) -> str | None:
     """Why a disk cannot be plugged in like this, or the VM cannot have the options, with the remedy; None if it can."""
-    if (why := why_never_plugged(vm, attach, options)) or not isinstance(attach, Attach):
+    if (why := refuse_plugging(vm, attach, options)) or not isinstance(attach, Attach):
         return why
     if key := _not_while_running(attach):
         return f"{key} cannot be changed in {vm} while it runs: leave it out"
-    return too_many_queues(attach, vcpus, GuestOptions(vcpus=vcpus))
+    return refuse_queues(attach, vcpus, GuestOptions(vcpus=vcpus))
 
 
 def _not_while_running(attach: Attach) -> str | None:
@@ -161,11 +163,13 @@ def _not_while_running(attach: Attach) -> str | None:
     return f'{name} with bus = "{attach.bus}"' if name else None
 
 
-def _device(disk: ET.Element) -> Device:
-    return Device(_text(disk), _attribute(disk, "alias", "name"), _attribute(disk, "target", "dev"), source_of(disk))
+def _describe_device(disk: ET.Element) -> Device:
+    return Device(
+        _format_xml(disk), _attribute(disk, "alias", "name"), _attribute(disk, "target", "dev"), source_of(disk)
+    )
 
 
-def _numbers(live: ET.Element, path: str, attribute: str) -> Iterator[int]:
+def _read_numbers(live: ET.Element, path: str, attribute: str) -> Iterator[int]:
     yield from (int(element.get(attribute, "0")) for element in live.iterfind(path))
 
 
@@ -174,6 +178,6 @@ def _attribute(element: ET.Element, child: str, name: str) -> str:
     return below.get(name, "") if below is not None else ""
 
 
-def _text(element: ET.Element) -> str:
+def _format_xml(element: ET.Element) -> str:
     ET.indent(element)
     return ET.tostring(element, encoding="unicode").strip()

@@ -11,9 +11,9 @@ from xml.etree import ElementTree as ET
 
 from harness.errors import GuestError, HostError, Unsupported
 from harness.feature import DiskServer, find_disk_server
-from harness.guest.booting import too_many_queues
+from harness.guest.booting import refuse_queues
 from harness.guest.libvirt.connection import Connection, Refused
-from harness.guest.libvirt.disks import number_root_ports
+from harness.guest.libvirt.disks import assign_root_ports
 from harness.guest.libvirt.domain import CPU_MODES
 from harness.guest.protocol import GuestDisk
 from harness.lab.created import HostThing, Removal
@@ -98,10 +98,10 @@ def refuse_passthrough(disk: PciDisk | None) -> str | None:
     if disk is None or disk.driver != "nvme":
         what = "no PCI device is behind it" if disk is None else f"the driver of {disk.address} is {disk.driver}"
         return f"VFIO passes a whole PCI device through, and only an NVMe disk is a PCI device: {what}"
-    return next(_passthrough_problems(disk), None)
+    return next(_find_passthrough_problems(disk), None)
 
 
-def _passthrough_problems(disk: PciDisk) -> Iterator[str]:
+def _find_passthrough_problems(disk: PciDisk) -> Iterator[str]:
     if not disk.group:
         yield (
             f"{disk.address} is in no IOMMU group: enable the IOMMU in the firmware (VT-d, AMD-Vi), and start the "
@@ -172,14 +172,16 @@ class Versions:
 
 def refuse_attach(attach: Attach, has: Versions, cpus: int) -> str | None:
     """Why a host with these versions and CPUs cannot attach a disk in this way, with the remedy; None if it can."""
-    if why := too_many_queues(attach, cpus):
+    if why := refuse_queues(attach, cpus):
         return why
-    return describe_old_versions(need for name, since in _since(attach) for need in _needs(name, since, has))
+    return describe_old_versions(
+        need for name, since in _find_requirements(attach) for need in _needs(name, since, has)
+    )
 
 
 def refuse_unoffered(attach: Attach, has: Versions) -> str | None:
     """Why no host offers an option today, with the remedy; None if hosts with these or later versions may."""
-    for name, since in _since(attach):
+    for name, since in _find_requirements(attach):
         if since.lacking:
             return describe_old_versions(_needs(name, since, has)) or f"{since.what}: {since.lacking}"
     return None
@@ -208,14 +210,14 @@ def refuse_mode(mode: Mode, has: Versions) -> str | None:
 def describe_old_versions(needs: Iterable[tuple[str, str, int, int]]) -> str | None:
     """Which of these versions a host lacks, as text: what, the program, the oldest suitable version and the host's."""
     reasons = dict.fromkeys(
-        f"{what} needs {program} {_shown(least)}, but the host has {_shown(version)}"
+        f"{what} needs {program} {_format_version(least)}, but the host has {_format_version(version)}"
         for what, program, least, version in needs
         if version < least
     )
     return f"{'; '.join(reasons)}: upgrade the host, or measure on another one" if reasons else None
 
 
-def _since(attach: Attach) -> Iterator[tuple[str, Since]]:
+def _find_requirements(attach: Attach) -> Iterator[tuple[str, Since]]:
     """What each option that is used needs, by the name of the option."""
     for name, row in attach.used.items():
         if (since := row.needs(attach)) is not None:
@@ -230,7 +232,7 @@ def _needs(name: str, since: Since, has: Versions) -> Iterator[tuple[str, str, i
             yield since.what or name, program, 1_000_000 * major + 1_000 * minor + release, version
 
 
-def _shown(version: int) -> str:
+def _format_version(version: int) -> str:
     return f"{version // 1_000_000}.{version // 1_000 % 1_000}.{version % 1_000}"
 
 
@@ -250,12 +252,12 @@ def refuse_hardware(connection: Connection, guest: GuestOptions, accel: str) -> 
         return f"{error.message}; `virsh capabilities` on {connection.host} lists the machine types"
     with reading(f"host {connection.host}: libvirt's list of firmware and CPU models", GuestError):
         capabilities = ET.fromstring(described)
-        return _no_firmware(capabilities, guest, connection.host) or _unknown_model(
+        return _refuse_firmware(capabilities, guest, connection.host) or _refuse_model(
             capabilities, guest, connection.host
         )
 
 
-def _no_firmware(capabilities: ET.Element, guest: GuestOptions, host: str) -> str | None:
+def _refuse_firmware(capabilities: ET.Element, guest: GuestOptions, host: str) -> str | None:
     if guest.firmware != "uefi" or "efi" in {
         value.text for value in capabilities.iterfind("os/enum[@name='firmware']/value")
     }:
@@ -263,7 +265,7 @@ def _no_firmware(capabilities: ET.Element, guest: GuestOptions, host: str) -> st
     return f'firmware = "uefi": libvirt finds no UEFI for QEMU on {host}: apt-get install ovmf'
 
 
-def _unknown_model(capabilities: ET.Element, guest: GuestOptions, host: str) -> str | None:
+def _refuse_model(capabilities: ET.Element, guest: GuestOptions, host: str) -> str | None:
     if guest.cpu is None or guest.cpu in CPU_MODES:
         return None
     models = {model.text: model.get("usable") for model in capabilities.iterfind("cpu/mode[@name='custom']/model")}
@@ -303,7 +305,7 @@ def resolve_attachments(runner: Runner, host: str, disks: Sequence[GuestDisk]) -
     serials = {}
     passed = {}
     for disk in disks:
-        if why := _cannot_be_handed(runner, disk.attach, disk.source.path):
+        if why := _refuse_handing(runner, disk.attach, disk.source.path):
             raise Unsupported(f"host {host}: {disk.name}: {why}")
         serials[disk.name] = disk.serial
         if isinstance(disk.attach, Vfio):
@@ -314,8 +316,8 @@ def resolve_attachments(runner: Runner, host: str, disks: Sequence[GuestDisk]) -
         elif (server := find_server(disk.attach)) is not None:
             serials[disk.name] = server.serial
         elif disk.attach.device == "lun":
-            serials[disk.name] = _scsi_serial(runner, disk.source.path)
-    return Attachments({disk.name: disk for disk in disks}, serials, passed, number_root_ports(tuple(disks)))
+            serials[disk.name] = _read_scsi_serial(runner, disk.source.path)
+    return Attachments({disk.name: disk for disk in disks}, serials, passed, assign_root_ports(tuple(disks)))
 
 
 def find_server(attach: Attachment) -> DiskServer | None:
@@ -331,7 +333,7 @@ def refuse_disk(runner: Runner, facts: HostFacts, versions: Versions, attach: At
     if isinstance(attach, Attach) and (why := _refuse_server(facts, attach) or refuse_attach(attach, versions, cpus)):
         return why
     if isinstance(disk, DiskById):
-        return _cannot_be_handed(runner, attach, disk.id)
+        return _refuse_handing(runner, attach, disk.id)
     if isinstance(attach, Vfio) or attach.device == "lun":
         return f"{disk.identity} is not a device, so it cannot be passed through to a guest"
     return None
@@ -346,13 +348,13 @@ def _refuse_server(facts: HostFacts, attach: Attach) -> str | None:
     return None
 
 
-def _cannot_be_handed(runner: Runner, attach: Attachment, path: str) -> str | None:
+def _refuse_handing(runner: Runner, attach: Attachment, path: str) -> str | None:
     if isinstance(attach, Vfio):
         return refuse_passthrough(find_pci_disk(runner, path))
-    if attach.device == "lun" and not _scsi_serial(runner, path):
+    if attach.device == "lun" and not _read_scsi_serial(runner, path):
         return f'device = "lun" passes SCSI commands through, but {path} is not a SCSI disk with a serial number'
     return None
 
 
-def _scsi_serial(runner: Runner, path: str) -> str:
+def _read_scsi_serial(runner: Runner, path: str) -> str:
     return runner.run(["sh", "-c", _SERIAL, "sh", path], deadline=30).stdout.strip()

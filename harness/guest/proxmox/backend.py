@@ -9,39 +9,39 @@ from typing import Any
 
 from harness.errors import Unsupported
 from harness.events import Events
-from harness.guest.booting import Started, booted, no_memory, no_room, too_many_queues, vcpus_for
+from harness.guest.booting import Started, booted, choose_vcpus, refuse_memory, refuse_queues, refuse_size
 from harness.guest.linux import OwnSystems
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor, Remover
-from harness.guest.proxmox.client import Client, logged_in
+from harness.guest.proxmox.client import Client, open_client
 from harness.guest.proxmox.created_objects import (
     CreatedVm,
+    build_clone_parameters,
+    build_shell_parameters,
+    build_size_parameters,
     choose_drives,
-    clone_parameters,
     format_drive,
+    list_root_options,
     marks,
-    of_root,
     refuse_drive,
-    shell_parameters,
-    size_parameters,
-    unplaced,
+    refuse_options,
 )
 from harness.guest.proxmox.disk_users import require_same_node, require_unclaimed, require_unshared
 from harness.guest.proxmox.guest import PID_FILE, ProxmoxGuest
 from harness.guest.proxmox.iso import ensure_iso
 from harness.guest.proxmox.layouts import (
     Stored,
-    missing,
+    add_layouts,
     on_disk,
     on_storages,
-    other_block_size,
+    refuse_block_size,
+    refuse_mode,
     require_storages,
-    with_layouts,
 )
 from harness.guest.proxmox.machine import VirtualMachine
-from harness.guest.proxmox.new_vm import Together, cloned, created, log_in, no_places
+from harness.guest.proxmox.new_vm import Together, clone_vm, create_vm, log_in, refuse_number
 from harness.guest.proxmox.removal import remove
 from harness.guest.proxmox.stores import PveVolume, Stores
-from harness.guest.qemu_process import qemu_threads
+from harness.guest.qemu_process import find_qemu_threads
 from harness.image.keys import public_key
 from harness.lab.created import CreationLog, Entry, Removal
 from harness.lab.hosts import Host, ReachedHost
@@ -114,15 +114,15 @@ class ProxmoxHypervisor(ProxmoxRemover):
     def why_no_disk(self, mode: Mode, disk: AnyDisk) -> str | None:
         """The same for the mode's disk alone: its layout, and how it is attached to any guest of the node."""
         try:
-            disk = with_layouts(self._client, disk) if isinstance(disk, DiskByStorage) else disk
+            disk = add_layouts(self._client, disk) if isinstance(disk, DiskByStorage) else disk
         except Unsupported as error:
             return f"{error.message}; {error.hint}"
-        why = missing(self._client.spec, mode, disk)
+        why = refuse_mode(self._client.spec, mode, disk)
         if why is None and isinstance(mode.layout, Zvol) and isinstance(disk, DiskById):
             # All other tools that PVE needs come with it.
             why = find_missing_requirement(mode.layout, self._host.facts)
         elif why is None and isinstance(disk, DiskByStorage):
-            why = other_block_size(self._client, disk, mode.layout)
+            why = refuse_block_size(self._client, disk, mode.layout)
         if why is None and mode.attach is not None and mode.backup:
             return "virt-overhead makes backups only through libvirt, not with vzdump: use a host with libvirt"
         return why
@@ -141,28 +141,28 @@ class ProxmoxHypervisor(ProxmoxRemover):
         number = len(mode.volumes)
         if number == 1:
             return None
-        return no_memory(number, mode.guest, self._host) or no_places(number, self._client, self._rules)
+        return refuse_memory(number, mode.guest, self._host) or refuse_number(number, self._client, self._rules)
 
     def _no_guest(self, guest: GuestOptions, attach: Attachment) -> str | None:
         """Why the node cannot have a guest with these options for a disk that is attached in this way."""
         spec = self._client.spec
         cpus = int(self._host.facts["cpus"] or 1)
-        if why := too_many_queues(attach, cpus, guest) or unplaced(guest):
+        if why := refuse_queues(attach, cpus, guest) or refuse_options(guest):
             return why
-        if (options := of_root(guest)) and not spec.may_pass_devices:
+        if (options := list_root_options(guest)) and not spec.may_pass_devices:
             return (
                 f"{', '.join(options)}: Proxmox VE accepts this only from {ROOT} with a password, not from {spec.who}: "
                 f"log in as {ROOT} without a token, or leave it out"
             )
         # Proxmox VE reserves huge pages itself when it starts the VM.
-        return no_room(guest, self._host, reserved=False)
+        return refuse_size(guest, self._host, reserved=False)
 
     @contextmanager
     def layouts(
         self, log: CreationLog, disks: Sequence[AnyDisk], modes: Sequence[Mode], *, span: int
     ) -> Iterator[Layouts]:
         """The layouts of `modes` on the first disk, created through Proxmox VE. Everything is removed at the end."""
-        disk = with_layouts(self._client, first) if isinstance(first := disks[0], DiskByStorage) else first
+        disk = add_layouts(self._client, first) if isinstance(first := disks[0], DiskByStorage) else first
         for mode in modes:
             if why := self.why_no_disk(mode, disk):
                 raise Unsupported(f"host {self._host.name}: mode {mode.name} on disk {disk.name}: {why}")
@@ -204,7 +204,7 @@ class ProxmoxHypervisor(ProxmoxRemover):
             start = partial(self._started, machine)
             with booted(start, tries=BOOT_TRIES, expected_s=_EXPECTED_BOOT_SECONDS, events=self._events) as up:
                 pid_file = PID_FILE.format(vmid=machine.vmid)
-                threads = qemu_threads(self._host.runner, pid_file, self._events)
+                threads = find_qemu_threads(self._host.runner, pid_file, self._events)
                 yield ProxmoxGuest(up, threads=threads, node=self._host.runner, disks=disks, keys=keys)
 
     @contextmanager
@@ -249,27 +249,27 @@ class ProxmoxHypervisor(ProxmoxRemover):
     @contextmanager
     def _shell(self, log: CreationLog) -> Iterator[tuple[VirtualMachine, CreatedVm]]:
         """A VM without disks under test. It is removed at the end."""
-        rules, vcpus, client = self._together.following, vcpus_for(self._host.facts), self._client
+        rules, vcpus, client = self._together.following, choose_vcpus(self._host.facts), self._client
         if self._owner is not None:
-            with created(client, log, rules, self._owner) as owner:
+            with create_vm(client, log, rules, self._owner) as owner:
                 yield owner
             return
         if rules.template is None:
             iso = ensure_iso(client, rules.iso_storage, self._host.guest_files, self._events)
             with (
-                created(client, log, rules, shell_parameters(rules, iso, vcpus)) as (machine, vm),
+                create_vm(client, log, rules, build_shell_parameters(rules, iso, vcpus)) as (machine, vm),
                 self._together.having(machine.vmid, rules),
             ):
                 yield machine, vm
             return
         with (
-            cloned(client, log, rules) as (machine, vm),
+            clone_vm(client, log, rules) as (machine, vm),
             self._together.having(machine.vmid, rules),
             Stores(client, log, vm).of_clone(machine.config()),
         ):
             public = public_key(self._host.guest_files.key)
             template = VirtualMachine(client, rules.template).config()
-            settings = self._supported(lambda: clone_parameters(rules, template, vcpus, public))
+            settings = self._supported(lambda: build_clone_parameters(rules, template, vcpus, public))
             machine.set({"tags": marks(log.run_id, vm.token)["tags"], **settings})
             yield machine, vm
 
@@ -282,8 +282,8 @@ class ProxmoxHypervisor(ProxmoxRemover):
             buses = {disk.name: disk.attach.bus for disk in disks if isinstance(disk.attach, Attach)}
             keys.update(choose_drives(buses, machine.config()))
             drives = {keys[disk.name]: format_drive(source_of(disk), disk.attach, disk.serial) for disk in disks}
-            vcpus = vcpus_for(self._host.facts, [disk.attach for disk in disks], options)
-            return size_parameters(options, vcpus) | drives
+            vcpus = choose_vcpus(self._host.facts, [disk.attach for disk in disks], options)
+            return build_size_parameters(options, vcpus) | drives
 
         keys: dict[str, str] = {}
         machine.set(self._supported(strings))
@@ -305,12 +305,12 @@ class ProxmoxBackend:
 
     @contextmanager
     def hypervisor(self, host: Host, events: Events) -> Iterator[Hypervisor]:
-        with logged_in(host.name, self._spec) as client:
+        with open_client(host.name, self._spec) as client:
             yield ProxmoxHypervisor(host, client, self._spec.guest, events)
 
     @contextmanager
     def remover(self, host: ReachedHost) -> Iterator[Remover]:
-        with logged_in(host.name, self._spec) as client:
+        with open_client(host.name, self._spec) as client:
             yield ProxmoxRemover(host.runner, client)
 
 

@@ -14,9 +14,9 @@ from harness.guest.proxmox.session import (
     Refused,
     Secret,
     Unanswered,
+    explain_unreachable,
     log_in,
     read_secret,
-    unreachable,
 )
 from harness.lab.inventory import ROOT, ApiSpec, BorrowedVm, ProxmoxSpec
 from harness.signals import Cleanup
@@ -99,7 +99,7 @@ def is_lock_timeout(reason: str) -> bool:
     return "got lock request timeout" in reason or ("got timeout" in reason and "lock" in reason)
 
 
-def remedy(reason: str, spec: ApiSpec) -> str | None:
+def find_remedy(reason: str, spec: ApiSpec) -> str | None:
     """What to do about an error of PVE, if its text is known."""
     reason = reason.lower()
     remedies = (text for words, text in _REMEDIES.items() if all(word in reason for word in words))
@@ -126,7 +126,7 @@ class ApiObject(dict[str, Any]):
         raise _unusable(self._source, f"there is no {key!r}")
 
 
-def checked(source: str, path: str, data: Any) -> Any:
+def check_answer(source: str, path: str, data: Any) -> Any:
     """The data of an answer for this path of the API. HostError, which names `source`, if it has another shape.
 
     What a guest's agent reports is not checked here.
@@ -249,7 +249,7 @@ class Client:
                     raise
             except Unanswered as error:
                 if error.final or attempt.is_last:
-                    raise unreachable(self.spec, self.host, error) from None
+                    raise explain_unreachable(self.spec, self.host, error) from None
         raise AssertionError("unreachable: the pauses have no end")
 
     def privileges(self, path: str) -> frozenset[str]:
@@ -284,7 +284,7 @@ class Client:
 
         The request is repeated only if nothing was done: PVE did not get a lock in time, or there was no connection.
         """
-        return self._written(_Change(method, path, params, is_done), Deadline.after(deadline))
+        return self._write(_Change(method, path, params, is_done), Deadline.after(deadline))
 
     def task(
         self,
@@ -310,23 +310,23 @@ class Client:
         first: PveError | None = None
         for attempt in attempts(end, _pauses()):
             try:
-                answer = self._written(change, end)
+                answer = self._write(change, end)
             except PveError as error:
                 raise _also(error, first) from None
             if not is_upid(answer):
                 return TaskEnd(())
             try:
-                return self._ended(answer, end)
+                return self._wait_for_end(answer, end)
             except TaskFailed as failed:
                 failure = self._failed(change, failed)
                 if not is_lock_timeout(failed.status) or attempt.is_last:
                     raise _also(failure, first) from None
                 first = first or failure
-                if undo is not None and not self._undone(undo, first):
+                if undo is not None and not self._undo(undo, first):
                     return TaskEnd(())
         raise AssertionError("unreachable: the pauses have no end")
 
-    def _undone(self, undo: Undo, first: PveError) -> bool:
+    def _undo(self, undo: Undo, first: PveError) -> bool:
         try:
             return undo()
         except HarnessError as error:
@@ -337,31 +337,31 @@ class Client:
                 hint=first.hint,
             ) from None
 
-    def _written(self, change: _Change, end: Deadline) -> Any:
-        before = self._tasks_of(change.expected)
+    def _write(self, change: _Change, end: Deadline) -> Any:
+        before = self._list_tasks(change.expected)
         for attempt in attempts(end, _pauses()):
             try:
                 return self._call(change.method, change.path, change.params, end)
             except PveError as error:
                 if error.lost:
-                    return self._settled(change, error.message, end, before)
+                    return self._settle(change, error.message, end, before)
                 if not is_lock_timeout(error.reason) or attempt.is_last:
                     raise
             except Unanswered as error:
-                cause = unreachable(self.spec, self.host, error)
+                cause = explain_unreachable(self.spec, self.host, error)
                 if not error.never_sent:
-                    return self._settled(change, f"host {self.host}: {change}: {cause.message}", end, before)
+                    return self._settle(change, f"host {self.host}: {change}: {cause.message}", end, before)
                 if error.final or attempt.is_last:
                     raise cause from None
         raise AssertionError("unreachable: the pauses have no end")
 
-    def _settled(self, change: _Change, what: str, end: Deadline, before: frozenset[str]) -> str | None:
+    def _settle(self, change: _Change, what: str, end: Deadline, before: frozenset[str]) -> str | None:
         """The UPID of the write's task, or None if the write is done. Raises PveError if neither appears in time."""
         started: frozenset[str] = frozenset()
 
         def settled() -> bool:
             nonlocal started
-            started = self._tasks_of(change.expected) - before
+            started = self._list_tasks(change.expected) - before
             return bool(started) or change.is_done()
 
         seconds = max(min(end.left, SETTLE_SECONDS), _LEAST_SETTLING)
@@ -374,13 +374,13 @@ class Client:
             )
         return max(started) if started else None
 
-    def _tasks_of(self, expected: Expected | None) -> frozenset[str]:
+    def _list_tasks(self, expected: Expected | None) -> frozenset[str]:
         if expected is None:
             return frozenset()
         tasks = self.get(f"{self.node}/tasks", {"source": "all", "typefilter": expected.kind, "limit": 50})
         return frozenset(task["upid"] for task in tasks if str(task.get("id") or "") == expected.of)
 
-    def _ended(self, upid: str, end: Deadline) -> TaskEnd:
+    def _wait_for_end(self, upid: str, end: Deadline) -> TaskEnd:
         path = f"nodes/{task_node(upid)}/tasks/{upid}"
 
         def stopped() -> dict[str, Any] | None:
@@ -414,7 +414,7 @@ class Client:
             f"     {failed.log.tail}",
             status=0,
             reason=reason,
-            hint=remedy(reason, self.spec) or f"the whole log, on the node: pvenode task log {failed.upid}",
+            hint=find_remedy(reason, self.spec) or f"the whole log, on the node: pvenode task log {failed.upid}",
         )
 
     def _call(self, method: str, path: str, params: Params, end: Deadline) -> Any:
@@ -423,7 +423,7 @@ class Client:
             try:
                 answer = self._login.ask(max(end.left, _LEAST_SECONDS), method, path, params)
                 source = f"host {self.host}: the answer of Proxmox VE to {method.upper()} {path}"
-                return checked(source, path, answer) if method == "get" else answer
+                return check_answer(source, path, answer) if method == "get" else answer
             except LoginRefused as error:
                 # proxmoxer renews an old ticket on its way into a request.
                 raise LabUnavailable(f"host {self.host}: the login was not renewed: {error}") from None
@@ -438,13 +438,13 @@ class Client:
                 if error.status == _UNAUTHORIZED:
                     raise LabUnavailable(message, hint=f"check user and secret under host.{self.host}.api") from None
                 raise PveError(
-                    message, status=error.status, reason=error.reason, hint=remedy(error.reason, self.spec)
+                    message, status=error.status, reason=error.reason, hint=find_remedy(error.reason, self.spec)
                 ) from None
         raise AssertionError("unreachable: the second attempt returns or raises")
 
 
 @contextmanager
-def logged_in(name: str, spec: ProxmoxSpec) -> Iterator[Client]:
+def open_client(name: str, spec: ProxmoxSpec) -> Iterator[Client]:
     """A client of the node's API, which is logged in until the end of the block."""
     api = spec.api
     secret = read_secret(api.secret, user=api.who, where=f"host.{name}.api.secret", for_header=api.token is not None)
@@ -481,7 +481,7 @@ class Needed:
     purpose: str
 
 
-def needed_to_borrow(vm: BorrowedVm) -> list[Needed]:
+def list_needed_to_borrow(vm: BorrowedVm) -> list[Needed]:
     """What plugging drives into this VM needs, and the VM that owns the volumes."""
     privileges = [Needed(f"/vms/{vm.name}", name, f"borrowing VM {vm.name}") for name in ("VM.Audit", "VM.Config.Disk")]
     if vm.login is None:

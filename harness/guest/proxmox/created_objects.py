@@ -31,11 +31,11 @@ def refuse_drive(attach: Attachment) -> str | None:
     if attach.bus not in _OFFERED:
         # On a q35 machine, which all guests here are, PVE's IDE drives are on AHCI.
         return f"a guest of Proxmox VE has no bus {attach.bus}; allowed: {', '.join(_OFFERED)}"
-    missing = [what for name, row in ATTACH_OPTIONS.items() if (what := _not_offered(attach, name, row.pve))]
+    missing = [what for name, row in ATTACH_OPTIONS.items() if (what := _refuse_option(attach, name, row.pve))]
     return f"Proxmox VE does not offer {', '.join(missing)}" if missing else None
 
 
-def _not_offered(attach: Attach, name: str, pve: Pve[Attach] | None) -> str | None:
+def _refuse_option(attach: Attach, name: str, pve: Pve[Attach] | None) -> str | None:
     """What a drive does not have of an option; None if it has it."""
     if pve is None:
         # With `scsiblock=1`, PVE still made a scsi-hd.
@@ -62,11 +62,11 @@ def format_drive(source: str, attach: Attachment, serial: str) -> str:
         if pve.key not in options and (pve.always or name in attach.used) and attach.bus in (pve.buses or _OFFERED):
             options[pve.key] = pve.value(getattr(attach, name))
     for kind, limit in attach.limits.items():
-        options |= _limited(kind, limit)
+        options |= _format_limit(kind, limit)
     return ",".join([source, *(f"{key}={value}" for key, value in options.items())])
 
 
-def _limited(kind: LimitKind, limit: RateLimit) -> dict[str, str | int]:
+def _format_limit(kind: LimitKind, limit: RateLimit) -> dict[str, str | int]:
     """PVE has its bandwidths in MiB/s, but the length of their bursts under the name of bytes."""
     name, unit = ("iops", 1) if kind == "iops" else ("mbps", MIB)
     options: dict[str, str | int] = {name: f"{limit.rate / unit:.15g}"}
@@ -128,7 +128,7 @@ def marks(run_id: str, token: str) -> dict[str, object]:
     }
 
 
-def shell_parameters(rules: GuestRules, iso: str, vcpus: int) -> dict[str, object]:
+def build_shell_parameters(rules: GuestRules, iso: str, vcpus: int) -> dict[str, object]:
     """A VM that boots the volume `iso` and has no disk yet. PVE's defaults (lsi, pc, kvm64) do not apply."""
     return {
         **_hardware(rules, vcpus),
@@ -158,12 +158,12 @@ def _hardware(rules: GuestRules, vcpus: int) -> dict[str, object]:
     }
 
 
-def size_parameters(guest: GuestOptions, vcpus: int) -> dict[str, object]:
+def build_size_parameters(guest: GuestOptions, vcpus: int) -> dict[str, object]:
     """The settings for the requested size and placement, with `vcpus` vCPUs. They replace those of every guest.
 
     Raises ValueError for options that `unplaced` names.
     """
-    if why := unplaced(guest):
+    if why := refuse_options(guest):
         raise ValueError(why)
     sockets = guest.topology[0] if guest.topology else 1
     memory = guest.memory or GUEST_MEMORY
@@ -181,18 +181,20 @@ def size_parameters(guest: GuestOptions, vcpus: int) -> dict[str, object]:
     return parameters
 
 
-def unplaced(guest: GuestOptions) -> str | None:
+def refuse_options(guest: GuestOptions) -> str | None:
     """The options of a guest that Proxmox VE does not have, as a message with the remedy; None if it has all."""
     refusals = (row.pve.refused(guest) for row in GUEST_OPTIONS.values() if row.pve is not None)
     return next((why for why in refusals if why), None)
 
 
-def of_root(guest: GuestOptions) -> list[str]:
+def list_root_options(guest: GuestOptions) -> list[str]:
     """The requested options that Proxmox VE lets only root@pam with a password set."""
     return [name for name in guest.requested if (pve := GUEST_OPTIONS[name].pve) is not None and pve.root_only]
 
 
-def clone_parameters(rules: GuestRules, template: Mapping[str, Any], vcpus: int, public_key: str) -> dict[str, object]:
+def build_clone_parameters(
+    rules: GuestRules, template: Mapping[str, Any], vcpus: int, public_key: str
+) -> dict[str, object]:
     """The settings for a clone of the template with the configuration `template`.
 
     cloud-init adds the run's key. Raises ValueError if cloud-init is requested but the template has no such drive.
@@ -257,7 +259,7 @@ class CreatedVm(Thing):
             return f"the notes of VM {self.vmid} do not contain the run's token"
         if (name := str(config.get("name", ""))) != self.name:
             return f"VM {self.vmid} is called {name}, not {self.name}"
-        if self.uuid and (shown := smbios_uuid(config)) != self.uuid:
+        if self.uuid and (shown := read_uuid(config)) != self.uuid:
             return f"the SMBIOS of VM {self.vmid} has the UUID {shown or '(none)'}, not {self.uuid}"
         return None
 
@@ -361,13 +363,13 @@ class PluggedDrive(Thing):
 KINDS: tuple[type[Thing], ...] = (CreatedVm, CreatedVolume, CreatedStore, PluggedDrive)
 
 
-def smbios_uuid(config: Mapping[str, Any]) -> str:
+def read_uuid(config: Mapping[str, Any]) -> str:
     """The SMBIOS UUID that PVE gives to each VM that it creates or clones; empty if there is none."""
     match = _UUID.search(str(config.get("smbios1", "")))
     return match[1].lower() if match else ""
 
 
-def volumes_of(config: Mapping[str, Any], vmid: int) -> dict[str, str]:
+def list_volumes(config: Mapping[str, Any], vmid: int) -> dict[str, str]:
     """The VM's own volumes, and for each the first setting that names it. Removing the VM removes them.
 
     Without the cloud-init drive, because PVE may write it again at any time.
@@ -376,12 +378,12 @@ def volumes_of(config: Mapping[str, Any], vmid: int) -> dict[str, str]:
     for key in sorted(config):
         if _DRIVE.fullmatch(key.partition(" ")[0]):
             volid = parse_drive(str(config[key]))["file"]
-            if owner_of(volid) == vmid and not _is_cloudinit(volid):
+            if parse_owner(volid) == vmid and not _is_cloudinit(volid):
                 volumes.setdefault(volid, key)
     return volumes
 
 
-def owner_of(volid: str) -> int | None:
+def parse_owner(volid: str) -> int | None:
     """The VM or container that owns a volume according to its name; None for an ISO or another file, and for a path."""
     storage, separator, name = volid.partition(":")
     if volid.startswith("/") or not separator or not storage:
@@ -394,10 +396,10 @@ def _is_cloudinit(volid: str) -> bool:
     return re.search(r"vm-\d+-cloudinit(\.(raw|qcow2))?$", volid) is not None
 
 
-def vmids_of(listed: Sequence[Mapping[str, Any]]) -> set[int]:
+def list_owners(listed: Sequence[Mapping[str, Any]]) -> set[int]:
     """The VMs and containers that own the volumes in the list of a storage."""
     owners = {
-        owner_of(str(volume.get("volid", ""))) for volume in listed if volume.get("content") in ("images", "rootdir")
+        parse_owner(str(volume.get("volid", ""))) for volume in listed if volume.get("content") in ("images", "rootdir")
     }
     owners |= {int(volume["vmid"]) for volume in listed if volume.get("vmid") and volume.get("content") != "backup"}
     return {owner for owner in owners if owner is not None}

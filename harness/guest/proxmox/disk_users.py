@@ -50,23 +50,23 @@ class NodeConfig:
     mappings: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
-def claims(disk: DiskNames, node: NodeConfig) -> list[str]:
+def find_claims(disk: DiskNames, node: NodeConfig) -> list[str]:
     """The users of the disk, as texts for a message; empty if there are none."""
-    return [*_of_storages(disk.paths, node), *shared(disk, node)]
+    return [*_find_storages(disk.paths, node), *shared(disk, node)]
 
 
 def shared(disk: DiskNames, node: NodeConfig) -> list[str]:
     """The VMs and containers that name the disk or its controller. PVE starts two on one device without a warning."""
-    return list(_of_guests(disk, node))
+    return list(_find_guests(disk, node))
 
 
-def mappings_used(guests: Mapping[str, Mapping[str, Any]]) -> set[str]:
+def list_mappings_used(guests: Mapping[str, Mapping[str, Any]]) -> set[str]:
     """The resource mappings that VMs use for PCI devices."""
     options = (_options(value) for config in guests.values() for key, value in config.items() if _is_pci(key))
     return {device["mapping"] for device in options if "mapping" in device}
 
 
-def _of_storages(names: Collection[str], node: NodeConfig) -> Iterator[str]:
+def _find_storages(names: Collection[str], node: NodeConfig) -> Iterator[str]:
     bare = {name.rpartition("/")[2] for name in names}
     for group, devices in node.groups.items():
         if set(devices) & set(names):
@@ -87,7 +87,7 @@ def _of_storages(names: Collection[str], node: NodeConfig) -> Iterator[str]:
             yield f"storage {storage['storage']} names it"
 
 
-def _of_guests(disk: DiskNames, node: NodeConfig) -> Iterator[str]:
+def _find_guests(disk: DiskNames, node: NodeConfig) -> Iterator[str]:
     for guest, config in node.guests.items():
         keys = [key for key, value in config.items() if any(token in disk.paths for token in _tokens(value))]
         if keys:
@@ -153,7 +153,7 @@ _CONTROLLERS = read_script("harness.guest.proxmox", "list_controllers.sh")
 _OWN_NAME = ["sh", "-c", "readlink /etc/pve/local || true"]
 
 
-def node_of(runner: Runner) -> str:
+def read_node(runner: Runner) -> str:
     """The node of Proxmox VE that commands run on; empty if the machine is not a node."""
     return runner.run(_OWN_NAME, deadline=30).stdout.strip().rpartition("/")[2]
 
@@ -163,7 +163,7 @@ def require_same_node(client: Client, runner: Runner) -> None:
 
     A machine that does not answer the question is another machine.
     """
-    reached = node_of(runner)
+    reached = read_node(runner)
     if reached == client.spec.node:
         return
     # An API that does not answer is the first problem to solve.
@@ -181,7 +181,7 @@ def require_same_node(client: Client, runner: Runner) -> None:
     )
 
 
-def stable_path(runner: Runner, device: str, disk: str) -> str:
+def find_stable_path(runner: Runner, device: str, disk: str) -> str:
     """A path of the partition `device` that survives a reboot: below the link `disk`, or by the partition's own id.
 
     The kernel's name if udev has created neither.
@@ -198,21 +198,21 @@ def aliases(runner: Runner, device: str) -> frozenset[str]:
     return frozenset(printed.split("\n")) - {""} | {device}
 
 
-def names_of(runner: Runner, device: str) -> DiskNames:
+def read_names(runner: Runner, device: str) -> DiskNames:
     """The names by which a configuration can refer to the disk or partition. Raises HostError."""
     pci = runner.run(["sh", "-c", _CONTROLLERS, "sh", device], deadline=30).stdout.split()
     return DiskNames(aliases(runner, device), frozenset(pci))
 
 
 @reading("Proxmox VE's answer about its configuration", SafetyError)
-def claims_on(client: Client, runner: Runner, disk: DiskById) -> list[str]:
+def read_claims(client: Client, runner: Runner, disk: DiskById) -> list[str]:
     """The node's users of the disk, as texts. Raises SafetyError if the login may not see all possible users."""
-    return claims(names_of(runner, disk.id), _read_config(client))
+    return find_claims(read_names(runner, disk.id), _read_config(client))
 
 
 def require_unclaimed(client: Client, runner: Runner, disk: DiskById) -> None:
     """Raises SafetyError if a storage, VM or container names the disk, or if the login may not see all of them."""
-    if reasons := claims_on(client, runner, disk):
+    if reasons := read_claims(client, runner, disk):
         raise SafetyError(
             f"host {client.host}: disk {disk.name}, {disk.identity}, will not be written to: " + "; ".join(reasons),
             hint="if a killed run left it so: virt-overhead reap; otherwise, name another disk in the lab file",
@@ -222,8 +222,8 @@ def require_unclaimed(client: Client, runner: Runner, disk: DiskById) -> None:
 @reading("Proxmox VE's answer about its VMs", SafetyError)
 def require_unshared(client: Client, runner: Runner, device: str, vmid: int) -> None:
     """Raises SafetyError if another VM or container than `vmid` names the device: PVE would start both."""
-    guests = dict(_guests(client, without=vmid))
-    reasons = shared(names_of(runner, device), NodeConfig(guests=guests, mappings=_mappings(client, guests)))
+    guests = dict(_read_guests(client, without=vmid))
+    reasons = shared(read_names(runner, device), NodeConfig(guests=guests, mappings=_read_mappings(client, guests)))
     if reasons:
         raise SafetyError(
             f"host {client.host}: {device} is not attached: " + "; ".join(reasons),
@@ -233,7 +233,7 @@ def require_unshared(client: Client, runner: Runner, device: str, vmid: int) -> 
 
 def _read_config(client: Client) -> NodeConfig:
     _require_sight(client, "/storage", _SEES_STORAGES, "storages")
-    guests = dict(_guests(client))
+    guests = dict(_read_guests(client))
     return NodeConfig(
         storages=client.get("storage"),
         groups={
@@ -243,7 +243,7 @@ def _read_config(client: Client) -> NodeConfig:
         pools={str(pool["name"]): list(_devices_of_pool(client, str(pool["name"]))) for pool in _listed(client, "zfs")},
         directories={str(directory["path"]): str(directory["device"]) for directory in _listed(client, "directory")},
         guests=guests,
-        mappings=_mappings(client, guests),
+        mappings=_read_mappings(client, guests),
     )
 
 
@@ -253,9 +253,9 @@ def children(tree: Any) -> list[Mapping[str, Any]]:
     return entries
 
 
-def _mappings(client: Client, guests: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
+def _read_mappings(client: Client, guests: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
     """The PCI addresses on this node of the resource mappings that guests use, as far as the login may see them."""
-    if not mappings_used(guests):
+    if not list_mappings_used(guests):
         return {}
     addresses: dict[str, list[str]] = {}
     for mapping in client.get("cluster/mapping/pci"):
@@ -276,16 +276,16 @@ def _require_sight(client: Client, path: str, privileges: frozenset[str], of: st
         )
 
 
-def _guests(client: Client, *, without: int | None = None) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _read_guests(client: Client, *, without: int | None = None) -> Iterator[tuple[str, Mapping[str, Any]]]:
     _require_sight(client, "/vms", frozenset({"VM.Audit"}), "VMs")
     for kind, called in (("qemu", "VM"), ("lxc", "container")):
-        for listed_guest in _listed_guests(client, kind):
+        for listed_guest in _list_guests(client, kind):
             vmid = int(listed_guest["vmid"])
             if vmid != without:
-                yield f"{called} {vmid}", _config(client, f"{client.node}/{kind}/{vmid}")
+                yield f"{called} {vmid}", _read_guest_config(client, f"{client.node}/{kind}/{vmid}")
 
 
-def _config(client: Client, path: str) -> Mapping[str, Any]:
+def _read_guest_config(client: Client, path: str) -> Mapping[str, Any]:
     """A guest's present and pending configuration, and that of its snapshots. A drive in any of them is in use."""
     now: dict[str, Any] = client.get(f"{path}/config", {"current": 1})
     later: dict[str, Any] = client.get(f"{path}/config")
@@ -297,7 +297,7 @@ def _config(client: Client, path: str) -> Mapping[str, Any]:
     return config
 
 
-def _listed_guests(client: Client, kind: str) -> list[Mapping[str, Any]]:
+def _list_guests(client: Client, kind: str) -> list[Mapping[str, Any]]:
     """The VMs or containers of the node; none if the node is installed without them."""
     try:
         guests: list[Mapping[str, Any]] = client.get(f"{client.node}/{kind}")

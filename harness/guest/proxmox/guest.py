@@ -19,9 +19,9 @@ from harness.guest.qemu_process import (
     Placement,
     look_at_process,
     parse_inspected,
+    read_guest_facts,
     read_io_limit,
     read_placement,
-    seen_by_guest,
 )
 from harness.lab.counters import VmThreads
 from harness.lab.transport.base import Runner
@@ -52,7 +52,7 @@ def read_process(runner: Runner, vmid: int) -> Inspected:
     return process
 
 
-def with_plugged(runner: Runner, vmid: int, process: Inspected) -> Inspected:
+def add_plugged(runner: Runner, vmid: int, process: Inspected) -> Inspected:
     """The process with the arguments that `qm showcmd` prints: drives that were plugged in later are only there.
 
     The engines are those of the process itself.
@@ -62,10 +62,10 @@ def with_plugged(runner: Runner, vmid: int, process: Inspected) -> Inspected:
         return replace(process, arguments=tuple(shlex.split(printed)))
 
 
-def drive_of(process: Inspected, key: str) -> Resolved:
+def find_drive(process: Inspected, key: str) -> Resolved:
     """QEMU's effective options of the drive. Raises GuestError if it has no such drive."""
     with reading(f"QEMU's arguments for the drive {key}", GuestError):
-        drive = resolved(process.arguments, key)
+        drive = parse_resolved(process.arguments, key)
     if drive is None:
         raise GuestError(f"QEMU was started without the drive {key}")
     return drive
@@ -112,9 +112,9 @@ class ProxmoxGuest(BootedGuest):
             size = read_size(self._node, vmid, process, self.threads)
             with suppress(HostError):
                 # Without the process, only the arguments that it would get are known.
-                filename = drive_of(drives, key).filename
+                filename = find_drive(drives, key).filename
                 effective = effective.merged(read_io_limit(self._node, PID_FILE.format(vmid=vmid), filename))
-        seen = seen_by_guest(self.evidence, size.qemu_memory)
+        seen = read_guest_facts(self.evidence, size.qemu_memory)
         return effective.merged(size).merged(self._devices[self._disks[disk].serial].effective).merged(seen)
 
     def _with_drives(self, process: Inspected) -> Inspected:
@@ -132,7 +132,7 @@ class ProxmoxGuest(BootedGuest):
 
 
 def _effective(config: Mapping[str, Any], process: Inspected, key: str) -> Effective:
-    options, qemu = parse_drive(str(config[key])), drive_of(process, key)
+    options, qemu = parse_drive(str(config[key])), find_drive(process, key)
     return Effective(
         bus=key.rstrip("0123456789"),
         cache=options.get("cache"),
@@ -167,7 +167,7 @@ def read_size(node: Runner, vmid: int, process: Inspected, threads: VmThreads | 
 
     Without the process or the roles, only the arguments count. Raises ValueError for arguments of another form.
     """
-    size = sized(process.arguments)
+    size = parse_size(process.arguments)
     try:
         placement = read_placement(node, PID_FILE.format(vmid=vmid), size.qemu_memory or 0)
     except HostError:
@@ -175,17 +175,19 @@ def read_size(node: Runner, vmid: int, process: Inspected, threads: VmThreads | 
     return size.merged(_placed(placement, threads))
 
 
-def sized(arguments: Sequence[str]) -> Effective:
+def parse_size(arguments: Sequence[str]) -> Effective:
     """The size in QEMU's arguments: `-smp`, `-m`, `-cpu`, and the backends of the guest's memory. Pure."""
     options = [(first, second) for first, second in pairwise(arguments) if first.startswith("-")]
     given = dict(options)
-    count, smp = _parts(given.get("-smp", ""))
-    memory, of_memory = _parts(given.get("-m", ""))
+    count, smp = _split_options(given.get("-smp", ""))
+    memory, of_memory = _split_options(given.get("-m", ""))
     size = int(of_memory.get("size", memory).removesuffix("M") or 0) * MIB
-    backends = [_parts(text) for option, text in options if option == "-object" and text.startswith("memory-backend")]
-    nodes, policy = next(_bound(backends), (None, None))
+    backends = [
+        _split_options(text) for option, text in options if option == "-object" and text.startswith("memory-backend")
+    ]
+    nodes, policy = next(_find_bound_nodes(backends), (None, None))
     return Effective(
-        qemu_cpu=_parts(given.get("-cpu", ""))[0] or None,
+        qemu_cpu=_split_options(given.get("-cpu", ""))[0] or None,
         qemu_vcpus=int(count) if count else None,
         # Proxmox VE passes no threads, and QEMU's default is one.
         qemu_sockets=int(smp.get("sockets", 1)) if count else None,
@@ -197,7 +199,7 @@ def sized(arguments: Sequence[str]) -> Effective:
     )
 
 
-def _bound(backends: Sequence[tuple[str, Mapping[str, str]]]) -> Iterator[tuple[str, str]]:
+def _find_bound_nodes(backends: Sequence[tuple[str, Mapping[str, str]]]) -> Iterator[tuple[str, str]]:
     """The host's nodes of each backend, and their policy with the name that it has in lab files."""
     for _, options in backends:
         if nodes := options.get("host-nodes"):
@@ -205,7 +207,7 @@ def _bound(backends: Sequence[tuple[str, Mapping[str, str]]]) -> Iterator[tuple[
             yield normalise_list(nodes), _POLICIES.get(policy, policy)
 
 
-def _parts(text: str) -> tuple[str, dict[str, str]]:
+def _split_options(text: str) -> tuple[str, dict[str, str]]:
     """The first word of an option's value, and its further `KEY=VALUE`. A part without `=` belongs to the list before.
 
     PVE writes lists of nodes as `host-nodes=0,host-nodes=2-3` or `host-nodes=0,2-3`.
@@ -258,7 +260,7 @@ class Resolved:
         return next((name for name, flags in CACHES.items() if flags == flags_of_drive), "none of its modes")
 
 
-def resolved(arguments: Sequence[str], key: str) -> Resolved | None:
+def parse_resolved(arguments: Sequence[str], key: str) -> Resolved | None:
     """The options of the drive `key` in QEMU's arguments; None if they have no such drive.
 
     Reads `-blockdev` with JSON (machine types from 10.0), and `-drive` (older ones). Raises ValueError if the drive has
@@ -273,7 +275,7 @@ def resolved(arguments: Sequence[str], key: str) -> Resolved | None:
     controller = buses.get(device.get("bus", "").partition(".")[0], {})
     owner = controller if controller.get("driver", "").startswith("virtio-scsi") else device
     queues = owner.get("num_queues") or owner.get("num-queues")
-    block = _blockdev(options, key) or _drive(options, key)
+    block = _parse_blockdev(options, key) or _parse_drive(options, key)
     if block is None:
         raise ValueError(f"QEMU's arguments have a device {key}, but no drive for it")
     write_cache = block.pop("write_cache", None)
@@ -293,7 +295,7 @@ def _device(text: str) -> dict[str, str]:
     return {"driver": driver} | {name: value for name, _, value in pairs}
 
 
-def _blockdev(options: Sequence[tuple[str, str]], key: str) -> dict[str, Any] | None:
+def _parse_blockdev(options: Sequence[tuple[str, str]], key: str) -> dict[str, Any] | None:
     for option, text in options:
         if option != "blockdev" or not text.startswith("{"):
             continue
@@ -319,7 +321,7 @@ def _blockdev(options: Sequence[tuple[str, str]], key: str) -> dict[str, Any] | 
     return None
 
 
-def _drive(options: Iterable[tuple[str, str]], key: str) -> dict[str, Any] | None:
+def _parse_drive(options: Iterable[tuple[str, str]], key: str) -> dict[str, Any] | None:
     for option, text in options:
         given = _device(f"drive,{text}")
         if option != "drive" or given.get("id") != f"drive-{key}":

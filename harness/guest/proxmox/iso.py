@@ -52,7 +52,7 @@ def ensure_iso(client: Client, storage: str, files: GuestFiles, events: Events) 
     _require_isos(client, storage)
     record = files.iso.with_name(_RECORD)
     at = f"{client.spec.host}:{client.spec.port}/{client.spec.node}/{files.digest}"
-    known, present = _read(record), _isos(client, storage)
+    known, present = _read(record), _list_isos(client, storage)
     name = f"{TAG}-{files.digest[:_DIGITS]}"
     prefix = f"{storage}:iso/{name}"
     for volid, listed in present.items():
@@ -73,7 +73,7 @@ def _upload(client: Client, storage: str, files: GuestFiles, name: str) -> Liste
     size = files.iso.stat().st_size
 
     def is_whole() -> bool:
-        listed = _isos(client, storage).get(volid)
+        listed = _list_isos(client, storage).get(volid)
         return listed is not None and listed.size == size
 
     with tempfile.TemporaryDirectory(prefix="virt-overhead-") as directory:
@@ -95,13 +95,13 @@ def _upload(client: Client, storage: str, files: GuestFiles, name: str) -> Liste
                 expected=Expected("imgcopy", ""),
                 deadline=UPLOAD_SECONDS,
             )
-    listed = _isos(client, storage).get(volid)
+    listed = _list_isos(client, storage).get(volid)
     end = time.monotonic() + CLOCK_SECONDS
     wait_until(lambda: time.monotonic() >= end, deadline=2 * CLOCK_SECONDS, every=CLOCK_SECONDS / 4)
-    return listed if listed == _isos(client, storage).get(volid) else None
+    return listed if listed == _list_isos(client, storage).get(volid) else None
 
 
-def _isos(client: Client, storage: str) -> dict[str, Listed]:
+def _list_isos(client: Client, storage: str) -> dict[str, Listed]:
     listed = client.get(f"{client.node}/storage/{storage}/content", {"content": "iso"})
     return {str(volume["volid"]): Listed(int(volume["size"]), int(volume.get("ctime", 0))) for volume in listed}
 

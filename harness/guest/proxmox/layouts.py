@@ -11,7 +11,7 @@ from typing import Any, get_args
 from harness.errors import SafetyError, Unsupported
 from harness.guest.proxmox.client import Client
 from harness.guest.proxmox.created_objects import MOUNTS, Maker, refuse_drive
-from harness.guest.proxmox.disk_users import require_unclaimed, stable_path
+from harness.guest.proxmox.disk_users import find_stable_path, require_unclaimed
 from harness.guest.proxmox.stores import Filled, PveVolume, Store, Stores, StoresReserve, allocated, require_room
 from harness.lab.created import CreationLog
 from harness.lab.inventory import ROOT, AnyDisk, ApiSpec, DiskById, DiskByStorage, StoredLayout
@@ -41,7 +41,7 @@ _QCOW2 = Need(8 * MIB, 0.01)
 Stored = Lvm | LvmThin | RawFile | Qcow2 | Zvol
 
 
-def not_made(layout: Layout) -> str | None:
+def refuse_layout(layout: Layout) -> str | None:
     """Why PVE cannot create a layout; None if it can."""
     chunk = isinstance(layout, LvmThin) and layout.chunk != LvmThin().chunk
     clusters = isinstance(layout, Qcow2) and layout.cluster_size != Qcow2().cluster_size
@@ -157,12 +157,12 @@ _NOT_YET = {"rbd": ": the host would have to map its images to measure the basel
 """Why a type that has disk images is not supported."""
 
 
-def offered(kind: str) -> tuple[StoredLayout, ...]:
+def list_offered(kind: str) -> tuple[StoredLayout, ...]:
     """The layouts of volumes on a storage of this type; empty if the type is not supported. Pure."""
     return tuple(layout for layout in _LAYOUTS if kind in STORAGE_TYPES[layout])
 
 
-def other_block_size(client: Client, disk: DiskByStorage, layout: Layout) -> str | None:
+def refuse_block_size(client: Client, disk: DiskByStorage, layout: Layout) -> str | None:
     """Why zvols on this storage do not have the block size that the layout requests, with the remedy; None if they do.
 
     PVE sets it for a storage and not for a volume, and a run does not change the settings of a storage in use.
@@ -171,7 +171,7 @@ def other_block_size(client: Client, disk: DiskByStorage, layout: Layout) -> str
     if not isinstance(layout, Zvol) or layout.volblocksize == Zvol().volblocksize or storage is None:
         return None
     entries = {str(entry["storage"]): entry for entry in client.get("storage")}
-    block_size = _bytes(str(entries.get(storage, {}).get("blocksize", "")))
+    block_size = _parse_bytes(str(entries.get(storage, {}).get("blocksize", "")))
     if block_size == layout.volblocksize:
         return None
     wanted = f"{layout.volblocksize // KIB}k" if layout.volblocksize % KIB == 0 else str(layout.volblocksize)
@@ -182,13 +182,13 @@ def other_block_size(client: Client, disk: DiskByStorage, layout: Layout) -> str
     )
 
 
-def _bytes(text: str) -> int:
+def _parse_bytes(text: str) -> int:
     """A block size as PVE writes it, in bytes; 0 if it is not one."""
     match = re.fullmatch(r"([0-9]{1,8})([kmKM]?)", text)
     return int(match[1]) * {"": 1, "k": KIB, "m": KIB**2}[match[2].lower()] if match else 0
 
 
-def with_layouts(client: Client, disk: DiskByStorage) -> DiskByStorage:
+def add_layouts(client: Client, disk: DiskByStorage) -> DiskByStorage:
     """The same storage, with the layouts that its volumes can have.
 
     Raises Unsupported if the node has no storage with this name, or if its type is not supported.
@@ -199,7 +199,7 @@ def with_layouts(client: Client, disk: DiskByStorage) -> DiskByStorage:
     where = f"host {client.host}: {disk.identity}"
     if disk.at not in known:
         raise Unsupported(f"{where}: the node has no storage with this name", hint=f"it has: {', '.join(known)}")
-    layouts = offered(known[disk.at])
+    layouts = list_offered(known[disk.at])
     if not layouts:
         types = dict.fromkeys(type_ for types in STORAGE_TYPES.values() for type_ in types)
         why = f"{where} is of type {known[disk.at]}{_NOT_YET.get(known[disk.at], '')}"
@@ -217,19 +217,19 @@ _BASELINE: Mapping[StoredLayout, Stored] = {
 """The layout of the volume for the host's baseline, by the layout of the first storage."""
 
 
-def missing(spec: ApiSpec, mode: Mode, disk: AnyDisk) -> str | None:
+def refuse_mode(spec: ApiSpec, mode: Mode, disk: AnyDisk) -> str | None:
     """Why this mode is not possible on this disk with the lab's login, with the remedy; None if it is. Pure."""
-    why = not_made(mode.layout) or (refuse_drive(mode.attach) if mode.attach else None)
+    why = refuse_layout(mode.layout) or (refuse_drive(mode.attach) if mode.attach else None)
     if why:
         return why
     if isinstance(disk, DiskByStorage):
-        return _not_stored(mode, disk)
+        return _refuse_stored(mode, disk)
     if mode.attach is not None and isinstance(mode.layout, Device | Partition) and (why := spec.why_no_devices):
         return f"{why}: log in as {ROOT} without a token, or select modes on storages"
     return None
 
 
-def _not_stored(mode: Mode, disk: DiskByStorage) -> str | None:
+def _refuse_stored(mode: Mode, disk: DiskByStorage) -> str | None:
     if isinstance(mode.layout, Device):
         # The host's baseline uses a volume on the first storage instead of a device.
         return None if mode.attach is None else f"{disk.identity} is not a device; allowed: {', '.join(disk.storages)}"
@@ -269,7 +269,7 @@ def on_disk(stores: Stores, disk: DiskById, modes: Sequence[Mode], *, span: int)
 def _by_stable_path(runner: Runner, built: Mapping[str, Sources], disk: DiskById) -> dict[str, Sources]:
     """Partitions by paths that survive a reboot, because PVE stores the path in the VM's configuration."""
     return {
-        name: Sources.same(replace(partition.guest, path=stable_path(runner, partition.guest.path, disk.id)))
+        name: Sources.same(replace(partition.guest, path=find_stable_path(runner, partition.guest.path, disk.id)))
         for name, partition in built.items()
     }
 

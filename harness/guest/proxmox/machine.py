@@ -11,7 +11,7 @@ from typing import Any, Literal
 from harness.errors import GuestError, HarnessError, HostError, Unsupported
 from harness.guest.protocol import GuestDisk
 from harness.guest.proxmox.client import Client, Expected, PveError, TaskEnd
-from harness.guest.proxmox.created_objects import PluggedDrive, choose_drives, format_drive, smbios_uuid
+from harness.guest.proxmox.created_objects import PluggedDrive, choose_drives, format_drive, read_uuid
 from harness.lab.created import CreationLog, Removal
 from harness.model.attach import Attach
 from harness.model.counters import Transferred
@@ -320,7 +320,7 @@ _PASSING = (*_CHANGED, "hotplug problem", "VM is locked")
 
 
 @contextmanager
-def drive_plugged(machine: VirtualMachine, log: CreationLog, disk: GuestDisk, source: str) -> Iterator[str]:
+def plug_drive(machine: VirtualMachine, log: CreationLog, disk: GuestDisk, source: str) -> Iterator[str]:
     """The running VM has the disk as the drive with the yielded name until the end of the block.
 
     It is in the creation log before it is plugged in. Raises PveError, GuestError, Unsupported if the bus has no place
@@ -341,7 +341,7 @@ def drive_plugged(machine: VirtualMachine, log: CreationLog, disk: GuestDisk, so
             disks=disk.source.writable.disks,
             node=client.spec.node,
             vmid=machine.vmid,
-            uuid=smbios_uuid(config),
+            uuid=read_uuid(config),
             key=key,
             source=source,
             serial=disk.serial,
@@ -372,7 +372,7 @@ def unplug(client: Client, made: PluggedDrive) -> Removal:
         keys = made.in_config(config)
         if not keys:
             return Removal(outcome)
-        if keys != [made.key] or smbios_uuid(config) != made.uuid:
+        if keys != [made.key] or read_uuid(config) != made.uuid:
             return Removal("foreign", f"VM {made.vmid} now has {made.source} as {', '.join(keys)}, or is another VM")
         try:
             _delete(machine, made, str(config["digest"]))
@@ -401,7 +401,7 @@ def _require_on_no_other_node(client: Client, made: PluggedDrive) -> None:
     for node in nodes:
         config = client.get(f"nodes/{node}/qemu/{made.vmid}/config", {"current": 1})
         # A migration may give its volume another name.
-        if made.serial in str(config) and smbios_uuid(config) == made.uuid:
+        if made.serial in str(config) and read_uuid(config) == made.uuid:
             raise HostError(
                 f"host {client.host}: VM {made.vmid} was migrated to node {node}, and still has this drive",
                 hint=f"migrate it back to {made.node}, or detach {made.key} there, and run: "

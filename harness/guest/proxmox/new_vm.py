@@ -12,7 +12,7 @@ from typing import Any
 from harness.errors import GuestError, HarnessError, HostError, LabUnavailable, SafetyError
 from harness.guest.booting import logging_in
 from harness.guest.proxmox.client import Client, Expected, PveError
-from harness.guest.proxmox.created_objects import CreatedVm, free_ids, marks, smbios_uuid, vmids_of
+from harness.guest.proxmox.created_objects import CreatedVm, free_ids, list_owners, marks, read_uuid
 from harness.guest.proxmox.machine import VirtualMachine, exists, require_all
 from harness.guest.proxmox.removal import remove_vm
 from harness.lab.created import CreationLog, Entry, Removal
@@ -28,7 +28,7 @@ _HOLDS_VOLUMES = frozenset({"images", "rootdir"})
 
 
 @reading("Proxmox VE's answer about its storages", SafetyError)
-def taken_ids(client: Client) -> set[int]:
+def list_used_ids(client: Client) -> set[int]:
     """Ids of VMs and containers of the cluster, and of the owners of volumes on every active storage of the node.
 
     A volume remains if its storage was not available when its VM was removed. Raises SafetyError if the login may not
@@ -37,7 +37,7 @@ def taken_ids(client: Client) -> set[int]:
     taken = {int(vm["vmid"]) for vm in client.get("cluster/resources", {"type": "vm"})}
     for storage in client.get(f"{client.node}/storage"):
         if storage.get("active") and _HOLDS_VOLUMES & set(str(storage.get("content", "")).split(",")):
-            taken |= vmids_of(_list_volumes(client, str(storage["storage"])))
+            taken |= list_owners(_list_volumes(client, str(storage["storage"])))
     return taken
 
 
@@ -96,14 +96,14 @@ class Together:
             self._guests.discard(vmid)
 
 
-def no_places(number: int, client: Client, rules: GuestRules) -> str | None:
+def refuse_number(number: int, client: Client, rules: GuestRules) -> str | None:
     """Why so many guests cannot exist at the same time: ids or addresses are missing. With the remedy; else None.
 
-    Raises SafetyError as `taken_ids`.
+    Raises SafetyError as `list_used_ids`.
     """
     first, last = rules.vmids
     key = f"host.{client.host}.guest"
-    if (free := len(list(free_ids(rules.vmids, taken_ids(client))))) < number:
+    if (free := len(list(free_ids(rules.vmids, list_used_ids(client))))) < number:
         return (
             f"{number} guests need {number} VM ids, but only {free} from {first} to {last} are free: widen "
             f"{key}.vmids, or remove what killed runs left: virt-overhead reap --host {client.host}"
@@ -121,7 +121,7 @@ CLONE_SECONDS = 900.0
 
 
 @contextmanager
-def created(
+def create_vm(
     client: Client, log: CreationLog, rules: GuestRules, settings: Mapping[str, object]
 ) -> Iterator[tuple[VirtualMachine, CreatedVm]]:
     """A VM with these settings and a free id of the lab's range. It is removed at the end.
@@ -145,7 +145,7 @@ def created(
 
 
 @contextmanager
-def cloned(client: Client, log: CreationLog, rules: GuestRules) -> Iterator[tuple[VirtualMachine, CreatedVm]]:
+def clone_vm(client: Client, log: CreationLog, rules: GuestRules) -> Iterator[tuple[VirtualMachine, CreatedVm]]:
     """A clone of the lab's template, with the run's name and notes from the beginning. It is removed at the end.
 
     PVE makes a linked clone of a template, and a full copy of any other VM. Its volumes are not in the log yet.
@@ -163,7 +163,7 @@ def cloned(client: Client, log: CreationLog, rules: GuestRules) -> Iterator[tupl
             deadline=CLONE_SECONDS,
         )
         require_all(machine, end, "clone")
-        log.amend(entry, vm.model_copy(update={"uuid": smbios_uuid(machine.config())}))
+        log.amend(entry, vm.model_copy(update={"uuid": read_uuid(machine.config())}))
 
     with _with_free_id(client, log, rules, make, clone=True) as new:
         yield new
@@ -178,7 +178,7 @@ def _with_free_id(
     *,
     clone: bool = False,
 ) -> Iterator[tuple[VirtualMachine, CreatedVm]]:
-    for vmid in free_ids(rules.vmids, taken_ids(client)):
+    for vmid in free_ids(rules.vmids, list_used_ids(client)):
         if not _is_free(client, vmid):
             continue
         vm = CreatedVm.planned(client.spec.node, vmid, log.run_id, clone=clone)
@@ -249,7 +249,7 @@ def explained(error: Ended, machine: VirtualMachine, node: Runner) -> GuestError
 _POLL_SECONDS = 1.0
 
 
-def address_of(machine: VirtualMachine, rules: GuestRules, end: Deadline) -> str:
+def wait_for_address(machine: VirtualMachine, rules: GuestRules, end: Deadline) -> str:
     """The guest's IPv4 address. Waits for it until `end`. Raises GuestError if there is none."""
     if rules.address is not None:
         return str(IPv4Interface(rules.address).ip)
@@ -260,7 +260,7 @@ def address_of(machine: VirtualMachine, rules: GuestRules, end: Deadline) -> str
         interfaces = machine.interfaces()
         agent_answered = agent_answered or interfaces is not None
         with reading(f"host {machine.client.host}: VM {machine.vmid}: its list of network interfaces", GuestError):
-            address = first_address(interfaces or ())
+            address = find_address(interfaces or ())
         if address is None:
             require_running(machine)
         return address
@@ -278,7 +278,7 @@ def set_address(machine: VirtualMachine, rules: GuestRules, end: Deadline) -> No
     """Set the lab's address through the guest's agent, as soon as it answers. Raises GuestError if it does not."""
 
     def is_set() -> bool:
-        done = machine.run_by_agent(address_script(rules), deadline=max(end.left, 1.0))
+        done = machine.run_by_agent(build_address_script(rules), deadline=max(end.left, 1.0))
         if not done:
             require_running(machine)
         return done
@@ -290,7 +290,7 @@ def set_address(machine: VirtualMachine, rules: GuestRules, end: Deadline) -> No
         )
 
 
-def address_script(rules: GuestRules) -> str:
+def build_address_script(rules: GuestRules) -> str:
     """A script that sets the address of the guest's only network card and ends its DHCP client."""
     lines = [
         "{ killall udhcpc 2>/dev/null; true; }",
@@ -303,7 +303,7 @@ def address_script(rules: GuestRules) -> str:
     return " && ".join(lines)
 
 
-def first_address(interfaces: Iterable[Mapping[str, Any]]) -> str | None:
+def find_address(interfaces: Iterable[Mapping[str, Any]]) -> str | None:
     """The first IPv4 address in the agent's list that other machines can reach."""
     for interface in interfaces:
         for each in interface.get("ip-addresses", ()):
@@ -338,12 +338,12 @@ def log_in(machine: VirtualMachine, host: Host, rules: GuestRules) -> SshRunner:
 def _logged_in(machine: VirtualMachine, host: Host, rules: GuestRules, end: Deadline) -> SshRunner:
     if rules.network == "static":
         set_address(machine, rules, end)
-    address = address_of(machine, rules, end)
+    address = wait_for_address(machine, rules, end)
     key = _host_key(machine, host, rules, end)
     while True:
         try:
             target = SshTarget(address, _SSH_PORT, "root", host.guest_files.key, key)
-            return _connected(machine, host, rules, target, end)
+            return _connect(machine, host, rules, target, end)
         except WrongHostKey:
             # cloud-init replaces the template's keys after the agent has started.
             before, key = key, _host_key(machine, host, rules, end)
@@ -351,7 +351,7 @@ def _logged_in(machine: VirtualMachine, host: Host, rules: GuestRules, end: Dead
                 raise
 
 
-def _connected(machine: VirtualMachine, host: Host, rules: GuestRules, target: SshTarget, end: Deadline) -> SshRunner:
+def _connect(machine: VirtualMachine, host: Host, rules: GuestRules, target: SshTarget, end: Deadline) -> SshRunner:
     return SshRunner.connect_when_up(
         target,
         name=f"guest on {host.name}",
@@ -365,10 +365,10 @@ def _host_key(machine: VirtualMachine, host: Host, rules: GuestRules, end: Deadl
     """The key that the guest must show; None for a clone that is reached through the node, whose own key is known."""
     if rules.template is None:
         return host.guest_files.host_key
-    return None if rules.reach == "node" else clone_key(machine, end)
+    return None if rules.reach == "node" else read_clone_key(machine, end)
 
 
-def clone_key(machine: VirtualMachine, end: Deadline) -> str:
+def read_clone_key(machine: VirtualMachine, end: Deadline) -> str:
     """The public host key of a clone, read by its agent through the API: nobody on the guest's network can change it.
 
     Raises GuestError, with the remedy, if there is no key by `end`.

@@ -15,7 +15,7 @@ from harness.guest.proxmox.created_objects import (
     CreatedVolume,
     Maker,
     PluggedDrive,
-    volumes_of,
+    list_volumes,
 )
 from harness.guest.proxmox.disk_users import children, require_same_node
 from harness.guest.proxmox.machine import VirtualMachine, exists, unplug
@@ -78,7 +78,7 @@ def remove_store(client: Client, runner: Runner, store: CreatedStore) -> Removal
     if outcome != "absent":
         _require_empty(client, store, why, entry, store.others(entries))
         _unmake(client, store)
-    if store.name in storage_ids(client):
+    if store.name in list_storages(client):
         client.write("delete", f"storage/{store.name}", {}, is_done=partial(_is_gone, client, store.name))
     _remove_mount_point(runner, store)
     return Removal("removed")
@@ -90,11 +90,11 @@ def _remove_mount_point(runner: Runner, store: CreatedStore) -> None:
         runner.run(["sh", "-c", REMOVE_MOUNT_POINT, "sh", f"{MOUNTS}/{store.name}"], deadline=30)
 
 
-def storage_ids(client: Client) -> set[str]:
+def list_storages(client: Client) -> set[str]:
     return {str(storage["storage"]) for storage in client.get("storage")}
 
 
-def makers_of(client: Client, name: str) -> list[Maker]:
+def find_makers(client: Client, name: str) -> list[Maker]:
     """The kinds of things that PVE created under this name. There is more than one if a creation was interrupted."""
     thin = [str(pool["vg"]) for pool in _listed(client, "lvmthin")]
     groups = [str(child["name"]) for child in children(_listed(client, "lvm"))]
@@ -140,7 +140,7 @@ def _require_empty(
 
 def _unmake(client: Client, store: CreatedStore) -> None:
     name = store.name
-    makers = makers_of(client, name)
+    makers = find_makers(client, name)
     if not makers:
         raise HostError(
             f"host {client.host}: {name} is on the partition of this run, but Proxmox VE does not list it",
@@ -161,11 +161,11 @@ def _unmake(client: Client, store: CreatedStore) -> None:
 
 
 def _is_still_made(client: Client, maker: Maker, name: str) -> bool:
-    return maker in makers_of(client, name)
+    return maker in find_makers(client, name)
 
 
 def _is_unmade(client: Client, maker: Maker, name: str) -> bool:
-    return maker not in makers_of(client, name) and _is_gone(client, name)
+    return maker not in find_makers(client, name) and _is_gone(client, name)
 
 
 def _listed(client: Client, maker: Maker) -> Any:
@@ -179,7 +179,7 @@ def _listed(client: Client, maker: Maker) -> Any:
 
 
 def _is_gone(client: Client, storage: str) -> bool:
-    return storage not in storage_ids(client)
+    return storage not in list_storages(client)
 
 
 _FREE_SECONDS = 300.0
@@ -215,7 +215,7 @@ def remove(client: Client, runner: Runner, entry: Entry) -> Removal | None:
     return None
 
 
-def identity_of(runner: Runner, path: str) -> str:
+def read_identity(runner: Runner, path: str) -> str:
     """The unique identity of the volume at this path of the node. Raises HostError."""
     return runner.run(["sh", "-c", _IDENTITY, "sh", path], deadline=60).stdout.strip()
 
@@ -241,9 +241,9 @@ def remove_vm(client: Client, runner: Runner, vm: CreatedVm) -> Removal:
         return Removal("foreign", why)
     _require_unlocked(machine, config)
     _require_no_other_volumes(machine, config)
-    _unlocked(runner, machine, machine.end)
+    _retry_unlocked(runner, machine, machine.end)
     _require_no_other_volumes(machine, machine.config())
-    _unlocked(runner, machine, machine.destroy)
+    _retry_unlocked(runner, machine, machine.destroy)
     return Removal("removed")
 
 
@@ -265,12 +265,12 @@ def remove_volume(client: Client, runner: Runner, volume: CreatedVolume) -> Remo
             return Removal("foreign", f"VM {volume.vmid} has {volume.volid}, but is not the VM of this run")
     if not keys:
         return _freed(runner, volume)
-    now = identity_of(runner, _path(client, volume)) if volume.identity else ""
+    now = read_identity(runner, _path(client, volume)) if volume.identity else ""
     if volume.identity not in (now, now.rpartition(".")[0]):
         return Removal("foreign", f"{volume.volid} is ({now}), but ({volume.identity}) was created")
     _require_unlocked(machine, config)
-    _unlocked(runner, machine, machine.end)
-    _unlocked(runner, machine, lambda: machine.free(keys, volume.volid))
+    _retry_unlocked(runner, machine, machine.end)
+    _retry_unlocked(runner, machine, lambda: machine.free(keys, volume.volid))
     return Removal("removed")
 
 
@@ -292,7 +292,7 @@ def _require_no_other_volumes(machine: VirtualMachine, config: dict[str, Any]) -
     snapshots = [
         str(snapshot["name"]) for snapshot in client.get(f"{machine.path}/snapshot") if snapshot["name"] != "current"
     ]
-    volumes = volumes_of(config, vmid) | volumes_of(later, vmid)
+    volumes = list_volumes(config, vmid) | list_volumes(later, vmid)
     if volumes or snapshots:
         what = [f"{volid} as {key}" for volid, key in volumes.items()] + [f"the snapshot {name}" for name in snapshots]
         raise HostError(
@@ -310,7 +310,7 @@ def _moved(client: Client, vm: CreatedVm) -> Removal | None:
     return None
 
 
-def _unlocked(runner: Runner, machine: VirtualMachine, change: Any) -> None:
+def _retry_unlocked(runner: Runner, machine: VirtualMachine, change: Any) -> None:
     try:
         change()
     except PveError as error:

@@ -104,7 +104,7 @@ def read_secret(source: SecretSource, *, user: str, where: str, for_header: bool
 
     `for_header`: it is a token's value, which is sent in an HTTP header.
     """
-    secret = {"env": _from_environment, "file": _from_file, "keyring": _from_keyring}[source.kind](
+    secret = {"env": _read_variable, "file": _read_secret_file, "keyring": _read_keyring}[source.kind](
         source.name, user, where
     )
     if secret.is_empty:
@@ -117,21 +117,21 @@ def read_secret(source: SecretSource, *, user: str, where: str, for_header: bool
     return secret
 
 
-def _from_environment(name: str, _user: str, where: str) -> Secret:
+def _read_variable(name: str, _user: str, where: str) -> Secret:
     secret = _found(withdraw_variable(name))
     if secret is None:
         raise ConfigError(f"{where}: the environment has no variable {name}", hint=f"read -rs {name}; export {name}")
     return secret
 
 
-def _from_file(name: str, _user: str, where: str) -> Secret:
+def _read_secret_file(name: str, _user: str, where: str) -> Secret:
     try:
         path = Path(name).expanduser()
         with path.open("rb") as file:
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
             if mode & 0o077:
                 raise ConfigError(f"{where}: others may read {path} (mode {mode:04o})", hint=f"chmod 600 {path}")
-            secret = _first_line(file)
+            secret = _read_line(file)
     except (OSError, RuntimeError) as error:
         raise ConfigError(f"{where}: {name} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if secret is None:
@@ -139,7 +139,7 @@ def _from_file(name: str, _user: str, where: str) -> Secret:
     return secret
 
 
-def _first_line(file: IO[bytes]) -> Secret | None:
+def _read_line(file: IO[bytes]) -> Secret | None:
     """None if it is not text. There is no variable for the bytes: see the top of this module."""
     try:
         return Secret(file.readline().decode("utf-8-sig"))
@@ -147,7 +147,7 @@ def _first_line(file: IO[bytes]) -> Secret | None:
         return None
 
 
-def _from_keyring(service: str, user: str, where: str) -> Secret:
+def _read_keyring(service: str, user: str, where: str) -> Secret:
     try:
         keyring = importlib.import_module("keyring")
     except ImportError:
@@ -235,7 +235,7 @@ _MALFORMED = (
 _DISTRUST = ("CERTIFICATE_VERIFY_FAILED", "doesn't match", "WRONG_VERSION")
 
 
-def without_secret(error: Exception, secret: Secret) -> Exception:
+def hide_secret(error: Exception, secret: Secret) -> Exception:
     """The exception to raise instead of this one. The answer may quote the request, so its text is masked as well."""
     if isinstance(error, LoginRefused):
         return LoginRefused(str(error))
@@ -252,14 +252,14 @@ def _trouble(error: Exception) -> Trouble:
     if isinstance(error, _MALFORMED):
         return Trouble.CANNOT_SEND
     if isinstance(error, requests.exceptions.SSLError):
-        return _trouble_of_tls(str(error))
+        return _classify_tls(str(error))
     if isinstance(error, requests.RequestException):
         return Trouble.NEVER_SENT if _was_never_sent(error) else Trouble.LOST
     # OSError: requests reads the CA file before it connects.
     return Trouble.CANNOT_SEND if isinstance(error, OSError) else Trouble.LOST
 
 
-def _trouble_of_tls(reason: str) -> Trouble:
+def _classify_tls(reason: str) -> Trouble:
     if "ingerprint" in reason:
         return Trouble.OTHER_CERTIFICATE
     if any(words in reason for words in _DISTRUST):
@@ -291,16 +291,16 @@ def _words(error: Exception) -> str:
         # They quote the header in a form in which the secret may not be recognised.
         return type(error).__name__
     if isinstance(error, requests.RequestException | OSError):
-        return _cause(error)
+        return _find_cause(error)
     return f"{type(error).__name__}: {error}"
 
 
-def _cause(error: BaseException) -> str:
+def _find_cause(error: BaseException) -> str:
     """The innermost message of a chain: requests and urllib3 wrap the cause in messages of their own."""
     for inner in error.args:
         reason = getattr(inner, "reason", inner)
         if isinstance(reason, BaseException):
-            return _cause(reason)
+            return _find_cause(reason)
     return str(error) or type(error).__name__
 
 
@@ -456,7 +456,7 @@ class Login:
         A signal interrupts a request that only reads. What another one does has to be known before it is removed.
         """
         action = partial(_send, self.api, method, path, params)
-        return _safely(seconds, self.secret, action, reads=method == "get")
+        return _call_safely(seconds, self.secret, action, reads=method == "get")
 
     def close(self) -> None:
         for session in self.sessions:
@@ -472,12 +472,12 @@ def log_in(spec: ApiSpec, secret: Secret, host: str) -> Login:
         limit_answers(connection)
     # The fingerprint is checked instead of the chain of signatures and the name.
     verify: bool | str = False if spec.fingerprint else str(spec.ca_file) if spec.ca_file else True
-    base_url = f"{_address(spec)}/api2/json"
+    base_url = f"{_format_address(spec)}/api2/json"
     try:
         session.auth = (
             _Token(spec.who, secret, verify)
             if spec.token
-            else _safely(
+            else _call_safely(
                 TIMEOUT_SECONDS, secret, partial(_Ticket, http, base_url, spec.user, secret, verify), reads=True
             )
         )
@@ -489,12 +489,12 @@ def log_in(spec: ApiSpec, secret: Secret, host: str) -> Login:
         ) from None
     except Unanswered as error:
         http.close()
-        raise unreachable(spec, host, error) from None
+        raise explain_unreachable(spec, host, error) from None
     session.headers["accept"] = JsonSerializer().get_accept_types()
     return Login(ProxmoxResource(base_url=base_url, session=session, serializer=_Json()), (http, session), secret)
 
 
-def _safely(seconds: float, secret: Secret, action: Callable[[], T], *, reads: bool) -> T:
+def _call_safely(seconds: float, secret: Secret, action: Callable[[], T], *, reads: bool) -> T:
     """What `action()` returns. Replaces each of its exceptions by one that does not contain the secret.
 
     The frames of the original exception have the secret in their variables, and its request contains the secret. So the
@@ -507,7 +507,7 @@ def _safely(seconds: float, secret: Secret, action: Callable[[], T], *, reads: b
     except Overdue:
         failure = Unanswered(Trouble.LOST, f"no answer within {seconds:.0f} s")
     except Exception as error:
-        failure = without_secret(error, secret)
+        failure = hide_secret(error, secret)
     raise failure
 
 
@@ -522,9 +522,9 @@ def _value(value: object) -> object:
     return int(value) if isinstance(value, bool) else value
 
 
-def unreachable(spec: ApiSpec, host: str, error: Unanswered) -> LabUnavailable:
+def explain_unreachable(spec: ApiSpec, host: str, error: Unanswered) -> LabUnavailable:
     """The error for an API that does not answer, or that is not the API in the lab file."""
-    where, proxy = _address(spec), proxy_of(spec)
+    where, proxy = _format_address(spec), find_proxy(spec)
     by = f" (through the proxy {proxy})" if proxy else ""
     past = f", or set NO_PROXY={spec.host} to bypass the proxy {proxy}" if proxy else ""
     match error.trouble:
@@ -556,12 +556,12 @@ def unreachable(spec: ApiSpec, host: str, error: Unanswered) -> LabUnavailable:
             )
 
 
-def proxy_of(spec: ApiSpec) -> str | None:
+def find_proxy(spec: ApiSpec) -> str | None:
     """The proxy for the node in the environment (HTTPS_PROXY, ALL_PROXY, NO_PROXY), without its login."""
-    url = _address(spec)
+    url = _format_address(spec)
     proxy = select_proxy(url, get_environ_proxies(url))
     return re.sub(r"//[^/]*@", f"//{MASK}@", proxy) if proxy else None
 
 
-def _address(spec: ApiSpec) -> str:
+def _format_address(spec: ApiSpec) -> str:
     return f"https://{in_brackets(spec.host)}:{spec.port}"

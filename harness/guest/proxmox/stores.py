@@ -10,14 +10,14 @@ from typing import Any, Literal
 
 from harness.errors import HostError, SafetyError, Unsupported
 from harness.guest.proxmox.client import Client, Expected, PveError
-from harness.guest.proxmox.created_objects import CreatedStore, CreatedVm, CreatedVolume, Maker, volumes_of
+from harness.guest.proxmox.created_objects import CreatedStore, CreatedVm, CreatedVolume, Maker, list_volumes
 from harness.guest.proxmox.removal import (
     STORE_SECONDS,
-    identity_of,
+    list_storages,
+    read_identity,
     remove_store,
     remove_volume,
     require_no_mount_point,
-    storage_ids,
 )
 from harness.lab.created import CreationLog, Removal
 from harness.lab.guard.room import filling_up, part_of, unallocated_bytes
@@ -79,13 +79,13 @@ class StoresReserve:
         self._require(part_of(volume.storage, part_bytes, missing=missing, size_bytes=size_bytes))
 
     def _require(self, wanted: Allocation) -> None:
-        if why := "; ".join(shortages(_places(self.client, self.runner, [wanted.storage]), [wanted])):
+        if why := "; ".join(shortages(_read_places(self.client, self.runner, [wanted.storage]), [wanted])):
             raise filling_up(f"host {self.client.host}: nothing more is written to storage {wanted.storage}", why)
 
 
 def require_room(client: Client, runner: Runner, wanted: Sequence[Allocation]) -> None:
     """Raises Unsupported if too little space would remain free on a storage, SafetyError if the space is unknown."""
-    places = _places(client, runner, list(dict.fromkeys(allocation.storage for allocation in wanted)))
+    places = _read_places(client, runner, list(dict.fromkeys(allocation.storage for allocation in wanted)))
     if reasons := list(shortages(places, wanted)):
         raise Unsupported(
             f"host {client.host}: " + "; ".join(reasons),
@@ -94,7 +94,7 @@ def require_room(client: Client, runner: Runner, wanted: Sequence[Allocation]) -
         )
 
 
-def _places(client: Client, runner: Runner, names: Sequence[str]) -> list[StorageSpace]:
+def _read_places(client: Client, runner: Runner, names: Sequence[str]) -> list[StorageSpace]:
     """The places from which these storages take space. Raises SafetyError if they are unknown."""
     entries = {str(storage["storage"]): storage for storage in client.get("storage")}
     words = [word for name in names for word in _words(client, name, entries.get(name, {}))]
@@ -204,7 +204,7 @@ class Stores:
                 f"{client.node}/disks/{maker}",
                 {"name": name, "add_storage": 1, **where, **options},
                 # The last step of the task.
-                is_done=lambda: name in storage_ids(client),
+                is_done=lambda: name in list_storages(client),
                 expected=Expected(_CREATES[maker], name),
                 deadline=STORE_SECONDS,
                 undo=undo,
@@ -258,7 +258,7 @@ class Stores:
                 self._await(lambda: (written() or 0) >= size, volid, VOLUME_SECONDS + size / SLOWEST_BYTES_PER_SECOND)
             where = str(client.get(f"{path}/{volid}")["path"])
             runner.run(["sh", "-c", _ACTIVATE, "sh", where], deadline=60)
-            known.append(planned.model_copy(update={"identity": identity_of(runner, where)}))
+            known.append(planned.model_copy(update={"identity": read_identity(runner, where)}))
             self.log.amend(entry, known[-1])
             (grant,) = created(runner, entry, [where])
             if where.startswith(ZVOLS):
@@ -272,11 +272,11 @@ class Stores:
         """The volumes that PVE created for a clone with this configuration. They are removed at the end."""
         client, runner = self.client, self.log.runner
         with ExitStack() as stack:
-            for volid in volumes_of(config, self._vm.vmid):
+            for volid in list_volumes(config, self._vm.vmid):
                 store = Store(volid.partition(":")[0])
                 path = client.get(f"{client.node}/storage/{store.name}/content/{volid}")["path"]
                 planned = self._planned(volid, store)
-                volume = planned.model_copy(update={"identity": identity_of(runner, str(path))})
+                volume = planned.model_copy(update={"identity": read_identity(runner, str(path))})
                 stack.enter_context(self.log.making(volume, partial(remove_volume, client, runner, volume)))
             yield
 

@@ -14,7 +14,7 @@ from harness.features.calibrate.command import choose_disk, summarise
 from harness.lab.created import CreationLog
 from harness.lab.inventory import DiskByFile, HostSpec
 from harness.lab.transport.local import LocalRunner
-from harness.layout.device import memory_disk
+from harness.layout.device import create_memory_disk
 from harness.run_id import RunId
 from tests.features.calibrate import calibrations
 
@@ -104,7 +104,7 @@ def test_a_kernel_without_disks_in_memory_is_reported_with_the_remedy(
     monkeypatch.setattr("harness.layout.device.NULL_BLK", str(tmp_path / "absent"))
     with (
         pytest.raises(Unsupported, match="no null_blk") as error,
-        memory_disk(CreationLog(LocalRunner("host here"), RunId.new()), "plain", size=1, answer_ns=1),
+        create_memory_disk(CreationLog(LocalRunner("host here"), RunId.new()), "plain", size=1, answer_ns=1),
     ):
         pass
     assert "modprobe null_blk" in str(error.value)
@@ -113,6 +113,6 @@ def test_a_kernel_without_disks_in_memory_is_reported_with_the_remedy(
 def test_a_name_that_the_kernel_would_cut_off_is_refused() -> None:
     with (
         pytest.raises(ValueError, match="too long"),
-        memory_disk(CreationLog(LocalRunner("host here"), RunId.new()), "delayed", size=1, answer_ns=1),
+        create_memory_disk(CreationLog(LocalRunner("host here"), RunId.new()), "delayed", size=1, answer_ns=1),
     ):
         pass

@@ -13,8 +13,8 @@ import pytest
 from harness.errors import GuestError, Unsupported
 from harness.features.own_image import booting
 from harness.features.own_image.booting import GuestSystemFiles, create_system_files, read_system, refuse_image
-from harness.guest.cloud_init import HostKey, errors_of, user_data
-from harness.guest.libvirt.requirements import _no_firmware
+from harness.guest.cloud_init import HostKey, build_user_data, parse_errors
+from harness.guest.libvirt.requirements import _refuse_firmware
 from harness.guest.linux import LinuxInside, look_inside_linux
 from harness.lab.created import CreationLog, read_log
 from harness.lab.transport.local import LocalRunner
@@ -117,9 +117,9 @@ def test_a_host_without_uefi_is_named_with_the_remedy() -> None:
     without = "<domainCapabilities><os><enum name='firmware'/></os></domainCapabilities>"
     has = without.replace("<enum name='firmware'/>", "<enum name='firmware'><value>efi</value></enum>")
     uefi = GuestOptions(image=IMAGE, firmware="uefi")
-    assert "apt-get install ovmf" in (_no_firmware(ET.fromstring(without), uefi, "kvm1") or "")
-    assert _no_firmware(ET.fromstring(has), uefi, "kvm1") is None
-    assert _no_firmware(ET.fromstring(without), DEBIAN, "kvm1") is None
+    assert "apt-get install ovmf" in (_refuse_firmware(ET.fromstring(without), uefi, "kvm1") or "")
+    assert _refuse_firmware(ET.fromstring(has), uefi, "kvm1") is None
+    assert _refuse_firmware(ET.fromstring(without), DEBIAN, "kvm1") is None
 
 
 # --- what its system lacks ---
@@ -164,7 +164,7 @@ def test_the_check_runs_in_a_real_system() -> None:
 
 
 def test_cloud_init_lets_only_our_key_in_and_gives_the_guest_its_host_key() -> None:
-    first, _, text = user_data("ssh-ed25519 OURS", KEY).partition("\n")
+    first, _, text = build_user_data("ssh-ed25519 OURS", KEY).partition("\n")
     assert first == "#cloud-config"
     found = json.loads(text)
     assert found["ssh_authorized_keys"] == ["ssh-ed25519 OURS"]
@@ -184,12 +184,12 @@ def test_cloud_init_lets_only_our_key_in_and_gives_the_guest_its_host_key() -> N
     ids=["none", "one", "other"],
 )
 def test_what_cloud_init_reports_as_failed_is_read(printed: str, errors: list[str]) -> None:
-    assert errors_of(printed, "guest on here") == errors
+    assert parse_errors(printed, "guest on here") == errors
 
 
 def test_a_result_that_is_not_json_is_an_error_of_the_guest() -> None:
     with pytest.raises(GuestError, match=r"guest on here: /run/cloud-init/result.json"):
-        errors_of("nothing", "guest on here")
+        parse_errors("nothing", "guest on here")
 
 
 # --- what is made on the host ---
