@@ -35,11 +35,10 @@ if TYPE_CHECKING:
     from harness.measure.prepare import FilledRegions
     from harness.measure.rounds import FollowingSeries, RunContext, SeriesContext
     from harness.measure.series import PreparedGroup, StepLimit
-    from harness.model.cell import Cell
     from harness.model.counters import Counters
-    from harness.model.effective import Effective
     from harness.model.guest import GuestOptions
-    from harness.model.mode import Mode
+    from harness.model.mode import Cell, Mode
+    from harness.model.option import Effective
     from harness.report.blocks import Banner, Block, Chart
     from harness.report.modes import Headline
     from harness.report.section import Section, WorkloadCells

@@ -1,4 +1,4 @@
-"""Signals that end a run. SIGINT, SIGTERM and SIGHUP all act like Ctrl-C, and only the first of them counts.
+"""Signals that end a run, and waiting that they interrupt. SIGINT, SIGTERM and SIGHUP all act like Ctrl-C, once.
 
 While something is held that must be given back (a process, a lease, something on a host), a signal interrupts waiting
 only, and never the code between: a command that has been started is always known to the code that ends it. Clean-up is
@@ -11,11 +11,14 @@ import os
 import signal
 import stat
 import threading
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from types import FrameType, TracebackType
+from typing import TypeVar
 
 from harness.errors import HarnessError, HostError
 
@@ -279,3 +282,70 @@ class Cleanup:
         except Exception as error:
             self._left.append(f"{what} ({type(error).__name__}: {error})")
             self._hints.append(self._remedy)
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """A moment on the monotonic clock. Pass it on if several steps share the time."""
+
+    at: float
+
+    @classmethod
+    def after(cls, seconds: float) -> Deadline:
+        return cls(time.monotonic() + seconds)
+
+    @property
+    def left(self) -> float:
+        """Seconds until the deadline; negative when it has passed."""
+        return self.at - time.monotonic()
+
+    @property
+    def passed(self) -> bool:
+        return self.left <= 0
+
+
+def wait_until(condition: Callable[[], T], *, deadline: Deadline | float, every: float | Iterable[float]) -> T:
+    """Call `condition` until its result is true or the deadline (a moment, or seconds from now) has passed.
+
+    Returns the last result. If it is false, the time is up, and the caller raises the error. `every` is the pause
+    between two calls in seconds, or a series of pauses. An exception of `condition` ends the waiting.
+    """
+    end = deadline if isinstance(deadline, Deadline) else Deadline.after(deadline)
+    pauses = repeat(every) if isinstance(every, int | float) else iter(every)
+    while not (result := condition()) and not end.passed:
+        with interruptible():
+            time.sleep(min(next(pauses), max(end.left, 0.0)))
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One of several tries. After it comes a pause of `pause` seconds."""
+
+    number: int
+    pause: float
+    deadline: Deadline
+
+    @property
+    def is_last(self) -> bool:
+        """Whether there is not enough time for another try."""
+        return self.deadline.left < self.pause
+
+
+def attempts(deadline: Deadline, pauses: Iterable[float]) -> Iterator[Attempt]:
+    """Tries with `pauses` between them. The loop must end when a try succeeds, and raise when `is_last`."""
+    for number, pause in enumerate(pauses, 1):
+        yield Attempt(number, pause, deadline)
+        with interruptible():
+            time.sleep(pause)
+
+
+def growing(first: float, longest: float, *, factor: float = 2.0) -> Iterator[float]:
+    """An infinite series of pauses in seconds that grow by `factor` up to `longest`."""
+    pause = first
+    while True:
+        yield pause
+        pause = min(pause * factor, longest)

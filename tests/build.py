@@ -21,16 +21,12 @@ from harness.features.variants.request import Variant, in_variants
 from harness.lab.transport.base import Runner
 from harness.measure.series import LabFound, OpenSession, PreparedGroup, RoundSegment
 from harness.model.attach import Attach
-from harness.model.budget import Budget
-from harness.model.cell import Arm, Cell, ConcurrentJob, Place
 from harness.model.counters import Counters
-from harness.model.effective import NOTHING, Effective
 from harness.model.job import Job, Workload, parse_workload
 from harness.model.layout import Layout
-from harness.model.mode import Mode
-from harness.model.option import BUSES
-from harness.model.profile import Profile
-from harness.model.workloads import parse_workloads
+from harness.model.mode import Arm, Budget, Cell, ConcurrentJob, Mode, Place
+from harness.model.option import BUSES, NOTHING, Effective
+from harness.model.workloads import Profile, parse_workloads
 from harness.results import (
     SCHEMA_VERSION,
     CellContext,

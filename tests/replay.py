@@ -35,6 +35,7 @@ import harness
 from harness.errors import MeasurementError
 from harness.events import Events
 from harness.feature import feature_records
+from harness.files import shipped
 from harness.lab.embedded import inventory as embedded_inventory
 from harness.lab.hosts import lab_kind_of
 from harness.lab.inventory import HostSpec
@@ -45,7 +46,7 @@ from harness.measure.phases import Phases
 from harness.measure.resume import Earlier
 from harness.measure.series import LabFound, OpenSession, PreparedGroup, RoundSegment
 from harness.measure.spec import CampaignSpec
-from harness.model.effective import Effective
+from harness.model.option import Effective
 from harness.report import markdown_table, overhead_text, render_html, summary_lines
 from harness.results import Measurement, Run, RunStore
 from harness.run_id import RunId
@@ -54,7 +55,6 @@ from harness.scenario.plan import Plan, expand, plan_for
 from harness.scenario.scenario import Scenario
 from harness.scenario.setups import Group
 from harness.scenario.timetable import Slice
-from harness.shipped import shipped
 
 _COMPUTED = ("asked", "evaluation", "fio_files")
 """The provenance that the campaign makes from its plan. The rest is from the host."""

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from harness.files import read_script
 from harness.guest.libvirt.backend import Domain
 from harness.guest.libvirt.plugging import KINDS as BORROWED_THINGS
 from harness.guest.proxmox.created_objects import KINDS as PROXMOX_THINGS
 from harness.lab.created import Thing
 from harness.measure.reap import HOST_THINGS
-from harness.shipped import read_script
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "safety.md"

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from harness.cli.shell import commands
+from harness.cli import commands
 
 
 def command_page(parser: argparse.ArgumentParser) -> str:

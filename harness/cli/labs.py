@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from harness.cli.common import FAILED, add_json, chosen_inventory, print_json, terminal_events
 from harness.events import Events, Note
-from harness.shipped import shipped
+from harness.files import shipped
 from harness.units import format_duration
 
 if TYPE_CHECKING:

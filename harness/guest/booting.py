@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 from harness.errors import GuestError, HostError, LabUnavailable, Unsupported
 from harness.events import Events, Note
 from harness.feature import features
+from harness.files import read_script
 from harness.guest.linux import GuestSystem
 from harness.guest.protocol import Backup, Guest, System
 from harness.lab.counters import VmThreads
@@ -22,7 +23,6 @@ from harness.lab.transport.ssh import SshRunner
 from harness.model.attach import Attach, Attachment
 from harness.model.guest import ANY_GUEST, GUEST_MEMORY, GuestOptions, find_guest_problems, parse_cpu_type
 from harness.model.values import format_list, parse_cpus
-from harness.shipped import read_script
 from harness.units import format_size
 from harness.untrusted import reading
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from harness.errors import GuestError, HostError
 from harness.events import Events, Note
+from harness.files import read_script
 from harness.lab.transport.base import Runner
 from harness.model.guest import FIO_DIRECTORY
-from harness.shipped import read_script
 from harness.untrusted import parse_json
 
 READY_SECONDS = 300.0

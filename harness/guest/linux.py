@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from harness.errors import GuestError, HostError
+from harness.files import install_command, read_script
 from harness.guest.protocol import BlockDevice, Guest
 from harness.lab.transport.base import Runner
 from harness.model.attach import ATTACH_OPTIONS, Attach, Attachment
-from harness.model.effective import Effective
-from harness.model.option import Bus, VirtioFeature, read_from
-from harness.shipped import install_command, read_script
+from harness.model.option import Bus, Effective, VirtioFeature, read_from
 from harness.untrusted import reading
 
 _DRIVERS: Mapping[Bus, str] = {

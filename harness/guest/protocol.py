@@ -20,10 +20,10 @@ from harness.layout.build import Layouts
 from harness.layout.source import BlockSource
 from harness.model.attach import Attachment
 from harness.model.counters import Transferred
-from harness.model.effective import Effective
 from harness.model.guest import ANY_GUEST, GuestOptions
 from harness.model.mode import Mode
-from harness.waiting import Deadline, attempts
+from harness.model.option import Effective
+from harness.signals import Deadline, attempts
 
 SERIAL_CHARACTERS = 20
 """The length of a serial number in virtio-blk and ATA."""

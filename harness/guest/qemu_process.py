@@ -13,13 +13,12 @@ from dataclasses import dataclass, field
 
 from harness.errors import GuestError, HostError
 from harness.events import Events, Note
+from harness.files import read_script
 from harness.lab.counters import VmThreads, find_threads
 from harness.lab.transport.base import Completed, Runner
-from harness.model.effective import Effective
 from harness.model.guest import compress_lists
-from harness.model.throttle import NO_LIMIT
-from harness.model.values import normalise_list
-from harness.shipped import read_script
+from harness.model.option import Effective
+from harness.model.values import NO_LIMIT, normalise_list
 from harness.untrusted import reading
 
 _LOOK = read_script("harness.guest", "read_qemu_process.sh")

@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Literal
 
 from harness.errors import ConfigError, LabUnavailable
-from harness.files import write_atomically
-from harness.shipped import family_of, os_ids, shipped
+from harness.files import family_of, os_ids, shipped, write_atomically
 from harness.signals import cleaning_up, held_back, interruptible
 from harness.units import format_duration, format_size
 

@@ -15,8 +15,7 @@ from filelock import FileLock
 from platformdirs import user_data_path
 
 from harness.errors import ConfigError
-from harness.files import move, sync
-from harness.shipped import install_command, os_ids
+from harness.files import install_command, move, os_ids, sync
 
 _NAME = "id_ed25519"
 _KEYGEN_SECONDS = 30

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, fields
 from typing import Literal
 
 from harness.errors import HostError
-from harness.lab.paths import MARK
+from harness.files import read_script
+from harness.lab.pin import MARK
 from harness.lab.transport.base import Runner
 from harness.model.counters import HostCounts, KvmCounts, MemberCounts, QemuCounts
-from harness.shipped import read_script
 from harness.untrusted import finite, reading
 
 Role = Literal["vcpu", "iothread", "main"]

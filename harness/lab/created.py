@@ -24,11 +24,11 @@ from typing import Any, ClassVar, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from harness.errors import HostError, SafetyError
-from harness.lab.paths import CREATED_DIRECTORY, UNSAFE
+from harness.files import read_script
+from harness.lab.pin import CREATED_DIRECTORY, UNSAFE
 from harness.lab.space import Promise
 from harness.lab.transport.base import WRAPPED, Runner, failed
 from harness.run_id import RunId
-from harness.shipped import read_script
 from harness.signals import Cleanup, cleaning_up
 from harness.untrusted import parse_json, reading
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.lab.facts import HostFacts
-from harness.lab.paths import MARK
+from harness.lab.pin import MARK
 from harness.lab.transport.base import Runner
 from harness.model.counters import CycleCounts
 from harness.untrusted import finite, reading

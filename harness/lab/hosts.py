@@ -17,11 +17,11 @@ from harness.lab.cycles import NOT_PROBED, CycleCounting, probe_cycle_counting
 from harness.lab.embedded import embedded_lab, running_host_spec
 from harness.lab.facts import Acceleration, HostFacts, load_or_probe, probe, probes_file, read_facts
 from harness.lab.inventory import HostSpec
-from harness.lab.paths import IMAGE_DIRECTORY, STATE_DIRECTORIES, STATE_DIRECTORY, why_unsafe
+from harness.lab.pin import IMAGE_DIRECTORY, STATE_DIRECTORIES, STATE_DIRECTORY, why_unsafe
 from harness.lab.transport.base import HoldingRunner, Runner
 from harness.lab.transport.local import LocalRunner
 from harness.lab.transport.ssh import SshRunner, SshTarget
-from harness.model.budget import LabKind
+from harness.model.mode import LabKind
 
 CONNECT_SECONDS = 30.0
 COPY_SECONDS = 600.0

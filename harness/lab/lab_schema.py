@@ -37,8 +37,8 @@ from harness.lab.inventory import (
 from harness.lab.transport.handshake import split_key
 from harness.model.base import Shape
 from harness.model.guest import GUEST_MEMORY, OPTION_TYPES, OPTIONS_TABLE, GuestOptions, parse_cpu_type
-from harness.model.profile import PROFILES
 from harness.model.values import TomlTable
+from harness.model.workloads import PROFILES
 from harness.units import format_size, parse_endurance, parse_size
 
 # fio 3.42: `strip_blank_end` ends each line of a job file at the first ; or #, at any position, and drops blanks at the

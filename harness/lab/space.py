@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from harness.errors import HostError
+from harness.files import read_script
 from harness.lab.transport.base import Runner
-from harness.shipped import read_script
 from harness.units import format_size
 from harness.untrusted import finite, reading
 

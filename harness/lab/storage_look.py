@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from harness.errors import Unsupported
+from harness.files import read_script
 from harness.lab.inventory import STORAGE_KINDS, StorageKind
-from harness.lab.paths import FILE_IDENTITY, UNSAFE
+from harness.lab.pin import FILE_IDENTITY, UNSAFE
 from harness.lab.transport.base import Runner
-from harness.shipped import read_script
 from harness.untrusted import reading
 
 Place = Literal["volume_group", "thin_pool", "directory", "dataset"]

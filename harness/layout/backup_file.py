@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from harness.lab.created import CreationLog
 from harness.lab.guard import created
 from harness.lab.inventory import HostSpec
-from harness.lab.paths import BACKUP_DIRECTORY, TAG, why_unsafe
+from harness.lab.pin import BACKUP_DIRECTORY, TAG, why_unsafe
 from harness.lab.transport.base import Runner
 from harness.layout.device import own_file
 from harness.layout.free_space import no_space

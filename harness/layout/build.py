@@ -13,7 +13,7 @@ from harness.lab.created import CreationLog
 from harness.lab.facts import HostFacts
 from harness.lab.guard import Writable
 from harness.lab.inventory import DiskByFile, DiskSpec
-from harness.lab.paths import TAG
+from harness.lab.pin import TAG
 from harness.lab.transport.base import Runner
 from harness.layout import md
 from harness.layout.disks import inhibit_udev, partitioned_disks

@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from typing import ClassVar, Literal
 
 from harness.errors import SafetyError, Unsupported
+from harness.files import read_script
 from harness.lab.created import CreationLog, Entry, HostThing, fenced
 from harness.lab.guard import created, serial_of
 from harness.lab.inventory import DiskByFile, DiskSpec
-from harness.lab.paths import FILE_IDENTITY, TAG
+from harness.lab.pin import FILE_IDENTITY, TAG
 from harness.lab.transport.base import Runner
 from harness.layout.free_space import reserve_places
 from harness.layout.source import BlockSource
-from harness.shipped import read_script
 from harness.untrusted import parse_json, reading
 
 _OURS = FILE_IDENTITY + read_script("harness.layout", "our_file.sh")

@@ -13,16 +13,16 @@ from contextlib import ExitStack, contextmanager
 from typing import ClassVar, Literal
 
 from harness.errors import SafetyError
+from harness.files import read_script
 from harness.lab.created import CreationLog, HostThing, fenced
 from harness.lab.guard import Writable, require_writable
 from harness.lab.inventory import DiskByFile, DiskSpec
-from harness.lab.paths import TAG
+from harness.lab.pin import TAG
 from harness.lab.transport.base import whole
 from harness.layout.device import block_device
 from harness.layout.free_space import reserve_places
 from harness.layout.regions import Need, PartitionedDisk, add_needs, choose_span, partition_disk
 from harness.run_id import RunId
-from harness.shipped import read_script
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from harness.errors import SafetyError
 from harness.lab.created import CreationLog
 from harness.lab.guard.room import filling_up
-from harness.lab.paths import require_safe
+from harness.lab.pin import require_safe
 from harness.lab.space import Allocation, Promise, outstanding, promising, read_space, shortages
 from harness.lab.transport.base import Runner
 

@@ -12,16 +12,16 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol
 
+from harness.files import read_script
 from harness.lab.created import CreationLog, HostThing
 from harness.lab.guard import Writable, built_on, created
-from harness.lab.paths import MOUNT_DIRECTORY
+from harness.lab.pin import MOUNT_DIRECTORY
 from harness.layout.regions import FIND, LUKS_NEED, CryptDevice, Need, Region, encrypt_device
 from harness.layout.source import BlockSource, Sources
 from harness.layout.storage_files import Files
 from harness.model.base import Base, Device, Md
 from harness.model.layout import Layout, Lvm, LvmThin, Partition, ZfsFile, Zvol
 from harness.model.mode import Mode
-from harness.shipped import read_script
 
 MIB = 1024**2
 EXTENT = 4 * MIB

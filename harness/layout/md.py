@@ -11,13 +11,13 @@ from typing import ClassVar, Literal
 
 from harness.errors import HarnessError, HostError
 from harness.events import Events, StepAdvanced
+from harness.files import read_script
 from harness.lab.created import CreationLog, HostThing
 from harness.lab.guard import Writable, built_on, run_all
 from harness.layout.regions import ALIGNMENT, FIND, TABLE_BYTES, Need, Region, add_needs
 from harness.model.base import Md, RaidLevel
-from harness.shipped import read_script
+from harness.signals import Deadline, wait_until
 from harness.units import format_duration, format_size
-from harness.waiting import Deadline, wait_until
 
 FASTEST_KIB = 200_000
 """KiB per second and member: the kernel's default for sync_speed_max (md(4), speed_limit_max)."""

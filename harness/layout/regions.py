@@ -11,15 +11,14 @@ from math import ceil
 from typing import ClassVar, Literal
 
 from harness.errors import HostError, Unsupported
+from harness.files import read_script
 from harness.lab.created import CreationLog, HostThing
 from harness.lab.guard import Writable, built_on
 from harness.lab.guard.writable import END_BYTES, SAMPLE_BYTES, SAMPLED, SAMPLES
 from harness.lab.inventory import DiskByFile, DiskSpec
-from harness.lab.paths import TAG
-from harness.lab.pin import FACTS, SECTOR, BlockPin
+from harness.lab.pin import FACTS, SECTOR, TAG, BlockPin
 from harness.lab.transport.base import Runner
-from harness.model.effective import Effective
-from harness.shipped import read_script
+from harness.model.option import Effective
 from harness.units import format_size
 from harness.untrusted import parse_json, reading
 

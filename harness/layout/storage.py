@@ -11,11 +11,12 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import ClassVar, Literal, Protocol
 
 from harness.errors import SafetyError
+from harness.files import read_script
 from harness.lab.created import CreationLog, HostThing
 from harness.lab.facts import HostFacts
 from harness.lab.guard import Room, created, created_directory, require_room
 from harness.lab.guard.room import promise_of
-from harness.lab.paths import MOUNT_DIRECTORY, TAG, disks_below
+from harness.lab.pin import MOUNT_DIRECTORY, TAG, disks_below
 from harness.lab.space import promising
 from harness.lab.storage_look import FoundStorage, Place
 from harness.layout.build import Layouts, SharedStorage
@@ -30,7 +31,6 @@ from harness.layout.storage_lvm import LinearVolumes, ThinPoolVolumes
 from harness.model.base import Device, Md
 from harness.model.layout import Layout, LvmThin, Qcow2, RawFile, ZfsFile, Zvol
 from harness.model.mode import Mode
-from harness.shipped import read_script
 from harness.units import format_size
 
 _TOKEN = "voh:token"

@@ -14,16 +14,16 @@ from dataclasses import dataclass, replace
 from itertools import pairwise, product
 from typing import ClassVar, Literal, get_args
 
+from harness.files import read_script
 from harness.lab.created import CreationLog, HostThing, fenced
 from harness.lab.guard import Room, Writable, built_on, created_directory, run_all
 from harness.lab.guard.room import promise_of
-from harness.lab.paths import FILE_IDENTITY, MOUNT_DIRECTORY, TAG
+from harness.lab.pin import FILE_IDENTITY, MOUNT_DIRECTORY, TAG
 from harness.lab.space import promising
 from harness.lab.storage_look import IDENTITY, FoundStorage
 from harness.layout.regions import FIND, LUKS_NEED, CryptDevice, Need, Region, encrypt_device
 from harness.layout.source import BlockSource, Sources
 from harness.model.layout import Filesystem, Layout, Preallocation, Qcow2, RawFile
-from harness.shipped import read_script
 from harness.untrusted import reading
 
 MIB = 1024**2

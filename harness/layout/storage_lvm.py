@@ -8,13 +8,13 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import ClassVar, Literal
 
 from harness.errors import Unsupported
+from harness.files import read_script
 from harness.lab.created import CreationLog, HostThing
 from harness.lab.guard import Room, Writable, created
-from harness.lab.paths import TAG
+from harness.lab.pin import TAG
 from harness.lab.storage_look import FoundStorage
 from harness.layout.source import BlockSource, Sources
 from harness.model.layout import Layout, Lvm, LvmThin
-from harness.shipped import read_script
 from harness.units import format_size
 
 _REMOVE = read_script("harness.layout", "remove_logical_volume.sh")

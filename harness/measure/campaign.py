@@ -16,7 +16,7 @@ from harness.measure.resume import Earlier, claim_run, collect_fio_texts, descri
 from harness.measure.rounds import GroupRounds, RunContext
 from harness.measure.series import LabFound, LimitReached, Measurer, PreparedGroup, SeriesEngine, StepLimit
 from harness.measure.spec import CampaignSpec
-from harness.model.cell import Cell
+from harness.model.mode import Cell
 from harness.results import CellContext, CellRecord, Run, RunStatus, RunStore
 from harness.scenario.plan import Plan
 from harness.scenario.setups import Group

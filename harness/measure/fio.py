@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from harness.analysis import merged
 from harness.analysis.metrics import QUANTILES, CompletedIo, merge_syncs, read_metrics
 from harness.errors import MeasurementError
-from harness.lab.paths import MARK
+from harness.lab.pin import MARK
 from harness.measure.platform import ENGINE, LINUX, PROGRAM, Platform, fio_command
 from harness.model.counters import Transferred
 from harness.model.job import BlockShare, Job

@@ -20,7 +20,7 @@ from harness.lab.guard import serial_of
 from harness.lab.hosts import Host, open_host
 from harness.lab.inventory import HostSpec
 from harness.lab.lease import Lease, lease
-from harness.lab.paths import MARK
+from harness.lab.pin import MARK
 from harness.lab.transport.base import Runner
 from harness.measure.fio import reports_start
 from harness.measure.phases import Phases
@@ -33,8 +33,8 @@ from harness.measure.series import LabFound, OpenSession, PreparedGroup, RoundSe
 from harness.measure.session import Session, SessionFor
 from harness.measure.slices import run_timetable
 from harness.measure.spec import CampaignSpec
-from harness.model.cell import Arm, Place
 from harness.model.counters import subtract_counts
+from harness.model.mode import Arm, Place
 from harness.results import Measurement, RunStore
 from harness.run_id import RunId
 from harness.scenario.plan import Plan

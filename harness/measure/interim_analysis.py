@@ -16,10 +16,9 @@ from harness.measure.phases import Pauses
 from harness.measure.recorder import Recorder
 from harness.measure.series import Measurer, PreparedGroup
 from harness.measure.spec import CampaignSpec
-from harness.model.budget import Budget
-from harness.model.cell import Cell, Place
-from harness.model.effective import NOTHING
 from harness.model.job import Job
+from harness.model.mode import Budget, Cell, Place
+from harness.model.option import NOTHING
 from harness.results import (
     CONFIDENCE,
     DRIFT,

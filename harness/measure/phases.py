@@ -18,13 +18,24 @@ from pydantic import TypeAdapter, ValidationError
 from harness.events import Events
 from harness.files import write_atomically
 from harness.lab.inventory import HostSpec
-from harness.model.cell import Arm
 from harness.model.job import Job
+from harness.model.mode import Arm
 from harness.results import Measurement
-from harness.scenario import paces
-from harness.scenario.paces import Kind, Pace, Paces, pace_of
 from harness.scenario.plan import Plan
-from harness.scenario.setups import Group
+from harness.scenario.setups import (
+    AGAIN_SHARE,
+    KINDS,
+    LAB_SECONDS,
+    PAUSE_SECONDS,
+    RECOVERY_SECONDS,
+    RUNNING,
+    START_SECONDS,
+    Group,
+    Kind,
+    Pace,
+    Paces,
+    pace_of,
+)
 from harness.scenario.timetable import BACKUP_TAIL, Timetable, drain_seconds, rebuilds
 
 MEASURE = "measure"
@@ -73,9 +84,9 @@ _PHASES: Mapping[str, Kind] = {
 }
 """The kind of each phase of a run that is no measuring."""
 _PRIOR: Mapping[Kind, float] = {
-    "pause": 100 * paces.PAUSE_SECONDS,
-    "start": 2 * paces.START_SECONDS,
-    "recovery": paces.RECOVERY_SECONDS,
+    "pause": 100 * PAUSE_SECONDS,
+    "start": 2 * START_SECONDS,
+    "recovery": RECOVERY_SECONDS,
 }
 """Usual times of so much work count as much as what earlier runs took."""
 
@@ -109,14 +120,14 @@ class Timing:
         self._known |= jobs
         beside = max(seconds - table.seconds, 0.0)
         if _recovers(table):
-            start = paces.START_SECONDS * self._estimate_pace("start")
-            self._add("recovery", paces.RECOVERY_SECONDS, max(beside - start, 0.0))
+            start = START_SECONDS * self._estimate_pace("start")
+            self._add("recovery", RECOVERY_SECONDS, max(beside - start, 0.0))
         else:
-            self._add("start", paces.START_SECONDS, beside)
+            self._add("start", START_SECONDS, beside)
 
     def seconds_of(self, tables: Iterable[Timetable]) -> float:
-        start = paces.START_SECONDS * self._estimate_pace("start")
-        recovery = paces.RECOVERY_SECONDS * self._estimate_pace("recovery")
+        start = START_SECONDS * self._estimate_pace("start")
+        recovery = RECOVERY_SECONDS * self._estimate_pace("recovery")
         return sum(table.seconds + start + (recovery if _recovers(table) else 0.0) for table in tables)
 
     def boot_seconds(self, plan: Plan, group: Group) -> float:
@@ -143,7 +154,7 @@ class Timing:
 
     def pace(self, phases: Mapping[str, float], again_s: float) -> Pace:
         """What a complete run took of each kind, from the seconds of its phases and of measuring again."""
-        usual = dict.fromkeys(paces.KINDS, 0.0)
+        usual = dict.fromkeys(KINDS, 0.0)
         for plan in self._plans:
             for kind, seconds in plan.work(plan.conditioner.rounds[0]).items():
                 usual[kind] += seconds
@@ -152,11 +163,11 @@ class Timing:
         # Reading back how the disks are attached belongs to the first boot.
         took["boot"] = max(phases.get("boot", 0.0), phases.get("attach", 0.0))
         took |= {"again": again_s, **self._took}
-        usual |= {"lab": paces.LAB_SECONDS, **self._usual}
-        usual["again"] = paces.AGAIN_SHARE * (usual["fio"] + measuring)
+        usual |= {"lab": LAB_SECONDS, **self._usual}
+        usual["again"] = AGAIN_SHARE * (usual["fio"] + measuring)
         # The share of early and further rounds says nothing about the pace; a lab that ran already, nothing of boots.
         del usual["fio"]
-        if self._plans[0].paces.fill_rate is not None and took["lab"] < 2 * paces.RUNNING * usual["lab"]:
+        if self._plans[0].paces.fill_rate is not None and took["lab"] < 2 * RUNNING * usual["lab"]:
             del usual["lab"]
         return pace_of(sorted({plan.groups[0].scenario for plan in self._plans if plan.groups}), usual, took)
 

@@ -18,11 +18,11 @@ from typing import ClassVar, Self
 
 from harness.errors import Unsupported
 from harness.feature import features
+from harness.files import read_script
 from harness.lab.lab_schema import fio_path
-from harness.lab.paths import LEASE_DIRECTORY, MARK
+from harness.lab.pin import LEASE_DIRECTORY, MARK
 from harness.lab.transport.base import Completed, Runner
 from harness.model.job import Job
-from harness.shipped import read_script
 from harness.untrusted import finite, reading
 
 STARTUP_SECONDS = 0.8

@@ -14,7 +14,7 @@ from harness.feature import find_conditioner
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor
 from harness.lab.counters import md_devices
 from harness.lab.created import CreationLog
-from harness.lab.disk_facts import HealthFound, read_disks, read_health
+from harness.lab.facts import HealthFound, read_disks, read_health
 from harness.lab.guard import Writable, run_all
 from harness.lab.hosts import Host
 from harness.lab.inventory import AnyDisk
@@ -29,12 +29,11 @@ from harness.measure.fio import fill_file, mark_fio
 from harness.measure.phases import Phases
 from harness.measure.platform import PROGRAM, Clocks
 from harness.measure.session import Boot, Guests, Idle, Session, count_idle, find_unsettable, hold_settings_of
-from harness.model.cell import REFERENCE_PLACE
 from harness.model.disk import DiskFacts
-from harness.model.effective import Effective
 from harness.model.job import Job
-from harness.model.mode import HostSetting, Mode
-from harness.model.profile import Conditioning
+from harness.model.mode import REFERENCE_PLACE, HostSetting, Mode
+from harness.model.option import Effective
+from harness.model.workloads import Conditioning
 from harness.results import ConditioningRecord
 from harness.scenario.plan import Plan, fio_rate
 from harness.scenario.setups import Group, by_guest, disks_in_words, places_needed, stored_volumes

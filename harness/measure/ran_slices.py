@@ -15,7 +15,6 @@ from harness.measure.fio import JobResult
 from harness.measure.series import RoundSegment
 from harness.measure.session import Session, SessionFor
 from harness.model.base import ArrayState
-from harness.model.cell import Arm, ConcurrentJob, Place
 from harness.model.counters import (
     ArmBytes,
     ArrayCounts,
@@ -28,9 +27,10 @@ from harness.model.counters import (
     add_counts,
     subtract_counts,
 )
+from harness.model.mode import Arm, ConcurrentJob, Place
 from harness.results import Measurement
-from harness.results.byte_accounting import PROBED
 from harness.results.journal import BackupCounts, PartRecord
+from harness.results.validity import PROBED
 from harness.scenario.setups import Group
 from harness.scenario.timetable import Slice
 

@@ -11,7 +11,7 @@ from harness.guest.libvirt.requirements import PassedThrough
 from harness.guest.protocol import Remover
 from harness.guest.proxmox.created_objects import KINDS as PROXMOX_THINGS
 from harness.lab.created import REMEDY, Entry, HostThing, Processes, Removal, close, forget
-from harness.lab.paths import TAG
+from harness.lab.pin import TAG
 from harness.lab.transport.base import Runner
 from harness.layout.storage import CREATED
 from harness.signals import remedy_of

@@ -21,9 +21,8 @@ from harness.feature import FeatureRecords, feature_records
 from harness.measure.phases import MEASURE, Phases
 from harness.measure.series import LabFound
 from harness.measure.spec import CampaignSpec
-from harness.model.budget import Budget, LabKind
-from harness.model.cell import Cell
 from harness.model.disk import DiskRecord, merge_disk_records
+from harness.model.mode import Budget, Cell, LabKind
 from harness.results import (
     CONFIDENCE,
     SCHEMA_VERSION,

@@ -18,19 +18,18 @@ from harness.errors import ConfigError, ResultsError
 from harness.events import Events, Note
 from harness.feature import RunLimit, feature_tables, features, run_limit
 from harness.image import Image, ImageSet
-from harness.lab.disk_facts import HealthFound, describe_arrays, read_health
+from harness.lab.facts import HealthFound, describe_arrays, read_health
 from harness.lab.hosts import Host
 from harness.lab.inventory import AnyDisk, DiskById, DiskByStorage, array_of, class_known
 from harness.measure.series import LabFound
 from harness.measure.session import Guests, Session
 from harness.measure.spec import CampaignSpec
-from harness.model.budget import Budget
 from harness.model.disk import ArrayFacts, DiskFacts, DiskRecord
-from harness.model.mode import Mode, ModeDetail
-from harness.model.profile import find_profile
+from harness.model.mode import Budget, Mode, ModeDetail
 from harness.model.values import STORED
+from harness.model.workloads import find_profile
 from harness.results import FIO_FILES, Journal, LabInfo, Measurement, Run, RunStore
-from harness.results.facts import comparable_fact
+from harness.results.records import comparable_fact
 from harness.run_id import RunId
 from harness.scenario.scenario import Scenario
 

@@ -19,8 +19,8 @@ from harness.measure.recorder import Recorder
 from harness.measure.resume import Earlier
 from harness.measure.series import LimitReached, Measurer, Policy, PreparedGroup, Round, StepLimit
 from harness.measure.spec import CampaignSpec
-from harness.model.cell import Arm
 from harness.model.job import Job
+from harness.model.mode import Arm
 from harness.results import CellRecord, Measurement, RunStore
 from harness.results.carried import find_longer_slices, split_by_length
 from harness.results.records import CarryOverRecord

@@ -19,11 +19,10 @@ from harness.events import BlockStarted, Events
 from harness.lab.created import CreationLog
 from harness.lab.transport.base import Runner
 from harness.measure.phases import Timing
-from harness.model.budget import LabKind
-from harness.model.cell import Arm, Cell
 from harness.model.disk import DiskRecord
-from harness.model.effective import Effective
 from harness.model.job import Job
+from harness.model.mode import Arm, Cell, LabKind
+from harness.model.option import Effective
 from harness.results import ConditioningRecord, LabInfo, Measurement, RunStore
 from harness.scenario.plan import Plan
 from harness.scenario.setups import Group

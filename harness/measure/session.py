@@ -13,19 +13,18 @@ from harness.errors import GuestError, HostError
 from harness.guest.booting import explained
 from harness.guest.protocol import Backup, Guest
 from harness.lab.counters import CounterFiles, MdDevice, Sample, parse_samples, read_samples
-from harness.lab.disk_facts import HealthFound
+from harness.lab.facts import HealthFound
 from harness.lab.hosts import Host
-from harness.lab.paths import LEASE_DIRECTORY
+from harness.lab.lease import Tunable, hold_settings
+from harness.lab.pin import LEASE_DIRECTORY
 from harness.lab.transport.base import Runner
-from harness.lab.tuning import Tunable, hold_settings
 from harness.layout.build import Layouts
 from harness.measure.fio import Target
 from harness.measure.platform import Clock, Clocks, Platform, choose_platform
-from harness.model.cell import Arm, Place
 from harness.model.counters import Transferred
 from harness.model.disk import DiskFacts
-from harness.model.effective import Effective
-from harness.model.mode import HostSetting, Mode
+from harness.model.mode import Arm, HostSetting, Mode, Place
+from harness.model.option import Effective
 from harness.results import ConditioningRecord
 from harness.scenario.setups import by_guest
 from harness.scenario.timetable import ScheduledArm, backed_up

@@ -16,14 +16,14 @@ from harness.lab.counters import CounterFiles, MdDevice, Sample, parse_samples, 
 from harness.lab.created import Processes
 from harness.lab.cycles import NO_CYCLES, CycleSeries, count_cycles
 from harness.lab.guard import run_all
-from harness.lab.paths import MARK
+from harness.lab.pin import MARK
 from harness.lab.transport.base import Completed, Runner
 from harness.measure.fio import JobResult, TimedSection, add_results, job_file, parse, reports_start
 from harness.measure.platform import Clock, Platform, ScheduledFio, Start, choose_platform, remove_waits
 from harness.measure.ran_slices import Backups, Copies, RanPart, RanSlice, Times, alone_between, find_overlapping
 from harness.measure.session import Session, SessionFor
-from harness.model.cell import ConcurrentJob
 from harness.model.job import Job
+from harness.model.mode import ConcurrentJob
 from harness.results import RunStore
 from harness.results.journal import BackupCounts
 from harness.scenario.timetable import Slice, Timetable, backed_up

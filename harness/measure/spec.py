@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from harness.lab.inventory import HostSpec
-from harness.model.budget import Budget, LabKind
-from harness.model.cell import Cell
+from harness.model.mode import Budget, Cell, LabKind
 from harness.results.assemble import Check, no_check
 from harness.results.records import Planned, PlannedGroup
 from harness.run_id import RunId

@@ -8,15 +8,16 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Unpack
 
 from pydantic import AfterValidator, Discriminator, Field, Tag
 
-from harness.model.effective import NOTHING, Effective
 from harness.model.option import (
     BUSES,
+    NOTHING,
     POLLING,
     BlockInfo,
     BlockNode,
     Bus,
     Buses,
     Conflict,
+    Effective,
     OnController,
     Option,
     OptionArguments,
@@ -31,8 +32,19 @@ from harness.model.option import (
     declared,
     on_virtio,
 )
-from harness.model.throttle import NO_LIMIT, LimitKind, RateLimit, format_limits
-from harness.model.values import VALUE, Count, Flag, PollTime, Rate, Size, power_of_two
+from harness.model.values import (
+    NO_LIMIT,
+    VALUE,
+    Count,
+    Flag,
+    LimitKind,
+    PollTime,
+    Rate,
+    RateLimit,
+    Size,
+    format_limits,
+    power_of_two,
+)
 from harness.units import format_size
 
 Cache = Literal["none", "directsync", "writeback", "writethrough", "unsafe"]

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal, TypeVar, Unpack, get_type_hints
 
 from pydantic import AfterValidator, BeforeValidator, Field, Strict, create_model
 
-from harness.model.effective import Effective
 from harness.model.option import (
     POLLING,
+    Effective,
     IothreadInfo,
     Option,
     OptionArguments,

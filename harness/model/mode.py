@@ -1,21 +1,26 @@
-"""Attach modes: what is built on the disk, how the guest gets it, and what runs beside it. Pure."""
+"""Attach modes; the cells of a mode and a job, with their arms: what runs where; the budgets of cells. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Annotated, Literal, Self, get_args
 
-from pydantic import ConfigDict
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
+from harness.analysis import METRICS, Limit
+from harness.analysis.verdict import Both
+from harness.config.names import choices
 from harness.model.attach import ATTACH_OPTIONS, Attach, Attachment, StoredAttachment
 from harness.model.base import Device, Md
-from harness.model.effective import NOTHING, Effective
 from harness.model.guest import ANY_GUEST, GUEST_OPTIONS, GuestOptions
 from harness.model.job import Job
 from harness.model.layout import AnyLayout, Layout, Qcow2
-from harness.model.option import option_of_settings
-from harness.model.values import VALUE, Iodepth
-from harness.model.workloads import OneWorkload
+from harness.model.option import NOTHING, Effective, option_of_settings
+from harness.model.values import VALUE, Added, Iodepth, Share
+from harness.model.workloads import OneWorkload, WorkloadTuple
+from harness.units import format_duration, short_size
 
 MOST_GUESTS = 6
 """Guests that a mode has at most. fio on the host runs once for each of them, through one connection: OpenSSH allows 10
@@ -265,3 +270,248 @@ def find_setting_changes(before: Mode, after: Mode) -> Iterator[tuple[str, str]]
         if one.get(path) != other.get(path):
             values = " -> ".join(values.get(path, "unchanged") for values in (one, other))
             yield path, f"{path} {values}"
+
+
+class Place(StrEnum):
+    """Where an arm runs: on the host's bare device, on the host with the mode's layout, in the guest, or on the host on
+    the single disk that an array which was there already is compared with.
+
+    `against` is only a role in a cell: it is the guest with which the cell's own guest is compared, that of another
+    variant, or without a neighbour or a backup.
+    """
+
+    HOST = "host"
+    TWIN = "twin"
+    GUEST = "guest"
+    REFERENCE = "reference"
+    AGAINST = "against"
+
+
+REFERENCE_PLACE = 1
+"""The place of the reference disk in the scenario's `disks`, from 0: after the array."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One place where a job runs. `mode` is None for the bare host and the reference, which all modes share."""
+
+    place: Place
+    mode: Mode | None = None
+
+    @property
+    def id(self) -> str:
+        """`host`, `twin:lvm`, `guest:lvm` or `reference`."""
+        return f"{self.place}:{self.mode.name}" if self.mode else str(self.place)
+
+    @property
+    def in_guest(self) -> bool:
+        """Whether it runs in a guest."""
+        return self.place is Place.GUEST
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """The places of its disks in the scenario's `disks`, from 0."""
+        if self.place is Place.REFERENCE:
+            return (REFERENCE_PLACE,)
+        return self.mode.layout.base.places if self.mode else (0,)
+
+    def parts(self, job: Job) -> tuple[ConcurrentJob, ...]:
+        """What runs at the same time in a slice of this arm with this job, the arm's own guest first."""
+        if self.mode is None or len(self.mode.volumes) == 1:
+            return (ConcurrentJob(self, job),)
+        first, *others = (Arm(self.place, volume) for volume in self.mode.volumes)
+        neighbour = self.mode.neighbour
+        if neighbour is None:
+            return tuple(ConcurrentJob(arm, job) for arm in (first, *others))
+        beside = neighbour.beside(seconds=job.seconds, ramp=job.ramp)
+        return (ConcurrentJob(first, job), *(ConcurrentJob(arm, beside, neighbour=True) for arm in others))
+
+    def writes(self, job: Job) -> bool:
+        """Whether anything writes in a slice of this arm with this job."""
+        return any(part.job.writes for part in self.parts(job))
+
+
+@dataclass(frozen=True, slots=True)
+class ConcurrentJob:
+    """One of the jobs that run at the same time in a slice, on a volume of its own."""
+
+    arm: Arm
+    job: Job
+    neighbour: bool = False
+    """Whether it is the job of a neighbour, which is not part of the arm's figures."""
+
+    @property
+    def number(self) -> int:
+        """The number of its guest, or of its fio on the host."""
+        return self.arm.mode.number if self.arm.mode else 1
+
+    @property
+    def guest(self) -> str:
+        """The name of its guest among those of a session."""
+        return self.arm.mode.guest_name if self.arm.mode else ""
+
+    @property
+    def machine(self) -> str:
+        """What its fio is called: `host`, `host-2`, `guest`, `guest-g2`, or with variants `guest-VARIANT`."""
+        if not self.arm.in_guest:
+            return f"host-{self.number}" if self.number > 1 else "host"
+        return "-".join(filter(None, ("guest", self.guest)))
+
+
+def arms_of(mode: Mode) -> dict[Place, Arm]:
+    """The arms that a cell of this mode needs, by their role.
+
+    The baseline of several guests is fio on the host as often as there are guests, on the same volumes at once.
+    """
+    arms = {Place.HOST: Arm(Place.TWIN, mode) if mode.guests > 1 else Arm(Place.HOST)}
+    if mode.has_twin:
+        arms[Place.TWIN] = Arm(Place.TWIN, mode.twin)
+    if mode.against is not None:
+        arms[Place.AGAINST] = Arm(Place.GUEST, mode.against)
+    if mode.attach is not None:
+        arms[Place.GUEST] = Arm(Place.GUEST, mode)
+    return arms
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """disk x mode x job: one pytest item."""
+
+    scenario: str
+    disk: str
+    mode: Mode
+    job: Job
+    reference: str = ""
+    """The name of the single disk that the array is compared with, if the disk is such an array; else empty."""
+
+    @property
+    def id(self) -> str:
+        """For example `optane-lvm-randread-4k-qd32`."""
+        return f"{self.scenario}-{self.mode.name}-{self.job.id}"
+
+    @property
+    def arms(self) -> tuple[Arm, ...]:
+        """The arms of this cell: the host, the twin if the mode has a layout on the device, the guest, the reference of
+        an array. If the mode is compared with another variant, also the guest of that one.
+        """
+        return tuple(self.by_role.values())
+
+    @property
+    def by_role(self) -> dict[Place, Arm]:
+        """Its arms by their role in the cell, in the order in which they are listed."""
+        return arms_of(self.mode) | ({Place.REFERENCE: Arm(Place.REFERENCE)} if self.reference else {})
+
+    @property
+    def writes(self) -> bool:
+        """Whether anything writes while it is measured."""
+        return any(arm.writes(self.job) for arm in self.arms)
+
+    @property
+    def places(self) -> frozenset[int]:
+        """The places in the scenario's `disks` that its arms use, from 0."""
+        return frozenset(place for arm in self.arms for place in arm.places)
+
+    @property
+    def facets(self) -> dict[str, str | int]:
+        """The keywords of the cell's pytest mark, for example for `-m "cell(mode='lvm', iodepth=32)"`."""
+        return {
+            "scenario": self.scenario,
+            "disk": self.disk,
+            "mode": self.mode.name,
+            **({"variant": self.mode.variant_name} if self.mode.variant else {}),
+            "workload": self.job.name,
+            "pattern": self.job.pattern,
+            "bs": short_size(self.job.bs),
+            "iodepth": self.job.iodepth,
+            "numjobs": self.job.numjobs,
+        }
+
+
+LabKind = Literal["bare-metal", "nested", "emulated"]
+LAB_KINDS: tuple[LabKind, ...] = get_args(LabKind)
+
+_LATENCIES = tuple(name for name, metric in METRICS.items() if metric.is_latency)
+
+
+def _require_known_metric(name: str) -> str:
+    if name not in METRICS:
+        raise ValueError(f"no such metric; {choices(name, METRICS)}")
+    return name
+
+
+MetricName = Annotated[str, AfterValidator(_require_known_metric)]
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The overhead that a scenario allows, in one metric, for the cells that the budget covers.
+
+    None for `modes`, `workloads` or `iodepth` is no restriction. `find_reference_problems` checks the names.
+    """
+
+    __pydantic_config__ = VALUE
+
+    metric: MetricName
+    share: Share | None = None
+    """A fraction of the host's value: 0.3 is 30 %."""
+    absolute: Added | None = None
+    """Seconds added to a latency."""
+    both: Both | None = None
+    """For two limits: with `looser`, a cell must meet one of them. With `stricter`, it must meet both."""
+    modes: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    workloads: WorkloadTuple | None = None
+    iodepth: Annotated[tuple[Iodepth, ...], Field(min_length=1)] | None = None
+    lab: Annotated[tuple[LabKind, ...], Field(min_length=1)] = ("bare-metal",)
+    """The kinds of lab that the budget is for. Labs that do not represent real hardware need their own budgets."""
+    difference: Share | None = None
+    """Instead of the other limits: the loss against the reference variant that is allowed, as a share of it."""
+
+    @property
+    def limit(self) -> Limit:
+        """The limit for the analysis."""
+        return Limit(self.share if self.difference is None else self.difference, self.absolute, self.both)
+
+    @property
+    def key(self) -> str:
+        """What it limits. The last one of several budgets with the same key counts."""
+        return self.metric if self.difference is None else f"difference in {self.metric}"
+
+    def covers(self, cell: Cell, lab_kind: LabKind) -> bool:
+        """Whether the budget is for this cell in such a lab. No budget covers cells of the host, the baseline."""
+        return (
+            cell.mode.attach is not None
+            and lab_kind in self.lab
+            and (self.difference is None or cell.mode.against is not None)
+            and (self.modes is None or any(name in self.modes for name in cell.mode.names))
+            and (self.workloads is None or cell.job.workload in self.workloads)
+            and (self.iodepth is None or cell.job.iodepth in self.iodepth)
+        )
+
+    @model_validator(mode="after")
+    def _require_consistent(self) -> Self:
+        if problems := list(self._find_problems()):
+            raise ValueError("\n".join(problems))
+        return self
+
+    def _find_problems(self) -> Iterator[str]:
+        metric = METRICS[self.metric]
+        if self.share is None and self.absolute is None and self.difference is None:
+            yield "has no limit; allowed: share, absolute, share and absolute with both, or difference"
+        if self.difference is not None and (self.share is not None or self.absolute is not None):
+            other = "share" if self.share is not None else "absolute"
+            yield f"difference conflicts with {other}, which is about the host; allowed: a budget of its own for each"
+        if self.absolute is not None and not metric.is_latency:
+            yield (
+                f'absolute = "+{format_duration(self.absolute)}" conflicts with metric = "{metric.name}"; '
+                f"allowed: share, or a latency ({', '.join(_LATENCIES)})"
+            )
+        if self.share is not None and self.share >= 1 and metric.higher_is_better:
+            yield (
+                f'share = "{self.share * 100:g} %" of metric = "{metric.name}" can never be exceeded; '
+                "allowed: less than 100 %"
+            )
+        together = self.share is not None and self.absolute is not None
+        if together and self.both is None:
+            yield 'share and absolute together need the key both; allowed: both = "looser" or both = "stricter"'
+        if self.both is not None and not together:
+            yield f'both = "{self.both}" needs two limits; allowed: only together with share and absolute'

@@ -17,9 +17,9 @@ from harness.errors import (
     SafetyError,
     Unsupported,
 )
-from harness.model.cell import Cell
+from harness.model.mode import Cell
 from harness.plugin import hooks
-from harness.plugin.engine import Engine
+from harness.plugin.engine import Engine, cell_properties, explain, write_hosts, write_summary
 from harness.plugin.options import REQUIRE_VERDICT, SCENARIOS, add_options, choice_lines, deselect_across, nearest_lines
 from harness.plugin.session import (
     CELLS,
@@ -35,7 +35,6 @@ from harness.plugin.session import (
     scenarios_of,
     selects_cells,
 )
-from harness.plugin.summary import cell_properties, explain, write_hosts, write_summary
 from harness.results import CellRecord
 from harness.signals import cleaning_up, ended_like_ctrl_c, was_interrupted
 from harness.terminal import write_error

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 
-from harness.model.cell import Cell
+from harness.model.mode import Cell
 from harness.results import Measurement, ValidityCheck
 
 

@@ -36,16 +36,16 @@ from harness.feature import (
     run_limit,
     run_switches,
 )
+from harness.files import shipped
 from harness.lab.embedded import inventory as embedded_inventory
 from harness.lab.inventory import DiskById, HostSpec, Inventory, array_of, class_known
 from harness.lab.lab_file import load_lab
-from harness.model.cell import Cell
-from harness.model.profile import PROFILES
+from harness.model.mode import Cell
+from harness.model.workloads import PROFILES
 from harness.scenario.load import find_scenarios, load_scenario
 from harness.scenario.plan import expand
 from harness.scenario.scenario import ForLab, OfferedDisk, Requested, Scenario, for_lab
 from harness.scenario.setups import places_needed
-from harness.shipped import shipped
 from harness.units import parse_duration
 
 SCENARIOS = "scenarios"

@@ -25,7 +25,7 @@ from xdist.workermanage import WorkerController
 
 from harness.errors import ConfigError
 from harness.events import Event, Events, Listener
-from harness.model.cell import Cell
+from harness.model.mode import Cell
 from harness.plugin.engine import Engine
 from harness.plugin.options import (
     SCENARIOS,

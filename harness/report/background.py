@@ -12,8 +12,8 @@ from pydantic import JsonValue
 from harness.feature import find_conditioner
 from harness.model.attach import Attachment
 from harness.model.base import Kind
-from harness.model.effective import DEFINITIONS, NOTHING
 from harness.model.guest import GuestOptions
+from harness.model.option import DEFINITIONS, NOTHING
 from harness.model.values import format_field, names_of
 from harness.report.blocks import Aside, Block, Cell, Column, Fold, Heading, Inline, Mark, Row, Sentence, Table
 from harness.report.contents import guests_of

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from harness.analysis import Estimate
-from harness.model.cell import Place
+from harness.model.mode import Place
 from harness.report.numbers import confidence_words, count, percent, percent_interval, sample_count
 from harness.results import ArmName, CellRecord, Outcome
 from harness.results.contrasts import average_over_jobs, contrast

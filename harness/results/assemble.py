@@ -16,14 +16,11 @@ from harness.analysis import (
 from harness.errors import ResultsError
 from harness.feature import features
 from harness.model.base import Amplification, find_widest
-from harness.model.budget import Budget
-from harness.model.cell import Arm, Cell, Place
 from harness.model.disk import DiskRecord
-from harness.model.effective import NOTHING, Effective
 from harness.model.job import Job
 from harness.model.layout import amplification
-from harness.model.mode import Mode, find_setting_changes
-from harness.results.byte_accounting import check_bytes
+from harness.model.mode import Arm, Budget, Cell, Mode, Place, find_setting_changes
+from harness.model.option import NOTHING, Effective
 from harness.results.carried import note_carry_over, split_by_length
 from harness.results.cells import CellRecord, LongerSlices, ValidityCheck
 from harness.results.contrasts import (
@@ -48,6 +45,7 @@ from harness.results.metric_records import (
 )
 from harness.results.records import CarryOverRecord
 from harness.results.validity import (
+    check_bytes,
     clock_checks,
     configuration_checks,
     differences,

@@ -20,11 +20,9 @@ from harness.analysis import (
     proven_below,
 )
 from harness.analysis.verdict import Both
-from harness.model.budget import MetricName
-from harness.model.cell import Arm, Place
-from harness.model.effective import Effective
 from harness.model.job import Job
-from harness.model.mode import ModeDetail
+from harness.model.mode import Arm, MetricName, ModeDetail, Place
+from harness.model.option import Effective
 from harness.model.values import STRICT as _STRICT
 from harness.model.values import Name, RawPath
 from harness.results.contrasts import BlockKey, Series, make_series

@@ -30,7 +30,7 @@ from harness.analysis import (
     mean_interval,
     pool_correlations,
 )
-from harness.model.cell import Cell, Place
+from harness.model.mode import Cell, Place
 from harness.results.journal import Measurement
 
 if TYPE_CHECKING:

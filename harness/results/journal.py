@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, TypeVar
 
-from harness.model.cell import Place
 from harness.model.counters import Counters
+from harness.model.mode import Place
 from harness.model.values import STRICT as _STRICT
 from harness.model.values import ArmName, Name, RawPath
 

@@ -20,8 +20,7 @@ from harness.analysis import (
     judge_look,
 )
 from harness.feature import features
-from harness.model.budget import Budget
-from harness.model.mode import ModeDetail
+from harness.model.mode import Budget, ModeDetail
 from harness.results.cells import BudgetRecord, CellRecord, MetricRecord
 from harness.results.contrasts import of_difference
 from harness.results.records import JudgedRecord

@@ -21,7 +21,7 @@ from harness.analysis import (
     percentile_interval,
     reduce_bins,
 )
-from harness.model.cell import Place
+from harness.model.mode import Place
 from harness.results.cells import CellRecord, MetricRecord, PooledPercentile
 from harness.results.contrasts import Blocks, Series, contrast, make_series
 from harness.results.journal import Measurement

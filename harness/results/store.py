@@ -8,23 +8,24 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import io
 import json
 import os
 import re
 import stat
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import MISSING, fields, make_dataclass
+from dataclasses import MISSING, dataclass, fields, make_dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Self, get_type_hints
+from typing import Any, Generic, Self, TypeVar, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from harness.config.names import near
-from harness.errors import ResultsError
+from harness.errors import ConfigError, ResultsError
 from harness.feature import feature_records
 from harness.files import move, replacing, why_not_own
 from harness.model.values import STORED, STRICT
@@ -484,3 +485,40 @@ def _unreadable(path: Path, why: str) -> ResultsError:
         f"{path} is not a valid {path.name} of virt-overhead (schema {SCHEMA_VERSION}): {why}",
         hint="the file was changed or damaged; restore it from a backup, or measure again",
     )
+
+
+T = TypeVar("T")
+Value = str | int | float | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class TypedColumn(Generic[T]):
+    """One column of a table: its name, the type of its values, and how a row has it. A value may be None."""
+
+    name: str
+    type: type
+    of: Callable[[T], Value]
+
+
+def as_columns(rows: Sequence[T], columns: Sequence[TypedColumn[T]]) -> Mapping[str, list[Any]]:
+    """The values by column."""
+    return {column.name: [column.of(row) for row in rows] for column in columns}
+
+
+def parquet_bytes(rows: Sequence[T], columns: Sequence[TypedColumn[T]], *, needed_for: str, extra: str) -> bytes:
+    """The rows as a Parquet file with these typed columns.
+
+    Raises ConfigError without pyarrow: `needed_for` is what the user requested, `extra` has the package.
+    """
+    try:
+        import pyarrow as pa  # noqa: PLC0415 - an optional dependency
+        from pyarrow import parquet  # noqa: PLC0415
+    except ModuleNotFoundError:
+        raise ConfigError(
+            f"{needed_for} needs pyarrow, which is not installed", hint=f"run: pip install 'virt-overhead[{extra}]'"
+        ) from None
+    types: dict[type, Any] = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
+    schema = pa.schema([(column.name, types[column.type]) for column in columns])
+    file = io.BytesIO()
+    parquet.write_table(pa.table(dict(as_columns(rows, columns)), schema=schema), file)
+    return file.getvalue()

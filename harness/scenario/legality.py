@@ -16,10 +16,8 @@ from harness.config.names import choices
 from harness.config.problems import shown
 from harness.model.attach import ATTACH_OPTIONS, LUN, Attach, Attachment, Vfio
 from harness.model.base import Device, Md, RaidLevel
-from harness.model.budget import Budget, LabKind
-from harness.model.cell import Cell
 from harness.model.layout import Layout, Qcow2
-from harness.model.mode import Mode
+from harness.model.mode import Budget, Cell, LabKind, Mode
 from harness.model.values import format_field
 from harness.scenario.plan import expand
 from harness.scenario.scenario import Scenario

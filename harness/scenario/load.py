@@ -30,15 +30,13 @@ from harness.config.values import one_line
 from harness.errors import ConfigError
 from harness.feature import feature_tables, features, mode_keys
 from harness.model.attach import AnyAttachment
-from harness.model.budget import Budget
 from harness.model.disk import REQUESTED_CLASSES, RequestedClass
 from harness.model.guest import ANY_GUEST, GuestOptions, find_guest_problems
 from harness.model.job import Workload
 from harness.model.layout import AnyLayout
-from harness.model.mode import Mode
-from harness.model.profile import PROFILE_TABLE, PROFILES
+from harness.model.mode import Budget, Mode
 from harness.model.values import Rate, TomlTable
-from harness.model.workloads import WorkloadList, is_fio_file, parse_workloads
+from harness.model.workloads import PROFILE_TABLE, PROFILES, WorkloadList, is_fio_file, parse_workloads
 from harness.scenario.legality import (
     find_mode_problems,
     find_reference_problems,

@@ -12,15 +12,26 @@ from typing import ClassVar, TypeVar
 
 from harness.feature import Conditioner, features, find_conditioner
 from harness.model.base import Base, Device
-from harness.model.cell import Arm, Cell
 from harness.model.job import Job, Workload
 from harness.model.layout import Layout, amplification
-from harness.model.mode import Mode
-from harness.model.profile import Conditioning, Profile, find_profile
-from harness.scenario import paces
-from harness.scenario.paces import Kind, Paces
+from harness.model.mode import Arm, Cell, Mode
+from harness.model.workloads import Conditioning, Profile, find_profile
 from harness.scenario.scenario import Scenario
-from harness.scenario.setups import Group, Setup, disks_in_words, places_of, regions, setups
+from harness.scenario.setups import (
+    AGAIN_SHARE,
+    FILL_SECONDS,
+    KINDS,
+    LAB_SECONDS,
+    PROGRAM_SECONDS,
+    Group,
+    Kind,
+    Paces,
+    Setup,
+    disks_in_words,
+    places_of,
+    regions,
+    setups,
+)
 from harness.scenario.timetable import takes_turns
 from harness.units import format_size
 
@@ -221,7 +232,7 @@ class Plan:
 
     def work(self, conditioning_rounds: int, *, most: bool = False) -> dict[Kind, float]:
         """The usual times of all its work, with the fewest rounds of its groups or with the most."""
-        seconds_by_kind = dict.fromkeys(paces.KINDS, 0.0)
+        seconds_by_kind = dict.fromkeys(KINDS, 0.0)
         for group in self.groups:
             for kind, seconds in self.group_work(group, most=most).items():
                 seconds_by_kind[kind] += seconds
@@ -230,13 +241,13 @@ class Plan:
                 seconds_by_kind[kind] += seconds
         seconds_by_kind["fio"] += self.further_seconds
         if self.groups:
-            seconds_by_kind |= {"program": paces.PROGRAM_SECONDS, "lab": paces.LAB_SECONDS}
+            seconds_by_kind |= {"program": PROGRAM_SECONDS, "lab": LAB_SECONDS}
         return seconds_by_kind
 
     @property
     def once_minutes(self) -> float:
         """The part of `minutes` that the plans of one run on a host have in common."""
-        seconds_by_kind: dict[Kind, float] = {"program": paces.PROGRAM_SECONDS, "lab": paces.LAB_SECONDS}
+        seconds_by_kind: dict[Kind, float] = {"program": PROGRAM_SECONDS, "lab": LAB_SECONDS}
         return self.paces.seconds(seconds_by_kind) / 60 if self.groups else 0.0
 
     def group_work(self, group: Group, *, most: bool = False) -> dict[Kind, float]:
@@ -246,7 +257,7 @@ class Plan:
         if expected is None:
             return {}
         seconds_by_kind = expected.work(rounds)
-        seconds_by_kind["again"] = paces.AGAIN_SHARE * sum(seconds_by_kind.values())
+        seconds_by_kind["again"] = AGAIN_SHARE * sum(seconds_by_kind.values())
         seconds_by_kind["fio"] += sum(
             follow_up.most_seconds if most else follow_up.usual_seconds / FIO_SHARE
             for follow_up in self.follow_ups
@@ -263,7 +274,7 @@ class Plan:
         size = self.conditioner.fills * self.span * setup.filled_regions
         return {
             "build": setup.build_seconds,
-            "condition": paces.FILL_SECONDS + self.paces.fill_seconds(size, self.write_rate) + rounds,
+            "condition": FILL_SECONDS + self.paces.fill_seconds(size, self.write_rate) + rounds,
             "boot": setup.boot_seconds,
             "end": setup.end_seconds,
         }

@@ -11,14 +11,12 @@ from typing import TypeVar
 from harness.errors import ConfigError
 from harness.model.attach import Attach, Vfio
 from harness.model.base import Device
-from harness.model.budget import Budget
 from harness.model.disk import ANY, ARRAY, STORAGE, WRITE_RATES
 from harness.model.guest import GuestOptions
 from harness.model.job import Workload
 from harness.model.layout import Lvm, LvmThin, Partition, Qcow2, RawFile, Zvol
-from harness.model.mode import Mode
-from harness.model.profile import Profile
-from harness.model.workloads import FioFiles
+from harness.model.mode import Budget, Mode
+from harness.model.workloads import FioFiles, Profile
 
 PRESETS = (
     Mode("host", Device(), attach=None),

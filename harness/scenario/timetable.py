@@ -10,9 +10,8 @@ from typing import TypeVar
 
 from harness.model.attach import Vfio
 from harness.model.base import Md
-from harness.model.cell import Arm, ConcurrentJob
 from harness.model.job import Job
-from harness.model.mode import Mode
+from harness.model.mode import Arm, ConcurrentJob, Mode
 
 GUARD_SECONDS = 0.05
 """The shortest time between the ramp of a slice and its measured time."""

@@ -18,7 +18,7 @@ from harness.lab.inventory import DiskById
 from harness.lab.transport.base import Runner
 from harness.layout.source import BlockSource
 from harness.model.attach import Attachment
-from harness.model.effective import Effective
+from harness.model.option import Effective
 from harness.results.validity import configuration_check
 from harness.run_id import RunId
 from tests.patience import patience

@@ -10,9 +10,8 @@ import pytest
 
 from harness.measure.phases import FEW_JITTER, LEAST_JITTER, MOST_JITTER, UNKNOWN_JITTER, Pauses
 from harness.model.base import Md
-from harness.model.cell import Arm, Place
 from harness.model.job import Job
-from harness.model.mode import Mode
+from harness.model.mode import Arm, Mode, Place
 from harness.results import Measurement
 from tests.build import build_measurement
 

@@ -14,17 +14,14 @@ from harness.feature import find_conditioner
 from harness.measure.prepare import SetupRequest
 from harness.model.attach import Attach, Vfio
 from harness.model.base import Device, Md
-from harness.model.cell import Cell
 from harness.model.job import Job, Workload, parse_workload
 from harness.model.layout import Layout, Lvm
-from harness.model.mode import Mode
-from harness.model.profile import PROFILES, Conditioning
-from harness.scenario import paces
+from harness.model.mode import Cell, Mode
+from harness.model.workloads import PROFILES, Conditioning
 from harness.scenario.load import load_scenario
-from harness.scenario.paces import Paces
 from harness.scenario.plan import FIO_SHARE, Plan, describe_plan, expand, group_cells, plan_for
 from harness.scenario.scenario import PRESETS, Scenario
-from harness.scenario.setups import REBUILD_SECONDS, Group
+from harness.scenario.setups import LAB_SECONDS, REBUILD_SECONDS, RECOVERY_SECONDS, START_SECONDS, Group, Paces
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 GIB = 1024**3
@@ -282,7 +279,7 @@ def test_each_setup_is_built_filled_and_started_anew() -> None:
     work = plan.work(0)
     for kind in ("build", "condition", "boot", "end"):
         assert work[kind] == pytest.approx(sum(plan.setup_work(setup, 0)[kind] for setup in plan.setups))
-    assert work["lab"] == paces.LAB_SECONDS, "the host is opened once"
+    assert work["lab"] == LAB_SECONDS, "the host is opened once"
     assert describe_plan(plan).startswith("80 cells in 3 groups and 3 setups, 39 arms, 3 rounds: ")
 
 
@@ -336,7 +333,7 @@ def test_the_plan_says_what_it_costs() -> None:
     assert plan.write_bytes == plan.fill_bytes(plan.span) + 3 * 8 * 4 * 2 * GIB
     work = plan.work(0)
     assert work["fio"] == 192
-    assert work["start"] == 3 * 3 * paces.START_SECONDS, "two pieces, and one of the cached arms"
+    assert work["start"] == 3 * 3 * START_SECONDS, "two pieces, and one of the cached arms"
     assert plan.minutes * 60 == pytest.approx(sum(seconds * plan.paces.of_kind(kind) for kind, seconds in work.items()))
     assert describe_plan(plan) == (
         "40 cells in 1 group, 8 arms, 3 rounds: about 4 min, at most 192.2 GiB written to nvme0"
@@ -445,7 +442,7 @@ def test_the_jobs_of_a_rebuilding_array_share_a_recovery_that_writes_to_the_spar
     (group,) = rebuilding.groups
     assert len(group.jobs) == 4
     assert group.recoveries == 1
-    assert rebuilding.work(0)["recovery"] == rebuilding.rounds * paces.RECOVERY_SECONDS
+    assert rebuilding.work(0)["recovery"] == rebuilding.rounds * RECOVERY_SECONDS
     assert optimal.work(0)["recovery"] == 0
     assert rebuilding.minutes > optimal.minutes
     arms = [job.wall for _ in ("twin", "guest") for job in group.jobs]

@@ -8,10 +8,8 @@ from dataclasses import replace
 from harness.measure.interim_analysis import warn_out_of_reach
 from harness.model.attach import Attach
 from harness.model.base import Device
-from harness.model.budget import Budget
-from harness.model.cell import Cell
 from harness.model.job import Job
-from harness.model.mode import Mode
+from harness.model.mode import Budget, Cell, Mode
 from harness.results import Measurement
 from harness.scenario.plan import Plan, group_cells
 from tests.build import build_measurement

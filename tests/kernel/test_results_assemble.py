@@ -11,11 +11,9 @@ from harness.analysis import Estimate
 from harness.errors import ResultsError
 from harness.model.attach import Attach
 from harness.model.base import Device
-from harness.model.budget import Budget
-from harness.model.cell import Cell
 from harness.model.job import Job
 from harness.model.layout import Lvm
-from harness.model.mode import Mode
+from harness.model.mode import Budget, Cell, Mode
 from harness.results import CellContext, CellRecord, Measurement, ValidityCheck, assemble
 from tests.build import build_measurement, counters
 

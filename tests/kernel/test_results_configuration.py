@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from harness.model.attach import Attach, Cache, Vfio
-from harness.model.effective import Effective
-from harness.model.option import Bus
+from harness.model.option import Bus, Effective
 from harness.results import ValidityCheck
 from harness.results.validity import configuration_check
 

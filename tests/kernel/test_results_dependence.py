@@ -13,9 +13,8 @@ from harness.analysis import Estimate, Sequential, estimate_overhead
 from harness.measure.interim_analysis import Looking, find_reasons_to_stop
 from harness.model.attach import Attach
 from harness.model.base import Device
-from harness.model.cell import Cell
 from harness.model.job import Job
-from harness.model.mode import Mode
+from harness.model.mode import Cell, Mode
 from harness.report.modes import ModeSummary, compare_modes
 from harness.results import CellContext, CellRecord, Measurement, assemble
 from harness.results.contrasts import correlation_of, make_samples, pair_blocks_of_cells

@@ -9,9 +9,8 @@ import pytest
 
 from harness.model.attach import Attach, Vfio
 from harness.model.base import Device, Md
-from harness.model.cell import Cell
 from harness.model.job import Job
-from harness.model.mode import Mode
+from harness.model.mode import Cell, Mode
 from harness.results import DriftRecord, Measurement, drift_checks, drift_notes, host_drift
 from tests.build import build_measurement
 

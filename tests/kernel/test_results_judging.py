@@ -9,10 +9,8 @@ import pytest
 from harness.analysis import Sequential, Verdict, estimate_added, estimate_overhead
 from harness.model.attach import Attach
 from harness.model.base import Device
-from harness.model.budget import Budget
-from harness.model.cell import Cell
 from harness.model.job import Job
-from harness.model.mode import Mode
+from harness.model.mode import Budget, Cell, Mode
 from harness.results import (
     BudgetRecord,
     CellContext,

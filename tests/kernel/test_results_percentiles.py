@@ -12,11 +12,9 @@ from harness.analysis import METRICS, Sequential, estimate_overhead, percentile
 from harness.analysis.metrics import QUANTILES
 from harness.model.attach import Attach
 from harness.model.base import Device
-from harness.model.budget import Budget
-from harness.model.cell import Cell
 from harness.model.job import Job
 from harness.model.layout import Lvm
-from harness.model.mode import Mode
+from harness.model.mode import Budget, Cell, Mode
 from harness.report.numbers import batch_count
 from harness.report.verdicts import describe_finding, what_decides
 from harness.results import CellContext, CellRecord, Measurement, MetricRecord, assemble

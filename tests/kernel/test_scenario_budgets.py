@@ -8,8 +8,7 @@ import pytest
 
 from harness.analysis import METRICS
 from harness.errors import ConfigError
-from harness.model.budget import LAB_KINDS, Budget, LabKind
-from harness.model.cell import Cell
+from harness.model.mode import LAB_KINDS, Budget, Cell, LabKind
 from harness.scenario.legality import budgets_for
 from harness.scenario.load import load_scenario
 from harness.scenario.plan import expand

@@ -13,10 +13,9 @@ import pytest
 from harness.measure.slices import reading_times, reported_slices
 from harness.model.attach import Attach, Vfio
 from harness.model.base import Device, Md
-from harness.model.cell import Arm, Place
 from harness.model.job import Job, parse_workload
 from harness.model.layout import Lvm
-from harness.model.mode import Mode
+from harness.model.mode import Arm, Mode, Place
 from harness.scenario.plan import expand, group_cells
 from harness.scenario.scenario import PRESETS
 from harness.scenario.setups import Group

@@ -8,7 +8,7 @@ from itertools import islice, repeat
 
 import pytest
 
-from harness.waiting import Deadline, attempts, growing, wait_until
+from harness.signals import Deadline, attempts, growing, wait_until
 
 
 def after(asked: int, answer: str) -> Callable[[], str | None]:

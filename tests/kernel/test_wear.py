@@ -10,10 +10,9 @@ import pytest
 from harness.errors import ConfigError
 from harness.features.write_limit.fitting import MaxWrites, fitted, fitted_together
 from harness.model.base import Md
-from harness.model.cell import Arm, Place
 from harness.model.job import parse_workload
 from harness.model.layout import Zvol
-from harness.model.mode import Mode
+from harness.model.mode import Arm, Mode, Place
 from harness.scenario.load import find_scenarios, load_scenario
 from harness.scenario.plan import (
     BUILD_BYTES,

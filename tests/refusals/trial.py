@@ -12,7 +12,7 @@ from harness.errors import SafetyError
 from harness.lab.guard import inspect, require_writable
 from harness.lab.inventory import DiskSpec
 from harness.lab.transport.base import Runner
-from harness.waiting import Deadline, attempts
+from harness.signals import Deadline, attempts
 from tests.patience import patience
 from tests.refusals.catalogue import Case
 

@@ -24,9 +24,8 @@ from harness.analysis import (
 )
 from harness.model.attach import Attach
 from harness.model.base import Device
-from harness.model.cell import Cell
 from harness.model.job import Job
-from harness.model.mode import Mode
+from harness.model.mode import Cell, Mode
 from harness.results import BudgetRecord, CellContext, CellRecord, ValidityCheck, assemble, correct_records
 from tests.simulation.campaigns import Flags, Floats, fixed, naive, overheads, stopped, until
 from tests.simulation.stated import stated

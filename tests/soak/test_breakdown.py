@@ -8,7 +8,7 @@ import pytest
 
 from harness.features.breakdown.parts import ADDS_UP, BreakdownRecord
 from harness.lab.transport.ssh import SshRunner
-from harness.waiting import wait_until
+from harness.signals import wait_until
 from tests.e2e.conftest import host
 from tests.e2e.machines import command, latest, measure, started
 from tests.patience import patience

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from harness.lab.embedded.disks import NullBlkDisk
-from harness.lab.paths import CREATED_DIRECTORY
+from harness.lab.pin import CREATED_DIRECTORY
 from harness.lab.transport.ssh import SshRunner
 from tests.e2e.machines import background, command, lab_file, on_lab_host, pytest_command, traces
 from tests.soak.own_disks import own_disks

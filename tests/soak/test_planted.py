@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 
 from harness.lab.transport.ssh import SshRunner
-from harness.model.cell import Place
+from harness.model.mode import Place
 from harness.results import CellRecord
 from tests.e2e.conftest import host
 from tests.e2e.machines import latest, started

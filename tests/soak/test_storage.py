@@ -20,7 +20,7 @@ from harness.lab.embedded.disks import NullBlkDisk
 from harness.lab.space import reserve_bytes
 from harness.lab.transport.base import Runner
 from harness.lab.transport.ssh import SshRunner
-from harness.waiting import wait_until
+from harness.signals import wait_until
 from tests.e2e.attaching import Lab, opened
 from tests.e2e.machines import (
     RUN_SECONDS,

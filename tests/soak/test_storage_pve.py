@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.waiting import wait_until
+from harness.signals import wait_until
 from tests.e2e.machines import RUN_SECONDS, background, command, latest, measure, pytest_command, wait_for_measurements
 from tests.e2e.test_proxmox import SECRETS, Node, node
 from tests.patience import patience

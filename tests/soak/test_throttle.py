@@ -12,9 +12,8 @@ from harness.guest.protocol import Guest, GuestDisk
 from harness.lab.transport.base import Runner
 from harness.model.attach import Attach
 from harness.model.base import Device
-from harness.model.cell import Cell
 from harness.model.job import Job
-from harness.model.mode import Mode
+from harness.model.mode import Cell, Mode
 from harness.results.validity import configuration_check
 from tests.build import A_SLICE
 from tests.e2e.attaching import MIB, Lab, a_file

@@ -11,8 +11,8 @@ from harness.features.breakdown.measuring import TracingRequest, measure_blocks
 from harness.features.breakdown.tracing import TRACING, switch_tracers, trace_devices
 from harness.lab.transport.local import LocalRunner
 from harness.measure.series import OpenSession
-from harness.model.cell import Cell
 from harness.model.job import parse_workload
+from harness.model.mode import Cell
 from tests.patience import patience
 from tests.unit.loop_disks import creation_log, loop, require, sparse
 from tests.unit.test_measure_blocks import LVM, SPAN, programs_in, ran_in

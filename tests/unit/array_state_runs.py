@@ -11,11 +11,10 @@ from harness.features.arrays.records import ArrayStateRecord, ScalingRecord
 from harness.features.arrays.scaling import cost_of_states, scale_arrays
 from harness.model.attach import Attach
 from harness.model.base import ArrayState, Md
-from harness.model.cell import Cell
 from harness.model.counters import ArrayCounts, Counters, FioCounts, Transferred
 from harness.model.job import parse_workload
 from harness.model.layout import Layout, Lvm
-from harness.model.mode import Mode
+from harness.model.mode import Cell, Mode
 from harness.results import CellContext, CellRecord, Measurement, assemble
 from harness.results.assemble import AssembledRun
 from tests.build import at_full_speed

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from harness.waiting import wait_until
+from harness.signals import wait_until
 
 INSTALLED = shutil.which("qemu-ga", path=f"{os.environ['PATH']}:/usr/sbin")
 COMMANDS = ("guest-exec", "guest-exec-status", "guest-get-osinfo", "guest-info", "guest-ping", "guest-sync")

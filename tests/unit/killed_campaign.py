@@ -26,9 +26,9 @@ from harness.measure.campaign import Campaign
 from harness.measure.phases import Phases
 from harness.measure.resume import Earlier, earlier_part
 from harness.measure.spec import CampaignSpec
-from harness.model.budget import Budget
 from harness.model.job import parse_workload
-from harness.model.profile import find_profile
+from harness.model.mode import Budget
+from harness.model.workloads import find_profile
 from harness.results import Run, RunStore
 from harness.scenario.plan import Plan, plan_for
 from harness.scenario.scenario import Scenario

@@ -12,10 +12,9 @@ from harness.features.arrays.scaling import scale_arrays
 from harness.lab.embedded.disks import CONTROLLERS, DISK_LIMIT, SpeedLimit
 from harness.model.attach import Attach
 from harness.model.base import Md
-from harness.model.cell import Cell
 from harness.model.counters import Counters, FioCounts, MemberCounts
 from harness.model.job import parse_workload
-from harness.model.mode import Mode
+from harness.model.mode import Cell, Mode
 from harness.results import CellContext, CellRecord, Measurement, ValidityCheck, assemble
 from harness.results.assemble import AssembledRun
 from tests.build import at_full_speed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.waiting import wait_until
+from harness.signals import wait_until
 
 _SECONDS = 300.0
 

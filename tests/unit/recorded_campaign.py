@@ -15,7 +15,7 @@ from harness.errors import GuestError, HostError
 from harness.measure.phases import Phases
 from harness.measure.series import LabFound, PreparedGroup, RoundSegment
 from harness.measure.spec import CampaignSpec
-from harness.model.cell import Place
+from harness.model.mode import Place
 from harness.results import ConditioningRecord, LabInfo, Measurement, RunStore
 from harness.scenario.plan import Plan
 from harness.scenario.setups import Group

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.lab import paths, pin
+from harness.lab import pin
 from harness.lab.created import CreationLog, Entry, read_log
 from harness.lab.transport.base import Completed, failed
 from harness.layout import disks
@@ -79,7 +79,7 @@ class ProgramHost:
         if argv[2:] == [disks._HAS_UDEV]:
             # The rules would be those of this machine.
             return Completed(tuple(argv), 1, "", "")
-        if stdin == paths._BELOW:
+        if stdin == pin._BELOW:
             return Completed(tuple(argv), 0, "\n".join(self.disks), "")
         if argv[:2] == ["sh", "-c"] and argv[2] == pin._PINS:
             devices = [device for path in argv[4:] if (device := self.device_of(path)) is not None]

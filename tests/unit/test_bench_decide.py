@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harness.errors import ConfigError, MeasurementError, ResultsError
-from harness.model.budget import LabKind
+from harness.model.mode import LabKind
 from harness.results import RunStore
 from harness.scenario.legality import budgets_for
 from harness.scenario.load import load_scenario

@@ -27,7 +27,7 @@ from harness.measure.phases import Phases, read_paces
 from harness.measure.resume import Earlier
 from harness.measure.series import LabFound, PreparedGroup, RoundSegment
 from harness.measure.spec import CampaignSpec
-from harness.model.budget import Budget
+from harness.model.mode import Budget
 from harness.report import render_html, summary_lines
 from harness.results import Measurement, Run, RunStore
 from harness.scenario.plan import Plan

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli import main, make_parser, runs
+from harness.cli import Command, commands, main, make_parser, runs
 from harness.cli.runs import look_around
-from harness.cli.shell import Command, commands
 from harness.results import RunStatus, RunStore
 from tests.build import RUN_ID, synthetic_run
 

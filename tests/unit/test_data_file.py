@@ -11,9 +11,9 @@ from harness.guest.proxmox.created_objects import refuse_drive
 from harness.guest.proxmox.layouts import refuse_layout
 from harness.layout.storage_files import create_qcow2
 from harness.model.attach import Attach, Server
-from harness.model.effective import Effective
 from harness.model.layout import Qcow2
 from harness.model.mode import Mode
+from harness.model.option import Effective
 from harness.results.validity import configuration_check
 from tests.unit.granted import pretended
 from tests.unit.test_layouts_commands import MIB, Listening

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.lab.disk_facts import read_disks
+from harness.lab.facts import read_disks
 from harness.lab.transport.base import Completed
 from harness.lab.transport.local import LocalRunner
 from harness.model.disk import ArrayFacts, Controller, DiskFacts, PcieLink, SerialLink

@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 
 from harness.errors import HostError
-from harness.lab.disk_facts import HealthFound, describe_arrays, read_health
-from harness.lab.facts import HostFacts
+from harness.lab.facts import HealthFound, HostFacts, describe_arrays, read_health
 from harness.lab.transport.base import Completed
 from harness.lab.transport.local import LocalRunner
 from harness.model.disk import ArrayFacts, Controller, DiskFacts, DiskHealth

@@ -23,7 +23,7 @@ from harness.guest.libvirt.effective import (
 from harness.guest.libvirt.requirements import PciDisk
 from harness.guest.linux import parse_disks
 from harness.guest.qemu_process import Engines
-from harness.model.effective import Effective
+from harness.model.option import Effective
 from tests.unit.proxmox_shell import PlayedShell
 
 LIVE = ET.fromstring(

@@ -18,11 +18,10 @@ from harness.lab.lab_file import load_lab
 from harness.measure.resume import dump_mode, normalise_mode
 from harness.model.attach import Attach
 from harness.model.base import Device
-from harness.model.cell import Arm, Place
-from harness.model.effective import Effective
 from harness.model.guest import ANY_GUEST, GIB, MIB, OPTION_TYPES, GuestOptions, describe_guest, find_guest_problems
 from harness.model.layout import Lvm
-from harness.model.mode import OPTIONS, Mode
+from harness.model.mode import OPTIONS, Arm, Mode, Place
+from harness.model.option import Effective
 from harness.model.values import STORED, format_list, normalise_list, parse_cpus
 from harness.plugin.engine import Engine
 from harness.results.validity import configuration_check

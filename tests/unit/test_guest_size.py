@@ -26,8 +26,8 @@ from harness.lab.facts import Acceleration, HostFacts
 from harness.lab.hosts import GuestFiles, Host
 from harness.lab.inventory import HostSpec
 from harness.model.attach import Attach
-from harness.model.effective import Effective
 from harness.model.guest import ANY_GUEST, GIB, MIB, GuestOptions
+from harness.model.option import Effective
 from tests.unit.guest_options import GUEST_OPTIONS
 from tests.unit.loop_disks import RUNNER
 from tests.unit.proxmox_shell import PlayedShell

@@ -12,7 +12,7 @@ from harness.errors import HostError
 from harness.events import Event, Events, StepAdvanced
 from harness.lab.created import CreationLog
 from harness.lab.guard.writable import OPEN
-from harness.lab.paths import MOUNT_DIRECTORY
+from harness.lab.pin import MOUNT_DIRECTORY
 from harness.lab.transport.base import Completed
 from harness.layout import md
 from harness.layout.layers import Datasets

@@ -13,9 +13,9 @@ from harness.layout.regions import CryptDevice, Region, parse_encryption
 from harness.layout.storage_files import Files
 from harness.measure.reap import HOST_THINGS
 from harness.model.attach import Attach
-from harness.model.effective import Effective
 from harness.model.layout import Layout, Lvm, LvmThin, Partition, Qcow2, RawFile, find_missing_requirement
 from harness.model.mode import Mode
+from harness.model.option import Effective
 from harness.results.validity import configuration_check
 from tests.unit.granted import pretended
 from tests.unit.test_layouts_commands import MIB, NAME, Listening, log

@@ -26,10 +26,9 @@ from harness.lab.transport.local import LocalRunner
 from harness.measure.ran_slices import count_array
 from harness.model.attach import Attach
 from harness.model.base import Device, Md
-from harness.model.cell import Cell
 from harness.model.counters import Counters, HostCounts
 from harness.model.job import parse_workload
-from harness.model.mode import Mode
+from harness.model.mode import Cell, Mode
 from harness.results import CellContext, Measurement, assemble
 from harness.results.assemble import AssembledRun
 from tests.build import A_SLICE, at_full_speed

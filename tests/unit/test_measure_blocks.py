@@ -37,14 +37,13 @@ from harness.measure.platform import Clocks, Startup
 from harness.measure.series import RoundSegment
 from harness.measure.session import Guests, Idle, IdleReads, Session
 from harness.model.attach import Attach
-from harness.model.cell import Arm, Cell, Place
 from harness.model.counters import Transferred
-from harness.model.effective import NOTHING, Effective
 from harness.model.job import Job, parse_workload
 from harness.model.layout import Lvm
-from harness.model.mode import Mode, Neighbour
+from harness.model.mode import Arm, Cell, Mode, Neighbour, Place
+from harness.model.option import NOTHING, Effective
 from harness.results import ConditioningRecord, Measurement, RunStore
-from harness.results.byte_accounting import PROBED
+from harness.results.validity import PROBED
 from harness.scenario.setups import Group
 from harness.scenario.timetable import ScheduledArm, Slice, Timetable, timetables
 from tests.build import RUN_ID

@@ -11,9 +11,8 @@ import pytest
 from harness.features.breakdown.measuring import estimate_seconds
 from harness.lab.inventory import HostSpec
 from harness.measure.phases import MOST_RUNS, Timing, add_pace, identify_host, pace_file, read_paces
-from harness.scenario import paces
-from harness.scenario.paces import Kind, Pace, Paces, pace_of
 from harness.scenario.plan import Plan, plan_for
+from harness.scenario.setups import LAB_SECONDS, START_SECONDS, Kind, Pace, Paces, pace_of
 from harness.scenario.timetable import ScheduledArm, Timetable, timetables
 from tests.build import optane
 from tests.unit import killed_campaign
@@ -91,18 +90,18 @@ def measured(timing: Timing, plan: Plan, beside: float) -> list[Timetable]:
 def test_what_is_left_follows_from_the_pace_of_the_timetables_so_far() -> None:
     plan = a_plan()
     slow, usual = Timing([plan]), Timing([plan])
-    tables = measured(slow, plan, 5 * paces.START_SECONDS)
-    measured(usual, plan, paces.START_SECONDS)
+    tables = measured(slow, plan, 5 * START_SECONDS)
+    measured(usual, plan, START_SECONDS)
     assert usual.seconds_of(tables) == pytest.approx(
-        sum(table.seconds for table in tables) + len(tables) * paces.START_SECONDS
+        sum(table.seconds for table in tables) + len(tables) * START_SECONDS
     )
-    assert slow.seconds_of(tables) > usual.seconds_of(tables) + len(tables) * paces.START_SECONDS
+    assert slow.seconds_of(tables) > usual.seconds_of(tables) + len(tables) * START_SECONDS
 
 
 def test_a_run_that_was_slow_makes_the_next_announcement_longer() -> None:
     plan = a_plan()
     timing = Timing([plan])
-    measured(timing, plan, 4 * paces.START_SECONDS)
+    measured(timing, plan, 4 * START_SECONDS)
     usual = plan.work(0)
     phases = {"layouts": 3 * usual["build"], "boot": 2 * usual["boot"], "condition": usual["condition"]}
     found = timing.pace(phases, 0.0)
@@ -137,4 +136,4 @@ def test_a_lab_that_runs_already_is_not_booted_and_says_nothing_about_its_boots(
     assert Paces.of(runs, ("optane",), simulated=True, running=True).of_kind("lab") < 0.5
     plan = plan_for(optane(), "smoke").on(Paces.of((), (), simulated=True), None)
     assert "lab" not in Timing([plan]).pace({"lab": 2.0}, 0.0).ratios
-    assert Timing([plan]).pace({"lab": 2 * paces.LAB_SECONDS}, 0.0).ratios["lab"] == pytest.approx(2)
+    assert Timing([plan]).pace({"lab": 2 * LAB_SECONDS}, 0.0).ratios["lab"] == pytest.approx(2)

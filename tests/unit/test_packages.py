@@ -11,12 +11,12 @@ import pytest
 from harness.errors import LabUnavailable
 from harness.features.doctor.machine import Level, check_versions
 from harness.features.doctor.probe import HostState
+from harness.files import install_command, os_ids
 from harness.image.build import require_mode
 from harness.lab.facts import HostFacts, read_facts
 from harness.lab.transport.local import LocalRunner
 from harness.model.base import Tools
 from harness.model.layout import every_requirement
-from harness.shipped import install_command, os_ids
 from tests.unit.os_releases import OS_RELEASES
 
 INSTALL = {

@@ -24,7 +24,7 @@ from harness.layout.source import BlockSource
 from harness.measure.reap import describe_entry, reap
 from harness.model.attach import Attach
 from harness.run_id import RunId
-from harness.waiting import wait_until
+from harness.signals import wait_until
 from tests.unit.loop_disks import RUNNER
 from tests.unit.pluggable_domain import PluggableDomain, connected
 

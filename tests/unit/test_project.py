@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from harness.cli.labs import pytest_arguments
-from harness.shipped import shipped
+from harness.files import shipped
 from tests.unit.warm_pytest import Request, WarmPytest, warm_pytest
 
 ROOT = Path(__file__).parents[2]

@@ -33,10 +33,10 @@ from harness.lab.transport.ssh import SshRunner
 from harness.layout.source import BlockSource
 from harness.model.attach import Attach
 from harness.model.base import Device, Md
-from harness.model.effective import Effective
 from harness.model.guest import GuestOptions
 from harness.model.layout import Lvm, LvmThin, Qcow2, RawFile, Zvol
 from harness.model.mode import Mode
+from harness.model.option import Effective
 from harness.results.validity import configuration_check
 from harness.run_id import RunId
 from pve_double import nodeshell

@@ -18,9 +18,8 @@ from harness.guest.proxmox.guest import find_drive, parse_resolved
 from harness.guest.qemu_process import Inspected, parse_inspected
 from harness.layout.source import BlockSource
 from harness.model.attach import CACHES, Aio, Attach, Cache, DetectZeroes, Discard, Vfio
-from harness.model.effective import Effective
-from harness.model.option import Bus
-from harness.model.throttle import format_limits
+from harness.model.option import Bus, Effective
+from harness.model.values import format_limits
 from harness.results.validity import configuration_check
 from pve_double import nodeshell, schema
 from pve_double.state import Node

@@ -16,7 +16,7 @@ from harness.guest.proxmox.disk_users import find_stable_path, require_same_node
 from harness.guest.proxmox.machine import VirtualMachine
 from harness.guest.proxmox.session import Secret
 from harness.lab.inventory import ApiSpec, DiskById, GuestRules, HostSpec, ProxmoxSpec, SecretSource
-from harness.lab.paths import disks_below
+from harness.lab.pin import disks_below
 from harness.model.attach import Attach
 from harness.model.layout import Partition
 from harness.model.mode import Mode

@@ -19,7 +19,7 @@ from harness.guest.proxmox.new_vm import create_vm
 from harness.guest.proxmox.session import Secret
 from harness.guest.proxmox.stores import Store, Stores
 from harness.lab.inventory import GuestRules
-from harness.lab.paths import TAG
+from harness.lab.pin import TAG
 from pve_double.faults import Fault
 from pve_double.server import serve
 from pve_double.testing import memory_node

@@ -19,8 +19,7 @@ from harness.layout.source import BlockSource
 from harness.measure.session import Session
 from harness.model.attach import Attach
 from harness.model.base import Md
-from harness.model.cell import Arm, Place
-from harness.model.mode import Mode
+from harness.model.mode import Arm, Mode, Place
 from harness.results import ConditioningRecord
 from tests.unit.granted import pretended
 from tests.unit.loop_disks import RUNNER

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness.model.budget import Budget
-from harness.plugin.summary import cell_properties, explain
+from harness.model.mode import Budget
+from harness.plugin.engine import cell_properties, explain
 from harness.results import Run
 from tests.build import synthetic_run
 

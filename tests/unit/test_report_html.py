@@ -13,9 +13,9 @@ from pydantic import JsonValue
 from harness.analysis import Estimate
 from harness.model.attach import Attach
 from harness.model.base import Md
-from harness.model.effective import Effective
 from harness.model.guest import GIB, GuestOptions
 from harness.model.mode import ModeDetail
+from harness.model.option import Effective
 from harness.report import charts, render_html, write_report
 from harness.report import page as report_page
 from harness.report.background import Facts, about_run, configuration, differing, provenance

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from harness.analysis import Verdict
-from harness.model.budget import Budget
+from harness.model.mode import Budget
 from harness.report import markdown_table, overhead_text, summary_lines
 from harness.report.contents import headline_of
 from harness.report.section import find_sections

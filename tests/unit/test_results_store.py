@@ -16,13 +16,11 @@ from harness.analysis import estimate_drift
 from harness.errors import ResultsError
 from harness.model.attach import Attach
 from harness.model.base import Device
-from harness.model.budget import Budget
-from harness.model.cell import Cell
-from harness.model.effective import Effective
 from harness.model.guest import OPTION_TYPES
 from harness.model.job import Job
 from harness.model.layout import Lvm
-from harness.model.mode import Mode
+from harness.model.mode import Budget, Cell, Mode
+from harness.model.option import Effective
 from harness.results import (
     SCHEMA_VERSION,
     CellContext,

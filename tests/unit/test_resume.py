@@ -19,9 +19,9 @@ from harness.lab.inventory import DiskById, HostSpec
 from harness.measure.resume import Earlier, describe_evaluation, earlier_part, requested
 from harness.measure.spec import CampaignSpec
 from harness.model.attach import Attach
-from harness.model.budget import Budget
 from harness.model.job import parse_workload
 from harness.model.layout import Lvm
+from harness.model.mode import Budget
 from harness.results import Journal, Measurement, RoundEvent, Run, RunStore
 from harness.scenario.plan import plan_for
 from harness.scenario.scenario import Scenario

@@ -14,10 +14,9 @@ from harness.events import BlockStarted, Event, Events
 from harness.measure.phases import Pauses
 from harness.measure.series import Round, RoundSegment, SeriesEngine
 from harness.model.attach import Attach
-from harness.model.cell import Arm, Cell, Place
 from harness.model.job import Job
 from harness.model.layout import RawFile
-from harness.model.mode import Mode
+from harness.model.mode import Arm, Cell, Mode, Place
 from harness.results import Measurement
 from harness.scenario.plan import Plan
 from harness.scenario.setups import Group

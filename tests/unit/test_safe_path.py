@@ -12,7 +12,7 @@ from harness.errors import SafetyError, Unsupported
 from harness.files import why_exchangeable
 from harness.lab.created import CreationLog, Processes, read_log
 from harness.lab.inventory import DiskByFile, HostSpec
-from harness.lab.paths import why_unsafe
+from harness.lab.pin import why_unsafe
 from harness.lab.storage_look import look_at
 from harness.layout.backup_file import backup_file, refuse_backup
 from harness.layout.device import block_device

@@ -66,7 +66,7 @@ def _leaves_disks_alone(function: str) -> bool:
             "harness.image.",
             "harness.lab.embedded.",
             "harness.features.doctor.",
-            "harness.lab.tuning.",
+            "harness.lab.lease.",
             "harness.lab.transport.",
         )
     )

@@ -14,13 +14,11 @@ from harness.feature import feature_tables
 from harness.features.fio_files.options import ALLOWED, ENGINES
 from harness.features.published.figures import link_names
 from harness.model.attach import ATTACH_OPTIONS, Attach
-from harness.model.budget import LAB_KINDS, Budget
 from harness.model.disk import REQUESTED_CLASSES
 from harness.model.job import PATTERNS
 from harness.model.layout import Layout
-from harness.model.mode import Mode
-from harness.model.profile import PROFILE_TABLE, PROFILES, Profile
-from harness.model.workloads import NAMED
+from harness.model.mode import LAB_KINDS, Budget, Mode
+from harness.model.workloads import NAMED, PROFILE_TABLE, PROFILES, Profile
 from harness.scenario.load import load_scenario, scenario_schema
 from harness.scenario.scenario import PRESETS
 from tests.unit.option_docs import check_rows

@@ -12,8 +12,7 @@ from harness.features.published.figures import links
 from harness.features.published.matching import counterparts
 from harness.model.attach import Attach, Vfio
 from harness.model.base import Device, Md, Shape
-from harness.model.cell import Arm, Place
-from harness.model.mode import Mode
+from harness.model.mode import Arm, Mode, Place
 from harness.scenario.load import find_scenarios, load_scenario
 from harness.scenario.scenario import Scenario
 

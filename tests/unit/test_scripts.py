@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.shipped import read_script
+from harness.files import read_script
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = sorted(

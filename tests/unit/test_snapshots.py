@@ -9,10 +9,10 @@ import pytest
 from harness.guest.proxmox.layouts import refuse_layout
 from harness.layout.storage_files import compute_qcow2_need, create_qcow2, fill_image, list_image_files
 from harness.model.attach import Attach
-from harness.model.effective import Effective
 from harness.model.job import Job
 from harness.model.layout import Qcow2, amplification
 from harness.model.mode import Mode
+from harness.model.option import Effective
 from harness.results.validity import configuration_check
 from tests.unit.granted import pretended
 from tests.unit.test_layouts_commands import MIB, Listening

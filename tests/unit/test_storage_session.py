@@ -24,9 +24,8 @@ from harness.measure.resume import describe_disks
 from harness.measure.session import Session
 from harness.model.attach import Attach
 from harness.model.base import Device
-from harness.model.cell import Arm, Place
 from harness.model.layout import Lvm, RawFile
-from harness.model.mode import Mode
+from harness.model.mode import Arm, Mode, Place
 from harness.run_id import RunId
 from tests.unit.loop_disks import RUNNER, require
 from tests.unit.this_host import connected, this_host

@@ -21,9 +21,9 @@ from harness.lab.counters import CounterFiles, Sample, find_threads, parse_sampl
 from harness.lab.cycles import CycleSeries, count_cycles, probe_cycle_counting
 from harness.lab.embedded import LabMachineState
 from harness.lab.facts import Acceleration, HostFacts, load_or_probe, read_answers, read_facts
+from harness.lab.lease import SettingsRecord
 from harness.lab.transport.base import Completed, Runner
 from harness.lab.transport.local import LocalRunner
-from harness.lab.tuning import SettingsRecord
 from harness.untrusted import JSON_BYTES, JSON_DEPTH, count, finite, parse_json
 from tests.unit.test_cycles import PRINTED as CYCLES
 from tests.unit.test_cycles import SERIES

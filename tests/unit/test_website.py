@@ -10,8 +10,7 @@ import pytest
 
 from docs.website.pages import in_site, navigation, write_source
 from docs.website.reference import command_page, schema_page
-from harness.cli import make_parser
-from harness.cli.shell import commands
+from harness.cli import commands, make_parser
 from harness.results import RunStore
 
 ROOT = Path(__file__).parents[2]

@@ -27,9 +27,9 @@ from harness.measure.host_measurer import _find_notes, _find_unable
 from harness.measure.platform import LINUX, Clocks, Start, choose_platform, remove_waits
 from harness.measure.session import Guests
 from harness.model.attach import Attach
-from harness.model.cell import Cell
-from harness.model.effective import Effective
 from harness.model.job import Job
+from harness.model.mode import Cell
+from harness.model.option import Effective
 from harness.model.workloads import NAMED
 from harness.results.validity import configuration_check
 from harness.scenario.setups import Group

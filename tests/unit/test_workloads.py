@@ -9,10 +9,9 @@ import pytest
 
 from harness.analysis import METRICS
 from harness.measure.fio import Target, TimedSection, job_file
-from harness.model.budget import Budget
 from harness.model.job import Job
-from harness.model.profile import PROFILES, find_profile
-from harness.model.workloads import NAMED, parse_workloads
+from harness.model.mode import Budget
+from harness.model.workloads import NAMED, PROFILES, find_profile, parse_workloads
 from harness.scenario.legality import find_reference_problems
 from tests.build import optane
 from tests.unit.test_fio import options

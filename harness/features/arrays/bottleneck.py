@@ -12,10 +12,10 @@ from harness.analysis import IN_ORDER, Estimate, Samples, mean_interval
 from harness.features.arrays.records import Bottleneck, PathLimitRecord
 from harness.model.attach import Attach
 from harness.model.base import Shape
-from harness.model.cell import Cell, Place
 from harness.model.counters import Counters
 from harness.model.disk import PcieLink, SerialLink
 from harness.model.job import Job
+from harness.model.mode import Cell, Place
 from harness.results.cells import CellRecord
 from harness.results.contrasts import BlockKey
 from harness.results.journal import Measurement

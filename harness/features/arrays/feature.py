@@ -9,7 +9,7 @@ from harness.feature import Feature, FeatureRecords, ReportPlace
 from harness.features.arrays.records import ArrayStateRecord, ScalingRecord
 
 if TYPE_CHECKING:
-    from harness.model.cell import Cell
+    from harness.model.mode import Cell
     from harness.report.blocks import Block
     from harness.report.modes import Headline
     from harness.report.section import Section

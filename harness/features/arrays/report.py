@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from harness.analysis import Estimate
 from harness.features.arrays.records import ArrayStateMetric, ArrayStateRecord, ScalingMetric, ScalingRecord
 from harness.model.base import Device
-from harness.model.cell import Place
+from harness.model.mode import Place
 from harness.report.blocks import (
     MOST_LISTED,
     Aside,

@@ -28,11 +28,11 @@ from harness.features.arrays.records import (
     ScalingRecord,
 )
 from harness.model.base import Md, Shape
-from harness.model.cell import Arm, Cell, Place
 from harness.model.counters import MemberCounts
 from harness.model.disk import ArrayFacts
 from harness.model.job import Job, Workload
 from harness.model.layout import when_optimal
+from harness.model.mode import Arm, Cell, Place
 from harness.results.assemble import AssembledRun
 from harness.results.cells import CellRecord, ValidityCheck
 from harness.results.contrasts import contrast

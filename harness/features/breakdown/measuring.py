@@ -41,8 +41,8 @@ from harness.measure.series import LimitReached, OpenSession, PreparedGroup, Spe
 from harness.measure.session import Session
 from harness.measure.slices import run_timetable
 from harness.model.attach import Attach, Vfio
-from harness.model.cell import Arm, Cell, Place
 from harness.model.job import Job
+from harness.model.mode import Arm, Cell, Place
 from harness.scenario.plan import Plan
 from harness.scenario.setups import Group
 from harness.scenario.timetable import ScheduledArm, Slice, Timetable, in_order, rebuilds

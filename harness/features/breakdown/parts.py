@@ -13,7 +13,7 @@ from enum import StrEnum
 from statistics import fmean
 
 from harness.analysis import Estimate, estimate_added, estimate_overhead
-from harness.model.cell import Arm, Cell, Place
+from harness.model.mode import Arm, Cell, Place
 from harness.model.values import STRICT
 
 ADDS_UP = 0.10

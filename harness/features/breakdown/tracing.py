@@ -17,10 +17,10 @@ from typing import ClassVar, Literal
 
 from harness.errors import HostError, Unsupported
 from harness.features.breakdown.parts import Passed, PathPoint
+from harness.files import read_script
 from harness.lab.created import CreationLog, HostThing
-from harness.lab.paths import TAG
+from harness.lab.pin import TAG
 from harness.lab.transport.base import HeldCommand, HoldingRunner, Runner
-from harness.shipped import read_script
 from harness.untrusted import finite, reading
 
 BLOCK_EVENTS = {

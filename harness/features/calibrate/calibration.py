@@ -19,7 +19,7 @@ from harness.files import write_atomically
 from harness.image import ImageSet
 from harness.lab.hosts import Host
 from harness.lab.inventory import HostSpec
-from harness.model.budget import LabKind
+from harness.model.mode import LabKind
 from harness.report.numbers import blocks_of_boots, count, microseconds, microseconds_range
 from harness.results import Run
 

@@ -28,9 +28,8 @@ from harness.features.calibrate.assess import choose_common_slice
 from harness.features.calibrate.calibration import Calibration, find_calibration
 from harness.lab.hosts import lab_kind_of
 from harness.lab.inventory import HostSpec
-from harness.model.budget import Budget, LabKind
-from harness.model.cell import Cell
-from harness.model.profile import Profile, find_profile
+from harness.model.mode import Budget, Cell, LabKind
+from harness.model.workloads import Profile, find_profile
 from harness.report.numbers import blocks_of_boots, count, percent
 from harness.results import CONFIDENCE, CellRecord, Run, RunStore
 from harness.run_id import RunId

@@ -28,9 +28,8 @@ from harness.measure.series import LabFound, Measurer, Policy, PreparedGroup, Ro
 from harness.measure.session import Session
 from harness.model.attach import Attach
 from harness.model.base import Device
-from harness.model.cell import Arm, Cell, Place
 from harness.model.job import Job
-from harness.model.mode import Mode
+from harness.model.mode import Arm, Cell, Mode, Place
 from harness.results import Measurement, RunStore
 from harness.run_id import RunId
 from harness.scenario.plan import Plan

@@ -37,7 +37,7 @@ from harness.features.compare.records import (
     ScenarioChange,
     Side,
 )
-from harness.model.cell import Place
+from harness.model.mode import Place
 from harness.results.cells import CellRecord
 from harness.results.contrasts import pair_blocks_of_cells
 from harness.results.records import Run

@@ -22,15 +22,15 @@ from harness.features.compare.records import (
 from harness.model.base import Device
 from harness.model.mode import ModeDetail
 from harness.results.cells import CellRecord
-from harness.results.facts import (
+from harness.results.records import (
     Effect,
+    Run,
     judge_effect,
     list_different_facts,
     read_cell_facts,
     read_run_facts,
     read_scenario_facts,
 )
-from harness.results.records import Run
 
 CellPair = tuple[CellRecord, CellRecord]
 """A cell of the run before, and its counterpart afterwards."""

@@ -10,11 +10,9 @@ from typing import Literal
 from pydantic import JsonValue, TypeAdapter
 
 from harness.analysis import Better, Change, Unit
-from harness.model.cell import Place
-from harness.model.mode import ModeDetail
+from harness.model.mode import ModeDetail, Place
 from harness.model.values import STRICT as _STRICT
-from harness.results.facts import Effect
-from harness.results.records import LabInfo, RunStatus
+from harness.results.records import Effect, LabInfo, RunStatus
 
 COMPARISON_SCHEMA = 2
 

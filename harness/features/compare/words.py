@@ -21,10 +21,10 @@ from harness.features.compare.records import (
     ScenarioChange,
     Side,
 )
-from harness.model.cell import Place
+from harness.model.mode import Place
 from harness.report.background import moment
 from harness.report.numbers import NONE, count, percent, short, significant
-from harness.results.facts import Effect
+from harness.results.records import Effect
 
 _MOST_CELLS = 3
 """The largest number of cells named with a reason or a difference. The JSON document has all."""

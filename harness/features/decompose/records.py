@@ -8,8 +8,8 @@ from itertools import pairwise
 
 from harness.analysis import Correlation, Estimate, holm
 from harness.features.decompose.request import Decomposition, list_steps
-from harness.model.cell import Arm
 from harness.model.job import Job
+from harness.model.mode import Arm
 from harness.model.values import STRICT
 from harness.results.assemble import AssembledRun
 from harness.results.cells import CellRecord

@@ -13,9 +13,8 @@ from harness.config.names import choices
 from harness.config.problems import shown
 from harness.model.attach import Attach, Attachment
 from harness.model.base import Device, Kind
-from harness.model.cell import Arm, Place, arms_of
 from harness.model.job import Job
-from harness.model.mode import Mode, find_setting_changes
+from harness.model.mode import Arm, Mode, Place, arms_of, find_setting_changes
 from harness.model.values import VALUE, format_field, names_of
 from harness.model.workloads import WorkloadTuple
 from harness.scenario.scenario import Scenario

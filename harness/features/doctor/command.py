@@ -27,9 +27,7 @@ from harness.lab.facts import read_facts
 from harness.lab.hosts import connect
 from harness.lab.inventory import EMBEDDED, HostSpec, Inventory, ProxmoxSpec, whole_environment, withdraw_secrets
 from harness.lab.lab_file import load_lab
-from harness.lab.paths import LEASE_DIRECTORY
-from harness.lab.transport.base import Runner
-from harness.lab.tuning import (
+from harness.lab.lease import (
     RECORD_FILE,
     SettingsRecord,
     Tuning,
@@ -38,6 +36,8 @@ from harness.lab.tuning import (
     left_over,
     restore,
 )
+from harness.lab.pin import LEASE_DIRECTORY
+from harness.lab.transport.base import Runner
 from harness.signals import ended_like_ctrl_c, handling
 from harness.terminal import clean_json
 from harness.untrusted import reading

@@ -21,7 +21,7 @@ from harness.features.doctor.machine import (
 from harness.features.doctor.probe import DiskState, HostState
 from harness.lab.counters import CLOCK
 from harness.lab.facts import Acceleration, HostFacts, probes_file, read_answers
-from harness.lab.tuning import RECORD_FILE, SettingsRecord, Tunable
+from harness.lab.lease import RECORD_FILE, SettingsRecord, Tunable
 from harness.units import format_size
 
 FOREIGN_REQUESTS = 10

@@ -11,11 +11,11 @@ from harness.features.doctor.probe import HostState, Process, count_cpu_ticks, l
 from harness.lab.facts import Acceleration
 from harness.lab.guard.room import free_bytes
 from harness.lab.inventory import DiskByStorage
-from harness.lab.paths import LEASE_DIRECTORY
+from harness.lab.lease import Tunable
+from harness.lab.pin import LEASE_DIRECTORY
 from harness.lab.space import reserve_bytes
 from harness.lab.storage_look import FoundStorage, look_at
 from harness.lab.transport.base import Runner
-from harness.lab.tuning import Tunable
 from harness.units import format_size
 
 BUSY_SHARE = 0.1

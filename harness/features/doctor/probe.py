@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from harness.errors import HostError
+from harness.files import read_script
 from harness.lab.facts import HostFacts
 from harness.lab.inventory import DiskById, DiskSpec
-from harness.lab.paths import LEASE_DIRECTORY
+from harness.lab.pin import LEASE_DIRECTORY
 from harness.lab.transport.base import Runner
-from harness.shipped import read_script
 from harness.untrusted import reading
 
 WINDOW_SECONDS = 1.0

@@ -23,13 +23,12 @@ from harness.features.exchange.document import Document, LatencySpread, Reported
 from harness.features.exchange.timeline import select_final
 from harness.files import read_regular, write_atomically
 from harness.measure.fio import is_ramp
-from harness.model.cell import Place
 from harness.model.job import Job
-from harness.model.mode import ModeDetail
+from harness.model.mode import ModeDetail, Place
 from harness.results import Journal, Measurement, Run, RunStore
 from harness.results.carried import split_by_length
 from harness.results.cells import CellRecord
-from harness.results.tables import TypedColumn, Value, parquet_bytes
+from harness.results.store import TypedColumn, Value, parquet_bytes
 from harness.terminal import one_line
 from harness.units import short_size
 from harness.untrusted import JSON_BYTES

@@ -18,10 +18,9 @@ from harness.features.exchange.section import identify_disk
 from harness.measure.phases import MEASURE
 from harness.model.attach import Unknown
 from harness.model.base import Device
-from harness.model.cell import Arm, Cell, Place
 from harness.model.counters import Counters, FioCounts
 from harness.model.job import Job
-from harness.model.mode import Mode
+from harness.model.mode import Arm, Cell, Mode, Place
 from harness.results import (
     SCHEMA_VERSION,
     CellContext,

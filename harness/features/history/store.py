@@ -21,8 +21,8 @@ from harness.errors import ConfigError, HarnessError, ResultsError
 from harness.files import sync, write_atomically
 from harness.results import MetricRecord, Run, RunStore
 from harness.results.cells import CellRecord
-from harness.results.facts import list_run_facts
-from harness.results.tables import TypedColumn, Value, parquet_bytes
+from harness.results.records import list_run_facts
+from harness.results.store import TypedColumn, Value, parquet_bytes
 from harness.terminal import hide_password_of, hide_passwords
 
 

@@ -20,7 +20,7 @@ from harness.analysis import Better
 from harness.errors import ConfigError
 from harness.features.history import Quantity
 from harness.features.history.store import HistoryStore
-from harness.results.facts import list_changed_facts
+from harness.results.records import list_changed_facts
 
 if TYPE_CHECKING:
     import numpy as np

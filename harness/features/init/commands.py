@@ -11,7 +11,7 @@ from typing import Any
 
 from harness.cli.common import FAILED
 from harness.errors import ConfigError
-from harness.shipped import shipped
+from harness.files import shipped
 
 OUTPUT = Path("lab.toml")
 UNKNOWN_NODE = "localhost"

@@ -10,13 +10,13 @@ from pydantic import TypeAdapter, ValidationError
 
 from harness.config.names import LONGEST_NAME
 from harness.errors import HarnessError
-from harness.lab.disk_facts import read_disks
+from harness.files import read_script
+from harness.lab.facts import read_disks
 from harness.lab.guard import DiskEvidence, inspect, refusals
 from harness.lab.inventory import STORAGE_KINDS, DiskById, StorageKey
 from harness.lab.lab_schema import DiskLink, Word
 from harness.lab.transport.base import Runner
 from harness.model.disk import DiskClass, DiskFacts
-from harness.shipped import read_script
 from harness.units import format_size
 
 

@@ -15,7 +15,7 @@ from harness.guest.proxmox.client import TO_CREATE_VOLUMES, Client, PveError
 from harness.guest.proxmox.disk_users import read_claims, read_node
 from harness.guest.proxmox.layouts import list_offered
 from harness.lab.lab_schema import StorageKeys
-from harness.lab.paths import TAG
+from harness.lab.pin import TAG
 from harness.lab.space import reserve_bytes
 from harness.lab.transport.base import Runner
 from harness.untrusted import count, first_problem, reading

@@ -14,11 +14,11 @@ from harness.features.init.disks import Names, NotOffered, StorageOffer
 from harness.lab.guard.room import free_bytes
 from harness.lab.inventory import STORAGE_KINDS
 from harness.lab.lab_schema import StorageKeys
-from harness.lab.paths import TAG
+from harness.lab.pin import TAG
 from harness.lab.space import reserve_bytes
 from harness.lab.storage_look import FILESYSTEMS, Place, look_at
 from harness.lab.transport.base import Completed, Runner
-from harness.model.profile import PROFILES
+from harness.model.workloads import PROFILES
 from harness.units import format_size
 from harness.untrusted import first_problem, parse_json, reading
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from harness.analysis import estimate_added
-from harness.model.cell import Place
 from harness.model.counters import Counters, QemuCounts
+from harness.model.mode import Place
 from harness.model.values import names_of
 from harness.results.cells import CPU_TIME, CellRecord, CostRecord, CostUnit
 from harness.results.contrasts import Blocks

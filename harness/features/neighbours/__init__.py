@@ -4,5 +4,5 @@ A mode asks for it with `guests`, `neighbour` or `backup` (`request.py`). A mode
 measured beside the same mode without, in the same blocks. `measured.py` says what each guest got, how fair that is, and
 what the neighbour and the backup did; its checks void cells whose jobs did not run at the same time. `report.py` has
 the tables. How jobs run at the same time, each on a volume of its own, is part of the kernel: an arm has parts
-(`model/cell.py`).
+(`model/mode.py`).
 """

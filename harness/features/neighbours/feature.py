@@ -10,7 +10,7 @@ from harness.features.neighbours.request import OtherIo, add_modes, find_problem
 
 if TYPE_CHECKING:
     from harness.analysis import Samples
-    from harness.model.cell import Cell
+    from harness.model.mode import Cell
     from harness.report.blocks import Block
     from harness.report.section import Section
     from harness.results import Measurement, ValidityCheck

@@ -9,7 +9,7 @@ from typing import Any
 
 from harness.analysis import METRICS, Estimate, Samples, estimate_mean, merged, percentile_interval
 from harness.analysis.student import t_quantile
-from harness.model.cell import Cell, Place
+from harness.model.mode import Cell, Place
 from harness.results.cells import (
     BackupRecord,
     GuestShare,

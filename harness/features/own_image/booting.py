@@ -11,17 +11,17 @@ from typing import ClassVar, Literal
 from xml.etree import ElementTree as ET
 
 from harness.errors import GuestError, HostError, Unsupported
+from harness.files import read_script
 from harness.guest.booting import Started
 from harness.guest.cloud_init import HostKey, build_user_data, install_fio, wait_until_set_up
 from harness.guest.libvirt.disks import DriveNames, RootBus, UsedIds
 from harness.guest.libvirt.starting import RunningDomain, ToStart, log_in
 from harness.image.keys import create_key, public_key
 from harness.lab.created import CreationLog, HostThing, fenced
-from harness.lab.paths import STATE_DIRECTORY, why_unsafe
+from harness.lab.pin import STATE_DIRECTORY, why_unsafe
 from harness.lab.transport.base import Runner, whole
-from harness.model.effective import Effective
 from harness.model.guest import INSTALL, INSTALLED_FIO, Firmware, GuestOptions
-from harness.shipped import read_script
+from harness.model.option import Effective
 from harness.untrusted import parse_json
 
 BOOT_SECONDS = {"kvm": 240.0, "tcg": 900.0}

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from harness.guest.libvirt.starting import ToStart
     from harness.lab.created import HostThing
     from harness.lab.transport.base import Runner
-    from harness.model.effective import Effective
     from harness.model.guest import GuestOptions
+    from harness.model.option import Effective
 
 
 def _refuse(options: GuestOptions, runner: Runner) -> str | None:

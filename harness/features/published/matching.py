@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from harness.features.published.figures import Band, Figure, Link, PublishedArm, PublishedDisk
 from harness.model.attach import Attach
 from harness.model.base import Device, Md, Shape
-from harness.model.cell import Place
 from harness.model.job import Job
 from harness.model.layout import Layout, Lvm, RawFile
-from harness.model.mode import ModeDetail
+from harness.model.mode import ModeDetail, Place
 
 
 @dataclass(frozen=True, slots=True)

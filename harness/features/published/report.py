@@ -15,7 +15,7 @@ from harness.features.published.figures import Band, Gain, Study, links
 from harness.features.published.figures import Link as PublishedLink
 from harness.features.published.matching import Counterpart, counterparts
 from harness.model.base import Shape
-from harness.model.cell import Place
+from harness.model.mode import Place
 from harness.report.blocks import (
     Aside,
     Block,

@@ -14,8 +14,8 @@ from harness.features.search.request import MOST_ROUNDS, USUAL_ROUNDS, PlannedSe
 from harness.measure.phases import MEASURE, Pauses
 from harness.measure.rounds import FollowingSeries, SeriesContext, plan_round
 from harness.measure.series import LimitReached, PreparedGroup, Round
-from harness.model.cell import Arm
 from harness.model.job import Job
+from harness.model.mode import Arm
 from harness.results import Measurement
 from harness.scenario.setups import Group
 from harness.scenario.timetable import ScheduledArm

@@ -16,16 +16,16 @@ from harness.config.problems import shown
 from harness.feature import cost_per_io
 from harness.features.search.curve import FEWEST_SAMPLES, LimitedBy, Load, SearchLimits, load_curve, sustained
 from harness.model.base import NONE
-from harness.model.cell import Arm, Cell, Place
 from harness.model.job import Job, Workload
 from harness.model.layout import amplification
+from harness.model.mode import Arm, Cell, Place
 from harness.model.values import STRICT, VALUE, Iodepth, SomeSeconds
 from harness.model.workloads import OneWorkload
-from harness.results.byte_accounting import check_bytes
 from harness.results.cells import CPU_TIME, CellRecord
 from harness.results.contrasts import CONFIDENCE
 from harness.results.journal import Measurement
 from harness.results.records import Run
+from harness.results.validity import check_bytes
 from harness.scenario.load import ModeName
 from harness.scenario.plan import FollowUp, Plan
 from harness.scenario.scenario import Scenario

@@ -18,8 +18,8 @@ from harness.lab.created import CreationLog, Processes, fenced
 from harness.lab.guard import require_leading_to
 from harness.lab.transport.base import Runner
 from harness.model.attach import CACHES, Attach
-from harness.model.effective import Effective
-from harness.model.throttle import NO_LIMIT
+from harness.model.option import Effective
+from harness.model.values import NO_LIMIT
 from harness.untrusted import parse_json, reading
 
 _STARTS_SECONDS = 30.0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from harness.feature import Feature
 
 if TYPE_CHECKING:
-    from harness.model.cell import Cell
+    from harness.model.mode import Cell
     from harness.results import CellRecord, Measurement, ValidityCheck
 
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from statistics import fmean, pstdev
 
 from harness.model.attach import Attach
-from harness.model.cell import Arm, Cell, Place
-from harness.model.throttle import LimitKind, RateLimit
+from harness.model.mode import Arm, Cell, Place
+from harness.model.values import LimitKind, RateLimit
 from harness.results.cells import CellRecord, ValidityCheck
 from harness.results.journal import Measurement
 from harness.units import format_size

@@ -15,12 +15,12 @@ from typing import Self
 
 from harness.errors import HostError
 from harness.features.windows.guest import find_notes
-from harness.lab.paths import MARK
+from harness.files import read_script
+from harness.lab.pin import MARK
 from harness.lab.transport.base import Completed, HeldCommand, Runner
 from harness.lab.transport.ssh import NO_INPUT, PROGRAM, SshRunner
 from harness.measure.platform import ENGINE, Clock, Platform, ScheduledFio, Start
 from harness.model.job import Job
-from harness.shipped import read_script
 from harness.untrusted import finite, reading
 
 _DEADLINE = 30.0

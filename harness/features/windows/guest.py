@@ -14,13 +14,12 @@ from typing import Annotated, ClassVar, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from harness.errors import GuestError, HostError
+from harness.files import read_script
 from harness.guest.protocol import BlockDevice
 from harness.lab.transport.base import Runner
 from harness.lab.transport.ssh import PROGRAM
 from harness.model.attach import Attach, Attachment
-from harness.model.effective import Effective
-from harness.model.option import BUSES
-from harness.shipped import read_script
+from harness.model.option import BUSES, Effective
 from harness.untrusted import parse_json, reading
 
 LOOK = read_script("harness.features.windows", "describe_vm.ps1")

@@ -9,19 +9,19 @@ from dataclasses import dataclass
 from harness.errors import HostError
 from harness.events import Note
 from harness.features.write_limit.fitting import OPTION, left_out_words
+from harness.files import read_script
 from harness.lab.inventory import AnyDisk, DiskByFile, DiskById
 from harness.lab.transport.base import Runner
 from harness.measure.rounds import RunContext, written
 from harness.measure.series import LimitReached, PreparedGroup, StepLimit
-from harness.model.cell import Arm, Place
 from harness.model.job import Job
+from harness.model.mode import Arm, Place
 from harness.results import Measurement, RunStore
 from harness.results.journal import WritesEvent
 from harness.results.records import DiskWrites
 from harness.scenario.plan import MARGIN, Plan, fio_rate, group_bytes, is_paced, planned_writes, setup_bytes, slice_rate
 from harness.scenario.setups import Group, Setup
 from harness.scenario.timetable import ScheduledArm, Slice, Timetable
-from harness.shipped import read_script
 from harness.units import format_size
 from harness.untrusted import reading
 

@@ -45,7 +45,7 @@ from harness.lab.created import CreationLog, Entry, Removal, Thing, fenced
 from harness.lab.guard import serial_of
 from harness.lab.hosts import Host, ReachedHost
 from harness.lab.inventory import AnyDisk, DiskByStorage
-from harness.lab.paths import CONSOLE_DIRECTORY, FILE_IDENTITY, TAG
+from harness.lab.pin import CONSOLE_DIRECTORY, FILE_IDENTITY, TAG
 from harness.lab.storage_look import FoundStorage, Place, look_at
 from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts, built

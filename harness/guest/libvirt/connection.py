@@ -16,16 +16,15 @@ import libvirt
 import libvirt_qemu
 
 from harness.errors import GuestError, HostError, LabUnavailable
+from harness.files import install_command, os_ids
 from harness.lab.hosts import ReachedHost
 from harness.lab.transport.base import Overdue, within
 from harness.lab.transport.handshake import in_brackets, recall
 from harness.lab.transport.ssh import SshTarget
 from harness.model.counters import Transferred
-from harness.shipped import install_command, os_ids
-from harness.signals import interruptible
+from harness.signals import interruptible, wait_until
 from harness.units import format_duration
 from harness.untrusted import count, parse_json, reading
-from harness.waiting import wait_until
 
 CONNECT_SECONDS = 60.0
 CALL_SECONDS = 120.0

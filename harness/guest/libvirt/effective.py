@@ -17,11 +17,19 @@ from harness.guest.libvirt.starting import qemu_log
 from harness.guest.qemu_process import Engines, Placement, look_at_process, parse_inspected, read_placement
 from harness.lab.transport.base import Runner
 from harness.model.attach import ATTACH_OPTIONS
-from harness.model.effective import NOTHING, Effective
 from harness.model.guest import GUEST_OPTIONS
-from harness.model.option import BlockInfo, BlockNode, IothreadInfo, Property, QemuArgument, Xml, read_from
-from harness.model.throttle import format_limits, read_block_device_limits
-from harness.model.values import format_list
+from harness.model.option import (
+    NOTHING,
+    BlockInfo,
+    BlockNode,
+    Effective,
+    IothreadInfo,
+    Property,
+    QemuArgument,
+    Xml,
+    read_from,
+)
+from harness.model.values import format_limits, format_list, read_block_device_limits
 from harness.untrusted import parse_json, reading
 
 _ARGUMENTS = read_from(QemuArgument, GUEST_OPTIONS)

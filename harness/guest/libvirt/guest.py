@@ -34,11 +34,10 @@ from harness.lab.created import CreationLog
 from harness.lab.guard import Writable, lend, take_back
 from harness.lab.transport.base import Runner
 from harness.model.counters import Transferred
-from harness.model.effective import Effective
-from harness.signals import cleaning_up
+from harness.model.option import Effective
+from harness.signals import cleaning_up, wait_until
 from harness.units import format_duration
 from harness.untrusted import count, reading
-from harness.waiting import wait_until
 
 PLUG_SECONDS = 120.0
 RELEASE_SECONDS = 60.0

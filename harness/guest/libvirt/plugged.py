@@ -18,8 +18,8 @@ from harness.guest.protocol import GuestDisk
 from harness.lab.created import CreationLog, Removal
 from harness.lab.guard import require_leading_to
 from harness.lab.transport.base import Runner
+from harness.signals import wait_until
 from harness.units import format_duration
-from harness.waiting import wait_until
 
 LIVE = libvirt.VIR_DOMAIN_AFFECT_LIVE
 PLUG_SECONDS = 120.0

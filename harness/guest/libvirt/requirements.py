@@ -11,6 +11,7 @@ from xml.etree import ElementTree as ET
 
 from harness.errors import GuestError, HostError, Unsupported
 from harness.feature import DiskServer, find_disk_server
+from harness.files import read_script
 from harness.guest.booting import refuse_queues
 from harness.guest.libvirt.connection import Connection, Refused
 from harness.guest.libvirt.disks import assign_root_ports
@@ -25,7 +26,6 @@ from harness.model.guest import GUEST_OPTIONS, GuestOptions
 from harness.model.layout import Qcow2
 from harness.model.mode import Mode
 from harness.model.option import Since
-from harness.shipped import read_script
 from harness.untrusted import reading
 
 BACK_SECONDS = 60

@@ -19,8 +19,7 @@ from harness.guest.proxmox.session import (
     read_secret,
 )
 from harness.lab.inventory import ROOT, ApiSpec, BorrowedVm, ProxmoxSpec
-from harness.signals import Cleanup
-from harness.waiting import Deadline, attempts, growing, wait_until
+from harness.signals import Cleanup, Deadline, attempts, growing, wait_until
 
 _TAIL_LINES = 6
 _WARNING = "WARN: "

@@ -11,12 +11,11 @@ from urllib.parse import quote
 
 from harness.lab.created import Thing
 from harness.lab.inventory import GuestRules
-from harness.lab.paths import TAG
+from harness.lab.pin import TAG
 from harness.model.attach import ATTACH_OPTIONS, Attach, Attachment
 from harness.model.guest import GUEST_MEMORY, GUEST_OPTIONS, GuestOptions, NumaMode
 from harness.model.option import BUSES, Bus, Pve
-from harness.model.throttle import LimitKind, RateLimit
-from harness.model.values import format_field
+from harness.model.values import LimitKind, RateLimit, format_field
 
 LONGEST_SERIAL = 60
 _OFFERED: tuple[Bus, ...] = ("virtio-blk", "virtio-scsi", "sata")

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from harness.errors import SafetyError
+from harness.files import read_script
 from harness.guest.proxmox.client import Client, PveError
 from harness.lab.inventory import DiskById
 from harness.lab.transport.base import Runner
-from harness.shipped import read_script
 from harness.untrusted import reading
 
 _SEPARATORS = re.compile(r"[,=;\s]+")

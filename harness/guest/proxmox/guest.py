@@ -27,9 +27,8 @@ from harness.lab.counters import VmThreads
 from harness.lab.transport.base import Runner
 from harness.model.attach import CACHES, Cache
 from harness.model.counters import Transferred
-from harness.model.effective import Effective
-from harness.model.throttle import format_limits
-from harness.model.values import normalise_list
+from harness.model.option import Effective
+from harness.model.values import format_limits, normalise_list
 from harness.untrusted import parse_json, reading
 
 PID_FILE = "/var/run/qemu-server/{vmid}.pid"

@@ -23,8 +23,8 @@ from harness.events import Events, Note
 from harness.files import write_atomically
 from harness.guest.proxmox.client import Client, Expected
 from harness.lab.hosts import GuestFiles
-from harness.lab.paths import TAG
-from harness.waiting import wait_until
+from harness.lab.pin import TAG
+from harness.signals import wait_until
 
 UPLOAD_SECONDS = 600.0
 CLOCK_SECONDS = 1.1

@@ -15,7 +15,7 @@ from harness.guest.proxmox.disk_users import find_stable_path, require_unclaimed
 from harness.guest.proxmox.stores import Filled, PveVolume, Store, Stores, StoresReserve, allocated, require_room
 from harness.lab.created import CreationLog
 from harness.lab.inventory import ROOT, AnyDisk, ApiSpec, DiskById, DiskByStorage, StoredLayout
-from harness.lab.paths import TAG, disks_below
+from harness.lab.pin import TAG, disks_below
 from harness.lab.space import Allocation
 from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts, SharedStorage

@@ -15,9 +15,9 @@ from harness.guest.proxmox.created_objects import PluggedDrive, choose_drives, f
 from harness.lab.created import CreationLog, Removal
 from harness.model.attach import Attach
 from harness.model.counters import Transferred
+from harness.signals import Deadline, attempts, growing, wait_until
 from harness.units import format_duration
 from harness.untrusted import count, reading
-from harness.waiting import Deadline, attempts, growing, wait_until
 
 CONFIG_SECONDS = 180.0
 START_SECONDS = 120.0

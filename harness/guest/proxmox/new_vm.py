@@ -21,8 +21,8 @@ from harness.lab.inventory import GuestRules
 from harness.lab.transport.base import Runner
 from harness.lab.transport.handshake import WrongHostKey
 from harness.lab.transport.ssh import SshRunner, SshTarget
+from harness.signals import Deadline, wait_until
 from harness.untrusted import reading
-from harness.waiting import Deadline, wait_until
 
 _HOLDS_VOLUMES = frozenset({"images", "rootdir"})
 

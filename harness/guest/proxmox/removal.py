@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from harness.errors import HostError, SafetyError
+from harness.files import read_script
 from harness.guest.proxmox.client import Client, Expected, PveError, is_lock_timeout
 from harness.guest.proxmox.created_objects import (
     MOUNTS,
@@ -21,9 +22,8 @@ from harness.guest.proxmox.disk_users import children, require_same_node
 from harness.guest.proxmox.machine import VirtualMachine, exists, unplug
 from harness.lab.created import Entry, Removal
 from harness.lab.transport.base import Runner
-from harness.shipped import read_script
+from harness.signals import Deadline, attempts, growing
 from harness.untrusted import reading
-from harness.waiting import Deadline, attempts, growing
 
 STORE_SECONDS = 300.0
 

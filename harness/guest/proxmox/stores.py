@@ -22,14 +22,14 @@ from harness.guest.proxmox.removal import (
 from harness.lab.created import CreationLog, Removal
 from harness.lab.guard.room import filling_up, part_of, unallocated_bytes
 from harness.lab.guard.writable import created
-from harness.lab.paths import TAG
+from harness.lab.pin import TAG
 from harness.lab.space import Allocation, StorageSpace, read_space, shortages
 from harness.lab.transport.base import Runner
 from harness.layout.layers import UNCACHED_PROPERTY
 from harness.layout.regions import Region
 from harness.layout.source import BlockSource
+from harness.signals import wait_until
 from harness.units import format_duration
-from harness.waiting import wait_until
 
 Allocated = Literal["in full", "as a file", "when written"]
 """How a storage allocates a volume: when it is created, what its file has, or each time when something is written."""

@@ -28,13 +28,12 @@ from harness.image import ImageSet
 from harness.lab.embedded.disks import CONTROLLERS, DISKS, EMULATED, EmulatedDisk, make_creation_script
 from harness.lab.facts import Accel, Acceleration, load_or_probe, nested, probe, probes_file
 from harness.lab.inventory import EMBEDDED, HostSpec, Inventory, SshAddress
-from harness.lab.paths import IMAGE_DIRECTORY
+from harness.lab.pin import IMAGE_DIRECTORY
 from harness.lab.transport.local import LocalRunner
 from harness.lab.transport.ssh import SshRunner, SshTarget
-from harness.signals import cleaning_up, held_back, interruptible
+from harness.signals import cleaning_up, held_back, interruptible, wait_until
 from harness.units import format_duration
 from harness.untrusted import parse_json
-from harness.waiting import wait_until
 
 MEMORY_MIB = 5120
 START_SECONDS = 30.0

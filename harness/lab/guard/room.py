@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from harness.errors import HostError, SafetyError, Unsupported
+from harness.files import read_script
 from harness.lab.pin import Fenced, require_unchanged
 from harness.lab.space import Allocation, Promise, StorageSpace, outstanding, read_space, shortages
 from harness.lab.storage_look import IDENTITY, FoundStorage
 from harness.lab.transport.base import Completed, Runner, failed
-from harness.shipped import read_script
 from harness.untrusted import reading
 
 _ON = IDENTITY + read_script("harness.lab.guard", "run_on_storage.sh")

@@ -15,12 +15,21 @@ from typing import Any, Literal
 from urllib.parse import unquote
 
 from harness.errors import HostError, SafetyError
+from harness.files import read_script
 from harness.lab.created import Entry
 from harness.lab.inventory import AnyDisk, DiskByFile, DiskById, DiskByStorage, DiskSpec
-from harness.lab.paths import LEFT_DIRECTORY
-from harness.lab.pin import FACTS, BlockPin, FilePin, Pin, directory_pin, read_partition, read_pins, run_pinned
+from harness.lab.pin import (
+    FACTS,
+    LEFT_DIRECTORY,
+    BlockPin,
+    FilePin,
+    Pin,
+    directory_pin,
+    read_partition,
+    read_pins,
+    run_pinned,
+)
 from harness.lab.transport.base import Completed, Runner, failed
-from harness.shipped import read_script
 from harness.untrusted import parse_json, reading
 
 SAMPLE_BYTES = 65536

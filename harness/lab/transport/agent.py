@@ -32,8 +32,7 @@ from harness.lab.transport.base import (
     too_much,
 )
 from harness.lab.transport.ssh import POSIX
-from harness.signals import cleaning_up, held_back
-from harness.waiting import Deadline, growing, wait_until
+from harness.signals import Deadline, cleaning_up, growing, held_back, wait_until
 
 SILENCE_SECONDS = 30.0
 """How long the agent of a running program may be silent: a busy guest answers late, and a service may start anew."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Generic, Protocol, TypeVar, runtime_checkable
 
 from harness.errors import HostError
-from harness.shipped import read_script
+from harness.files import read_script
 from harness.signals import cleaning_up, interruptible
 from harness.units import format_duration, format_size
 

@@ -31,8 +31,8 @@ from paramiko.ssh_exception import IncompatiblePeer
 from harness.errors import ConfigError, HostError
 from harness.files import write_atomically
 from harness.lab.transport.base import Overdue, within
+from harness.signals import Deadline
 from harness.units import format_duration
-from harness.waiting import Deadline
 
 # paramiko logs the traceback of every connection that ends. The runner's errors report the same once, as text.
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)

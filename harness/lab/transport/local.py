@@ -32,8 +32,7 @@ from harness.lab.transport.base import (
     stdin_bytes,
     too_much,
 )
-from harness.signals import held_back, in_main_thread, interruptible, interruptions
-from harness.waiting import Deadline
+from harness.signals import Deadline, held_back, in_main_thread, interruptible, interruptions
 
 _CHUNK_BYTES = 64 << 10
 # PIPE_BUF: a pipe that is ready accepts this many bytes without blocking (pipe(7)).

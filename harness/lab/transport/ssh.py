@@ -17,6 +17,7 @@ from typing import IO, Protocol
 from paramiko import Channel, ChannelException, SSHException, Transport
 
 from harness.errors import HostError
+from harness.files import read_script
 from harness.lab.transport.base import (
     HELD_GRACE_SECONDS,
     MISSING_PROGRAM,
@@ -38,10 +39,8 @@ from harness.lab.transport.base import (
     within,
 )
 from harness.lab.transport.handshake import WINDOW_BYTES, Jump, NotUpYet, SshTarget, abandon, open_transport
-from harness.shipped import read_script
-from harness.signals import cleaning_up, held_back, interruptible
+from harness.signals import Deadline, attempts, cleaning_up, held_back, interruptible
 from harness.units import format_duration
-from harness.waiting import Deadline, attempts
 
 _ENDER = read_script("harness.lab.transport", "end_tree.sh")
 

@@ -9,8 +9,8 @@ from enum import StrEnum
 
 from harness.features.calibrate.measuring import BLOCK, DELAY_NS, LATE, PASSTHROUGH, PLAIN
 from harness.measure.phases import UNKNOWN_JITTER, Pauses
-from harness.model.cell import Arm, Place
 from harness.model.job import Job, Workload
+from harness.model.mode import Arm, Place
 from harness.scenario.timetable import ScheduledArm, Slice, Timetable, timetables
 
 WORKLOADS = (

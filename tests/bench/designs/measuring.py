@@ -18,7 +18,7 @@ from harness.lab import embedded
 from harness.lab.inventory import HostSpec
 from harness.measure.phases import Pauses, Phases
 from harness.measure.series import Policy, PreparedGroup, Round, RoundSegment, SeriesEngine
-from harness.model.cell import Cell
+from harness.model.mode import Cell
 from harness.results import Measurement, RunStore
 from harness.run_id import RunId
 from harness.scenario.plan import Plan

@@ -26,9 +26,9 @@ from harness.layout.source import BlockSource
 from harness.measure import host_measurer
 from harness.measure.series import LabFound
 from harness.model.counters import Transferred
-from harness.model.effective import NOTHING, Effective
 from harness.model.guest import ANY_GUEST, GuestOptions
 from harness.model.mode import Mode
+from harness.model.option import NOTHING, Effective
 from harness.plugin import engine
 from harness.results import LabInfo
 from tests.bench.many_hosts.hosts import FILES

@@ -12,7 +12,7 @@ from harness.measure.campaign import Campaign
 from harness.measure.phases import Phases
 from harness.measure.series import LabFound, PreparedGroup, RoundSegment
 from harness.measure.spec import CampaignSpec
-from harness.model.budget import Budget
+from harness.model.mode import Budget
 from harness.model.workloads import parse_workloads
 from harness.results import LabInfo, Measurement, RunStore
 from harness.scenario.plan import Plan, plan_for

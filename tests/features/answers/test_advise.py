@@ -16,12 +16,10 @@ from harness.features.answers.advice import Advice, Held, Verified, advice_of_us
 from harness.features.answers.commands import NOT_HELD
 from harness.model.attach import Attach
 from harness.model.base import Device
-from harness.model.cell import Arm, Place
-from harness.model.effective import Effective
 from harness.model.job import Job
-from harness.model.mode import Mode
-from harness.model.profile import Profile
-from harness.model.workloads import parse_workloads
+from harness.model.mode import Arm, Mode, Place
+from harness.model.option import Effective
+from harness.model.workloads import Profile, parse_workloads
 from harness.results import CellRecord, Run, RunStore
 from harness.run_id import RunId
 from tests.build import optane, synthetic_run

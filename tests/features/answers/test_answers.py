@@ -26,13 +26,11 @@ from harness.features.answers.report import (
 from harness.features.answers.uses import USES
 from harness.model.attach import Attach
 from harness.model.base import Device
-from harness.model.cell import Arm, Place
-from harness.model.effective import Effective
 from harness.model.job import Job
 from harness.model.layout import Layout, Lvm, LvmThin, RawFile
-from harness.model.mode import Mode
-from harness.model.profile import Profile
-from harness.model.workloads import NAMED, parse_workloads
+from harness.model.mode import Arm, Mode, Place
+from harness.model.option import Effective
+from harness.model.workloads import NAMED, Profile, parse_workloads
 from harness.report import markdown_table, summary_lines
 from harness.report.contents import headline_of
 from harness.report.section import Section, find_sections

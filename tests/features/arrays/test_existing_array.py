@@ -15,6 +15,7 @@ from harness.errors import ConfigError, Unsupported
 from harness.events import Events
 from harness.features.arrays.records import Bottleneck, ScalingRecord
 from harness.features.arrays.scaling import scale_arrays
+from harness.files import shipped
 from harness.guest.libvirt.backend import LibvirtHypervisor
 from harness.guest.libvirt.connection import Connection
 from harness.lab.created import CreationLog
@@ -28,11 +29,10 @@ from harness.measure.resume import DiskRecords, find_array_notes
 from harness.measure.series import RoundSegment
 from harness.model.attach import Attach
 from harness.model.base import Device
-from harness.model.cell import Arm, Cell, Place
 from harness.model.disk import ArrayFacts, Controller, DiskFacts, DiskRecord, PcieLink
 from harness.model.job import parse_workload
 from harness.model.layout import Lvm, RawFile
-from harness.model.mode import Mode
+from harness.model.mode import Arm, Cell, Mode, Place
 from harness.plugin.options import Options, scenarios_for
 from harness.report import summary_lines
 from harness.report.contents import headline_of
@@ -45,7 +45,6 @@ from harness.scenario.plan import describe_plan, expand, plan_for, planned_write
 from harness.scenario.scenario import Scenario
 from harness.scenario.setups import Group
 from harness.scenario.timetable import ScheduledArm, timetables
-from harness.shipped import shipped
 from tests.build import at_full_speed, synthetic_run
 from tests.build import counters as counters_of
 from tests.unit.loop_disks import RUNNER, require

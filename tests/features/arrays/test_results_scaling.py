@@ -12,10 +12,9 @@ from harness.features.arrays.records import Bottleneck, ScalingRecord
 from harness.features.arrays.scaling import scale_arrays
 from harness.model.attach import Attach
 from harness.model.base import Device, Md
-from harness.model.cell import Cell
 from harness.model.job import Job, parse_workload
 from harness.model.layout import Layout, Lvm
-from harness.model.mode import Mode
+from harness.model.mode import Cell, Mode
 from harness.results import CellContext, CellRecord, Measurement, ValidityCheck, assemble
 from harness.results.assemble import AssembledRun
 from harness.results.judging import mark_better

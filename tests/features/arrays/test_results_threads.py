@@ -9,10 +9,9 @@ import pytest
 from harness.features.arrays.bottleneck import Thread, fio_threads, guest_threads, saturated
 from harness.model.attach import Attach
 from harness.model.base import Md
-from harness.model.cell import Cell
 from harness.model.counters import Counters, FioCounts, QemuCounts
 from harness.model.job import parse_workload
-from harness.model.mode import Mode
+from harness.model.mode import Cell, Mode
 from harness.results import Measurement
 from tests.build import A_SLICE
 

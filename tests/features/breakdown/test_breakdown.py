@@ -44,9 +44,8 @@ from harness.measure.series import OpenSession
 from harness.measure.spec import CampaignSpec
 from harness.model.attach import Attach
 from harness.model.base import Device
-from harness.model.cell import Cell, Place
 from harness.model.job import parse_workload
-from harness.model.mode import Mode
+from harness.model.mode import Cell, Mode, Place
 from harness.report import markdown_table, summary_lines
 from harness.report.terminal import short_lines
 from harness.results import Run, RunStore

@@ -24,7 +24,7 @@ from harness.features.calibrate.detectable import (
     measure_scatter,
 )
 from harness.lab.inventory import DiskById, HostSpec
-from harness.model.budget import Budget
+from harness.model.mode import Budget
 from harness.results import Run, RunStore
 from harness.run_id import RunId
 from harness.scenario.plan import FIO_SHARE, Plan, plan_for

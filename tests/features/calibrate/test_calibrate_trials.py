@@ -22,7 +22,7 @@ from harness.features.calibrate.measuring import (
 )
 from harness.measure.phases import UNKNOWN_JITTER
 from harness.measure.series import RoundSegment
-from harness.model.cell import Place
+from harness.model.mode import Place
 from harness.results import Measurement
 from harness.scenario.setups import Group
 from harness.scenario.timetable import Slice

@@ -15,7 +15,7 @@ from harness.features.compare.comparison import compare, only_scenario
 from harness.features.compare.matching import pair_names
 from harness.features.compare.records import ArmChange, Comparison, Finding, comparison_json
 from harness.model.attach import Attach
-from harness.model.cell import Place
+from harness.model.mode import Place
 from harness.results import CellRecord, Run
 from tests.build import synthetic_run
 

@@ -13,11 +13,10 @@ from harness.features.decompose.records import DecompositionRecord, decompose_ru
 from harness.features.decompose.request import Decomposition
 from harness.model.attach import Attach
 from harness.model.base import Device
-from harness.model.cell import Arm, Cell
 from harness.model.job import parse_workload
 from harness.model.layout import Lvm
-from harness.model.mode import Mode
-from harness.model.profile import PROFILES
+from harness.model.mode import Arm, Cell, Mode
+from harness.model.workloads import PROFILES
 from harness.results import (
     CellContext,
     CellRecord,

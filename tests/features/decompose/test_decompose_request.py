@@ -11,11 +11,10 @@ from harness.errors import ConfigError
 from harness.features.decompose.request import Decomposition, compare_arms, find_step_problems, list_steps
 from harness.model.attach import Attach, Vfio
 from harness.model.base import Device, Md
-from harness.model.cell import Arm, Place
 from harness.model.job import parse_workload
 from harness.model.layout import Layout, Lvm, LvmThin, Qcow2, RawFile
-from harness.model.mode import Mode
-from harness.model.profile import PROFILES
+from harness.model.mode import Arm, Mode, Place
+from harness.model.workloads import PROFILES
 from harness.scenario.load import load_scenario
 from harness.scenario.scenario import Requested, Scenario
 

@@ -19,8 +19,8 @@ from harness.features.doctor.probe import DiskState, HostState, look
 from harness.lab.facts import Acceleration, HostFacts, read_facts
 from harness.lab.hosts import GuestFiles, _probe_acceleration
 from harness.lab.inventory import DiskById
+from harness.lab.lease import SettingsRecord, Tunable
 from harness.lab.transport.local import LocalRunner
-from harness.lab.tuning import SettingsRecord, Tunable
 from tests.unit.sysfs_tree import DISK, FACTS, KSM, POLICY, QUEUE, Tree
 
 RUNNER = LocalRunner("host here")

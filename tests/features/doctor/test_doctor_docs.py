@@ -12,8 +12,8 @@ from harness.cli import main
 from harness.features.doctor.devices import examine
 from harness.features.doctor.probe import HostState, look
 from harness.lab.facts import HostFacts
+from harness.lab.lease import SettingsRecord, Tunable
 from harness.lab.transport.local import LocalRunner
-from harness.lab.tuning import SettingsRecord, Tunable
 from tests.unit.sysfs_tree import DISK, FACTS, Tree
 
 DOCS = (Path(__file__).parents[3] / "docs" / "doctor.md").read_text(encoding="utf-8")

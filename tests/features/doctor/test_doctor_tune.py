@@ -17,9 +17,9 @@ from harness.features.doctor.devices import examine
 from harness.features.doctor.machine import HostFinding, Level, list_settings
 from harness.features.doctor.probe import look
 from harness.lab.inventory import DiskById
+from harness.lab.lease import ChangedSetting, SettingsRecord, Tunable, hold_settings, left_over, restore
 from harness.lab.transport.base import Completed
 from harness.lab.transport.local import LocalRunner
-from harness.lab.tuning import ChangedSetting, SettingsRecord, Tunable, hold_settings, left_over, restore
 from tests.unit.loop_disks import loop, require, sparse
 from tests.unit.sysfs_tree import DISK, FACTS, KSM, POLICY, QUEUE, Tree
 

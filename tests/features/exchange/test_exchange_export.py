@@ -16,8 +16,8 @@ import pytest
 from harness.analysis import merged, percentile
 from harness.cli import main
 from harness.features.exchange.exporting import COLUMNS
-from harness.model.cell import Cell
 from harness.model.job import Job
+from harness.model.mode import Cell
 from harness.results import (
     CellContext,
     Efficiency,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.features.history.store import HISTORY_COLUMNS
-from harness.results.tables import TypedColumn, parquet_bytes
+from harness.results.store import TypedColumn, parquet_bytes
 
 DAY = 86_400.0
 _NAMED: Sequence[TypedColumn[dict[str, Any]]] = [

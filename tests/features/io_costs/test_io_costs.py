@@ -9,9 +9,8 @@ import pytest
 
 from harness.features.io_costs.costs import CPU_PARTS, CYCLE_COSTS, IO_COSTS, cost_per_io
 from harness.model.base import Device
-from harness.model.cell import Arm, Cell, Place
 from harness.model.job import Job
-from harness.model.mode import Mode
+from harness.model.mode import Arm, Cell, Mode, Place
 from harness.results import CellContext, CellRecord, Measurement, assemble
 from harness.results.judging import mark_better
 from tests.build import build_measurement, optane

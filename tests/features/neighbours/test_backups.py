@@ -21,10 +21,9 @@ from harness.measure import ran_slices as backups
 from harness.measure.phases import Pauses
 from harness.measure.ran_slices import Backups, Copies, Copy
 from harness.model.attach import Attach
-from harness.model.cell import Arm, Cell, Place
 from harness.model.job import Job, parse_workload
 from harness.model.layout import Lvm
-from harness.model.mode import Mode
+from harness.model.mode import Arm, Cell, Mode, Place
 from harness.report.html import render_html
 from harness.report.markdown import markdown_table
 from harness.report.terminal import difference_lines

@@ -13,12 +13,10 @@ from harness.features.decompose.request import compare_arms
 from harness.features.io_costs.report import average_costs
 from harness.features.neighbours.measured import check_together, compute_jain_index, estimate_fairness
 from harness.model.attach import Attach
-from harness.model.budget import Budget
-from harness.model.cell import Arm, Place
 from harness.model.guest import GuestOptions
 from harness.model.job import Job, parse_workload
 from harness.model.layout import Lvm, Qcow2
-from harness.model.mode import Mode, Neighbour
+from harness.model.mode import Arm, Budget, Mode, Neighbour, Place
 from harness.report.html import render_html
 from harness.report.markdown import markdown_table
 from harness.report.section import find_sections

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from harness.features.search.request import Search
 from harness.measure.series import RoundSegment
-from harness.model.cell import Place
+from harness.model.mode import Place
 from harness.results import Measurement, Run, RunStore
 from harness.scenario.scenario import Requested, Scenario
 from harness.scenario.setups import Group

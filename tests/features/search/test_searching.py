@@ -12,7 +12,7 @@ from harness.events import Event, Note
 from harness.features.search.curve import LimitedBy
 from harness.features.search.request import PlannedSearch, SearchArm, SearchRecord
 from harness.measure.series import RoundSegment
-from harness.model.cell import Place
+from harness.model.mode import Place
 from harness.results import Measurement, Run, RunStore
 from harness.scenario.plan import describe_plan
 from harness.scenario.setups import Group

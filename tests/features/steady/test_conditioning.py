@@ -20,7 +20,7 @@ from harness.layout.build import Layouts
 from harness.layout.source import BlockSource
 from harness.measure.prepare import condition
 from harness.model.job import Job, parse_workload
-from harness.model.profile import Conditioning
+from harness.model.workloads import Conditioning
 from tests.unit.granted import granted
 
 MIB = 1024**2

@@ -11,10 +11,9 @@ from harness.features.throttles.limits import check_limits, find_plateaus
 from harness.guest.qemu_process import parse_io_limit, read_io_limit
 from harness.model.attach import Attach
 from harness.model.base import Device
-from harness.model.cell import Cell
 from harness.model.job import Job
-from harness.model.mode import Mode
-from harness.model.throttle import RateLimit
+from harness.model.mode import Cell, Mode
+from harness.model.values import RateLimit
 from harness.results import CellContext, CellRecord, Measurement, ValidityCheck, assemble
 from tests.build import A_SLICE
 from tests.unit.proxmox_shell import PlayedShell

@@ -20,13 +20,11 @@ from harness.lab.lab_file import lab_of
 from harness.lab.transport.local import LocalRunner
 from harness.measure.session import Guests, find_unsettable, hold_settings_of
 from harness.model.attach import Attach
-from harness.model.budget import Budget
-from harness.model.cell import Arm, Place
-from harness.model.effective import Effective
 from harness.model.guest import ANY_GUEST, GuestOptions
-from harness.model.mode import HostSetting, Mode
+from harness.model.mode import Arm, Budget, HostSetting, Mode, Place
+from harness.model.option import Effective
+from harness.plugin.engine import explain
 from harness.plugin.options import Options, scenarios_for
-from harness.plugin.summary import explain
 from harness.report.html import render_html
 from harness.report.markdown import markdown_table
 from harness.report.terminal import difference_lines, short_lines
