@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -10,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 
 from platformdirs import user_cache_path
 from pydantic import TypeAdapter, ValidationError
@@ -245,10 +246,13 @@ _OF_ARM = 1.5
 UNKNOWN_JITTER = 0.1
 """Seconds by which starts of slices may differ from their planned times, before any was measured."""
 FEW_JITTER = 0.05
-"""The least jitter after fewer than _ONE_IN pairs of slices, which may be exact by chance."""
-LEAST_JITTER = 0.02
+"""The least jitter after _HICCUP pairs of slices or fewer, which may be exact by chance."""
+LEAST_JITTER = 0.01
+"""The least one after 50 pairs. In its middle, the host's counters are read."""
+_LOST_SLICES = 4.0
+"""What an overlap costs: its two slices, and those of their block that are compared with them."""
 _ONE_IN = 50
-"""The pauses are too short for one slice in so many."""
+"""The last I/Os of one slice in so many may need longer than the pause."""
 _HICCUP = 10
 """Of more values than this, the largest is left out."""
 _USUAL = 3
@@ -266,9 +270,8 @@ class Pauses:
 
     When a slice ends, fio waits for the I/Os in flight. Before the first timetable, this time is estimated from the
     queue depth and the kind of disk. After that, the slices of the job show it, separately on the host and in guests,
-    where it is longer, and separately for each arm if it is long. The starts of slices differ from their planned times,
-    and the last round shows by how much. Both
-    allow for all but one slice in 50.
+    where it is longer, and separately for each arm if it is long. This allows for all but one slice in 50. Starts
+    differ from their planned times, and the last round shows by how much: see `_estimate_jitter`.
     """
 
     def __init__(self) -> None:
@@ -282,7 +285,7 @@ class Pauses:
         self._closer: list[float] = []
         """By how much closer than usual two successive starts of the last round came."""
         self.jitter = UNKNOWN_JITTER
-        """Seconds by which two successive slices of the last round started closer to each other than is usual there."""
+        """Seconds of each pause for starts that come closer to each other than usual, from the last round."""
 
     def learn(self, timetable: Sequence[Measurement]) -> None:
         """Take the measurements of a timetable into account. They are in the order of time, and at least one."""
@@ -296,7 +299,7 @@ class Pauses:
         if timetable[0].round != self._round:
             self._round, self._closer = timetable[0].round, []
         self._closer += [-deviation for deviation in _compute_deviations(timetable)]
-        self.jitter = _estimate_jitter(self._closer)
+        self.jitter = _estimate_jitter(self._closer, _LOST_SLICES * median(slice_.wall for slice_ in timetable))
 
     def after(self, job: Job, *, in_guest: bool, rotational: bool, arm: Arm | None = None) -> float:
         """Seconds between a slice of `job` and the next slice. `rotational` means that the disk is a hard disk.
@@ -318,11 +321,23 @@ class Pauses:
         return max([BACKUP_TAIL, *self._cancelled]) * (_LONGER if self._cancelled else 1)
 
 
-def _estimate_jitter(closer: Sequence[float]) -> float:
+def _estimate_jitter(closer: Sequence[float], lost: float) -> float:
+    """The seconds that cost least together with the overlaps that they do not avoid. An overlap costs `lost` seconds.
+
+    Half of all starts come closer than usual. Their distances are taken as exponential, with the mean b. So a pause p
+    costs p, and an overlap in a share exp(-p / b) / 2 of all slices. The sum is least at p = b ln(lost / 2b).
+    """
     if not closer:
         return UNKNOWN_JITTER
-    least = LEAST_JITTER if len(closer) >= _ONE_IN else FEW_JITTER
-    return min(max(_find_most(closer), least), MOST_JITTER)
+    pairs = len(closer)
+    least = max(LEAST_JITTER, FEW_JITTER * min(_HICCUP / pairs, 1.0))
+    distances = sorted(distance for distance in closer if distance > 0)
+    if pairs > _HICCUP:
+        distances = distances[:-1]
+    if not distances:
+        return least
+    mean = fmean(distances)
+    return min(max(mean * max(math.log(lost / (2 * mean)), 1.0), least), MOST_JITTER)
 
 
 def _compute_deviations(timetable: Sequence[Measurement]) -> list[float]:

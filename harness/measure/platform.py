@@ -207,7 +207,7 @@ class ScheduledFio:
 
     def waits(self, number: int) -> str:
         """fio's option for the job with this number: it waits for its start when everything else is ready."""
-        return f"exec_prerun=exec sh wait_until {self.starts[number].at * 100:.0f}"
+        return f"exec_prerun=exec sh wait_until {self.starts[number].at * 1000:.0f}"
 
     def stdin(self, job_file: str) -> str:
         return job_file

@@ -172,7 +172,8 @@ def test_the_pause_after_a_slice_is_as_long_as_the_unit_before_needed_it(tmp_pat
     measured(tmp_path / "blocks", plays, 2)
     steps = [[b - a for a, b in pairwise(plays.starts[at : at + 162]) if b > a] for at in (0, 162)]
     assert min(steps[0]) == pytest.approx(SIZES.slice_s + UNKNOWN_JITTER + 1 / 2500)
-    assert min(steps[1]) == pytest.approx(SIZES.slice_s + FEW_JITTER + 0.2)  # every slice starts when it is planned
+    # Every slice starts when it is planned.
+    assert 0 < min(steps[1]) - SIZES.slice_s - 0.2 <= FEW_JITTER + 1e-9
 
 
 def counted(blocks: list[Block]) -> dict[tuple[Design, int], int]:

@@ -220,7 +220,7 @@ def sleeping() -> list[int]:
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
             words = path.read_bytes().split(b"\0")
-            if b"sleep" in words and any(re.fullmatch(rb"(19|20)\.[0-9]{2}", word) for word in words):
+            if b"sleep" in words and any(re.fullmatch(rb"(19|20)\.[0-9]{3}", word) for word in words):
                 found.append(int(path.parent.name))
     return found
 
