@@ -154,5 +154,5 @@ def pytest_configure() -> None:
     patch = pytest.MonkeyPatch()
     patch.setattr(engine, "ensure_images", lambda _: None)
     patch.setattr(host_measurer, "open_host", open_host)
-    patch.setattr(host_measurer, "hypervisor_of", hypervisor_of)
+    patch.setattr(host_measurer, "open_hypervisor", hypervisor_of)
     patch.setattr(host_measurer, "examine", examine)

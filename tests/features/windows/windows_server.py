@@ -1,7 +1,7 @@
 """An SSH server on 127.0.0.1 that is a Windows to its clients: it answers each script from a recording.
 
 It takes a command as cmd.exe does: only the line with -EncodedCommand, and the script on standard input. What a script
-prints is recorded (tests/unit/data/windows). fio runs on this machine, with the names of Windows replaced. A script
+prints is recorded (tests/features/windows/data). fio runs on this machine, with the names of Windows replaced. A script
 that is not in the recording fails.
 """
 
@@ -30,7 +30,7 @@ from harness.lab.inventory import BorrowedVm, VmLogin
 from harness.lab.transport import ssh as powershell
 from harness.lab.transport.ssh import SshRunner, SshTarget
 
-DATA = Path(__file__).parent / "data" / "windows"
+DATA = Path(__file__).parent / "data"
 PID = 4242
 NAMES = {
     scripts.LOOK: "LOOK",

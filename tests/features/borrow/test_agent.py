@@ -26,7 +26,7 @@ from harness.lab.transport import agent as transport
 from harness.lab.transport.agent import AgentRunner, AgentSilent, EndedProgram
 from harness.measure.platform import Clocks
 from pve_double.executor import guest, sockets
-from tests.unit.guest_agents import AGENTS, INSTALLED, stand_in
+from tests.features.borrow.guest_agents import AGENTS, INSTALLED, stand_in
 from tests.unit.processes import ends
 from tests.unit.proxmox_nodes import double
 

@@ -23,15 +23,15 @@ from harness.guest.proxmox.client import Client
 from harness.lab.inventory import BorrowedVm, DiskByStorage, GuestRules
 from harness.lab.transport.local import LocalRunner
 from harness.lab.transport.ssh import SshRunner
+from tests.features.borrow.test_proxmox_borrowed import ATTACH, BORROWED, HOST, RUN, THIN, VM, Inside, borrowing_host
 from tests.unit.proxmox_fixtures import impatient
 from tests.unit.proxmox_shell import NodeShell
 from tests.unit.test_proxmox_backend import left
-from tests.unit.test_proxmox_borrowed import ATTACH, BORROWED, HOST, RUN, THIN, VM, Inside, borrowing_host
 from tests.unit.test_proxmox_doctor import FIT, TOKEN
 from tests.unit.test_proxmox_doctor import HOST as NODE
 from tests.unit.test_proxmox_privileges import granted_by, token_with
 
-DOCS = (Path(__file__).parents[2] / "docs" / "borrow.md").read_text(encoding="utf-8")
+DOCS = (Path(__file__).parents[3] / "docs" / "borrow.md").read_text(encoding="utf-8")
 ROLES, ACLS = granted_by(DOCS)
 STORED = DiskByStorage("vmstore", {"lvm-thin": "local-lvm"})
 BY_AGENT = "VM.GuestAgent.Unrestricted"
@@ -83,7 +83,7 @@ def test_each_privilege_is_needed_and_named_before_anything_is_created(
         assert "docs/borrow.md has one" in why
         assert left(root) == before
         # Without this check, Proxmox VE would refuse something in the middle of the run.
-        monkeypatch.setattr(borrowing, "needed_to_borrow", lambda _: [])
+        monkeypatch.setattr(borrowing, "list_needed_to_borrow", lambda _: [])
         with pytest.raises(HarnessError):
             measure(ours, shell)
 
