@@ -17,7 +17,7 @@ from harness.model.option import DEFINITIONS, NOTHING
 from harness.model.values import format_field, names_of
 from harness.report.blocks import Aside, Block, Cell, Column, Fold, Heading, Inline, Mark, Row, Sentence, Table
 from harness.report.contents import guests_of
-from harness.report.numbers import count, percent_interval, signed_percent
+from harness.report.numbers import count, percent_with_interval
 from harness.report.section import Section
 from harness.results import FIO_FILES, CellRecord, ConditioningRecord, DriftRecord, GroupRecord, Run
 from harness.results.records import PLAN
@@ -302,7 +302,7 @@ def _drift_row(drift: DriftRecord) -> Row:
 
 def change_words(drift: DriftRecord) -> str:
     """In percent, with its sign and interval: "+3.1 [-1.2, 7.6]"."""
-    return f"{signed_percent(drift.change.point)} {percent_interval(drift.change)}".rstrip()
+    return percent_with_interval(drift.change, signed=True)
 
 
 def orders_of(record: GroupRecord) -> tuple[tuple[int, tuple[str, ...]], ...]:

@@ -16,6 +16,7 @@ from harness.report.draw import (
     VIRTUALISATION,
     Figure,
     Trace,
+    band,
     bar,
     heatmap,
     label_room,
@@ -100,7 +101,6 @@ def draw_at_one_depth(section: Section, workload: WorkloadCells, quantity: Quant
                 name=look.name,
                 marker={"color": look.colour, "symbol": _symbols(arm, look), "size": 8},
                 customdata=_hovers(arm, look, quantity, scale),
-                hovertemplate="%{customdata}<extra></extra>",
                 meta=look.key,
             )
         )
@@ -190,16 +190,7 @@ def _traces(section: Section, arm: ArmSeries, quantity: Quantity, scale: float) 
         upper = [min(value.high or 0, value.point * _BAND_ROOM) / scale for _, value in bounded]
         lower = [max(value.low or 0, value.point / _BAND_ROOM) / scale for _, value in bounded]
         around = [depth for depth, _ in bounded]
-        yield scatter(
-            x=around + around[::-1],
-            y=upper + lower[::-1],
-            fill="toself",
-            fillcolor=translucent(look.colour, 0.14),
-            line={"width": 0},
-            mode="lines",
-            hoverinfo="skip",
-            meta=look.key,
-        )
+        yield band(around, upper, lower, translucent(look.colour, 0.14), meta=look.key)
     yield scatter(
         x=depths,
         y=[value.point / scale for _, value in arm.points],
@@ -211,7 +202,6 @@ def _traces(section: Section, arm: ArmSeries, quantity: Quantity, scale: float) 
             "size": 7 if arm.place == "guest" else 5,
         },
         customdata=_hovers(arm, look, quantity, scale),
-        hovertemplate="%{customdata}<extra></extra>",
         meta=look.key,
     )
 
@@ -248,7 +238,6 @@ def _allowance(section: Section, allowance: Allowance, quantity: Quantity, scale
         name=name,
         line={"color": mode_colours(section.modes).get(allowance.mode, HOST), "width": 1.4, "dash": "dot"},
         customdata=[f"{name}, qd{depth}: {show(value)}" for depth, value in (points * 2 if single else points)],
-        hovertemplate="%{customdata}<extra></extra>",
         meta=f"budget:{allowance.mode}",
     )
 
@@ -293,7 +282,6 @@ def draw_heat_map(view: HeatMap, limit: float) -> Figure:
             text=[_spread(fields, [_figure(value) if value else "" for value in row], "") for row in view.values],
             customdata=[_spread(fields, _field_hovers(view, row), "") for row in range(len(view.modes))],
             texttemplate="%{text}",
-            hovertemplate="%{customdata}<extra></extra>",
             textfont={"size": 11},
             coloraxis="coloraxis",
             xgap=2,

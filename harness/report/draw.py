@@ -130,18 +130,25 @@ class Figure:
 
 
 def scatter(**options: Any) -> Trace:
-    """Points, lines or areas. An option that is None is left out."""
-    return {"type": "scatter", **_given(options)}
+    """Points, lines or areas; a pointer shows `customdata`. An option that is None is left out."""
+    return {"type": "scatter", **_hover(options), **_given(options)}
 
 
 def bar(**options: Any) -> Trace:
-    """Bars."""
-    return {"type": "bar", **_given(options)}
+    """Bars; a pointer shows `customdata`."""
+    return {"type": "bar", **_hover(options), **_given(options)}
+
+
+def band(x: Sequence[float], upper: Sequence[float], lower: Sequence[float], colour: str, **options: Any) -> Trace:
+    """The area between two lines, of a translucent colour (`translucent`)."""
+    line = {"width": 0}
+    area = {"fill": "toself", "fillcolor": colour, "line": line, "mode": "lines", "hoverinfo": "skip"}
+    return scatter(x=[*x, *x[::-1]], y=[*upper, *lower[::-1]], **area, **options)
 
 
 def heatmap(**options: Any) -> Trace:
-    """Fields in rows and columns."""
-    return {"type": "heatmap", **_given(options)}
+    """Fields in rows and columns; a pointer shows `customdata`."""
+    return {"type": "heatmap", **_hover(options), **_given(options)}
 
 
 def safe(text: str) -> str:
@@ -236,6 +243,10 @@ def _gap(value: Estimate | None, end: str, factor: float) -> float:
     return 0.0 if value is None or reach is None else min(abs(reach - value.point), _FURTHEST) * factor
 
 
+def _hover(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {"hovertemplate": "%{customdata}<extra></extra>"} if "customdata" in options else {}
+
+
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
@@ -280,14 +291,13 @@ def draw_bars(bars: Sequence[Bar], *, blocks: int) -> Figure:
             y=labels,
             base=[one.start * 1e6 for one in bars],
             x=[one.added.point * 1e6 for one in bars],
-            error_x=_errors([one.added for one in bars]),
+            error_x=whiskers([one.added for one in bars], 1e6),
             marker={
                 "color": [one.colour for one in bars],
                 "opacity": [0.45 if one.doubt else 1 for one in bars],
                 "pattern": {"shape": ["/" if one.doubt else "" for one in bars]},
             },
             customdata=[one.hover for one in bars],
-            hovertemplate="%{customdata}<extra></extra>",
         ),
         bargap=0.3,
     )
@@ -295,15 +305,3 @@ def draw_bars(bars: Sequence[Bar], *, blocks: int) -> Figure:
     figure.update_xaxes(title=f"added to the host's mean latency, us ({count(blocks, 'block')})", zeroline=True)
     list_categories(figure, labels, showgrid=False)
     return figure
-
-
-def _errors(estimates: Sequence[Estimate]) -> dict[str, object] | None:
-    """The whiskers of each step; None if a value has no interval."""
-    if any(estimate.low is None or estimate.high is None for estimate in estimates):
-        return None
-    return {
-        "type": "data",
-        "symmetric": False,
-        "array": [((estimate.high or 0.0) - estimate.point) * 1e6 for estimate in estimates],
-        "arrayminus": [(estimate.point - (estimate.low or 0.0)) * 1e6 for estimate in estimates],
-    }

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from harness.analysis import Estimate
 from harness.model.mode import Place
-from harness.report.numbers import confidence_words, count, percent, percent_interval, sample_count
+from harness.report.numbers import confidence_words, count, percent, percent_with_interval, sample_count
 from harness.results import ArmName, CellRecord, Outcome
 from harness.results.contrasts import average_over_jobs, contrast
 from harness.results.mode_changes import mode_changes, most_comparable
@@ -240,7 +240,7 @@ def _together(modes: Sequence[ModeSummary]) -> str:
 
 
 def _figure(overhead: Estimate) -> str:
-    return f"{percent(overhead.point)} % {percent_interval(overhead)}".rstrip()
+    return percent_with_interval(overhead, " %")
 
 
 def overlap(one: Estimate, other: Estimate) -> bool:

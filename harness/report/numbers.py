@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from harness.analysis import Estimate
 from harness.results import CellRecord, PooledPercentile
@@ -63,11 +63,21 @@ def percent_interval(estimate: Estimate | None) -> str:
     return f"[{percent(estimate.low)}, {percent(estimate.high)}]"
 
 
-def percent_with_interval(estimate: Estimate | None) -> str:
-    """For tables: "38.2 [35.2, 41.0]"; "38.2" with one block."""
+def percent_with_interval(estimate: Estimate | None, unit: str = "", *, signed: bool = False) -> str:
+    """For tables: "38.2 [35.2, 41.0]"; "38.2" with one block. The `unit`, for example " %", is after the point."""
     if estimate is None:
         return NONE
-    return f"{percent(estimate.point)} {percent_interval(estimate)}".rstrip()
+    point = signed_percent(estimate.point) if signed else percent(estimate.point)
+    return f"{point}{unit} {percent_interval(estimate)}".rstrip()
+
+
+def with_interval(estimate: Estimate, show: Callable[[float], str] = significant, unit: str = "") -> str:
+    """An estimate as `show` formats numbers: "2.87 [2.71, 3.04]"; "2.87" with one block. The `unit` is after the
+    point."""
+    point = f"{show(estimate.point)}{unit}"
+    if estimate.low is None or estimate.high is None:
+        return point
+    return f"{point} [{show(estimate.low)}, {show(estimate.high)}]"
 
 
 def microseconds(seconds: float | None, *, signed: bool = False, grouped: str = " ") -> str:

@@ -9,7 +9,7 @@ from statistics import geometric_mean, stdev
 from harness.analysis import METRICS, Estimate, Metric, estimate_drift
 from harness.report.blocks import AtDepth, Block, Chart, Column, Fold, Row, Table, join_words
 from harness.report.draw import HOST, Figure, scatter, set_rows, translucent
-from harness.report.numbers import count, percent, percent_interval, signed_percent, significant
+from harness.report.numbers import count, percent, percent_with_interval, signed_percent, significant
 from harness.report.section import ArmOfCell, Section, WorkloadCells, arms_of, look_of
 from harness.results import CellRecord
 
@@ -82,8 +82,7 @@ class ArmBlocks:
     @property
     def change(self) -> str:
         """The drift in percent: "+1.2 [-0.4, 2.9]"."""
-        drift = self.drift
-        return f"{signed_percent(drift.point)} {percent_interval(drift)}".rstrip() if drift else percent(None)
+        return percent_with_interval(self.drift, signed=True)
 
     @property
     def boots(self) -> tuple[float, ...]:

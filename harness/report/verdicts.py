@@ -15,8 +15,6 @@ from harness.report.numbers import (
     count,
     microseconds,
     microseconds_interval,
-    percent,
-    percent_interval,
     percent_with_interval,
 )
 from harness.results import BudgetRecord, CellRecord, MetricRecord, Outcome
@@ -57,7 +55,7 @@ def describe_finding(record: CellRecord, budget: BudgetRecord) -> str:
     parts = []
     if budget.absolute is None or budget.share is not None:
         what = "overhead" if budget.difference is None else "difference from the reference"
-        parts.append(f"{what} {percent(estimate.point)} % {percent_interval(estimate)}".rstrip())
+        parts.append(f"{what} {percent_with_interval(estimate, ' %')}")
     if budget.absolute is not None and metric.added is not None:
         added = microseconds(metric.added.point, grouped="")
         parts.append(f"adds {added} us {microseconds_interval(metric.added)}".rstrip())

@@ -26,7 +26,7 @@ from harness.report.blocks import (
     Table,
     join_words,
 )
-from harness.report.numbers import percent, signed_percent, significant
+from harness.report.numbers import percent, signed_percent, significant, with_interval
 from harness.report.section import Section
 from harness.results import CellRecord
 from harness.units import format_duration
@@ -297,10 +297,7 @@ def cpu_words(answer: Answer) -> str:
     cost = answer.cpu
     if cost is None:
         return ""
-    words = f"{significant(cost.point * 1e6)} us"
-    if cost.low is None or cost.high is None:
-        return words
-    return f"{words} [{significant(cost.low * 1e6)}, {significant(cost.high * 1e6)}]"
+    return with_interval(cost, lambda seconds: significant(seconds * 1e6), " us")
 
 
 def open_rivals(answer: Answer) -> tuple[Rival, ...]:

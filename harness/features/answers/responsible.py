@@ -12,7 +12,7 @@ from harness.features.answers.report import answers_of, results_of
 from harness.model.attach import Attach, Unknown
 from harness.model.mode import ModeDetail
 from harness.report.blocks import Block, On, Sentence
-from harness.report.numbers import percent, percent_interval, significant
+from harness.report.numbers import percent_with_interval, significant
 from harness.report.section import Section
 from harness.results.cells import CellRecord
 from harness.results.mode_changes import loss
@@ -235,10 +235,7 @@ def _throughput(blame: Blame) -> str:
 def _describe_parts(blame: Blame) -> str:
     storage, rest = blame.storage, blame.virtualisation
     parts = [("storage layer", storage)] if storage is not None else []
-    return ", ".join(
-        f"{name} {percent(part.point)} % {percent_interval(part)}".rstrip()
-        for name, part in (*parts, ("virtualisation", rest))
-    )
+    return ", ".join(f"{name} {percent_with_interval(part, ' %')}" for name, part in (*parts, ("virtualisation", rest)))
 
 
 def _flush(blame: Blame) -> str:
@@ -246,7 +243,7 @@ def _flush(blame: Blame) -> str:
     host, guest = (f"{significant(value * 1e3)} ms" for value in (blame.host, blame.guest))
     name = "p99" if blame.metric == "sync_p99" else "mean"
     words = f"fsync {name} is {guest} in the guest of `{blame.mode}` and {host} on the host"
-    added = f"the guest adds {percent(blame.overhead.point)} % {percent_interval(blame.overhead)}".rstrip()
+    added = f"the guest adds {percent_with_interval(blame.overhead, ' %')}"
     side = {
         Layer.DISK: "the disk is responsible, not the VM",
         Layer.UNDECIDED: "which side is responsible is undecided",

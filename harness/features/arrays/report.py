@@ -29,10 +29,10 @@ from harness.report.numbers import (
     confidence_words,
     count,
     percent,
-    percent_interval,
     percent_with_interval,
     sample_count,
     significant,
+    with_interval,
 )
 from harness.report.section import Section
 from harness.results import ArmName, CellRecord
@@ -186,9 +186,9 @@ def state_sentences(views: Sequence[StateCell]) -> list[str]:
 
 def _sentence(mode: str, views: Sequence[StateCell], left_out: int) -> str:
     guest, host = _pooled(views, Place.GUEST), _pooled(views, Place.TWIN)
-    costs = [f"the array on the host {_loss(host)}"] if host else []
+    costs = [f"the array on the host {percent_with_interval(host, ' %')}"] if host else []
     if guest:
-        costs.insert(0, f"the VM {_loss(guest)} of its throughput")
+        costs.insert(0, f"the VM {percent_with_interval(guest, ' %')} of its throughput")
     basis = guest or host
     number = count(len(views), "job")
     samples = sample_count(basis.n, basis.boots) if basis else ""
@@ -204,14 +204,6 @@ def _sentence(mode: str, views: Sequence[StateCell], left_out: int) -> str:
     if left_out:
         words += f". A check failed in {count(left_out, 'job')}, which are left out"
     return f"{words}."
-
-
-def _loss(estimate: Estimate) -> str:
-    return percent_with_interval(estimate).replace(" ", " % ", 1) if estimate.low is not None else _point(estimate)
-
-
-def _point(estimate: Estimate) -> str:
-    return f"{percent(estimate.point)} %"
 
 
 def _pooled(views: Sequence[StateCell], arm: Place) -> Estimate | None:
@@ -266,10 +258,7 @@ class ArrayCell:
     @property
     def speedup(self) -> str:
         """The array divided by the single disk: "2.87 [2.71, 3.04]"."""
-        estimate = self.metric.speedup
-        if estimate.low is None or estimate.high is None:
-            return significant(estimate.point)
-        return f"{significant(estimate.point)} [{significant(estimate.low)}, {significant(estimate.high)}]"
+        return with_interval(self.metric.speedup)
 
     @property
     def ideal(self) -> str:
@@ -300,10 +289,7 @@ class ArrayCell:
         if limit is None:
             return ""
         per, unit = (1e6, "MB/s") if self.cell.throughput_name == "bw" else (1.0, "IOPS")
-        figure = f"{significant(limit.point / per)} {unit}"
-        if limit.low is None or limit.high is None:
-            return figure
-        return f"{figure} [{significant(limit.low / per)}, {significant(limit.high / per)}]"
+        return with_interval(limit, lambda value: significant(value / per), f" {unit}")
 
     @property
     def _path_limit(self) -> Estimate | None:
@@ -523,7 +509,7 @@ def _limits(views: Sequence[ArrayCell]) -> str:
 def _guests(comparison: Comparison) -> list[str]:
     """What a guest loses of the array. The share of the single disk would say nothing."""
     losses = [
-        f"`{mode.mode}` {percent(mode.virtualisation.point)} % {percent_interval(mode.virtualisation)}".rstrip()
+        f"`{mode.mode}` {percent_with_interval(mode.virtualisation, ' %')}"
         for mode in comparison.modes
         if mode.layer is not None
     ]

@@ -23,7 +23,7 @@ from harness.report.blocks import (
     Table,
 )
 from harness.report.draw import HOST, LAYER, VIRTUALISATION, Bar, Figure, draw_bars, find_starts, safe
-from harness.report.numbers import count, microseconds, microseconds_interval, percent_interval, signed_percent
+from harness.report.numbers import count, microseconds, microseconds_interval, percent_with_interval, signed_percent
 from harness.report.section import Section
 
 SUM = "sum of the parts"
@@ -119,11 +119,7 @@ def _describe_check(record: BreakdownRecord) -> str:
         ("of the host in the guest", record.below_cost),
         ("of the host on the host", record.host_cost),
     )
-    costing = [
-        f"{what} {f'{signed_percent(cost.point)} % {percent_interval(cost)}'.rstrip()}"
-        for what, cost in costs
-        if cost is not None
-    ]
+    costing = [f"{what} {percent_with_interval(cost, ' %', signed=True)}" for what, cost in costs if cost is not None]
     if costing:
         words.append(f"what tracing costs: {', '.join(costing)}")
     return "; ".join(words)

@@ -257,7 +257,6 @@ def draw_percentiles(distributions: Sequence[Distribution], modes: Sequence[str]
                     name=look.name,
                     marker={"color": look.colour, "symbol": look.symbol, "size": 5},
                     customdata=[_describe_mark(look.name, quantile, mark) for quantile, mark in distribution.marks],
-                    hovertemplate="%{customdata}<extra></extra>",
                     meta=look.key,
                 )
             )
@@ -352,7 +351,6 @@ def draw_load(curves: Sequence[LoadCurve], modes: Sequence[str], shown: Shown) -
                         f"{words} {microseconds(latency.point)} us {microseconds_interval(latency)}".rstrip()
                         for point, latency in latencies
                     ],
-                    hovertemplate="%{customdata}<extra></extra>",
                     meta=look.key,
                 )
             )

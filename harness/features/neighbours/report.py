@@ -22,7 +22,15 @@ from harness.report.blocks import (
     Sentence,
     Table,
 )
-from harness.report.numbers import NONE, difference_words, microseconds, percent, significant
+from harness.report.numbers import (
+    NONE,
+    difference_words,
+    microseconds,
+    percent,
+    percent_with_interval,
+    significant,
+    with_interval,
+)
 from harness.report.section import Section
 from harness.report.verdicts import format_limit, gravest_first, link_cell
 from harness.results import CellRecord, SeveralGuests
@@ -130,7 +138,7 @@ def _yield_shared_rows(several: SeveralGuests) -> Iterator[tuple[str, ...]]:
     for guest in several.guests:
         tails = (microseconds(tail.value) if tail is not None else NONE for tail in (guest.p99, guest.host_p99))
         values = (_format_value(several, fmean(values)) for values in (guest.guest, guest.host))
-        yield (f"guest {guest.number}", *values, *map(_format_share, (guest.share, guest.host_share)), *tails)
+        yield (f"guest {guest.number}", *values, *map(percent_with_interval, (guest.share, guest.host_share)), *tails)
 
 
 def _make_total_row(cell: CellRecord, several: SeveralGuests) -> tuple[str, ...]:
@@ -261,13 +269,7 @@ def _round_to_two(value: float) -> str:
 
 
 def _format_index(estimate: Estimate) -> str:
-    interval = f" [{estimate.low:.3f}, {estimate.high:.3f}]" if estimate.low is not None else ""
-    return f"{estimate.point:.3f}{interval}"
-
-
-def _format_share(estimate: Estimate) -> str:
-    ends = f" [{percent(estimate.low)}, {percent(estimate.high)}]" if estimate.low is not None else ""
-    return f"{percent(estimate.point)}{ends}"
+    return with_interval(estimate, "{:.3f}".format)
 
 
 def _format_range(values: Sequence[float]) -> str:

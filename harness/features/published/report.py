@@ -44,7 +44,7 @@ from harness.report.draw import (
     set_labelled_rows,
     set_scalable_axis,
 )
-from harness.report.numbers import count, percent, significant
+from harness.report.numbers import count, percent, significant, with_interval
 from harness.report.section import Section
 from harness.results import CellRecord, MetricRecord, Run
 from harness.results.contrasts import contrast
@@ -423,7 +423,6 @@ def draw_published(rows: Sequence[PublishedRow], modes: Sequence[str]) -> Figure
                 line={"color": HOST, "width": 2},
                 marker={"symbol": "diamond-open", "size": 9, "color": HOST, "line": {"width": 2}},
                 customdata=[f"{label}, published: {row.relation} {row.published_ratio}"] * len(ends),
-                hovertemplate="%{customdata}<extra></extra>",
             )
         )
         figure.add_trace(
@@ -443,7 +442,6 @@ def draw_published(rows: Sequence[PublishedRow], modes: Sequence[str]) -> Figure
                 name="ours",
                 marker={"symbol": mode_symbols(modes).get(mode, "circle"), "size": 8, "color": colour},
                 customdata=[f"{label}, ours at iodepth {own.iodepth}: {significant(own.ratio)}"],
-                hovertemplate="%{customdata}<extra></extra>",
                 meta=f"{row.counterpart.place}:{mode}",
             )
         )
@@ -501,7 +499,10 @@ def _compare_arrays(
         job = one.job
         for other in (cell for cell in narrow if cell.job == job and gain.covers(job)):
             if times := _estimate_times(one, other):
-                yield (one.mode, other.mode), f"{_format_times(times)} in {job.id} (published: {gain.times:g})"
+                yield (
+                    (one.mode, other.mode),
+                    f"{with_interval(times, unit=' times')} in {job.id} (published: {gain.times:g})",
+                )
 
 
 def _estimate_times(one: CellRecord, other: CellRecord) -> Estimate | None:
@@ -510,9 +511,3 @@ def _estimate_times(one: CellRecord, other: CellRecord) -> Estimate | None:
     ours, theirs = (cell.series(one.throughput_name, Place.TWIN) for cell in cells)
     ratio = contrast(theirs, ours, confidence=max(cell.confidence for cell in cells))
     return None if ratio is None else ratio.times
-
-
-def _format_times(times: Estimate) -> str:
-    if times.low is None or times.high is None:
-        return f"{significant(times.point)} times"
-    return f"{significant(times.point)} times [{significant(times.low)}, {significant(times.high)}]"

@@ -24,7 +24,7 @@ from harness.report.blocks import (
     Sentence,
     Table,
 )
-from harness.report.draw import HOST, Figure, Trace, log_axis, scatter, translucent
+from harness.report.draw import HOST, Figure, Trace, band, log_axis, scatter, translucent
 from harness.report.numbers import count, microseconds, microseconds_range, significant
 from harness.report.section import Section, look_of
 from harness.units import format_duration
@@ -192,16 +192,7 @@ def _traces(arm: SearchArm, modes: Sequence[str], bound: float) -> Iterator[Trac
     rates = [rate for rate in arm.rates if rate.latency is not None]
     loads = [fmean(rate.iops) for rate in rates]
     upper, lower = ([(getattr(rate, end) or 0.0) * _US for rate in rates] for end in ("high", "low"))
-    yield scatter(
-        x=loads + loads[::-1],
-        y=upper + lower[::-1],
-        fill="toself",
-        fillcolor=translucent(look.colour, 0.14),
-        line={"width": 0},
-        mode="lines",
-        hoverinfo="skip",
-        meta=arm.arm,
-    )
+    yield band(loads, upper, lower, translucent(look.colour, 0.14), meta=arm.arm)
     yield scatter(
         x=loads,
         y=[(rate.latency or 0.0) * _US for rate in rates],
@@ -213,7 +204,6 @@ def _traces(arm: SearchArm, modes: Sequence[str], bound: float) -> Iterator[Trac
             f"{look.name}: {significant(fmean(rate.iops))} IOPS, {microseconds(rate.latency)} us {_rate_interval(rate)}"
             for rate in rates
         ],
-        hovertemplate="%{customdata}<extra></extra>",
         meta=arm.arm,
     )
     if arm.iops is None or not _is_known(arm):
@@ -226,6 +216,5 @@ def _traces(arm: SearchArm, modes: Sequence[str], bound: float) -> Iterator[Trac
         mode="markers",
         marker={"symbol": look.symbol, "size": 10, "color": look.colour},
         customdata=[f"{look.name}: {load_words(arm)}"],
-        hovertemplate="%{customdata}<extra></extra>",
         meta=arm.arm,
     )

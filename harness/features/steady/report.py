@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from harness.features.steady.criteria import SteadyState, judge_steadiness
 from harness.report.blocks import Aside, Banner, Block, Cell, Chart, Column, Inline, Mark, Panels, Row, Table
-from harness.report.draw import HOST, LAYER, VIRTUALISATION, Figure, scatter, translucent
+from harness.report.draw import HOST, LAYER, VIRTUALISATION, Figure, band, scatter, translucent
 from harness.report.numbers import percent, significant
 from harness.results import ConditioningRecord, RegionSteadiness, Run
 
@@ -84,7 +84,6 @@ def draw_steadiness(region: RegionSteadiness) -> Figure:
             line={"color": HOST, "width": 1.8},
             marker={"size": 6},
             customdata=[f"round {number}: {significant(value)} IOPS" for number, value in enumerate(values, start=1)],
-            hovertemplate="%{customdata}<extra></extra>",
         )
     )
     figure.update_layout(height=230, margin={"l": 58, "r": 10, "t": 10, "b": 44}, showlegend=False, hovermode="closest")
@@ -96,17 +95,8 @@ def draw_steadiness(region: RegionSteadiness) -> Figure:
 def _draw_window(figure: Figure, window: SteadyState, *, last: int) -> None:
     first = last - len(window.window) + 1
     around = [first - 0.3, last + 0.3]
-    figure.add_trace(
-        scatter(
-            x=[*around, *around[::-1]],
-            y=[window.mean * (1 + _BAND)] * 2 + [window.mean * (1 - _BAND)] * 2,
-            fill="toself",
-            fillcolor=translucent(VIRTUALISATION, 0.16),
-            line={"width": 0},
-            mode="lines",
-            hoverinfo="skip",
-        )
-    )
+    upper, lower = ([window.mean * (1 + side)] * 2 for side in (_BAND, -_BAND))
+    figure.add_trace(band(around, upper, lower, translucent(VIRTUALISATION, 0.16)))
     rise = window.slope * (len(window.window) - 1) / 2
     for ends, colour, dash in (
         ([window.mean, window.mean], VIRTUALISATION, "solid"),
