@@ -96,7 +96,6 @@ def make_parser() -> Command:
         labs.add_run,
         labs.add_images,
         labs.add_lab,
-        runs.add_watch,
         runs.add_report,
         labs.add_reap,
         *load_verbs(),

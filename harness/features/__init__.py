@@ -7,6 +7,7 @@ A package has its explanation in its docstring, `feature.py` with `FEATURE`, wha
 from __future__ import annotations
 
 NAMES: tuple[str, ...] = (
+    "watch",
     "init",
     "doctor",
     "published",

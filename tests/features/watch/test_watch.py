@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from harness.cli import main
-from harness.cli.runs import log_lines, looks
 from harness.events import Event, Events, GroupMeasured
+from harness.features.watch.commands import log_lines, looks
+from harness.features.watch.progress import QUIET_SECONDS, read_progress, watch_lines
 from harness.measure import recorder
 from harness.measure.campaign import Campaign
 from harness.measure.phases import Phases
 from harness.measure.resume import Earlier
 from harness.measure.spec import CampaignSpec
-from harness.report.terminal import QUIET_SECONDS, watch_lines, watched
 from harness.results import RunStore
 from harness.results.records import Planned
 from harness.results.store import JournalTail
@@ -27,7 +27,7 @@ from tests.unit import killed_campaign
 from tests.unit.killed_campaign import HOST, plan, record
 from tests.unit.recorded_campaign import RecordedMeasurer
 
-OLD_RUN = Path(__file__).parent / "data" / "stored_run"
+OLD_RUN = Path(__file__).parents[2] / "unit" / "data" / "stored_run"
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_the_state_is_that_of_the_stored_files(campaign: Campaign) -> None:
     store, groups = campaign.store, [group.id for each in campaign.spec.plans for group in each.groups]
     measure(campaign, 0)
     last = max(each.started + each.wall for each in store.read_journal().measurements)
-    state = watched(store.read_results(), store.read_journal(), now=last + 1)
+    state = read_progress(store.read_results(), store.read_journal(), now=last + 1)
     assert (state.run, state.status, state.ended) == (RUN_ID, "running", False)
     assert (state.groups, state.planned_groups, state.rounds) == (1, len(groups), 2)
     planned = Planned.of(store.read_results())
@@ -74,7 +74,7 @@ def test_the_state_is_that_of_the_stored_files(campaign: Campaign) -> None:
     assert lines[:2] == [f"run {RUN_ID}: running", "now: preparing, or between two rounds"]
     assert any(line.startswith("remaining: about ") for line in lines)
     assert not any(line.startswith("no new measurement") for line in lines)
-    silent = watched(store.read_results(), store.read_journal(), now=last + QUIET_SECONDS + 1)
+    silent = read_progress(store.read_results(), store.read_journal(), now=last + QUIET_SECONDS + 1)
     assert any(line.startswith("no new measurement for 10 min 1 s: ") for line in watch_lines(silent))
 
 
@@ -95,7 +95,7 @@ def test_the_round_that_is_measured_is_named_with_its_newest_slice(campaign: Cam
     begun = max(number for number, line in enumerate(lines) if json.loads(line).get("event") == "begun")
     part = RunStore(shutil.copytree(campaign.store.path, tmp_path / "part"))
     part.journal_path.write_text("".join(lines[: begun + 2]))
-    state = watched(part.read_results(), part.read_journal(), now=0.0)
+    state = read_progress(part.read_results(), part.read_journal(), now=0.0)
     event, newest = json.loads(lines[begun]), json.loads(lines[begun + 1])
     assert state.current.startswith(f"{event['group']}, round 2 of 2: ")
     assert state.current.endswith(f"1 of {event['measurements']} slices, newest {newest['job']} in {newest['arm']}")
