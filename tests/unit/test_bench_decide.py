@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from harness.scenario.load import load_scenario
 from harness.scenario.plan import expand, plan_for
 from tests.bench.decide.__main__ import main
 from tests.bench.decide.checkout import IODEPTHS, measured, scenario
-from tests.bench.decide.costs import Cost, costs, table
+from tests.bench.decide.costs import Comparison, Cost, compare_guests, costs, summarise_comparisons, table
 from tests.build import RUN_ID, measure, optane, synthetic_run
 
 # A plugin as each checkout has one. It measures nothing: its run is complete when it is resumed.
@@ -206,4 +207,51 @@ def test_the_table_has_the_verdicts_side_by_side_and_the_ratio_of_the_sums() -> 
         f"4 cells that the new version decided (the old one 3 of them): {sums}",
         "decided: 3 with the old version, 4 with the new one",
         "the same verdict: 2 of the 3 cells that both decided",
+        "median seconds of fio until a budget is decided: 40.0 and 10.0, 4.0 : 1",
+    ]
+
+
+def test_the_guests_of_a_run_of_this_version_are_compared_in_each_job_by_its_own_statistics(tmp_path: Path) -> None:
+    store = RunStore.create(tmp_path, RUN_ID)
+    run = synthetic_run(rounds=6, modes=("host", "passthrough", "lvm"))
+    store.write_results(run)
+    for group in plan_for(optane(), "smoke").groups:
+        for each in measure(group, 6):
+            store.append(each)
+    compared = compare_guests(store.path, Path(__file__).parents[2])
+    jobs = {cell.job.id for cell in run.cells}
+    assert set(compared) == {f"optane {job}: passthrough against lvm" for job in jobs}
+    assert all(comparison.half_width and comparison.half_width < 0.1 for comparison in compared.values())
+    assert {comparison.fio_s for comparison in compared.values()} == {12.0}, "6 slices of 1 s of each guest"
+
+
+def test_a_run_that_the_checkout_cannot_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ResultsError, match=f"{tmp_path}: the harness of"):
+        compare_guests(tmp_path, Path(__file__).parents[2])
+
+
+@pytest.mark.parametrize(
+    ("log_ratio", "half_width", "relation", "share"),
+    [
+        (0.2, 0.1, "better", 0.25),
+        (-0.2, 0.1, "worse", 0.25),
+        (0.2, 0.4, "undecided", 4.0),
+        (0.0, math.log(1.05) / 2, "equal", 0.25),
+        (0.0, math.log(1.05) * 2, "undecided", 4.0),
+    ],
+)
+def test_the_seconds_until_a_comparison_is_decided_grow_with_the_square_of_its_half_width(
+    log_ratio: float, half_width: float, relation: str, share: float
+) -> None:
+    comparison = Comparison(log_ratio, half_width, 100.0)
+    assert comparison.relation == relation
+    assert comparison.fio_until_decided_s == pytest.approx(100 * share)
+
+
+def test_the_summary_has_the_median_of_each_version_and_what_both_say() -> None:
+    old = {"a": Comparison(0.2, 0.4, 10.0), "b": Comparison(0.2, 0.1, 40.0), "c": Comparison(0.2, 0.1, 400.0)}
+    new = {"a": Comparison(0.2, 0.1, 10.0), "b": Comparison(0.2, 0.1, 20.0), "c": Comparison(-0.2, 0.1, 20.0)}
+    assert summarise_comparisons(old, new) == [
+        "3 comparisons of two modes in one job, of which both decided 2; the same: 1",
+        "median seconds of fio until a comparison is decided: 40.0 and 5.0, 8.0 : 1",
     ]

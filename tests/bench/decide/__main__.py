@@ -1,4 +1,4 @@
-"""How many seconds of fio two versions of the harness need to decide a budget of 10 % on the same 24 lab cells.
+"""How many seconds of fio two versions of the harness need to decide a budget of 10 %, and comparisons of two modes.
 
     python -m tests.bench.decide WORK --old=DIRECTORY --new=DIRECTORY
 
@@ -26,6 +26,10 @@ that the old version left open or void make its seconds a lower bound. The overh
 because of the slices: with the new version, slices of 0.5 s and of 3 s showed the same. The lab's guest changed between
 the two commits, which is the likely cause.
 
+Beside the budgets, the guests of each two modes are compared in each job, by the statistics of the version that
+measured them. A comparison is decided if its 95 % interval excludes either no difference or one of 5 %. The seconds
+until then are those of the two guests, scaled by the square of the half width. This needs both checkouts.
+
 The time of an arm that several cells use is shared between them, so the sum of the cells is the time of the run.
 Rounds that were lost with the lab are left out.
 """
@@ -39,7 +43,7 @@ from pathlib import Path
 
 from harness.errors import HarnessError
 from tests.bench.decide.checkout import measured
-from tests.bench.decide.costs import costs, table
+from tests.bench.decide.costs import compare_guests, costs, summarise_comparisons, table
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -60,11 +64,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for name, checkout in (("old", options.old), ("new", options.new))
         ]
         old, new = (costs(run) if run else {} for run in runs)
+        compared = [
+            compare_guests(run, checkout) if run and checkout else {}
+            for run, checkout in zip(runs, (options.old, options.new), strict=True)
+        ]
     except HarnessError as error:
         sys.stderr.write(f"{error}\n")
         return 1
     if old and new:
         print("\n".join(table(old, new)))
+    if all(compared):
+        print("\n".join(summarise_comparisons(*compared)))
     return 0
 
 
