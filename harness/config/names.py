@@ -1,10 +1,11 @@
-"""Names in files: which are valid, and how a message lists the allowed ones."""
+"""Names and other text in files: what is valid, and how a message lists the allowed names."""
 
 from __future__ import annotations
 
 import difflib
 import re
 from collections.abc import Iterable
+from pathlib import Path
 
 LONGEST_NAME = 40
 """Characters. Ids, file names, and the names of volumes on hosts are composed of several such names."""
@@ -73,3 +74,35 @@ def raw_path(path: str) -> str:
 def spelt_otherwise(name: str, others: Iterable[str]) -> str | None:
     """The one of `others` that some file systems take for `name`, because only upper and lower case differ."""
     return next((other for other in others if other != name and other.casefold() == name.casefold()), None)
+
+
+def one_line(text: str) -> str:
+    """Text on one line. It must not be empty and must not have control characters for a terminal."""
+    if not text.strip():
+        raise ValueError("must not be empty")
+    if not text.isprintable():
+        raise ValueError("allowed: one line of printable characters")
+    return text
+
+
+def word(text: str) -> str:
+    """Text without spaces."""
+    if one_line(text).split() != [text]:
+        raise ValueError("allowed: text without spaces")
+    return text
+
+
+def absolute_path(value: object) -> Path:
+    """An absolute path, or one below a home directory: `~/.ssh/id_ed25519`.
+
+    The meaning of a relative path would depend on the directory in which the command starts.
+    """
+    if not isinstance(value, str):
+        raise ValueError("must be a path in quotes")
+    try:
+        path = Path(one_line(value)).expanduser()
+    except RuntimeError:
+        raise ValueError("this user does not exist; allowed: an absolute path") from None
+    if not path.is_absolute():
+        raise ValueError("allowed: an absolute path, or one that begins with ~/")
+    return path

@@ -13,8 +13,7 @@ from typing import Annotated, Literal, Protocol
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from harness.config.names import choices, plain_name
-from harness.config.values import one_line
+from harness.config.names import choices, one_line, plain_name
 from harness.errors import ConfigError
 from harness.model.base import Chunk, RaidLevel
 from harness.model.disk import ARRAY, STORAGE, ArrayFacts, DiskClass, derive_class

@@ -10,8 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, create_model
 
-from harness.config.problems import describe
-from harness.config.toml import read_toml
+from harness.config.problems import describe, read_toml
 from harness.errors import ConfigError
 from harness.feature import FeatureTables, feature_tables
 from harness.lab.inventory import (

@@ -15,8 +15,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from harness.config.names import choices, plain_name
-from harness.config.values import absolute_path, one_line, word
+from harness.config.names import absolute_path, choices, one_line, plain_name, word
 from harness.errors import ConfigError
 from harness.lab.inventory import (
     API_PORT,

@@ -23,8 +23,7 @@ from _pytest.mark.expression import Expression
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from harness.config.names import choices, near
-from harness.config.problems import describe
-from harness.config.toml import read_toml
+from harness.config.problems import describe, read_toml
 from harness.errors import ConfigError
 from harness.feature import (
     FeatureLimit,

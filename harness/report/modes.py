@@ -10,9 +10,8 @@ from enum import StrEnum
 from harness.analysis import Estimate
 from harness.model.mode import Place
 from harness.report.numbers import confidence_words, count, percent, percent_with_interval, sample_count
-from harness.results import ArmName, CellRecord, Outcome
-from harness.results.contrasts import average_over_jobs, contrast
-from harness.results.mode_changes import mode_changes, most_comparable
+from harness.results import CellRecord, Outcome
+from harness.results.contrasts import compare_guests, loss_over_jobs, most_comparable
 
 NO_LOSS = 0.02
 """A mode loses nothing if its interval ends below this share of the host's throughput. docs/report.md has it too."""
@@ -131,7 +130,7 @@ def _extreme(modes: Sequence[ModeSummary], cells: dict[str, list[CellRecord]], s
         for mode, own in cells.items()
         if mode != extreme
     }
-    changes = {mode: mode_change.change for mode, mode_change in mode_changes(pairs, "iops", confidence).items()}
+    changes = {mode: mode_change.change for mode, mode_change in compare_guests(pairs, "iops", confidence).items()}
     beyond = {mode for mode, change in changes.items() if change.excludes_one and (change.ratio < 1) == (sign > 0)}
     return tuple(mode.mode for mode in modes if mode.mode not in beyond)
 
@@ -251,23 +250,12 @@ def overlap(one: Estimate, other: Estimate) -> bool:
 
 
 def _summary(mode: str, cells: Sequence[CellRecord]) -> ModeSummary:
-    overhead = pooled(cells, "guest", "host")
+    overhead = loss_over_jobs(cells)
     has_twin = all(cell.throughput and cell.throughput.twin for cell in cells)
     return ModeSummary(
         mode=mode,
         jobs=len(cells),
         overhead=overhead,
-        layer=pooled(cells, "twin", "host") if has_twin else None,
-        virtualisation=pooled(cells, "guest", "twin") if has_twin else overhead,
+        layer=loss_over_jobs(cells, of=Place.TWIN) if has_twin else None,
+        virtualisation=loss_over_jobs(cells, than=Place.TWIN) if has_twin else overhead,
     )
-
-
-def pooled(cells: Sequence[CellRecord], of: ArmName, than: ArmName) -> Estimate:
-    """Overhead of the geometric mean over the cells' jobs. A sample is a block of each of them (`mean_over_jobs`)."""
-    left, right = (
-        average_over_jobs([own for cell in cells if (own := cell.series(cell.throughput_name, Place(arm)))])
-        for arm in (than, of)
-    )
-    over_jobs = contrast(left, right, confidence=max(cell.confidence for cell in cells))
-    assert over_jobs is not None
-    return over_jobs.loss

@@ -16,19 +16,26 @@ from typing import TYPE_CHECKING
 
 from harness.analysis import (
     IN_ORDER,
+    MARGIN,
     METRICS,
+    PRACTICAL,
     Caveat,
+    Change,
     Correlation,
     Estimate,
     Metric,
     Samples,
+    count_samples_to_show,
     differences,
     estimate_added,
+    estimate_change,
     estimate_overhead,
+    estimate_paired_change,
     first_blocks,
     log_ratios,
     mean_interval,
     pool_correlations,
+    t_quantile,
 )
 from harness.model.mode import Cell, Place
 from harness.results.journal import Measurement
@@ -205,6 +212,13 @@ class Contrast:
         return mean_interval(ratios, confidence=self.confidence, samples=self.samples)
 
     @property
+    def change(self) -> Change:
+        """The geometric mean of how many times as much."""
+        return estimate_paired_change(
+            self.left.values, self.right.values, confidence=self.confidence, samples=self.samples
+        )
+
+    @property
     def p_value(self) -> float | None:
         """The two-sided p value of "both are equal", by what is added; None without an interval."""
         spread = self.samples.spread(differences(self.left.values, self.right.values))
@@ -234,6 +248,28 @@ def contrast(
     if not left.values or not right.values:
         return None
     return Contrast(left, right, confidence, Samples(right.boots, correlation))
+
+
+def compare_series(
+    before: Series,
+    after: Series,
+    *,
+    confidence: float = CONFIDENCE,
+    margin: float = MARGIN,
+    correlations: tuple[Correlation | None, Correlation | None] = (None, None),
+) -> Change:
+    """`after` as a multiple of `before`, if they share no block: of two runs, or of two guests in turn."""
+    samples = [
+        Samples(side.boots, correlation) for side, correlation in zip((before, after), correlations, strict=True)
+    ]
+    return estimate_change(
+        before.values,
+        after.values,
+        confidence=confidence,
+        margin=margin,
+        samples_before=samples[0],
+        samples_after=samples[1],
+    )
 
 
 def average_over_jobs(jobs: Sequence[Series]) -> Series:
@@ -278,7 +314,7 @@ def correlation_of(records: Iterable[CellRecord]) -> Correlation | None:
     return pool_correlation(overhead for host, guest in arms if (overhead := contrast(host, guest)) is not None)
 
 
-def pair_blocks_of_cells(cells: Sequence[CellRecord]) -> list[tuple[int, ...]]:
+def pair_blocks(boots_of: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
     """The blocks of several jobs' cells that are one sample of their mean: the position of a block in each cell.
 
     They are the k-th blocks that count of each cell within the same boot, in the order of time, up to the fewest. So
@@ -286,12 +322,9 @@ def pair_blocks_of_cells(cells: Sequence[CellRecord]) -> list[tuple[int, ...]]:
     other rounds. If the cells have no boot in common, the k-th boots of each belong together: the jobs were measured in
     boots of their own, or in groups, which number their boots themselves. There is at least one pair if each cell has a
     block. Cells of one job need no pairing: their slices are of the same block (`CellRecord.samples`).
+
+    `boots_of` has the boot of each sample of each job.
     """
-    return pair_blocks([cell.boots or (1,) * len(cell.rounds) for cell in cells])
-
-
-def pair_blocks(boots_of: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
-    """As `paired_blocks`, from the boot of each sample of each job."""
     of_jobs = []
     for boots in boots_of:
         by_boot: dict[int, list[int]] = {}
@@ -310,3 +343,139 @@ def pair_blocks(boots_of: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
 def note_caveat(overhead: Estimate | None) -> list[str]:
     """What a reader must know about the interval of a cell's overhead."""
     return [_CAVEATS[overhead.caveat]] if overhead is not None and overhead.caveat is not None else []
+
+
+CellPair = tuple["CellRecord", "CellRecord"]
+"""The cells of two modes in one job."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModeChange:
+    """The guest of one mode as a multiple of the guest of another, in one metric."""
+
+    change: Change
+    """The geometric mean over the jobs: 1.38 is 38 % more IOPS, or 38 % more latency."""
+    paired: bool
+    """Whether the guests ran in the same blocks. Else each is compared by way of its own host."""
+    blocks: float
+    """Blocks of each job behind a sample: several for a percentile, and for the mean of a boot."""
+    confidence: float
+    """Of the interval."""
+
+    @property
+    def blocks_to_decide(self) -> float | None:
+        """How many more blocks of each job would show a change, or that it is negligible; None if there is no interval,
+        or if more than `MOST_SAMPLES` would be needed.
+
+        An expectation from the mean and the scatter of the samples so far, as for `count_samples_to_show`.
+        """
+        change = self.change
+        if change.low is None or change.high is None:
+            return None
+        n = min(change.n_before, change.n_after)
+        half = math.log(change.high / change.low) / 2
+        sd = half * math.sqrt(n) / t_quantile((1 + self.confidence) / 2, n - 1)
+        mean = abs(math.log(change.ratio))
+        needed = count_samples_to_show(max(mean, math.log(PRACTICAL) - mean), sd, self.confidence)
+        return None if needed is None else max(needed - n, 1) * self.blocks
+
+
+def compare_guests(modes: Mapping[str, Sequence[CellPair]], metric: str, confidence: float) -> dict[str, ModeChange]:
+    """For each mode, the second cell's mode as a multiple of the first's, over the jobs of these pairs.
+
+    All cells have the metric. Guests of the same blocks are pairs. Two modes of different guests, which were measured
+    one after the other, are compared by way of their hosts: guest/host of one against guest/host of the other, as
+    independent series. The correlation of neighbouring samples is estimated from the pairs of all modes together.
+    """
+    shared = {mode: guests for mode, pairs in modes.items() if (guests := _pair_guests(pairs, metric)) is not None}
+    correlation = _correlate(list(shared.values()))
+    changes = {}
+    for mode, pairs in modes.items():
+        blocks = max(_blocks_of_sample(cell, metric) for pair in pairs for cell in pair)
+        if mode in shared:
+            together = contrast(*shared[mode], confidence=confidence, correlation=correlation)
+            assert together is not None
+            change = together.change
+        else:
+            before, after = (_relate_to_host([pair[side] for pair in pairs], metric) for side in (0, 1))
+            change = compare_series(before, after, confidence=confidence)
+        changes[mode] = ModeChange(change, mode in shared, blocks, confidence)
+    return changes
+
+
+def _pair_guests(pairs: Sequence[CellPair], metric: str) -> tuple[Series, Series] | None:
+    """Both guests as means over the jobs, in the samples that they share; None if a job's cells share none.
+
+    Cells of one group have the same values of the host in a block, others do not.
+    """
+    jobs = []
+    for pair in pairs:
+        hosts = [dict(zip(host.keys, host.values, strict=True)) for host in _arms(pair, metric, Place.HOST)]
+        same = {key for key, value in hosts[0].items() if hosts[1].get(key) == value}
+        if not same:
+            return None
+        jobs.append([guest.only(same) for guest in _arms(pair, metric, Place.GUEST)])
+    before, after = (average_over_jobs([job[side] for job in jobs]) for side in (0, 1))
+    return before, after
+
+
+def _correlate(pairs: Sequence[tuple[Series, Series]]) -> Correlation | None:
+    """As for the cells of a job (`pool_correlation`); None if the samples are boots."""
+    if not pairs or any(len(set(before.boots)) > 1 for before, _ in pairs):
+        return None
+    return pool_correlations(dict(enumerate(log_ratios(before.values, after.values))) for before, after in pairs)
+
+
+def _arms(cells: Sequence[CellRecord], metric: str, place: Place) -> list[Series]:
+    return [series for cell in cells if (series := cell.series(metric, place)) is not None]
+
+
+def _relate_to_host(cells: Sequence[CellRecord], metric: str) -> Series:
+    """The guest of one mode divided by its host, as a mean over the jobs."""
+    host, guest = (average_over_jobs(_arms(cells, metric, place)) for place in (Place.HOST, Place.GUEST))
+    return replace(guest, values=tuple(of / than for than, of in zip(host.values, guest.values, strict=True)))
+
+
+def _blocks_of_sample(cell: CellRecord, metric: str) -> float:
+    boots = len(set(cell.boots))
+    if boots > 1:
+        return len(cell.rounds) / boots
+    sizes = cell.metrics[metric].batches
+    return fmean(sizes) if sizes else 1.0
+
+
+def loss_over_jobs(
+    cells: Sequence[CellRecord],
+    of: Place = Place.GUEST,
+    than: Place = Place.HOST,
+    *,
+    metric: str | None = None,
+    confidence: float | None = None,
+) -> Estimate:
+    """How much worse one arm of a mode is than another, over the jobs of these cells, as a share of the other.
+
+    By `metric`, or the throughput of each cell, and with the highest confidence of the cells, or another one.
+    """
+    left, right = (
+        average_over_jobs(
+            [series for cell in cells if (series := cell.series(metric or cell.throughput_name, place)) is not None]
+        )
+        for place in (than, of)
+    )
+    if confidence is None:
+        confidence = max(cell.confidence for cell in cells)
+    over_jobs = contrast(left, right, confidence=confidence)
+    assert over_jobs is not None
+    return over_jobs.loss
+
+
+def most_comparable(jobs_of: Mapping[str, set[str]]) -> tuple[list[str], set[str]]:
+    """The modes and their common jobs with the most cells together. If equal, more modes win."""
+    ranked = sorted((mode for mode in jobs_of if jobs_of[mode]), key=lambda mode: -len(jobs_of[mode]))
+    best: tuple[list[str], set[str]] = ([], set())
+    common: set[str] = set()
+    for number, mode in enumerate(ranked, start=1):
+        common = common & jobs_of[mode] if number > 1 else set(jobs_of[mode])
+        if common and number * len(common) >= len(best[0]) * len(best[1]):
+            best = (ranked[:number], set(common))
+    return best

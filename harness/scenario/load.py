@@ -23,10 +23,8 @@ from pydantic import (
     create_model,
 )
 
-from harness.config.names import LONGEST_NAME, choices, plain_name, short_name
-from harness.config.problems import describe, quoted_key, shown
-from harness.config.toml import read_toml
-from harness.config.values import one_line
+from harness.config.names import LONGEST_NAME, choices, one_line, plain_name, short_name
+from harness.config.problems import describe, quoted_key, read_toml, shown
 from harness.errors import ConfigError
 from harness.feature import feature_tables, features, mode_keys
 from harness.model.attach import AnyAttachment

@@ -17,7 +17,7 @@ from harness.model.job import Job
 from harness.model.mode import Cell, Mode
 from harness.report.modes import ModeSummary, compare_modes
 from harness.results import CellContext, CellRecord, Measurement, assemble
-from harness.results.contrasts import correlation_of, make_samples, pair_blocks_of_cells
+from harness.results.contrasts import correlation_of, make_samples, pair_blocks
 from harness.scenario.plan import Plan, group_cells
 from tests.build import synthetic_run
 
@@ -150,14 +150,12 @@ def cell_with(rounds: Sequence[int], blocks: Sequence[int] = (), boots: Sequence
         (([1, 2, 3], [1, 1, 1], [1, 2, 3]), ([2, 3], [1, 1], [2, 3]), [(1, 0), (2, 1)]),
         # Measured again in boots of its own.
         (([1, 1, 2, 2], [1, 2, 1, 2], [1, 1, 2, 2]), ([3, 4, 4], [1, 1, 2], [3, 4, 4]), [(0, 0), (2, 1), (3, 2)]),
-        # Version 0.1.
-        (([1, 2], [], []), ([1, 2, 3], [], []), [(0, 0), (1, 1)]),
     ],
 )
 def test_the_blocks_of_a_boot_are_paired_in_the_order_of_time(
     first: tuple[list[int], ...], second: tuple[list[int], ...], pairs: list[tuple[int, int]]
 ) -> None:
-    assert pair_blocks_of_cells([cell_with(*first), cell_with(*second)]) == pairs
+    assert pair_blocks([cell_with(*boots).boots for boots in (first, second)]) == pairs
 
 
 def summary(cells: Sequence[CellRecord]) -> ModeSummary:

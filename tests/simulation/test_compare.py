@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from harness.features.compare.comparison import compare, list_arms
-from harness.features.compare.records import Finding, Outcome
+from harness.features.compare.records import ChangeFinding, ComparisonOutcome
 from tests.simulation.stated import stated
 from tests.unit.replayed_runs import replayed
 
@@ -16,10 +16,10 @@ TOLERANCE = 0.03
 """Three standard deviations of a share of 98 % among the arms of all pairs."""
 
 
-def findings(factor: float, noise: float) -> tuple[Counter[Finding], Counter[Outcome]]:
+def findings(factor: float, noise: float) -> tuple[Counter[ChangeFinding], Counter[ComparisonOutcome]]:
     """What 20 comparisons show: of each arm, and together."""
-    arms: Counter[Finding] = Counter()
-    outcomes: Counter[Outcome] = Counter()
+    arms: Counter[ChangeFinding] = Counter()
+    outcomes: Counter[ComparisonOutcome] = Counter()
     for number in range(PAIRS):
         found = compare(replayed(2 * number, noise=noise), replayed(2 * number + 1, factor=factor, noise=noise))
         arms.update(arm.metrics[arm.headline].finding for arm in list_arms(found))
@@ -29,8 +29,8 @@ def findings(factor: float, noise: float) -> tuple[Counter[Finding], Counter[Out
 
 def test_the_same_twice_is_equal_or_undecided_in_at_least_95_percent_of_cells() -> None:
     arms, outcomes = findings(1.0, 0.05)
-    assert arms[Finding.EQUAL] + arms[Finding.UNDECIDED] >= 0.95 * arms.total()
-    assert outcomes[Outcome.EQUAL] + outcomes[Outcome.UNDECIDED] >= 0.9 * PAIRS
+    assert arms[ChangeFinding.EQUAL] + arms[ChangeFinding.UNDECIDED] >= 0.95 * arms.total()
+    assert outcomes[ComparisonOutcome.EQUAL] + outcomes[ComparisonOutcome.UNDECIDED] >= 0.9 * PAIRS
 
 
 @pytest.mark.parametrize("percent", [5, 10])
@@ -38,6 +38,6 @@ def test_a_planted_loss_is_found_with_the_stated_power(percent: int) -> None:
     noises = (0.02, 0.05)
     for noise, power in zip(noises, stated(f"{percent} % slower"), strict=True):
         arms, outcomes = findings(1 - percent / 100, noise)
-        assert arms[Finding.WORSE] >= (power - TOLERANCE) * arms.total()
-        assert arms[Finding.BETTER] == 0
-        assert outcomes[Outcome.WORSE] >= (power - TOLERANCE) * PAIRS
+        assert arms[ChangeFinding.WORSE] >= (power - TOLERANCE) * arms.total()
+        assert arms[ChangeFinding.BETTER] == 0
+        assert outcomes[ComparisonOutcome.WORSE] >= (power - TOLERANCE) * PAIRS

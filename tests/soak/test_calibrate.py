@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.features.calibrate.assess import count_most_by_chance
 from harness.features.calibrate.calibration import Calibration, directory, path_of, read_calibration
+from harness.features.calibrate.command import count_most_by_chance
 from harness.features.calibrate.measuring import CalibrationSpec
 from harness.lab.created import CreationLog
 from harness.lab.transport.ssh import SshRunner

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from harness.errors import ConfigError, HarnessError, ResultsError
-from harness.features.compare.baselines import set_baseline
+from harness.features.compare.command import set_baseline
 from harness.features.exchange.exporting import ExportRequest, export_run, make_rows, write_csv
 from harness.features.history.store import HistoryStore
 from harness.files import read_regular

@@ -21,7 +21,7 @@ from xml.etree import ElementTree
 import pytest
 from platformdirs import user_data_path
 
-from harness.features.compare.baselines import set_baseline
+from harness.features.compare.command import set_baseline
 from harness.image import Cache, Missing, cache_root
 from harness.image.build import load_recipes
 from harness.image.keys import ensure_key

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.features.decompose.request import compare_arms
-from harness.features.published.figures import links
-from harness.features.published.matching import counterparts
+from harness.features.published.figures import counterparts, links
 from harness.model.attach import Attach, Vfio
 from harness.model.base import Device, Md, Shape
 from harness.model.mode import Arm, Mode, Place

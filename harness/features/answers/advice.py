@@ -11,7 +11,7 @@ from typing import Any
 from harness.analysis import MARGIN, METRICS, Change, Relation
 from harness.features.answers.decision import Answer, Rival
 from harness.features.answers.report import (
-    Setting,
+    ModeSetting,
     answer_details,
     answer_sentence,
     answers_of,
@@ -24,10 +24,10 @@ from harness.features.answers.report import (
 from harness.report.numbers import signed_percent
 from harness.report.section import Section, find_sections
 from harness.results import CellRecord, Run
-from harness.results.mode_changes import mode_changes
+from harness.results.contrasts import compare_guests
 
 
-class Held(StrEnum):
+class AdviceOutcome(StrEnum):
     """What fresh blocks say about a recommendation."""
 
     HELD = "held"
@@ -64,7 +64,7 @@ class Verified:
     """What fresh blocks showed of a recommendation."""
 
     advice: Advice
-    held: Held
+    held: AdviceOutcome
     why: str
     fresh: Change | None = None
     """The recommended mode as a multiple of the other in the fresh blocks; None if it cannot be compared there."""
@@ -96,7 +96,7 @@ def verify(advice: Advice, fresh: Mapping[str, CellRecord]) -> Verified:
     """
     change = _change(advice, fresh)
     if isinstance(change, str):
-        return Verified(advice, Held.UNDECIDED, change)
+        return Verified(advice, AdviceOutcome.UNDECIDED, change)
     low, high = _expected(advice.change, change)
     held, why = _outcome(advice, change, inside=low <= change.ratio <= high)
     return Verified(advice, held, why, change, low, high)
@@ -113,7 +113,7 @@ def _change(advice: Advice, fresh: Mapping[str, CellRecord]) -> Change | str:
         of_mode[cell.mode][cell.job.id] = cell
     than, recommended = of_mode[advice.rival.mode], of_mode[advice.mode]
     pairs = [(than[job], recommended[job]) for job in than]
-    change = mode_changes({advice.mode: pairs}, metric, advice.confidence)[advice.mode].change
+    change = compare_guests({advice.mode: pairs}, metric, advice.confidence)[advice.mode].change
     return change if change.low is not None else "the fresh blocks are too few for an interval"
 
 
@@ -129,21 +129,24 @@ def _expected(first: Change, fresh: Change) -> tuple[float, float]:
     return math.exp(point - below), math.exp(point + above)
 
 
-def _outcome(advice: Advice, fresh: Change, *, inside: bool) -> tuple[Held, str]:
+def _outcome(advice: Advice, fresh: Change, *, inside: bool) -> tuple[AdviceOutcome, str]:
     higher = METRICS[advice.answer.metric].higher_is_better
     better, worse = ((fresh.ratio > 1) == wanted and fresh.excludes_one for wanted in (higher, not higher))
     if not inside:
-        return Held.NOT_HELD, "the fresh blocks differ from it by more than both errors explain"
+        return AdviceOutcome.NOT_HELD, "the fresh blocks differ from it by more than both errors explain"
     if worse and not fresh.is_within(MARGIN):
-        return Held.NOT_HELD, "in the fresh blocks, the recommended mode is worse"
+        return AdviceOutcome.NOT_HELD, "in the fresh blocks, the recommended mode is worse"
     match advice.rival.shown:
         case Relation.SHOWN if better:
-            return Held.HELD, "the fresh blocks alone show it again"
+            return AdviceOutcome.HELD, "the fresh blocks alone show it again"
         case Relation.EQUAL if fresh.is_within(MARGIN):
-            return Held.HELD, "the fresh blocks alone show again that the modes are equal"
+            return AdviceOutcome.HELD, "the fresh blocks alone show again that the modes are equal"
         case Relation.UNDECIDED:
-            return Held.HELD, "the fresh blocks do not show that the recommended mode is worse"
-    return Held.UNDECIDED, "the fresh blocks agree with it, but are too few to show it alone: measure more rounds"
+            return AdviceOutcome.HELD, "the fresh blocks do not show that the recommended mode is worse"
+    return (
+        AdviceOutcome.UNDECIDED,
+        "the fresh blocks agree with it, but are too few to show it alone: measure more rounds",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +155,7 @@ class UseAdvice:
 
     section: Section
     answer: Answer
-    setting: Setting | None
+    setting: ModeSetting | None
     advice: Advice | None
     """What can be measured again; None if nothing is recommended, or there is nothing to compare with."""
 

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import io
+import textwrap
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from harness.errors import ConfigError
 from harness.features.answers.decision import Answer
 from harness.features.answers.report import answers_of, named
 from harness.report.background import moment
 from harness.report.contents import find_banners, headline_of
 from harness.report.markdown import code, marked, plain
 from harness.report.modes import ModeSummary
-from harness.report.numbers import percent_with_interval
+from harness.report.numbers import count, percent_with_interval
 from harness.report.section import Section, find_sections
+from harness.report.theme import INK, PAPER, RULE, SOFT
 from harness.results import Run, RunStore
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from matplotlib.text import Text
 
 MOST_MODES = 7
 """Modes that the card shows, in the order of the plan. Of more, it gives the number of the others."""
@@ -58,8 +68,6 @@ def write_card(store: RunStore, run: Run) -> tuple[Path, str]:
     The first disk with a comparison of modes is shown. Raises ConfigError if the library for pictures is missing, and
     ResultsError if the file cannot be written.
     """
-    from harness.features.answers.card_picture import drawn  # noqa: PLC0415 - an optional library, of which only this has a use
-
     drawn_card = card(run)
     path = store.write_card(drawn(drawn_card))
     return path, markdown(drawn_card, path.name)
@@ -143,3 +151,156 @@ def _method(run: Run) -> str:
     host = run.provenance.get("host")
     tools = [str(host[name]) for name in ("qemu", "kernel", "fio") if name in host] if isinstance(host, dict) else []
     return ", ".join((f"Each guest against its host in short alternating slices, profile {run.run.profile}", *tools))
+
+
+WIDTH, HEIGHT = 1200, 630
+_DPI = 100
+_LEFT, _RIGHT = 44, WIDTH - 44
+_CHART = (_LEFT, 756)
+_USES = 812
+_DOT, _WARNING = "#1a5f96", "#b03f00"
+
+
+def drawn(card: Card) -> bytes:
+    """The PNG. Raises ConfigError without matplotlib."""
+    figure = picture(card)
+    file = io.BytesIO()
+    with warnings.catch_warnings():
+        # A name may have letters that the font lacks. They are drawn as boxes.
+        warnings.filterwarnings("ignore", message="Glyph .* missing")
+        figure.savefig(file, format="png", metadata={"Title": card.run})
+    return file.getvalue()
+
+
+def picture(card: Card) -> Figure:
+    """The figure of the card, not yet drawn. Raises ConfigError without matplotlib."""
+    try:
+        import matplotlib as mpl  # noqa: PLC0415 - an optional dependency
+        from matplotlib.figure import Figure  # noqa: PLC0415
+    except ModuleNotFoundError:
+        raise ConfigError(
+            "--card needs matplotlib, which is not installed", hint="run: pip install 'virt-overhead[card]'"
+        ) from None
+    # A name with two dollar signs is no formula, and the user's own settings of matplotlib do not matter.
+    with mpl.rc_context({**mpl.rcParamsDefault, "text.parse_math": False, "backend": "agg"}):
+        figure = Figure(figsize=(WIDTH / _DPI, HEIGHT / _DPI), dpi=_DPI, facecolor=PAPER)
+        _Page(figure).fill(card)
+    return figure
+
+
+class _Page:
+    """Places texts on the figure in pixels from its upper left corner."""
+
+    def __init__(self, figure: Figure) -> None:
+        self._figure = figure
+
+    def fill(self, card: Card) -> None:
+        self._text(_LEFT, 30, "virt-overhead", size=11, weight="bold")
+        self._text(_RIGHT, 30, _shortened(card.measured, 90), size=10, color=SOFT, ha="right")
+        self._line(50)
+        below = self._paragraph(70, card.headline.replace("`", ""), size=20, lines=3)
+        for warning in card.warnings[:2]:
+            below = self._paragraph(below + 6, warning, size=10, lines=2, color=_WARNING)
+        if card.modes:
+            self._chart(below + 26, card)
+        if card.answers:
+            self._uses(below + 26, card.answers)
+        last = ". ".join((*card.others, card.method))
+        self._paragraph(HEIGHT - 44, last, size=9, lines=2, color=SOFT)
+
+    def _chart(self, top: float, card: Card) -> None:
+        left, right = _CHART
+        self._text(
+            left,
+            top,
+            f"Throughput lost against the host over {count(card.jobs, 'job')}, % [interval, {card.confidence}]",
+            size=11,
+        )
+        named, row = 196, min(40.0, (HEIGHT - 100 - top) / max(1, len(card.modes)))
+        first = top + 34 + row / 2
+        for number, mode in enumerate(card.modes):
+            middle = first + number * row
+            name = _shortened(mode.mode, 20)
+            self._text(left, middle, name, size=11, va="center", family="DejaVu Sans Mono")
+            self._text(right, middle, percent_with_interval(mode.overhead), size=11, va="center", ha="right")
+        height = row * len(card.modes)
+        axes = self._figure.add_axes(
+            (
+                (left + named) / WIDTH,
+                1 - (first - row / 2 + height) / HEIGHT,
+                (right - left - named - 170) / WIDTH,
+                height / HEIGHT,
+            )
+        )
+        axes.set_facecolor(PAPER)
+        axes.set_xlim(*_limits(card.modes))
+        axes.set_ylim(len(card.modes) - 0.5, -0.5)
+        axes.set_yticks([])
+        axes.grid(axis="x", color=RULE, linewidth=1)
+        axes.set_axisbelow(True)
+        axes.axvline(0, color=SOFT, linewidth=1)
+        axes.tick_params(axis="x", colors=SOFT, labelsize=10, length=0)
+        for side in axes.spines.values():
+            side.set_visible(False)
+        for number, mode in enumerate(card.modes):
+            overhead = mode.overhead
+            if overhead.low is not None and overhead.high is not None:
+                axes.plot(
+                    (overhead.low * 100, overhead.high * 100), (number, number), color=_DOT, alpha=0.4, linewidth=6,
+                    solid_capstyle="butt",
+                )  # fmt: skip
+            axes.plot((overhead.point * 100,), (number,), color=_DOT, marker="o", markersize=8)
+
+    def _uses(self, top: float, answers: Sequence[CardAnswer]) -> None:
+        self._text(_USES, top, "Mode to use for", size=11)
+        for number, answer in enumerate(answers):
+            at = top + 36 + number * 54
+            self._text(_USES, at, _shortened(answer.use, 40), size=10, color=SOFT)
+            mode = _shortened(answer.mode, 28)
+            drawn_mode = self._text(_USES, at + 18, mode, size=13, weight="bold", family="DejaVu Sans Mono")
+            if answer.alike:
+                beside = drawn_mode.get_window_extent().x1 + 8
+                letters = int((_RIGHT - beside) / (0.6 * 10 * _DPI / 72))
+                alike = _shortened(f"or {answer.alike.replace('`', '')}", letters)
+                self._text(beside, at + 21, alike, size=10, color=SOFT)
+
+    def _paragraph(self, top: float, words: str, *, size: float, lines: int, color: str = INK) -> float:
+        """The text in at most so many lines, smaller if it is long. Returns the lower end."""
+        for smaller in (1.0, 0.85, 0.7):
+            points = size * smaller
+            # A letter of DejaVu Sans is 0.6 em wide on average, and a point has 1/72 inch.
+            letters = int((_RIGHT - _LEFT) / (0.6 * points * _DPI / 72))
+            wrapped = textwrap.wrap(_one_line(words), letters, max_lines=lines, placeholder=" \N{HORIZONTAL ELLIPSIS}")
+            if not wrapped or not wrapped[-1].endswith("\N{HORIZONTAL ELLIPSIS}"):
+                break
+        self._text(_LEFT, top, "\n".join(wrapped), size=points, color=color, linespacing=1.3)
+        return top + len(wrapped) * points * 1.3 * 1.16 * _DPI / 72
+
+    def _text(self, x: float, y: float, words: str, **style: Any) -> Text:
+        return self._figure.text(x / WIDTH, 1 - y / HEIGHT, words, **{"va": "top", "color": INK, **style})
+
+    def _line(self, y: float) -> None:
+        axes = self._figure.add_axes((_LEFT / WIDTH, 1 - y / HEIGHT, (_RIGHT - _LEFT) / WIDTH, 2 / HEIGHT))
+        axes.set_facecolor(INK)
+        axes.set_xticks([])
+        axes.set_yticks([])
+        for side in axes.spines.values():
+            side.set_visible(False)
+
+
+def _limits(modes: Sequence[ModeSummary]) -> tuple[float, float]:
+    """From zero to the largest loss, in percent, with room for the dots; an interval of more than 100 % is cut off."""
+    ends = [0.0, *(mode.overhead.point for mode in modes)]
+    ends += [end for mode in modes for end in (mode.overhead.low, mode.overhead.high) if end is not None]
+    low, high = max(-1.0, min(ends)) * 100, min(1.0, max(ends)) * 100
+    room = max(0.06 * (high - low), 0.5)
+    return low - room, high + room
+
+
+def _shortened(words: str, most: int) -> str:
+    words = _one_line(words)
+    return words if len(words) <= most else f"{words[: most - 1]}\N{HORIZONTAL ELLIPSIS}"
+
+
+def _one_line(words: str) -> str:
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in words).split())

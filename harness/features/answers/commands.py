@@ -71,7 +71,7 @@ def _advise(options: argparse.Namespace) -> int:
 
 
 def _verify(options: argparse.Namespace, store: Any, run: Any, views: list[Any]) -> int:
-    from harness.features.answers.advice import Held, fresh_results, verified_lines, verified_record, verify
+    from harness.features.answers.advice import AdviceOutcome, fresh_results, verified_lines, verified_record, verify
 
     if not views:
         raise ConfigError(
@@ -91,7 +91,7 @@ def _verify(options: argparse.Namespace, store: Any, run: Any, views: list[Any])
         for advice in verified:
             print("\n".join(verified_lines(*advice)))
     held = {outcome.held for _, outcome in verified}
-    return NOT_HELD if Held.NOT_HELD in held else UNDECIDED if Held.UNDECIDED in held else 0
+    return NOT_HELD if AdviceOutcome.NOT_HELD in held else UNDECIDED if AdviceOutcome.UNDECIDED in held else 0
 
 
 def _measure_again(options: argparse.Namespace, store: Any, run: Any, cells: list[str]) -> Any:

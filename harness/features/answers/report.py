@@ -7,8 +7,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from harness.analysis import METRICS, Change, Relation
-from harness.features.answers.decision import Answer, Rival, answers, seconds_of_slice
-from harness.features.answers.option_matrix import OptionEffect, OptionMatrix, option_matrix
+from harness.features.answers.decision import (
+    Answer,
+    OptionEffect,
+    OptionMatrix,
+    Rival,
+    answers,
+    option_matrix,
+    seconds_of_slice,
+)
 from harness.report.blocks import (
     MOST_LISTED,
     Aside,
@@ -38,21 +45,21 @@ _BY_ID = "/dev/disk/by-id/"
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class ModeSetting:
     """What to set, and with what."""
 
     tool: str
     text: str
 
 
-def setting_of(cells: Iterable[CellRecord], mode: str) -> Setting | None:
+def setting_of(cells: Iterable[CellRecord], mode: str) -> ModeSetting | None:
     """How the disk of a mode was attached, as its hypervisor takes it; None if no guest was read back."""
     effective = next((cell.effective for cell in cells if cell.mode == mode), None)
     if effective is None:
         return None
     if effective.pve_drive is not None:
-        return Setting("qm set", _qm_set(effective.pve_drive))
-    return Setting("libvirt's XML", effective.libvirt_disk) if effective.libvirt_disk is not None else None
+        return ModeSetting("qm set", _qm_set(effective.pve_drive))
+    return ModeSetting("libvirt's XML", effective.libvirt_disk) if effective.libvirt_disk is not None else None
 
 
 def _qm_set(drive: str) -> str:

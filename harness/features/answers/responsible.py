@@ -5,24 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from statistics import fmean
 
 from harness.analysis import PRACTICAL, Estimate
 from harness.features.answers.report import answers_of, results_of
 from harness.model.attach import Attach, Unknown
+from harness.model.cell import Place
 from harness.model.mode import ModeDetail
 from harness.report.blocks import Block, On, Sentence
 from harness.report.numbers import percent_with_interval, significant
 from harness.report.section import Section
 from harness.results.cells import CellRecord
-from harness.results.mode_changes import loss
+from harness.results.contrasts import loss_over_jobs
 
 BUSY = 0.85
 """From this share of a CPU on, a thread limits the disk that it serves."""
 _EQUAL = PRACTICAL - 1
 
 
-class Layer(StrEnum):
+class ResponsibleLayer(StrEnum):
     """Where the loss comes from."""
 
     NOTHING = "nothing to gain"
@@ -36,7 +38,7 @@ class Layer(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Thread:
+class ServingThread:
     """The thread of QEMU that serves a disk, and the share of a CPU that it used."""
 
     name: str
@@ -51,14 +53,14 @@ class Blame:
     detail: ModeDetail
     metric: str
     cells: tuple[CellRecord, ...]
-    layer: Layer
+    layer: ResponsibleLayer
     overhead: Estimate
     """The guest against the host, as a share."""
     storage: Estimate | None
     """The twin against the host; None on the bare device."""
     virtualisation: Estimate
     """The guest against its twin, or the host."""
-    thread: Thread | None
+    thread: ServingThread | None
     """The busiest thread that serves the disk, over the jobs; None if it was not counted."""
 
     @property
@@ -117,42 +119,41 @@ def flush_blame(cells: Sequence[CellRecord], confidence: float) -> Blame | None:
 
 
 def _parts(cells: Sequence[CellRecord], metric: str, confidence: float) -> tuple[Estimate, Estimate | None, Estimate]:
-    overhead = loss(cells, metric, confidence)
+    estimate = partial(loss_over_jobs, cells, metric=metric, confidence=confidence)
     if not all(cell.metrics[metric].twin for cell in cells):
-        return overhead, None, overhead
-    storage = loss(cells, metric, confidence, of="twin")
-    return overhead, storage, loss(cells, metric, confidence, than="twin")
+        return estimate(), None, estimate()
+    return estimate(), estimate(of=Place.TWIN), estimate(than=Place.TWIN)
 
 
-def _layer(overhead: Estimate, storage: Estimate | None, rest: Estimate) -> Layer:
+def _layer(overhead: Estimate, storage: Estimate | None, rest: Estimate) -> ResponsibleLayer:
     """By intervals: a layer is responsible if its part is shown and the whole interval lies above the other part."""
     if overhead.high is not None and overhead.high < _EQUAL:
-        return Layer.NOTHING
+        return ResponsibleLayer.NOTHING
     if overhead.low is None or overhead.low <= 0:
-        return Layer.UNDECIDED
+        return ResponsibleLayer.UNDECIDED
     if storage is None:
-        return Layer.VIRTUALISATION
+        return ResponsibleLayer.VIRTUALISATION
     (low, high), (rest_low, rest_high) = ((estimate.low or 0.0, estimate.high or 0.0) for estimate in (storage, rest))
     if rest_low > max(high, 0):
-        return Layer.VIRTUALISATION
+        return ResponsibleLayer.VIRTUALISATION
     if low > max(rest_high, 0):
-        return Layer.STORAGE
-    return Layer.BOTH if low > 0 and rest_low > 0 else Layer.UNDECIDED
+        return ResponsibleLayer.STORAGE
+    return ResponsibleLayer.BOTH if low > 0 and rest_low > 0 else ResponsibleLayer.UNDECIDED
 
 
-def _side(overhead: Estimate) -> Layer | None:
+def _side(overhead: Estimate) -> ResponsibleLayer | None:
     """The disk, if the interval shows that the host alone has more than half of the guest's latency; else None."""
     if overhead.high is not None and overhead.high < 1:
-        return Layer.DISK
-    return Layer.UNDECIDED if overhead.low is None or overhead.low < 1 else None
+        return ResponsibleLayer.DISK
+    return ResponsibleLayer.UNDECIDED if overhead.low is None or overhead.low < 1 else None
 
 
-def _busiest(cells: Sequence[CellRecord]) -> Thread | None:
+def _busiest(cells: Sequence[CellRecord]) -> ServingThread | None:
     threads = [thread for cell in cells for thread in _threads(cell)]
     return max(threads, key=lambda thread: thread.busy, default=None)
 
 
-def _threads(cell: CellRecord) -> list[Thread]:
+def _threads(cell: CellRecord) -> list[ServingThread]:
     """The thread that serves the disk: CPU time per I/O times I/Os per second. Several iothreads share the time."""
     attach = cell.mode_detail.attach
     if not isinstance(attach, Attach):
@@ -163,7 +164,7 @@ def _threads(cell: CellRecord) -> list[Thread]:
     costs = cell.accounting.get(cost)
     if costs is None or not costs.guest:
         return []
-    return [Thread(name, fmean(costs.guest) * fmean(cell.metrics["iops"].guest) / number)]
+    return [ServingThread(name, fmean(costs.guest) * fmean(cell.metrics["iops"].guest) / number)]
 
 
 ETCD_P99 = 0.010
@@ -210,21 +211,21 @@ def sentences_of(blame: Blame) -> tuple[str, ...]:
 def next_action(blame: Blame) -> str:
     """The next action; empty if there is nothing to do, or nothing to conclude."""
     layer = blame.layer
-    if layer is Layer.DISK:
+    if layer is ResponsibleLayer.DISK:
         return "a faster disk, or one with power-loss protection, not another attachment"
-    if layer is Layer.STORAGE:
+    if layer is ResponsibleLayer.STORAGE:
         return "compare other layouts on this disk; the attachment is not the cause"
-    if layer in (Layer.VIRTUALISATION, Layer.BOTH):
+    if layer in (ResponsibleLayer.VIRTUALISATION, ResponsibleLayer.BOTH):
         return _attachment(blame)
-    if layer is Layer.UNDECIDED:
+    if layer is ResponsibleLayer.UNDECIDED:
         return "measure for longer: the interval allows for no loss, or for both layers"
     return ""
 
 
 def _throughput(blame: Blame) -> str:
-    if blame.layer is Layer.NOTHING:
+    if blame.layer is ResponsibleLayer.NOTHING:
         return f"`{blame.mode}`: less than 5 % is lost, so another attachment cannot gain more."
-    if blame.layer is Layer.UNDECIDED:
+    if blame.layer is ResponsibleLayer.UNDECIDED:
         return f"`{blame.mode}`: which layer is responsible is undecided ({_describe_parts(blame)})."
     thread = blame.thread
     busy = f"; {thread.name} was {thread.busy:.0%} busy".replace("%", " %") if thread and thread.busy >= 0.5 else ""
@@ -245,8 +246,8 @@ def _flush(blame: Blame) -> str:
     words = f"fsync {name} is {guest} in the guest of `{blame.mode}` and {host} on the host"
     added = f"the guest adds {percent_with_interval(blame.overhead, ' %')}"
     side = {
-        Layer.DISK: "the disk is responsible, not the VM",
-        Layer.UNDECIDED: "which side is responsible is undecided",
+        ResponsibleLayer.DISK: "the disk is responsible, not the VM",
+        ResponsibleLayer.UNDECIDED: "which side is responsible is undecided",
     }.get(blame.layer, f"the VM is responsible, by its {blame.layer}")
     return f"{words}: {side} ({added}).{_etcd(blame)}"
 

@@ -24,7 +24,7 @@ from harness.report.blocks import (
     Table,
     join_words,
 )
-from harness.report.modes import Comparison, Headline, overlap, pooled
+from harness.report.modes import Comparison, Headline, overlap
 from harness.report.numbers import (
     confidence_words,
     count,
@@ -36,8 +36,7 @@ from harness.report.numbers import (
 )
 from harness.report.section import Section
 from harness.results import ArmName, CellRecord
-from harness.results.contrasts import average_over_jobs, contrast
-from harness.results.mode_changes import most_comparable
+from harness.results.contrasts import average_over_jobs, contrast, loss_over_jobs, most_comparable
 
 _MIB = 1024**2
 
@@ -456,7 +455,7 @@ def _summaries(views: Sequence[ArrayCell]) -> list[ArraySummary]:
     found = []
     for mode in chosen:
         own = [by_mode[mode][job] for job in sorted(jobs)]
-        speedup = _speedup(pooled([view.cell for view in own], *own[0].arms))
+        speedup = _speedup(loss_over_jobs([view.cell for view in own], *map(Place, own[0].arms)))
         found.append(ArraySummary(mode, own[0].record.disks, len(own), speedup, own[0].single))
     return sorted(found, key=lambda array: -array.speedup.point)
 

@@ -44,8 +44,7 @@ def add_commands(commands: Any) -> None:
 
 
 def _calibrate(options: argparse.Namespace) -> int:
-    from harness.features.calibrate.assess import list_doubts
-    from harness.features.calibrate.command import calibrate, choose_disk, summarise
+    from harness.features.calibrate.command import calibrate, choose_disk, list_doubts, summarise
     from harness.features.calibrate.measuring import CalibrationSpec
     from harness.image import ensure_images
 

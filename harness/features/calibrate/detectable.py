@@ -24,8 +24,8 @@ from harness.analysis import (
 )
 from harness.errors import ResultsError
 from harness.feature import PlannedRuns
-from harness.features.calibrate.assess import choose_common_slice
 from harness.features.calibrate.calibration import Calibration, find_calibration
+from harness.features.calibrate.command import choose_common_slice
 from harness.lab.hosts import lab_kind_of
 from harness.lab.inventory import HostSpec
 from harness.model.mode import Budget, Cell, LabKind

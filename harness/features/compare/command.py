@@ -1,24 +1,114 @@
-"""`virt-overhead compare`: opens the runs, compares them, prints the comparison, and has the exit status."""
+"""`virt-overhead compare` and `--baseline`: opens runs, compares them, prints the comparison, and has the exit status.
+
+A named baseline is a copy of results.json below the directory of the runs, `reports/baselines/NAME/HOST/results.json`.
+It has one run of each host. A copy stays when its run is deleted, and the directory can be moved to another machine,
+for example by a CI service.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import Enum, auto
+from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from harness.cli.common import chosen_store
-from harness.errors import ConfigError
-from harness.features.compare.baselines import find_baseline
-from harness.features.compare.comparison import compare, only_scenario
-from harness.features.compare.records import Comparison, Outcome, comparison_json
-from harness.features.compare.text import comparison_markdown, print_comparison
-from harness.features.compare.words import comparison_view
+from harness.config.names import choices, plain_name, spelt_otherwise
+from harness.console import CleanConsole
+from harness.errors import ConfigError, ResultsError
+from harness.feature import SessionRuns
+from harness.features.compare.comparison import compare
+from harness.features.compare.records import ComparisonOutcome, RunComparison, comparison_json
+from harness.features.compare.words import (
+    comparison_markdown,
+    describe_outcome,
+    explain_ruled_out,
+    print_comparison,
+)
+from harness.files import write_atomically
 from harness.report.files import write_page
-from harness.results import Run
+from harness.results import Run, RunStore
 from harness.terminal import clean_json
+
+if TYPE_CHECKING:
+    import pytest
+
+_DIRECTORY = "baselines"
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """A named run."""
+
+    name: str
+    run: Run
+
+
+def set_baseline(reports: Path, name: str, store: RunStore) -> Baseline:
+    """Make the run of `store` the baseline of this name for its host in `reports`, in place of any other.
+
+    ConfigError for a name that is not valid, or a run that is not complete; ResultsError if a file cannot be used.
+    """
+    try:
+        plain_name(name)
+    except ValueError as error:
+        raise ConfigError(f"baseline {name}: {error}", hint="choose another name, for example main") from None
+    run, content = store.read_results_and_content()
+    if run.run.status != "complete":
+        raise ConfigError(
+            f"run {run.run.id} is not complete ({run.run.status}), so it cannot be a baseline",
+            hint=f"complete it with: pytest --resume={store.path}; or choose another run",
+        )
+    path = reports / _DIRECTORY / name / run.lab.host / "results.json"
+    _require_distinct(path.parent.parent, f"baseline {name}")
+    _require_distinct(path.parent, f"host {run.lab.host}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, content)
+    except OSError as error:
+        raise ResultsError(
+            f"{path} cannot be written: {error.strerror or error}",
+            hint=f"check that this user may write to {reports}, and that there is space",
+        ) from error
+    return Baseline(name, run)
+
+
+def _require_distinct(directory: Path, what: str) -> None:
+    """Raise ConfigError if a file system that ignores case would take another directory for this one."""
+    others = [path.name for path in directory.parent.iterdir()] if directory.parent.is_dir() else []
+    if other := spelt_otherwise(directory.name, others):
+        raise ConfigError(
+            f"{what}: {directory.parent} has {other}, which is the same name in another case",
+            hint=f"use the name {other}, or remove {directory.parent / other}",
+        )
+
+
+def find_baseline(reports: Path, name: str, host: str | None = None) -> RunStore:
+    """The stored baseline of this name, of this host if it has several. ConfigError if there is none."""
+    by_host = {path.parent.name: path for path in list_baselines(reports).get(name, ())}
+    if not by_host:
+        known = list_baselines(reports)
+        raise ConfigError(
+            f'no baseline "{name}" in {reports / _DIRECTORY}' + (f"; {choices(name, known)}" if known else ""),
+            hint=f"set it with: virt-overhead baseline set {name} RUN",
+        )
+    if len(by_host) > 1 and host is not None and host not in by_host:
+        raise ConfigError(
+            f'baseline "{name}" has no run of host {host}; it has runs of: {", ".join(by_host)}',
+            hint=f"set it with: virt-overhead baseline set {name} RUN, where RUN is of this host",
+        )
+    return RunStore.open(by_host.get(host or "", next(iter(by_host.values()))))
+
+
+def list_baselines(reports: Path) -> dict[str, list[Path]]:
+    """By name of the baseline, the results.json of each host."""
+    paths: dict[str, list[Path]] = {}
+    for path in sorted((reports / _DIRECTORY).glob("*/*/results.json")):
+        paths.setdefault(path.parent.parent.name, []).append(path)
+    return paths
+
 
 WORSE = 3
 """The exit status if a figure is worse."""
@@ -27,79 +117,90 @@ UNDECIDED = 4
 NOT_COMPARABLE = 5
 """The exit status if a difference rules the comparison out."""
 
-
-class Form(Enum):
-    """How to print a comparison."""
-
-    TERMINAL = auto()
-    MARKDOWN = auto()
-    JSON = auto()
+Form = Literal["terminal", "markdown", "json"]
 
 
-@dataclass(frozen=True, slots=True)
-class CompareRequest:
-    """What to compare, and how to show it."""
+def show_comparison(comparison: RunComparison, metric: str | None, form: Form, page: Path | None) -> None:
+    """Print the comparison by `metric`, or by the main one of each job, and write it as a page to `page`.
 
-    runs: tuple[Path, ...]
-    baseline: str | None
-    """The name of the baseline that is the reference; None: the first run is."""
-    reports: Path
-    before_scenario: str | None
-    after_scenario: str | None
-    metric: str | None
-    margin: float
-    form: Form
-    html: Path | None
-    """The page to write; None for none."""
-    inconclusive: Literal["fail", "skip"]
-    """Whether an undecided comparison is a failure."""
-
-
-def compare_runs(request: CompareRequest) -> int:
-    """Compare the runs, print the comparison, and return the exit status: 0, WORSE, UNDECIDED or NOT_COMPARABLE.
-
-    ConfigError for runs that do not exist, or as for `compare`; ResultsError for files that cannot be used.
+    ResultsError if the page cannot be written. As JSON, it has all metrics.
     """
-    first, *others = _open_runs(request)
-    comparison = compare(
-        first, *others, margin=request.margin, metric=request.metric, same_machine=request.baseline is not None
-    )
-    views = [comparison_view(two, request.metric) for two in comparison.each]
-    if request.html is not None:
+    if page is not None:
         from harness.features.compare.page import comparison_html  # noqa: PLC0415 - plotly takes a second to load
 
-        write_page(request.html, comparison_html(views))
-    if request.form is Form.JSON:
+        write_page(page, comparison_html(comparison.each, metric))
+    if form == "json":
         sys.stdout.write(clean_json(comparison_json(comparison)) + "\n")
-    elif request.form is Form.MARKDOWN:
-        sys.stdout.write("\n".join(map(comparison_markdown, views)))
+    elif form == "markdown":
+        sys.stdout.write("\n".join(comparison_markdown(two, metric) for two in comparison.each))
     else:
-        for number, view in enumerate(views):
+        for number, two in enumerate(comparison.each):
             sys.stdout.write("\n" if number else "")
-            print_comparison(view)
-        if request.html is not None:
-            sys.stdout.write(f"\npage: {request.html}\n")
-    return decide_status(comparison, request.inconclusive)
+            print_comparison(two, metric)
+        if page is not None:
+            sys.stdout.write(f"\npage: {page}\n")
 
 
-def decide_status(comparison: Comparison, inconclusive: Literal["fail", "skip"]) -> int:
+def decide_status(comparison: RunComparison, inconclusive: Literal["fail", "skip"]) -> int:
     """The exit status for these outcomes: the gravest of them counts."""
     outcomes = {two.outcome for two in comparison.each}
-    if Outcome.NOT_COMPARABLE in outcomes:
+    if ComparisonOutcome.NOT_COMPARABLE in outcomes:
         return NOT_COMPARABLE
-    if outcomes & {Outcome.WORSE, Outcome.MIXED}:
+    if outcomes & {ComparisonOutcome.WORSE, ComparisonOutcome.MIXED}:
         return WORSE
-    return UNDECIDED if Outcome.UNDECIDED in outcomes and inconclusive == "fail" else 0
+    return UNDECIDED if ComparisonOutcome.UNDECIDED in outcomes and inconclusive == "fail" else 0
 
 
-def _open_runs(request: CompareRequest) -> Sequence[Run]:
-    """The reference, and the runs to compare with it."""
-    runs = [chosen_store(path, request.reports).read_results() for path in request.runs]
-    if request.baseline is not None:
-        runs.insert(0, find_baseline(request.reports, request.baseline, runs[0].lab.host).read_results())
+def open_runs(paths: Sequence[Path], reports: Path, baseline: str | None) -> list[Run]:
+    """The reference, which is the first run or the baseline, and the runs to compare with it.
+
+    ConfigError for runs that do not exist; ResultsError for files that cannot be used.
+    """
+    runs = [chosen_store(path, reports).read_results() for path in paths]
+    if baseline is not None:
+        runs.insert(0, find_baseline(reports, baseline, runs[0].lab.host).read_results())
     if len(runs) < 2:
         raise ConfigError(
             "one run: there is nothing to compare it with", hint="give two runs, or --baseline NAME and a run"
         )
-    scenarios = [request.before_scenario, *[request.after_scenario] * (len(runs) - 1)]
-    return [run if name is None else only_scenario(run, name) for run, name in zip(runs, scenarios, strict=True)]
+    return runs
+
+
+FLAG = "--baseline"
+
+
+def judge_runs(baseline: str, runs: SessionRuns) -> Iterator[tuple[str, str]]:
+    """For each run that is worse than the baseline, or cannot be compared with it, why that is a failure."""
+    for path in runs.paths:
+        name = f"baseline[{baseline}-{path.name}]"
+        try:
+            comparison = _compare(path, runs.reports, baseline)
+        except (ConfigError, ResultsError) as error:
+            yield name, f"{FLAG}: {error}"
+            continue
+        if decide_status(comparison, "fail" if runs.undecided_fails else "skip"):
+            yield name, f"{FLAG}={baseline}: {explain_ruled_out(comparison) or describe_outcome(comparison)}"
+
+
+def print_comparisons(baseline: str, runs: SessionRuns, reporter: pytest.TerminalReporter) -> None:
+    """Print how each run differs from the baseline."""
+    for path in runs.paths:
+        reporter.section(f"compared with the baseline {baseline}")
+        try:
+            comparison = _compare(path, runs.reports, baseline)
+        except (ConfigError, ResultsError) as error:
+            reporter.write_line(str(error), red=True)
+            continue
+        width = 120 if not reporter.isatty() else reporter._tw.fullwidth
+        console = CleanConsole(width=width, colours=reporter.hasmarkup)
+        with console.capture() as capture:
+            print_comparison(comparison, console=console)
+        reporter.write(capture.get())
+
+
+@cache
+def _compare(path: Path, reports: Path, baseline: str) -> RunComparison:
+    """The complete run against the baseline. It is judged first, and printed later."""
+    after = RunStore.open(path).read_results()
+    before = find_baseline(reports, baseline, after.lab.host).read_results()
+    return compare(before, after, same_machine=True)

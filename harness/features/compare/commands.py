@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harness.analysis import MARGIN, METRICS
 from harness.cli.common import REPORTS, add_json, add_run, chosen_store, print_json
+
+if TYPE_CHECKING:
+    from harness.features.compare.command import Form
 
 
 def add_commands(commands: Any) -> None:
@@ -87,26 +90,24 @@ def _parse_margin(text: str) -> float:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from harness.features.compare.command import CompareRequest, Form, compare_runs
+    from harness.features.compare.command import decide_status, open_runs, show_comparison
+    from harness.features.compare.comparison import compare, only_scenario
 
-    return compare_runs(
-        CompareRequest(
-            runs=tuple(options.runs),
-            baseline=options.baseline,
-            reports=options.reports,
-            before_scenario=options.before_scenario,
-            after_scenario=options.after_scenario,
-            metric=options.metric,
-            margin=options.margin,
-            form=Form.JSON if options.json else Form.MARKDOWN if options.markdown else Form.TERMINAL,
-            html=options.html,
-            inconclusive=options.inconclusive,
-        )
+    runs = open_runs(options.runs, options.reports, options.baseline)
+    scenarios = [options.before_scenario, *[options.after_scenario] * (len(runs) - 1)]
+    comparison = compare(
+        *(run if name is None else only_scenario(run, name) for run, name in zip(runs, scenarios, strict=True)),
+        margin=options.margin,
+        metric=options.metric,
+        same_machine=options.baseline is not None,
     )
+    form: Form = "json" if options.json else "markdown" if options.markdown else "terminal"
+    show_comparison(comparison, options.metric, form, options.html)
+    return decide_status(comparison, options.inconclusive)
 
 
 def _set_baseline(options: argparse.Namespace) -> int:
-    from harness.features.compare.baselines import set_baseline
+    from harness.features.compare.command import set_baseline
 
     baseline = set_baseline(options.reports, options.name, chosen_store(options.path, options.reports))
     if options.json:
@@ -117,7 +118,7 @@ def _set_baseline(options: argparse.Namespace) -> int:
 
 
 def _list_baselines(options: argparse.Namespace) -> int:
-    from harness.features.compare.baselines import list_baselines
+    from harness.features.compare.command import list_baselines
     from harness.report.background import moment
     from harness.results import RunStore
 

@@ -1,13 +1,19 @@
-"""The comparison of runs: what changed in each arm, what else differs, and what was left out. Pure."""
+"""The comparison of runs: what changed in each arm, what else differs, and what was left out. Pure.
+
+Cells belong together if their modes have the same layout and attachment, and their jobs the same id. Names of
+scenarios, disks and modes may differ. The bare host belongs together by its job alone.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
 from statistics import geometric_mean
+
+from pydantic import JsonValue
 
 from harness.analysis import (
     MARGIN,
@@ -15,32 +21,211 @@ from harness.analysis import (
     Better,
     Change,
     Correlation,
-    Samples,
-    estimate_change,
+    Verdict,
     find_shown_changes,
     find_shown_equal,
     pool_correlations,
 )
 from harness.config.names import choices
 from harness.errors import ConfigError, ResultsError
-from harness.features.compare.matching import NO_SCENARIO, Matched, list_differences, match, pair_names
 from harness.features.compare.records import (
     COMPARISON_SCHEMA,
     ArmChange,
+    ChangeFinding,
     ComparedRun,
-    Comparison,
-    Finding,
-    LeftOut,
+    ComparisonOutcome,
     MetricChange,
-    Outcome,
     OverallChange,
+    RunComparison,
+    RunDifference,
     ScenarioChange,
     Side,
+    UncomparedCell,
 )
-from harness.model.mode import Place
+from harness.model.base import Device
+from harness.model.cell import Place
+from harness.model.mode import ModeDetail
 from harness.results.cells import CellRecord
-from harness.results.contrasts import pair_blocks_of_cells
+from harness.results.contrasts import Series, average_over_jobs, compare_series
+from harness.results.facts import (
+    Effect,
+    judge_effect,
+    list_different_facts,
+    read_cell_facts,
+    read_run_facts,
+    read_scenario_facts,
+)
 from harness.results.records import Run
+
+CellPair = tuple[CellRecord, CellRecord]
+"""A cell of the run before, and its counterpart afterwards."""
+
+NO_SCENARIO = "no counterpart: the other run does not have this scenario, and more than one is left to choose from"
+NO_MODE = "no counterpart: the other run has no mode with this layout and attachment"
+NO_JOB = "no counterpart: the other run does not have this job in this mode"
+NO_HOST_JOB = "no counterpart: the other run has no usable values of its host in this job"
+SEVERAL_MODES = "no counterpart: several modes have this layout and attachment, but no two of them the same name"
+BETTER = "its guest is better than its host by more than 5 %, which needs an explanation"
+_NO_VALUES = "no block in which every arm was measured"
+
+
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """The cells of two scenarios that belong together and have usable values."""
+
+    hosts: tuple[CellPair, ...]
+    """For each job, the cells that have the values of the bare host."""
+    cells: tuple[CellPair, ...]
+    """Cells with a twin or a guest."""
+    left_out: tuple[UncomparedCell, ...]
+    doubtful: tuple[UncomparedCell, ...]
+    """Cells of `cells` with a figure that needs an explanation."""
+
+
+def pair_names(before: Iterable[str], after: Iterable[str]) -> list[tuple[str, str]]:
+    """The names that belong together: equal ones, and the last one of each side if only one is left on both."""
+    names, others = list(before), list(after)
+    pairs = [(name, name) for name in names if name in others]
+    left = [name for name in names if name not in others]
+    other_left = [name for name in others if name not in names]
+    return [*pairs, (left[0], other_left[0])] if len(left) == len(other_left) == 1 else pairs
+
+
+def match(before: Sequence[CellRecord], after: Sequence[CellRecord]) -> Matched:
+    """The pairs of cells of two scenarios, in the order of `before`, and the cells that are left out."""
+    jobs = dict.fromkeys(cell.job.id for cell in before)
+    hosts = [(one, other) for job in jobs if (one := _choose_host(before, job)) if (other := _choose_host(after, job))]
+    counterparts = _find_counterparts(before, after)
+    pairs = [(cell, counterparts[cell.id]) for cell in before if cell.id in counterparts]
+    compared = {one.job.id for one, _ in hosts}
+    left_out = [
+        *_list_unmatched("before", before, after, {one.id for one, _ in pairs}, compared),
+        *_list_unmatched("after", after, before, {other.id for _, other in pairs}, compared),
+    ]
+    usable: list[CellPair] = []
+    doubtful: list[UncomparedCell] = []
+    for pair in pairs:
+        sides: tuple[tuple[Side, CellRecord], ...] = ("before", pair[0]), ("after", pair[1])
+        doubts = [UncomparedCell(side, cell.id, why) for side, cell in sides if (why := explain_unusable(cell))]
+        left_out += doubts
+        if not doubts:
+            usable.append(pair)
+            doubtful += [UncomparedCell(side, cell.id, BETTER) for side, cell in sides if cell.better_than_host]
+    return Matched(tuple(hosts), tuple(usable), tuple(left_out), tuple(doubtful))
+
+
+def explain_unusable(cell: CellRecord) -> str | None:
+    """Why no value of the cell is compared; None if they can be."""
+    if cell.skipped is not None:
+        return f"skipped: {cell.skipped}"
+    if cell.verdict is Verdict.VOID:
+        return f"void: {'; '.join(f'{check.check}: {check.detail}' for check in cell.validity if not check.ok)}"
+    return None if cell.job.headline in cell.metrics else _NO_VALUES
+
+
+def _find_counterparts(before: Sequence[CellRecord], after: Sequence[CellRecord]) -> dict[str, CellRecord]:
+    """The counterpart of each cell with a twin or a guest, by the cell's id."""
+    of_after = _group_by_mode(after)
+    counterparts: dict[str, CellRecord] = {}
+    for detail, modes in _group_by_mode(before).items():
+        others = of_after.get(detail, {})
+        for mode, other in pair_names(modes, others):
+            jobs = others[other]
+            counterparts |= {cell.id: jobs[job] for job, cell in modes[mode].items() if job in jobs}
+    return counterparts
+
+
+def _list_unmatched(
+    side: Side, cells: Sequence[CellRecord], others: Sequence[CellRecord], known: set[str], hosts: set[str]
+) -> Iterator[UncomparedCell]:
+    """The cells of one side without a counterpart. `known` are the ids of the others, `hosts` the jobs of the host."""
+    modes, of_others = _group_by_mode(cells), _group_by_mode(others)
+    for cell in cells:
+        if _is_bare_host(cell):
+            if cell.job.id not in hosts:
+                yield UncomparedCell(side, cell.id, explain_unusable(cell) or NO_HOST_JOB)
+        elif cell.id not in known:
+            yield UncomparedCell(side, cell.id, _explain_alone(cell, modes, of_others))
+
+
+_ByMode = Mapping[ModeDetail, Mapping[str, Mapping[str, CellRecord]]]
+
+
+def _explain_alone(cell: CellRecord, modes: _ByMode, others: _ByMode) -> str:
+    candidates = others.get(cell.mode_detail, {})
+    if not candidates:
+        return NO_MODE
+    paired = [one for one, _ in pair_names(modes[cell.mode_detail], candidates)]
+    return NO_JOB if cell.mode in paired else SEVERAL_MODES
+
+
+def _group_by_mode(cells: Iterable[CellRecord]) -> _ByMode:
+    """Cells with a twin or a guest by layout and attachment, then by the mode's name, then by job."""
+    by_mode: dict[ModeDetail, dict[str, dict[str, CellRecord]]] = {}
+    for cell in cells:
+        if not _is_bare_host(cell):
+            by_mode.setdefault(cell.mode_detail, {}).setdefault(cell.mode, {})[cell.job.id] = cell
+    return by_mode
+
+
+def _choose_host(cells: Iterable[CellRecord], job: str) -> CellRecord | None:
+    """The cell with the bare host's values in this job: that of the mode `host`, or the one with the most blocks.
+
+    None if no cell has usable values.
+    """
+    candidates = [cell for cell in cells if cell.job.id == job and cell.mode_detail.has_bare_host]
+    usable = [cell for cell in candidates if explain_unusable(cell) is None]
+    return max(usable, key=lambda cell: (_is_bare_host(cell), len(cell.rounds)), default=None)
+
+
+def _is_bare_host(cell: CellRecord) -> bool:
+    return cell.mode_detail.attach is None and isinstance(cell.mode_detail.layout, Device)
+
+
+def list_differences(
+    before: Run,
+    after: Run,
+    scenarios: Sequence[tuple[str, str]],
+    pairs: Iterable[CellPair],
+    *,
+    same_machine: bool,
+) -> tuple[RunDifference, ...]:
+    """What differs: first what matters most. `scenarios` are the names that are compared, `pairs` their cells.
+
+    With `same_machine`, another CPU or disk rules the comparison out.
+    """
+    unjudged = [*_compare_run_facts(before, after, scenarios), *_compare_cell_facts(pairs)]
+    judged = [
+        replace(difference, effect=judge_effect(difference.what, same_machine=same_machine)) for difference in unjudged
+    ]
+    gravest = list(Effect)
+    return tuple(sorted(judged, key=lambda difference: gravest.index(difference.effect)))
+
+
+def _compare_run_facts(before: Run, after: Run, scenarios: Sequence[tuple[str, str]]) -> Iterator[RunDifference]:
+    yield from _to_differences(read_run_facts(before), read_run_facts(after))
+    for one, other in scenarios:
+        yield from _to_differences(
+            read_scenario_facts(before, one), read_scenario_facts(after, other), prefix=f"{one}."
+        )
+
+
+def _compare_cell_facts(pairs: Iterable[CellPair]) -> Iterator[RunDifference]:
+    """Each difference once, with the cells that have it."""
+    differences_found: dict[tuple[str, str, str], RunDifference] = {}
+    for before, after in pairs:
+        for difference in _to_differences(read_cell_facts(before), read_cell_facts(after)):
+            key = difference.what, repr(difference.before), repr(difference.after)
+            cells = differences_found[key].cells if key in differences_found else ()
+            differences_found[key] = replace(difference, cells=tuple(dict.fromkeys((*cells, before.id))))
+    yield from differences_found.values()
+
+
+def _to_differences(
+    before: Mapping[str, JsonValue], after: Mapping[str, JsonValue], prefix: str = ""
+) -> Iterator[RunDifference]:
+    for what, one, other in list_different_facts(before, after):
+        yield RunDifference(f"{prefix}{what}", one, other, (), Effect.CAUSE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +251,16 @@ class ArmPair:
     def confidence(self) -> float:
         return max(self.before.confidence, self.after.confidence)
 
+    def series(self, metric: str) -> tuple[Series, Series]:
+        """The arm before and afterwards, in a metric that both cells have."""
+        before, after = (cell.series(metric, self.place) for cell in self.cells)
+        assert before is not None
+        assert after is not None
+        return before, after
+
     def has(self, metric: str) -> bool:
         """Whether both cells have values of the metric for this arm."""
-        return all(metric in cell.metrics and list_values(cell, self.place, metric) for cell in self.cells)
+        return all(cell.values(metric, self.place) for cell in self.cells)
 
     def is_of(self, cell: CellRecord) -> bool:
         """Whether the cell, which is of one of the runs, has this arm."""
@@ -76,12 +268,6 @@ class ArmPair:
             return True
         same_name = cell.mode in (self.before.mode, self.after.mode)
         return same_name and cell.mode_detail == self.before.mode_detail
-
-
-def list_values(cell: CellRecord, place: Place, metric: str) -> tuple[float, ...]:
-    """The values of an arm of the cell; empty if the cell does not have the arm. KeyError without the metric."""
-    samples: tuple[float, ...] = getattr(cell.metrics[metric], str(place))
-    return samples
 
 
 def compare_arms(arms: Sequence[ArmPair], margin: float) -> Iterator[ArmChange]:
@@ -117,8 +303,10 @@ def compare_overall(arms: Sequence[ArmPair], cells: Sequence[CellRecord], margin
         if arm.before.job.rate is None:
             by_arm.setdefault(arm.ids, []).append(arm)
     several = [of_arm for of_arm in by_arm.values() if len(of_arm) > 1]
-    before = [_average_jobs(of_arm[0].place, [arm.before for arm in of_arm]) for of_arm in several]
-    after = [_average_jobs(of_arm[0].place, [arm.after for arm in of_arm]) for of_arm in several]
+    before, after = (
+        [average_over_jobs([arm.series(arm.before.job.headline)[side] for arm in of_arm]) for of_arm in several]
+        for side in (0, 1)
+    )
     correlations = [
         pool_correlations(dict(enumerate(_take_logs(series.values))) for series in run) for run in (before, after)
     ]
@@ -133,48 +321,26 @@ def compare_overall(arms: Sequence[ArmPair], cells: Sequence[CellRecord], margin
             jobs=jobs,
             missing=tuple(job for job in dict.fromkeys(planned) if job not in jobs),
             confidence=confidence,
-            change=estimate_change(
-                series_before.values,
-                series_after.values,
+            change=compare_series(
+                series_before,
+                series_after,
                 confidence=confidence,
                 margin=margin,
-                samples_before=Samples(series_before.boots, correlations[0]),
-                samples_after=Samples(series_after.boots, correlations[1]),
+                correlations=(correlations[0], correlations[1]),
             ),
-            finding=Finding.UNDECIDED,
+            finding=ChangeFinding.UNDECIDED,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _Series:
-    values: tuple[float, ...]
-    boots: tuple[int, ...]
-
-
-def _average_jobs(place: Place, cells: Sequence[CellRecord]) -> _Series:
-    """The throughput over all jobs: each sample is the geometric mean of one block of each job (`paired_blocks`)."""
-    blocks = pair_blocks_of_cells(cells)
-    of_jobs = [list_values(cell, place, cell.job.headline) for cell in cells]
-    means = [geometric_mean(samples[at] for samples, at in zip(of_jobs, block, strict=True)) for block in blocks]
-    boots = cells[0].boots
-    return _Series(tuple(means), tuple(boots[block[0]] for block in blocks) if boots else ())
 
 
 def _compare_metric(name: str, arm: ArmPair, before: Correlation, after: Correlation, margin: float) -> MetricChange:
-    samples, others = (list_values(cell, arm.place, name) for cell in arm.cells)
-    batches = [cell.metrics[name].batches for cell in arm.cells]
+    batched = [bool(cell.metrics[name].batches) for cell in arm.cells]
+    correlations = (None if batched[0] else before, None if batched[1] else after)
+    series = arm.series(name)
     with _explain_errors(arm.cells):
-        change = estimate_change(
-            samples,
-            others,
-            confidence=arm.confidence,
-            margin=margin,
-            samples_before=Samples(arm.before.boots, before).in_batches(batches[0]),
-            samples_after=Samples(arm.after.boots, after).in_batches(batches[1]),
-        )
-        means = geometric_mean(samples), geometric_mean(others)
+        change = compare_series(*series, confidence=arm.confidence, margin=margin, correlations=correlations)
+        means = [geometric_mean(side.values) for side in series]
     metric = METRICS[name]
-    return MetricChange(metric.unit, metric.better, *means, change, Finding.UNDECIDED)
+    return MetricChange(metric.unit, metric.better, means[0], means[1], change, ChangeFinding.UNDECIDED)
 
 
 def _estimate_correlation(arms: Iterable[tuple[Place, CellRecord]]) -> Correlation:
@@ -182,7 +348,7 @@ def _estimate_correlation(arms: Iterable[tuple[Place, CellRecord]]) -> Correlati
     series = []
     for place, cell in arms:
         with _explain_errors([cell]):
-            logs = _take_logs(list_values(cell, place, cell.job.headline))
+            logs = _take_logs(cell.values(cell.job.headline, place))
             series.append(dict(zip(cell.samples, logs, strict=True)))
     return pool_correlations(series)
 
@@ -202,7 +368,7 @@ def _explain_errors(cells: Iterable[CellRecord]) -> Iterator[None]:
         ) from error
 
 
-def judge_findings(comparisons: Sequence[Comparison], margin: float) -> list[Comparison]:
+def judge_findings(comparisons: Sequence[RunComparison], margin: float) -> list[RunComparison]:
     """The comparisons with what is shown of each change, among all changes of its metric in all comparisons."""
     arms = [arm for comparison in comparisons for arm in list_arms(comparison)]
     findings = {
@@ -226,45 +392,45 @@ def judge_findings(comparisons: Sequence[Comparison], margin: float) -> list[Com
     return [replace(comparison, scenarios=tuple(map(with_own, comparison.scenarios))) for comparison in comparisons]
 
 
-def decide_outcome(comparison: Comparison, metric: str | None) -> Outcome:
+def decide_outcome(comparison: RunComparison, metric: str | None) -> ComparisonOutcome:
     """What the findings in `metric`, or in the main metric of each job, and over all jobs show together."""
     if comparison.ruled_out_by:
-        return Outcome.NOT_COMPARABLE
+        return ComparisonOutcome.NOT_COMPARABLE
     shown = [
         arm.metrics[name].finding for arm in list_arms(comparison) if (name := metric or arm.headline) in arm.metrics
     ]
     overall: list[OverallChange] = [change for scenario in comparison.scenarios for change in scenario.overall]
     # The throughput over all jobs is not that of the chosen metric.
     findings = {*shown, *(change.finding for change in overall if metric is None)}
-    if Finding.WORSE in findings:
-        return Outcome.MIXED if Finding.BETTER in findings else Outcome.WORSE
-    if Finding.BETTER in findings:
-        return Outcome.BETTER
-    return Outcome.EQUAL if set(shown) == {Finding.EQUAL} else Outcome.UNDECIDED
+    if ChangeFinding.WORSE in findings:
+        return ComparisonOutcome.MIXED if ChangeFinding.BETTER in findings else ComparisonOutcome.WORSE
+    if ChangeFinding.BETTER in findings:
+        return ComparisonOutcome.BETTER
+    return ComparisonOutcome.EQUAL if set(shown) == {ChangeFinding.EQUAL} else ComparisonOutcome.UNDECIDED
 
 
-def list_arms(comparison: Comparison) -> Iterator[ArmChange]:
+def list_arms(comparison: RunComparison) -> Iterator[ArmChange]:
     """All arms of the comparison, in their order."""
     for scenario in comparison.scenarios:
         yield from scenario.arms
 
 
-def _add_findings(arm: ArmChange, findings: dict[str, Iterator[Finding]]) -> ArmChange:
+def _add_findings(arm: ArmChange, findings: dict[str, Iterator[ChangeFinding]]) -> ArmChange:
     return replace(
         arm, metrics={name: replace(change, finding=next(findings[name])) for name, change in arm.metrics.items()}
     )
 
 
-def _judge_changes(changes: Sequence[Change], better: Better, margin: float) -> Iterator[Finding]:
+def _judge_changes(changes: Sequence[Change], better: Better, margin: float) -> Iterator[ChangeFinding]:
     """A change that is more than chance but within the margin is `equal`: it is too small to matter."""
     shown, equal = find_shown_changes(changes), find_shown_equal(changes, margin)
     for change, is_shown, is_equal in zip(changes, shown, equal, strict=True):
         if is_equal:
-            yield Finding.EQUAL
+            yield ChangeFinding.EQUAL
         elif is_shown:
-            yield Finding.BETTER if (change.ratio > 1) == (better == "higher") else Finding.WORSE
+            yield ChangeFinding.BETTER if (change.ratio > 1) == (better == "higher") else ChangeFinding.WORSE
         else:
-            yield Finding.UNDECIDED
+            yield ChangeFinding.UNDECIDED
 
 
 def only_scenario(run: Run, name: str) -> Run:
@@ -281,7 +447,7 @@ def compare(
     margin: float = MARGIN,
     metric: str | None = None,
     same_machine: bool = False,
-) -> Comparison:
+) -> RunComparison:
     """The change of each arm from `before` to each run of `after`, what else differs, and what was left out.
 
     Scenarios of the same name belong together, and if one scenario is left in each run, these two. Void and skipped
@@ -305,7 +471,7 @@ def compare(
     return replace(first, further=tuple(others))
 
 
-def _compare_two(before: Run, after: Run, margin: float, *, same_machine: bool) -> Comparison:
+def _compare_two(before: Run, after: Run, margin: float, *, same_machine: bool) -> RunComparison:
     """Two runs, without findings yet."""
     cells_before, cells_after = _group_by_scenario(before), _group_by_scenario(after)
     names = pair_names(cells_before, cells_after)
@@ -329,7 +495,7 @@ def _compare_two(before: Run, after: Run, margin: float, *, same_machine: bool) 
         raise _refuse_nothing_in_common(before, after, left_out)
     pairs = [pair for scenario_match in matched for pair in (*scenario_match.hosts, *scenario_match.cells)]
     scenarios = [(change.scenario_before, change.scenario_after) for change in compared]
-    return Comparison(
+    return RunComparison(
         schema=COMPARISON_SCHEMA,
         before=_to_compared_run(before),
         after=_to_compared_run(after),
@@ -338,11 +504,11 @@ def _compare_two(before: Run, after: Run, margin: float, *, same_machine: bool) 
         left_out=left_out,
         doubtful=tuple(chain.from_iterable(scenario_match.doubtful for scenario_match in matched)),
         margin=margin,
-        outcome=Outcome.UNDECIDED,
+        outcome=ComparisonOutcome.UNDECIDED,
     )
 
 
-def _refuse_nothing_in_common(before: Run, after: Run, left_out: Sequence[LeftOut]) -> ConfigError:
+def _refuse_nothing_in_common(before: Run, after: Run, left_out: Sequence[UncomparedCell]) -> ConfigError:
     why = f"; for example {left_out[0].cell} of the run {left_out[0].run}: {left_out[0].why}" if left_out else ""
     return ConfigError(
         f"run {before.run.id} and run {after.run.id} have no cell that can be compared{why}",
@@ -358,8 +524,8 @@ def _group_by_scenario(run: Run) -> dict[str, list[CellRecord]]:
     return cells
 
 
-def _list_other_scenarios(side: Side, run: Run, compared: Sequence[str]) -> Iterator[LeftOut]:
-    yield from (LeftOut(side, cell.id, NO_SCENARIO) for cell in run.cells if cell.scenario not in compared)
+def _list_other_scenarios(side: Side, run: Run, compared: Sequence[str]) -> Iterator[UncomparedCell]:
+    yield from (UncomparedCell(side, cell.id, NO_SCENARIO) for cell in run.cells if cell.scenario not in compared)
 
 
 def _to_compared_run(run: Run) -> ComparedRun:

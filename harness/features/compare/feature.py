@@ -13,19 +13,19 @@ if TYPE_CHECKING:
 
 
 def _check(name: str, reports: Path) -> None:
-    from harness.features.compare.baselines import find_baseline
+    from harness.features.compare.command import find_baseline
 
     find_baseline(reports, name)
 
 
 def _judge(name: str, runs: SessionRuns) -> Iterable[tuple[str, str]]:
-    from harness.features.compare.baseline_option import judge_runs
+    from harness.features.compare.command import judge_runs
 
     return judge_runs(name, runs)
 
 
 def _print(name: str, runs: SessionRuns, reporter: pytest.TerminalReporter) -> None:
-    from harness.features.compare.baseline_option import print_comparisons
+    from harness.features.compare.command import print_comparisons
 
     print_comparisons(name, runs, reporter)
 

@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from harness.analysis import Change, Estimate
-from harness.features.compare.records import Finding, Outcome
-from harness.features.compare.words import ComparisonView, OverallRow, ScenarioRows
-from harness.features.compare.words import Row as ArmRow
+from harness.features.compare.records import RunComparison
+from harness.features.compare.words import (
+    ChangeRow,
+    ScenarioRows,
+    describe_outcome,
+    describe_pair,
+    describe_runs,
+    explain_ruled_out,
+    list_remarks,
+    list_scenarios,
+)
 from harness.report.blocks import (
     Banner,
     Block,
@@ -26,51 +34,46 @@ from harness.report.blocks import (
 from harness.report.page import render_page
 
 _CLASSES = {
-    Outcome.WORSE: "exceeds",
-    Outcome.MIXED: "exceeds",
-    Outcome.NOT_COMPARABLE: "void",
-    Outcome.BETTER: "within",
-    Outcome.EQUAL: "within",
-    Outcome.UNDECIDED: "inconclusive",
-    Finding.WORSE: "exceeds",
-    Finding.BETTER: "within",
-    Finding.EQUAL: "within",
-    Finding.UNDECIDED: "inconclusive",
+    "worse": "exceeds",
+    "mixed": "exceeds",
+    "not comparable": "void",
+    "better": "within",
+    "equal": "within",
+    "undecided": "inconclusive",
 }
-"""The report's colours: those of its verdicts."""
+"""The report's colours of outcomes and findings: those of its verdicts."""
 
 
-def comparison_html(views: Sequence[ComparisonView]) -> str:
+def comparison_html(comparisons: Sequence[RunComparison], metric: str | None) -> str:
     """The page for the comparisons with one reference. It loads no other file, and has no script."""
+    titles = list(map(describe_pair, comparisons))
     return render_page(
-        f"{views[0].title} \N{MIDDLE DOT} virt-overhead compare",
-        ("virt-overhead compare", ", ".join(view.title for view in views)),
-        _header_blocks(views),
-        map(_comparison_box, views),
+        f"{titles[0]} \N{MIDDLE DOT} virt-overhead compare",
+        ("virt-overhead compare", ", ".join(titles)),
+        _header_blocks(comparisons, metric),
+        (_comparison_box(comparison, metric) for comparison in comparisons),
         scripted=False,
     )
 
 
-def _header_blocks(views: Sequence[ComparisonView]) -> Iterator[Block]:
-    for number, view in enumerate(views):
-        name = (f"`{view.title}` ",) if len(views) > 1 else ()
-        words = join_words(*name, _verdict(view.outcome), view.verdict.removeprefix(view.outcome.value))
+def _header_blocks(comparisons: Sequence[RunComparison], metric: str | None) -> Iterator[Block]:
+    for number, comparison in enumerate(comparisons):
+        name = (f"`{describe_pair(comparison)}` ",) if len(comparisons) > 1 else ()
+        outcome = comparison.outcome.value
+        verdict = describe_outcome(comparison, metric).removeprefix(outcome)
+        words = join_words(*name, Mark(outcome, "verdict", _CLASSES[outcome]), verdict)
         yield Sentence(words, style="headline") if number else Heading(words, level=1)
-        if view.ruled_out:
-            yield Banner("status", view.outcome.value, view.ruled_out)
+        if why := explain_ruled_out(comparison):
+            yield Banner("status", outcome, why)
 
 
-def _comparison_box(view: ComparisonView) -> Box:
-    blocks: list[Block] = [Heading(view.title, level=2)]
-    blocks += [Sentence(run, style="basis meta") for run in view.runs]
-    for scenario in view.scenarios:
+def _comparison_box(comparison: RunComparison, metric: str | None) -> Box:
+    blocks: list[Block] = [Heading(describe_pair(comparison), level=2)]
+    blocks += [Sentence(run, style="basis meta") for run in describe_runs(comparison)]
+    for scenario in list_scenarios(comparison, metric):
         blocks += [Heading(scenario.title), _change_table(scenario)]
-    lists = [("What to know", view.notes), *view.differences]
-    lists += [
-        (title, lines) for title, lines in (("To be explained", view.doubtful), ("Left out", view.left_out)) if lines
-    ]
-    for title, lines in lists:
-        blocks += [Heading(title), Listing(lines)]
+    for title, sentences in list_remarks(comparison):
+        blocks += [Heading(title), Listing(tuple(sentences))]
     return Box((*blocks,))
 
 
@@ -97,13 +100,9 @@ def _change_table(scenario: ScenarioRows) -> Table:
     return Table(columns, tuple(rows), caption, style="glance", caption_shown=True)
 
 
-def _change_cells(arm: ArmRow | OverallRow) -> tuple[Cell | str, ...]:
+def _change_cells(arm: ChangeRow) -> tuple[Cell | str, ...]:
     finding = Cell(arm.finding.value, tone=_CLASSES[arm.finding])
     return (arm.change, Cell("", drawn=_drawn(arm.of)), arm.n, finding)
-
-
-def _verdict(outcome: Outcome) -> Mark:
-    return Mark(outcome.value, "verdict", _CLASSES[outcome])
 
 
 def _drawn(change: Change) -> Estimate:

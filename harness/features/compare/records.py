@@ -19,7 +19,7 @@ COMPARISON_SCHEMA = 2
 Side = Literal["before", "after"]
 
 
-class Finding(StrEnum):
+class ChangeFinding(StrEnum):
     """What is shown about a change, corrected for the number of compared arms."""
 
     BETTER = "better"
@@ -30,7 +30,7 @@ class Finding(StrEnum):
     """Neither is shown: the intervals are too wide for this margin."""
 
 
-class Outcome(StrEnum):
+class ComparisonOutcome(StrEnum):
     """What a comparison shows as a whole."""
 
     NOT_COMPARABLE = "not comparable"
@@ -78,7 +78,7 @@ class MetricChange:
     """Geometric mean of the samples afterwards."""
     change: Change
     """Afterwards divided by before."""
-    finding: Finding
+    finding: ChangeFinding
     """What is shown, corrected for the number of compared arms."""
 
 
@@ -130,7 +130,7 @@ class OverallChange:
     """The confidence of the interval alone."""
     change: Change
     """The geometric mean of the jobs' ratios."""
-    finding: Finding
+    finding: ChangeFinding
     """What is shown, corrected for the number of overall figures."""
 
 
@@ -155,7 +155,7 @@ class ScenarioChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class RunDifference:
     """Something other than the measured values that differs between the runs."""
 
     __pydantic_config__ = _STRICT
@@ -173,7 +173,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class UncomparedCell:
     """A cell that is not part of the comparison, or whose figure needs an explanation."""
 
     __pydantic_config__ = _STRICT
@@ -187,7 +187,7 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class RunComparison:
     """Two runs, cell by cell, and further runs compared with the first one."""
 
     __pydantic_config__ = _STRICT
@@ -200,35 +200,35 @@ class Comparison:
     """The second run."""
     scenarios: tuple[ScenarioChange, ...]
     """One entry per pair of scenarios."""
-    differences: tuple[Difference, ...]
+    differences: tuple[RunDifference, ...]
     """What else differs, because of which the change may not be that of the disk alone."""
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[UncomparedCell, ...]
     """Cells without a counterpart or without values that can be trusted."""
     margin: float
     """The share within which figures count as equal: 0.05 is a factor of 1 / 1.05 to 1.05."""
-    outcome: Outcome
+    outcome: ComparisonOutcome
     """What the findings show together, in the main metric of each job or in the chosen one."""
-    doubtful: tuple[LeftOut, ...] = ()
+    doubtful: tuple[UncomparedCell, ...] = ()
     """Compared cells whose guest is better than its host, which needs an explanation."""
-    further: tuple[Comparison, ...] = ()
+    further: tuple[RunComparison, ...] = ()
     """The comparisons of the first run with the third and later ones, in their order."""
 
     @property
-    def each(self) -> tuple[Comparison, ...]:
+    def each(self) -> tuple[RunComparison, ...]:
         """The comparison of the first run with each of the others."""
         return (self, *self.further)
 
     @property
-    def ruled_out_by(self) -> tuple[Difference, ...]:
+    def ruled_out_by(self) -> tuple[RunDifference, ...]:
         """The differences because of which the runs cannot be compared."""
         return tuple(difference for difference in self.differences if difference.effect is Effect.RULES_OUT)
 
 
-def comparison_json(comparison: Comparison) -> str:
+def comparison_json(comparison: RunComparison) -> str:
     """The comparison as a JSON document."""
     return _adapter().dump_json(comparison, indent=1, warnings="error").decode()
 
 
 @cache
-def _adapter() -> TypeAdapter[Comparison]:
-    return TypeAdapter(Comparison)
+def _adapter() -> TypeAdapter[RunComparison]:
+    return TypeAdapter(RunComparison)

@@ -1,4 +1,4 @@
-"""A comparison of runs in words: the outcome, the figures, what else differs, and what was left out."""
+"""A comparison of runs in words, and these words in a terminal and as Markdown."""
 
 from __future__ import annotations
 
@@ -7,22 +7,26 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pydantic import JsonValue
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from harness.analysis import METRICS, Caveat, Change
+from harness.console import CleanConsole
 from harness.features.compare.records import (
     ArmChange,
-    ComparedRun,
-    Comparison,
-    Difference,
-    Finding,
-    LeftOut,
-    Outcome,
+    ChangeFinding,
+    ComparisonOutcome,
     OverallChange,
+    RunComparison,
+    RunDifference,
     ScenarioChange,
     Side,
+    UncomparedCell,
 )
 from harness.model.mode import Place
 from harness.report.background import moment
+from harness.report.markdown import code, plain
 from harness.report.numbers import NONE, count, percent, short, significant
 from harness.results.records import Effect
 
@@ -46,20 +50,22 @@ _CAVEATS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One arm in one job, in one metric, as text."""
+class ChangeRow:
+    """One arm in one job and metric, or over its jobs, as text."""
 
     arm: str
     """For example `guest:lvm`; "guest:lvm -> guest:thick" if the names differ."""
-    before: str
-    after: str
     change: str
     """For example "x 4.10 [3.80, 4.42]"."""
     n: str
     """Samples before and afterwards, for example "12, 11"."""
-    finding: Finding
+    finding: ChangeFinding
     of: Change
     """The figures behind the text."""
+    before: str = ""
+    after: str = ""
+    jobs: str = ""
+    """Of an arm over its jobs: "4 jobs" or "3 of 4 jobs"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,21 +74,7 @@ class JobRows:
 
     job: str
     """With the metric and its better direction: "randread-4k-qd32: iops (IOPS), higher is better"."""
-    rows: tuple[Row, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class OverallRow:
-    """One arm over its jobs, as text."""
-
-    arm: str
-    change: str
-    n: str
-    jobs: str
-    """For example "4 jobs" or "3 of 4 jobs"."""
-    finding: Finding
-    of: Change
-    """The figures behind the text."""
+    rows: tuple[ChangeRow, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,58 +83,40 @@ class ScenarioRows:
 
     title: str
     """The scenarios and disks before and afterwards."""
-    overall: tuple[OverallRow, ...]
+    overall: tuple[ChangeRow, ...]
     jobs: tuple[JobRows, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ComparisonView:
-    """Everything that an output shows of one run compared with the first one."""
-
-    title: str
+def describe_pair(comparison: RunComparison) -> str:
     """The ids of the two runs."""
-    outcome: Outcome
-    verdict: str
-    """The outcome with the number of figures behind it, as a sentence."""
-    ruled_out: str | None
-    """Why the runs cannot be compared; None if they can be."""
-    runs: tuple[str, str]
+    return f"{comparison.before.id} -> {comparison.after.id}"
+
+
+def describe_runs(comparison: RunComparison) -> tuple[str, str]:
     """The two runs, with time, host and lab."""
-    scenarios: tuple[ScenarioRows, ...]
-    notes: tuple[str, ...]
-    """What a reader must know before the figures count as a result."""
-    differences: tuple[tuple[str, tuple[str, ...]], ...]
-    """What else differs: a title for each effect, and a line for each difference."""
-    left_out: tuple[str, ...]
-    doubtful: tuple[str, ...]
-    """Figures that are compared, but need an explanation."""
-
-
-def comparison_view(comparison: Comparison, metric: str | None = None) -> ComparisonView:
-    """One comparison in words, by `metric`, or by each job's headline metric. It has nothing of `further`."""
-    scenarios = tuple(_scenario(scenario, metric) for scenario in comparison.scenarios)
-    return ComparisonView(
-        title=f"{comparison.before.id} -> {comparison.after.id}",
-        outcome=comparison.outcome,
-        verdict=_verdict(comparison, scenarios),
-        ruled_out=_ruled_out(comparison),
-        runs=(_run("before", comparison.before), _run("after", comparison.after)),
-        scenarios=scenarios,
-        notes=tuple(_notes(comparison)),
-        differences=tuple(_differences(comparison.differences)),
-        left_out=tuple(_left_out(comparison.left_out)),
-        doubtful=tuple(_left_out(comparison.doubtful)),
+    before, after = (
+        f"{side}: run {run.id} of {moment(run.started)}, host {run.lab.host} ({run.lab.kind}, {run.lab.accel})"
+        for side, run in (("before", comparison.before), ("after", comparison.after))
     )
+    return before, after
 
 
-def _verdict(comparison: Comparison, scenarios: Sequence[ScenarioRows]) -> str:
+def list_scenarios(comparison: RunComparison, metric: str | None = None) -> tuple[ScenarioRows, ...]:
+    """The figures by `metric`, or by each job's headline metric."""
+    return tuple(_scenario(scenario, metric) for scenario in comparison.scenarios)
+
+
+def describe_outcome(comparison: RunComparison, metric: str | None = None) -> str:
+    """The outcome with the number of figures behind it, as a sentence."""
+    scenarios = list_scenarios(comparison, metric)
     findings = [row.finding for scenario in scenarios for job in scenario.jobs for row in job.rows]
-    counts = ", ".join(f"{findings.count(finding)} {finding}" for finding in Finding if finding in findings)
+    counts = ", ".join(f"{findings.count(finding)} {finding}" for finding in ChangeFinding if finding in findings)
     margin = f"margin {percent(comparison.margin)} %"
     return f"{comparison.outcome}: of {count(len(findings), 'figure')}, {counts} ({margin})"
 
 
-def _ruled_out(comparison: Comparison) -> str | None:
+def explain_ruled_out(comparison: RunComparison) -> str | None:
+    """Why the runs cannot be compared; None if they can be."""
     found = comparison.ruled_out_by
     if not found:
         return None
@@ -151,7 +125,7 @@ def _ruled_out(comparison: Comparison) -> str | None:
     return f"The runs cannot be compared, because they were measured differently: {named}{more}."
 
 
-def change_words(change: Change) -> str:
+def format_change(change: Change) -> str:
     """For example "x 4.10 [3.80, 4.42]", or "x 4.10" without an interval."""
     if change.low is None or change.high is None:
         return f"x {significant(change.ratio)}"
@@ -180,46 +154,39 @@ def _job(arm: ArmChange, metric: str | None) -> str:
     return f"{arm.job}: {shown.name} ({shown.shown.unit}), {shown.better} is better"
 
 
-def _row(arm: ArmChange, metric: str | None) -> Row:
-    own = arm.metrics[metric or arm.headline]
-    shown = METRICS[metric or arm.headline].shown
-    return Row(
-        arm=_both(arm.arm_before, arm.arm_after),
-        before=short(own.before / shown.scale),
-        after=short(own.after / shown.scale),
-        change=change_words(own.change),
-        n=_samples(own.change),
-        finding=own.finding,
-        of=own.change,
+def _row(arm: ArmChange, metric: str | None) -> ChangeRow:
+    of_metric = arm.metrics[metric or arm.headline]
+    before, after = (
+        short(value / METRICS[metric or arm.headline].shown.scale) for value in (of_metric.before, of_metric.after)
     )
+    return _change_row(arm, of_metric.change, of_metric.finding, before=before, after=after)
 
 
-def _overall(overall: OverallChange) -> OverallRow:
+def _overall(overall: OverallChange) -> ChangeRow:
     of = len(overall.jobs) + len(overall.missing)
     jobs = count(of, "job") if not overall.missing else f"{len(overall.jobs)} of {count(of, 'job')}"
-    return OverallRow(
-        arm=_both(overall.arm_before, overall.arm_after),
-        change=change_words(overall.change),
-        n=_samples(overall.change),
-        jobs=jobs,
-        finding=overall.finding,
-        of=overall.change,
-    )
+    return _change_row(overall, overall.change, overall.finding, jobs=jobs)
 
 
-def _samples(change: Change) -> str:
-    return f"{change.n_before}, {change.n_after}"
+def _change_row(of: ArmChange | OverallChange, change: Change, finding: ChangeFinding, **words: str) -> ChangeRow:
+    n = f"{change.n_before}, {change.n_after}"
+    return ChangeRow(_both(of.arm_before, of.arm_after), format_change(change), n, finding, change, **words)
 
 
 def _both(before: str, after: str) -> str:
     return before if before == after else f"{before} -> {after}"
 
 
-def _run(side: Side, run: ComparedRun) -> str:
-    return f"{side}: run {run.id} of {moment(run.started)}, host {run.lab.host} ({run.lab.kind}, {run.lab.accel})"
+def list_remarks(comparison: RunComparison) -> Iterator[tuple[str, Sequence[str]]]:
+    """What to know besides the figures: a title, and the sentences below it."""
+    yield "What to know", tuple(_notes(comparison))
+    yield from _differences(comparison.differences)
+    for title, cells in (("To be explained", comparison.doubtful), ("Left out", comparison.left_out)):
+        if cells:
+            yield title, tuple(_left_out(cells))
 
 
-def _notes(comparison: Comparison) -> Iterator[str]:
+def _notes(comparison: RunComparison) -> Iterator[str]:
     runs = comparison.before, comparison.after
     for side, run in zip(("before", "after"), runs, strict=True):
         if run.status != "complete":
@@ -230,7 +197,7 @@ def _notes(comparison: Comparison) -> Iterator[str]:
         yield f"The changes say nothing about real disks, because a lab does not represent real hardware: {why}."
     if comparison.before.lab.host != comparison.after.lab.host:
         yield "The runs are of different hosts: the changes are not those of the disk alone."
-    if comparison.outcome is Outcome.NOT_COMPARABLE:
+    if comparison.outcome is ComparisonOutcome.NOT_COMPARABLE:
         yield "The findings of the figures stand for themselves: nothing follows from them about what was measured."
     if any(difference.effect is Effect.CAUSE for difference in comparison.differences):
         yield "Everything that differs between the runs, see below, can be the cause of a change."
@@ -256,18 +223,18 @@ def _confidence(arms: Sequence[ArmChange]) -> str:
     return f"{least * 100:.3g} %" if least == most else f"{least * 100:.3g} to {most * 100:.3g} %"
 
 
-def _differences(differences: Sequence[Difference]) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _differences(differences: Sequence[RunDifference]) -> Iterator[tuple[str, tuple[str, ...]]]:
     for effect, title in _EFFECTS.items():
         if own := tuple(_difference(difference) for difference in differences if difference.effect is effect):
             yield f"{title} ({len(own)})", own
 
 
-def _difference(difference: Difference) -> str:
+def _difference(difference: RunDifference) -> str:
     cells = f" ({_named(difference.cells)})" if difference.cells else ""
     return f"{difference.what}: {_text(difference.before)} -> {_text(difference.after)}{cells}"
 
 
-def _left_out(left_out: Sequence[LeftOut]) -> Iterator[str]:
+def _left_out(left_out: Sequence[UncomparedCell]) -> Iterator[str]:
     by_reason: dict[tuple[Side, str], list[str]] = {}
     for each in left_out:
         by_reason.setdefault((each.run, _shortened(each.why)), []).append(each.cell)
@@ -289,3 +256,87 @@ def _text(value: JsonValue) -> str:
 def _shortened(text: str) -> str:
     plain = " ".join(text.split())
     return plain if len(plain) <= _LONGEST else f"{plain[: _LONGEST - 1]}\N{HORIZONTAL ELLIPSIS}"
+
+
+_STYLES = {"better": "green", "worse": "bold red", "equal": "cyan", "undecided": "dim"}
+_OUTCOMES = {
+    ComparisonOutcome.NOT_COMPARABLE: "bold yellow",
+    ComparisonOutcome.WORSE: "bold red",
+    ComparisonOutcome.MIXED: "bold red",
+    ComparisonOutcome.BETTER: "bold green",
+    ComparisonOutcome.EQUAL: "bold",
+    ComparisonOutcome.UNDECIDED: "bold",
+}
+_OVERALL = "throughput over all jobs (geometric mean)"
+
+
+def print_comparison(comparison: RunComparison, metric: str | None = None, console: Console | None = None) -> None:
+    """The figures over all jobs, one table for each job, and the lines around them. Colours only for a terminal."""
+    console = console or CleanConsole()
+
+    def line(text: str, style: str = "") -> None:
+        console.print(Text(text, style), soft_wrap=True)
+
+    for run in describe_runs(comparison):
+        line(run)
+    line(f"\n{describe_outcome(comparison, metric)}", _OUTCOMES[comparison.outcome])
+    if why := explain_ruled_out(comparison):
+        line(why)
+    for scenario in list_scenarios(comparison, metric):
+        line(f"\n{scenario.title}", "bold")
+        for title, columns, rows in _tables(scenario):
+            line(title)
+            table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
+            for number, name in enumerate(("", *columns, "")):
+                is_text = not name or name == "jobs"
+                table.add_column(
+                    "" if is_text else name,
+                    justify="left" if is_text else "right",
+                    overflow="fold",
+                    no_wrap=number > 0,
+                )
+            for row, fields in rows:
+                table.add_row(*map(Text, (row.arm, *fields)), Text(row.finding.value, _STYLES[row.finding]))
+            console.print(table)
+    for title, sentences in list_remarks(comparison):
+        line(f"\n{title}", "bold")
+        for sentence in sentences:
+            line(f"  {sentence}")
+
+
+def comparison_markdown(comparison: RunComparison, metric: str | None = None) -> str:
+    """The same as Markdown, for example for the summary of a CI job."""
+    lines = [f"**{plain(describe_outcome(comparison, metric))}**", ""]
+    if why := explain_ruled_out(comparison):
+        lines += [plain(why), ""]
+    lines += [f"- {plain(run)}" for run in describe_runs(comparison)]
+    for scenario in list_scenarios(comparison, metric):
+        lines += ["", f"### {plain(scenario.title)}", ""]
+        for title, columns, rows in _tables(scenario):
+            marks = "|".join(":--" if name == "jobs" else "--:" for name in columns)
+            lines += [f"**{plain(title)}**", "", f"| arm | {' | '.join(columns)} | |", f"|:--|{marks}|:--|"]
+            lines += [
+                f"| `{code(row.arm)}` | {' | '.join(map(plain, fields))} | {_emphasis(row.finding)} |"
+                for row, fields in rows
+            ]
+            lines.append("")
+    for title, sentences in list_remarks(comparison):
+        lines += [f"**{title}**", "", *(f"- {plain(sentence)}" for sentence in sentences), ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+_Rows = Sequence[tuple[ChangeRow, tuple[str, ...]]]
+
+
+def _tables(scenario: ScenarioRows) -> Iterator[tuple[str, tuple[str, ...], _Rows]]:
+    """For text: the title of each table, its columns between the arm and the finding, and its rows."""
+    if scenario.overall:
+        rows = [(row, (row.change, row.n, row.jobs)) for row in scenario.overall]
+        yield _OVERALL, ("after / before", "n", "jobs"), rows
+    for job in scenario.jobs:
+        of_job = [(row, (row.before, row.after, row.change, row.n)) for row in job.rows]
+        yield job.job, ("before", "after", "after / before", "n"), of_job
+
+
+def _emphasis(finding: ChangeFinding) -> str:
+    return f"**{finding}**" if finding in (ChangeFinding.BETTER, ChangeFinding.WORSE) else finding.value

@@ -138,14 +138,14 @@ SOURCE = "virt-overhead init"
 
 
 @dataclass(frozen=True, slots=True)
-class Inspected:
+class InspectedHost:
     """The result of an inspection: lines to print, and whether the host has anything to measure."""
 
     lines: tuple[str, ...]
     found_any: bool
 
 
-def init(request: InitRequest) -> Inspected:
+def init(request: InitRequest) -> InspectedHost:
     """Inspect the host, and write the lab file.
 
     Raises ConfigError for a mistake on the command line and for a file that exists, LabUnavailable, HostError.
@@ -171,7 +171,7 @@ def init(request: InitRequest) -> Inspected:
         if request.as_json
         else _describe(offers, output)
     )
-    return Inspected(tuple(lines), bool(offers.storages or offers.disks))
+    return InspectedHost(tuple(lines), bool(offers.storages or offers.disks))
 
 
 def inspect_host(runner: Runner, names: Names) -> Offers:

@@ -1,6 +1,6 @@
 """Published figures that results are shown beside, if a scenario names them by its key `published`.
 
-figures.toml has the data with their sources, figures.py its schema. matching.py decides which figure belongs to which
-cell, and report.py shows both. The figures are for comparison only: no verdict, budget or exit status depends on them.
+figures.toml has the data with their sources, figures.py its schema, and which figure belongs to which cell. report.py
+shows both. The figures are for comparison only: no verdict, budget or exit status depends on them.
 A new figure is a line of figures.toml; a new study or disk is also named in docs/scenarios.md.
 """

@@ -1,4 +1,8 @@
-"""The schema of figures.toml: studies, the disks that they measured, and a figure for each job; and its reader."""
+"""figures.toml: studies, the disks that they measured, a figure for each job; and which figure belongs to a cell.
+
+A mode is compared by what the studies state: where it runs, what it lies on, and which layout is between. They do not
+state bus, cache and aio, so these may differ.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +17,15 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, PlainValidator, ValidationError, model_validator
 
 from harness.analysis import METRICS
-from harness.config.names import choices
-from harness.config.problems import describe
-from harness.config.toml import read_toml
-from harness.config.values import one_line
+from harness.config.names import choices, one_line
+from harness.config.problems import describe, read_toml
 from harness.errors import ConfigError
-from harness.model.base import RaidLevel, Shape
+from harness.model.attach import Attach
+from harness.model.base import Device, Md, RaidLevel, Shape
+from harness.model.cell import Place
 from harness.model.job import Job
+from harness.model.layout import Layout, Lvm, RawFile
+from harness.model.mode import ModeDetail
 from harness.model.values import Iodepth, TomlTable
 from harness.model.workloads import OneWorkload
 
@@ -73,7 +79,7 @@ class _OfJob(TomlTable):
         return job.io == self.workload.io and (self.iodepth is None or job.iodepth in self.iodepth)
 
 
-class Figure(_OfJob):
+class PublishedFigure(_OfJob):
     """What a study found for one job, by arm: `values`, or only the share that the guest loses."""
 
     metric: Annotated[str, AfterValidator(_metric)]
@@ -137,7 +143,7 @@ class PublishedDisk(TomlTable):
     model: Line
     array: PublishedArray | None = None
     """None for a single disk."""
-    figures: Annotated[list[Figure], Field(min_length=1)]
+    figures: Annotated[list[PublishedFigure], Field(min_length=1)]
 
     def reference(self, arm: PublishedArm) -> PublishedArm | None:
         """The arm to which a figure of `arm` is relative: a guest's to its host, an array's to a single disk."""
@@ -182,7 +188,7 @@ class Study(TomlTable):
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class PublishedLink:
     """What the key `published` of a scenario selects: one disk of a study, or all arrays of a study."""
 
     name: str
@@ -204,16 +210,16 @@ class Figures(TomlTable):
     study: dict[Name, Study]
 
     @property
-    def links(self) -> dict[str, Link]:
+    def links(self) -> dict[str, PublishedLink]:
         """Every value of the key `published`, with what it selects."""
         return {link.name: link for name, study in self.study.items() for link in _links(name, study)}
 
 
-def _links(name: str, study: Study) -> Iterator[Link]:
+def _links(name: str, study: Study) -> Iterator[PublishedLink]:
     if study.has_arrays:
-        yield Link(name, study, tuple(study.disk.values()), disk_is_array=False)
+        yield PublishedLink(name, study, tuple(study.disk.values()), disk_is_array=False)
     for key, disk in study.disk.items():
-        yield Link(f"{name}.{key}", study, (disk,), disk_is_array=disk.array is not None)
+        yield PublishedLink(f"{name}.{key}", study, (disk,), disk_is_array=disk.array is not None)
 
 
 FIGURES = Path(__file__).parent / "figures.toml"
@@ -221,7 +227,7 @@ _HINT = "features/published/figures.py declares every key; if you did not change
 
 
 @cache
-def links() -> Mapping[str, Link]:
+def links() -> Mapping[str, PublishedLink]:
     """What each value of a scenario's key `published` selects, by value. ConfigError if the file is damaged."""
     return MappingProxyType(read_figures(FIGURES).links)
 
@@ -239,3 +245,85 @@ def read_figures(path: Path) -> Figures:
     except ValidationError as error:
         problems = describe(error, data, Figures)
         raise ConfigError("\n".join(f"{path}: {problem}" for problem in problems), hint=_HINT) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Counterpart:
+    """A figure that belongs to a cell: which of its arms, and which place of the cell it is about."""
+
+    disk: PublishedDisk
+    figure: PublishedFigure
+    arm: PublishedArm
+    place: Place
+
+    @property
+    def ratio(self) -> Band | None:
+        """The published arm divided by its reference: guest/host, guest/array, array/disk; None without one of them."""
+        if self.place is Place.HOST:  # The cell has no other place to which its host is relative.
+            return None
+        return self.figure.ratio(self.arm, self.disk.reference(self.arm))
+
+
+def counterparts(
+    link: PublishedLink, mode: ModeDetail, job: Job, existing: Shape | None = None
+) -> tuple[Counterpart, ...]:
+    """The linked figures for a cell of this mode and job, in the order of the file.
+
+    `existing` is the shape of the array that the cell's disk is. None stands for a single disk, and for an unknown one.
+    A figure with a stated depth replaces one of the same workload, metric and arm that does not state its depth.
+    """
+    found = [counterpart for disk in link.disks for counterpart in _of_disk(link, disk, mode, job, existing)]
+    stated = {(each.disk.model, each.figure.metric, each.arm) for each in found if each.figure.iodepth is not None}
+    return tuple(
+        each
+        for each in found
+        if each.figure.iodepth is not None or (each.disk.model, each.figure.metric, each.arm) not in stated
+    )
+
+
+def _of_disk(
+    link: PublishedLink, disk: PublishedDisk, mode: ModeDetail, job: Job, existing: Shape | None
+) -> Iterator[Counterpart]:
+    for figure in disk.figures:
+        if figure.covers(job):
+            for arm in figure.arms:
+                place = _place(arm, disk, mode, existing, disk_is_array=link.disk_is_array)
+                if place is not None:
+                    yield Counterpart(disk, figure, arm, place)
+
+
+def _place(
+    arm: PublishedArm, disk: PublishedDisk, mode: ModeDetail, existing: Shape | None, *, disk_is_array: bool
+) -> Place | None:
+    """The place of the mode at which the published arm was measured; None if the mode is another one."""
+    base = mode.layout.base
+    is_like = disk.array is not None and existing is not None and disk.array.is_like(existing)
+    is_single = disk.array is None and existing is None
+    is_the_disk = isinstance(base, Device) and (is_single or is_like or (disk_is_array and disk.array is not None))
+    same_array = (
+        isinstance(base, Md)
+        and base.is_optimal
+        and disk.array is not None
+        and disk.array.is_like(base.shape)
+        and not disk_is_array
+    )
+    if mode.attach is None:  # the mode `host`, always on the bare device
+        return Place.HOST if is_the_disk and arm == ("array" if disk.array else "host") else None
+    if arm == "array":
+        return Place.TWIN if same_array and mode.layout.is_base else None
+    served_by_qemu = isinstance(mode.attach, Attach) and mode.attach.device == "disk"
+    return Place.GUEST if (is_the_disk or same_array) and served_by_qemu and _lies_on(arm, mode.layout) else None
+
+
+def _lies_on(arm: PublishedArm, layout: Layout) -> bool:
+    """Whether the guest of `arm` has this layout."""
+    match arm:
+        case "passthrough":
+            return layout.is_base
+        case "lvm":
+            return isinstance(layout, Lvm) and not layout.encrypted
+        case "raw":
+            return isinstance(layout, RawFile) and layout.filesystem == "ext4" and not layout.encrypted
+        case "guest":
+            return True
+    return False

@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.analysis import METRICS, Estimate
-from harness.features.published.figures import Band, Gain, Study, links
-from harness.features.published.figures import Link as PublishedLink
-from harness.features.published.matching import Counterpart, counterparts
+from harness.features.published.figures import Band, Counterpart, Gain, PublishedLink, Study, counterparts, links
 from harness.model.base import Shape
 from harness.model.mode import Place
 from harness.report.blocks import (

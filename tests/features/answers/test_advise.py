@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness.cli import main
-from harness.features.answers.advice import Advice, Held, Verified, advice_of_uses, fresh_results, verify
+from harness.features.answers.advice import Advice, AdviceOutcome, Verified, advice_of_uses, fresh_results, verify
 from harness.features.answers.commands import NOT_HELD
 from harness.model.attach import Attach
 from harness.model.base import Device
@@ -75,18 +75,18 @@ def test_the_advice_is_the_change_of_one_option_with_the_cells_that_show_it() ->
 @pytest.mark.parametrize(
     ("first", "fresh", "noise", "held"),
     [
-        (BETTER, BETTER, 0.01, Held.HELD),
-        (BETTER, SAME, 0.01, Held.NOT_HELD),
-        (BETTER, {"passthrough": 100_000.0, "threads": 125_000.0}, 0.01, Held.NOT_HELD),
-        (BETTER, BETTER, 1.0, Held.UNDECIDED),
-        (SAME, SAME, 0.01, Held.HELD),
-        (SAME, SAME, 0.3, Held.UNDECIDED),
-        (SAME, BETTER, 0.01, Held.NOT_HELD),
+        (BETTER, BETTER, 0.01, AdviceOutcome.HELD),
+        (BETTER, SAME, 0.01, AdviceOutcome.NOT_HELD),
+        (BETTER, {"passthrough": 100_000.0, "threads": 125_000.0}, 0.01, AdviceOutcome.NOT_HELD),
+        (BETTER, BETTER, 1.0, AdviceOutcome.UNDECIDED),
+        (SAME, SAME, 0.01, AdviceOutcome.HELD),
+        (SAME, SAME, 0.3, AdviceOutcome.UNDECIDED),
+        (SAME, BETTER, 0.01, AdviceOutcome.NOT_HELD),
     ],
     ids=["again", "gone", "less", "too noisy", "equal again", "equal, too noisy", "no longer equal"],
 )
 def test_fresh_blocks_decide_whether_it_held(
-    first: Mapping[str, float], fresh: Mapping[str, float], noise: float, held: Held
+    first: Mapping[str, float], fresh: Mapping[str, float], noise: float, held: AdviceOutcome
 ) -> None:
     found = verified(a_run(first, 1), a_run(fresh, 2, noise=noise))
     assert found.held is held, found.why
@@ -106,7 +106,7 @@ def test_a_cell_that_is_no_result_leaves_it_undecided() -> None:
     first, fresh = a_run(BETTER, 1), a_run(BETTER, 2)
     without = replace(fresh, cells=tuple(cell for cell in fresh.cells if cell.mode != "threads"))
     found = verified(first, without)
-    assert found.held is Held.UNDECIDED
+    assert found.held is AdviceOutcome.UNDECIDED
     assert found.why.startswith("optane-threads-randread-4k-qd8 was not measured again")
 
 

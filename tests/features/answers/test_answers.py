@@ -10,8 +10,7 @@ from dataclasses import replace
 import pytest
 
 from harness.analysis import IN_ORDER, Sequential, estimate_overhead
-from harness.features.answers.decision import Answer
-from harness.features.answers.option_matrix import option_matrix
+from harness.features.answers.decision import Answer, option_matrix
 from harness.features.answers.report import (
     answers_of,
     basis_words,

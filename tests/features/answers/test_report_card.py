@@ -11,8 +11,7 @@ import pytest
 
 from harness.cli import main
 from harness.errors import ConfigError
-from harness.features.answers.card import card, markdown
-from harness.features.answers.card_picture import HEIGHT, WIDTH, picture
+from harness.features.answers.card import HEIGHT, WIDTH, card, markdown, picture
 from harness.results import Run, RunStore
 from tests.build import RUN_ID, synthetic_run
 

@@ -9,7 +9,8 @@ from collections.abc import Callable
 import pytest
 from scipy.stats import binom
 
-from harness.features.calibrate.assess import (
+from harness.features.calibrate.calibration import Delay, SliceNoise
+from harness.features.calibrate.command import (
     choose_common_slice,
     count_most_by_chance,
     list_doubts,
@@ -18,7 +19,6 @@ from harness.features.calibrate.assess import (
     measure_noise,
     measure_slice_noise,
 )
-from harness.features.calibrate.calibration import Delay, SliceNoise
 from harness.features.calibrate.measuring import (
     CalibrationSpec,
     Measured,

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from harness.cli import main
-from harness.features.calibrate.assess import BLOCKS_SHOWN, count_most_by_chance
 from harness.features.calibrate.calibration import BootNoise, Calibration, Conditions, Delay, SliceNoise
+from harness.features.calibrate.command import BLOCKS_SHOWN, count_most_by_chance
 from harness.features.calibrate.measuring import DELAY_NS, PLAIN_ANSWER_NS, CalibrationSpec
 
 DOCS = (Path(__file__).parents[3] / "docs" / "calibration.md").read_text(encoding="utf-8")

@@ -11,9 +11,8 @@ import pytest
 from pydantic import TypeAdapter
 
 from harness.errors import ConfigError
-from harness.features.compare.comparison import compare, only_scenario
-from harness.features.compare.matching import pair_names
-from harness.features.compare.records import ArmChange, Comparison, Finding, comparison_json
+from harness.features.compare.comparison import compare, only_scenario, pair_names
+from harness.features.compare.records import ArmChange, ChangeFinding, RunComparison, comparison_json
 from harness.model.attach import Attach
 from harness.model.mode import Place
 from harness.results import CellRecord, Run
@@ -55,7 +54,7 @@ def times(factor: float) -> Callable[[CellRecord], CellRecord]:
     return change
 
 
-def arm(comparison: Comparison, place: Place, job: str, mode: str = "") -> ArmChange:
+def arm(comparison: RunComparison, place: Place, job: str, mode: str = "") -> ArmChange:
     name = str(place) if place is Place.HOST else f"{place}:{mode}"
     return next(
         each
@@ -65,7 +64,7 @@ def arm(comparison: Comparison, place: Place, job: str, mode: str = "") -> ArmCh
     )
 
 
-def reasons(comparison: Comparison) -> dict[str, str]:
+def reasons(comparison: RunComparison) -> dict[str, str]:
     return {f"{each.run} {each.cell}": each.why for each in comparison.left_out}
 
 
@@ -202,7 +201,7 @@ def test_one_block_gives_a_ratio_without_an_interval_and_no_direction() -> None:
     iops = arm(compare(one, later(one, times(5))), Place.HOST, "randread-4k-qd1").metrics["iops"]
     assert iops.change.ratio == pytest.approx(5)
     assert iops.change.low is None
-    assert iops.finding is Finding.UNDECIDED
+    assert iops.finding is ChangeFinding.UNDECIDED
 
 
 def test_jobs_at_a_fixed_rate_are_compared_by_their_latency_and_are_in_no_overall_figure() -> None:
@@ -230,9 +229,9 @@ def test_values_that_no_disk_has_are_an_error_before_runs_are_compared() -> None
 def test_less_throughput_and_more_latency_are_worse() -> None:
     before = run()
     found = compare(before, later(before, times(0.25)))
-    assert arm(found, Place.GUEST, "randread-4k-qd32", "lvm").metrics["iops"].finding is Finding.WORSE
+    assert arm(found, Place.GUEST, "randread-4k-qd32", "lvm").metrics["iops"].finding is ChangeFinding.WORSE
     latency = arm(found, Place.GUEST, "randread-4k-qd32", "lvm").metrics["lat_mean"]
-    assert (latency.better, latency.finding) == ("lower", Finding.UNDECIDED)
+    assert (latency.better, latency.finding) == ("lower", ChangeFinding.UNDECIDED)
 
 
 def test_a_cell_with_interim_looks_has_the_higher_confidence() -> None:
@@ -285,13 +284,13 @@ def test_runs_of_two_profiles_are_compared_at_the_depths_that_both_have() -> Non
 def test_a_run_of_version_0_1_has_a_round_for_each_block_and_is_compared() -> None:
     before = run()
     old = later(before, lambda cell: replace(times(2)(cell), blocks=(), boots=(), ios={}))
-    assert arm(compare(before, old), Place.HOST, "randread-4k-qd1").metrics["iops"].finding is Finding.BETTER
+    assert arm(compare(before, old), Place.HOST, "randread-4k-qd1").metrics["iops"].finding is ChangeFinding.BETTER
 
 
 def test_the_json_document_is_the_comparison() -> None:
     before = run()
     found = compare(before, later(before, times(2)))
-    adapter = TypeAdapter(Comparison)
+    adapter = TypeAdapter(RunComparison)
     text = comparison_json(found)
     jsonschema.Draft202012Validator(adapter.json_schema(mode="serialization")).validate(
         adapter.dump_python(found, mode="json")

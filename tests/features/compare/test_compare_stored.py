@@ -8,8 +8,8 @@ import pytest
 
 from harness.analysis import Change
 from harness.features.compare.comparison import compare
-from harness.features.compare.records import ArmChange, Finding, OverallChange
-from harness.model.mode import Place
+from harness.features.compare.records import ArmChange, ChangeFinding, OverallChange
+from harness.model.cell import Place
 from tests.features.compare.compared_runs import store_run
 
 BEFORE, AFTER = "20260101-120000-000a", "20260102-120000-000b"
@@ -39,12 +39,12 @@ def test_the_intervals_of_two_stored_runs_contain_the_factor_between_their_disks
         assert arms == {("host", "host"), ("guest:whole", "guest:passthrough")}
         for overall in scenario.overall:
             assert overall.jobs == ("randread-4k-qd32", "randwrite-4k-qd32")
-            assert overall.finding is Finding.BETTER
+            assert overall.finding is ChangeFinding.BETTER
             covered.append(contains(overall.change, factor(overall)))
         for each in scenario.arms:
             covered.append(contains(each.metrics["iops"].change, factor(each)))
             covered.append(contains(each.metrics["lat_mean"].change, 1 / factor(each)))
-            assert {own.finding for own in each.metrics.values()} == {Finding.BETTER}
+            assert {own.finding for own in each.metrics.values()} == {ChangeFinding.BETTER}
     assert sum(covered) >= 0.9 * len(covered)
 
 
@@ -61,7 +61,7 @@ def test_two_runs_of_the_same_disk_show_no_difference() -> None:
     found = compare(*(store.read_results() for store in stores))
     (scenario,) = found.scenarios
     findings = {own.finding for each in scenario.arms for own in each.metrics.values()}
-    assert findings | {each.finding for each in scenario.overall} == {Finding.UNDECIDED}
+    assert findings | {each.finding for each in scenario.overall} == {ChangeFinding.UNDECIDED}
     assert found.differences == ()
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from harness.analysis import Estimate
 from harness.features.answers.card import card, markdown
-from harness.features.compare.matching import list_differences
+from harness.features.compare.comparison import list_differences
 from harness.report.contents import headline_of
 from harness.report.markdown import markdown_table
 from harness.report.modes import Comparison, ModeSummary, headline

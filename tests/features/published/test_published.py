@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import ConfigError
-from harness.features.published.figures import FIGURES, Band, Figure, links, read_figures
-from harness.features.published.matching import counterparts
+from harness.features.published.figures import FIGURES, Band, PublishedFigure, counterparts, links, read_figures
 from harness.model.attach import Attach, Vfio
 from harness.model.base import Device, Md
 from harness.model.job import parse_workload
@@ -188,7 +187,7 @@ def test_a_band_tells_how_far_a_value_is_from_it() -> None:
 def test_the_file_in_the_package_is_what_is_loaded() -> None:
     assert list(read_figures(FIGURES).links) == ALL
     disks = [disk for link in links().values() for disk in link.disks]
-    assert all(isinstance(figure, Figure) for disk in disks for figure in disk.figures)
+    assert all(isinstance(figure, PublishedFigure) for disk in disks for figure in disk.figures)
 
 
 @pytest.mark.parametrize(
