@@ -15,11 +15,11 @@ from harness.features.answers.decision import Answer
 from harness.features.answers.report import answers_of, named
 from harness.report.background import moment
 from harness.report.contents import find_banners, headline_of
+from harness.report.draw import INK, PAPER, RULE, SOFT
 from harness.report.markdown import code, marked, plain
 from harness.report.modes import ModeSummary
 from harness.report.numbers import count, percent_with_interval
 from harness.report.section import Section, find_sections
-from harness.report.theme import INK, PAPER, RULE, SOFT
 from harness.results import Run, RunStore
 
 if TYPE_CHECKING:
@@ -173,7 +173,11 @@ def drawn(card: Card) -> bytes:
 
 
 def picture(card: Card) -> Figure:
-    """The figure of the card, not yet drawn. Raises ConfigError without matplotlib."""
+    """The figure of the card, not yet drawn. Raises ConfigError without matplotlib.
+
+    matplotlib draws it, because it needs no browser (plotly's export does) and no library or font of the system
+    (cairosvg does), and has axes and fonts of its own (Pillow has only shapes).
+    """
     try:
         import matplotlib as mpl  # noqa: PLC0415 - an optional dependency
         from matplotlib.figure import Figure  # noqa: PLC0415
