@@ -11,8 +11,7 @@ from statistics import fmean
 from harness.analysis import PRACTICAL, Estimate
 from harness.features.answers.report import answers_of, results_of
 from harness.model.attach import Attach, Unknown
-from harness.model.cell import Place
-from harness.model.mode import ModeDetail
+from harness.model.mode import ModeDetail, Place
 from harness.report.blocks import Block, On, Sentence
 from harness.report.numbers import percent_with_interval, significant
 from harness.report.section import Section

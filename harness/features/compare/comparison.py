@@ -43,19 +43,18 @@ from harness.features.compare.records import (
     UncomparedCell,
 )
 from harness.model.base import Device
-from harness.model.cell import Place
-from harness.model.mode import ModeDetail
+from harness.model.mode import ModeDetail, Place
 from harness.results.cells import CellRecord
 from harness.results.contrasts import Series, average_over_jobs, compare_series
-from harness.results.facts import (
+from harness.results.records import (
     Effect,
+    Run,
     judge_effect,
     list_different_facts,
     read_cell_facts,
     read_run_facts,
     read_scenario_facts,
 )
-from harness.results.records import Run
 
 CellPair = tuple[CellRecord, CellRecord]
 """A cell of the run before, and its counterpart afterwards."""

@@ -22,10 +22,9 @@ from harness.config.problems import describe, read_toml
 from harness.errors import ConfigError
 from harness.model.attach import Attach
 from harness.model.base import Device, Md, RaidLevel, Shape
-from harness.model.cell import Place
 from harness.model.job import Job
 from harness.model.layout import Layout, Lvm, RawFile
-from harness.model.mode import ModeDetail
+from harness.model.mode import ModeDetail, Place
 from harness.model.values import Iodepth, TomlTable
 from harness.model.workloads import OneWorkload
 

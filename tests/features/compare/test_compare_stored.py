@@ -9,7 +9,7 @@ import pytest
 from harness.analysis import Change
 from harness.features.compare.comparison import compare
 from harness.features.compare.records import ArmChange, ChangeFinding, OverallChange
-from harness.model.cell import Place
+from harness.model.mode import Place
 from tests.features.compare.compared_runs import store_run
 
 BEFORE, AFTER = "20260101-120000-000a", "20260102-120000-000b"
