@@ -104,8 +104,7 @@ def measure_timetable(
             if any(stays_in_cache(arm, slice_.job) for slice_ in table.slices if slice_.arm == arm):
                 session.settle(arm)
     measurements = make_measurements(at, group, segment, ran, by_qemu, zero=zero)
-    for measurement in measurements:
-        store.append(measurement)
+    store.append(*measurements)
     return measurements
 
 

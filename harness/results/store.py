@@ -119,8 +119,8 @@ class RunDirectory:
             _write(file, content)
             os.fsync(inside)
 
-    def append(self, name: str, line: bytes) -> None:
-        """Add a line to a file. After a crash, its last line may be truncated. The new line does not continue it."""
+    def append(self, name: str, lines: bytes) -> None:
+        """Add lines to a file. After a crash, its last line may be truncated. The new lines do not continue it."""
         with self._opened() as directory:
             file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, _MODE, dir_fd=directory)
             status = os.fstat(file)
@@ -128,8 +128,8 @@ class RunDirectory:
                 os.close(file)
                 raise OSError(errno.EPERM, "it is not a regular file with one name")
             if status.st_size and os.pread(file, 1, status.st_size - 1) != b"\n":
-                line = b"\n" + line
-            _write(file, line)
+                lines = b"\n" + lines
+            _write(file, lines)
             if status.st_size == 0:
                 os.fsync(directory)
 
@@ -278,11 +278,11 @@ class RunStore:
                 self._directory.add("raw", beside, f"{command}\n".encode())
         return relative.as_posix()
 
-    def append(self, entry: Entry) -> None:
-        """Add one line to the journal; when this returns, the line is on the disk."""
-        line = _dump(_entries(), entry, self.journal_path, indent=None).encode() + b"\n"
+    def append(self, *entries: Entry) -> None:
+        """Add a line for each entry to the journal; when this returns, the lines are on the disk."""
+        lines = b"".join(_dump(_entries(), entry, self.journal_path, indent=None).encode() + b"\n" for entry in entries)
         with _explained(self.journal_path, "written"):
-            self._directory.append(self.journal_path.name, line)
+            self._directory.append(self.journal_path.name, lines)
 
     def claim(self) -> bool:
         """Take the run for this process, so that no other one writes to it. False if this store has it already.

@@ -356,9 +356,7 @@ def _write_journal(store: RunStore, group: str, samples: _Samples) -> list[list[
                 by_round[index].append(_to_measurement(group, index + 1, sample, alone=job in alone[arm]))
     for number, several_of_round in enumerate(by_round, start=1):
         several_of_round.sort(key=lambda measurement: measurement.started)
-        store.append(RoundEvent("begun", group, number, len(several_of_round), None))
-        for measurement in several_of_round:
-            store.append(measurement)
+        store.append(RoundEvent("begun", group, number, len(several_of_round), None), *several_of_round)
     return by_round
 
 
