@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 METRIC = "iops"
-_PLACES = (("harness.results.contrasts", "compare_guests"), ("harness.results.mode_changes", "mode_changes"))
+_PLACES = (("harness.results.contrasts", "compare_guests"), ("harness.results.contrasts", "mode_changes"))
 """Where versions of the harness have the function, the newest first."""
 
 
