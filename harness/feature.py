@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from harness.analysis import Samples
     from harness.events import Events
     from harness.guest.booting import GuestRunner, Started
-    from harness.guest.libvirt.starting import ToStart
+    from harness.guest.libvirt.guest import ToStart
     from harness.guest.protocol import GuestDisk, Hypervisor, System
     from harness.image import ImageSet
     from harness.lab.created import CreationLog, HostThing

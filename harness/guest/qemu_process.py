@@ -47,7 +47,7 @@ class Engines:
 
 
 @dataclass(frozen=True, slots=True)
-class Inspected:
+class InspectedProcess:
     """QEMU's arguments, and its engines."""
 
     arguments: tuple[str, ...]
@@ -60,7 +60,7 @@ def look_at_process(runner: Runner, pid_file: str, *, log: str = "", would_be: S
     return runner.run(words, stdin=_LOOK, deadline=60, check=False)
 
 
-def parse_inspected(printed: str) -> Inspected:
+def parse_inspected(printed: str) -> InspectedProcess:
     """Arguments and engines, from lines of a word, a tab and a text. Pure. Raises ValueError for other output."""
     lines = [line.split("\t", 1) for line in printed.splitlines() if "\t" in line]
     arguments = [text for word, text in lines if word == "argument"]
@@ -70,7 +70,7 @@ def parse_inspected(printed: str) -> Inspected:
     log = [text for word, text in lines if word == "log"]
     rings = {word: int(text) for word, text in lines if word in _ENGINES}
     dropped = (engine for engine, name in _ENGINES.items() if any(f"Unable to use {name}," in text for text in log))
-    return Inspected(tuple(arguments), Engines(rings, frozenset(dropped)))
+    return InspectedProcess(tuple(arguments), Engines(rings, frozenset(dropped)))
 
 
 def find_qemu_threads(runner: Runner, pid_file: str, events: Events) -> VmThreads | None:

@@ -173,7 +173,7 @@ class PartitionedDisk:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _PlannedPartition:
     what: str
     offset: int
     size: int
@@ -185,7 +185,7 @@ class _Plan:
     """A partition table to write, with unique UUIDs."""
 
     ptuuid: str
-    parts: tuple[_Part, ...]
+    parts: tuple[_PlannedPartition, ...]
 
     @classmethod
     def of(cls, sizes: Sequence[tuple[str, int]], alignment: int) -> _Plan:
@@ -193,7 +193,7 @@ class _Plan:
         parts = []
         for what, size in sizes:
             whole = _round_up(size, ALIGNMENT)
-            parts.append(_Part(what, offset, whole, str(uuid.uuid4())))
+            parts.append(_PlannedPartition(what, offset, whole, str(uuid.uuid4())))
             offset = _round_up(offset + whole, alignment)
         return cls(str(uuid.uuid4()), tuple(parts))
 

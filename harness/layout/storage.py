@@ -19,11 +19,10 @@ from harness.lab.guard.room import promise_of
 from harness.lab.pin import MOUNT_DIRECTORY, TAG, disks_below
 from harness.lab.space import promising
 from harness.lab.storage_look import FoundStorage, Place
-from harness.layout.build import Layouts, SharedStorage
+from harness.layout.build import Array, Layouts, SharedStorage
 from harness.layout.device import BackingFile, LoopDevice, MemoryDisk
 from harness.layout.disks import UdevRule, inhibit_udev_for_volumes
 from harness.layout.layers import LAYERS, UNCACHED, ZFS_SHARE
-from harness.layout.md import Array
 from harness.layout.regions import GuidPartitionTable
 from harness.layout.source import BlockSource, Sources
 from harness.layout.storage_files import StoredFiles, create_in_directory

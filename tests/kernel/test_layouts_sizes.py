@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.layout import md
-from harness.layout.build import Layouts
+from harness.layout.build import Layouts, compute_alignment, compute_member_need
 from harness.layout.layers import BasePlan, plan_bases
 from harness.layout.regions import ALIGNMENT, Need, add_needs
 from harness.layout.source import BlockSource
@@ -88,7 +87,7 @@ def test_names_in_the_partition_table_are_short_enough_for_it() -> None:
     ids=str,
 )
 def test_a_member_is_slightly_larger_than_the_arrays_size_per_data_disk(base: Md, data: float) -> None:
-    need = md.compute_member_need(base, [Need(0, 1)])
+    need = compute_member_need(base, [Need(0, 1)])
     for span in (64 * MIB, 16 * GIB):
         assert span / data < need.bytes(span) < span / data * 1.01 + 32 * MIB
 
@@ -107,7 +106,7 @@ def test_a_member_is_slightly_larger_than_the_arrays_size_per_data_disk(base: Md
     ids=str,
 )
 def test_regions_of_an_array_begin_where_its_stripes_do(base: Md, bytes_: int) -> None:
-    assert md.compute_alignment(base) == bytes_
+    assert compute_alignment(base) == bytes_
     assert bytes_ % ALIGNMENT == 0
 
 

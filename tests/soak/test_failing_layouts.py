@@ -9,8 +9,7 @@ from harness.events import Events
 from harness.lab.created import CreationLog, read_log
 from harness.lab.transport.base import Runner
 from harness.lab.transport.ssh import SshRunner
-from harness.layout import md
-from harness.layout.build import Builder
+from harness.layout.build import Builder, compute_member_need
 from harness.layout.disks import partitioned_disks
 from harness.layout.layers import plan_bases
 from harness.measure.reap import reap
@@ -33,7 +32,7 @@ VOLUME = Mode("thin", LvmThin(), Attach())
 
 def test_whichever_command_of_an_array_fails_the_host_is_as_before_or_told_what_is_left(host: SshRunner) -> None:
     _, cut = plan_bases([ARRAY])
-    needs = [{cut.label: md.compute_member_need(Md(1, 2), cut.needs.values())}] * 2
+    needs = [{cut.label: compute_member_need(Md(1, 2), cut.needs.values())}] * 2
     with partitioned_disks(CreationLog(host, RunId("20260101-000000-ba5e")), DISKS[:2], needs, span=SPAN) as (
         disks,
         span,

@@ -13,8 +13,7 @@ import pytest
 
 from harness.errors import Unsupported
 from harness.features.own_image.booting import SystemFiles
-from harness.guest.libvirt.disks import assign_root_ports, name_alias
-from harness.guest.libvirt.domain import GuestSpec, build_domain_xml
+from harness.guest.libvirt.domain import GuestSpec, assign_root_ports, build_domain_xml, name_alias
 from harness.guest.libvirt.guest import build_hostdev_xml
 from harness.guest.libvirt.requirements import DATA_FILE, Versions, refuse_attach, refuse_guest
 from harness.guest.protocol import SERIAL_CHARACTERS, GuestDisk

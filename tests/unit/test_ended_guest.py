@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.guest.libvirt.starting import explain_end, qemu_log
+from harness.guest.libvirt.effective import qemu_log
+from harness.guest.libvirt.guest import explain_end
 from harness.guest.proxmox.machine import VirtualMachine
 from harness.guest.proxmox.new_vm import Ended, explained, require_running
 from harness.lab.transport.local import LocalRunner

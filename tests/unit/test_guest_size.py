@@ -20,7 +20,7 @@ from harness.guest.libvirt.effective import GuestSize, read_size
 from harness.guest.libvirt.requirements import refuse_hardware
 from harness.guest.proxmox.guest import parse_size
 from harness.guest.proxmox.guest import read_size as read_vm
-from harness.guest.qemu_process import Engines, Inspected, parse_placement, read_guest_facts, read_placement
+from harness.guest.qemu_process import Engines, InspectedProcess, parse_placement, read_guest_facts, read_placement
 from harness.lab.counters import VmThreads
 from harness.lab.facts import Acceleration, HostFacts
 from harness.lab.hosts import GuestFiles, Host
@@ -160,7 +160,7 @@ def test_the_size_of_a_vm_is_in_qemus_arguments() -> None:
 
 def test_the_node_shows_where_a_vms_threads_are() -> None:
     roles: Any = {700: "main", 701: "vcpu", 702: "vcpu", 703: "iothread"}
-    process = Inspected(ARGUMENTS, Engines({}))
+    process = InspectedProcess(ARGUMENTS, Engines({}))
     node = PlayedShell({"Cpus_allowed_list": PLACED})
     found = read_vm(node, 100, process, VmThreads(700, roles, None))
     assert (found.host_vcpu_cpus, found.host_iothread_cpus, found.host_emulator_cpus) == (("2", "3"), "4-5", "1")

@@ -14,7 +14,8 @@ from harness.lab.created import CreationLog
 from harness.lab.guard.writable import OPEN
 from harness.lab.pin import MOUNT_DIRECTORY
 from harness.lab.transport.base import Completed
-from harness.layout import md
+from harness.layout import build as layout_build
+from harness.layout.build import create_array
 from harness.layout.layers import Datasets
 from harness.layout.regions import Region
 from harness.layout.source import BlockSource, Sources
@@ -118,7 +119,7 @@ def regions(host: Listening, letters: str) -> list[Region]:
 def test_each_level_has_its_options_and_only_parity_is_waited_for(base: Md, options: str) -> None:
     host = ArrayHost()
     letters = "abcd"[: base.disks]
-    with md.array(log(host), base, f"{NAME}-m0", regions(host, letters), Events()) as device:
+    with create_array(log(host), base, f"{NAME}-m0", regions(host, letters), Events()) as device:
         assert device.path == "/dev/md127"
     members = " ".join(f"/dev/sd{letter}1" for letter in letters)
     assert host.creations() == [
@@ -131,7 +132,7 @@ def test_each_level_has_its_options_and_only_parity_is_waited_for(base: Md, opti
 
 def test_two_legs_are_two_arrays_and_a_stripe_over_them() -> None:
     host = ArrayHost()
-    with md.array(log(host), Md(5, 6, legs=2), f"{NAME}-m0", regions(host, "abcdef"), Events()):
+    with create_array(log(host), Md(5, 6, legs=2), f"{NAME}-m0", regions(host, "abcdef"), Events()):
         pass
     first, second, stripe = host.creations()
     assert f"{NAME}-m0a " in first
@@ -153,7 +154,7 @@ def test_two_legs_are_two_arrays_and_a_stripe_over_them() -> None:
 )
 def test_a_degraded_array_loses_its_last_member_when_it_is_in_sync(base: Md, level: int) -> None:
     host = ArrayHost()
-    with md.array(log(host), base, f"{NAME}-m0", regions(host, "abc"), Events()):
+    with create_array(log(host), base, f"{NAME}-m0", regions(host, "abc"), Events()):
         create, *between, last = host.commands
         assert f"--level={level} --raid-devices=3" in create
         assert last.endswith(" /dev/md127 /dev/sdc1")
@@ -166,7 +167,7 @@ def test_a_degraded_array_loses_its_last_member_when_it_is_in_sync(base: Md, lev
 def test_a_rebuilding_array_leaves_its_spare_out_until_a_recovery_begins() -> None:
     host = ArrayHost()
     base = Md(6, 4, state="rebuilding", spares=1)
-    with md.array(log(host), base, f"{NAME}-m0", regions(host, "abcde"), Events()):
+    with create_array(log(host), base, f"{NAME}-m0", regions(host, "abcde"), Events()):
         (created,) = host.creations()
         assert created.endswith(
             " --raid-devices=4 --chunk=512 --bitmap=internal /dev/sda1 /dev/sdb1 /dev/sdc1 /dev/sdd1"
@@ -179,20 +180,20 @@ def test_a_rebuilding_array_leaves_its_spare_out_until_a_recovery_begins() -> No
 def test_waiting_for_the_resync_reports_its_progress() -> None:
     seen: list[Event] = []
     host = ArrayHost(asked=3)
-    with md.array(log(host), Md(6, 4), f"{NAME}-m0", regions(host, "abcd"), Events(seen.append)):
+    with create_array(log(host), Md(6, 4), f"{NAME}-m0", regions(host, "abcd"), Events(seen.append)):
         pass
     assert [each.how_far for each in seen if isinstance(each, StepAdvanced)] == ["4096 / 131072 sectors"] * 2
 
 
 def test_an_array_that_is_never_in_sync_is_an_error_with_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(md, "PATIENCE", 0.0)
-    monkeypatch.setattr(md, "SLOWEST_SYNC", 10**15)
+    monkeypatch.setattr(layout_build, "PATIENCE", 0.0)
+    monkeypatch.setattr(layout_build, "SLOWEST_SYNC", 10**15)
     host = ArrayHost(asked=10**9)
     with (
         pytest.raises(
             HostError, match=r"array voh-.*-m0 of 4 disks and 64 MiB is not in sync .*: 4096 / 131072"
         ) as error,
-        md.array(log(host), Md(6, 4), f"{NAME}-m0", regions(host, "abcd"), Events()),
+        create_array(log(host), Md(6, 4), f"{NAME}-m0", regions(host, "abcd"), Events()),
     ):
         pass
     assert "/proc/mdstat" in str(error.value.hint)

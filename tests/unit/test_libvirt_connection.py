@@ -12,7 +12,7 @@ import libvirt
 import pytest
 
 from harness.errors import HostError
-from harness.guest.libvirt.connection import Connection, Refused, _build_ssh_uri
+from harness.guest.libvirt.connection import Connection, LibvirtRefusal, _build_ssh_uri
 from harness.lab.transport.handshake import recall
 from harness.lab.transport.ssh import SshTarget
 from tests.unit.this_host import connected
@@ -37,10 +37,10 @@ def test_what_a_call_returns_is_returned(connection: Connection, transient: Any)
 
 def test_the_error_for_an_ended_domain_differs_from_other_refusals(connection: Connection, transient: Any) -> None:
     transient.destroy()
-    with pytest.raises(Refused, match="host node1: libvirt did not show the guest: Domain not found") as ended:
+    with pytest.raises(LibvirtRefusal, match="host node1: libvirt did not show the guest: Domain not found") as ended:
         connection.call("show the guest", transient.XMLDesc)
     assert ended.value.gone
-    with pytest.raises(Refused, match=r"host node1: libvirt did not start the guest: .*Start Tag") as refused:
+    with pytest.raises(LibvirtRefusal, match=r"host node1: libvirt did not start the guest: .*Start Tag") as refused:
         connection.call("start the guest", lambda: connection.handle.createXML("<domain", 0), hint="see its log")
     assert not refused.value.gone
     assert refused.value.hint == "see its log"
@@ -50,7 +50,7 @@ def test_a_call_that_hangs_is_given_up_with_the_remedy(connection: Connection) -
     never = threading.Event()
     with pytest.raises(HostError, match=r"host node1: libvirt did not close within 100 ms") as error:
         connection.call("close", never.wait, deadline=0.1)
-    assert not isinstance(error.value, Refused)
+    assert not isinstance(error.value, LibvirtRefusal)
     assert "systemctl status libvirtd" in str(error.value)
     never.set()
 

@@ -15,7 +15,7 @@ from harness.guest.libvirt.domain import GuestSpec, build_domain_xml
 from harness.guest.protocol import GuestDisk
 from harness.guest.proxmox.created_objects import choose_drives, format_drive, parse_drive, refuse_drive
 from harness.guest.proxmox.guest import find_drive, parse_resolved
-from harness.guest.qemu_process import Inspected, parse_inspected
+from harness.guest.qemu_process import InspectedProcess, parse_inspected
 from harness.layout.source import BlockSource
 from harness.model.attach import CACHES, Aio, Attach, Cache, DetectZeroes, Discard, Vfio
 from harness.model.option import Bus, Effective
@@ -144,7 +144,7 @@ def node() -> Iterator[Node]:
         yield found
 
 
-def process_with(node: Node, drive: str, key: str) -> Inspected:
+def process_with(node: Node, drive: str, key: str) -> InspectedProcess:
     """QEMU as `qm showcmd` has it for the VM with this drive alone."""
     config = node.machine(9000).config
     kept = {name: value for name, value in config.items() if not name.startswith(("scsi0", "virtio0", "sata0"))}

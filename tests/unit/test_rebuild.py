@@ -12,9 +12,8 @@ import pytest
 from harness.errors import HostError
 from harness.lab.counters import MdDevice
 from harness.lab.transport.base import Completed
-from harness.layout import md
-from harness.layout.build import Layouts
-from harness.layout.md import BESIDE_SECONDS, FASTEST_KIB, RESERVE, SLOWEST_KIB, Rebuild, take_out
+from harness.layout import build
+from harness.layout.build import BESIDE_SECONDS, FASTEST_KIB, RESERVE, SLOWEST_KIB, Layouts, Rebuild, take_out
 from harness.layout.source import BlockSource
 from harness.measure.session import Session
 from harness.model.attach import Attach
@@ -79,7 +78,7 @@ class Kernel:
 def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Kernel]:
     def make(**properties: int | str) -> Kernel:
         made = Kernel(tmp_path, **properties)  # type: ignore[arg-type]
-        monkeypatch.setattr(md, "run_all", made.run)
+        monkeypatch.setattr(build, "run_all", made.run)
         return made
 
     return make

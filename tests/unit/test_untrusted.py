@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from harness.errors import GuestError, HarnessError, HostError
+from harness.guest.booting import LinuxSystem
 from harness.guest.libvirt.connection import answer_of
 from harness.guest.libvirt.effective import read_process
 from harness.guest.libvirt.requirements import find_pci_disk
-from harness.guest.linux import GuestSystem
 from harness.guest.protocol import block_devices
 from harness.guest.proxmox.guest import find_drive
 from harness.guest.proxmox.guest import read_process as read_pve_process
@@ -94,7 +94,7 @@ READERS: dict[str, tuple[Reader, str]] = {
         ),
     ),
     "disks of a guest": (
-        lambda runner: block_devices(GuestSystem(runner), [SERIAL], "lab"),
+        lambda runner: block_devices(LinuxSystem(runner), [SERIAL], "lab"),
         f"vda\t{SERIAL}\tnone\t1\twrite back\t512\t512\t256\t0\t0\t1\t256\tvirtio_blk\tvirtio-pci\t\n",
     ),
     "PCI device": (lambda runner: find_pci_disk(runner, "/dev/x"), SEEN),

@@ -21,14 +21,13 @@ from harness.features.borrow.agent import INSTALL, disabled, refuses, why_not_wi
 from harness.features.borrow.hypervisor import BorrowingHypervisor, Plugging, describe_vm, require_same
 from harness.guest.booting import Booted, GuestRunner
 from harness.guest.libvirt.backend import LibvirtHypervisor
-from harness.guest.libvirt.connection import Connection, Refused, ask, connect
-from harness.guest.libvirt.disks import name_alias
-from harness.guest.libvirt.effective import PID_FILE, Running, add_plugged, live_xml, running
-from harness.guest.libvirt.guest import LibvirtGuest
+from harness.guest.libvirt.connection import Connection, LibvirtRefusal, ask, connect
+from harness.guest.libvirt.domain import name_alias
+from harness.guest.libvirt.effective import PID_FILE, Running, add_plugged, live_xml, qemu_log, running
+from harness.guest.libvirt.guest import LibvirtGuest, RunningDomain, last_words
 from harness.guest.libvirt.plugged import devices_plugged
 from harness.guest.libvirt.plugging import count_vcpus, devices_for, find_plugged, list_differences, why_not_plugged
 from harness.guest.libvirt.requirements import Attachments, resolve_attachments
-from harness.guest.libvirt.starting import RunningDomain, last_words, qemu_log
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor
 from harness.guest.qemu_process import find_qemu_threads
 from harness.lab.counters import VmThreads
@@ -207,7 +206,7 @@ class LibvirtVm:
         remedy = f"virt-overhead never starts a VM of others: virsh start {name} on {self._host.name}"
         try:
             domain: Any = connection.call(f"find the VM {name}", partial(connection.handle.lookupByName, name))
-        except Refused as error:
+        except LibvirtRefusal as error:
             raise Unsupported(error.message, hint="virsh list --all lists the VMs of the host") from error
         if not connection.call(f"report whether the VM {name} runs", domain.isActive):
             raise Unsupported(f"host {self._host.name}: {self._words} does not run", hint=remedy)

@@ -23,7 +23,7 @@ from harness.guest.proxmox.disk_users import require_unshared
 from harness.guest.proxmox.guest import PID_FILE, ProxmoxGuest, add_plugged
 from harness.guest.proxmox.machine import VirtualMachine, exists, plug_drive
 from harness.guest.proxmox.stores import PveVolume
-from harness.guest.qemu_process import Inspected, find_qemu_threads
+from harness.guest.qemu_process import InspectedProcess, find_qemu_threads
 from harness.lab.counters import VmThreads
 from harness.lab.created import CreationLog
 from harness.lab.hosts import Host
@@ -262,5 +262,5 @@ class BorrowedMachine(ProxmoxGuest):
         require_same(self.system, disk, serial, self.device(disk))
         yield
 
-    def _with_drives(self, process: Inspected) -> Inspected:
+    def _with_drives(self, process: InspectedProcess) -> InspectedProcess:
         return add_plugged(self._node, self._machine.vmid, process)

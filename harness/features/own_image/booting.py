@@ -14,8 +14,8 @@ from harness.errors import GuestError, HostError, Unsupported
 from harness.files import read_script
 from harness.guest.booting import Started
 from harness.guest.cloud_init import HostKey, build_user_data, install_fio, wait_until_set_up
-from harness.guest.libvirt.disks import DriveNames, RootBus, UsedIds
-from harness.guest.libvirt.starting import RunningDomain, ToStart, log_in
+from harness.guest.libvirt.domain import DriveNames, RootBus, UsedIds
+from harness.guest.libvirt.guest import RunningDomain, ToStart, log_in
 from harness.image.keys import create_key, public_key
 from harness.lab.created import CreationLog, HostThing, fenced
 from harness.lab.pin import STATE_DIRECTORY, why_unsafe

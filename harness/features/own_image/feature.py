@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
     from harness.guest.booting import Started
-    from harness.guest.libvirt.starting import ToStart
+    from harness.guest.libvirt.guest import ToStart
     from harness.lab.created import HostThing
     from harness.lab.transport.base import Runner
     from harness.model.guest import GuestOptions

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 from harness.errors import GuestError
 from harness.features.storage_daemon.feature import PROGRAM
 from harness.guest.protocol import GuestDisk
-from harness.guest.qemu_process import Inspected, look_at_process, parse_inspected
+from harness.guest.qemu_process import InspectedProcess, look_at_process, parse_inspected
 from harness.lab.created import CreationLog, Processes, fenced
 from harness.lab.guard import require_leading_to
 from harness.lab.transport.base import Runner
@@ -125,7 +125,7 @@ def make_options(disk: GuestDisk, attach: Attach, socket: str, queues: int) -> l
     return [*options, ("export", export)]
 
 
-def parse_served(process: Inspected) -> Effective:
+def parse_served(process: InspectedProcess) -> Effective:
     """How a daemon serves its disk, from its process. Raises ValueError or KeyError for other arguments. Pure."""
     options: dict[str, dict[str, Any]] = {}
     for option, value in pairwise(process.arguments):

@@ -179,7 +179,7 @@ class _Antivirus(_Part):
     RealTimeProtectionEnabled: bool
 
 
-class Facts(_Part):
+class WindowsFacts(_Part):
     """What the system in the VM has. `Ticks` is the frequency of its clock in Hz."""
 
     PowerShell: str
@@ -286,7 +286,7 @@ class WindowsSystem:
     def evidence(self) -> dict[str, str]:
         return look_inside_windows(self.runner).evidence
 
-    def look_inside(self) -> Facts:
+    def look_inside(self) -> WindowsFacts:
         return look_inside_windows(self.runner)
 
     def notes(self, evidence: Mapping[str, str]) -> Iterator[str]:
@@ -310,9 +310,9 @@ class WindowsSystem:
             tell(f"Windows may keep the next disk in the place of {serial} {state}: {error.message}")
 
 
-def look_inside_windows(runner: Runner) -> Facts:
+def look_inside_windows(runner: Runner) -> WindowsFacts:
     """What the system in the VM has. Raises HostError, also if its PowerShell is too old."""
-    return _ask(runner, Facts, "what it has", LOOK)
+    return _ask(runner, WindowsFacts, "what it has", LOOK)
 
 
 def _ask(runner: Runner, model: type[_Model], what: str, script: str, *arguments: str) -> _Model:

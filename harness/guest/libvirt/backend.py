@@ -13,6 +13,8 @@ from harness.errors import HostError, Unsupported
 from harness.events import Events
 from harness.feature import guest_images
 from harness.guest.booting import (
+    LOOKED_AT,
+    OwnSystems,
     Started,
     booted,
     choose_vcpus,
@@ -21,11 +23,10 @@ from harness.guest.booting import (
     refuse_queues,
     refuse_size,
 )
-from harness.guest.libvirt.connection import Connection, Refused, connect
-from harness.guest.libvirt.disks import refuse_machine
-from harness.guest.libvirt.domain import GuestSpec
+from harness.guest.libvirt.connection import Connection, LibvirtRefusal, connect
+from harness.guest.libvirt.domain import GuestSpec, refuse_machine
 from harness.guest.libvirt.effective import PID_FILE
-from harness.guest.libvirt.guest import LibvirtGuest
+from harness.guest.libvirt.guest import LibvirtGuest, RunningDomain, ToStart, start_guest
 from harness.guest.libvirt.plugged import remove_thread, unplug
 from harness.guest.libvirt.plugging import AddedThread, PluggedIn
 from harness.guest.libvirt.requirements import (
@@ -37,8 +38,6 @@ from harness.guest.libvirt.requirements import (
     refuse_mode,
     resolve_attachments,
 )
-from harness.guest.libvirt.starting import RunningDomain, ToStart, start_guest
-from harness.guest.linux import LOOKED_AT, OwnSystems
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor, Remover
 from harness.guest.qemu_process import find_qemu_threads
 from harness.lab.created import CreationLog, Entry, Removal, Thing, fenced
@@ -166,14 +165,14 @@ class LibvirtRemover:
         look = partial(self._connection.handle.lookupByUUIDString, made.uuid)
         try:
             domain = self._connection.call(f"look for the guest {made.name}", look)
-        except Refused as error:
+        except LibvirtRefusal as error:
             if error.gone:
                 return Removal("absent")
             raise
         destroy = domain.destroy
         try:
             self._connection.call(f"end the guest {made.name}", destroy, deadline=60)
-        except Refused as error:
+        except LibvirtRefusal as error:
             if not error.gone:
                 raise
         return Removal("removed")

@@ -36,7 +36,7 @@ T = TypeVar("T")
 libvirt.registerErrorHandler(lambda _context, _error: None, None)
 
 
-class Refused(HostError):
+class LibvirtRefusal(HostError):
     """libvirt answered with an error, or the connection is lost.
 
     `gone`: the domain no longer exists. `busy`: another change of it has not ended.
@@ -70,7 +70,7 @@ class Connection:
     ) -> T:
         """What `action` returns. `what` completes the message "libvirt did not ...". With `creates`, it adds something.
 
-        Raises Refused with libvirt's error text and `hint`, HostError if libvirt does not answer by the deadline.
+        Raises LibvirtRefusal with libvirt's error text and `hint`, HostError if it does not answer by the deadline.
         """
         try:
             return within(deadline, action)
@@ -85,7 +85,7 @@ class Connection:
             message = f"host {self.host}: libvirt did not {what}: {error.get_error_message()}"
             gone = error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN
             busy = error.get_error_code() == libvirt.VIR_ERR_OPERATION_TIMEOUT
-            raise Refused(message, hint=hint, gone=gone, busy=busy) from error
+            raise LibvirtRefusal(message, hint=hint, gone=gone, busy=busy) from error
 
     def require_settled(self, *, deadline: float = CALL_SECONDS) -> None:
         """Return when no earlier call that creates something goes on. Raises HostError if one does after so long.

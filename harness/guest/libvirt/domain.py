@@ -1,25 +1,332 @@
-"""The domain XML of a guest: its size and placement, what it boots and its devices. Pure."""
+"""The domain XML of a guest: its size and placement, what it boots, its disks and their controllers. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import cycle, islice
-from typing import Protocol
+from itertools import count, cycle, islice, product
+from string import ascii_lowercase
+from typing import Literal, Protocol
 from xml.etree import ElementTree as ET
 
-from harness.guest.libvirt.disks import (
-    NETWORK_SLOT,
-    NOTHING_USED,
-    DomainDisks,
-    MachineType,
-    RootBus,
-    UsedIds,
-    choose_machine,
-)
+from harness.errors import Unsupported
 from harness.guest.protocol import GuestDisk
+from harness.model.attach import ATTACH_OPTIONS, Attach, Attachment, Vfio
 from harness.model.guest import ANY_GUEST, GUEST_MEMORY, GuestOptions
+from harness.model.option import BUSES, Bus, OnController, QemuOverride, Xml
+
+MachineType = Literal["q35", "pc"]
+
+NETWORK_SLOT = 0x1E
+_SLOTS = range(2, NETWORK_SLOT)  # 0 is the host bridge, 1 is for a graphics card or IDE; 0x1f is q35's chip set
+_FUNCTIONS = range(8)
+
+
+class RootBus:
+    """Slots for devices on the guest's root bus. `settle` assigns them when all devices are known.
+
+    Without an address, libvirt puts each device behind its own PCIe root port. The guest's kernel probes these ports
+    one by one, which takes half of the boot time of a nested guest.
+    """
+
+    def __init__(self) -> None:
+        self._addresses: list[ET.Element] = []
+
+    def place(self, device: ET.Element) -> None:
+        self._addresses.append(ET.SubElement(device, "address", type="pci", domain="0x0000", bus="0x00"))
+
+    def settle(self) -> None:
+        """Give each device a slot. If there are more devices than slots, eight share a slot as its functions."""
+        crowded = len(self._addresses) > len(_SLOTS)
+        places = list(product(_SLOTS, _FUNCTIONS if crowded else (0,)))
+        if len(self._addresses) > len(places):
+            raise Unsupported(
+                f"{len(self._addresses)} devices do not fit on a guest's root bus, which has room for {len(places)}",
+                hint="select fewer modes with -k",
+            )
+        for address, (slot, function) in zip(self._addresses, places, strict=False):
+            address.set("slot", f"{slot:#04x}")
+            address.set("function", f"{function:#x}")
+            if crowded and function == 0:
+                address.set("multifunction", "on")
+
+
+class AnyPlace(RootBus):
+    """The bus of a guest that runs already: libvirt chooses free places for devices that are plugged in."""
+
+    def place(self, device: ET.Element) -> None:
+        """Leave the device without an address."""
+
+
+class DriveNames:
+    """libvirt's names of disks: `sda` to `sdz`, then `sdaa`. The guest's own names may differ. `taken` are left out."""
+
+    def __init__(self, taken: Collection[str] = ()) -> None:
+        self._numbers = {prefix: count() for prefix in ("vd", "sd", "hd", "nvme")}
+        self._taken = taken
+
+    def next(self, prefix: str) -> str:
+        return next(name for name in self._all(prefix) if name not in self._taken)
+
+    def _all(self, prefix: str) -> Iterator[str]:
+        for number in self._numbers[prefix]:
+            yield f"nvme{number}n1" if prefix == "nvme" else prefix + _format_letters(number)
+
+
+def place_on_controller(disk: ET.Element, controller: int, *, bus: int = 0, unit: int = 0) -> None:
+    ET.SubElement(disk, "address", type="drive", controller=str(controller), bus=str(bus), target="0", unit=str(unit))
+
+
+def _format_letters(number: int) -> str:
+    higher, last = divmod(number, len(ascii_lowercase))
+    return (_format_letters(higher - 1) if higher else "") + ascii_lowercase[last]
+
+
+_NAME_PREFIX: dict[Bus, str] = {"virtio-blk": "vd", "virtio-scsi": "sd", "sata": "sd", "ide": "hd", "nvme": "nvme"}
+"""The prefix of disk names on each bus, in libvirt's XML."""
+_LIMITED = {"iops": "iops", "bps": "bytes"}
+"""libvirt's names of what QEMU limits."""
+_IDE_UNITS = 2
+"""Disks per channel."""
+_OF_CONTROLLER: Mapping[str, OnController | QemuOverride] = {
+    option: place
+    for option, row in ATTACH_OPTIONS.items()
+    if isinstance(place := row.place("virtio-scsi"), OnController | QemuOverride)
+}
+"""Where the options are that the controller of a SCSI disk has."""
+_OF_THREADS = ("iothread", "iothread_vq_mapping", "poll_max_ns")
+"""The options of its iothreads, which it has as well."""
+_ELEMENTS = ("driver", "source", "target", "address", "blockio", "readonly", "shareable", "iotune", "serial", "alias")
+_ATTRIBUTES = ("name", "type", "discard", "detect_zeroes", "cache", "io", "iothread")
+
+
+def name_alias(disk: GuestDisk) -> str:
+    """The alias of the disk's device in libvirt and QEMU. libvirt reserves the prefix `ua-` for users."""
+    return f"ua-{disk.serial}"
+
+
+def choose_machine(disks: tuple[GuestDisk, ...], options: GuestOptions = ANY_GUEST) -> MachineType:
+    """The family of the machine: q35, or i440fx (`pc`) if it is requested or a disk is on IDE, which q35 does not have.
+
+    Raises Unsupported if the disks or the request need both.
+    """
+    with_ide = [disk.name for disk in disks if isinstance(disk.attach, Attach) and disk.attach.bus == "ide"]
+    passed = [disk.name for disk in disks if isinstance(disk.attach, Vfio)]
+    if with_ide and passed:
+        raise Unsupported(
+            f"no machine type has both IDE, which {with_ide[0]} requests, and PCIe, which {passed[0]} needs",
+            hint="measure them in separate runs, selected with -k",
+        )
+    for disk in disks:
+        if why := refuse_machine(disk.attach, options):
+            raise Unsupported(f"{disk.name}: {why}")
+    return "pc" if with_ide or _choose_family(options) == "pc" else "q35"
+
+
+def refuse_machine(attach: Attachment, options: GuestOptions) -> str | None:
+    """Why a disk cannot be attached in this way to a guest of the requested machine type; None if it can."""
+    needed = "PCIe" if isinstance(attach, Vfio) else "IDE" if isinstance(attach, Attach) and attach.bus == "ide" else ""
+    family = _choose_family(options)
+    if (needed, family) not in (("PCIe", "pc"), ("IDE", "q35")):
+        return None
+    other = "q35" if family == "pc" else "pc"
+    return f'machine = "{options.machine}" has no {needed}: request a machine type of {other}, or none'
+
+
+def _choose_family(options: GuestOptions) -> MachineType | None:
+    if options.machine is None:
+        return None
+    return "q35" if "q35" in options.machine else "pc"
+
+
+def assign_root_ports(disks: tuple[GuestDisk, ...]) -> dict[str, int]:
+    """The number of the PCIe bus for each disk that is passed through, by the disk's name."""
+    passed = (disk.name for disk in disks if isinstance(disk.attach, Vfio))
+    return {name: number for number, name in enumerate(passed, start=1)}
+
+
+@dataclass(frozen=True, slots=True)
+class UsedIds:
+    """What a running VM has: the highest id of an iothread, the SCSI controllers by index, and the names of disks."""
+
+    threads: int = 0
+    scsi: frozenset[int] = frozenset()
+    names: frozenset[str] = frozenset()
+
+
+NOTHING_USED = UsedIds()
+
+
+class DomainDisks:
+    """Adds disks to a domain's devices.
+
+    Each disk has its own controller, so modes share no queue and no thread. The exception is a mode that requests a
+    shared controller: modes that request the same one share it. `threads` is the highest id of an iothread in use. What
+    is `taken` belongs to the VM that the disks are plugged into.
+    """
+
+    def __init__(self, devices: ET.Element, bus: RootBus, machine: MachineType, taken: UsedIds = NOTHING_USED) -> None:
+        self.threads = taken.threads
+        self.overrides: dict[str, dict[str, int | bool]] = {}
+        """QEMU's properties by libvirt's alias of a SCSI controller. libvirt has no attributes for them."""
+        self.polling: dict[int, int] = {}
+        """The longest polling in nanoseconds by the number of the iothread, if its disk requests one."""
+        self._devices = devices
+        self._bus = bus
+        self._machine = machine
+        self._names = DriveNames(taken.names)
+        self._numbers: dict[Bus, Iterator[int]] = {bus: count() for bus in BUSES}
+        # From the lowest: libvirt adds all controllers that are missing below the one that a new disk is on.
+        self._numbers["virtio-scsi"] = (number for number in count() if number not in taken.scsi)
+        self._ports = count(1)
+        self._shared: dict[tuple[object, ...], tuple[int, count[int]]] = {}
+
+    def add(self, disk: GuestDisk, *, shared: bool = False, socket: str | None = None) -> None:
+        """Add the disk and its controller. For a disk that is passed through, add only the port for it.
+
+        `shared` is for a source that another disk of this guest or of another one also uses: QEMU would refuse to open
+        it twice. `socket` is where a storage daemon serves the disk.
+        """
+        if not isinstance(disk.attach, Attach):
+            # The root bus is number 0.
+            self._bus.place(self._add_controller("pci", next(self._ports), model="pcie-root-port"))
+            return
+        attach = disk.attach
+        if socket is not None:
+            self._add_served(disk, attach, socket)
+            return
+        element = ET.SubElement(self._devices, "disk", type=disk.source.kind)
+        ET.SubElement(element, "driver", name="qemu", type=disk.source.format)
+        source = ET.SubElement(element, "source", {"dev" if disk.source.kind == "block" else "file": disk.source.path})
+        if disk.source.data_file:
+            store = ET.SubElement(source, "dataStore", type="file")
+            ET.SubElement(store, "format", type="raw")
+            ET.SubElement(store, "source", file=disk.source.data_file)
+        name = self._names.next(_NAME_PREFIX[attach.bus])
+        ET.SubElement(element, "target", dev=name, bus=BUSES[attach.bus].hypervisor)
+        _write_limits(element, attach)
+        for option, row in ATTACH_OPTIONS.items():
+            if isinstance(place := row.place(attach.bus), Xml):
+                place.write(element, getattr(attach, option))
+        self._attach(element, attach)
+        if shared:
+            ET.SubElement(element, "shareable")
+        if attach.device == "disk":
+            # A LUN shows the guest the serial number of the host's disk.
+            ET.SubElement(element, "serial").text = disk.serial
+        ET.SubElement(element, "alias", name=name_alias(disk))
+        _sort(element)
+
+    def _add_served(self, disk: GuestDisk, attach: Attach, socket: str) -> None:
+        """A disk of a storage daemon. libvirt accepts only options of the virtio device."""
+        element = ET.SubElement(self._devices, "disk", type="vhostuser", device="disk", snapshot="no")
+        ET.SubElement(element, "driver", name="qemu", type="raw")
+        ET.SubElement(element, "source", type="unix", path=socket)
+        name = self._names.next(_NAME_PREFIX[attach.bus])
+        ET.SubElement(element, "target", dev=name, bus=BUSES[attach.bus].hypervisor)
+        for option, row in ATTACH_OPTIONS.items():
+            if row.is_virtio and isinstance(place := row.place(attach.bus), Xml):
+                place.write(element, getattr(attach, option))
+        self._bus.place(element)
+        ET.SubElement(element, "alias", name=name_alias(disk))
+
+    def _attach(self, disk: ET.Element, attach: Attach) -> None:
+        match attach.bus:
+            case "virtio-blk":
+                self._set_threads(_get_driver(disk), attach)
+                self._bus.place(disk)
+            case "virtio-scsi":
+                index, unit = self._choose_scsi_place(attach)
+                place_on_controller(disk, index, unit=unit)
+            case "sata":
+                index, unit = divmod(next(self._numbers["sata"]), BUSES["sata"].most)
+                # The first controller of q35 is part of its chip set.
+                if unit == 0 and (index > 0 or self._machine == "pc"):
+                    self._bus.place(self._add_controller("sata", index))
+                place_on_controller(disk, index, unit=unit)
+            case "ide":
+                number = next(self._numbers["ide"])
+                if number == BUSES["ide"].most:
+                    raise Unsupported(
+                        f"a guest has room for {number} disks on IDE",
+                        hint='select fewer modes with bus = "ide" with -k',
+                    )
+                place_on_controller(disk, 0, bus=number // _IDE_UNITS, unit=number % _IDE_UNITS)
+            case "nvme":
+                index = next(self._numbers["nvme"])
+                self._bus.place(self._add_controller("nvme", index))
+                place_on_controller(disk, index)
+
+    def _choose_scsi_place(self, attach: Attach) -> tuple[int, int]:
+        """Index and unit on a SCSI controller. Adds the controller if necessary."""
+        if attach.controller == "single":
+            return self._add_scsi_controller(attach), 0
+        alike = tuple(getattr(attach, option) for option in (*_OF_CONTROLLER, *_OF_THREADS))
+        if alike not in self._shared:
+            self._shared[alike] = self._add_scsi_controller(attach), count()
+        index, units = self._shared[alike]
+        return index, next(units)
+
+    def _add_scsi_controller(self, attach: Attach) -> int:
+        index = next(self._numbers["virtio-scsi"])
+        controller = self._add_controller("scsi", index, model="virtio-scsi")
+        driver = ET.SubElement(controller, "driver")
+        properties = {}
+        for option, place in _OF_CONTROLLER.items():
+            value = getattr(attach, option)
+            if isinstance(place, OnController):
+                place.xml.write(controller, value)
+            elif value is not None:
+                properties[place.name] = value
+        self._set_threads(driver, attach)
+        if not driver.attrib and not len(driver):
+            controller.remove(driver)
+        self._bus.place(controller)
+        if properties:
+            self.overrides[f"scsi{index}"] = properties
+        return index
+
+    def _set_threads(self, driver: ET.Element, attach: Attach) -> None:
+        """Set the iothreads of the queues: virtio-blk has them on the disk, virtio-scsi on the controller."""
+        numbers = range(self.threads + 1, self.threads + attach.threads + 1)
+        threads = [str(number) for number in numbers]
+        self.threads += len(threads)
+        if attach.poll_max_ns is not None:
+            self.polling |= dict.fromkeys(numbers, attach.poll_max_ns)
+        if attach.iothread_vq_mapping:
+            among = ET.SubElement(driver, "iothreads")
+            for thread in threads:
+                ET.SubElement(among, "iothread", id=thread)
+        elif threads:
+            driver.set("iothread", threads[0])
+
+    def _add_controller(self, kind: str, index: int, **model: str) -> ET.Element:
+        return ET.SubElement(self._devices, "controller", {"type": kind, "index": str(index), **model})
+
+
+def _get_driver(device: ET.Element) -> ET.Element:
+    driver = device.find("driver")
+    assert driver is not None, "every disk has one"
+    return driver
+
+
+def _write_limits(disk: ET.Element, attach: Attach) -> None:
+    """The limits of I/O with their bursts, which are several options of the attachment."""
+    for kind, limit in attach.limits.items():
+        for name, value in limit.settings(kind).items():
+            unit, _, rest = name.partition("-total")
+            Xml(f"iotune/total_{_LIMITED[unit]}_sec{rest.replace('-', '_')}", int).write(disk, value)
+
+
+def _sort(disk: ET.Element) -> None:
+    """Put the disk's elements, and the attributes of its driver, into the order of golden files."""
+    places = {tag: number for number, tag in enumerate(_ELEMENTS)}
+    disk[:] = sorted(disk, key=lambda element: places.get(element.tag, len(places)))
+    driver = _get_driver(disk)
+    given = dict(driver.attrib)
+    driver.attrib.clear()
+    driver.attrib.update({name: given.pop(name) for name in _ATTRIBUTES if name in given} | given)
 
 
 class GuestSystem(Protocol):

@@ -13,7 +13,6 @@ from harness.errors import GuestError
 from harness.feature import guest_images
 from harness.guest.libvirt.connection import Connection, ask, find_device_entry
 from harness.guest.libvirt.requirements import PciDisk
-from harness.guest.libvirt.starting import qemu_log
 from harness.guest.qemu_process import Engines, Placement, look_at_process, parse_inspected, read_placement
 from harness.lab.transport.base import Runner
 from harness.model.attach import ATTACH_OPTIONS
@@ -34,6 +33,12 @@ from harness.untrusted import parse_json, reading
 
 _ARGUMENTS = read_from(QemuArgument, GUEST_OPTIONS)
 PID_FILE = "/run/libvirt/qemu/{name}.pid"
+_LOGS = "/var/log/libvirt/qemu"
+
+
+def qemu_log(name: str, directory: str = _LOGS) -> str:
+    """The file to which libvirt writes the output of this guest's QEMU. Its last line says why the guest ended."""
+    return f"{directory}/{name}.log"
 
 
 @dataclass(frozen=True, slots=True)

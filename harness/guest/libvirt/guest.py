@@ -1,9 +1,11 @@
-"""A running guest of libvirt: its disks, devices that are passed through to it (VFIO), and backups of its disks."""
+"""A guest of libvirt: its start, its disks, devices that are passed through to it (VFIO), and backups of its disks."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -11,33 +13,156 @@ from xml.etree import ElementTree as ET
 import libvirt
 
 from harness.errors import GuestError, HostError
+from harness.events import Events
 from harness.feature import ServedDisk
-from harness.guest.booting import Booted, BootedGuest
-from harness.guest.libvirt.connection import Connection, Refused, transferred
-from harness.guest.libvirt.disks import name_alias
+from harness.guest.booting import Booted, BootedGuest, Started, logging_in
+from harness.guest.libvirt.connection import Connection, LibvirtRefusal, transferred
+from harness.guest.libvirt.domain import GuestSpec, build_domain_xml, name_alias
 from harness.guest.libvirt.effective import (
     PID_FILE,
     Running,
     find_disk,
     live_xml,
+    qemu_log,
     read_effective,
     read_passed_through,
     read_vhost_user,
     running,
 )
 from harness.guest.libvirt.requirements import Attachments, PassedThrough, PciDisk
-from harness.guest.libvirt.starting import RunningDomain, last_words, qemu_log
 from harness.guest.protocol import Backup, BlockDevice, block_devices, wait_for_disk
 from harness.guest.qemu_process import read_guest_facts, read_io_limit
 from harness.lab.counters import VmThreads
 from harness.lab.created import CreationLog
-from harness.lab.guard import Writable, lend, take_back
+from harness.lab.guard import Writable, lend, require_leading_to, take_back
+from harness.lab.hosts import Host
 from harness.lab.transport.base import Runner
+from harness.lab.transport.ssh import SshRunner, SshTarget
 from harness.model.counters import Transferred
 from harness.model.option import Effective
 from harness.signals import cleaning_up, wait_until
 from harness.units import format_duration
 from harness.untrusted import count, reading
+
+
+def last_words(runner: Runner, file: str, whose: str = "its console") -> str:
+    """The last lines of the file, as text for the end of a message; empty if it is empty or cannot be read."""
+    with suppress(HostError):
+        lines = runner.run(["tail", "-c", "400", file], deadline=20, check=False).stdout.strip()
+        if lines:
+            return f"; {whose} ends with:\n     " + "\n     ".join(lines.splitlines()[-4:])
+    return ""
+
+
+def explain_end(runner: Runner, host: str, console: str, log: str) -> GuestError:
+    """The error for a guest that ended before the login, with everything that is known about the cause."""
+    known = last_words(runner, console) + last_words(runner, log, whose="QEMU's log")
+    return GuestError(
+        f"host {host}: the guest ended while it was booting{known or '; its console and QEMU printed nothing'}",
+        hint=f"see {console} and {log} on {host}",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RunningDomain:
+    """A transient domain by libvirt's handle. `console` is the file on the host with the output of its console."""
+
+    connection: Connection
+    handle: Any
+    name: str
+    console: str
+
+    def is_running(self) -> bool:
+        """Whether it runs. Raises HostError if libvirt does not answer."""
+        try:
+            return bool(self.connection.call("report the guest's state", self.handle.isActive, deadline=30))
+        except LibvirtRefusal as error:
+            if error.gone:
+                return False
+            raise
+
+    def last_words(self, host: Runner) -> str:
+        """The last lines of its console, for the end of a message."""
+        return last_words(host, self.console)
+
+    def destroy(self) -> None:
+        # The domain may already have ended by itself or with its connection.
+        with suppress(HostError):
+            self.connection.call("destroy the guest", self.handle.destroy, deadline=60)
+
+
+BOOT_SECONDS = {"kvm": 60.0, "tcg": 180.0}
+CREATE_SECONDS = 120.0
+_PORTS = range(20000, 30000)
+_PORT_TRIES = 5
+_PORT_TAKEN = "host forwarding"
+
+
+@dataclass(frozen=True, slots=True)
+class ToStart:
+    """A guest that is started: where, what it is, and what logs it."""
+
+    host: Host
+    connection: Connection
+    spec: GuestSpec
+    log: CreationLog
+    events: Events
+
+
+@contextmanager
+def start_guest(guest: ToStart) -> Iterator[Started[RunningDomain]]:
+    """A guest from the guest image, or from the kernel and initramfs that are requested. It ends with the block.
+
+    Raises HostError or GuestError if it does not start or does not answer.
+    """
+    with log_in(guest, guest.host.guest_files.host_key, BOOT_SECONDS) as (domain, runner):
+        yield Started(domain, runner, fio=guest.spec.options.fio or "fio")
+
+
+@contextmanager
+def log_in(guest: ToStart, host_key: str, seconds: Mapping[str, float]) -> Iterator[tuple[RunningDomain, SshRunner]]:
+    """The running domain, and commands in it. `seconds` limits the boot, by the host's acceleration."""
+    host, connection, spec = guest.host, guest.connection, guest.spec
+    handle, port = _create(connection, spec)
+    domain = RunningDomain(connection, handle, spec.name, spec.console)
+    try:
+        target = SshTarget("127.0.0.1", port, "root", host.guest_files.key, host_key)
+        runner = _connect(host, domain, target, seconds[host.acceleration.accel])
+        try:
+            yield domain, runner
+        finally:
+            runner.close()
+    finally:
+        domain.destroy()
+
+
+def _create(connection: Connection, spec: GuestSpec) -> tuple[Any, int]:
+    """Start the domain with a free port of the host. Returns the domain and the port."""
+    require_leading_to({disk.source.path: disk.source.writable for disk in spec.disks})
+    for attempt in range(1, _PORT_TRIES + 1):
+        port = random.choice(_PORTS)
+        xml = build_domain_xml(replace(spec, ssh_port=port))
+        create = partial(connection.handle.createXML, xml, libvirt.VIR_DOMAIN_START_AUTODESTROY)
+        hint = f"see {qemu_log(spec.name)} there"
+        try:
+            return connection.call("start the guest", create, deadline=CREATE_SECONDS, hint=hint, creates=True), port
+        except LibvirtRefusal as error:
+            if _PORT_TAKEN not in error.message or attempt == _PORT_TRIES:
+                raise
+    raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+def _connect(host: Host, domain: RunningDomain, target: SshTarget, seconds: float) -> SshRunner:
+    def require_booting(_cause: str) -> None:
+        if not domain.is_running():
+            raise explain_end(host.runner, host.name, domain.console, qemu_log(domain.name))
+
+    hint = f"its console is in {domain.console} on {host.name}"
+    with logging_in(f"host {host.name}: the guest", hint=hint, last_words=lambda: domain.last_words(host.runner)):
+        return SshRunner.connect_when_up(
+            target, name=f"guest on {host.name}", via=host.ssh, deadline=seconds, on_wait=require_booting
+        )
+
 
 PLUG_SECONDS = 120.0
 RELEASE_SECONDS = 60.0
@@ -114,7 +239,7 @@ def _unplug(connection: Connection, domain: Any, xml: str, alias: str) -> bool:
     def released() -> bool:
         try:
             live = live_xml(connection, domain)
-        except Refused:
+        except LibvirtRefusal:
             return True
         return all(other.get("name") != alias for other in live.iterfind("devices/hostdev/alias"))
 
@@ -173,7 +298,7 @@ class LibvirtBackup:
     def cancel(self) -> None:
         try:
             self._connection.call("cancel the backup", self._domain.abortJob, deadline=_CANCEL_SECONDS)
-        except Refused:
+        except LibvirtRefusal:
             # It may have ended by itself meanwhile.
             if self.copied() is not None:
                 raise

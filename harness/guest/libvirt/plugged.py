@@ -11,9 +11,9 @@ from xml.etree import ElementTree as ET
 import libvirt
 
 from harness.errors import HostError
-from harness.guest.libvirt.connection import Connection, Refused
+from harness.guest.libvirt.connection import Connection, LibvirtRefusal
 from harness.guest.libvirt.effective import PID_FILE, live_xml
-from harness.guest.libvirt.plugging import AddedThread, Device, Devices, PluggedIn, find_plugged, list_threads
+from harness.guest.libvirt.plugging import AddedThread, Devices, PluggableDevice, PluggedIn, find_plugged, list_threads
 from harness.guest.protocol import GuestDisk
 from harness.lab.created import CreationLog, Removal
 from harness.lab.guard import require_leading_to
@@ -67,7 +67,7 @@ def _plug(
     connection: Connection,
     domain: Any,
     log: CreationLog,
-    device: Device,
+    device: PluggableDevice,
     serials: tuple[str, ...],
     *,
     persistent: bool,
@@ -109,7 +109,7 @@ def unplug(connection: Connection, made: PluggedIn) -> Removal:
     try:
         detach = partial(domain.detachDeviceAlias, made.alias, LIVE)
         connection.call(f"unplug {made.alias} from the VM {made.name}", detach, deadline=PLUG_SECONDS)
-    except Refused as error:
+    except LibvirtRefusal as error:
         # An earlier request may still be pending. Then libvirt refuses another one.
         refused = f" ({error.message})"
 
@@ -150,7 +150,7 @@ def _find_running(connection: Connection, made: PluggedIn | AddedThread) -> tupl
             return domain, live_xml(connection, domain)
         _require_ended(connection, domain, made)
         return domain, None
-    except Refused as error:
+    except LibvirtRefusal as error:
         if not error.gone:
             raise
         if not made.persistent:
@@ -169,7 +169,7 @@ def _require_quiet(connection: Connection, made: PluggedIn | AddedThread) -> Non
     try:
         # libvirt answers this only between two changes of a VM.
         connection.call(f"read the state of the VM {made.name}", _look_up(connection, made).memoryStats)
-    except Refused as error:
+    except LibvirtRefusal as error:
         if error.busy:
             raise
 

@@ -9,7 +9,7 @@ from typing import Literal
 from xml.etree import ElementTree as ET
 
 from harness.guest.booting import refuse_plugging, refuse_queues
-from harness.guest.libvirt.disks import AnyPlace, DomainDisks, UsedIds
+from harness.guest.libvirt.domain import AnyPlace, DomainDisks, UsedIds
 from harness.guest.protocol import GuestDisk
 from harness.lab.created import Thing
 from harness.model.attach import Attach, Attachment
@@ -57,7 +57,7 @@ KINDS: tuple[type[Thing], ...] = (PluggedIn, AddedThread)
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class PluggableDevice:
     """A controller or a disk to plug in. `target` and `source` are empty for a controller."""
 
     xml: str
@@ -71,8 +71,8 @@ class Devices:
     """What a VM gets: iothreads by their ids, controllers, and disks by the names of the modes."""
 
     threads: tuple[int, ...]
-    controllers: tuple[Device, ...]
-    disks: dict[str, Device]
+    controllers: tuple[PluggableDevice, ...]
+    disks: dict[str, PluggableDevice]
 
 
 def devices_for(live: ET.Element, disks: Sequence[GuestDisk], token: str) -> Devices:
@@ -90,7 +90,7 @@ def devices_for(live: ET.Element, disks: Sequence[GuestDisk], token: str) -> Dev
     for controller in root.iterfind("controller"):
         alias = f"ua-voh-{token}-{controller.get('index')}"
         ET.SubElement(controller, "alias", name=alias)
-        controllers.append(Device(_format_xml(controller), alias))
+        controllers.append(PluggableDevice(_format_xml(controller), alias))
     return Devices(
         tuple(range(taken.threads + 1, added.threads + 1)),
         tuple(controllers),
@@ -163,8 +163,8 @@ def _not_while_running(attach: Attach) -> str | None:
     return f'{name} with bus = "{attach.bus}"' if name else None
 
 
-def _describe_device(disk: ET.Element) -> Device:
-    return Device(
+def _describe_device(disk: ET.Element) -> PluggableDevice:
+    return PluggableDevice(
         _format_xml(disk), _attribute(disk, "alias", "name"), _attribute(disk, "target", "dev"), source_of(disk)
     )
 

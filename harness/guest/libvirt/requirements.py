@@ -13,9 +13,8 @@ from harness.errors import GuestError, HostError, Unsupported
 from harness.feature import DiskServer, find_disk_server
 from harness.files import read_script
 from harness.guest.booting import refuse_queues
-from harness.guest.libvirt.connection import Connection, Refused
-from harness.guest.libvirt.disks import assign_root_ports
-from harness.guest.libvirt.domain import CPU_MODES
+from harness.guest.libvirt.connection import Connection, LibvirtRefusal
+from harness.guest.libvirt.domain import CPU_MODES, assign_root_ports
 from harness.guest.protocol import GuestDisk
 from harness.lab.created import HostThing, Removal
 from harness.lab.facts import HostFacts
@@ -245,7 +244,7 @@ def refuse_hardware(connection: Connection, guest: GuestOptions, accel: str) -> 
     look = partial(connection.handle.getDomainCapabilities, guest.emulator, "x86_64", guest.machine, kind, 0)
     try:
         described = connection.call("show what its QEMU can do", look)
-    except Refused as error:
+    except LibvirtRefusal as error:
         if guest.emulator is not None:
             command = f"virsh domcapabilities --emulatorbin {guest.emulator}"
             return f'emulator = "{guest.emulator}": {error.message}; see `{command}` there'

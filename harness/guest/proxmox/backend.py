@@ -9,8 +9,7 @@ from typing import Any
 
 from harness.errors import Unsupported
 from harness.events import Events
-from harness.guest.booting import Started, booted, choose_vcpus, refuse_memory, refuse_queues, refuse_size
-from harness.guest.linux import OwnSystems
+from harness.guest.booting import OwnSystems, Started, booted, choose_vcpus, refuse_memory, refuse_queues, refuse_size
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor, Remover
 from harness.guest.proxmox.client import Client, open_client
 from harness.guest.proxmox.created_objects import (

@@ -10,8 +10,8 @@ from typing import Any, Literal, NoReturn
 
 from harness.errors import HarnessError, HostError, LabUnavailable, SafetyError
 from harness.guest.proxmox.session import (
+    ApiRefusal,
     LoginRefused,
-    Refused,
     Secret,
     Unanswered,
     explain_unreachable,
@@ -426,7 +426,7 @@ class Client:
             except LoginRefused as error:
                 # proxmoxer renews an old ticket on its way into a request.
                 raise LabUnavailable(f"host {self.host}: the login was not renewed: {error}") from None
-            except Refused as error:
+            except ApiRefusal as error:
                 if error.status == _UNAUTHORIZED and attempt == 1 and self.spec.token is None:
                     self._login.close()
                     self._login = log_in(self.spec, self._secret, self.host)

@@ -15,7 +15,7 @@ from harness.guest.protocol import GuestDisk, block_devices
 from harness.guest.proxmox.created_objects import parse_drive
 from harness.guest.proxmox.machine import VirtualMachine
 from harness.guest.qemu_process import (
-    Inspected,
+    InspectedProcess,
     Placement,
     look_at_process,
     parse_inspected,
@@ -34,7 +34,7 @@ from harness.untrusted import parse_json, reading
 PID_FILE = "/var/run/qemu-server/{vmid}.pid"
 
 
-def read_process(runner: Runner, vmid: int) -> Inspected:
+def read_process(runner: Runner, vmid: int) -> InspectedProcess:
     """The process of a running VM. Raises GuestError if neither the process nor PVE shows its arguments.
 
     If the process cannot be read, the arguments come from `qm showcmd`, which prints how PVE would start it.
@@ -51,7 +51,7 @@ def read_process(runner: Runner, vmid: int) -> Inspected:
     return process
 
 
-def add_plugged(runner: Runner, vmid: int, process: Inspected) -> Inspected:
+def add_plugged(runner: Runner, vmid: int, process: InspectedProcess) -> InspectedProcess:
     """The process with the arguments that `qm showcmd` prints: drives that were plugged in later are only there.
 
     The engines are those of the process itself.
@@ -61,7 +61,7 @@ def add_plugged(runner: Runner, vmid: int, process: Inspected) -> Inspected:
         return replace(process, arguments=tuple(shlex.split(printed)))
 
 
-def find_drive(process: Inspected, key: str) -> Resolved:
+def find_drive(process: InspectedProcess, key: str) -> Resolved:
     """QEMU's effective options of the drive. Raises GuestError if it has no such drive."""
     with reading(f"QEMU's arguments for the drive {key}", GuestError):
         drive = parse_resolved(process.arguments, key)
@@ -116,7 +116,7 @@ class ProxmoxGuest(BootedGuest):
         seen = read_guest_facts(self.evidence, size.qemu_memory)
         return effective.merged(size).merged(self._devices[self._disks[disk].serial].effective).merged(seen)
 
-    def _with_drives(self, process: Inspected) -> Inspected:
+    def _with_drives(self, process: InspectedProcess) -> InspectedProcess:
         """The process with the arguments that show its drives."""
         return process
 
@@ -130,7 +130,7 @@ class ProxmoxGuest(BootedGuest):
         return f"Proxmox VE reports that VM {self._machine.vmid} is {status.get('qmpstatus', status.get('status'))}"
 
 
-def _effective(config: Mapping[str, Any], process: Inspected, key: str) -> Effective:
+def _effective(config: Mapping[str, Any], process: InspectedProcess, key: str) -> Effective:
     options, qemu = parse_drive(str(config[key])), find_drive(process, key)
     return Effective(
         bus=key.rstrip("0123456789"),
@@ -161,7 +161,7 @@ _POLICIES = {"bind": "strict"}
 """The name of a policy for memory in lab files, where it differs from QEMU's."""
 
 
-def read_size(node: Runner, vmid: int, process: Inspected, threads: VmThreads | None) -> Effective:
+def read_size(node: Runner, vmid: int, process: InspectedProcess, threads: VmThreads | None) -> Effective:
     """What QEMU's arguments request, and where the node runs the threads of these roles.
 
     Without the process or the roles, only the arguments count. Raises ValueError for arguments of another form.

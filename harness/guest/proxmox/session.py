@@ -201,7 +201,7 @@ class Unanswered(Exception):
         return self.trouble not in (Trouble.NEVER_SENT, Trouble.LOST)
 
 
-class Refused(Exception):
+class ApiRefusal(Exception):
     """PVE answered with an error. `reason` is its own text."""
 
     def __init__(self, status: int, reason: str) -> None:
@@ -242,7 +242,7 @@ def hide_secret(error: Exception, secret: Secret) -> Exception:
     if isinstance(error, HostError):
         return Unanswered(Trouble.NOT_PROXMOX, _shown(secret.hidden_in(error.message)))
     if isinstance(error, ResourceException):
-        return Refused(error.status_code, secret.hidden_in(_reason(error)))
+        return ApiRefusal(error.status_code, secret.hidden_in(_reason(error)))
     return Unanswered(_trouble(error), _shown(secret.hidden_in(_words(error))))
 
 
@@ -451,7 +451,7 @@ class Login:
     secret: Secret
 
     def ask(self, seconds: float, method: str, path: str, params: Mapping[str, object]) -> Any:
-        """PVE's answer. Raises Refused, Unanswered (also after `seconds`) or, for a new ticket, LoginRefused.
+        """PVE's answer. Raises ApiRefusal, Unanswered (also after `seconds`) or, for a new ticket, LoginRefused.
 
         A signal interrupts a request that only reads. What another one does has to be known before it is removed.
         """

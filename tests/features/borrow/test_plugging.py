@@ -7,9 +7,9 @@ from xml.etree import ElementTree as ET
 import libvirt
 import pytest
 
+from harness.guest.booting import LinuxInside
 from harness.guest.libvirt.effective import QemuProcess, Running, add_plugged
 from harness.guest.libvirt.plugging import devices_for, list_differences, why_not_plugged
-from harness.guest.linux import LinuxInside
 from harness.guest.protocol import GuestDisk
 from harness.guest.qemu_process import Engines
 from harness.layout.source import BlockSource

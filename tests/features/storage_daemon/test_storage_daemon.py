@@ -11,7 +11,7 @@ import pytest
 
 from harness.features.storage_daemon.serving import DaemonProcess, make_options, parse_served, serve_disk
 from harness.guest.protocol import GuestDisk
-from harness.guest.qemu_process import Engines, Inspected
+from harness.guest.qemu_process import Engines, InspectedProcess
 from harness.lab.created import CreationLog, read_log
 from harness.lab.transport.local import LocalRunner
 from harness.layout.source import BlockSource
@@ -50,7 +50,7 @@ def arguments(attach: Attach, source: BlockSource = DEVICE) -> tuple[str, ...]:
     ],
 )
 def test_what_the_daemon_is_asked_for_is_read_back(attach: Attach, source: BlockSource) -> None:
-    found = parse_served(Inspected(arguments(attach, source), Engines({"native": 1, "io_uring": 1})))
+    found = parse_served(InspectedProcess(arguments(attach, source), Engines({"native": 1, "io_uring": 1})))
     check = configuration_check(attach, found)
     assert check is not None
     assert check.ok, check.detail
@@ -58,7 +58,7 @@ def test_what_the_daemon_is_asked_for_is_read_back(attach: Attach, source: Block
 
 
 def test_an_engine_that_the_daemon_never_set_up_is_read_back() -> None:
-    process = Inspected(arguments(SERVED), Engines({"native": 0, "io_uring": 0}))
+    process = InspectedProcess(arguments(SERVED), Engines({"native": 0, "io_uring": 0}))
     assert parse_served(process).qemu_aio == "threads"
 
 

@@ -17,7 +17,7 @@ from harness.errors import GuestError, HostError
 from harness.events import Events, Note
 from harness.features.borrow.hypervisor import open_disks, require_same
 from harness.features.windows.fio import Windows
-from harness.features.windows.guest import Facts, find_notes
+from harness.features.windows.guest import WindowsFacts, find_notes
 from harness.guest.booting import detect_system
 from harness.guest.protocol import GuestDisk, block_devices
 from harness.lab.transport import ssh as powershell
@@ -122,12 +122,12 @@ def test_what_disturbs_a_measurement_is_noted_with_the_remedy() -> None:
     assert "3579545 Hz): give the VM <timer name='hypervclock'" in clock
 
 
-def facts(*changes: tuple[str, str]) -> Facts:
+def facts(*changes: tuple[str, str]) -> WindowsFacts:
     """What the recorded Windows has, with other texts."""
     recording = Recording.named("server-2022")
     for old, new in changes:
         recording = recording.changed("LOOK", old, new)
-    return Facts.model_validate_json(recording.answer("LOOK")["stdout"])
+    return WindowsFacts.model_validate_json(recording.answer("LOOK")["stdout"])
 
 
 @pytest.mark.parametrize(
