@@ -166,6 +166,8 @@ class Conditioner:
     run: Callable[[FilledRegions], ConditioningRecord] | None = None
     contents: Callable[[str, ConditioningRecord, str], Iterable[Block]] = lambda _disk, _record, _key: ()
     """What a report says of the regions of a disk. Ids begin with the key."""
+    banners: Callable[[Run], Iterable[Banner]] = lambda _run: ()
+    """Warnings above the figures of a run with such regions."""
 
 
 class RunLimit(Protocol):
@@ -194,8 +196,8 @@ class FeatureLimit:
     help: str
     parse: Callable[[str], RunLimit]
     """The value of the option. Raises ValueError."""
-    keep: Callable[[RunContext], StepLimit | None]
-    """The limit of a run on one host; None if the run has none."""
+    keep: Callable[[RunContext], StepLimit]
+    """The limit of a run on one host that has one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,6 +286,35 @@ class CostPerIo(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What a feature is about: cheap questions, asked before its hooks. None: the question excludes nothing."""
+
+    in_scenario: Callable[[Scenario], bool] | None = None
+    """Whether a scenario may have something of it. Without this question, that is one with its tables."""
+    in_cell: Callable[[Cell, Sequence[Measurement]], bool] | None = None
+    """The same of a cell with its slices."""
+    in_record: Callable[[CellRecord], bool] | None = None
+    """The same of a stored cell, for a report. Records of the feature in the run always are something of it."""
+
+
+ARRAYS = Subject(
+    in_scenario=lambda scenario: len(scenario.disks) > 1,
+    in_cell=lambda cell, slices: (
+        cell.mode.detail.on_array or any(slice_.counters.array is not None for slice_ in slices)
+    ),
+)
+"""Arrays that the run builds, or finds."""
+OTHER_IO = Subject(
+    in_cell=lambda cell, _slices: cell.mode.runs_with_others, in_record=lambda cell: cell.mode_detail.runs_with_others
+)
+"""Guests, neighbours and backups that run at the same time."""
+STACKS = Subject(in_record=lambda cell: cell.mode_detail.variant is not None)
+"""Modes in several variants."""
+OWN_JOBS = Subject(in_record=lambda cell: cell.job.from_file is not None)
+"""Jobs of a user's files."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Feature:
     """What one feature adds. Every hook but the name may be left out.
 
@@ -293,6 +324,7 @@ class Feature:
 
     name: str
     """The name of its package."""
+    subject: Subject = Subject()
     run_options: tuple[RunOption, ...] = ()
     announce: Callable[[PlannedRuns], Iterable[str]] = lambda _runs: ()
     """What the user reads before anything is measured, in lines."""
@@ -340,8 +372,6 @@ class Feature:
     contents: Mapping[ReportPlace, Callable[[Section], Iterable[Block]]] = field(default_factory=dict)
     """What a report has of a disk: a function that yields blocks, by their place."""
     conditioner: Conditioner | None = None
-    banners: Callable[[Run], Iterable[Banner]] = lambda _run: ()
-    """Warnings above the figures."""
     workload_charts: Callable[[Section, WorkloadCells, str], Iterable[Chart]] = lambda _section, _workload, _key: ()
     """Further charts of a workload. Their ids begin with the key."""
     workload_tables: Callable[[Section, WorkloadCells, str], Iterable[Block]] = lambda _section, _workload, _key: ()
@@ -371,6 +401,31 @@ FILL = Conditioner(name="fill")
 def features() -> tuple[Feature, ...]:
     """The features that add something to the kernel, in the order of the list."""
     return tuple(module.FEATURE for module in _load_modules("feature"))
+
+
+def is_asked(feature: Feature, scenario: Scenario) -> bool:
+    """Whether a scenario asks for a feature; True if a scenario cannot ask for it."""
+    if feature.subject.in_scenario is not None:
+        return feature.subject.in_scenario(scenario)
+    return feature.tables is None or bool(scenario.requests_of(feature.tables.table))
+
+
+def features_of_cell(cell: Cell, slices: Sequence[Measurement]) -> tuple[Feature, ...]:
+    """The features that may have something of a cell with these slices."""
+    subjects = ((feature, feature.subject.in_cell) for feature in features())
+    return tuple(feature for feature, in_cell in subjects if in_cell is None or in_cell(cell, slices))
+
+
+def features_in_report(run: Run, cells: Sequence[CellRecord]) -> tuple[Feature, ...]:
+    """The features that may have something of these cells of a run."""
+
+    def has_something(feature: Feature) -> bool:
+        if any(run.of_features.get(records.key) for records in feature.records):
+            return True
+        in_record = feature.subject.in_record
+        return any(map(in_record, cells)) if in_record is not None else not feature.records
+
+    return tuple(filter(has_something, features()))
 
 
 def run_limit() -> FeatureLimit | None:

@@ -37,7 +37,6 @@ from harness.events import Events
 from harness.feature import feature_records
 from harness.files import shipped
 from harness.lab.embedded import inventory as embedded_inventory
-from harness.lab.hosts import lab_kind_of
 from harness.lab.inventory import HostSpec
 from harness.lab.lab_file import load_lab
 from harness.lab.transport.base import Runner
@@ -46,6 +45,7 @@ from harness.measure.phases import Phases
 from harness.measure.resume import Earlier
 from harness.measure.series import LabFound, OpenSession, PreparedGroup, RoundSegment
 from harness.measure.spec import CampaignSpec
+from harness.model.mode import lab_kind_of
 from harness.model.option import Effective
 from harness.report import markdown_table, overhead_text, render_html, summary_lines
 from harness.results import Measurement, Run, RunStore
@@ -263,12 +263,15 @@ def _compare(before: Any, after: Any, path: str) -> Iterator[str]:
 
 
 def find_modules_used(work: Callable[[], object]) -> set[str]:
-    """The modules of the harness, as paths, of which `work` calls a function; not those that it only imports."""
+    """The modules of the harness, as paths, of which `work` calls a function; not those that it only imports.
+
+    What the body of a module calls is part of its import.
+    """
     root = str(Path(harness.__file__).parent)
     codes: set[CodeType] = set()
 
     def called(frame: FrameType, event: str, _argument: object) -> None:
-        if event == "call":
+        if event == "call" and frame.f_back is not None and frame.f_back.f_code.co_flags & inspect.CO_OPTIMIZED:
             codes.add(frame.f_code)
 
     sys.setprofile(called)

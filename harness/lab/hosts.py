@@ -21,7 +21,7 @@ from harness.lab.pin import IMAGE_DIRECTORY, STATE_DIRECTORIES, STATE_DIRECTORY,
 from harness.lab.transport.base import HoldingRunner, Runner
 from harness.lab.transport.local import LocalRunner
 from harness.lab.transport.ssh import SshRunner, SshTarget
-from harness.model.mode import LabKind
+from harness.model.mode import LabKind, lab_kind_of
 
 CONNECT_SECONDS = 30.0
 COPY_SECONDS = 600.0
@@ -62,14 +62,6 @@ class ReachedHost:
     @property
     def name(self) -> str:
         return self.spec.name
-
-
-def lab_kind_of(accel: str, hypervisor: str) -> LabKind:
-    """The kind of lab with guests under `accel`, on a host under this `hypervisor` (empty on a real machine)."""
-    # systemd-detect-virt prints `qemu` for an emulated CPU, and `kvm` under KVM.
-    if accel != "kvm" or hypervisor == "qemu":
-        return "emulated"
-    return "nested" if hypervisor else "bare-metal"
 
 
 @dataclass(frozen=True, slots=True)

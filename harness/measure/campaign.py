@@ -8,13 +8,21 @@ from dataclasses import replace
 
 from harness.errors import MeasurementError, NotTried, ResultsError, Unsupported
 from harness.events import GroupMeasured, Note
-from harness.feature import features, run_limit
+from harness.feature import Feature, features, is_asked, run_limit
 from harness.measure.phases import MEASURE, Phases, Timing, add_pace
-from harness.measure.prepare import NothingToCompare, require_guest
 from harness.measure.recorder import Recorder
 from harness.measure.resume import Earlier, claim_run, collect_fio_texts, describe_evaluation, requested
 from harness.measure.rounds import GroupRounds, RunContext
-from harness.measure.series import LabFound, LimitReached, Measurer, PreparedGroup, SeriesEngine, StepLimit
+from harness.measure.series import (
+    LabFound,
+    LimitReached,
+    Measurer,
+    NothingToCompare,
+    PreparedGroup,
+    SeriesEngine,
+    StepLimit,
+    require_guest,
+)
 from harness.measure.spec import CampaignSpec
 from harness.model.mode import Cell
 from harness.results import CellContext, CellRecord, Run, RunStatus, RunStore
@@ -47,8 +55,8 @@ class Campaign:
         self._measured: set[str] = set()
         self._recorder = Recorder(spec, store, phases, self._earlier.journal)
         self._context = RunContext(spec, store, self._recorder, phases, self._earlier, measurer, self._measured)
-        keep = run_limit()
-        self._limit = (keep.keep(self._context) if keep is not None else None) or StepLimit()
+        limit = run_limit() if spec.limits else None
+        self._limit = limit.keep(self._context) if limit is not None else StepLimit()
         self._phases = phases
         self._timing = Timing(spec.plans)
         self._engine = SeriesEngine(measurer, self._events, self._record_lab, self._limit, self._timing)
@@ -182,12 +190,21 @@ class Campaign:
         with self._phases.step(MEASURE, f"measure {group.id}"):
             latest = self._engine.run_series(rounds, prepared)
         self._again_seconds += rounds.again_seconds
-        for series in (series for feature in features() for series in feature.follow(context, latest)):
+        for series in (series for feature in self._list_asked(group) for series in feature.follow(context, latest)):
             with self._phases.step(series.phase, series.title):
                 latest = self._engine.run_series(series, latest)
         self._recorder.disks(prepared.disks_afterwards())
         self._measured.add(group.id)
         self._events(self._describe_progress(group))
+
+    def _list_asked(self, group: Group) -> list[Feature]:
+        """The features that the scenario or a switch asks for, as far as they need that."""
+        scenario, switches = self.spec.scenarios[group.scenario], self.spec.switches
+        return [
+            feature
+            for feature in features()
+            if is_asked(feature, scenario) and (feature.switch is None or feature.switch.flag in switches)
+        ]
 
     def _describe_progress(self, group: Group) -> GroupMeasured:
         groups = {planned.id: planned for plan in self.spec.plans for planned in plan.groups}

@@ -28,6 +28,7 @@ from harness.layout.storage_files import fill_image
 from harness.measure.fio import fill_file, mark_fio
 from harness.measure.phases import Phases
 from harness.measure.platform import PROGRAM, Clocks
+from harness.measure.series import require_guest
 from harness.measure.session import Boot, Guests, Idle, Session, count_idle, find_unsettable, hold_settings_of
 from harness.model.disk import DiskFacts
 from harness.model.job import Job
@@ -163,29 +164,6 @@ class SetupRequest:
         rate = plan.write_rate if plan.limits else None
         reference = plan.disks[REFERENCE_PLACE] if REFERENCE_PLACE in setup.bare_places else None
         return cls(disks, setup.modes, setup.jobs, plan.span, plan.conditioning, rate, reference)
-
-
-class NothingToCompare(Unsupported):
-    """The host supports none of the requested modes. Nothing is written just to measure the host.
-
-    `skipped` has the reason for each mode.
-    """
-
-    def __init__(self, skipped: Mapping[str, str]) -> None:
-        super().__init__("; ".join(skipped.values()))
-        self.skipped = skipped
-
-    def reason(self, mode: Mode) -> str:
-        """Why a cell of `mode` is skipped."""
-        return self.skipped.get(mode.name) or f"the host is not measured without a guest: {self.message}"
-
-
-def require_guest(modes: Sequence[Mode], skipped: Mapping[str, str]) -> None:
-    """Raise NothingToCompare if `modes` has modes with a guest, and all of them are `skipped`."""
-    reasons = {mode.name: skipped.get(mode.name) for mode in modes if mode.attach is not None}
-    known = {name: why for name, why in reasons.items() if why is not None}
-    if known and len(known) == len(reasons):
-        raise NothingToCompare(known)
 
 
 def find_skipped_modes(

@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from harness.errors import NotReached, ResultsError
-from harness.feature import FeatureRecords, feature_records
+from harness.feature import FeatureRecords, feature_records, features, is_asked
 from harness.measure.phases import MEASURE, Phases
 from harness.measure.series import LabFound
 from harness.measure.spec import CampaignSpec
@@ -292,10 +292,16 @@ class Recorder:
     def _collect_feature_records(self, assembled: AssembledRun) -> dict[str, tuple[Any, ...]]:
         planned = [follow_up.id for plan in self._spec.plans for follow_up in plan.follow_ups]
         by_key: dict[str, tuple[Any, ...]] = {}
+        asked = {
+            records.key
+            for feature in features()
+            if any(is_asked(feature, scenario) for scenario in assembled.scenarios)
+            for records in feature.records
+        }
         for of in feature_records():
             recorded = self._of_features.get(of.key, {})
             if of.compute is not None:
-                by_key[of.key] = tuple(of.compute(assembled))
+                by_key[of.key] = tuple(of.compute(assembled)) if of.key in asked else ()
             elif of.in_journal:
                 by_key[of.key] = tuple(recorded[name] for name in planned if name in recorded)
             else:

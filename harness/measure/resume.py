@@ -105,7 +105,8 @@ class Earlier:
             return False
         ended = {group.id for group in self.run.groups if group.stopped is not None}
         skipped = {cell.id: cell.skipped is not None for cell in self.run.cells}
-        if not all(feature.is_finished(plan, self.run) for feature in features() for plan in spec.plans):
+        further = [plan for plan in spec.plans if plan.follow_ups]
+        if not all(feature.is_finished(plan, self.run) for feature in features() for plan in further):
             return False
         return all(
             cell.id in skipped and (group.id in ended or skipped[cell.id])

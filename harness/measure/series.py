@@ -21,7 +21,7 @@ from harness.lab.transport.base import Runner
 from harness.measure.phases import Timing
 from harness.model.disk import DiskRecord
 from harness.model.job import Job
-from harness.model.mode import Arm, Cell, LabKind
+from harness.model.mode import Arm, Cell, LabKind, Mode
 from harness.model.option import Effective
 from harness.results import ConditioningRecord, LabInfo, Measurement, RunStore
 from harness.scenario.plan import Plan
@@ -103,6 +103,29 @@ class OpenSession:
     store: RunStore
     log: CreationLog
     seed: int
+
+
+class NothingToCompare(Unsupported):
+    """The host supports none of the requested modes. Nothing is written just to measure the host.
+
+    `skipped` has the reason for each mode.
+    """
+
+    def __init__(self, skipped: Mapping[str, str]) -> None:
+        super().__init__("; ".join(skipped.values()))
+        self.skipped = skipped
+
+    def reason(self, mode: Mode) -> str:
+        """Why a cell of `mode` is skipped."""
+        return self.skipped.get(mode.name) or f"the host is not measured without a guest: {self.message}"
+
+
+def require_guest(modes: Sequence[Mode], skipped: Mapping[str, str]) -> None:
+    """Raise NothingToCompare if `modes` has modes with a guest, and all of them are `skipped`."""
+    reasons = {mode.name: skipped.get(mode.name) for mode in modes if mode.attach is not None}
+    known = {name: why for name, why in reasons.items() if why is not None}
+    if known and len(known) == len(reasons):
+        raise NothingToCompare(known)
 
 
 class Measurer(Protocol):

@@ -442,6 +442,14 @@ def _require_known_metric(name: str) -> str:
 MetricName = Annotated[str, AfterValidator(_require_known_metric)]
 
 
+def lab_kind_of(accel: str, hypervisor: str) -> LabKind:
+    """The kind of lab with guests under `accel`, on a host under this `hypervisor` (empty on a real machine)."""
+    # systemd-detect-virt prints `qemu` for an emulated CPU, and `kvm` under KVM.
+    if accel != "kvm" or hypervisor == "qemu":
+        return "emulated"
+    return "nested" if hypervisor else "bare-metal"
+
+
 @dataclass(frozen=True, slots=True)
 class Budget:
     """The overhead that a scenario allows, in one metric, for the cells that the budget covers.

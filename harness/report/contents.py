@@ -7,7 +7,7 @@ from dataclasses import replace
 from statistics import fmean
 
 from harness.analysis import METRICS
-from harness.feature import ReportPlace, features
+from harness.feature import ReportPlace, features, find_conditioner
 from harness.model.disk import Controller, DiskFacts, DiskHealth, DiskRecord
 from harness.model.guest import describe_guest
 from harness.model.workloads import shows_best
@@ -265,7 +265,8 @@ def find_banners(run: Run) -> tuple[Banner, ...]:
     """Warnings if the run is incomplete, has results that nothing here reads, judged nothing, had a limit of bytes
     written, its lab is not real hardware, or it has no interval, and those of features."""
     own = (_status_banner, _unknown_banner, _judged_banner, _writes_banner, _lab_banner, _blocks_banner)
-    finders = (*own, *(feature.banners for feature in features()))
+    methods = dict.fromkeys(group.conditioning.method for group in run.groups if group.conditioning is not None)
+    finders = (*own, *(find_conditioner(method).banners for method in methods))
     return tuple(banner for find in finders for banner in find(run))
 
 
@@ -362,13 +363,13 @@ CONTENTS: dict[ReportPlace, tuple[Content, ...]] = {
 def headline_of(section: Section) -> Headline:
     """The answer for a disk, with all details."""
     answer = section.special or headline(section.name, section.comparison)
-    details = (sentence for feature in features() for sentence in feature.details(section))
+    details = (sentence for feature in section.features for sentence in feature.details(section))
     return Headline(answer.sentence, (*lead_sentences(section), *answer.details, *details))
 
 
 def lead_sentences(section: Section) -> tuple[str, ...]:
     """The first details below the headline of a disk."""
-    return tuple(sentence for feature in features() for sentence in feature.leads(section))
+    return tuple(sentence for feature in section.features for sentence in feature.leads(section))
 
 
 def lab_sentences(run: Run) -> tuple[str, ...]:
@@ -382,18 +383,18 @@ def blocks_at(place: ReportPlace, section: Section) -> Iterator[Block]:
         yield from blocks_at(ReportPlace.PARTS, section)
     for content in CONTENTS[place]:
         yield from content(section)
-    for feature in features():
+    for feature in section.features:
         if place in feature.contents:
             yield from feature.contents[place](section)
 
 
 def further_charts(section: Section, workload: WorkloadCells, key: str) -> Iterator[Chart]:
     """The charts of features of a workload."""
-    for feature in features():
+    for feature in section.features:
         yield from feature.workload_charts(section, workload, key)
 
 
 def further_tables(section: Section, workload: WorkloadCells, key: str) -> Iterator[Block]:
     """What features say of a workload below its cells."""
-    for feature in features():
+    for feature in section.features:
         yield from feature.workload_tables(section, workload, key)

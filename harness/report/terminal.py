@@ -11,7 +11,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from harness.console import CleanConsole
-from harness.feature import ReportPlace, features
+from harness.feature import ReportPlace
 from harness.report.blocks import Block, Code, Heading, Listing, On, Sentence, Table, first, plain_text
 from harness.report.contents import blocks_at, find_banners, headline_of, lab_sentences, lead_sentences
 from harness.report.numbers import confidence_words, microseconds, percent_with_interval, short
@@ -280,7 +280,7 @@ def answers_json(run: Run, page: Path) -> dict[str, Any]:
                 "name": section.name,
                 "headline": headline_of(section).sentence,
                 "details": list(headline_of(section).details),
-                **{key: value for feature in features() for key, value in feature.section_json(section).items()},
+                **{key: value for feature in section.features for key, value in feature.section_json(section).items()},
             }
             for section in find_sections(run)
         ],

@@ -14,7 +14,7 @@ from harness.analysis import (
     Verdict,
 )
 from harness.errors import ResultsError
-from harness.feature import features
+from harness.feature import Feature, features, features_of_cell
 from harness.model.base import Amplification, find_widest
 from harness.model.disk import DiskRecord
 from harness.model.job import Job
@@ -151,12 +151,15 @@ class _CellBlocks:
     """A cell with all its slices, and its blocks that count."""
 
     cell: Cell
+    features: tuple[Feature, ...]
+    """Those that may have something of the cell."""
     slices: CellSlices
     blocks: Blocks
 
     @classmethod
     def of(cls, cell: Cell, slices: CellSlices) -> _CellBlocks:
-        return cls(cell, slices, slices.complete_blocks(lambda slice_: _is_sample(slice_, cell)))
+        asked = features_of_cell(cell, slices.all)
+        return cls(cell, asked, slices, slices.complete_blocks(lambda slice_: _is_sample(slice_, cell, asked)))
 
     @property
     def overhead(self) -> Contrast | None:
@@ -196,10 +199,10 @@ def _pool_correlations(
 def _make_cell_record(
     context: CellContext, of_cell: _CellBlocks, correlation: Correlation | None, longer: LongerSlices | None
 ) -> CellRecord:
-    cell, blocks = of_cell.cell, of_cell.blocks
+    cell, blocks, asked = of_cell.cell, of_cell.blocks, of_cell.features
     every = sorted(of_cell.slices.all, key=lambda slice_: slice_.started)
     slices = [slice_ for slice_ in every if slice_.overlap is None]
-    counting = [slice_ for slice_ in every if _is_sample(slice_, cell)]
+    counting = [slice_ for slice_ in every if _is_sample(slice_, cell, asked)]
     look = _look(context, len(set(blocks.rounds)))
     confidence = look.confidence if look else CONFIDENCE
     samples = make_samples(blocks.rounds, blocks.boots, correlation)
@@ -213,7 +216,7 @@ def _make_cell_record(
         *rate_checks(slices, job),
         *write_limit_checks(slices),
         *clock_checks(slices),
-        *(check for feature in features() for check in feature.find_checks(slices, cell)),
+        *(check for feature in asked for check in feature.find_checks(slices, cell)),
         *context.check(cell, slices),
     )
     counts, whole = count_calls(blocks), merge_histograms(blocks)
@@ -222,7 +225,7 @@ def _make_cell_record(
     )
     measured = {
         key: value
-        for feature in features()
+        for feature in asked
         if not impossible
         for key, value in feature.measure(cell, blocks, samples, confidence).items()
     }
@@ -255,7 +258,7 @@ def _make_cell_record(
             *note_carry_over(context.carried, longer),
             *dict.fromkeys(note for measurement in slices for note in measurement.notes),
             *_note_overlaps(every),
-            *(note for feature in features() for note in feature.find_notes(slices, cell)),
+            *(note for feature in asked for note in feature.find_notes(slices, cell)),
             *note_caveat(headline.overhead if headline else None),
             *others_notes(slices),
             *late_counter_notes(slices),
@@ -264,7 +267,7 @@ def _make_cell_record(
         ),
         skipped=context.skipped,
         accounting={
-            name: cost for feature in features() for name, cost in feature.account_blocks(blocks, confidence).items()
+            name: cost for feature in asked for name, cost in feature.account_blocks(blocks, confidence).items()
         },
         ios=counts["ios"],
         times=blocks.times,
@@ -276,9 +279,9 @@ def _make_cell_record(
     )
 
 
-def _is_sample(slice_: Measurement, cell: Cell) -> bool:
+def _is_sample(slice_: Measurement, cell: Cell, asked: Iterable[Feature]) -> bool:
     """Whether the slice is a sample of the cell: no other arm ran, and what should run beside it did."""
-    return slice_.overlap is None and all(feature.counts(slice_, cell) for feature in features())
+    return slice_.overlap is None and all(feature.counts(slice_, cell) for feature in asked)
 
 
 def _can_be_better(cell: Cell) -> bool:

@@ -194,17 +194,20 @@ def load_scenario(path: Path) -> Scenario:
     scenario = replace(_make_scenario(path.stem, table), fio_files=files.read)
     problems += _find_guest_problems(table)
     problems += find_scenario_problems(scenario)
-    for tables in feature_tables():
+    asked = [tables for tables in feature_tables() if scenario.requests_of(tables.table)]
+    for tables in asked:
         problems += tables.check_tables(scenario.requests_of(tables.table))
     for keys in mode_keys():
-        scenario, conflicts = keys.adapt(scenario, table.mode)
-        problems += conflicts
-    for tables in feature_tables():
+        names = {*keys.table.model_fields}
+        if with_keys := {name: mode for name, mode in table.mode.items() if mode.model_fields_set & names}:
+            scenario, conflicts = keys.adapt(scenario, with_keys)
+            problems += conflicts
+    for tables in asked:
         if tables.adapt is not None:
             scenario, conflicts = tables.adapt(scenario)
             problems += conflicts
     problems += find_reference_problems(scenario)
-    problems += [problem for tables in feature_tables() for problem in tables.find_problems(scenario)]
+    problems += [problem for tables in asked for problem in tables.find_problems(scenario)]
     problems += [problem for feature in features() for problem in feature.find_problems(scenario)]
     if problems:
         raise _refused(path, problems)

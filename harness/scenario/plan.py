@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar, TypeVar
 
-from harness.feature import Conditioner, features, find_conditioner
+from harness.feature import Conditioner, features, find_conditioner, is_asked
 from harness.model.base import Base, Device
 from harness.model.job import Job, Workload
 from harness.model.layout import Layout, amplification
@@ -433,7 +433,11 @@ def plan_for(scenario: Scenario, profile_name: str, selected: Iterable[Cell] | N
         reboot=profile.reboot,
         disks=scenario.disks,
         follow_ups=tuple(
-            follow_up for group in groups for feature in features() for follow_up in feature.follow_ups(scenario, group)
+            follow_up
+            for group in groups
+            for feature in features()
+            if is_asked(feature, scenario)
+            for follow_up in feature.follow_ups(scenario, group)
         ),
     )
 

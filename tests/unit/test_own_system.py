@@ -19,7 +19,8 @@ from harness.lab.created import CreationLog
 from harness.lab.hosts import Host
 from harness.lab.inventory import DiskByFile, HostSpec
 from harness.measure.phases import Phases
-from harness.measure.prepare import NothingToCompare, SetupRequest, find_skipped_modes, open_session
+from harness.measure.prepare import SetupRequest, find_skipped_modes, open_session
+from harness.measure.series import NothingToCompare
 from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.guest import ANY_GUEST, GuestOptions

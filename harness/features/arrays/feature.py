@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from harness.feature import Feature, FeatureRecords, ReportPlace
+from harness.feature import ARRAYS, Feature, FeatureRecords, ReportPlace
 from harness.features.arrays.records import ArrayStateRecord, ScalingRecord
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ def _find_details(section: Section) -> Iterable[str]:
 
 FEATURE = Feature(
     name="arrays",
+    subject=ARRAYS,
     records=(
         FeatureRecords(
             key="scalings",

@@ -26,9 +26,8 @@ from harness.errors import ResultsError
 from harness.feature import PlannedRuns
 from harness.features.calibrate.calibration import Calibration, find_calibration
 from harness.features.calibrate.command import choose_common_slice
-from harness.lab.hosts import lab_kind_of
 from harness.lab.inventory import HostSpec
-from harness.model.mode import Budget, Cell, LabKind
+from harness.model.mode import Budget, Cell, LabKind, lab_kind_of
 from harness.model.workloads import Profile, find_profile
 from harness.report.numbers import blocks_of_boots, count, percent
 from harness.results import CONFIDENCE, CellRecord, Run, RunStore

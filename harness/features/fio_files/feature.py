@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.feature import Feature, ReportPlace
+from harness.feature import OWN_JOBS, Feature, ReportPlace
 
 if TYPE_CHECKING:
     from harness.report.blocks import Block
@@ -28,6 +28,7 @@ def _yield_blocks(section: Section) -> Iterable[Block]:
 
 FEATURE = Feature(
     name="fio_files",
+    subject=OWN_JOBS,
     read_workloads=_read_workloads,
     contents={ReportPlace.FINDINGS: _yield_blocks},
 )

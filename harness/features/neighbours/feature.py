@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from harness.feature import Feature, ModeKeys, ReportPlace
+from harness.feature import OTHER_IO, Feature, ModeKeys, ReportPlace
 from harness.features.neighbours.request import OtherIo, add_modes, find_problems
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def _yield_blocks(section: Section) -> Iterable[Block]:
 
 FEATURE = Feature(
     name="neighbours",
+    subject=OTHER_IO,
     mode_keys=ModeKeys(table=OtherIo, find_problems=find_problems, adapt=add_modes),
     counts=_counts,
     find_checks=_find_checks,

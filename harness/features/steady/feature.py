@@ -35,7 +35,13 @@ FEATURE = Feature(
     name="steady",
     # SNIA SSS PTS v2, workload-independent preconditioning.
     conditioner=Conditioner(
-        name="steady", fills=2, block=128 * 1024, rounds=(5, 25), seconds=10.0, run=_condition, contents=_yield_blocks
+        name="steady",
+        fills=2,
+        block=128 * 1024,
+        rounds=(5, 25),
+        seconds=10.0,
+        run=_condition,
+        contents=_yield_blocks,
+        banners=_warn,
     ),
-    banners=_warn,
 )

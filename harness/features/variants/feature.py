@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from harness.feature import Feature, FeatureTables, ReportPlace
+from harness.feature import STACKS, Feature, FeatureTables, ReportPlace
 from harness.features.variants.request import Variant, VariantName, adapt, check_tables
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ def _yield_blocks(section: Section) -> Iterable[Block]:
 
 FEATURE = Feature(
     name="variants",
+    subject=STACKS,
     tables=FeatureTables(
         key="variant",
         table=Variant,

@@ -18,9 +18,7 @@ def _parse(text: str) -> MaxWrites:
     return MaxWrites.parse(text)
 
 
-def _keep(context: RunContext) -> WriteLimit | None:
-    if not context.spec.limits:
-        return None
+def _keep(context: RunContext) -> WriteLimit:
     from harness.features.write_limit.limit import WriteLimit
 
     return WriteLimit(context)
