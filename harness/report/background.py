@@ -15,7 +15,7 @@ from harness.model.base import Kind
 from harness.model.guest import GuestOptions
 from harness.model.option import DEFINITIONS, NOTHING
 from harness.model.values import format_field, names_of
-from harness.report.blocks import Aside, Block, Cell, Column, Fold, Heading, Inline, Mark, Row, Sentence, Table
+from harness.report.blocks import Aside, Block, Column, Fold, Heading, Inline, Mark, Row, Sentence, Table, TableCell
 from harness.report.contents import guests_of
 from harness.report.numbers import count, percent_with_interval
 from harness.report.section import Section
@@ -187,7 +187,7 @@ def phase_table(phases: Sequence[Phase]) -> Table:
         Column("percent", hidden=True),
     )
     rows = (
-        Row((phase.name, Cell("", bar=phase.share), format_duration(phase.seconds), f"{phase.share * 100:.1f} %"))
+        Row((phase.name, TableCell("", bar=phase.share), format_duration(phase.seconds), f"{phase.share * 100:.1f} %"))
         for phase in phases
     )
     return Table(columns, tuple(rows), "Phases of the run", style="phases")
@@ -294,9 +294,9 @@ def _drift_fold(group: GroupRecord) -> Fold:
 
 
 def _drift_row(drift: DriftRecord) -> Row:
-    verdict = Cell("ok", tone="within")
+    verdict = TableCell("ok", tone="within")
     if drift.too_much:
-        verdict = Cell("too much: cells without alternating arms are void", tone="void")
+        verdict = TableCell("too much: cells without alternating arms are void", tone="void")
     return Row((drift.job, change_words(drift), str(drift.change.n), verdict))
 
 

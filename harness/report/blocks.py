@@ -125,7 +125,7 @@ class Code:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class TableCell:
     """A field of a table. A plain string is a cell with nothing but text."""
 
     text: Words
@@ -197,7 +197,7 @@ LEFT = ("head", "mode", "step", "text", "name", "sentence", "reason", "code", "s
 class Row:
     """A row of a table. If it has fewer cells than there are columns, its last cell spans the rest."""
 
-    cells: tuple[Cell | str, ...]
+    cells: tuple[TableCell | str, ...]
     sentence: str = ""
     """What the terminal says of the row; the terminal leaves a row without it out."""
     doubtful: bool = False

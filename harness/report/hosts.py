@@ -11,12 +11,12 @@ from harness.files import write_atomically
 from harness.report.blocks import (
     Block,
     Box,
-    Cell,
     Column,
     Heading,
     Row,
     Sentence,
     Table,
+    TableCell,
 )
 from harness.report.contents import find_banners, headline_of
 from harness.report.numbers import count
@@ -95,8 +95,8 @@ def _main_blocks(hosts: Sequence[HostReport], links: Mapping[str, str]) -> Itera
     rows = (
         Row(
             (
-                Cell(host.host, link=f"#host-{number}"),
-                Cell(host.run.run.id, link=links[host.run.run.id]),
+                TableCell(host.host, link=f"#host-{number}"),
+                TableCell(host.run.run.id, link=links[host.run.run.id]),
                 host.run.run.status,
                 host.outcomes,
                 host.cause or "; ".join(headline_of(section).sentence for section in find_sections(host.run)),
@@ -117,7 +117,7 @@ def _cell_table(host: HostReport) -> Table:
     for section in find_sections(host.run):
         for cell in section.cells:
             host_value, guest_value, *figures = row_values(cell)
-            verdict = Cell(outcome_words(cell), tone=cell.outcome)
+            verdict = TableCell(outcome_words(cell), tone=cell.outcome)
             rows.append(Row((cell.id, host_value, guest_value, cell.headline_unit, *figures, verdict)))
     return Table(
         (Column("cell", "head"), *map(Column, names), Column("verdict", "text")),

@@ -15,7 +15,6 @@ from harness.report.blocks import (
     AtDepth,
     Block,
     Box,
-    Cell,
     Chart,
     Column,
     Fold,
@@ -33,6 +32,7 @@ from harness.report.blocks import (
     Scale,
     Sentence,
     Table,
+    TableCell,
     Tally,
     Words,
     join_words,
@@ -97,7 +97,13 @@ def evidence_blocks(cell: CellRecord) -> Iterator[Block]:
         yield _percentile_table(cell, percentiles)
     if record.validity:
         rows = (
-            Row((check.check, Cell("ok", tone="within") if check.ok else Cell("failed", tone="void"), check.detail))
+            Row(
+                (
+                    check.check,
+                    TableCell("ok", tone="within") if check.ok else TableCell("failed", tone="void"),
+                    check.detail,
+                )
+            )
             for check in record.validity
         )
         columns = (Column("check", "head"), Column("passed", "text"), Column("detail", "text"))
@@ -127,7 +133,7 @@ def _budget_table(cell: CellRecord) -> Table:
                 format_limit(budget),
                 describe_finding(cell, budget),
                 format_p_value(budget.p_value),
-                Cell(str(budget.verdict), tone=str(budget.verdict)),
+                TableCell(str(budget.verdict), tone=str(budget.verdict)),
             )
         )
         for budget in gravest_first(cell.budget)
@@ -185,8 +191,8 @@ def _percentile_table(cell: CellRecord, percentiles: dict[str, MetricRecord]) ->
     )
 
 
-def _metric_cell(name: str) -> Cell:
-    return Cell(name, title=METRICS[name].label if name in METRICS else "")
+def _metric_cell(name: str) -> TableCell:
+    return TableCell(name, title=METRICS[name].label if name in METRICS else "")
 
 
 def _output(raw: str) -> Inline:
@@ -289,9 +295,9 @@ def _mode_blocks(section: Section) -> Iterator[Block]:
         Row(
             (
                 mode.mode,
-                Cell(percent(mode.overhead.point), interval=percent_interval(mode.overhead) or "none"),
+                TableCell(percent(mode.overhead.point), interval=percent_interval(mode.overhead) or "none"),
                 str(mode.overhead.n),
-                Cell("", drawn=mode.overhead),
+                TableCell("", drawn=mode.overhead),
                 percent_with_interval(mode.layer),
                 percent_with_interval(mode.virtualisation),
             )
@@ -406,11 +412,11 @@ def _cell_table(section: Section, workload: WorkloadCells) -> Table:
             rows.append(
                 Row(
                     (
-                        Cell(str(depth), repeated=number > 0),
+                        TableCell(str(depth), repeated=number > 0),
                         cell.mode,
                         *_figures(cell),
-                        Cell(cell.outcome, tone=cell.outcome, notes=tuple(_verdict_notes(cell))),
-                        Cell((Link("evidence", link_cell(cell), f"evidence of {cell.id}"),)),
+                        TableCell(cell.outcome, tone=cell.outcome, notes=tuple(_verdict_notes(cell))),
+                        TableCell((Link("evidence", link_cell(cell), f"evidence of {cell.id}"),)),
                     ),
                     doubtful=bool(cell.doubt),
                     remark="; ".join(remarks),
@@ -422,18 +428,18 @@ def _cell_table(section: Section, workload: WorkloadCells) -> Table:
     return Table(columns, tuple(rows), f"Cells of {workload.name} on {section.name}")
 
 
-def _figures(cell: CellRecord) -> tuple[Cell | str, ...]:
+def _figures(cell: CellRecord) -> tuple[TableCell | str, ...]:
     """The fields of a cell between its mode and its verdict, or why there are none."""
     metric = cell.headline
     if not cell.measured or metric is None:
-        return (Cell("; ".join(cell.remarks), columns=8),)
+        return (TableCell("; ".join(cell.remarks), columns=8),)
     overhead, added = cell.overhead, cell.added
     return (
         *(shown_value(cell.mean(metric, arm), metric.unit) for arm in ("host", "twin", "guest")),
-        Cell(percent(overhead.point if overhead else None), interval=percent_interval(overhead)),
+        TableCell(percent(overhead.point if overhead else None), interval=percent_interval(overhead)),
         str(cell.n),
         *(percent(part.point if part else None) for part in (metric.layer, metric.virtualisation)),
-        Cell(microseconds(added.point if added else None), interval=microseconds_interval(added)),
+        TableCell(microseconds(added.point if added else None), interval=microseconds_interval(added)),
     )
 
 

@@ -8,7 +8,6 @@ from harness.feature import ReportPlace
 from harness.report.blocks import (
     LEFT,
     Block,
-    Cell,
     Column,
     Heading,
     Listing,
@@ -16,6 +15,7 @@ from harness.report.blocks import (
     On,
     Sentence,
     Table,
+    TableCell,
     Words,
     first,
     plain_text,
@@ -92,8 +92,8 @@ def _table(table: Table) -> list[str]:
     return [*lines, ""]
 
 
-def _field(column: Column, cell: Cell | str) -> str:
-    cell = Cell(cell) if isinstance(cell, str) else cell
+def _field(column: Column, cell: TableCell | str) -> str:
+    cell = TableCell(cell) if isinstance(cell, str) else cell
     text = plain_text(cell.text)
     if column.kind in ("mode", "name", "code"):
         return f"`{code(text)}`" if text else ""

@@ -24,7 +24,6 @@ from harness.report.blocks import (
     Banner,
     Block,
     Box,
-    Cell,
     Chart,
     Code,
     Column,
@@ -45,6 +44,7 @@ from harness.report.blocks import (
     Scale,
     Sentence,
     Table,
+    TableCell,
     Tally,
     Words,
     slug,
@@ -440,11 +440,11 @@ def _row(row: Row, columns: list[Column], places: list[int], *, labels: bool) ->
         )
 
 
-def _cell(cell: Cell | str) -> Cell:
-    return Cell(cell) if isinstance(cell, str) else cell
+def _cell(cell: TableCell | str) -> TableCell:
+    return TableCell(cell) if isinstance(cell, str) else cell
 
 
-def _cells(column: Column, cell: Cell, *, label: bool) -> Markup:
+def _cells(column: Column, cell: TableCell, *, label: bool) -> Markup:
     """The cell, and the one with its interval if its column has them; nothing below a cell that spans rows."""
     if cell.lines == 0:
         return Markup("")
@@ -461,7 +461,7 @@ def _cells(column: Column, cell: Cell, *, label: bool) -> Markup:
     return shown + Markup('<td class="interval">{}</td>').format(typographic(cell.interval))
 
 
-def _text(column: Column, cell: Cell) -> Markup:
+def _text(column: Column, cell: TableCell) -> Markup:
     if cell.bar is not None:
         bar = '<span aria-hidden="true"><i style="width:{:.2f}%"></i></span>'
         return Markup(bar).format(min(max(cell.bar, 0), 1) * 100)

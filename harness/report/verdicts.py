@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from harness.analysis import METRICS, MOST_SAMPLES, Estimate, Verdict, count_samples_to_show, first_blocks, log_ratios
-from harness.report.blocks import Aside, Block, Cell, Column, Fold, Heading, Listing, Mark, Row, Scale, Table, slug
+from harness.report.blocks import Aside, Block, Column, Fold, Heading, Listing, Mark, Row, Scale, Table, TableCell, slug
 from harness.report.numbers import (
     batch_count,
     count,
@@ -322,7 +322,7 @@ def verdict_blocks(verdicts: Verdicts) -> Iterator[Block]:
         yield Heading(f"Void: {count(len(verdicts.void), 'cell')}")
         yield Aside("A check failed, so these are left out of all means and comparisons.")
         yield Listing(verdicts.void_reasons)
-        void = tuple(Row((Cell(cell.id, link=link_cell(cell)), "; ".join(cell.remarks))) for cell in verdicts.void)
+        void = tuple(Row((TableCell(cell.id, link=link_cell(cell)), "; ".join(cell.remarks))) for cell in verdicts.void)
         table = Table((Column("cell", "head"), Column("why", "text")), void, "Void cells and why", style="facts")
         yield Fold((Mark("every void cell and why", "tone", "void"),), (table,), key="verdicts-void")
     if verdicts.faster:
@@ -363,11 +363,11 @@ def _judged_row(judged: Judged, kind: str) -> Row:
     share = judged.budget.limit.share
     return Row(
         (
-            Cell(judged.cell.id, link=link_cell(judged.cell)),
+            TableCell(judged.cell.id, link=link_cell(judged.cell)),
             judged.budget.metric,
             judged.finding,
             judged.limit,
-            Cell("", drawn=judged.overhead if share is not None else None, limit=share),
+            TableCell("", drawn=judged.overhead if share is not None else None, limit=share),
             judged.p_value if kind == "exceeds" else judged.decides,
         )
     )

@@ -20,7 +20,6 @@ from harness.report.blocks import (
     MOST_LISTED,
     Aside,
     Block,
-    Cell,
     Code,
     Column,
     Fold,
@@ -31,6 +30,7 @@ from harness.report.blocks import (
     Row,
     Sentence,
     Table,
+    TableCell,
     join_words,
 )
 from harness.report.numbers import percent, signed_percent, significant, with_interval
@@ -201,7 +201,7 @@ def _matrix_of(section: Section) -> OptionMatrix | None:
 
 def _answer_row(answer: Answer) -> Row:
     basis = basis_words(answer)
-    title = Cell(answer.use.title, notes=(f"judged by {basis}",) if basis else ())
+    title = TableCell(answer.use.title, notes=(f"judged by {basis}",) if basis else ())
     if answer.mode is None:
         return Row((title, "", verdict_words(answer)))
     notes = [rival_words(answer)] if answer.equals else []
@@ -210,7 +210,7 @@ def _answer_row(answer: Answer) -> Row:
         (
             title,
             answer.mode,
-            Cell(verdict_words(answer), notes=tuple(notes)),
+            TableCell(verdict_words(answer), notes=tuple(notes)),
             host_words(answer),
             cpu_words(answer) or "not counted",
             undecided_words(answer) or "nothing",
@@ -228,7 +228,7 @@ def _effect_row(effect: OptionEffect) -> Row:
             effect.reference,
             change_percent(effect.effect.change),
             str(effect.jobs),
-            Cell(_effect_verdict(effect), notes=notes),
+            TableCell(_effect_verdict(effect), notes=notes),
         )
     )
 

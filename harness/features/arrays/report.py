@@ -14,7 +14,6 @@ from harness.report.blocks import (
     MOST_LISTED,
     Aside,
     Block,
-    Cell,
     Column,
     Heading,
     Listing,
@@ -22,6 +21,7 @@ from harness.report.blocks import (
     On,
     Row,
     Table,
+    TableCell,
     join_words,
 )
 from harness.report.modes import Comparison, Headline, overlap
@@ -359,7 +359,7 @@ def _row(array: ArrayCell) -> Row:
             array.cell.id,
             array.speedup,
             percent_with_interval(array.metric.efficiency),
-            Cell(f"{array.ideal}\N{MULTIPLICATION SIGN}", title=array.record.why_ideal),
+            TableCell(f"{array.ideal}\N{MULTIPLICATION SIGN}", title=array.record.why_ideal),
             percent_with_interval(array.metric.of_ideal),
             array.outcome,
         ),

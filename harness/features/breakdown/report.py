@@ -9,7 +9,6 @@ from harness.features.breakdown.parts import BreakdownRecord
 from harness.report.blocks import (
     Aside,
     Block,
-    Cell,
     Chart,
     Column,
     Heading,
@@ -21,6 +20,7 @@ from harness.report.blocks import (
     Row,
     Sentence,
     Table,
+    TableCell,
 )
 from harness.report.draw import HOST, LAYER, VIRTUALISATION, Bar, Figure, draw_bars, find_starts, safe
 from harness.report.numbers import count, microseconds, microseconds_interval, percent_with_interval, signed_percent
@@ -126,7 +126,7 @@ def _describe_check(record: BreakdownRecord) -> str:
 
 
 def _make_row(name: str, host: float | None, guest: float | None, added: Estimate) -> Row:
-    adds = Cell(microseconds(added.point, signed=True), interval=microseconds_interval(added))
+    adds = TableCell(microseconds(added.point, signed=True), interval=microseconds_interval(added))
     return Row((name, *("" if value is None else microseconds(value) for value in (host, guest)), adds))
 
 
@@ -134,7 +134,7 @@ def _align_rows(baseline: str, rows: Sequence[Row]) -> Iterator[str]:
     """The table as lines whose figures are below each other."""
     table = [("", baseline, "guest", "adds", "")]
     for name, host, guest, adds in (row.cells for row in rows):
-        assert isinstance(adds, Cell)
+        assert isinstance(adds, TableCell)
         table.append((str(name), str(host), str(guest), str(adds.text), adds.interval))
     widths = [max(len(line[column]) for line in table) for column in range(4)]
     for name, host, guest, added, interval in table:

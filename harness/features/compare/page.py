@@ -20,7 +20,6 @@ from harness.report.blocks import (
     Banner,
     Block,
     Box,
-    Cell,
     Column,
     Heading,
     Listing,
@@ -29,6 +28,7 @@ from harness.report.blocks import (
     Scale,
     Sentence,
     Table,
+    TableCell,
     join_words,
 )
 from harness.report.page import render_page
@@ -90,7 +90,7 @@ def _change_table(scenario: ScenarioRows) -> Table:
     if scenario.overall:
         rows.append(Row(("throughput over all jobs (geometric mean)",), group="overall"))
     rows += [
-        Row((overall.arm, Cell(overall.jobs, columns=2), *_change_cells(overall)), group="overall")
+        Row((overall.arm, TableCell(overall.jobs, columns=2), *_change_cells(overall)), group="overall")
         for overall in scenario.overall
     ]
     for job in scenario.jobs:
@@ -100,9 +100,9 @@ def _change_table(scenario: ScenarioRows) -> Table:
     return Table(columns, tuple(rows), caption, style="glance", caption_shown=True)
 
 
-def _change_cells(arm: ChangeRow) -> tuple[Cell | str, ...]:
-    finding = Cell(arm.finding.value, tone=_CLASSES[arm.finding])
-    return (arm.change, Cell("", drawn=_drawn(arm.of)), arm.n, finding)
+def _change_cells(arm: ChangeRow) -> tuple[TableCell | str, ...]:
+    finding = TableCell(arm.finding.value, tone=_CLASSES[arm.finding])
+    return (arm.change, TableCell("", drawn=_drawn(arm.of)), arm.n, finding)
 
 
 def _drawn(change: Change) -> Estimate:

@@ -12,7 +12,6 @@ from harness.report.blocks import (
     Aside,
     AtDepth,
     Block,
-    Cell,
     Chart,
     Column,
     Heading,
@@ -24,6 +23,7 @@ from harness.report.blocks import (
     Row,
     Sentence,
     Table,
+    TableCell,
     join_words,
 )
 from harness.report.draw import HOST, LAYER, VIRTUALISATION, Bar, Figure, draw_bars, find_starts, safe
@@ -192,11 +192,11 @@ def _make_rows(depth: int, record: DecompositionRecord) -> Iterator[Row]:
         chance = "" if step.beyond_chance is None else "yes" if step.beyond_chance else "no"
         yield Row(
             (
-                Cell(str(depth), repeated=True),
+                TableCell(str(depth), repeated=True),
                 step.change,
-                Cell(microseconds(step.added.point), interval=microseconds_interval(step.added)),
-                Cell(percent(step.overhead.point), interval=percent_interval(step.overhead)),
-                Cell(percent(step.so_far.point), interval=percent_interval(step.so_far)),
+                TableCell(microseconds(step.added.point), interval=microseconds_interval(step.added)),
+                TableCell(percent(step.overhead.point), interval=percent_interval(step.overhead)),
+                TableCell(percent(step.so_far.point), interval=percent_interval(step.so_far)),
                 "not a result" if step.doubt else chance,
             ),
             doubtful=bool(step.doubt),
@@ -225,15 +225,15 @@ def _align_steps(changes: Sequence[StepChange]) -> Iterator[str]:
         yield f"{added:<{widths[0]}} us  {overhead:<{widths[1]}} %  {name}{remark}"
 
 
-def _format_added(step: StepChange) -> Cell:
-    return Cell(microseconds(step.added.point, signed=True), interval=microseconds_interval(step.added))
+def _format_added(step: StepChange) -> TableCell:
+    return TableCell(microseconds(step.added.point, signed=True), interval=microseconds_interval(step.added))
 
 
-def _format_share(estimate: Estimate) -> Cell:
-    return Cell(signed_percent(estimate.point), interval=percent_interval(estimate))
+def _format_share(estimate: Estimate) -> TableCell:
+    return TableCell(signed_percent(estimate.point), interval=percent_interval(estimate))
 
 
-def _join_cell(cell: Cell) -> str:
+def _join_cell(cell: TableCell) -> str:
     return f"{cell.text} {cell.interval}".rstrip()
 
 

@@ -9,7 +9,7 @@ from typing import get_args
 
 from harness.analysis import METRICS, Calls, Estimate, LatencyHistogram, quantiles, upper_end, widen_bins
 from harness.analysis.metrics import Shown
-from harness.report.blocks import AtDepth, Block, Cell, Chart, Column, Fold, Row, Table
+from harness.report.blocks import AtDepth, Block, Chart, Column, Fold, Row, Table, TableCell
 from harness.report.draw import Figure, log_axis, scatter, set_rows, set_scalable_axis, whiskers
 from harness.report.numbers import (
     NONE,
@@ -152,8 +152,8 @@ def latency_tables(workload: WorkloadCells, of_disk: str) -> Iterator[Block]:
         yield Fold(f"{workload.name}: table of {what}", (table,), style="more")
 
 
-def _make_mean_cell(mean: Estimate | None) -> Cell:
-    return Cell(microseconds(mean.point if mean else None), interval=microseconds_interval(mean))
+def _make_mean_cell(mean: Estimate | None) -> TableCell:
+    return TableCell(microseconds(mean.point if mean else None), interval=microseconds_interval(mean))
 
 
 def _format_throughput(arm: ArmOfCell) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from harness.model.job import FioSection
-from harness.report.blocks import Aside, Block, Cell, Code, Column, Fold, Heading, On, Row, Sentence, Table
+from harness.report.blocks import Aside, Block, Code, Column, Fold, Heading, On, Row, Sentence, Table, TableCell
 from harness.report.section import Section
 from harness.results import FIO_FILES, Run
 
@@ -51,11 +51,11 @@ def describe_fio_file(file: str, parts: _Sections) -> str:
 def _yield_rows(job: str, part: FioSection) -> Iterator[Row]:
     """A row for each option that did not apply."""
     lines = len(part.overridden) or 1
-    first: Sequence[Cell] = [Cell(text, lines=lines) for text in (job, part.name, part.text)]
+    first: Sequence[TableCell] = [TableCell(text, lines=lines) for text in (job, part.name, part.text)]
     for option in part.overridden:
         name = f"{option.name}={option.value}" if option.value else option.name
         yield Row((*first, name, option.instead))
-        first = [Cell("", lines=0)] * 3
+        first = [TableCell("", lines=0)] * 3
     if not part.overridden:
         yield Row((*first, "", ""))
 

@@ -11,7 +11,6 @@ from harness.report.blocks import (
     Aside,
     AtDepth,
     Block,
-    Cell,
     Chart,
     Column,
     Fold,
@@ -21,6 +20,7 @@ from harness.report.blocks import (
     Mark,
     Row,
     Table,
+    TableCell,
     join_words,
 )
 from harness.report.draw import HOST, Figure, bar, list_categories, safe, set_labelled_rows
@@ -112,7 +112,7 @@ def _describe_costs(section: Section, workload: WorkloadCells, costs: _ByDepth, 
                 (
                     f"{depth} {arm.label}",
                     str(arm.total.n) if arm.total else "",
-                    Cell(_format_us(arm.total), interval=microseconds_interval(arm.total)),
+                    TableCell(_format_us(arm.total), interval=microseconds_interval(arm.total)),
                     *(_format_us(arm.figures.get(part.name)) for part in parts),
                     _format_us(arm.figures.get("cpu_fio")),
                     *(_format_count(arm.figures.get(name)) for name in (*(cost.name for cost in cycles), *counters)),

@@ -12,7 +12,6 @@ from harness.report.blocks import (
     MOST_DIFFERENCES,
     Aside,
     Block,
-    Cell,
     Column,
     Heading,
     Listing,
@@ -21,6 +20,7 @@ from harness.report.blocks import (
     Row,
     Sentence,
     Table,
+    TableCell,
 )
 from harness.report.numbers import (
     NONE,
@@ -233,7 +233,9 @@ def _make_neighbour_row(neighbour: _Neighbour, cell: CellRecord) -> Row:
     )
     sentence = neighbour.describe(cell)
     return Row(
-        (Cell(neighbour.job, link=link_cell(cell)), *words), sentence=sentence, doubtful=neighbour.difference is None
+        (TableCell(neighbour.job, link=link_cell(cell)), *words),
+        sentence=sentence,
+        doubtful=neighbour.difference is None,
     )
 
 

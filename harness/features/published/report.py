@@ -17,7 +17,6 @@ from harness.model.mode import Place
 from harness.report.blocks import (
     Aside,
     Block,
-    Cell,
     Chart,
     Column,
     Heading,
@@ -28,6 +27,7 @@ from harness.report.blocks import (
     Row,
     Sentence,
     Table,
+    TableCell,
     Words,
     first,
 )
@@ -333,7 +333,7 @@ def _table(section: Section, figures: PublishedFigures) -> Table:
                     *([row.own_value] if values else []),
                     row.own_ratio,
                     row.relation if row.published_ratio or row.own_ratio else "",
-                    Cell(_remark(row)),
+                    TableCell(_remark(row)),
                 )
             )
             for row in figures.rows

@@ -12,7 +12,6 @@ from harness.report.blocks import (
     MOST_LISTED,
     Aside,
     Block,
-    Cell,
     Chart,
     Column,
     Heading,
@@ -23,6 +22,7 @@ from harness.report.blocks import (
     Row,
     Sentence,
     Table,
+    TableCell,
 )
 from harness.report.draw import HOST, Figure, Trace, band, log_axis, scatter, translucent
 from harness.report.numbers import count, microseconds, microseconds_range, significant
@@ -97,7 +97,7 @@ def _rate_row(arm: SearchArm, rate: SearchedRate) -> Row:
             arm.arm,
             "full speed" if rate.rate is None else significant(rate.rate),
             significant(fmean(rate.iops)),
-            Cell(microseconds(rate.latency), interval=_rate_interval(rate)),
+            TableCell(microseconds(rate.latency), interval=_rate_interval(rate)),
             str(len(rate.iops)),
             microseconds(rate.cpu),
             remark,

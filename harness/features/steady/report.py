@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from harness.features.steady.criteria import SteadyState, judge_steadiness
-from harness.report.blocks import Aside, Banner, Block, Cell, Chart, Column, Inline, Mark, Panels, Row, Table
+from harness.report.blocks import Aside, Banner, Block, Chart, Column, Inline, Mark, Panels, Row, Table, TableCell
 from harness.report.draw import HOST, LAYER, VIRTUALISATION, Figure, band, scatter, translucent
 from harness.report.numbers import percent, significant
 from harness.results import ConditioningRecord, RegionSteadiness, Run
@@ -38,7 +38,7 @@ def region_blocks(disk: str, record: ConditioningRecord, key: str) -> Iterator[B
 
 
 def _make_row(region: RegionSteadiness) -> Row:
-    steady = Cell("steady", tone="within") if region.steady else Cell("not steady", tone="exceeds")
+    steady = TableCell("steady", tone="within") if region.steady else TableCell("not steady", tone="exceeds")
     shares = (percent(region.range_share), "20", percent(region.excursion_share), "\N{PLUS-MINUS SIGN}10")
     return Row((region.region, steady, str(len(region.values)), *shares))
 

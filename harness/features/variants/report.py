@@ -8,7 +8,19 @@ from itertools import groupby
 
 from harness.analysis import METRICS, Estimate
 from harness.model.mode import ModeVariant
-from harness.report.blocks import MOST_DIFFERENCES, Aside, Block, Cell, Column, Heading, Mark, On, Row, Sentence, Table
+from harness.report.blocks import (
+    MOST_DIFFERENCES,
+    Aside,
+    Block,
+    Column,
+    Heading,
+    Mark,
+    On,
+    Row,
+    Sentence,
+    Table,
+    TableCell,
+)
 from harness.report.numbers import difference_words, percent, percent_with_interval, short
 from harness.report.section import Section
 from harness.report.verdicts import format_limit, gravest_first, link_cell
@@ -69,7 +81,7 @@ def _row(cell: CellRecord) -> Row:
     latency = cell.metrics.get("lat_mean")
     return Row(
         (
-            Cell(_name(cell), link=link_cell(cell)),
+            TableCell(_name(cell), link=link_cell(cell)),
             short(before.point / scale if before else None),
             short(after.point / scale if after else None),
             cell.headline_unit,
