@@ -14,15 +14,16 @@ from pathlib import Path
 from typing import Any
 
 METRIC = "iops"
-_PLACES = (("harness.results.contrasts", "compare_guests"), ("harness.results.contrasts", "mode_changes"))
-"""Where versions of the harness have the function, the newest first."""
+_RESULTS = "harness.results"
+_PLACES = (("contrasts", "compare_guests"), ("mode_changes", "mode_changes"))
+"""Modules of the package in which versions of the harness have the function, the newest first."""
 
 
 def find_function() -> Any:
     """The function of this harness that compares guests."""
     for module, name in _PLACES:
         try:
-            return getattr(import_module(module), name)
+            return getattr(import_module(f"{_RESULTS}.{module}"), name)
         except (ImportError, AttributeError):
             continue
     raise SystemExit("this version of the harness has no function that compares guests")
@@ -32,7 +33,7 @@ def compare_guests(run: Path) -> list[dict[str, Any]]:
     """A record for each disk, job and pair of modes that both have the metric with an interval."""
     compare = find_function()
     cells: dict[tuple[str, str], dict[str, Any]] = {}
-    for cell in import_module("harness.results").RunStore.open(run).read_results().cells:
+    for cell in import_module(_RESULTS).RunStore.open(run).read_results().cells:
         if cell.mode_detail.attach is not None and cell.skipped is None and METRIC in cell.metrics:
             cells.setdefault((cell.disk, cell.job.id), {})[cell.mode] = cell
     records = []
