@@ -318,8 +318,8 @@ OWN_JOBS = Subject(in_record=lambda cell: cell.job.from_file is not None)
 class Feature:
     """What one feature adds. Every hook but the name may be left out.
 
-    `feature.py` imports what reads a scenario file. A hook that measures or reports imports what it needs when it is
-    called: nothing that reads a scenario waits for it.
+    `feature.py` imports what reads a scenario file. A hook that measures imports what it needs when it is called:
+    nothing that reads a scenario waits for it. What is reported is in `FeatureReport`.
     """
 
     name: str
@@ -369,28 +369,40 @@ class Feature:
     """The same of the blocks of a cell, as the cell stores it, with intervals of this confidence."""
     explain_faster: Callable[[CellRecord], str | None] = lambda _cell: None
     """Why the guest of a cell without a failed check is faster than its host."""
-    contents: Mapping[ReportPlace, Callable[[Section], Iterable[Block]]] = field(default_factory=dict)
-    """What a report has of a disk: a function that yields blocks, by their place."""
     conditioner: Conditioner | None = None
-    workload_charts: Callable[[Section, WorkloadCells, str], Iterable[Chart]] = lambda _section, _workload, _key: ()
-    """Further charts of a workload. Their ids begin with the key."""
-    workload_tables: Callable[[Section, WorkloadCells, str], Iterable[Block]] = lambda _section, _workload, _key: ()
-    """Further content below the cells of a workload."""
-    leads: Callable[[Section], Iterable[str]] = lambda _section: ()
-    """The first sentences below the headline of a disk."""
-    section_json: Callable[[Section], Mapping[str, Any]] = lambda _section: {}
-    """What `virt-overhead report --json` has of a disk, by key."""
-    draw_card: Callable[[RunStore, Run], tuple[Path, str]] | None = None
-    """Draws a picture of a run for a forum post. Returns its path, and the same in Markdown."""
     limit: FeatureLimit | None = None
-    headline: Callable[[Section], Headline | None] = lambda _section: None
-    """The answer for a disk in place of the mode that loses least; None for no other answer."""
-    details: Callable[[Section], Iterable[str]] = lambda _section: ()
-    """Sentences below the answer for a disk."""
     platforms: Mapping[str, Callable[[], Platform]] = field(default_factory=dict)
     """How fio runs on other operating systems of guests than Linux, by the system's name."""
     systems: Mapping[str, Callable[[GuestRunner], System]] = field(default_factory=dict)
     """What reads facts and disks of these systems, by the same names, for the login to a guest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureReport:
+    """What one feature adds to the report of a run. Every hook may be left out.
+
+    It is loaded when a run is reported: `report.py` imports what it needs.
+    """
+
+    records: tuple[type, ...] = ()
+    """The classes of the feature's records."""
+    subject: Subject = Subject()
+    headline: Callable[[Section], Headline | None] = lambda _section: None
+    """The answer for a disk in place of the mode that loses least; None for no other answer."""
+    leads: Callable[[Section], Iterable[str]] = lambda _section: ()
+    """The first sentences below the headline of a disk."""
+    details: Callable[[Section], Iterable[str]] = lambda _section: ()
+    """Sentences below the answer for a disk."""
+    contents: Mapping[ReportPlace, Callable[[Section], Iterable[Block]]] = field(default_factory=dict)
+    """What a report has of a disk: a function that yields blocks, by their place."""
+    workload_charts: Callable[[Section, WorkloadCells, str], Iterable[Chart]] = lambda _section, _workload, _key: ()
+    """Further charts of a workload. Their ids begin with the key."""
+    workload_tables: Callable[[Section, WorkloadCells, str], Iterable[Block]] = lambda _section, _workload, _key: ()
+    """Further content below the cells of a workload."""
+    section_json: Callable[[Section], Mapping[str, Any]] = lambda _section: {}
+    """What `virt-overhead report --json` has of a disk, by key."""
+    draw_card: Callable[[RunStore, Run], tuple[Path, str]] | None = None
+    """Draws a picture of a run for a forum post. Returns its path, and the same in Markdown."""
 
 
 FILL = Conditioner(name="fill")
@@ -416,16 +428,22 @@ def features_of_cell(cell: Cell, slices: Sequence[Measurement]) -> tuple[Feature
     return tuple(feature for feature, in_cell in subjects if in_cell is None or in_cell(cell, slices))
 
 
-def features_in_report(run: Run, cells: Sequence[CellRecord]) -> tuple[Feature, ...]:
-    """The features that may have something of these cells of a run."""
+def feature_reports(run: Run, cells: Sequence[CellRecord]) -> tuple[FeatureReport, ...]:
+    """What the features add to the report that may have something of these cells of a run."""
 
-    def has_something(feature: Feature) -> bool:
-        if any(run.of_features.get(records.key) for records in feature.records):
+    def has_something(report: FeatureReport) -> bool:
+        if any(map(run.of, report.records)):
             return True
-        in_record = feature.subject.in_record
-        return any(map(in_record, cells)) if in_record is not None else not feature.records
+        in_record = report.subject.in_record
+        return any(map(in_record, cells)) if in_record is not None else not report.records
 
-    return tuple(filter(has_something, features()))
+    return tuple(filter(has_something, all_reports()))
+
+
+@cache
+def all_reports() -> tuple[FeatureReport, ...]:
+    """What the features add to reports, in the order of the list."""
+    return tuple(module.REPORT for module in _load_modules("report"))
 
 
 def run_limit() -> FeatureLimit | None:

@@ -33,7 +33,7 @@ def add_report(commands: Any) -> None:
 
 def show_report(options: argparse.Namespace) -> int:
     """Write the page of a run, and print what the options request of it."""
-    from harness.feature import features
+    from harness.feature import all_reports
     from harness.report import write_report
     from harness.report.markdown import annotation_lines, markdown_table
     from harness.report.terminal import answers_json, print_run
@@ -48,7 +48,7 @@ def show_report(options: argparse.Namespace) -> int:
         unfiltered(sys.stdout).writelines(f"{line}\n" for line in annotation_lines(run))
         return 0
     if options.card:
-        draw = next((feature.draw_card for feature in features() if feature.draw_card is not None), None)
+        draw = next((report.draw_card for report in all_reports() if report.draw_card is not None), None)
         if draw is None:
             raise ConfigError("no installed feature draws cards", hint="install virt-overhead with all of its features")
         picture, text = draw(store, run)

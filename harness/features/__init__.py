@@ -1,7 +1,8 @@
 """The features beside the main job, a package for each. Remove a package and its name here, and the feature is gone.
 
-A package has its explanation in its docstring, `feature.py` with `FEATURE`, what it adds to the kernel (`Feature`), and
-`commands.py` with `add_commands`, its verbs of the command line. Either of the two modules may be missing.
+A package has its explanation in its docstring, `feature.py` with `FEATURE`, what it adds to the kernel (`Feature`),
+`report.py` with `REPORT`, what it adds to reports (`FeatureReport`), and `commands.py` with `add_commands`, its verbs
+of the command line. Each of these modules may be missing.
 """
 
 from __future__ import annotations

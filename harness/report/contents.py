@@ -363,13 +363,13 @@ CONTENTS: dict[ReportPlace, tuple[Content, ...]] = {
 def headline_of(section: Section) -> Headline:
     """The answer for a disk, with all details."""
     answer = section.special or headline(section.name, section.comparison)
-    details = (sentence for feature in section.features for sentence in feature.details(section))
+    details = (sentence for report in section.reports for sentence in report.details(section))
     return Headline(answer.sentence, (*lead_sentences(section), *answer.details, *details))
 
 
 def lead_sentences(section: Section) -> tuple[str, ...]:
     """The first details below the headline of a disk."""
-    return tuple(sentence for feature in section.features for sentence in feature.leads(section))
+    return tuple(sentence for report in section.reports for sentence in report.leads(section))
 
 
 def lab_sentences(run: Run) -> tuple[str, ...]:
@@ -383,18 +383,18 @@ def blocks_at(place: ReportPlace, section: Section) -> Iterator[Block]:
         yield from blocks_at(ReportPlace.PARTS, section)
     for content in CONTENTS[place]:
         yield from content(section)
-    for feature in section.features:
-        if place in feature.contents:
-            yield from feature.contents[place](section)
+    for report in section.reports:
+        if place in report.contents:
+            yield from report.contents[place](section)
 
 
 def further_charts(section: Section, workload: WorkloadCells, key: str) -> Iterator[Chart]:
     """The charts of features of a workload."""
-    for feature in section.features:
-        yield from feature.workload_charts(section, workload, key)
+    for report in section.reports:
+        yield from report.workload_charts(section, workload, key)
 
 
 def further_tables(section: Section, workload: WorkloadCells, key: str) -> Iterator[Block]:
     """What features say of a workload below its cells."""
-    for feature in section.features:
-        yield from feature.workload_tables(section, workload, key)
+    for report in section.reports:
+        yield from report.workload_tables(section, workload, key)

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Literal, Protocol, TypeVar
 
 from harness.analysis import Estimate
-from harness.feature import Feature, features_in_report
+from harness.feature import FeatureReport, feature_reports
 from harness.report.draw import HOST, mode_colours, mode_symbols, safe
 from harness.report.modes import Comparison, Headline, compare_modes
 from harness.report.verdicts import allowed
@@ -291,14 +291,14 @@ class Section:
         return self._computed[compute]  # type: ignore[return-value]
 
     @cached_property
-    def features(self) -> tuple[Feature, ...]:
-        """The features that may have something of this disk."""
-        return features_in_report(self.run, self.cells)
+    def reports(self) -> tuple[FeatureReport, ...]:
+        """What features add that may have something of this disk."""
+        return feature_reports(self.run, self.cells)
 
     @cached_property
     def special(self) -> Headline | None:
         """What is answered of the disk if it is not which mode loses least, for example how its arrays scale."""
-        return next((special for feature in self.features if (special := feature.headline(self)) is not None), None)
+        return next((special for report in self.reports if (special := report.headline(self)) is not None), None)
 
     @property
     def is_one_of_several(self) -> bool:

@@ -280,7 +280,7 @@ def answers_json(run: Run, page: Path) -> dict[str, Any]:
                 "name": section.name,
                 "headline": headline_of(section).sentence,
                 "details": list(headline_of(section).details),
-                **{key: value for feature in section.features for key, value in feature.section_json(section).items()},
+                **{key: value for report in section.reports for key, value in report.section_json(section).items()},
             }
             for section in find_sections(run)
         ],

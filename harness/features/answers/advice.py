@@ -9,12 +9,11 @@ from enum import StrEnum
 from typing import Any
 
 from harness.analysis import MARGIN, METRICS, Change, Relation
-from harness.features.answers.decision import Answer, Rival
+from harness.features.answers.decision import Answer, Rival, answers_of
 from harness.features.answers.report import (
     ModeSetting,
     answer_details,
     answer_sentence,
-    answers_of,
     caution_sentences,
     change_percent,
     change_words,

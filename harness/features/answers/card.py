@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.errors import ConfigError
-from harness.features.answers.decision import Answer
-from harness.features.answers.report import answers_of, named
+from harness.features.answers.decision import Answer, answers_of
+from harness.features.answers.report import named
 from harness.report.background import moment
 from harness.report.contents import find_banners, headline_of
 from harness.report.draw import INK, PAPER, RULE, SOFT

@@ -16,6 +16,7 @@ from harness.model.base import Kind
 from harness.model.job import Job
 from harness.model.mode import ModeDetail
 from harness.model.values import format_field, names_of
+from harness.report.section import Section
 from harness.results.cells import CPU_TIME, CellRecord
 from harness.results.contrasts import ModeChange, compare_guests, loss_over_jobs, most_comparable
 
@@ -376,3 +377,20 @@ def _references(default: str, near: dict[str, list[str]]) -> dict[str, str]:
                 names[other] = mode
                 ahead.append(other)
     return names
+
+
+def answers_of(section: Section) -> tuple[Answer, ...]:
+    """Which mode to use for what; empty without a result, and for arrays that the run builds."""
+    return section.once(_answers_of)
+
+
+def results_of(section: Section) -> tuple[CellRecord, ...]:
+    """The cells that answer for their modes. The answer about arrays that a run builds is how they scale."""
+    if section.special is not None:
+        return ()
+    return tuple(cell for cell in section.alone if cell.usable and not cell.is_baseline)
+
+
+def _answers_of(section: Section) -> tuple[Answer, ...]:
+    results, run = results_of(section), section.run
+    return answers(results, seconds_of_slice(run.cells, run.run.efficiency.wall_s)) if results else ()

@@ -5,17 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from harness.analysis import METRICS, Change, Relation
+from harness.feature import FeatureReport, ReportPlace
 from harness.features.answers.decision import (
     Answer,
     OptionEffect,
     OptionMatrix,
     Rival,
-    answers,
+    answers_of,
     option_matrix,
-    seconds_of_slice,
+    results_of,
 )
+from harness.features.answers.responsible import blame_blocks, blame_sentences
 from harness.report.blocks import (
     MOST_LISTED,
     Aside,
@@ -35,7 +38,7 @@ from harness.report.blocks import (
 )
 from harness.report.numbers import percent, signed_percent, significant, with_interval
 from harness.report.section import Section
-from harness.results import CellRecord
+from harness.results import CellRecord, Run, RunStore
 from harness.units import format_duration
 
 _OF_THE_RUN = ("serial", "size", "backup", "file")
@@ -176,23 +179,6 @@ def matrix_lines(section: Section) -> Iterator[Block]:
         effects = sorted(matrix.effects, key=lambda effect: effect.relation is not Relation.SHOWN)
         yield Sentence("one option at a time, guest against guest:", on=On.TEXT)
         yield Listing(tuple(map(effect_sentence, effects)), on=On.TEXT, indent=2, most=MOST_LISTED)
-
-
-def answers_of(section: Section) -> tuple[Answer, ...]:
-    """Which mode to use for what; empty without a result, and for arrays that the run builds."""
-    return section.once(_answers_of)
-
-
-def results_of(section: Section) -> tuple[CellRecord, ...]:
-    """The cells that answer for their modes. The answer about arrays that a run builds is how they scale."""
-    if section.special is not None:
-        return ()
-    return tuple(cell for cell in section.alone if cell.usable and not cell.is_baseline)
-
-
-def _answers_of(section: Section) -> tuple[Answer, ...]:
-    results, run = results_of(section), section.run
-    return answers(results, seconds_of_slice(run.cells, run.run.efficiency.wall_s)) if results else ()
 
 
 def _matrix_of(section: Section) -> OptionMatrix | None:
@@ -400,9 +386,9 @@ def change_percent(change: Change) -> str:
     return f"{words} [{percent(change.low - 1)}, {percent(change.high - 1)}]"
 
 
-def to_json(section: Section) -> list[dict[str, object]]:
+def to_json(section: Section) -> dict[str, object]:
     """The answers of a disk for programs that need no figures of single cells."""
-    return [
+    answers = [
         {
             "use": answer.use.title,
             "mode": answer.mode,
@@ -412,3 +398,24 @@ def to_json(section: Section) -> list[dict[str, object]]:
         }
         for answer in answers_of(section)
     ]
+    return {"answers": answers}
+
+
+def _answer(section: Section) -> Iterator[Block]:
+    yield from answer_blocks(section)
+    yield from matrix_lines(section)
+    yield from brief_blocks(section)
+
+
+def _draw_card(store: RunStore, run: Run) -> tuple[Path, str]:
+    from harness.features.answers.card import write_card  # noqa: PLC0415 - it imports what draws pictures
+
+    return write_card(store, run)
+
+
+REPORT = FeatureReport(
+    contents={ReportPlace.ANSWERS: _answer, ReportPlace.DIFFERENCES: matrix_blocks, ReportPlace.FINDINGS: blame_blocks},
+    leads=blame_sentences,
+    section_json=to_json,
+    draw_card=_draw_card,
+)

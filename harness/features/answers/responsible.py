@@ -9,7 +9,7 @@ from functools import partial
 from statistics import fmean
 
 from harness.analysis import PRACTICAL, Estimate
-from harness.features.answers.report import answers_of, results_of
+from harness.features.answers.decision import answers_of, results_of
 from harness.model.attach import Attach, Unknown
 from harness.model.mode import ModeDetail, Place
 from harness.report.blocks import Block, On, Sentence

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from harness.feature import ARRAYS, Feature, FeatureRecords, ReportPlace
+from harness.feature import ARRAYS, Feature, FeatureRecords
 from harness.features.arrays.records import ArrayStateRecord, ScalingRecord
 
 if TYPE_CHECKING:
     from harness.model.mode import Cell
-    from harness.report.blocks import Block
-    from harness.report.modes import Headline
-    from harness.report.section import Section
     from harness.results import Measurement, ValidityCheck
     from harness.results.assemble import AssembledRun
 
@@ -47,26 +44,6 @@ def _find_notes(measurements: Sequence[Measurement], cell: Cell) -> Iterable[str
     return state_notes(measurements, cell)
 
 
-def _yield_blocks(section: Section) -> Iterable[Block]:
-    from harness.features.arrays.report import array_state_blocks, scaling_blocks
-
-    yield from scaling_blocks(section)
-    yield from array_state_blocks(section)
-
-
-def _find_headline(section: Section) -> Headline | None:
-    from harness.features.arrays.report import special_headline
-
-    return special_headline(section)
-
-
-def _find_details(section: Section) -> Iterable[str]:
-    from harness.features.arrays.report import array_sentences, state_details
-
-    yield from array_sentences(section)
-    yield from state_details(section)
-
-
 FEATURE = Feature(
     name="arrays",
     subject=ARRAYS,
@@ -86,9 +63,6 @@ FEATURE = Feature(
             compute=_cost_of_states,
         ),
     ),
-    contents={ReportPlace.PARTS: _yield_blocks},
-    headline=_find_headline,
-    details=_find_details,
     counts=_counts,
     find_checks=_find_checks,
     find_notes=_find_notes,

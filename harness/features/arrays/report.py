@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from harness.analysis import Estimate
+from harness.feature import FeatureReport, ReportPlace
 from harness.features.arrays.records import ArrayStateMetric, ArrayStateRecord, ScalingMetric, ScalingRecord
 from harness.model.base import Device
 from harness.model.mode import Place
@@ -518,3 +519,21 @@ def _guests(comparison: Comparison) -> list[str]:
 def _not_usable(views: Sequence[ArrayCell]) -> tuple[str, ...]:
     doubtful = sum(bool(view.record.doubt) for view in views)
     return (f"A check failed in {count(doubtful, 'cell')}: these figures are left out.",) if doubtful else ()
+
+
+def _array_blocks(section: Section) -> Iterator[Block]:
+    yield from scaling_blocks(section)
+    yield from array_state_blocks(section)
+
+
+def _detail_arrays(section: Section) -> Iterator[str]:
+    yield from array_sentences(section)
+    yield from state_details(section)
+
+
+REPORT = FeatureReport(
+    records=(ScalingRecord, ArrayStateRecord),
+    contents={ReportPlace.PARTS: _array_blocks},
+    headline=special_headline,
+    details=_detail_arrays,
+)

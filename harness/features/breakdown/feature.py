@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from harness.feature import Feature, FeatureRecords, ReportPlace, RunSwitch
+from harness.feature import Feature, FeatureRecords, RunSwitch
 from harness.features.breakdown.parts import BreakdownRecord
 
 if TYPE_CHECKING:
     from harness.lab.created import HostThing
     from harness.measure.rounds import FollowingSeries, SeriesContext
     from harness.measure.series import PreparedGroup
-    from harness.report.blocks import Block
-    from harness.report.section import Section
     from harness.scenario.plan import Plan
 
 FLAG = "--breakdown"
@@ -37,12 +35,6 @@ def _list_host_things() -> tuple[type[HostThing], ...]:
     return (TraceInstance,)
 
 
-def _yield_blocks(section: Section) -> Iterable[Block]:
-    from harness.features.breakdown.report import breakdown_blocks
-
-    return breakdown_blocks(section)
-
-
 FEATURE = Feature(
     name="breakdown",
     switch=RunSwitch(
@@ -61,5 +53,4 @@ FEATURE = Feature(
             in_journal=False,
         ),
     ),
-    contents={ReportPlace.PARTS: _yield_blocks},
 )

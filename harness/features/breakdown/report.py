@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from harness.analysis import Estimate
+from harness.feature import FeatureReport, ReportPlace
 from harness.features.breakdown.parts import BreakdownRecord
 from harness.report.blocks import (
     Aside,
@@ -162,3 +163,6 @@ def draw_breakdown(record: BreakdownRecord) -> Figure:
             text = f"{safe(name)}<br>{microseconds(added.point, signed=True)} us {microseconds_interval(added)}"
             bars.append(Bar(name, added, 0.0, HOST, text, doubt=name == SUM and not record.adds_up))
     return draw_bars(bars, blocks=record.blocks)
+
+
+REPORT = FeatureReport(records=(BreakdownRecord,), contents={ReportPlace.PARTS: breakdown_blocks})

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from harness.feature import Feature, FeatureRecords, FeatureTables, ReportPlace
+from harness.feature import Feature, FeatureRecords, FeatureTables
 from harness.features.decompose.records import DecompositionRecord, decompose_run
 from harness.features.decompose.request import Decomposition, find_step_problems, rename_arms
 
 if TYPE_CHECKING:
-    from harness.report.blocks import Block
-    from harness.report.section import Section
-
-
-def _yield_blocks(section: Section) -> Iterable[Block]:
-    from harness.features.decompose.report import waterfall_blocks
-
-    return waterfall_blocks(section)
+    pass
 
 
 FEATURE = Feature(
@@ -41,5 +33,4 @@ FEATURE = Feature(
             compute=decompose_run,
         ),
     ),
-    contents={ReportPlace.PARTS: _yield_blocks},
 )

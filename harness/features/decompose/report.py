@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from harness.analysis import Estimate
+from harness.feature import FeatureReport, ReportPlace
 from harness.features.decompose.records import DecompositionRecord
 from harness.report.blocks import (
     Aside,
@@ -260,3 +261,6 @@ def _make_bar(label: str, step: StepChange, start: float) -> Bar:
     added, overhead = _join_cell(_format_added(step)), _join_cell(_format_share(step.overhead))
     hover = f"{safe(step.arm)}<br>{added} us, {overhead} %{remark}"
     return Bar(label, step.added, start, colour, hover, bool(step.doubt))
+
+
+REPORT = FeatureReport(records=(DecompositionRecord,), contents={ReportPlace.PARTS: waterfall_blocks})

@@ -9,6 +9,7 @@ from typing import get_args
 
 from harness.analysis import METRICS, Calls, Estimate, LatencyHistogram, quantiles, upper_end, widen_bins
 from harness.analysis.metrics import Shown
+from harness.feature import FeatureReport
 from harness.report.blocks import AtDepth, Block, Chart, Column, Fold, Row, Table, TableCell
 from harness.report.draw import Figure, log_axis, scatter, set_rows, set_scalable_axis, whiskers
 from harness.report.numbers import (
@@ -20,7 +21,7 @@ from harness.report.numbers import (
     microseconds_range,
     significant,
 )
-from harness.report.section import ArmOfCell, WorkloadCells, arms_of, look_of
+from harness.report.section import ArmOfCell, Section, WorkloadCells, arms_of, look_of
 from harness.results import CellRecord, PooledPercentile
 
 STEPS_OF_DECADE = 10
@@ -83,13 +84,13 @@ class LoadCurve:
     points: tuple[LoadPoint, ...]
 
 
-def latency_charts(workload: WorkloadCells, modes: Sequence[str], key: str) -> Iterator[Chart]:
+def latency_charts(section: Section, workload: WorkloadCells, key: str) -> Iterator[Chart]:
     """The charts of a workload whose latencies are stored."""
     for of, by_depth in group_by_depth(workload.cells).items():
         calls, call = ("calls", "call") if of == "syncs" else ("I/Os", "I/O")
         yield Chart(
             f"{key}-percentiles-{of}",
-            {depth: lambda arms=arms: draw_percentiles(arms, modes) for depth, arms in by_depth.items()},  # type: ignore[misc]
+            {depth: lambda arms=arms: draw_percentiles(arms, section.modes) for depth, arms in by_depth.items()},  # type: ignore[misc]
             (
                 f"{CALLS[of]} that a share of the {calls} does not exceed, us",
                 AtDepth(),
@@ -100,7 +101,7 @@ def latency_charts(workload: WorkloadCells, modes: Sequence[str], key: str) -> I
         )
         yield Chart(
             f"{key}-histogram-{of}",
-            {depth: lambda arms=arms: draw_histograms(arms, modes) for depth, arms in by_depth.items()},  # type: ignore[misc]
+            {depth: lambda arms=arms: draw_histograms(arms, section.modes) for depth, arms in by_depth.items()},  # type: ignore[misc]
             (f"{CALLS[of]}, the whole histogram of each arm, from the fastest to the slowest {call}", AtDepth()),
             "Histogram of the latency of each arm; its percentiles are in the table of latencies",
             style="rows",
@@ -109,15 +110,15 @@ def latency_charts(workload: WorkloadCells, modes: Sequence[str], key: str) -> I
         shown = METRICS[workload.cells[0].throughput_name].shown
         yield Chart(
             f"{key}-load",
-            lambda: draw_load(curves, modes, shown),
+            lambda: draw_load(curves, section.modes, shown),
             "Latency over load, us: mean (solid) and p99 (dotted) of host and guests; the numbers are iodepths",
             "Latency over throughput of host and guests, as in the table of latencies",
             style="",
         )
 
 
-def latency_tables(workload: WorkloadCells, of_disk: str) -> Iterator[Block]:
-    """The same latencies as tables. `of_disk` is the name of the section."""
+def latency_tables(section: Section, workload: WorkloadCells, _key: str) -> Iterator[Block]:
+    """The same latencies as tables."""
     for of, by_depth in group_by_depth(workload.cells).items():
         quantiles_of = [
             metric.quantile for metric in METRICS.values() if metric.of == of and metric.quantile is not None
@@ -145,7 +146,7 @@ def latency_tables(workload: WorkloadCells, of_disk: str) -> Iterator[Block]:
                 for depth, arms in by_depth.items()
                 for distribution in arms
             ),
-            f"{CALLS[of]} of each arm in {workload.name} on {of_disk}, us",
+            f"{CALLS[of]} of each arm in {workload.name} on {section.name}, us",
             style="facts numbers",
         )
         what = "latencies" if of == "ios" else "latencies of fdatasync"
@@ -388,3 +389,6 @@ def _format_share(share: float) -> str:
 def _round_to_digits(value: float, number: int = 4) -> float:
     """So many significant digits: what a chart can show, and no more in the page."""
     return float(f"{value:.{number}g}")
+
+
+REPORT = FeatureReport(workload_charts=latency_charts, workload_tables=latency_tables)

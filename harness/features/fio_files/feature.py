@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.feature import OWN_JOBS, Feature, ReportPlace
+from harness.feature import Feature
 
 if TYPE_CHECKING:
-    from harness.report.blocks import Block
-    from harness.report.section import Section
     from harness.scenario.scenario import WorkloadFiles
 
 
@@ -20,15 +18,7 @@ def _read_workloads(folder: Path, paths: Sequence[str]) -> WorkloadFiles:
     return read_fio_files(folder, paths)
 
 
-def _yield_blocks(section: Section) -> Iterable[Block]:
-    from harness.features.fio_files.report import fio_file_blocks
-
-    return fio_file_blocks(section)
-
-
 FEATURE = Feature(
     name="fio_files",
-    subject=OWN_JOBS,
     read_workloads=_read_workloads,
-    contents={ReportPlace.FINDINGS: _yield_blocks},
 )

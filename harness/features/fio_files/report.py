@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from harness.feature import OWN_JOBS, FeatureReport, ReportPlace
 from harness.model.job import FioSection
 from harness.report.blocks import Aside, Block, Code, Column, Fold, Heading, On, Row, Sentence, Table, TableCell
 from harness.report.section import Section
@@ -67,3 +68,6 @@ def _read_texts(run: Run, scenario: str, file: str) -> Iterator[tuple[str, str]]
         stored = stored.get(key) if isinstance(stored, dict) else None
     for path, text in stored.items() if isinstance(stored, dict) else ():
         yield path, str(text)
+
+
+REPORT = FeatureReport(subject=OWN_JOBS, contents={ReportPlace.FINDINGS: fio_file_blocks})

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.analysis import Estimate, estimate_mean
+from harness.feature import FeatureReport, ReportPlace
 from harness.features.io_costs.costs import CPU_PARTS, CYCLE_COSTS, IoCost
 from harness.report.blocks import (
     Aside,
@@ -193,3 +194,6 @@ def draw_costs(arms: Sequence[ArmCosts]) -> Figure:
     figure.update_xaxes(title="CPU time of the host per I/O, us", rangemode="tozero", exponentformat="none")
     list_categories(figure, labels, showgrid=False)
     return figure
+
+
+REPORT = FeatureReport(contents={ReportPlace.COSTS: cost_blocks})

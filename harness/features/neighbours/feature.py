@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from harness.feature import OTHER_IO, Feature, ModeKeys, ReportPlace
+from harness.feature import OTHER_IO, Feature, ModeKeys
 from harness.features.neighbours.request import OtherIo, add_modes, find_problems
 
 if TYPE_CHECKING:
     from harness.analysis import Samples
     from harness.model.mode import Cell
-    from harness.report.blocks import Block
-    from harness.report.section import Section
     from harness.results import Measurement, ValidityCheck
     from harness.results.contrasts import Blocks
 
@@ -41,13 +39,6 @@ def _measure(cell: Cell, blocks: Blocks, samples: Samples, confidence: float) ->
     return measure_others(cell, blocks, samples, confidence)
 
 
-def _yield_blocks(section: Section) -> Iterable[Block]:
-    from harness.features.neighbours.report import neighbour_blocks, shared_blocks
-
-    yield from neighbour_blocks(section)
-    yield from shared_blocks(section)
-
-
 FEATURE = Feature(
     name="neighbours",
     subject=OTHER_IO,
@@ -56,5 +47,4 @@ FEATURE = Feature(
     find_checks=_find_checks,
     find_notes=_find_notes,
     measure=_measure,
-    contents={ReportPlace.DIFFERENCES: _yield_blocks},
 )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from harness.analysis import METRICS, Estimate
+from harness.feature import OTHER_IO, FeatureReport, ReportPlace
 from harness.model.mode import DURING_BACKUP
 from harness.report.blocks import (
     MOST_DIFFERENCES,
@@ -276,3 +277,11 @@ def _format_index(estimate: Estimate) -> str:
 
 def _format_range(values: Sequence[float]) -> str:
     return f"{microseconds(min(values))} to {microseconds(max(values))}"
+
+
+def _difference_blocks(section: Section) -> Iterator[Block]:
+    yield from neighbour_blocks(section)
+    yield from shared_blocks(section)
+
+
+REPORT = FeatureReport(subject=OTHER_IO, contents={ReportPlace.DIFFERENCES: _difference_blocks})

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from harness.config.names import choices
-from harness.feature import Feature, ReportPlace
+from harness.feature import Feature
 
 if TYPE_CHECKING:
-    from harness.report.blocks import Block
-    from harness.report.section import Section
     from harness.scenario.scenario import Scenario
 
 
@@ -36,22 +34,7 @@ def find_problems(scenario: Scenario) -> Iterator[str]:
         )
 
 
-def _yield_blocks(section: Section) -> Iterable[Block]:
-    from harness.features.published.report import published_blocks
-
-    return published_blocks(section)
-
-
-def _add_details(section: Section) -> Iterable[str]:
-    from harness.features.published.report import gain_sentences
-
-    published = section.run.run.published.get(section.cells[0].scenario)
-    return gain_sentences(published, section.run.of_features.get("scalings", ()), section.cells)
-
-
 FEATURE = Feature(
     name="published",
     find_problems=find_problems,
-    contents={ReportPlace.FINDINGS: _yield_blocks},
-    details=_add_details,
 )

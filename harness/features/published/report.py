@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.analysis import METRICS, Estimate
+from harness.feature import FeatureReport, ReportPlace
 from harness.features.published.figures import Band, Counterpart, Gain, PublishedLink, Study, counterparts, links
 from harness.model.base import Shape
 from harness.model.mode import Place
@@ -509,3 +510,11 @@ def _estimate_times(one: CellRecord, other: CellRecord) -> Estimate | None:
     ours, theirs = (cell.series(one.throughput_name, Place.TWIN) for cell in cells)
     ratio = contrast(theirs, ours, confidence=max(cell.confidence for cell in cells))
     return None if ratio is None else ratio.times
+
+
+def _detail_gains(section: Section) -> Iterator[str]:
+    published = section.run.run.published.get(section.cells[0].scenario)
+    return gain_sentences(published, section.run.of_features.get("scalings", ()), section.cells)
+
+
+REPORT = FeatureReport(contents={ReportPlace.FINDINGS: published_blocks}, details=_detail_gains)

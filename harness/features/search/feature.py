@@ -5,26 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from harness.feature import Feature, FeatureRecords, FeatureTables, ReportPlace
+from harness.feature import Feature, FeatureRecords, FeatureTables
 from harness.features.search.request import Search, SearchRecord, are_finished, find_problems, plan_searches
 
 if TYPE_CHECKING:
     from harness.measure.rounds import FollowingSeries, SeriesContext
     from harness.measure.series import PreparedGroup
-    from harness.report.blocks import Block
-    from harness.report.section import Section
 
 
 def _follow(context: SeriesContext, _prepared: PreparedGroup) -> Iterable[FollowingSeries]:
     from harness.features.search.measuring import follow
 
     return follow(context)
-
-
-def _yield_blocks(section: Section) -> Iterable[Block]:
-    from harness.features.search.report import search_blocks
-
-    return search_blocks(section)
 
 
 FEATURE = Feature(
@@ -48,5 +40,4 @@ FEATURE = Feature(
             description="One entry per search for the highest load and group of cells.",
         ),
     ),
-    contents={ReportPlace.FINDINGS: _yield_blocks},
 )

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean
 
 from harness.analysis import METRICS
+from harness.feature import FeatureReport, ReportPlace
 from harness.features.search.curve import LimitedBy
 from harness.features.search.request import SearchArm, SearchedRate, SearchRecord
 from harness.report.blocks import (
@@ -218,3 +219,6 @@ def _traces(arm: SearchArm, modes: Sequence[str], bound: float) -> Iterator[Trac
         customdata=[f"{look.name}: {load_words(arm)}"],
         meta=arm.arm,
     )
+
+
+REPORT = FeatureReport(records=(SearchRecord,), contents={ReportPlace.FINDINGS: search_blocks})

@@ -20,13 +20,13 @@ def _condition(filled: FilledRegions) -> ConditioningRecord:
 
 
 def _yield_blocks(disk: str, record: ConditioningRecord, key: str) -> Iterable[Block]:
-    from harness.features.steady.report import region_blocks
+    from harness.features.steady.regions import region_blocks
 
     return region_blocks(disk, record, key)
 
 
 def _warn(run: Run) -> Iterable[Banner]:
-    from harness.features.steady.report import warn_of_unsteady_disks
+    from harness.features.steady.regions import warn_of_unsteady_disks
 
     return warn_of_unsteady_disks(run)
 

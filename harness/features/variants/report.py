@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from harness.analysis import METRICS, Estimate
+from harness.feature import STACKS, FeatureReport, ReportPlace
 from harness.model.mode import ModeVariant
 from harness.report.blocks import (
     MOST_DIFFERENCES,
@@ -153,3 +154,6 @@ def _brief(title: str, cells: Sequence[CellRecord]) -> str:
     counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in dict.fromkeys(verdicts))
     worst = max(cells, key=lambda cell: difference.point if (difference := _difference(cell)) else -math.inf)
     return f"{title}: {counts}; the worst: {_sentence(worst)}"
+
+
+REPORT = FeatureReport(subject=STACKS, contents={ReportPlace.DIFFERENCES: variant_blocks})

@@ -10,15 +10,13 @@ from dataclasses import replace
 import pytest
 
 from harness.analysis import IN_ORDER, Sequential, estimate_overhead
-from harness.features.answers.decision import Answer, option_matrix
+from harness.features.answers.decision import Answer, answers_of, option_matrix, results_of
 from harness.features.answers.report import (
-    answers_of,
     basis_words,
     caution_sentences,
     change_words,
     effect_sentence,
     never_sentences,
-    results_of,
     undecided_words,
     verdict_words,
 )
