@@ -331,8 +331,6 @@ def explained(guest: Guest | None) -> Iterator[None]:
 
 
 MOST_VCPUS = 4
-_PLUGGABLE = ("virtio-blk", "virtio-scsi")
-"""The buses that disks can be plugged into."""
 
 
 def choose_vcpus(facts: HostFacts, attachments: Iterable[Attachment] = (), guest: GuestOptions = ANY_GUEST) -> int:
@@ -458,16 +456,3 @@ def _find_pin_problems(guest: GuestOptions, host: Host, places: Places) -> Itera
             "pin_vcpus: a guest of the embedded lab crashes if it runs on more than one CPU of its host: pin all "
             f'vCPUs to one, for example ["{max(places.cpus)}"]'
         )
-
-
-def refuse_plugging(vm: str, attach: Attachment, options: GuestOptions) -> str | None:
-    """Why no hypervisor can plug a disk in like this, or give a running VM these options; None if one may."""
-    if options.requested:
-        keys = ", ".join(options.requested)
-        return f"{vm} has the size and placement that its owner gave it: leave out {keys} of [guest] in the scenario"
-    if not isinstance(attach, Attach):
-        return f"a device that is passed through to {vm} may come back only when the VM ends: leave out borrow for VFIO"
-    if attach.bus not in _PLUGGABLE:
-        allowed = ", ".join(_PLUGGABLE)
-        return f'no disk can be plugged into bus = "{attach.bus}" of {vm} while it runs; allowed: {allowed}'
-    return None

@@ -1,4 +1,4 @@
-"""The hook: a host whose lab file names a VM of others gets the hypervisor that borrows it."""
+"""The hooks: a host whose lab file names a VM of others gets the hypervisor that borrows it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from harness.feature import Feature
 if TYPE_CHECKING:
     from harness.events import Events
     from harness.guest.protocol import Hypervisor
+    from harness.guest.proxmox.client import Client
+    from harness.guest.proxmox.created_objects import PluggedDrive
+    from harness.lab.created import Removal
     from harness.lab.hosts import Host
 
 
@@ -29,4 +32,10 @@ def _open_hypervisor(host: Host, events: Events) -> AbstractContextManager[Hyper
     return borrow_from_node(host, events)
 
 
-FEATURE = Feature(name="borrow", hypervisor=_open_hypervisor)
+def _unplug_from_node(client: Client, drive: PluggedDrive) -> Removal:
+    from harness.features.borrow.proxmox import unplug
+
+    return unplug(client, drive)
+
+
+FEATURE = Feature(name="borrow", hypervisor=_open_hypervisor, unplug_from_node=_unplug_from_node)

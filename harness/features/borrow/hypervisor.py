@@ -21,11 +21,13 @@ from harness.lab.inventory import AnyDisk, BorrowedVm
 from harness.lab.transport.agent import AgentRunner
 from harness.lab.transport.ssh import SshRunner, SshTarget
 from harness.layout.build import Layouts
-from harness.model.attach import Attachment
+from harness.model.attach import Attach, Attachment
 from harness.model.guest import ANY_GUEST, GuestOptions
 from harness.model.mode import Mode
 
 LOGIN_SECONDS = 30.0
+_PLUGGABLE = ("virtio-blk", "virtio-scsi")
+"""The buses that disks can be plugged into."""
 
 
 State = TypeVar("State")
@@ -272,3 +274,16 @@ def list_differences_from_host(vm: str, system: System, evidence: Mapping[str, s
 def note_changes_of_others(vm: str, changed: Sequence[str]) -> Note:
     """The note on `changed`, what is different after the run has unplugged everything. Only the owner knows why."""
     return Note(f"{vm} was changed by others during the run: {', '.join(changed)}")
+
+
+def refuse_plugging(vm: str, attach: Attachment, options: GuestOptions) -> str | None:
+    """Why no hypervisor can plug a disk in like this, or give a running VM these options; None if one may."""
+    if options.requested:
+        keys = ", ".join(options.requested)
+        return f"{vm} has the size and placement that its owner gave it: leave out {keys} of [guest] in the scenario"
+    if not isinstance(attach, Attach):
+        return f"a device that is passed through to {vm} may come back only when the VM ends: leave out borrow for VFIO"
+    if attach.bus not in _PLUGGABLE:
+        allowed = ", ".join(_PLUGGABLE)
+        return f'no disk can be plugged into bus = "{attach.bus}" of {vm} while it runs; allowed: {allowed}'
+    return None

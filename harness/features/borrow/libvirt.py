@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import json
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -15,18 +15,27 @@ from xml.etree import ElementTree as ET
 import libvirt
 import libvirt_qemu
 
-from harness.errors import HostError, Unsupported
+from harness.errors import GuestError, HostError, Unsupported
 from harness.events import Events
 from harness.features.borrow.agent import INSTALL, disabled, refuses, why_not_windows
-from harness.features.borrow.hypervisor import BorrowingHypervisor, Plugging, describe_vm, require_same
-from harness.guest.booting import Booted, GuestRunner
+from harness.features.borrow.hypervisor import BorrowingHypervisor, Plugging, describe_vm, refuse_plugging, require_same
+from harness.guest.booting import Booted, GuestRunner, refuse_queues
 from harness.guest.libvirt.backend import LibvirtHypervisor
 from harness.guest.libvirt.connection import Connection, LibvirtRefusal, ask, connect
 from harness.guest.libvirt.domain import name_alias
-from harness.guest.libvirt.effective import PID_FILE, Running, add_plugged, live_xml, qemu_log, running
+from harness.guest.libvirt.effective import (
+    PID_FILE,
+    Running,
+    copy_attributes,
+    find_block_device,
+    find_disk,
+    live_xml,
+    qemu_log,
+    running,
+)
 from harness.guest.libvirt.guest import LibvirtGuest, RunningDomain, last_words
 from harness.guest.libvirt.plugged import devices_plugged
-from harness.guest.libvirt.plugging import count_vcpus, devices_for, find_plugged, list_differences, why_not_plugged
+from harness.guest.libvirt.plugging import devices_for, find_plugged, list_threads, read_attribute
 from harness.guest.libvirt.requirements import Attachments, resolve_attachments
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor
 from harness.guest.qemu_process import find_qemu_threads
@@ -36,8 +45,9 @@ from harness.lab.hosts import Host
 from harness.lab.inventory import BorrowedVm, LibvirtSpec
 from harness.lab.transport.agent import AgentSilent, EndedProgram
 from harness.lab.transport.base import Overdue, Runner, within
-from harness.model.attach import Attachment
+from harness.model.attach import ATTACH_OPTIONS, Attach, Attachment
 from harness.model.guest import GuestOptions
+from harness.model.option import BlockNode, QemuOverride, Xml
 from harness.units import format_duration
 from harness.untrusted import parse_json, reading
 
@@ -175,7 +185,7 @@ class LibvirtVm:
         return None if state.get("type") == "kvm" else "change its definition to <domain type='kvm'>"
 
     def why_not_plugged(self, state: ET.Element, attach: Attachment, options: GuestOptions) -> str | None:
-        return why_not_plugged(self._words, count_vcpus(state), attach, options)
+        return refuse_disk(self._words, count_vcpus(state), attach, options)
 
     def prepare(self, disks: Sequence[GuestDisk], state: ET.Element) -> Plugging:
         host, connection = self._host.runner, self._connection
@@ -211,6 +221,73 @@ class LibvirtVm:
         if not connection.call(f"report whether the VM {name} runs", domain.isActive):
             raise Unsupported(f"host {self._host.name}: {self._words} does not run", hint=remedy)
         return domain
+
+
+def count_vcpus(live: ET.Element) -> int:
+    """The vCPUs that the running VM has, which may be fewer than it could get."""
+    vcpu = live.find("vcpu")
+    return int(vcpu.get("current") or vcpu.text or 1) if vcpu is not None else 1
+
+
+def refuse_disk(vm: str, vcpus: int, attach: Attachment, options: GuestOptions) -> str | None:
+    """Why a disk cannot be plugged in like this, or the VM cannot have the options, with the remedy; None if it can."""
+    if (why := refuse_plugging(vm, attach, options)) or not isinstance(attach, Attach):
+        return why
+    if key := _name_fixed_option(attach):
+        return f"{key} cannot be changed in {vm} while it runs: leave it out"
+    return refuse_queues(attach, vcpus, GuestOptions(vcpus=vcpus))
+
+
+def _name_fixed_option(attach: Attach) -> str | None:
+    """An option that libvirt has only for a VM that it starts: shared memory, polling, properties of a controller."""
+    if not attach.in_qemu:
+        return f'server = "{attach.server}"'
+    if attach.poll_max_ns is not None:
+        return "poll_max_ns"
+    places = ((name, row.place(attach.bus)) for name, row in attach.used.items())
+    name = next((name for name, place in places if isinstance(place, QemuOverride)), None)
+    return f'{name} with bus = "{attach.bus}"' if name else None
+
+
+def list_differences(before: ET.Element, after: ET.Element) -> list[str]:
+    """The devices and iothreads that the VM has only in one of these two moments."""
+    had, has = _list_parts(before), _list_parts(after)
+    return [f"{part} was removed" for part in sorted(had - has)] + [f"{part} was added" for part in sorted(has - had)]
+
+
+def _list_parts(live: ET.Element) -> set[str]:
+    aliases = {
+        f"{device.tag} {read_attribute(device, 'alias', 'name')}" for device in live.iterfind("devices/*[alias]")
+    }
+    return aliases | {f"iothread {number}" for number in list_threads(live)}
+
+
+def add_plugged(guest: Running, aliases: Iterable[str]) -> Running:
+    """The guest with these disks, which were plugged in after QEMU was started and are not in its arguments.
+
+    QEMU's monitor reports neither engine nor discard, so these are what libvirt shows that it requested.
+    """
+    nodes = dict(guest.process.nodes)
+    for alias in aliases:
+        with reading(f"guest {guest.live.findtext('name')}: the options of its disk {alias}", GuestError):
+            name = find_block_device(guest, alias)["inserted"]["node-name"]
+            disk = find_disk(guest.live, alias)
+            options = copy_attributes(disk.find("driver"))
+            discard = options.get("discard", "ignore")
+            image = {"driver": options.get("type", "raw"), "discard": discard, "file": f"{alias}-storage"}
+            nodes[name] = image | dict(_read_requested(disk))
+            nodes[f"{alias}-storage"] = {"aio": options.get("io", "threads"), "discard": discard}
+    return replace(guest, process=replace(guest.process, nodes=nodes))
+
+
+def _read_requested(disk: ET.Element) -> Iterator[tuple[str, Any]]:
+    """The options of a disk's block node that libvirt shows."""
+    for row in ATTACH_OPTIONS.values():
+        for shown in row.shown:
+            if isinstance(shown.source, BlockNode) and isinstance(row.xml, Xml):
+                value = row.xml.read(disk)
+                if value is not None:
+                    yield shown.source.key, value
 
 
 class BorrowedDomain(LibvirtGuest):

@@ -6,32 +6,37 @@ them.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
-from typing import Any
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal
 
-from harness.errors import HostError, Unsupported
+from harness.errors import GuestError, HarnessError, HostError, Unsupported
 from harness.events import Events
 from harness.features.borrow.agent import INSTALL, disabled, refuses, why_not_windows
-from harness.features.borrow.hypervisor import BorrowingHypervisor, Plugging, describe_vm, require_same
-from harness.guest.booting import Booted, GuestRunner, refuse_plugging, refuse_queues
+from harness.features.borrow.hypervisor import BorrowingHypervisor, Plugging, describe_vm, refuse_plugging, require_same
+from harness.guest.booting import Booted, GuestRunner, refuse_queues
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor
 from harness.guest.proxmox.backend import ProxmoxHypervisor, require_attachable, source_of
-from harness.guest.proxmox.client import Client, PveError, list_needed_to_borrow, open_client
+from harness.guest.proxmox.client import Client, Expected, PveError, list_needed_to_borrow, open_client
+from harness.guest.proxmox.created_objects import PluggedDrive, choose_drives, format_drive, read_uuid
 from harness.guest.proxmox.disk_users import require_unshared
-from harness.guest.proxmox.guest import PID_FILE, ProxmoxGuest, add_plugged
-from harness.guest.proxmox.machine import VirtualMachine, exists, plug_drive
+from harness.guest.proxmox.guest import PID_FILE, ProxmoxGuest
+from harness.guest.proxmox.machine import CONFIG_SECONDS, VirtualMachine, exists, require_all
 from harness.guest.proxmox.stores import PveVolume
 from harness.guest.qemu_process import InspectedProcess, find_qemu_threads
 from harness.lab.counters import VmThreads
-from harness.lab.created import CreationLog
+from harness.lab.created import CreationLog, Removal
 from harness.lab.hosts import Host
 from harness.lab.inventory import BorrowedVm, GuestRules, ProxmoxSpec
 from harness.lab.transport.agent import AgentSilent, EndedProgram
 from harness.lab.transport.base import Runner
 from harness.model.attach import Attach, Attachment
 from harness.model.guest import GuestOptions
+from harness.signals import Deadline, attempts, growing
+from harness.units import format_duration
 from harness.untrusted import reading
 
 _OWNER: Mapping[str, object] = {"memory": 16, "onboot": 0}
@@ -181,7 +186,7 @@ class NodeVm:
         return f"qm set {self._vm.name} --kvm 1" if str(state.get("kvm", "1")) == "0" else None
 
     def why_not_plugged(self, state: Mapping[str, Any], attach: Attachment, options: GuestOptions) -> str | None:
-        return why_not_plugged(self._words, state, attach, options)
+        return refuse_disk(self._words, state, attach, options)
 
     def prepare(self, disks: Sequence[GuestDisk], state: Mapping[str, Any]) -> Plugging:  # noqa: ARG002 - a VmOfOthers
         machine, node = self._machine, self._host.runner
@@ -210,7 +215,7 @@ class NodeVm:
         return list_changed_settings(before, after)
 
 
-def why_not_plugged(vm: str, config: Mapping[str, Any], attach: Attachment, options: GuestOptions) -> str | None:
+def refuse_disk(vm: str, config: Mapping[str, Any], attach: Attachment, options: GuestOptions) -> str | None:
     """Why a VM with this configuration cannot get a disk like this while it runs, with the remedy; None if it can."""
     if (why := refuse_plugging(vm, attach, options)) or not isinstance(attach, Attach):
         return why
@@ -263,4 +268,160 @@ class BorrowedMachine(ProxmoxGuest):
         yield
 
     def _with_drives(self, process: InspectedProcess) -> InspectedProcess:
-        return add_plugged(self._node, self._machine.vmid, process)
+        """With the arguments that `qm showcmd` prints: drives that were plugged in later are only there.
+
+        The engines are those of the process itself.
+        """
+        node, vmid = self._node, self._machine.vmid
+        printed = node.run(["qm", "showcmd", str(vmid)], deadline=60).stdout
+        with reading(f"{node.name}: the output of qm showcmd {vmid}", GuestError):
+            return replace(process, arguments=tuple(shlex.split(printed)))
+
+
+RELEASE_SECONDS = 120.0
+_LONGEST_PAUSE = 4.0
+_TRIES = 5
+_CHANGED = ("checksum mismatch", "detected modified configuration")
+"""PVE's words if the configuration is not the one of the digest."""
+_PASSING = (*_CHANGED, "hotplug problem", "VM is locked")
+"""Why a drive is not unplugged now, but may be later: the VM's system still uses it, or a task has the VM."""
+
+
+@contextmanager
+def plug_drive(machine: VirtualMachine, log: CreationLog, disk: GuestDisk, source: str) -> Iterator[str]:
+    """The running VM has the disk as the drive with the yielded name until the end of the block.
+
+    It is in the creation log before it is plugged in. Raises PveError, GuestError, Unsupported if the bus has no place
+    left, and HostError if the VM does not release it at the end: then it stays in the log.
+    """
+    client, attach = machine.client, disk.attach
+    if not isinstance(attach, Attach):
+        raise TypeError(f"{disk.name} is not a drive")
+    # Replication jobs of the VM would copy the volume, or fail because they cannot.
+    value = f"{format_drive(source, attach, disk.serial)},replicate=0"
+    for attempt in range(1, _TRIES + 1):
+        config, later = machine.config(), client.get(f"{machine.path}/config")
+        try:
+            (key,) = choose_drives({disk.name: attach.bus}, {*config, *later}).values()
+        except ValueError as error:
+            raise Unsupported(f"host {client.host}: VM {machine.vmid}: {error}") from None
+        made = PluggedDrive(
+            disks=disk.source.writable.disks,
+            node=client.spec.node,
+            vmid=machine.vmid,
+            uuid=read_uuid(config),
+            key=key,
+            source=source,
+            serial=disk.serial,
+        )
+        with log.making(made, partial(unplug, client, made)):
+            try:
+                _plug(machine, made, value, str(config["digest"]))
+            except PveError as error:
+                if attempt == _TRIES or not _is(error, _CHANGED):
+                    raise
+                continue
+            yield key
+            return
+
+
+def unplug(client: Client, made: PluggedDrive) -> Removal:
+    """Unplug the drive if the VM has it. Its volume stays. Raises HostError if the VM does not release it in time."""
+    client.require_node(made.node)
+    if not exists(client, made.vmid):
+        _require_on_no_other_node(client, made)
+        return Removal("absent")
+    machine = VirtualMachine(client, made.vmid)
+    # A killed run may have left it so.
+    outcome: Literal["removed", "absent"] = "removed" if _take_back(machine, made) else "absent"
+    why = "it is still in the configuration"
+    for attempt in attempts(Deadline.after(RELEASE_SECONDS), growing(0.1, _LONGEST_PAUSE)):
+        config = machine.config()
+        keys = made.in_config(config)
+        if not keys:
+            return Removal(outcome)
+        if keys != [made.key] or read_uuid(config) != made.uuid:
+            return Removal("foreign", f"VM {made.vmid} now has {made.source} as {', '.join(keys)}, or is another VM")
+        try:
+            _delete(machine, made, str(config["digest"]))
+        except PveError as error:
+            if not _is(error, _PASSING):
+                raise
+            why = error.reason.strip()
+        else:
+            if not made.in_config(machine.config()):
+                return Removal("removed")
+        if attempt.is_last:
+            break
+    raise HostError(
+        f"host {client.host}: VM {made.vmid} did not release {made.key} within {format_duration(RELEASE_SECONDS)}: "
+        f"{why}",
+        hint="end what uses it in the VM (lsblk, fuser), or the task that locks it, and run: "
+        f"virt-overhead reap --host {client.host}",
+    )
+
+
+def _require_on_no_other_node(client: Client, made: PluggedDrive) -> None:
+    """Raise HostError if the VM was migrated, and has the drive there."""
+    listed = client.get("cluster/resources", {"type": "vm"})
+    with reading(f"host {client.host}: the list of VMs of its cluster"):
+        nodes = [str(vm["node"]) for vm in listed if vm["type"] == "qemu" and int(vm["vmid"]) == made.vmid]
+    for node in nodes:
+        config = client.get(f"nodes/{node}/qemu/{made.vmid}/config", {"current": 1})
+        # A migration may give its volume another name.
+        if made.serial in str(config) and read_uuid(config) == made.uuid:
+            raise HostError(
+                f"host {client.host}: VM {made.vmid} was migrated to node {node}, and still has this drive",
+                hint=f"migrate it back to {made.node}, or detach {made.key} there, and run: "
+                f"virt-overhead reap --host {client.host}",
+            )
+
+
+def _plug(machine: VirtualMachine, made: PluggedDrive, value: str, digest: str) -> None:
+    try:
+        end = machine.client.task(
+            "post",
+            f"{machine.path}/config",
+            {made.key: value, "digest": digest},
+            expected=Expected("qmconfig", str(machine.vmid)),
+            is_done=lambda: made.key in made.in_config(machine.config()),
+            deadline=CONFIG_SECONDS,
+        )
+    except PveError:
+        with suppress(HarnessError):
+            _take_back(machine, made)
+        raise
+    require_all(machine, end, "configure")
+    if _take_back(machine, made):
+        raise GuestError(
+            f"host {machine.client.host}: {made.words} would be plugged in only at the next start of the VM",
+            hint=f"let the VM take disks while it runs: qm set {machine.vmid} --hotplug disk,network,usb",
+        )
+
+
+def _delete(machine: VirtualMachine, made: PluggedDrive, digest: str) -> None:
+    """Remove the drive from the VM. It is not forced, so PVE keeps the volume, which belongs to another VM."""
+    machine.client.task(
+        "post",
+        f"{machine.path}/config",
+        {"delete": made.key, "digest": digest},
+        expected=Expected("qmconfig", str(machine.vmid)),
+        is_done=lambda: made.key not in made.in_config(machine.config()),
+        deadline=CONFIG_SECONDS,
+    )
+
+
+def _take_back(machine: VirtualMachine, made: PluggedDrive) -> bool:
+    """Revert the change that would plug the drive in at the VM's next start. Returns whether there was one.
+
+    Changes of others that wait for the next start stay.
+    """
+    waiting = machine.pending()
+    if made.key not in made.in_config(waiting):
+        return False
+    machine.revert({made.key: waiting[made.key]})
+    return True
+
+
+def _is(error: PveError, words: tuple[str, ...]) -> bool:
+    return any(word in error.reason for word in words)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -239,34 +239,6 @@ def parse_version(answer: Any, host: str) -> str:
         return f"{numbers} ({package})" if package else numbers
 
 
-def add_plugged(guest: Running, aliases: Iterable[str]) -> Running:
-    """The guest with these disks, which were plugged in after QEMU was started and are not in its arguments.
-
-    QEMU's monitor reports neither engine nor discard, so these are what libvirt shows that it requested.
-    """
-    nodes = dict(guest.process.nodes)
-    for alias in aliases:
-        with reading(f"guest {guest.live.findtext('name')}: the options of its disk {alias}", GuestError):
-            name = _block_device(guest, alias)["inserted"]["node-name"]
-            disk = find_disk(guest.live, alias)
-            options = _attributes(disk.find("driver"))
-            discard = options.get("discard", "ignore")
-            image = {"driver": options.get("type", "raw"), "discard": discard, "file": f"{alias}-storage"}
-            nodes[name] = image | dict(_read_requested(disk))
-            nodes[f"{alias}-storage"] = {"aio": options.get("io", "threads"), "discard": discard}
-    return replace(guest, process=replace(guest.process, nodes=nodes))
-
-
-def _read_requested(disk: ET.Element) -> Iterator[tuple[str, Any]]:
-    """The options of a disk's block node that libvirt shows."""
-    for row in ATTACH_OPTIONS.values():
-        for shown in row.shown:
-            if isinstance(shown.source, BlockNode) and isinstance(row.xml, Xml):
-                value = row.xml.read(disk)
-                if value is not None:
-                    yield shown.source.key, value
-
-
 def live_xml(connection: Connection, domain: Any) -> ET.Element:
     """The domain as libvirt runs it now."""
     with reading(f"host {connection.host}: libvirt's XML of the guest", GuestError):
@@ -283,7 +255,7 @@ def _effective(connection: Connection, domain: Any, guest: Running, alias: str) 
     live, process = guest.live, guest.process
     disk = find_disk(live, alias)
     controller = find_controller(live, disk)
-    entry = _block_device(guest, alias)
+    entry = find_block_device(guest, alias)
     inserted, node = entry["inserted"], entry["inserted"]["node-name"]
     devices = _DiskDevices(connection, domain, alias, controller)
     limits = read_block_device_limits(inserted)
@@ -374,7 +346,7 @@ def find_disk(live: ET.Element, alias: str) -> ET.Element:
 def format_definition(disk: ET.Element, controller: ET.Element | None) -> str:
     """The options of a disk, and of its controller, as XML, without what only this guest has."""
     parts = [_copy_options(disk, ("type", "device"), ("driver", "blockio", "readonly"))]
-    target = _attributes(disk.find("target"))
+    target = copy_attributes(disk.find("target"))
     ET.SubElement(parts[0], "target", {"bus": target.get("bus", "")})
     if controller is not None:
         parts.append(_copy_options(controller, ("type", "model"), ("driver",)))
@@ -396,9 +368,9 @@ def _copy_options(device: ET.Element, attributes: Collection[str], children: Col
 
 def find_controller(live: ET.Element, disk: ET.Element) -> ET.Element | None:
     """The controller of a SCSI disk, which has the queues and the iothread instead of the disk. None on other buses."""
-    if _attributes(disk.find("target")).get("bus") != "scsi":
+    if copy_attributes(disk.find("target")).get("bus") != "scsi":
         return None
-    index = _attributes(disk.find("address")).get("controller")
+    index = copy_attributes(disk.find("address")).get("controller")
     for controller in live.iterfind("devices/controller[@type='scsi']"):
         if controller.get("index") == index:
             return controller
@@ -406,10 +378,10 @@ def find_controller(live: ET.Element, disk: ET.Element) -> ET.Element | None:
 
 
 def _alias(device: ET.Element) -> str:
-    return _attributes(device.find("alias")).get("name", "")
+    return copy_attributes(device.find("alias")).get("name", "")
 
 
-def _attributes(element: ET.Element | None) -> dict[str, str]:
+def copy_attributes(element: ET.Element | None) -> dict[str, str]:
     return dict(element.attrib) if element is not None else {}
 
 
@@ -417,7 +389,7 @@ def _has_thread(driver: ET.Element | None) -> bool:
     return driver is not None and ("iothread" in driver.attrib or driver.find("iothreads/iothread") is not None)
 
 
-def _block_device(guest: Running, alias: str) -> dict[str, Any]:
+def find_block_device(guest: Running, alias: str) -> dict[str, Any]:
     """The block layer behind the disk's device."""
     entry = find_device_entry(alias, guest.blocks)
     if entry is None or "inserted" not in entry:

@@ -8,13 +8,9 @@ from dataclasses import dataclass
 from typing import Literal
 from xml.etree import ElementTree as ET
 
-from harness.guest.booting import refuse_plugging, refuse_queues
 from harness.guest.libvirt.domain import AnyPlace, DomainDisks, UsedIds
 from harness.guest.protocol import GuestDisk
 from harness.lab.created import Thing
-from harness.model.attach import Attach, Attachment
-from harness.model.guest import GuestOptions
-from harness.model.option import QemuOverride
 
 
 class PluggedIn(Thing):
@@ -112,60 +108,23 @@ def list_threads(live: ET.Element) -> set[int]:
     )
 
 
-def count_vcpus(live: ET.Element) -> int:
-    """The vCPUs that the running VM has, which may be fewer than it could get."""
-    vcpu = live.find("vcpu")
-    return int(vcpu.get("current") or vcpu.text or 1) if vcpu is not None else 1
-
-
 def find_plugged(live: ET.Element, alias: str) -> tuple[str, str] | None:
     """Target and source of the VM's disk or controller with this alias; None if it has none."""
     for tag in ("disk", "controller"):
         for element in live.iterfind(f"devices/{tag}"):
-            if _attribute(element, "alias", "name") == alias:
-                return _attribute(element, "target", "dev"), source_of(element)
+            if read_attribute(element, "alias", "name") == alias:
+                return read_attribute(element, "target", "dev"), source_of(element)
     return None
-
-
-def list_differences(before: ET.Element, after: ET.Element) -> list[str]:
-    """The devices and iothreads that the VM has only in one of these two moments."""
-    had, has = _list_parts(before), _list_parts(after)
-    return [f"{part} was removed" for part in sorted(had - has)] + [f"{part} was added" for part in sorted(has - had)]
-
-
-def _list_parts(live: ET.Element) -> set[str]:
-    aliases = {f"{device.tag} {_attribute(device, 'alias', 'name')}" for device in live.iterfind("devices/*[alias]")}
-    return aliases | {f"iothread {number}" for number in list_threads(live)}
 
 
 def source_of(disk: ET.Element) -> str:
     """The path of the device or file behind a disk; empty if it has none."""
-    return _attribute(disk, "source", "dev") or _attribute(disk, "source", "file")
-
-
-def why_not_plugged(vm: str, vcpus: int, attach: Attachment, options: GuestOptions) -> str | None:
-    """Why a disk cannot be plugged in like this, or the VM cannot have the options, with the remedy; None if it can."""
-    if (why := refuse_plugging(vm, attach, options)) or not isinstance(attach, Attach):
-        return why
-    if key := _not_while_running(attach):
-        return f"{key} cannot be changed in {vm} while it runs: leave it out"
-    return refuse_queues(attach, vcpus, GuestOptions(vcpus=vcpus))
-
-
-def _not_while_running(attach: Attach) -> str | None:
-    """An option that libvirt has only for a VM that it starts: shared memory, polling, properties of a controller."""
-    if not attach.in_qemu:
-        return f'server = "{attach.server}"'
-    if attach.poll_max_ns is not None:
-        return "poll_max_ns"
-    places = ((name, row.place(attach.bus)) for name, row in attach.used.items())
-    name = next((name for name, place in places if isinstance(place, QemuOverride)), None)
-    return f'{name} with bus = "{attach.bus}"' if name else None
+    return read_attribute(disk, "source", "dev") or read_attribute(disk, "source", "file")
 
 
 def _describe_device(disk: ET.Element) -> PluggableDevice:
     return PluggableDevice(
-        _format_xml(disk), _attribute(disk, "alias", "name"), _attribute(disk, "target", "dev"), source_of(disk)
+        _format_xml(disk), read_attribute(disk, "alias", "name"), read_attribute(disk, "target", "dev"), source_of(disk)
     )
 
 
@@ -173,7 +132,7 @@ def _read_numbers(live: ET.Element, path: str, attribute: str) -> Iterator[int]:
     yield from (int(element.get(attribute, "0")) for element in live.iterfind(path))
 
 
-def _attribute(element: ET.Element, child: str, name: str) -> str:
+def read_attribute(element: ET.Element, child: str, name: str) -> str:
     below = element.find(child)
     return below.get(name, "") if below is not None else ""
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, cast
 
@@ -49,16 +48,6 @@ def read_process(runner: Runner, vmid: int) -> InspectedProcess:
             f"{done.stderr.strip()}"
         )
     return process
-
-
-def add_plugged(runner: Runner, vmid: int, process: InspectedProcess) -> InspectedProcess:
-    """The process with the arguments that `qm showcmd` prints: drives that were plugged in later are only there.
-
-    The engines are those of the process itself.
-    """
-    printed = runner.run(["qm", "showcmd", str(vmid)], deadline=60).stdout
-    with reading(f"{runner.name}: the output of qm showcmd {vmid}", GuestError):
-        return replace(process, arguments=tuple(shlex.split(printed)))
 
 
 def find_drive(process: InspectedProcess, key: str) -> Resolved:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from harness.errors import HostError, SafetyError
+from harness.feature import features
 from harness.files import read_script
 from harness.guest.proxmox.client import Client, Expected, PveError, is_lock_timeout
 from harness.guest.proxmox.created_objects import (
@@ -19,7 +20,7 @@ from harness.guest.proxmox.created_objects import (
     list_volumes,
 )
 from harness.guest.proxmox.disk_users import children, require_same_node
-from harness.guest.proxmox.machine import VirtualMachine, exists, unplug
+from harness.guest.proxmox.machine import VirtualMachine, exists
 from harness.lab.created import Entry, Removal
 from harness.lab.transport.base import Runner
 from harness.signals import Deadline, attempts, growing
@@ -211,7 +212,8 @@ def remove(client: Client, runner: Runner, entry: Entry) -> Removal | None:
         case CreatedStore():
             return remove_store(client, runner, thing)
         case PluggedDrive():
-            return unplug(client, thing)
+            removals = (feature.unplug_from_node(client, thing) for feature in features())
+            return next((removal for removal in removals if removal is not None), None)
     return None
 
 

@@ -7,9 +7,10 @@ from xml.etree import ElementTree as ET
 import libvirt
 import pytest
 
+from harness.features.borrow.libvirt import add_plugged, list_differences, refuse_disk
 from harness.guest.booting import LinuxInside
-from harness.guest.libvirt.effective import QemuProcess, Running, add_plugged
-from harness.guest.libvirt.plugging import devices_for, list_differences, why_not_plugged
+from harness.guest.libvirt.effective import QemuProcess, Running
+from harness.guest.libvirt.plugging import devices_for
 from harness.guest.protocol import GuestDisk
 from harness.guest.qemu_process import Engines
 from harness.layout.source import BlockSource
@@ -77,12 +78,12 @@ def test_libvirts_own_schema_accepts_the_vm_with_all_of_it() -> None:
 def test_what_a_running_vm_cannot_get_is_refused_with_the_key(
     attach: Attachment, options: GuestOptions, why: str
 ) -> None:
-    assert why in (why_not_plugged("the borrowed VM shop", 2, attach, options) or "")
+    assert why in (refuse_disk("the borrowed VM shop", 2, attach, options) or "")
 
 
 @pytest.mark.parametrize("attach", [Attach(), Attach("virtio-blk", queue_size=64, queues=2), Attach(queues=2)])
 def test_what_it_can_get_is_not_refused(attach: Attach) -> None:
-    assert why_not_plugged("the borrowed VM shop", 2, attach, ANY_GUEST) is None
+    assert refuse_disk("the borrowed VM shop", 2, attach, ANY_GUEST) is None
 
 
 SYSTEM = {"user": "0", "fio": "fio-3.39", "os": "debian ", "virtio_scsi": "yes"}

@@ -13,10 +13,10 @@ import pytest
 
 from harness.errors import HostError, SafetyError
 from harness.events import Event, Events, Note
+from harness.features.borrow import proxmox as borrowing_from_node
 from harness.features.borrow.hypervisor import BorrowingHypervisor
-from harness.features.borrow.proxmox import borrow_vm, why_not_plugged
+from harness.features.borrow.proxmox import borrow_vm, refuse_disk
 from harness.guest.protocol import GuestDisk
-from harness.guest.proxmox import machine as machines
 from harness.guest.proxmox import removal
 from harness.guest.proxmox.client import Client
 from harness.guest.proxmox.created_objects import choose_drives
@@ -151,7 +151,7 @@ def borrowing(
 ) -> Iterator[Borrowing]:
     monkeypatch.setattr(SshRunner, "connect", lambda *_, **__: Inside(node))
     monkeypatch.setattr(removal, "CONFIGURATIONS", str(tmp_path / "nodes"))
-    monkeypatch.setattr(machines, "_LONGEST_PAUSE", 0.1)
+    monkeypatch.setattr(borrowing_from_node, "_LONGEST_PAUSE", 0.1)
     client.task("post", "nodes/pve/qemu", VM, is_done=lambda: False, deadline=30)
     client.task("post", "nodes/pve/qemu/100/status/start", {}, is_done=lambda: False, deadline=30)
     host = borrowing_host(shell, tmp_path)
@@ -203,7 +203,7 @@ def test_after_a_kill_reap_unplugs_a_drive_before_it_removes_its_volume(
     configuration.write_text("".join(f"{key}: {value}\n" for key, value in borrowing.config().items()))
     borrowing.node.faults.add(Fault("unplug-fails", "100 scsi1", times=1000))
     with monkeypatch.context() as patch:
-        patch.setattr(machines, "RELEASE_SECONDS", 0.1)
+        patch.setattr(borrowing_from_node, "RELEASE_SECONDS", 0.1)
         with pytest.raises(HostError, match=r"VM 100 did not release scsi1 within 100 ms: .*still busy") as error:
             borrowing.reap()
     assert f"it is still attached: {configuration} on the node" in error.value.message
@@ -256,7 +256,7 @@ def test_a_place_that_somebody_else_takes_meanwhile_stays_theirs(
         chosen.extend(found.values())
         return found
 
-    monkeypatch.setattr(machines, "choose_drives", race)
+    monkeypatch.setattr(borrowing_from_node, "choose_drives", race)
     with borrowing.begun():
         config = borrowing.config()
         assert config["scsi1"].startswith("local-lvm:vm-100-disk-1")
@@ -335,7 +335,7 @@ CONFIG = {"scsihw": "virtio-scsi-single", "cores": 2}
 def test_what_the_running_vm_cannot_get_is_refused_with_the_remedy(
     changed: dict[str, Any], attach: Attachment, options: GuestOptions, why: str | None
 ) -> None:
-    found = why_not_plugged("the borrowed VM 100", {**CONFIG, **changed}, attach, options)
+    found = refuse_disk("the borrowed VM 100", {**CONFIG, **changed}, attach, options)
     assert (found is None) if why is None else (found is not None and why in found)
 
 
