@@ -20,7 +20,7 @@ from harness.features.borrow.hypervisor import BorrowingHypervisor, Plugging, de
 from harness.guest.booting import Booted, GuestRunner, refuse_queues
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor
 from harness.guest.proxmox.backend import ProxmoxHypervisor, require_attachable, source_of
-from harness.guest.proxmox.client import Client, Expected, PveError, list_needed_to_borrow, open_client
+from harness.guest.proxmox.client import Client, PveError, list_needed_to_borrow, open_client
 from harness.guest.proxmox.created_objects import PluggedDrive, choose_drives, format_drive, read_uuid
 from harness.guest.proxmox.disk_users import require_unshared
 from harness.guest.proxmox.guest import PID_FILE, ProxmoxGuest
@@ -379,13 +379,9 @@ def _require_on_no_other_node(client: Client, made: PluggedDrive) -> None:
 
 def _plug(machine: VirtualMachine, made: PluggedDrive, value: str, digest: str) -> None:
     try:
-        end = machine.client.task(
-            "post",
-            f"{machine.path}/config",
-            {made.key: value, "digest": digest},
-            expected=Expected("qmconfig", str(machine.vmid)),
-            is_done=lambda: made.key in made.in_config(machine.config()),
-            deadline=CONFIG_SECONDS,
+        wanted = {made.key: value, "digest": digest}
+        end = machine.run_task(
+            "qmconfig", "/config", wanted, lambda: made.key in made.in_config(machine.config()), CONFIG_SECONDS
         )
     except PveError:
         with suppress(HarnessError):
@@ -401,13 +397,9 @@ def _plug(machine: VirtualMachine, made: PluggedDrive, value: str, digest: str) 
 
 def _delete(machine: VirtualMachine, made: PluggedDrive, digest: str) -> None:
     """Remove the drive from the VM. It is not forced, so PVE keeps the volume, which belongs to another VM."""
-    machine.client.task(
-        "post",
-        f"{machine.path}/config",
-        {"delete": made.key, "digest": digest},
-        expected=Expected("qmconfig", str(machine.vmid)),
-        is_done=lambda: made.key not in made.in_config(machine.config()),
-        deadline=CONFIG_SECONDS,
+    wanted = {"delete": made.key, "digest": digest}
+    machine.run_task(
+        "qmconfig", "/config", wanted, lambda: made.key not in made.in_config(machine.config()), CONFIG_SECONDS
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.errors import GuestError, HarnessError
-from harness.guest.proxmox.client import Client, Expected, PveError, TaskEnd
+from harness.guest.proxmox.client import Client, Expected, Method, PveError, TaskEnd
 from harness.model.counters import Transferred
 from harness.signals import wait_until
 from harness.untrusted import count, reading
@@ -36,6 +36,21 @@ class VirtualMachine:
     @property
     def path(self) -> str:
         return f"{self.client.node}/qemu/{self.vmid}"
+
+    @property
+    def words(self) -> str:
+        """How messages name it, with its host."""
+        return f"host {self.client.host}: VM {self.vmid}"
+
+    def run_task(
+        self, kind: str, below: str, params: Mapping[str, object], is_done: Callable[[], bool], seconds: float
+    ) -> TaskEnd:
+        """A change for which PVE starts a task of this kind, at a path below that of the VM. Raises PveError."""
+        method: Method = "post" if below else "delete"
+        expected = Expected(kind, str(self.vmid))
+        return self.client.task(
+            method, f"{self.path}{below}", params, expected=expected, is_done=is_done, deadline=seconds
+        )
 
     def config(self) -> dict[str, Any]:
         """The configuration in effect, without changes that wait for the VM's next start."""
@@ -65,14 +80,7 @@ class VirtualMachine:
             return all(str(config.get(key, "")).startswith(value.partition(",")[0]) for key, value in wanted.items())
 
         try:
-            end = self.client.task(
-                "post",
-                f"{self.path}/config",
-                settings,
-                expected=Expected("qmconfig", str(self.vmid)),
-                is_done=is_done,
-                deadline=CONFIG_SECONDS,
-            )
+            end = self.run_task("qmconfig", "/config", settings, is_done, CONFIG_SECONDS)
         except PveError:
             with suppress(HarnessError):
                 self.revert(self.pending())
@@ -81,7 +89,7 @@ class VirtualMachine:
         if pending := self.pending():
             self.revert(pending)
             raise GuestError(
-                f"host {self.client.host}: VM {self.vmid} was not changed as requested, only at its next start: "
+                f"{self.words} was not changed as requested, only at its next start: "
                 + "; ".join(f"{key}: {value}" for key, value in pending.items()),
                 hint="the change was reverted; it can be made while the VM does not run",
             )
@@ -90,29 +98,16 @@ class VirtualMachine:
         """Revert the changes that wait for the VM's next start."""
         if not pending:
             return
-        self.client.task(
-            "post",
-            f"{self.path}/config",
-            {"revert": ",".join(pending)},
-            expected=Expected("qmconfig", str(self.vmid)),
-            is_done=lambda: not self.pending().keys() & pending.keys(),
-            deadline=CONFIG_SECONDS,
-        )
+        wanted = {"revert": ",".join(pending)}
+        self.run_task("qmconfig", "/config", wanted, lambda: not self.pending().keys() & pending.keys(), CONFIG_SECONDS)
 
     def start(self) -> None:
         """Start it. Raises GuestError if PVE did not start it as requested, which PVE reports as a warning."""
-        end = self.client.task(
-            "post",
-            f"{self.path}/status/start",
-            {},
-            expected=Expected("qmstart", str(self.vmid)),
-            is_done=lambda: self.running,
-            deadline=START_SECONDS,
-        )
+        end = self.run_task("qmstart", "/status/start", {}, lambda: self.running, START_SECONDS)
         require_all(self, end, "start")
         if not self.running:
             raise GuestError(
-                f"host {self.client.host}: VM {self.vmid} ended right after its start",
+                f"{self.words} ended right after its start",
                 hint=f"see its task log on {self.client.spec.node}",
             )
 
@@ -169,18 +164,16 @@ class VirtualMachine:
             if error.status == 0 or _SILENT in error.reason:
                 return False
             raise
-        with reading(f"host {self.client.host}: VM {self.vmid}: the start of `{script}` by its agent", GuestError):
+        with reading(f"{self.words}: the start of `{script}` by its agent", GuestError):
             pid = count(int(started["pid"]))
         status = wait_until(lambda: self._ended(pid), deadline=deadline, every=_POLL_SECONDS)
         if status is None:
-            raise GuestError(f"host {self.client.host}: VM {self.vmid}: `{script}` did not end in the guest")
+            raise GuestError(f"{self.words}: `{script}` did not end in the guest")
         if status.get("forgotten"):
             return False
         if status.get("exitcode") != 0:
             output = status.get("err-data") or status.get("out-data") or "(it printed nothing)"
-            raise GuestError(
-                f"host {self.client.host}: VM {self.vmid}: `{script}` failed in the guest: {output.strip()}"
-            )
+            raise GuestError(f"{self.words}: `{script}` failed in the guest: {output.strip()}")
         return True
 
     def read_file(self, path: str) -> str | None:
@@ -209,7 +202,7 @@ class VirtualMachine:
         return status if status.get("exited") else None
 
     def _reading(self, what: str) -> AbstractContextManager[None]:
-        return reading(f"host {self.client.host}: VM {self.vmid}: its {what}", GuestError)
+        return reading(f"{self.words}: its {what}", GuestError)
 
     def _table(self, answer: object, what: str) -> dict[str, Any]:
         with self._reading(what):
@@ -219,27 +212,16 @@ class VirtualMachine:
 
     def stop(self, **options: int) -> None:
         """End it. Does nothing if it does not run."""
-        self.client.task(
-            "post",
-            f"{self.path}/status/stop",
-            options,
-            expected=Expected("qmstop", str(self.vmid)),
-            is_done=lambda: not self.running,
-            deadline=STOP_SECONDS,
-        )
+        self.run_task("qmstop", "/status/stop", options, lambda: not self.running, STOP_SECONDS)
 
     def free(self, keys: Sequence[str], volid: str) -> None:
         """Remove these settings of the stopped VM, and the volume `volid` that they name."""
-        self.client.task(
-            "post",
-            f"{self.path}/config",
-            {"delete": ",".join(keys), "force": 1},
-            expected=Expected("qmconfig", str(self.vmid)),
-            is_done=lambda: not any(key in self.config() for key in keys),
-            deadline=CONFIG_SECONDS,
+        wanted = {"delete": ",".join(keys), "force": 1}
+        self.run_task(
+            "qmconfig", "/config", wanted, lambda: not any(key in self.config() for key in keys), CONFIG_SECONDS
         )
         if left := [key for key, value in self.config().items() if str(value).partition(",")[0] == volid]:
-            raise GuestError(f"host {self.client.host}: VM {self.vmid} still has {volid} as {', '.join(left)}")
+            raise GuestError(f"{self.words} still has {volid} as {', '.join(left)}")
 
     def end(self) -> None:
         """Stop it if it runs. If a task left it locked, PVE allows this only to root@pam with a password."""
@@ -263,14 +245,8 @@ class VirtualMachine:
             change(skiplock=1)
 
     def _delete(self, **options: int) -> None:
-        self.client.task(
-            "delete",
-            self.path,
-            {"destroy-unreferenced-disks": 0, "purge": 0, **options},
-            expected=Expected("qmdestroy", str(self.vmid)),
-            is_done=lambda: not exists(self.client, self.vmid),
-            deadline=DESTROY_SECONDS,
-        )
+        wanted = {"destroy-unreferenced-disks": 0, "purge": 0, **options}
+        self.run_task("qmdestroy", "", wanted, lambda: not exists(self.client, self.vmid), DESTROY_SECONDS)
 
     def _settle(self) -> None:
         """Wait for the tasks of a client that has ended: they lock the VM while they run."""

@@ -228,7 +228,7 @@ def require_running(machine: VirtualMachine) -> None:
     """Raise Ended if the VM has ended."""
     if not machine.running:
         raise Ended(
-            f"host {machine.client.host}: VM {machine.vmid} ended while it was booting",
+            f"{machine.words} ended while it was booting",
             hint=f"see the task log of VM {machine.vmid} and `journalctl -t QEMU` on {machine.client.spec.node}",
         )
 
@@ -259,7 +259,7 @@ def wait_for_address(machine: VirtualMachine, rules: GuestRules, end: Deadline) 
         nonlocal agent_answered
         interfaces = machine.interfaces()
         agent_answered = agent_answered or interfaces is not None
-        with reading(f"host {machine.client.host}: VM {machine.vmid}: its list of network interfaces", GuestError):
+        with reading(f"{machine.words}: its list of network interfaces", GuestError):
             address = find_address(interfaces or ())
         if address is None:
             require_running(machine)
@@ -271,7 +271,7 @@ def wait_for_address(machine: VirtualMachine, rules: GuestRules, end: Deadline) 
     if agent_answered:
         why = "its agent reports no address"
         remedy = f'check DHCP on bridge {rules.bridge}, or set network = "static" and an address in the lab file'
-    raise GuestError(f"host {machine.client.host}: VM {machine.vmid} booted, but {why}", hint=remedy)
+    raise GuestError(f"{machine.words} booted, but {why}", hint=remedy)
 
 
 def set_address(machine: VirtualMachine, rules: GuestRules, end: Deadline) -> None:
@@ -285,7 +285,7 @@ def set_address(machine: VirtualMachine, rules: GuestRules, end: Deadline) -> No
 
     if not wait_until(is_set, deadline=end, every=_POLL_SECONDS):
         raise GuestError(
-            f"host {machine.client.host}: VM {machine.vmid} booted, but its agent does not answer",
+            f"{machine.words} booted, but its agent does not answer",
             hint=f"its console: qm terminal {machine.vmid} on {machine.client.host}",
         )
 
@@ -373,7 +373,7 @@ def read_clone_key(machine: VirtualMachine, end: Deadline) -> str:
 
     Raises GuestError, with the remedy, if there is no key by `end`.
     """
-    where = f"host {machine.client.host}: VM {machine.vmid}"
+    where = machine.words
 
     def read() -> str | None:
         try:
