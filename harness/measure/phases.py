@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, median
@@ -153,7 +153,7 @@ class Timing:
                     seconds += self._paces.seconds({"end": setup.end_seconds})
         return seconds
 
-    def pace(self, phases: Mapping[str, float], again_s: float) -> Pace:
+    def pace(self, phases: Mapping[str, float], again_s: float, jitter: float | None = None) -> Pace:
         """What a complete run took of each kind, from the seconds of its phases and of measuring again."""
         usual = dict.fromkeys(KINDS, 0.0)
         for plan in self._plans:
@@ -170,7 +170,8 @@ class Timing:
         del usual["fio"]
         if self._plans[0].paces.fill_rate is not None and took["lab"] < 2 * RUNNING * usual["lab"]:
             del usual["lab"]
-        return pace_of(sorted({plan.groups[0].scenario for plan in self._plans if plan.groups}), usual, took)
+        pace = pace_of(sorted({plan.groups[0].scenario for plan in self._plans if plan.groups}), usual, took)
+        return replace(pace, jitter=jitter)
 
     def _add(self, kind: Kind, usual: float, took: float) -> None:
         self._usual[kind] = self._usual.get(kind, 0.0) + usual
@@ -265,6 +266,20 @@ MOST_JITTER = 0.5
 """Seconds. A machine that hung for longer needs no longer pauses: its slices are measured again."""
 
 
+@dataclass(slots=True)
+class Jitter:
+    """The part of each pause for starts of slices that come closer to each other than usual, on one host.
+
+    `known` is that of the last round, of any group, or of earlier runs on this host; None before any is known.
+    """
+
+    known: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        return UNKNOWN_JITTER if self.known is None else self.known
+
+
 class Pauses:
     """The pauses between the slices of a group. Each timetable that is measured makes them more exact.
 
@@ -274,7 +289,7 @@ class Pauses:
     differ from their planned times, and the last round shows by how much: see `_estimate_jitter`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, jitter: Jitter | None = None) -> None:
         self._seconds: dict[tuple[str, bool], list[float]] = {}
         """How long the slices took, by the job's id and whether they ran in a guest."""
         self._of_arm: dict[tuple[str, str], list[float]] = {}
@@ -284,8 +299,12 @@ class Pauses:
         self._round = 0
         self._closer: list[float] = []
         """By how much closer than usual two successive starts of the last round came."""
-        self.jitter = UNKNOWN_JITTER
-        """Seconds of each pause for starts that come closer to each other than usual, from the last round."""
+        self._jitter = jitter if jitter is not None else Jitter()
+
+    @property
+    def jitter(self) -> float:
+        """Seconds of each pause for starts that come closer to each other than usual."""
+        return self._jitter.seconds
 
     def learn(self, timetable: Sequence[Measurement]) -> None:
         """Take the measurements of a timetable into account. They are in the order of time, and at least one."""
@@ -299,7 +318,17 @@ class Pauses:
         if timetable[0].round != self._round:
             self._round, self._closer = timetable[0].round, []
         self._closer += [-deviation for deviation in _compute_deviations(timetable)]
-        self.jitter = _estimate_jitter(self._closer, _LOST_SLICES * median(slice_.wall for slice_ in timetable))
+        if self._closer:
+            lost = _LOST_SLICES * median(slice_.wall for slice_ in timetable)
+            self._jitter.known = _estimate_jitter(self._closer, lost)
+
+    def needs_short_timetable(self, pauses: Sequence[float]) -> bool:
+        """Whether a short timetable should precede one with these pauses, because it shows that they can be shorter.
+
+        A timetable takes time to start. If the jitter is known, only the times of the last I/Os are guessed. Those of
+        usual disks are half as long.
+        """
+        return self._jitter.known is None or sum(pause - self.jitter for pause in pauses) / 2 > START_SECONDS
 
     def after(self, job: Job, *, in_guest: bool, rotational: bool, arm: Arm | None = None) -> float:
         """Seconds between a slice of `job` and the next slice. `rotational` means that the disk is a hard disk.
@@ -327,8 +356,6 @@ def _estimate_jitter(closer: Sequence[float], lost: float) -> float:
     Half of all starts come closer than usual. Their distances are taken as exponential, with the mean b. So a pause p
     costs p, and an overlap in a share exp(-p / b) / 2 of all slices. The sum is least at p = b ln(lost / 2b).
     """
-    if not closer:
-        return UNKNOWN_JITTER
     pairs = len(closer)
     least = max(LEAST_JITTER, FEW_JITTER * min(_HICCUP / pairs, 1.0))
     distances = sorted(distance for distance in closer if distance > 0)

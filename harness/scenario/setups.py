@@ -84,17 +84,21 @@ class Pace:
 
     scenarios: tuple[str, ...]
     ratios: Mapping[Kind, float]
+    jitter: float | None = None
+    """The part of the pauses between slices for starts that come too close, in seconds; None if it was not seen."""
 
 
 @dataclass(frozen=True, slots=True)
 class Paces:
     """The time of each kind of work on a host, as a multiple of the usual time; 1 if it is not known.
 
-    `fill_rate`: bytes per second that can be filled at most; None if only the disks limit it.
+    `fill_rate`: bytes per second that can be filled at most; None if only the disks limit it. `jitter` is as in Pace;
+    None if the last runs differ in it, because the machine is sometimes busy.
     """
 
     ratios: Mapping[Kind, float] = field(default_factory=lambda: dict(REAL_HOST))
     fill_rate: float | None = None
+    jitter: float | None = None
 
     @classmethod
     def of(cls, runs: Sequence[Pace], scenarios: Sequence[str], *, simulated: bool, running: bool = False) -> Paces:
@@ -114,7 +118,9 @@ class Paces:
                 found[kind] = median(ratios)
         if running:
             found["lab"] = RUNNING
-        return replace(usual, ratios=found)
+        jitters = [run.jitter for run in runs if run.jitter is not None][:LAST_RUNS]
+        jitter = max(jitters, default=None)
+        return replace(usual, ratios=found, jitter=jitter if jitter and jitter <= 2 * min(jitters) else None)
 
     def of_kind(self, kind: Kind) -> float:
         """The multiple of the usual time."""

@@ -49,6 +49,17 @@ def test_runs_of_the_same_scenarios_count_more_than_others() -> None:
     assert Paces.of(building, ("raid0",), simulated=True).of_kind("build") == 1.0, "other layouts"
 
 
+def test_starts_that_were_as_exact_in_the_last_runs_are_known_from_the_beginning() -> None:
+    def known(*jitters: float | None) -> float | None:
+        runs = [Pace(("raid0",), {}, jitter=jitter) for jitter in jitters]
+        return Paces.of(runs, ("optane",), simulated=True).jitter
+
+    assert known() is None
+    assert known(None, 0.012, 0.015) == 0.015
+    assert known(0.012, 0.2) is None, "the machine is sometimes busy"
+    assert known(*[0.012] * 5, 0.2) == 0.012, "only the last runs count"
+
+
 def test_what_took_no_time_says_nothing_about_the_pace() -> None:
     assert pace_of(["optane"], {"boot": 10.0, "end": 0.5}, {"boot": 15.0, "end": 3.0}).ratios == {"boot": 1.5}
 
