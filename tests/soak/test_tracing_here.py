@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.features.breakdown.measuring import TracingRequest, measure_blocks
-from harness.features.breakdown.tracing import TRACING, switch_tracers, trace_devices
+from harness.features.breakdown.measuring import TRACING, TracingRequest, measure_blocks, switch_tracers, trace_devices
 from harness.lab.transport.local import LocalRunner
 from harness.measure.series import OpenSession
 from harness.model.job import parse_workload

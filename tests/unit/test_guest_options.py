@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 
 from harness.errors import ConfigError
 from harness.events import Events
-from harness.features.decompose.request import compare_arms
+from harness.features.decompose.records import compare_arms
 from harness.lab.inventory import HostSpec
 from harness.lab.lab_file import load_lab
 from harness.measure.resume import dump_mode, normalise_mode

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import LabUnavailable
-from harness.features.doctor.machine import Level, check_versions
-from harness.features.doctor.probe import HostState
+from harness.features.doctor.machine import HostState, Level, check_versions
 from harness.files import install_command, os_ids
 from harness.image.build import require_mode
 from harness.lab.facts import HostFacts, read_facts

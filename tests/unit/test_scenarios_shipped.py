@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.features.decompose.request import compare_arms
+from harness.features.decompose.records import compare_arms
 from harness.features.published.figures import counterparts, links
 from harness.model.attach import Attach, Vfio
 from harness.model.base import Device, Md, Shape

@@ -30,7 +30,7 @@ def _follow(context: SeriesContext, prepared: PreparedGroup) -> Iterable[Followi
 
 
 def _list_host_things() -> tuple[type[HostThing], ...]:
-    from harness.features.breakdown.tracing import TraceInstance
+    from harness.features.breakdown.measuring import TraceInstance
 
     return (TraceInstance,)
 

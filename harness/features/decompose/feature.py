@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from harness.feature import Feature, FeatureRecords, FeatureTables
-from harness.features.decompose.records import DecompositionRecord, decompose_run
-from harness.features.decompose.request import Decomposition, find_step_problems, rename_arms
-
-if TYPE_CHECKING:
-    pass
-
+from harness.features.decompose.records import (
+    Decomposition,
+    DecompositionRecord,
+    decompose_run,
+    find_step_problems,
+    rename_arms,
+)
 
 FEATURE = Feature(
     name="decompose",

@@ -20,8 +20,17 @@ from rich.text import Text
 from harness.console import CleanConsole
 from harness.errors import ConfigError, HarnessError, HostError, LabUnavailable
 from harness.features.doctor.devices import examine, find_proof
-from harness.features.doctor.machine import HostFinding, Level, as_records, examine_storage, has_problem, list_settings
-from harness.features.doctor.probe import WINDOW_SECONDS, HostState, look
+from harness.features.doctor.machine import (
+    WINDOW_SECONDS,
+    HostFinding,
+    HostState,
+    Level,
+    as_records,
+    examine_storage,
+    has_problem,
+    list_settings,
+    look,
+)
 from harness.lab import embedded
 from harness.lab.facts import read_facts
 from harness.lab.hosts import connect

@@ -9,7 +9,9 @@ from pathlib import Path
 from harness.features.doctor.machine import (
     CHECKS,
     CheckedValue,
+    DiskState,
     HostFinding,
+    HostState,
     Level,
     add_check,
     add_findings,
@@ -18,7 +20,6 @@ from harness.features.doctor.machine import (
     make_finding,
     report_problem,
 )
-from harness.features.doctor.probe import DiskState, HostState
 from harness.lab.counters import CLOCK
 from harness.lab.facts import Acceleration, HostFacts, probes_file, read_answers
 from harness.lab.lease import RECORD_FILE, SettingsRecord, Tunable

@@ -188,7 +188,7 @@ def inspect_host(runner: Runner, names: Names) -> Offers:
 
 def _inspect_node(request: InitRequest, node: ProxmoxSpec, runner: Runner) -> tuple[dict[str, Any], Offers]:
     """The node's table, with its own name, and what it has to measure."""
-    from harness.features.init.node import inspect_node, read_node_name  # noqa: PLC0415
+    from harness.features.init.storages import inspect_node, read_node_name  # noqa: PLC0415
     from harness.guest.proxmox.client import open_client  # noqa: PLC0415 - other hosts need no HTTP client
 
     host = request.host

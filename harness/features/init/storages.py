@@ -1,16 +1,24 @@
-"""Finds the storages of a host with libvirt on which a run can create volumes. It only reads."""
+"""Finds the storages of a host with libvirt on which a run can create volumes, and what a node of Proxmox VE has.
+
+It only reads: of a node, by its API and its shell.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import PurePosixPath
+from typing import Any
 
 from pydantic import ValidationError
 
-from harness.errors import HarnessError, Unsupported
-from harness.features.init.disks import Names, NotOffered, StorageOffer
+from harness.errors import ConfigError, HarnessError, HostError, Unsupported
+from harness.features.init.disks import Names, NotOffered, Offers, StorageOffer, find_disks
+from harness.guest.proxmox.client import TO_CREATE_VOLUMES, Client, PveError
+from harness.guest.proxmox.disk_users import read_claims, read_node
+from harness.guest.proxmox.layouts import list_offered
 from harness.lab.guard.room import free_bytes
 from harness.lab.inventory import STORAGE_KINDS
 from harness.lab.lab_schema import StorageKeys
@@ -20,7 +28,7 @@ from harness.lab.storage_look import FILESYSTEMS, Place, look_at
 from harness.lab.transport.base import Completed, Runner
 from harness.model.workloads import PROFILES
 from harness.units import format_size
-from harness.untrusted import first_problem, parse_json, reading
+from harness.untrusted import count, first_problem, parse_json, reading
 
 LEAST_BYTES = 2 * min(profile.span for profile in PROFILES)
 """The least that a run fills: the volumes of the baseline and of one mode, in the smallest profile."""
@@ -223,3 +231,103 @@ def _read_mounts(runner: Runner, refused: list[NotOffered]) -> dict[str, str]:
 def _find_mount(directory: str, mounts: dict[str, str]) -> str | None:
     parents = [mount for mount in mounts if PurePosixPath(directory).is_relative_to(mount)]
     return max(parents, key=len, default=None)
+
+
+_NO_SHELL = "Proxmox VE reports no use of it, but only commands on the node can find all users: add --key FILE"
+
+
+def read_node_name(client: Client, runner: Runner) -> str:
+    """The name of the node. Raises ConfigError if neither its shell nor its API shows which one is meant."""
+    if node := read_node(runner):
+        return node
+    with reading(f"host {client.host}: Proxmox VE's list of nodes"):
+        names = [str(entry["node"]) for entry in client.get("nodes")]
+    if len(names) != 1:
+        raise ConfigError(
+            f"host {client.host}: its cluster has several nodes: {', '.join(names)}",
+            hint="choose one with --node NAME, and name its address with --proxmox",
+        )
+    return names[0]
+
+
+def inspect_node(client: Client, runner: Runner, names: Names) -> Offers:
+    """The node's storages and disks. Disks are offered only if `runner` runs commands on the node itself.
+
+    Raises HostError.
+    """
+    storages: list[StorageOffer] = []
+    others: list[NotOffered] = []
+    what = f"host {client.host}: Proxmox VE's list of storages"
+    with reading(what):
+        entries = list(client.get(f"{client.node}/storage"))
+    for entry in entries:
+        offer: StorageOffer | NotOffered
+        try:
+            with reading(what):
+                offer = _format_storage(client, entry, names)
+        except HostError as error:
+            offer = NotOffered("a storage", error.message)
+        if isinstance(offer, NotOffered):
+            others.append(offer)
+        else:
+            storages.append(offer)
+    if read_node(runner) == client.spec.node:
+        free, used = find_disks(runner, names, partial(read_claims, client, runner))
+        return Offers(tuple(storages), tuple(free), tuple(others), tuple(used))
+    notes = ("disks were not inspected, because no command can run on the node without its SSH key (--key)",)
+    return Offers(tuple(storages), (), tuple(others), tuple(_listed_disks(client)), notes)
+
+
+def _format_storage(client: Client, entry: Mapping[str, Any], names: Names) -> StorageOffer | NotOffered:
+    name, kind = str(entry["storage"]), str(entry["type"])
+    layouts = list_offered(kind)
+    if why := _why_not(entry, name, layouts) or _forbidden(client, name):
+        return NotOffered(f"storage {name} ({kind})", why)
+    free, total = count(entry.get("avail")), count(entry.get("total"))
+    usable = max(free - reserve_bytes(total), 0)
+    if usable < LEAST_BYTES:
+        return NotOffered(f"storage {name} ({kind})", explain_too_little(free, total))
+    notes = (f"type {kind}", *(["shared with other nodes"] if entry.get("shared") else []))
+    return StorageOffer(names.name(name, "storage"), "storage", name, layouts, free, usable, notes)
+
+
+def _why_not(entry: Mapping[str, Any], name: str, layouts: Sequence[str]) -> str | None:
+    """Why no volumes can be created on it; None if they can."""
+    try:
+        StorageKeys.model_validate({"storage": name})
+    except ValidationError as error:
+        return f"a lab file cannot name it: {first_problem(error)}"
+    if "images" not in str(entry.get("content", "")).split(","):
+        return "it does not accept disk images"
+    if not layouts:
+        return "its type is not supported"
+    if not entry.get("enabled", 1) or not entry.get("active"):
+        return "it is not active"
+    return OF_A_RUN if name.startswith(f"{TAG}-") else None
+
+
+def _forbidden(client: Client, storage: str) -> str | None:
+    """Why the login may not create volumes on it, with the remedy; None if it may."""
+    path = f"/storage/{storage}"
+    lacking = [volume for volume in TO_CREATE_VOLUMES if volume not in client.privileges(path)]
+    if not lacking:
+        return None
+    return (
+        f"{client.spec.who} may not create volumes on it: it lacks {' and '.join(lacking)} on {path} "
+        "(docs/proxmox.md has a role)"
+    )
+
+
+def _listed_disks(client: Client) -> list[NotOffered]:
+    """What the API reports of the disks. It does not show every user of a disk, so none of them is offered."""
+    try:
+        with reading(f"host {client.host}: Proxmox VE's list of disks"):
+            return [
+                NotOffered(
+                    f"{disk['devpath']} ({disk.get('model', 'unknown')})",
+                    f"in use: {disk['used']}" if disk.get("used") else _NO_SHELL,
+                )
+                for disk in client.get(f"{client.node}/disks/list")
+            ]
+    except PveError as error:
+        return [NotOffered("disks", error.message)]

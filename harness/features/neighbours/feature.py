@@ -1,18 +1,101 @@
-"""What the feature adds to the kernel."""
+"""The keys of a mode for several guests, a neighbour or a backup; the modes that they make; what the kernel calls."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
 
+from pydantic import Field
+
+from harness.config.names import LONGEST_NAME
 from harness.feature import OTHER_IO, Feature, ModeKeys
-from harness.features.neighbours.request import OtherIo, add_modes, find_problems
+from harness.model.attach import Attach
+from harness.model.mode import MOST_GUESTS, Mode, Neighbour
+from harness.model.values import Flag, TomlTable
+from harness.scenario.scenario import Scenario
 
 if TYPE_CHECKING:
     from harness.analysis import Samples
     from harness.model.mode import Cell
     from harness.results import Measurement, ValidityCheck
     from harness.results.contrasts import Blocks
+
+
+class OtherIo(TomlTable):
+    """What does I/O beside a guest."""
+
+    guests: Annotated[int, Field(ge=1, le=MOST_GUESTS)] = 1
+    neighbour: Neighbour | None = None
+    backup: Flag = False
+
+
+def find_problems(mode: Mode, others: OtherIo) -> Iterator[str]:
+    """The conflicts of a mode's keys with its layout, and with each other.
+
+    Each guest needs a volume of its own, and QEMU copies a disk that its own block layer serves.
+    """
+    layout, attach = mode.layout, mode.attach
+    volumes = "allowed: a layout with volumes or files, for example lvm or raw"
+    asked = f"guests = {others.guests}" if others.guests > 1 else "neighbour" if others.neighbour else ""
+    if others.guests > 1 and others.neighbour:
+        yield (
+            f"{asked} conflicts with neighbour, which is beside one guest; allowed: one of the two, in a mode of its "
+            "own"
+        )
+    if asked and layout.is_base:
+        yield (
+            f'{asked} conflicts with layout.kind = "{layout.kind}", because each guest needs a volume of its own; '
+            f"{volumes}"
+        )
+    if not others.backup:
+        return
+    backup = "backup = true"
+    if asked:
+        yield f"{backup} conflicts with {asked}, because one cost is measured at a time; allowed: a mode of its own"
+    if layout.is_base:
+        yield (
+            f'{backup} conflicts with layout.kind = "{layout.kind}", because a backup copies the whole disk of the '
+            f"guest; {volumes}"
+        )
+    if isinstance(attach, Attach) and not attach.in_qemu:
+        yield (
+            f'{backup} conflicts with attach.server = "{attach.server}", because the guest\'s QEMU makes the backup; '
+            "allowed: server qemu"
+        )
+
+
+def add_modes(scenario: Scenario, asked: Mapping[str, OtherIo]) -> tuple[Scenario, list[str]]:
+    """The scenario with a further mode for each mode with a neighbour or a backup, and the names that conflict.
+
+    After `lvm` comes `lvm-neighbour` or `lvm-backup`. Both are measured in the same blocks, on the same volume. `asked`
+    is by the name of the mode.
+    """
+    modes = []
+    for mode in scenario.modes:
+        others = asked.get(mode.name, OtherIo())
+        modes.append(replace(mode, guests=others.guests))
+        if others.neighbour is not None:
+            modes.append(mode.beside(others.neighbour))
+        if others.backup:
+            modes.append(mode.during_backup)
+    adapted = replace(scenario, modes=tuple(modes))
+    return adapted, list(_find_name_problems(adapted))
+
+
+def _find_name_problems(scenario: Scenario) -> Iterator[str]:
+    """The names of further modes and volumes that another mode has, or that are too long."""
+    names = [mode.name for mode in scenario.modes]
+    for mode in scenario.modes:
+        if not mode.runs_with_others:
+            continue
+        own_names = [mode.name] if mode.neighbour or mode.backup else []
+        of = mode.attached.name
+        for name in (*own_names, *(volume.name for volume in mode.volumes[1:])):
+            if names.count(name) > own_names.count(name):
+                yield f'mode.{of}: needs the name "{name}" for itself; rename the mode {name}'
+            elif len(name) > LONGEST_NAME:
+                yield f'mode.{of}: the name "{name}" has {len(name)} characters; allowed: at most {LONGEST_NAME}'
 
 
 def _counts(slice_: Measurement, _cell: Cell) -> bool:

@@ -19,7 +19,7 @@ import pytest
 from harness.errors import Unsupported
 from harness.events import Events
 from harness.features.breakdown.feature import FLAG
-from harness.features.breakdown.measuring import BLOCKS, Switching, Traced, TracingRequest
+from harness.features.breakdown.measuring import BLOCKS, Switching, Traced, TracingRequest, parse_trace, trace_devices
 from harness.features.breakdown.parts import (
     BreakdownRecord,
     Passed,
@@ -34,7 +34,6 @@ from harness.features.breakdown.parts import (
     split_on_host,
 )
 from harness.features.breakdown.report import MEASURED, SUM
-from harness.features.breakdown.tracing import parse_trace, trace_devices
 from harness.lab.transport.base import Completed
 from harness.lab.transport.local import LocalRunner
 from harness.measure.campaign import Campaign

@@ -9,8 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.features.decompose.records import DecompositionRecord, decompose_run
-from harness.features.decompose.request import Decomposition
+from harness.features.decompose.records import Decomposition, DecompositionRecord, decompose_run
 from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.job import parse_workload

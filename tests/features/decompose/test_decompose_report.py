@@ -9,9 +9,8 @@ import pytest
 
 from harness.analysis import Estimate
 from harness.features.arrays.records import Bottleneck, MemberRecord, ScalingMetric, ScalingRecord
-from harness.features.decompose.records import DecompositionRecord, decompose_run
+from harness.features.decompose.records import Decomposition, DecompositionRecord, decompose_run
 from harness.features.decompose.report import list_changes
-from harness.features.decompose.request import Decomposition
 from harness.report import markdown_table, summary_lines
 from harness.results import Run
 from harness.results.assemble import AssembledRun

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import ConfigError
-from harness.features.decompose.request import Decomposition, compare_arms, find_step_problems, list_steps
+from harness.features.decompose.records import Decomposition, compare_arms, find_step_problems, list_steps
 from harness.model.attach import Attach, Vfio
 from harness.model.base import Device, Md
 from harness.model.job import parse_workload

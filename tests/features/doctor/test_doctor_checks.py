@@ -14,8 +14,16 @@ from typing import Any
 import pytest
 
 from harness.features.doctor.devices import examine, find_proof
-from harness.features.doctor.machine import NOT_AVAILABLE, HostFinding, Level, as_records, has_problem
-from harness.features.doctor.probe import DiskState, HostState, look
+from harness.features.doctor.machine import (
+    NOT_AVAILABLE,
+    DiskState,
+    HostFinding,
+    HostState,
+    Level,
+    as_records,
+    has_problem,
+    look,
+)
 from harness.lab.facts import Acceleration, HostFacts, read_facts
 from harness.lab.hosts import GuestFiles, _probe_acceleration
 from harness.lab.inventory import DiskById

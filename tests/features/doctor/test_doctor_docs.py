@@ -10,7 +10,7 @@ import pytest
 
 from harness.cli import main
 from harness.features.doctor.devices import examine
-from harness.features.doctor.probe import HostState, look
+from harness.features.doctor.machine import HostState, look
 from harness.lab.facts import HostFacts
 from harness.lab.lease import SettingsRecord, Tunable
 from harness.lab.transport.local import LocalRunner

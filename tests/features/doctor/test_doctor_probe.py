@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import HostError
-from harness.features.doctor.probe import HostState, count_cpu_ticks, list_processes, look
+from harness.features.doctor.machine import HostState, count_cpu_ticks, list_processes, look
 from harness.lab.facts import HostFacts, read_facts
 from harness.lab.inventory import DiskByFile, DiskById
 from harness.lab.transport.local import LocalRunner

@@ -14,8 +14,7 @@ import pytest
 
 from harness.errors import HostError
 from harness.features.doctor.devices import examine
-from harness.features.doctor.machine import HostFinding, Level, list_settings
-from harness.features.doctor.probe import look
+from harness.features.doctor.machine import HostFinding, Level, list_settings, look
 from harness.lab.inventory import DiskById
 from harness.lab.lease import ChangedSetting, SettingsRecord, Tunable, hold_settings, left_over, restore
 from harness.lab.transport.base import Completed

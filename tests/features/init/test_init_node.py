@@ -18,7 +18,7 @@ from harness.errors import ConfigError
 from harness.features.init import disks, lab_file
 from harness.features.init.disks import Names
 from harness.features.init.lab_file import write_lab_text
-from harness.features.init.node import inspect_node, read_node_name
+from harness.features.init.storages import inspect_node, read_node_name
 from harness.guest.proxmox.client import TO_CREATE_VOLUMES, Client
 from harness.guest.proxmox.session import Secret
 from harness.lab.inventory import DiskById, DiskByStorage, HostSpec

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.features.io_costs.costs import CPU_PARTS, CYCLE_COSTS, IO_COSTS, cost_per_io
+from harness.features.io_costs.feature import CPU_PARTS, CYCLE_COSTS, IO_COSTS, cost_per_io
 from harness.model.base import Device
 from harness.model.job import Job
 from harness.model.mode import Arm, Cell, Mode, Place

@@ -9,7 +9,7 @@ from statistics import fmean
 
 import pytest
 
-from harness.features.decompose.request import compare_arms
+from harness.features.decompose.records import compare_arms
 from harness.features.io_costs.report import average_costs
 from harness.features.neighbours.measured import check_together, compute_jain_index, estimate_fairness
 from harness.model.attach import Attach
