@@ -20,6 +20,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import IO, Literal
 
+from harness.errors import ConfigError
+
 
 def read_regular(path: Path, *, most_bytes: int) -> bytes:
     """The content of a file in a directory of somebody else. Raises OSError.
@@ -225,3 +227,14 @@ def install_command(ids: str, *packages: str) -> str:
 def _names() -> dict[str, dict[Family, str]]:
     rows = [line.split() for line in _TABLE.read_text().splitlines() if not line.startswith("#")]
     return {row[0]: dict(zip(_INSTALL, row, strict=True)) for row in rows}
+
+
+def write_page(path: Path, page: str) -> None:
+    """Write the page for `--html`. Raises ConfigError if the file cannot be written."""
+    try:
+        write_atomically(path, page)
+    except OSError as error:
+        raise ConfigError(
+            f"--html {path} cannot be written: {error.strerror or error}",
+            hint=f"check that {path.parent} exists and has space, and that this user may write there",
+        ) from error

@@ -13,6 +13,7 @@ from harness.report.blocks import Aside, Block, Column, Fold, Heading, Listing, 
 from harness.report.numbers import (
     batch_count,
     count,
+    difference_words,
     microseconds,
     microseconds_interval,
     percent_with_interval,
@@ -74,6 +75,16 @@ def describe_budget(record: CellRecord, budget: BudgetRecord) -> str:
     """For example "iops overhead 79.4 % [77.5, 81.2], budget 60 %, p < 0.0001"."""
     found = describe_finding(record, budget)
     return f"{budget.metric} {found}, budget {format_limit(budget)}, {format_p_value(budget.p_value)}"
+
+
+def judge_difference(cell: CellRecord, difference: Estimate, *, known: str = "") -> str:
+    """For example "exceeds 200 % in clat_p99", or "exceeds 200 %" if the metric is `known`; without a budget of the
+    difference from the reference, whether one is shown."""
+    budgets = gravest_first([budget for budget in cell.budget if budget.difference is not None])
+    if not budgets:
+        return difference_words(difference)
+    in_metric = "" if budgets[0].metric == known else f" in {budgets[0].metric}"
+    return f"{budgets[0].verdict} {format_limit(budgets[0])}{in_metric}"
 
 
 def compact_verdict(record: CellRecord) -> str:

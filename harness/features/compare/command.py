@@ -27,8 +27,7 @@ from harness.features.compare.words import (
     explain_ruled_out,
     print_comparison,
 )
-from harness.files import write_atomically
-from harness.report.files import write_page
+from harness.files import write_atomically, write_page
 from harness.results import Run, RunStore
 from harness.terminal import clean_json
 

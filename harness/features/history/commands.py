@@ -102,7 +102,7 @@ def _add(options: argparse.Namespace, store: Any) -> int:
 def _show(options: argparse.Namespace, store: Any, cell: str) -> int:
     from harness.features.history.page import history_page, trend_lines
     from harness.features.history.trends import trends
-    from harness.report.files import write_page
+    from harness.files import write_page
 
     shown = trends(
         store,

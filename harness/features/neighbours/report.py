@@ -25,7 +25,6 @@ from harness.report.blocks import (
 )
 from harness.report.numbers import (
     NONE,
-    difference_words,
     microseconds,
     percent,
     percent_with_interval,
@@ -33,7 +32,7 @@ from harness.report.numbers import (
     with_interval,
 )
 from harness.report.section import Section
-from harness.report.verdicts import format_limit, gravest_first, link_cell
+from harness.report.verdicts import judge_difference, link_cell
 from harness.results import CellRecord, SeveralGuests
 from harness.units import format_size
 
@@ -217,7 +216,7 @@ def _examine(cell: CellRecord) -> _Neighbour:
         after=microseconds(after),
         throughput=_format_factor(differences.get(headline), falls=METRICS[headline].higher_is_better),
         did=_format_speed(cell),
-        verdict=str(cell.outcome) if difference is None else _format_verdict(cell, difference),
+        verdict=str(cell.outcome) if difference is None else judge_difference(cell, difference),
     )
 
 
@@ -238,14 +237,6 @@ def _make_neighbour_row(neighbour: _Neighbour, cell: CellRecord) -> Row:
         sentence=sentence,
         doubtful=neighbour.difference is None,
     )
-
-
-def _format_verdict(cell: CellRecord, difference: Estimate) -> str:
-    """For example "exceeds 200 % in clat_p99"; without a budget, whether a difference is shown."""
-    budgets = gravest_first([budget for budget in cell.budget if budget.difference is not None])
-    if not budgets:
-        return difference_words(difference)
-    return f"{budgets[0].verdict} {format_limit(budgets[0])} in {budgets[0].metric}"
 
 
 def _format_speed(cell: CellRecord) -> str:

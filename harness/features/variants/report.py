@@ -22,9 +22,9 @@ from harness.report.blocks import (
     Table,
     TableCell,
 )
-from harness.report.numbers import difference_words, percent, percent_with_interval, short
+from harness.report.numbers import percent, percent_with_interval, short
 from harness.report.section import Section
-from harness.report.verdicts import format_limit, gravest_first, link_cell
+from harness.report.verdicts import judge_difference, link_cell
 from harness.results import CellRecord
 
 _WAYS = "side by side", "one after the other, each booted anew for every round"
@@ -112,12 +112,7 @@ def _verdict(cell: CellRecord) -> str:
     difference = _difference(cell)
     if difference is None:
         return cell.outcome.value
-    budgets = gravest_first([budget for budget in cell.budget if budget.difference is not None])
-    if not budgets:
-        return difference_words(difference)
-    worst = budgets[0]
-    in_metric = "" if worst.metric == cell.headline_name else f" in {worst.metric}"
-    return f"{worst.verdict} {format_limit(worst)}{in_metric}"
+    return judge_difference(cell, difference, known=cell.headline_name)
 
 
 def _sentence(cell: CellRecord) -> str:
