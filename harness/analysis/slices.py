@@ -1,4 +1,4 @@
-"""Variances of slices and boots, how long a slice should be, and whether a slice depends on the one before it."""
+"""What slices show beside the overhead: variances of slices and boots, carry-over from slice to slice, and drift."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from itertools import pairwise
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from harness.analysis.estimate import finite_expm1
+from harness.analysis.estimate import Estimate, finite_expm1
+from harness.analysis.student import t_quantile
 
 if TYPE_CHECKING:
     import numpy as np
@@ -227,6 +228,12 @@ class CarryOver:
     the smaller values after it."""
     n: int
     """The number of slices that the test used."""
+    error: float = 0.0
+    """The standard error of the effect's logarithm."""
+    freedom: int = 0
+    """Degrees of freedom of the error."""
+    candidates: int = 1
+    """The number of effects of which this is the largest."""
 
     @property
     def enough(self) -> bool:
@@ -236,6 +243,17 @@ class CarryOver:
     def shown(self, alpha: float = 0.05) -> bool:
         """Whether there is carry-over. For several jobs, divide `alpha` by their number (Bonferroni)."""
         return self.p_value is not None and self.p_value <= alpha
+
+    def at_least(self, alpha: float = 0.05) -> float:
+        """The end nearer to 0 of the effect's interval, without its sign; 0 if the interval includes 0.
+
+        The intervals of all candidates hold together with 1 - `alpha` (Bonferroni). ValueError without a test.
+        """
+        if self.effect is None:
+            raise ValueError("too few slices to estimate an effect")
+        size = abs(math.log1p(self.effect))
+        reach = -t_quantile(alpha / 2 / self.candidates, self.freedom) * self.error
+        return abs(math.expm1(math.copysign(max(size - reach, 0.0), self.effect)))
 
 
 def find_carry_over(observations: Sequence[Observation]) -> CarryOver:
@@ -293,32 +311,34 @@ def _compare_fits(used: Sequence[Observation], causes: Sequence[str]) -> CarryOv
     others = np.array([observation.after_other_job for observation in used], dtype=float)[:, None]
     after = np.hstack([_make_indicators([observation.previous for observation in used]), others])
     weights = _compute_weights(arms, values - _fit_values(without, values))[:, None]
-    reduced, full = weights * without, weights * np.hstack([without, after])
-    weighted = weights[:, 0] * values
-    coefficients, _, more, _ = np.linalg.lstsq(full, weighted, rcond=None)
-    simpler, _, fewer, _ = np.linalg.lstsq(reduced, weighted, rcond=None)
-    freedom, tested = len(used) - int(more), int(more) - int(fewer)
+    # The values and the indicators of what ran before, both without what blocks and arms explain.
+    columns = weights * np.hstack([values[:, None], after])
+    fit, _, fewer, _ = np.linalg.lstsq(weights * without, columns, rcond=None)
+    rest = columns - weights * without @ fit
+    values_left, after_left = rest[:, 0], rest[:, 1:]
+    coefficients, _, tested, _ = np.linalg.lstsq(after_left, values_left, rcond=1e-9)
+    freedom = len(used) - int(fewer) - int(tested)
     if freedom < LEAST_FREEDOM or tested < 1:
         return CarryOver(None, None, None, len(used))
-    error = float(((weighted - full @ coefficients) ** 2).sum())
-    gain = max(float(((weighted - reduced @ simpler) ** 2).sum()) - error, 0.0)
-    *effects, of_other_job = coefficients[-len(causes) - 1 :].tolist()
-    effect, cause = _find_largest(effects, causes)
-    if abs(of_other_job) > abs(effect):
-        effect, cause = of_other_job, OTHER_JOB
-    if error <= 1e-20 * float((weighted**2).sum()):
+    squares = float(((values_left - after_left @ coefficients) ** 2).sum())
+    gain = max(float((values_left**2).sum()) - squares, 0.0)
+    # A row for each candidate: one previous arm against the mean of the others, and another job.
+    count = len(causes)
+    contrasts = np.zeros((count + 1, count + 1))
+    contrasts[:count, :count] = (count * np.eye(count) - 1) / (count - 1)
+    contrasts[count, count] = 1
+    effects = contrasts @ coefficients
+    largest = max(range(count + 1), key=lambda row: (round(abs(effects[row]), 9), effects[row] < 0))
+    spread = np.linalg.pinv(after_left.T @ after_left, rcond=1e-9, hermitian=True)
+    error = math.sqrt(max(float(contrasts[largest] @ spread @ contrasts[largest]), 0.0) * squares / freedom)
+    effect = float(effects[largest])
+    if squares <= 1e-20 * float((columns[:, 0] ** 2).sum()):
         # Without any noise, only an effect beyond rounding counts.
-        p_value = 0.0 if abs(effect) > 1e-9 else 1.0
+        p_value, error = 0.0 if abs(effect) > 1e-9 else 1.0, 0.0
     else:
-        p_value = float(fdtrc(tested, freedom, gain / tested / (error / freedom)))
-    return CarryOver(p_value, finite_expm1(effect), cause, len(used))
-
-
-def _find_largest(effects: Sequence[float], causes: Sequence[str]) -> tuple[float, str]:
-    """The largest difference between one previous arm and the mean of the others; of equal ones, the negative one."""
-    total, count = math.fsum(effects), len(effects)
-    against = [(effect - (total - effect) / (count - 1), cause) for effect, cause in zip(effects, causes, strict=True)]
-    return max(against, key=lambda effect: (round(abs(effect[0]), 9), effect[0] < 0))
+        p_value = float(fdtrc(tested, freedom, gain / int(tested) / (squares / freedom)))
+    cause = [*causes, OTHER_JOB][largest]
+    return CarryOver(p_value, finite_expm1(effect), cause, len(used), error, freedom, count + 1)
 
 
 def _make_indicators(labels: Sequence[object]) -> Floats:
@@ -345,3 +365,138 @@ def _compute_weights(arms: Sequence[str], residuals: Floats) -> Floats:
     if min(squares.values()) <= 1e-12 * max(squares.values()):
         return np.ones(len(arms))
     return np.array([1 / math.sqrt(squares[arm]) for arm in arms])
+
+
+_CORRELATIONS = 24
+"""How many correlations of neighbours are considered, from -0.5 to 0.995."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slope:
+    """By how much a series changes with a regressor, and the distribution of the error: a mixture of Student's t.
+
+    Part i is the least-squares slope if neighbouring errors have the i-th correlation.
+    """
+
+    slopes: Floats
+    errors: Floats
+    weights: Floats
+    freedom: int
+
+    @property
+    def point(self) -> float:
+        return float(self.weights @ self.slopes)
+
+    @property
+    def p_value(self) -> float:
+        """Two-sided, of "the series does not change with it"."""
+        below = self._compute_share_below(0.0)
+        return min(1.0, 2 * min(below, 1 - below))
+
+    def interval(self, confidence: float) -> tuple[float, float]:
+        """The ends between which the slope lies with this confidence."""
+        from scipy.special import stdtrit  # noqa: PLC0415
+
+        tail = (1 - confidence) / 2
+        reach = float(stdtrit(self.freedom, 1 - tail)) * self.errors
+        ends = (self.slopes - reach).min(), (self.slopes + reach).max()
+        low, high = (self._find_quantile(share, *map(float, ends)) for share in (tail, 1 - tail))
+        return min(low, self.point), max(high, self.point)
+
+    def _find_quantile(self, share: float, low: float, high: float) -> float:
+        for _ in range(60):
+            middle = (low + high) / 2
+            low, high = (low, middle) if self._compute_share_below(middle) > share else (middle, high)
+        return (low + high) / 2
+
+    def _compute_share_below(self, value: float) -> float:
+        from scipy.special import stdtr  # noqa: PLC0415
+
+        if not self.errors.any():
+            return float(self.weights @ (self.slopes < value))
+        return float(self.weights @ stdtr(self.freedom, (value - self.slopes) / self.errors))
+
+
+def fit_slope(regressor: Sequence[float], values: Sequence[float] | Floats) -> Slope:
+    """The slope of `values`, which are in the order of time, on `regressor`, with errors that may be correlated.
+
+    Generalised least squares for each correlation of neighbouring errors, an AR(1). The weight of a correlation is the
+    likelihood of what depends neither on level, slope and spread (marginal likelihood: Levenbach 1972; Tunnicliffe
+    Wilson 1989), with a prior that is flat in arcsin(correlation), which is Jeffreys' (Berger & Yang 1994). So a slope
+    is shown only by more than what the series does by itself. Values on a line have no error. It needs at least three
+    values, and two different ones of the regressor.
+    """
+    import numpy as np  # noqa: PLC0415
+
+    given, x = np.asarray(values, dtype=float), np.asarray(regressor, dtype=float)
+    n, centred = len(given), x - x.mean()
+    y = given - given.mean()
+    slope = float(centred @ y / (centred @ centred))
+    if float(((y - slope * centred) ** 2).sum()) <= 1e-20 * max(float(given @ given), 1e-300):
+        return Slope(np.array([slope]), np.zeros(1), np.ones(1), n - 2)
+    rho = np.sin(np.linspace(-math.pi / 6, math.asin(0.995), _CORRELATIONS))[:, None]
+
+    def whiten(series: Floats) -> Floats:
+        first = np.broadcast_to(series[:1], rho.shape)
+        return np.hstack([first, (series[1:] - rho * series[:-1]) / np.sqrt(1 - rho**2)])
+
+    level, trend, data = whiten(np.ones(n)), whiten(centred), whiten(y)
+    level_squares, trend_squares, products = (level**2).sum(1), (trend**2).sum(1), (level * trend).sum(1)
+    of_level, of_trend = (level * data).sum(1), (trend * data).sum(1)
+    determinant = level_squares * trend_squares - products**2
+    slopes = (level_squares * of_trend - products * of_level) / determinant
+    levels = (trend_squares * of_level - products * of_trend) / determinant
+    squares = ((data - levels[:, None] * level - slopes[:, None] * trend) ** 2).sum(1)
+    likelihood = -(n - 1) / 2 * np.log1p(-(rho[:, 0] ** 2)) - np.log(determinant) / 2 - (n - 2) / 2 * np.log(squares)
+    weights = np.exp(likelihood - likelihood.max())
+    errors = np.sqrt(squares / (n - 2) * level_squares / determinant)
+    return Slope(slopes, errors, weights / weights.sum(), n - 2)
+
+
+def estimate_drift(times: Iterable[float], values: Iterable[float], *, confidence: float = 0.95) -> Estimate:
+    """The relative change of the host's value from its first moment to its last: 0.1 is 10 % more, -0.1 10 % less.
+
+    `times[i]` is when `values[i]` was measured, in any unit and order; the values are positive, in any unit. This is
+    the slope of log(value) over time, transformed (`fit_slope`): what a disk does only for a while makes neighbouring
+    values alike, and is no drift. Fewer than three points have no spread, so they give no interval. One point shows no
+    drift. ValueError for lists of different length, no points, the same time for all, or impossible values.
+    """
+    times, values = list(times), list(values)
+    if len(times) != len(values):
+        raise ValueError(f"each value needs a time: {len(times)} times, {len(values)} values")
+    if not values:
+        raise ValueError("a drift needs at least one value")
+    for time in times:
+        if not math.isfinite(time):
+            raise ValueError(f"a time must be a finite number, not {time}")
+    for value in values:
+        if not 0 < value < math.inf:
+            raise ValueError(f"values for a drift must be finite and greater than 0, not {value}")
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must be a share between 0 and 1, for example 0.95, not {confidence}")
+    n = len(values)
+    if n == 1:
+        return Estimate(0.0, None, None, n)
+    span = max(times) - min(times)
+    if span == 0:
+        raise ValueError(f"a drift needs different times: all {n} values have the same time")
+    several = sorted((time, math.log(value)) for time, value in zip(times, values, strict=True))
+    if n == 2:
+        return Estimate(finite_expm1(several[1][1] - several[0][1]), None, None, n)
+    slope = fit_slope([(time - several[0][0]) / span for time, _ in several], [value for _, value in several])
+    return Estimate(finite_expm1(slope.point), *map(finite_expm1, slope.interval(confidence)), n)
+
+
+def has_drifted(drift: Estimate, bound: float) -> bool:
+    """Whether the group is void: the drift in either direction is larger than `bound`, a share, and its interval
+    excludes 0.
+
+    Each condition alone gives false alarms: three noisy rounds can have a large point by chance, and thirty quiet
+    rounds can prove a harmless drift. Without an interval (fewer than three points), nothing is proven. ValueError for
+    a bound below 0.
+    """
+    if not bound >= 0:
+        raise ValueError(f"the bound of a drift must be a share of at least 0, not {bound}")
+    if drift.low is None or drift.high is None:
+        return False
+    return abs(drift.point) > bound and (drift.low > 0 or drift.high < 0)

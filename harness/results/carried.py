@@ -24,6 +24,7 @@ LEAST_SECONDS = 0.5
 MATTERS = 1 / 3
 """The smallest effect for which a job is measured again, as a share of the target of the overhead's half width.
 
+The whole interval of the effect must be beyond it: by noise alone, the largest of several estimates mostly is.
 In blocks of random order, an effect changes the overhead by about half of it: at most a sixth of the target.
 """
 _TARGET = 0.10
@@ -49,6 +50,7 @@ def find_carry_overs(
             (job, seconds, find_carry_over(_collect_observations(measurements, job, seconds))) for seconds in series
         ]
     enough = len({job for job, _, tested in tests if tested.enough})
+    error_rate = ERROR_RATE / (max(enough, 1) * looks)
     return tuple(
         CarryOverRecord(
             job=job.id,
@@ -56,8 +58,9 @@ def find_carry_overs(
             p_value=tested.p_value,
             effect=tested.effect,
             cause=tested.cause,
-            shown=tested.shown(ERROR_RATE / (enough * looks)),
-            matters=abs(tested.effect) >= least,
+            shown=tested.shown(error_rate),
+            at_least=tested.at_least(error_rate),
+            matters=tested.at_least(error_rate) >= least,
         )
         for job, seconds, tested in tests
         if tested.p_value is not None and tested.effect is not None and tested.cause is not None
@@ -111,9 +114,16 @@ def note_carry_over(records: Sequence[CarryOverRecord], longer: LongerSlices | N
     shown = [record for record in records if record.shown]
     if not shown:
         return []
-    effect = f"a slice is {shown[-1].effect:+.1%} different if {shown[-1].cause} ran before it"
+    effect = (
+        f"a slice is {shown[-1].effect:+.1%} different (at least {shown[-1].at_least:.1%}) "
+        f"if {shown[-1].cause} ran before it"
+    )
     if longer is None:
-        so = ", so the arms disturb each other" if shown[-1].matters else ": too little to measure it again"
+        so = (
+            ", so the arms disturb each other"
+            if shown[-1].matters
+            else ": not shown to be large enough to measure it again"
+        )
         return [f"carry-over: {effect}{so}"]
     before = f"the overhead with all of each slice is {_format_percent(longer.naive.point)}"
     if longer.naive.low is not None and longer.naive.high is not None:

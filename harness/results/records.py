@@ -120,8 +120,10 @@ class CarryOverRecord:
     """The arm that ran before and has this effect."""
     shown: bool
     """Whether there is carry-over, corrected for the number of jobs of the group and of its planned looks."""
+    at_least: float = 0.0
+    """How large the effect is at least, without its sign: the end of its interval that is nearer to 0."""
     matters: bool = True
-    """Whether the effect is large enough to measure the job again if it is shown."""
+    """Whether that is large enough to measure the job again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from harness.analysis import INDEPENDENT, CarryOver, Limit, Observation, Sequential, find_carry_over, power_to_decide
+from harness.results.carried import ERROR_RATE, MATTERS
 from tests.simulation.stated import stated
 
 JOBS = 300
@@ -39,12 +40,23 @@ def test_carry_over_is_found_and_rarely_where_there_is_none(column: int, design:
         ("5 % less after one arm", 1.0, -0.05, 0.0),
         ("5 % more after another job", 1.0, 0.0, 0.05),
     ):
-        several = (job(seed, *design, loud=loud, after_arm=after_arm, after_job=after_job) for seed in range(JOBS))
+        several = [job(seed, *design, loud=loud, after_arm=after_arm, after_job=after_job) for seed in range(JOBS)]
         shown = sum(each.shown() for each in several) / JOBS
         if not after_arm and not after_job:
             # Three standard deviations of a count of 5 % in 300.
             assert shown <= 0.05 + 0.038
         assert shown == pytest.approx(stated(row)[column], abs=0.012)
+
+
+@pytest.mark.parametrize(("column", "design"), list(enumerate([(2, 30), (3, 12), (3, 30), (5, 12)])))
+def test_a_job_is_measured_again_if_the_whole_interval_of_the_effect_matters(
+    column: int, design: tuple[int, int]
+) -> None:
+    for row, after_arm in (("again, no carry-over", 0.0), ("again, 5 % less", -0.05), ("again, 10 % less", -0.1)):
+        several = [job(seed, *design, after_arm=after_arm) for seed in range(JOBS)]
+        assert all(abs(each.effect or 0) >= each.at_least(ERROR_RATE) for each in several)
+        again = sum(each.at_least(ERROR_RATE) >= 0.1 * MATTERS for each in several) / JOBS
+        assert again == pytest.approx(stated(row)[column], abs=0.012)
 
 
 @pytest.mark.parametrize(

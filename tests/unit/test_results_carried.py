@@ -60,7 +60,7 @@ def test_an_effect_that_is_small_against_the_target_is_not_measured_again() -> N
     assert (found.shown, found.matters) == (True, False)
     assert find_longer_slices([found], several, [JOB]) == {}
     (note,) = note_carry_over([found], None)
-    assert note.endswith("different if guest:lvm ran before it: too little to measure it again")
+    assert note.endswith("(at least 1.9%) if guest:lvm ran before it: not shown to be large enough to measure it again")
     (precise,) = find_carry_overs(several, [JOB], target=0.03)
     assert precise.matters
     assert find_longer_slices([precise], several, [JOB]) == {JOB: 4.0}

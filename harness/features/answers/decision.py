@@ -142,9 +142,10 @@ class Answer:
 def answers(cells: Cells, slice_seconds: float) -> tuple[Answer, ...]:
     """An answer for each use. `cells` are those of one disk with a guest that are results; see `seconds_of_slice`.
 
-    A mode is worse if its interval against the best mean is beyond it. The intervals of all modes hold together
-    (Bonferroni), so the truly best mode is among the others with the confidence of the run (subset selection: Gupta
-    1965). Among those, the one that meets the needs of the use best is recommended, and then the simplest.
+    A mode is worse if its interval against the best mean is beyond it. The intervals of all pairs of modes hold
+    together (Bonferroni), because the data choose the pairs that are compared. So if all modes are equal, none is
+    called worse with the confidence of the run. Among the modes that are not worse, the one that meets the needs of the
+    use best is recommended, and then the simplest.
     """
     return tuple(_answer(use, cells, slice_seconds) for use in USES)
 
@@ -212,7 +213,7 @@ class _Decision:
         self._details = {mode: mode_cells[0].mode_detail for mode, mode_cells in cells.items()}
         self._alone = max(cell.confidence for mode_cells in cells.values() for cell in mode_cells)
         self._fit = [mode for mode, detail in self._details.items() if unfit(detail) is None]
-        self._confidence = 1 - (1 - self._alone) / max(1, len(self._fit) - 1)
+        self._confidence = 1 - (1 - self._alone) / max(1, _count_pairs(len(self._fit), len(cells)))
 
     def answer(self, empty: Answer) -> Answer:
         losses = {
@@ -277,6 +278,11 @@ class _Decision:
         ranked = sorted(others, key=self._preference, reverse=True)
         reasons = [explain_preference(self._details[chosen], self._details[mode], self._needs) for mode in ranked]
         return " and ".join(dict.fromkeys(filter(None, reasons)))
+
+
+def _count_pairs(fit: int, modes: int) -> int:
+    """The pairs of modes that can be compared: every fit mode with every other mode, fit or not."""
+    return math.comb(fit, 2) + fit * (modes - fit)
 
 
 def _cpu(cells: Cells) -> Estimate | None:

@@ -1,6 +1,7 @@
 """The trend of each cell over the runs of a history, its change points, and what else changed near them.
 
-A change point is where the distribution of a series changed, by energy distances and permutations (E-divisive).
+A change point is where the distribution of a series changed, by energy distances and permutations (E-divisive), if the
+mean changed, too, by more than a series with correlated values does by itself.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
 
-from harness.analysis import Better
+from harness.analysis import Better, fit_slope
 from harness.errors import ConfigError
 from harness.features.history import Quantity
 from harness.features.history.store import HistoryStore
@@ -34,6 +35,12 @@ ERROR_RATE = 0.001
 """The probability that a series without a change has one. A history has many cells, and each is tested alone."""
 
 
+SMALLEST = 0.02
+"""The smallest change that is named, as a share. Many quiet runs show smaller ones, which matter to nobody."""
+AGREEMENT = 0.02
+"""The error rate of the second method, over all places of a segment."""
+
+
 @dataclass(frozen=True, slots=True)
 class ChangePoint:
     """A place in a series where the values after it differ from those before it, up to the next change point."""
@@ -49,13 +56,15 @@ class ChangePoint:
 
 
 def change_points(values: Sequence[float], *, error_rate: float = ERROR_RATE) -> list[ChangePoint]:
-    """The change points of the series, in order; empty for fewer than twice `LEAST` values.
+    """The change points of a series of logarithms, in order; empty for fewer than twice `LEAST` values.
 
     E-divisive (Matteson & James, A nonparametric approach for multiple change point analysis, 2014) with Euclidean
     distances: the split with the largest energy statistic divides a segment if fewer than `error_rate` of the random
     orders of that segment have a larger one, and both parts are examined in turn. So a change must be clearer than what
-    this series has shown itself. Values that follow each other are assumed to be independent. The random orders depend
-    only on the values, so the result is reproducible. ValueError for values that are not finite.
+    this series has shown itself. Random orders assume that the runs are independent of each other. So a second method
+    must agree: the step of the mean in a regression whose errors may be correlated from run to run (`fit_slope`),
+    corrected for all places where the step may be. The random orders depend only on the values, so the result is
+    reproducible. ValueError for values that are not finite.
     """
     import numpy as np  # noqa: PLC0415 - it takes long to load
 
@@ -83,6 +92,8 @@ def _divide(
     distances = abs(segment[:, None] - segment[None, :])
     energies = _energies(distances)
     best, at = energies.max(), int(energies.argmax()) + LEAST
+    if not _is_step(segment, at):
+        return
     # The result of all permutations is known as soon as so many of them are clearer.
     most = int(error_rate * (PERMUTATIONS + 1)) - 1
     clearer = 0
@@ -94,6 +105,14 @@ def _divide(
     yield start + at, (clearer + 1) / (PERMUTATIONS + 1)
     yield from _divide(series, start, start + at, chance, error_rate)
     yield from _divide(series, start + at, end, chance, error_rate)
+
+
+def _is_step(segment: npt.NDArray[np.float64], at: int) -> bool:
+    """Whether the mean changes there by `SMALLEST` or more, beyond what correlated values explain."""
+    if abs(segment[at:].mean() - segment[:at].mean()) < math.log1p(SMALLEST):
+        return False
+    places = len(segment) - 2 * LEAST + 1
+    return fit_slope([float(number >= at) for number in range(len(segment))], segment).p_value * places <= AGREEMENT
 
 
 def _energies(distances: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
