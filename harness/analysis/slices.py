@@ -484,7 +484,8 @@ def estimate_drift(times: Iterable[float], values: Iterable[float], *, confidenc
     if n == 2:
         return Estimate(finite_expm1(several[1][1] - several[0][1]), None, None, n)
     slope = fit_slope([(time - several[0][0]) / span for time, _ in several], [value for _, value in several])
-    return Estimate(finite_expm1(slope.point), *map(finite_expm1, slope.interval(confidence)), n)
+    low, high = slope.interval(confidence)
+    return Estimate(finite_expm1(slope.point), finite_expm1(low), finite_expm1(high), n)
 
 
 def has_drifted(drift: Estimate, bound: float) -> bool:

@@ -8,7 +8,14 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Literal, Protocol
 
-from harness.analysis.estimate import Estimate, differences, estimate_added, estimate_overhead, holm, log_ratios
+from harness.analysis.estimate import (
+    Estimate,
+    benjamini_hochberg,
+    differences,
+    estimate_added,
+    estimate_overhead,
+    log_ratios,
+)
 from harness.analysis.samples import IN_ORDER, Samples, Spread
 
 Both = Literal["looser", "stricter"]
@@ -121,18 +128,21 @@ class Tested(Protocol):
 
 
 def correct_verdicts(tested: Sequence[Tested], *, family: int, error_rate: float) -> list[Verdict]:
-    """The verdicts of a run's budgets, in their order: an `exceeds` that does not survive Holm is `inconclusive`.
+    """The verdicts of a run's budgets, in their order: an `exceeds` that does not stand among them is `inconclusive`.
+
+    Benjamini & Hochberg (1995): of the budgets that are called exceeded, at most the share `error_rate` is expected to
+    be kept in truth. If none is exceeded, this is the probability of any false `exceeds` in the run.
 
     `family` is the number of hypotheses that the run tests, including those that are not measured yet and those of void
     cells. It is known before the first measurement. So a verdict that stands after the first group stands at the end,
     and a failed check never makes an `exceeds` of another cell easier. A `family` smaller than `tested` counts as
-    `len(tested)`. `error_rate` is the probability of any false `exceeds` in the run: `Sequential.error_rate` of the
-    plan. `within` needs no correction: a run passes only if every cell is within, and such a claim is wrong no more
-    often than its parts (intersection-union test, Berger 1982). Many cells make it harder to reach, not easier.
-    ValueError as for `holm`.
+    `len(tested)`. `error_rate` is `Sequential.error_rate` of the plan. `within` needs no correction: a run passes only
+    if every cell is within, and such a claim is wrong no more often than its parts (intersection-union test, Berger
+    1982). Many cells make it harder to reach, not easier.
+    ValueError as for `benjamini_hochberg`.
     """
     unmeasured = max(family - len(tested), 0)
-    rejected = holm([*(hypothesis.p_value for hypothesis in tested), *[None] * unmeasured], error_rate)
+    rejected = benjamini_hochberg([*(hypothesis.p_value for hypothesis in tested), *[None] * unmeasured], error_rate)
     return [
         Verdict.INCONCLUSIVE if hypothesis.verdict is Verdict.EXCEEDS and not stands else hypothesis.verdict
         for hypothesis, stands in zip(tested, rejected[: len(tested)], strict=True)
@@ -311,7 +321,7 @@ class Judgement:
     added: Estimate | None
     """What the guest adds, in the metric's unit, with the look's interval; None if higher is better."""
     verdict: Verdict
-    """The verdict of this cell alone. `survivors` gives the verdict of a cell among many."""
+    """The verdict of this cell alone. `correct_verdicts` gives the verdict of a cell among many."""
     p_value: float | None
     """The p value of "the budget is exceeded", over all looks; None without a budget or without an interval."""
 

@@ -503,7 +503,8 @@ def _explanations(*, imported: bool) -> Iterator[Words]:
     yield join_words(
         "A verdict needs the whole interval on one side of the budget. An ",
         Mark("exceeds"),
-        " is also corrected for all budgets of the run (Holm): at most one in 40 runs has any false alarm.",
+        " is also corrected for all budgets of the run (Benjamini-Hochberg): of 40 of them, at most one is expected to "
+        "be a false alarm.",
     )
     yield join_words(
         "Added latency is guest minus host of the mean completion latency. us is microseconds, MB is 10",

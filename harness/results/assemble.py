@@ -40,6 +40,7 @@ from harness.results.metric_records import (
     count_calls,
     make_metric_records,
     merge_histograms,
+    note_stalls,
     note_too_few_ios,
     reduce_histograms,
 )
@@ -260,6 +261,7 @@ def _make_cell_record(
             *_note_overlaps(every),
             *(note for feature in asked for note in feature.find_notes(slices, cell)),
             *note_caveat(headline.overhead if headline else None),
+            *note_stalls(headline),
             *others_notes(slices),
             *late_counter_notes(slices),
             *saturation_notes(slices, depth=job.depth if job.is_saturating else None),

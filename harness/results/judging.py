@@ -29,7 +29,10 @@ from harness.results.records import JudgedRecord
 def explain_faster(cell: CellRecord) -> str:
     """Why a guest without a failed check is faster than its host, or that the reason is not known."""
     reasons = (feature.explain_faster(cell) for feature in features())
-    return next(filter(None, reasons), "no check explains it: find out why")
+    attach = cell.mode_detail.attach
+    cached = "its disk has a cache in the memory of the host, and the host's own I/Os went to the disk"
+    buffered = attach is not None and not attach.direct
+    return next(filter(None, reasons), cached if buffered else "no check explains it: find out why")
 
 
 SKIPPED = "skipped"
@@ -57,10 +60,10 @@ def find_gravest(budgets: Iterable[BudgetRecord]) -> Verdict:
 def correct_records(
     records: Iterable[CellRecord], *, family: int, error_rate: float, only: Collection[str] | None = None
 ) -> list[CellRecord]:
-    """The records after Holm's correction over the run: an `exceeds` that does not survive it becomes `inconclusive`.
+    """The records after the correction over the run: an `exceeds` that does not survive it becomes `inconclusive`.
 
-    Every budget of every cell counts, see `survivors`. The budgets of a void cell count as without evidence. `family`
-    and `error_rate` as in `survivors`. With `only`, ids of cells, the other cells count but are not returned.
+    Every budget of every cell counts, see `correct_verdicts`. The budgets of a void cell count as without evidence.
+    `family` and `error_rate` as there. With `only`, ids of cells, the other cells count but are not returned.
     """
     records = mark_better(records, error_rate=error_rate)
     tested = [

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from statistics import fmean
+from statistics import fmean, median
 from typing import get_args
 
 from harness.analysis import (
     METRICS,
+    Better,
     Calls,
     Correlation,
     Estimate,
@@ -117,6 +118,48 @@ def note_too_few_ios(names: Sequence[str], metrics: Mapping[str, MetricRecord], 
             f"{metric.fewest_ios} I/Os of each arm, and {arm} completed {sum(slowest)} in {len(slowest)} blocks. "
             "Measure for longer (--time, --rounds), or set the budget for a lower percentile"
         )
+
+
+STALLED = 5
+"""A slice that is so many times slower than the median of its arm stalled."""
+_RARE = 0.1
+"""Of an arm with a larger share of stalled slices, they are how it is."""
+
+
+def note_stalls(metric: MetricRecord | None) -> Iterator[str]:
+    """Rare slices that were much slower, and the arithmetic overhead if it is beyond the interval of the geometric one.
+
+    In log ratios, a slice that is ten times slower weighs 2.3, and its I/Os are 0.9 of a slice. Nothing for percentiles
+    of batches.
+    """
+    if metric is None or metric.overhead is None or metric.batches:
+        return
+    of_host, of_guest = (_find_stalls(values, metric.better) for values in (metric.host, metric.guest))
+    n, most = len(metric.guest), max(of_host + of_guest, default=0.0)
+    if most and max(len(of_host), len(of_guest)) <= _RARE * n:
+        number = len(of_guest or of_host)
+        slices = f"{'one slice' if number == 1 else f'{number} slices'} of {n} {'was' if number == 1 else 'were up to'}"
+        where = "in the guest only" if not of_host else "on the host only"
+        if of_host and of_guest:
+            where = f"in the guest, and {len(of_host)} on the host"
+        yield f"{slices} {most:.0f} x slower, {where}: so few slices do not show how often this happens"
+    ratio = fmean(metric.guest) / fmean(metric.host)
+    share = 1 - ratio if metric.better == "higher" else ratio - 1
+    geometric, half = metric.overhead.point, metric.overhead.half_width
+    if half is not None and abs(share - geometric) > half:
+        slow = "more" if metric.better == "higher" else "less"
+        of = "all I/Os together" if metric.better == "higher" else "the arithmetic mean of the slices"
+        yield (
+            f"the overhead of {of} is {share:.1%}, and {geometric:.1%} in the geometric mean of the slices, in which "
+            f"slow slices count for {slow}"
+        )
+
+
+def _find_stalls(values: Sequence[float], better: Better) -> list[float]:
+    """How many times slower than the median each stalled slice of an arm was."""
+    middle = median(values)
+    slower = (middle / value if better == "higher" else value / middle for value in values)
+    return [times for times in slower if times >= STALLED]
 
 
 def count_rounds_needed(record: CellRecord, name: str, *, reboot: bool) -> int | None:

@@ -21,6 +21,7 @@ from harness.results import (
     correct_records,
 )
 from harness.results.judging import find_gravest, judge_budgets
+from harness.results.metric_records import note_stalls
 
 LOOK = Sequential(3, 3).look(3)
 HOST = (10_000.0, 10_100.0, 9_900.0)
@@ -133,9 +134,10 @@ def test_the_budget_has_the_verdict_of_the_cell() -> None:
 
 
 def test_strong_evidence_makes_it_easier_for_the_next_cells() -> None:
-    # Holm: 0.025 / 3, then / 2, then / 1.
-    assert verdicts([record(0.02), record(0.001), record(0.012)], family=3) == ["exceeds"] * 3
-    assert verdicts([record(0.02), record(0.009), record(0.012)], family=3) == ["inconclusive"] * 3
+    # Benjamini & Hochberg: the k-th smallest is compared with k / 3 of 0.025.
+    assert verdicts([record(0.02), record(0.012), record(0.001)], family=3) == ["exceeds"] * 3
+    assert verdicts([record(0.03), record(0.012), record(0.009)], family=3) == ["inconclusive", "exceeds", "exceeds"]
+    assert verdicts([record(0.03), record(0.018), record(0.009)], family=3) == ["inconclusive"] * 3
 
 
 def test_a_verdict_that_stands_before_all_cells_are_measured_stands_at_the_end() -> None:
@@ -163,3 +165,39 @@ def test_a_void_cell_stays_void_and_its_p_value_does_not_count() -> None:
 def test_within_and_unjudged_need_no_correction() -> None:
     unjudged = replace(record(None), budget=(), verdict=Verdict.UNJUDGED)
     assert verdicts([record(0.9, Verdict.WITHIN), unjudged], family=200) == ["within", "unjudged"]
+
+
+# --- rare stalls ---
+
+
+def notes_of(host: list[float], guest: list[float]) -> list[str]:
+    overhead = estimate_overhead(host, guest, higher_is_better=True)
+    return list(
+        note_stalls(MetricRecord("IO/s", "higher", tuple(host), (), tuple(guest), overhead, None, overhead, None))
+    )
+
+
+def test_a_stall_is_counted_and_said_to_be_of_the_guest_the_host_or_both() -> None:
+    alike = [1000.0 + number for number in range(40)]
+    stalled = [100.0, *alike[1:]]
+    again = "so few slices do not show how often this happens"
+    (note, *_) = notes_of(alike, stalled)
+    assert note == f"one slice of 40 was 10 x slower, in the guest only: {again}"
+    (note, *_) = notes_of(stalled, alike)
+    assert note == f"one slice of 40 was 10 x slower, on the host only: {again}"
+    (note, *_) = notes_of(stalled, [100.0, 50.0, *alike[2:]])
+    assert note == f"2 slices of 40 were up to 20 x slower, in the guest, and 1 on the host: {again}"
+    assert notes_of(alike, alike) == []
+
+
+def test_slices_that_are_often_slow_are_no_stalls() -> None:
+    alike = [1000.0 + number for number in range(40)]
+    assert not any("x slower" in note for note in notes_of(alike, [100.0] * 5 + alike[5:]))
+
+
+def test_the_overhead_of_all_ios_is_given_if_it_is_outside_of_the_interval() -> None:
+    host = [1000.0] * 10 + [1.0] * 10
+    guest = [900.0] * 10 + [1.0] * 10
+    (note,) = notes_of(host, guest)
+    assert note.startswith("the overhead of all I/Os together is 10.0%, and 5.1% in the geometric mean of the slices")
+    assert note.endswith("slow slices count for more")

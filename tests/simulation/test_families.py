@@ -1,4 +1,4 @@
-"""Equal modes, hosts that do not drift and runs without a change: how often something else is said."""
+"""Equal modes, hosts that do not drift, runs without a change, rare stalls: how often what is said is wrong."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from harness.features.history.trends import change_points
 from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.mode import Mode
-from harness.model.profile import Profile
-from harness.model.workloads import parse_workloads
+from harness.model.workloads import Profile, parse_workloads
 from harness.results import CellRecord
+from harness.results.metric_records import note_stalls
 from harness.results.validity import DRIFT_BOUND, DRIFT_CONFIDENCE
 from harness.scenario.scenario import Scenario
 from tests.build import synthetic_run
@@ -94,3 +94,24 @@ def test_a_history_without_a_change_rarely_has_a_change_point(correlation: float
         share = sum(bool(change_points(values)) for values in series) / SERIES
         assert share <= 0.05
         assert share == pytest.approx(stated(f"runs correlated by {correlation:g}")[column], abs=0.015)
+
+
+@pytest.mark.parametrize(
+    ("row", "stalls"), [("no stalls", 0.0), ("one guest's slice of 100 is ten times slower", 0.01)]
+)
+def test_stalls_are_noted_where_there_were_some(row: str, stalls: float) -> None:
+    chance = np.random.default_rng(4)
+    (cell,) = measured_modes(1)
+    noted = 0
+    for _ in range(SERIES):
+        host, guest = np.exp(chance.normal(0, 0.1, (2, BLOCKS)))
+        stalled = chance.random(BLOCKS) < stalls
+        guest[stalled] /= 10
+        loss = estimate_overhead(host, guest, higher_is_better=True)
+        iops = replace(
+            cell.metrics["iops"], host=tuple(host.tolist()), guest=tuple(guest.tolist()), overhead=loss, batches=()
+        )
+        found = any("slower" in note for note in note_stalls(iops))
+        assert found == (0 < stalled.sum() <= BLOCKS // 10)
+        noted += found
+    assert noted / SERIES == pytest.approx(stated(row)[0], abs=0.04)
