@@ -196,8 +196,8 @@ def test_slices_that_are_often_slow_are_no_stalls() -> None:
 
 
 def test_the_overhead_of_all_ios_is_given_if_it_is_outside_of_the_interval() -> None:
-    host = [1000.0] * 10 + [1.0] * 10
-    guest = [900.0] * 10 + [1.0] * 10
+    host = [1000.0, 1.0, 1.0, 1000.0, 1.0] * 4
+    guest = [900.0 if value == 1000 else value for value in host]
     (note,) = notes_of(host, guest)
-    assert note.startswith("the overhead of all I/Os together is 10.0%, and 5.1% in the geometric mean of the slices")
+    assert note.startswith("the overhead of all I/Os together is 10.0%, and 4.1% in the geometric mean of the slices")
     assert note.endswith("slow slices count for more")
