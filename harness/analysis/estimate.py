@@ -13,11 +13,12 @@ from harness.analysis.student import t_mixture_quantile, t_mixture_survival
 
 # Above this value, exp() overflows. Only an extremely wide interval (n = 2, rounds far apart) reaches it.
 _LARGEST_LOG = 709.0
+_LARGEST_VALUE = 1e150
 
 
 def finite_exp(value: float) -> float:
-    """e ** `value`, finite for any finite value."""
-    return math.exp(min(value, _LARGEST_LOG))
+    """e ** `value`, finite and above 0 for any finite value."""
+    return math.exp(max(min(value, _LARGEST_LOG), -_LARGEST_LOG))
 
 
 def finite_expm1(value: float) -> float:
@@ -218,12 +219,11 @@ def require_positive(values: Iterable[float], whose: str) -> list[float]:
 
 
 def _read_number(value: float, number: int, whose: str) -> float:
-    try:
-        is_finite = math.isfinite(value)  # A TypeError for text, which float() would convert to a number.
-    except OverflowError:
-        is_finite = False
-    if not is_finite:
-        raise ValueError(f"{whose} value {number} is {value}: a measured value must be a finite number")
+    # A TypeError for text, which float() would convert to a number. Larger values would overflow in sums and squares.
+    if not abs(value) <= _LARGEST_VALUE:
+        raise ValueError(
+            f"{whose} value {number} is {value}: a measured value must be a finite number of at most 1e150"
+        )
     return float(value)
 
 

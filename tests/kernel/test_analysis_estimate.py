@@ -18,6 +18,7 @@ from harness.analysis import (
     Estimate,
     Limit,
     estimate_added,
+    estimate_change,
     estimate_drift,
     estimate_mean,
     estimate_overhead,
@@ -125,6 +126,18 @@ def test_overhead_does_not_depend_on_the_unit_and_the_interval_holds_the_point(s
 def test_rounds_that_differ_by_hundreds_of_decades_still_give_finite_ends() -> None:
     assert all(map(math.isfinite, ends(estimate_overhead([1e-150, 1], [1e150, 1], higher_is_better=False))))
     assert all(map(math.isfinite, ends(estimate_overhead([1e-150, 1], [1e150, 1], higher_is_better=True))))
+
+
+@pytest.mark.parametrize("value", [1e308, -1e200, 10**400])
+def test_values_whose_sums_would_overflow_are_refused(value: float) -> None:
+    with pytest.raises(ValueError, match="must be a finite number of at most 1e150"):
+        estimate_mean([value] * 3)
+
+
+def test_a_change_from_almost_nothing_has_an_inverse() -> None:
+    change = estimate_change([1e150] * 3, [1e-150, 1e-149, 1e-150])
+    assert change.inverse.inverse.ratio == pytest.approx(change.ratio)
+    assert estimate_change([1e150] * 3, [5e-324] * 3).inverse.ratio < math.inf
 
 
 # --- added, mean of an arm ---

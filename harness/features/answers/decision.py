@@ -9,7 +9,7 @@ from itertools import combinations
 from statistics import fmean
 from typing import Any
 
-from harness.analysis import METRICS, Estimate, Relation, estimate_mean, find_shown_changes
+from harness.analysis import IN_ORDER, METRICS, Estimate, Relation, Samples, estimate_mean, find_shown_changes
 from harness.features.answers.uses import USES, Judge, Use, caution, explain_preference, preference, simplicity, unfit
 from harness.model.attach import Attach
 from harness.model.base import Kind
@@ -292,7 +292,9 @@ def _cpu(cells: Cells) -> Estimate | None:
     if len(values) < len(cells):
         return None
     means = [fmean(together) for together in zip(*values, strict=False)]
-    return estimate_mean(means, confidence=max(cell.confidence for cell in cells))
+    counted = all(len(of_cell) == len(cell.boots) for cell, of_cell in zip(cells, values, strict=True))
+    samples = Samples(cells[0].boots[: len(means)]) if counted else IN_ORDER
+    return estimate_mean(means, confidence=max(cell.confidence for cell in cells), samples=samples)
 
 
 THROUGHPUT = "iops"

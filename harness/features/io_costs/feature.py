@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from harness.analysis import estimate_added
+from harness.analysis import IN_ORDER, Samples, estimate_added
 from harness.feature import Feature
 from harness.model.counters import Counters, QemuCounts
 from harness.model.mode import Place
@@ -142,16 +142,24 @@ def _count_switches(counters: Counters, *, in_guest: bool) -> dict[str, float]:
     return switches
 
 
+def find_samples(cell: CellRecord, of_blocks: Sequence[float]) -> Samples:
+    """The samples of a cost: the means of boots, as for the metrics of the cell, if every block has it."""
+    return Samples(cell.boots) if len(of_blocks) == len(cell.boots) else IN_ORDER
+
+
 def account_blocks(blocks: Blocks, confidence: float) -> dict[str, CostRecord]:
     """The costs per I/O by name, in these blocks of a cell.
 
-    Blocks in which the host's counters were read too late, for any arm, do not count here.
+    Blocks in which the host's counters were read too late, for any arm, do not count here. The samples are those of the
+    cell's metrics: with several boots, their means.
     """
     counted = blocks.where(lambda slice_: slice_.counters.host is not None)
+    used = counted if counted.keys else blocks
     costs = {
         arm: [cost_per_io(slice_.counters, in_guest=arm in (Place.GUEST, Place.AGAINST)) for slice_ in slices]
-        for arm, slices in (counted if counted.keys else blocks).arms.items()
+        for arm, slices in used.arms.items()
     }
+    samples = Samples(used.boots)
 
     def values(arm: Place, name: str) -> tuple[float, ...]:
         by_block = costs.get(arm, [])
@@ -161,7 +169,8 @@ def account_blocks(blocks: Blocks, confidence: float) -> dict[str, CostRecord]:
     for cost in IO_COSTS.values():
         host, twin, guest = (values(arm, cost.name) for arm in (Place.HOST, Place.TWIN, Place.GUEST))
         if host or guest:
-            added = estimate_added(host, guest, confidence=confidence) if host and guest else None
+            both = bool(host and guest)
+            added = estimate_added(host, guest, confidence=confidence, samples=samples) if both else None
             records[cost.name] = CostRecord(cost.unit, host, twin, guest, added)
     return records
 

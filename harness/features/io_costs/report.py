@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from harness.analysis import Estimate, estimate_mean
 from harness.feature import FeatureReport, ReportPlace
-from harness.features.io_costs.feature import CPU_PARTS, CYCLE_COSTS, IoCost
+from harness.features.io_costs.feature import CPU_PARTS, CYCLE_COSTS, IoCost, find_samples
 from harness.report.blocks import (
     Aside,
     AtDepth,
@@ -162,7 +162,9 @@ def average_costs(cells: Sequence[CellRecord]) -> tuple[ArmCosts, ...]:
 def _average_arm(cell: CellRecord, place: ArmName) -> ArmCosts:
     values: dict[str, tuple[float, ...]] = {name: getattr(cost, place) for name, cost in cell.accounting.items()}
     figures = {
-        name: estimate_mean(of_blocks, confidence=cell.confidence) for name, of_blocks in values.items() if of_blocks
+        name: estimate_mean(of_blocks, confidence=cell.confidence, samples=find_samples(cell, of_blocks))
+        for name, of_blocks in values.items()
+        if of_blocks
     }
     return ArmCosts(place, None if place == "host" else cell.mode, figures)
 

@@ -182,7 +182,10 @@ def estimate_fairness(blocks: Sequence[Sequence[float]], *, confidence: float = 
     point, n = compute_jain_index(totals), len(blocks)
     if n < FEWEST_BLOCKS:
         return Estimate(point, None, None, n)
-    left_out = ([max(total - one, 0.0) for total, one in zip(totals, block, strict=True)] for block in blocks)
+    left_out = [[max(total - one, 0.0) for total, one in zip(totals, block, strict=True)] for block in blocks]
+    if not all(map(any, left_out)):
+        # Without the block that has everything, nobody has anything.
+        return Estimate(point, None, None, n)
     without = list(map(compute_jain_index, left_out))
     mean = fmean(without)
     error = math.sqrt((n - 1) / n * math.fsum((index - mean) ** 2 for index in without))

@@ -129,7 +129,7 @@ def sustained(loads: Sequence[Load], bound: float, *, confidence: float = 0.95) 
     as 1 / (1 - utilisation) (Kingman, The single server queue in heavy traffic, 1961). The interval has all loads at
     which the curve's interval contains the bound, as in the inverse estimation of a dose (Oron & Flournoy, Centered
     isotonic regression, 2017). If no load exceeds the bound, the arm's full speed is the answer, because the arm cannot
-    do more. ValueError as for `load_curve`.
+    do more. The result is never below a rate that was measured and kept the bound. ValueError as for `load_curve`.
     """
     curve = load_curve(loads, bound, confidence=confidence)
     if not curve:
@@ -140,14 +140,28 @@ def sustained(loads: Sequence[Load], bound: float, *, confidence: float = 0.95) 
     excluded = _crossing(curve, [each.low for each in curve], bound)
     low = None if curve[0].high >= bound else proven
     high = excluded if excluded is not None or speed is None else speed.high
-    if curve[0].latency >= bound:
+    kept = _find_fastest_kept(loads, bound)
+    if curve[0].latency >= bound and not kept:
         return Sustained(LimitedBy.LOWEST, None, None, high)
     if point is not None:
+        point = max(point, kept)
         return Sustained(LimitedBy.BOUND, point, low, None if high is None else max(high, point))
     if speed is not None:
-        return Sustained(LimitedBy.FULL_SPEED, speed.point, speed.low if proven is None else low, speed.high)
+        point = max(speed.point, kept)
+        high = None if speed.high is None else max(speed.high, point)
+        return Sustained(LimitedBy.FULL_SPEED, point, speed.low if proven is None else low, high)
     highest = curve[-1].load
     return Sustained(LimitedBy.HIGHEST, highest, highest if proven is None else low, None)
+
+
+def _find_fastest_kept(loads: Sequence[Load], bound: float) -> float:
+    """The highest load that the arm reached and whose own mean latency keeps the bound; 0 without one.
+
+    The curve may exceed the bound there, because a slower rate that does is averaged with it.
+    """
+    enough = (load for load in loads if load.reached and len(load.latencies) >= FEWEST_SAMPLES)
+    kept = (load.achieved for load in enough if fmean(map(math.log, load.latencies)) < math.log(bound))
+    return max(kept, default=0.0)
 
 
 def _full_speed(loads: Sequence[Load], confidence: float) -> Estimate | None:

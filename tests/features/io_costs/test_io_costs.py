@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from harness.features.io_costs.feature import CPU_PARTS, CYCLE_COSTS, IO_COSTS, cost_per_io
+from harness.analysis import IN_ORDER
+from harness.features.io_costs.feature import CPU_PARTS, CYCLE_COSTS, IO_COSTS, cost_per_io, find_samples
 from harness.model.base import Device
 from harness.model.job import Job
 from harness.model.mode import Arm, Cell, Mode, Place
@@ -220,6 +221,17 @@ def test_a_cell_has_the_cycles_that_the_guest_adds() -> None:
     assert (cost.unit, cost.host, cost.guest) == ("1/IO", (9_000, 9_000), (16_000, 16_000))
     assert cost.added is not None
     assert cost.added.point == pytest.approx(7_000)
+
+
+def test_the_samples_of_a_cost_are_boots_as_those_of_the_metrics() -> None:
+    several = [replace(slice_, boot=1 + slice_.round // 4) for slice_ in rounds(number=9)]
+    found = cell(several)
+    cpu = found.accounting["cpu"]
+    assert cpu.added is not None
+    assert found.metrics["clat_mean"].overhead is not None
+    assert (cpu.added.boots, found.metrics["clat_mean"].overhead.boots) == (3, 3)
+    assert find_samples(found, cpu.guest).boots == found.boots
+    assert find_samples(found, cpu.guest[1:]) == IN_ORDER
 
 
 def test_parts_of_only_one_side_add_nothing() -> None:

@@ -183,6 +183,7 @@ def test_chance_within_blocks_is_not_unfair() -> None:
     assert unfair.high is not None
     assert unfair.high < 0.97
     assert estimate_fairness(blocks[:2]).low is None
+    assert estimate_fairness([(3.0, 1.0), (0.0, 0.0), (0.0, 0.0)]).low is None
 
 
 def test_slices_of_jobs_that_did_not_run_together_are_void() -> None:

@@ -111,3 +111,20 @@ def test_below_a_bound_that_no_rate_keeps_lower_rates_are_tried_down_to_the_lowe
         tried += rates
         loads += [Load(rate, (float(rate or 0),) * 8, (5e-3,) * 8) for rate in rates]
     assert tried == [4920, 1230, 308]
+
+
+def test_the_highest_load_is_never_below_a_rate_that_was_kept_within_the_bound() -> None:
+    chance = random.Random(3)
+    for _ in range(300):
+        rates = sorted(chance.sample(range(1000, 20_000, 100), 6))
+        loads = [
+            Load(rate, (chance.uniform(0.96, 1.0) * rate,) * 4, tuple(chance.lognormvariate(-7, 0.5) for _ in range(4)))
+            for rate in rates
+        ]
+        loads.append(Load(None, (chance.uniform(5000, 20_000),) * 4, (0.5,) * 4))
+        bound = math.exp(-7 + chance.gauss(0, 0.5))
+        found = sustained(loads, bound)
+        assert found is not None
+        kept = [load.achieved for load in loads if math.prod(load.latencies) ** 0.25 < bound]
+        assert (found.point or 0.0) >= max(kept, default=0.0)
+        assert found.point is None or found.high is None or found.high >= found.point
