@@ -1,4 +1,4 @@
-"""The disk under test as a block device: a link to a real disk, a loop device on a new file, or a disk in memory."""
+"""The disk under test as a block device: a link to a real disk, or a loop device on a new file."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import ClassVar, Literal
 
-from harness.errors import SafetyError, Unsupported
+from harness.errors import SafetyError
 from harness.files import read_script
 from harness.lab.created import CreationLog, Entry, HostThing, fenced
-from harness.lab.guard import created, serial_of
+from harness.lab.guard import serial_of
 from harness.lab.inventory import DiskByFile, DiskSpec
-from harness.lab.pin import FILE_IDENTITY, TAG
+from harness.lab.pin import FILE_IDENTITY
 from harness.lab.transport.base import Runner
 from harness.layout.free_space import reserve_places
-from harness.layout.source import BlockSource
 from harness.untrusted import parse_json, reading
 
 _OURS = FILE_IDENTITY + read_script("harness.layout", "our_file.sh")
@@ -154,79 +153,3 @@ def list_loop_devices(runner: Runner, file: str) -> list[str]:
     source = f"{runner.name}: losetup's list for {file}"
     with reading(source):
         return [str(loop["name"]) for loop in parse_json(listed or "{}", source).get("loopdevices", ())]
-
-
-NULL_BLK = "/sys/kernel/config/nullb"
-MIB = 1024**2
-_QUEUE_DEPTH = 64
-_LONGEST_NAME = 31  # of a block device; the kernel truncates longer names
-
-# $1: the directory of null_blk disks. Status 3: the kernel has no null_blk.
-_AVAILABLE = """
-export PATH="$PATH:/usr/sbin:/sbin"
-[ -d "$1" ] || modprobe null_blk nr_devices=0 2>/dev/null
-[ -d "$1" ] || exit 3
-"""
-_CREATE = read_script("harness.layout", "create_memory_disk.sh")
-_REMOVE_MEMORY_DISK = read_script("harness.layout", "remove_memory_disk.sh")
-
-
-class MemoryDisk(HostThing):
-    """A null_blk disk: its directory, and the id of the boot in which it was created."""
-
-    kind: Literal["memory-disk"] = "memory-disk"
-    directory: str
-    boot: str
-
-    removal: ClassVar[str] = _REMOVE_MEMORY_DISK
-
-    @property
-    def words(self) -> str:
-        return f"the disk in memory {self.directory.rpartition('/')[2]}"
-
-    def arguments(self) -> Sequence[str]:
-        return [self.directory, self.boot]
-
-
-def name_disk(run_id: str, name: str) -> str:
-    """The name on the host of the disk `name` of a run."""
-    return f"{TAG}-{run_id}-{name}"
-
-
-@contextmanager
-def create_memory_disk(log: CreationLog, name: str, *, size: int, answer_ns: int) -> Iterator[BlockSource]:
-    """A disk of `size` bytes (whole MiB) in memory. It completes each request after `answer_ns` nanoseconds.
-
-    It takes 64 requests at a time. Other disks are not touched. Raises Unsupported if the kernel has no null_blk,
-    or one that cannot name its disks (before Linux 5.19), HostError if the creation fails, and ValueError if the name
-    is too long. Source of the settings: the kernel's Documentation/block/null_blk.rst.
-    """
-    runner, full_name = log.runner, name_disk(log.run_id, name)
-    if len(full_name) > _LONGEST_NAME:
-        raise ValueError(f"the name of a disk has at most {_LONGEST_NAME} characters: {full_name} is too long")
-    if runner.run(["sh", "-s", "--", NULL_BLK], stdin=_AVAILABLE, deadline=60, check=False).status == 3:
-        raise Unsupported(
-            f"{runner.name}: its kernel has no null_blk module, which creates disks in memory",
-            hint="modprobe null_blk nr_devices=0 shows why; cloud kernels may have it in a package of extra modules",
-        )
-    directory, device = f"{NULL_BLK}/{full_name}", f"/dev/{full_name}"
-    settings = {
-        "size": size // MIB,
-        "memory_backed": 1,
-        "blocksize": 512,
-        "queue_mode": 2,  # blk-mq
-        "irqmode": 2,  # completed by a timer
-        "completion_nsec": answer_ns,
-        "hw_queue_depth": _QUEUE_DEPTH,
-        "submit_queues": 1,
-        "power": 1,
-    }
-    boot = runner.run(["cat", "/proc/sys/kernel/random/boot_id"], deadline=20).stdout.strip()
-    with log.making_here(MemoryDisk(directory=directory, boot=boot)) as entry:
-        words = [f"{key}={value}" for key, value in settings.items()]
-        # `mkdir` fails if the disk already exists.
-        runner.run(fenced(entry, ["sh", "-c", _CREATE, "sh", directory, *words]), deadline=60)
-        if runner.run(["test", "-b", device], deadline=20, check=False).status != 0:
-            raise Unsupported(f"{runner.name}: null_blk did not create {device}", hint="use Linux 5.19 or newer")
-        (grant,) = created(runner, entry, [device])
-        yield BlockSource(device, "block", 0, size, grant=grant)

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from harness.features.calibrate.memory_disk import NULL_BLK
 from harness.lab import embedded
 from harness.lab.embedded.disks import NullBlkDisk
 from harness.lab.inventory import DiskById
 from harness.lab.transport.ssh import SshRunner
-from harness.layout.device import NULL_BLK
 from harness.results import Run
 from tests.e2e.machines import ROOT, latest, ran, traces
 from tests.patience import patience

@@ -13,9 +13,9 @@ import pytest
 from harness.features.calibrate.calibration import Calibration, directory, path_of, read_calibration
 from harness.features.calibrate.command import count_most_by_chance
 from harness.features.calibrate.measuring import CalibrationSpec
+from harness.features.calibrate.memory_disk import NULL_BLK, MemoryDisk
 from harness.lab.created import CreationLog
 from harness.lab.transport.ssh import SshRunner
-from harness.layout.device import NULL_BLK, MemoryDisk
 from harness.run_id import RunId
 from tests.e2e.conftest import host
 from tests.e2e.machines import background, command, latest, measure

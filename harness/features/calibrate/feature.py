@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from harness.image import ImageSet
+    from harness.lab.created import HostThing
     from harness.lab.hosts import Host
     from harness.results import Run
 
@@ -34,4 +35,16 @@ def _describe_lab(run: Run) -> Iterable[str]:
     return describe_lab(run)
 
 
-FEATURE = Feature(name="calibrate", announce=_announce, provenance=_quote, about_lab=_describe_lab)
+def _list_host_things() -> tuple[type[HostThing], ...]:
+    from harness.features.calibrate.memory_disk import MemoryDisk
+
+    return (MemoryDisk,)
+
+
+FEATURE = Feature(
+    name="calibrate",
+    announce=_announce,
+    provenance=_quote,
+    about_lab=_describe_lab,
+    list_host_things=_list_host_things,
+)

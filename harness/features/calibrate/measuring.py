@@ -13,12 +13,12 @@ from statistics import median
 from harness.analysis.slices import LEAST_MEANS, SHORTEST_S
 from harness.errors import MeasurementError, Unsupported
 from harness.events import Events, Note
+from harness.features.calibrate.memory_disk import create_memory_disk
 from harness.guest.protocol import Hypervisor
 from harness.image import ImageSet
 from harness.lab.created import CreationLog
 from harness.lab.hosts import Host
 from harness.lab.inventory import HostSpec
-from harness.layout.device import create_memory_disk
 from harness.layout.source import BlockSource
 from harness.measure.host_measurer import SessionMeasurer
 from harness.measure.phases import Pauses, Phases

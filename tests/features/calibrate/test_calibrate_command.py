@@ -11,10 +11,10 @@ from harness.cli import main
 from harness.errors import ConfigError, Unsupported
 from harness.features.calibrate.calibration import BootNoise, Delay, SliceNoise
 from harness.features.calibrate.command import choose_disk, summarise
+from harness.features.calibrate.memory_disk import create_memory_disk
 from harness.lab.created import CreationLog
 from harness.lab.inventory import DiskByFile, HostSpec
 from harness.lab.transport.local import LocalRunner
-from harness.layout.device import create_memory_disk
 from harness.run_id import RunId
 from tests.features.calibrate import calibrations
 
@@ -101,7 +101,7 @@ def test_the_summary_shows_the_measured_delay() -> None:
 def test_a_kernel_without_disks_in_memory_is_reported_with_the_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harness.layout.device.NULL_BLK", str(tmp_path / "absent"))
+    monkeypatch.setattr("harness.features.calibrate.memory_disk.NULL_BLK", str(tmp_path / "absent"))
     with (
         pytest.raises(Unsupported, match="no null_blk") as error,
         create_memory_disk(CreationLog(LocalRunner("host here"), RunId.new()), "plain", size=1, answer_ns=1),
