@@ -14,6 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from harness.errors import Unsupported
+
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from xml.etree.ElementTree import Element
@@ -30,13 +32,17 @@ if TYPE_CHECKING:
     from harness.guest.proxmox.created_objects import PluggedDrive
     from harness.image import ImageSet
     from harness.lab.created import CreationLog, HostThing, Removal
+    from harness.lab.guard import Writable
     from harness.lab.hosts import Host
     from harness.lab.inventory import HostSpec
     from harness.lab.transport.base import Runner
+    from harness.layout.build import Rebuild
+    from harness.layout.regions import Need, Region
     from harness.measure.platform import Platform
     from harness.measure.prepare import FilledRegions
     from harness.measure.rounds import FollowingSeries, RunContext, SeriesContext
     from harness.measure.series import PreparedGroup, StepLimit
+    from harness.model.base import Md
     from harness.model.counters import Counters
     from harness.model.guest import GuestOptions
     from harness.model.mode import Cell, Mode
@@ -136,6 +142,20 @@ class DiskServer:
     """The serial number of each of its disks."""
     serve: Callable[[CreationLog, GuestDisk, int], AbstractContextManager[ServedDisk]]
     """Serves a disk with at most so many queues. Raises HostError."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArrayMaker:
+    """Makes the arrays over several disks on which layouts lie."""
+
+    compute_need: Callable[[Md, Iterable[Need]], Need]
+    """What an array with room for these regions and their partition table needs of each of its disks."""
+    compute_alignment: Callable[[Md], int]
+    """Regions on it begin at multiples of so many bytes."""
+    create: Callable[[CreationLog, Md, str, Sequence[Region], Events], AbstractContextManager[Writable]]
+    """A new array of this name over these partitions, in sync, until the end of the block."""
+    rebuild: Callable[[Writable, Writable], Rebuild]
+    """How the spare of an array is rebuilt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -340,6 +360,7 @@ class Feature:
     """What makes guests on a host instead of the host's own backend; None for all other hosts."""
     disk_server: DiskServer | None = None
     guest_images: GuestImages | None = None
+    load_array_maker: Callable[[], ArrayMaker] | None = None
     tables: FeatureTables | None = None
     mode_keys: ModeKeys | None = None
     read_workloads: Callable[[Path, Sequence[str]], WorkloadFiles] | None = None
@@ -474,6 +495,14 @@ def find_disk_server(name: str) -> DiskServer | None:
 def guest_images() -> GuestImages | None:
     """How guests boot from disk images; None if no feature brings it."""
     return next((feature.guest_images for feature in features() if feature.guest_images is not None), None)
+
+
+def array_maker() -> ArrayMaker:
+    """What makes arrays. Raises Unsupported if no feature does."""
+    for feature in features():
+        if feature.load_array_maker is not None:
+            return feature.load_array_maker()
+    raise Unsupported("this installation makes no arrays", hint="install the feature `arrays`, or select other modes")
 
 
 def find_conditioner(name: str) -> Conditioner:

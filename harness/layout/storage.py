@@ -19,7 +19,7 @@ from harness.lab.guard.room import promise_of
 from harness.lab.pin import MOUNT_DIRECTORY, TAG, disks_below
 from harness.lab.space import promising
 from harness.lab.storage_look import FoundStorage, Place
-from harness.layout.build import Array, Layouts, SharedStorage
+from harness.layout.build import Layouts, SharedStorage
 from harness.layout.device import BackingFile, LoopDevice
 from harness.layout.disks import UdevRule, inhibit_udev_for_volumes
 from harness.layout.layers import LAYERS, UNCACHED, ZFS_SHARE
@@ -242,7 +242,7 @@ def _notes(storage: FoundStorage, modes: Sequence[Mode]) -> Iterator[tuple[str, 
 CREATED: tuple[type[HostThing], ...] = tuple(
     dict.fromkeys(
         [
-            *(BackingFile, LoopDevice, GuidPartitionTable, UdevRule, Array),
+            *(BackingFile, LoopDevice, GuidPartitionTable, UdevRule),
             *(thing for layer in LAYERS for thing in layer.things),
             *(volumes.thing for volumes in VOLUMES.values()),
         ]

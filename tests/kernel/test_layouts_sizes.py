@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness.layout.build import Layouts, compute_alignment, compute_member_need
+from harness.features.arrays.building import compute_alignment, compute_member_need
+from harness.layout.build import Layouts
 from harness.layout.layers import BasePlan, plan_bases
 from harness.layout.regions import ALIGNMENT, Need, add_needs
 from harness.layout.source import BlockSource

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from harness.events import Events
+from harness.features.arrays.building import compute_member_need
 from harness.lab.created import CreationLog, read_log
 from harness.lab.transport.base import Runner
 from harness.lab.transport.ssh import SshRunner
-from harness.layout.build import Builder, compute_member_need
+from harness.layout.build import Builder
 from harness.layout.disks import partitioned_disks
 from harness.layout.layers import plan_bases
 from harness.measure.reap import reap

@@ -10,12 +10,12 @@ import pytest
 
 from harness.errors import HostError
 from harness.events import Event, Events, StepAdvanced
+from harness.features.arrays import building
+from harness.features.arrays.building import create_array
 from harness.lab.created import CreationLog
 from harness.lab.guard.writable import OPEN
 from harness.lab.pin import MOUNT_DIRECTORY
 from harness.lab.transport.base import Completed
-from harness.layout import build as layout_build
-from harness.layout.build import create_array
 from harness.layout.layers import Datasets
 from harness.layout.regions import Region
 from harness.layout.source import BlockSource, Sources
@@ -186,8 +186,8 @@ def test_waiting_for_the_resync_reports_its_progress() -> None:
 
 
 def test_an_array_that_is_never_in_sync_is_an_error_with_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layout_build, "PATIENCE", 0.0)
-    monkeypatch.setattr(layout_build, "SLOWEST_SYNC", 10**15)
+    monkeypatch.setattr(building, "PATIENCE", 0.0)
+    monkeypatch.setattr(building, "SLOWEST_SYNC", 10**15)
     host = ArrayHost(asked=10**9)
     with (
         pytest.raises(

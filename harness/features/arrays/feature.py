@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from harness.feature import ARRAYS, Feature, FeatureRecords
+from harness.feature import ARRAYS, ArrayMaker, Feature, FeatureRecords
 from harness.features.arrays.records import ArrayStateRecord, ScalingRecord
 
 if TYPE_CHECKING:
+    from harness.lab.created import HostThing
     from harness.model.mode import Cell
     from harness.results import Measurement, ValidityCheck
     from harness.results.assemble import AssembledRun
@@ -44,6 +45,18 @@ def _find_notes(measurements: Sequence[Measurement], cell: Cell) -> Iterable[str
     return state_notes(measurements, cell)
 
 
+def _load_array_maker() -> ArrayMaker:
+    from harness.features.arrays.building import MAKER
+
+    return MAKER
+
+
+def _list_host_things() -> tuple[type[HostThing], ...]:
+    from harness.features.arrays.building import Array
+
+    return (Array,)
+
+
 FEATURE = Feature(
     name="arrays",
     subject=ARRAYS,
@@ -66,4 +79,6 @@ FEATURE = Feature(
     counts=_counts,
     find_checks=_find_checks,
     find_notes=_find_notes,
+    load_array_maker=_load_array_maker,
+    list_host_things=_list_host_things,
 )

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from harness.errors import HostError
+from harness.features.arrays import building
+from harness.features.arrays.building import BESIDE_SECONDS, FASTEST_KIB, RESERVE, SLOWEST_KIB, ArrayRebuild, take_out
 from harness.lab.counters import MdDevice
 from harness.lab.transport.base import Completed
-from harness.layout import build
-from harness.layout.build import BESIDE_SECONDS, FASTEST_KIB, RESERVE, SLOWEST_KIB, Layouts, Rebuild, take_out
+from harness.layout.build import Layouts
 from harness.layout.source import BlockSource
 from harness.measure.session import Session
 from harness.model.attach import Attach
@@ -78,14 +79,14 @@ class Kernel:
 def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Kernel]:
     def make(**properties: int | str) -> Kernel:
         made = Kernel(tmp_path, **properties)  # type: ignore[arg-type]
-        monkeypatch.setattr(build, "run_all", made.run)
+        monkeypatch.setattr(building, "run_all", made.run)
         return made
 
     return make
 
 
-def spare() -> Rebuild:
-    return Rebuild(pretended(ARRAY), pretended(SPARE))
+def spare() -> ArrayRebuild:
+    return ArrayRebuild(pretended(ARRAY), pretended(SPARE))
 
 
 def test_a_member_is_taken_out_with_its_superblock_and_md_is_given_time(kernel: Callable[..., Kernel]) -> None:
