@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from harness.guest.booting import GuestRunner, Started
     from harness.guest.libvirt.guest import ToStart
     from harness.guest.protocol import GuestDisk, Hypervisor, System
+    from harness.guest.proxmox import PluggedDrive
     from harness.guest.proxmox.client import Client
-    from harness.guest.proxmox.created_objects import PluggedDrive
     from harness.image import ImageSet
     from harness.lab.created import CreationLog, HostThing, Removal
     from harness.lab.guard import Writable

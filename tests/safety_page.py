@@ -12,7 +12,7 @@ from pathlib import Path
 from harness.files import read_script
 from harness.guest.libvirt.backend import Domain
 from harness.guest.libvirt.plugging import KINDS as BORROWED_THINGS
-from harness.guest.proxmox.created_objects import KINDS as PROXMOX_THINGS
+from harness.guest.proxmox import KINDS as PROXMOX_THINGS
 from harness.lab.created import Thing
 from harness.measure.reap import HOST_THINGS
 

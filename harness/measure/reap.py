@@ -9,7 +9,7 @@ from harness.feature import features
 from harness.guest.libvirt.plugging import KINDS as BORROWED_THINGS
 from harness.guest.libvirt.requirements import PassedThrough
 from harness.guest.protocol import Remover
-from harness.guest.proxmox.created_objects import KINDS as PROXMOX_THINGS
+from harness.guest.proxmox import KINDS as PROXMOX_THINGS
 from harness.lab.created import REMEDY, Entry, HostThing, Processes, Removal, close, forget
 from harness.lab.pin import TAG
 from harness.lab.transport.base import Runner

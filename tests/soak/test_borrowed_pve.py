@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from harness.events import Events
+from harness.guest.proxmox import build_shell_parameters
 from harness.guest.proxmox.client import Client, Expected
-from harness.guest.proxmox.created_objects import build_shell_parameters
 from harness.guest.proxmox.iso import ensure_iso
 from harness.guest.proxmox.machine import VirtualMachine, exists
 from harness.guest.proxmox.new_vm import log_in

@@ -15,9 +15,9 @@ from harness.errors import GuestError, HarnessError, HostError, SafetyError, Uns
 from harness.events import Events
 from harness.guest.booting import Booted
 from harness.guest.protocol import GuestDisk
+from harness.guest.proxmox import build_shell_parameters, format_drive
 from harness.guest.proxmox.backend import ProxmoxHypervisor
 from harness.guest.proxmox.client import Client
-from harness.guest.proxmox.created_objects import build_shell_parameters, format_drive
 from harness.guest.proxmox.guest import ProxmoxGuest, parse_size
 from harness.guest.proxmox.machine import VirtualMachine
 from harness.guest.proxmox.new_vm import create_vm

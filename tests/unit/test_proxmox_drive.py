@@ -13,7 +13,7 @@ import pytest
 
 from harness.guest.libvirt.domain import GuestSpec, build_domain_xml
 from harness.guest.protocol import GuestDisk
-from harness.guest.proxmox.created_objects import choose_drives, format_drive, parse_drive, refuse_drive
+from harness.guest.proxmox import choose_drives, format_drive, parse_drive, refuse_drive
 from harness.guest.proxmox.guest import find_drive, parse_resolved
 from harness.guest.qemu_process import InspectedProcess, parse_inspected
 from harness.layout.source import BlockSource

@@ -10,8 +10,8 @@ import pytest
 
 from harness.errors import ConfigError, SafetyError
 from harness.features.calibrate.command import choose_disk
+from harness.guest.proxmox import choose_drives
 from harness.guest.proxmox.client import Client, find_remedy, is_lock_timeout
-from harness.guest.proxmox.created_objects import choose_drives
 from harness.guest.proxmox.disk_users import find_stable_path, require_same_node, require_unclaimed
 from harness.guest.proxmox.machine import VirtualMachine
 from harness.guest.proxmox.session import Secret

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from harness.errors import GuestError, LabUnavailable
+from harness.guest.proxmox import build_shell_parameters
 from harness.guest.proxmox.client import Client, PveError
-from harness.guest.proxmox.created_objects import build_shell_parameters
 from harness.guest.proxmox.machine import VirtualMachine
 from harness.guest.proxmox.new_vm import create_vm
 from harness.guest.proxmox.session import Secret

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from harness.errors import GuestError
+from harness.guest.proxmox import build_shell_parameters
 from harness.guest.proxmox.client import Client
-from harness.guest.proxmox.created_objects import build_shell_parameters
 from harness.guest.proxmox.machine import VirtualMachine
 from harness.guest.proxmox.new_vm import KEY_FILE, build_address_script, log_in
 from harness.guest.proxmox.session import Secret

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from harness.errors import GuestError, SafetyError
+from harness.guest.proxmox import build_shell_parameters
 from harness.guest.proxmox.client import Client, PveError
-from harness.guest.proxmox.created_objects import build_shell_parameters
 from harness.guest.proxmox.disk_users import (
     DiskNames,
     NodeConfig,

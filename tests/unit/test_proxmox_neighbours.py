@@ -10,9 +10,9 @@ import pytest
 
 from harness.errors import HarnessError, Unsupported
 from harness.guest.protocol import GuestDisk
+from harness.guest.proxmox import parse_drive
 from harness.guest.proxmox.backend import ProxmoxHypervisor
 from harness.guest.proxmox.client import Client
-from harness.guest.proxmox.created_objects import parse_drive
 from harness.guest.proxmox.machine import VirtualMachine
 from harness.lab.hosts import Host
 from harness.lab.inventory import GuestRules

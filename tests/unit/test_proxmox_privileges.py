@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from harness.errors import HarnessError, LabUnavailable
+from harness.guest.proxmox import build_shell_parameters
 from harness.guest.proxmox.client import Client
-from harness.guest.proxmox.created_objects import build_shell_parameters
 from harness.guest.proxmox.new_vm import create_vm
 from harness.guest.proxmox.session import Secret
 from harness.guest.proxmox.stores import Store, Stores

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from harness.errors import HarnessError, HostError, LabUnavailable, SafetyError
+from harness.guest.proxmox import CreatedStore, CreatedVm, CreatedVolume, build_shell_parameters
 from harness.guest.proxmox.backend import ProxmoxHypervisor
 from harness.guest.proxmox.client import Client
-from harness.guest.proxmox.created_objects import CreatedStore, CreatedVm, CreatedVolume, build_shell_parameters
 from harness.guest.proxmox.new_vm import create_vm, list_used_ids
 from harness.guest.proxmox.session import Secret
 from harness.guest.proxmox.stores import Store, Stores

@@ -10,8 +10,8 @@ import pytest
 
 from harness.errors import HostError, SafetyError, Unsupported
 from harness.events import Events
+from harness.guest.proxmox import CreatedVm, Maker
 from harness.guest.proxmox.client import Client, PveError
-from harness.guest.proxmox.created_objects import CreatedVm, Maker
 from harness.guest.proxmox.iso import ensure_iso
 from harness.guest.proxmox.layouts import refuse_layout, store_layers, volumes, volumes_need
 from harness.guest.proxmox.removal import list_storages

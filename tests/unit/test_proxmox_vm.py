@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from harness.guest.proxmox.created_objects import (
+from harness.guest.proxmox import (
     build_clone_parameters,
     build_shell_parameters,
     build_size_parameters,

@@ -10,8 +10,8 @@ from harness.feature import Feature
 if TYPE_CHECKING:
     from harness.events import Events
     from harness.guest.protocol import Hypervisor
+    from harness.guest.proxmox import PluggedDrive
     from harness.guest.proxmox.client import Client
-    from harness.guest.proxmox.created_objects import PluggedDrive
     from harness.lab.created import Removal
     from harness.lab.hosts import Host
 

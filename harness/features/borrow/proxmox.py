@@ -19,9 +19,9 @@ from harness.features.borrow.agent import INSTALL, disabled, refuses, why_not_wi
 from harness.features.borrow.hypervisor import BorrowingHypervisor, Plugging, describe_vm, refuse_plugging, require_same
 from harness.guest.booting import Booted, GuestRunner, refuse_queues
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor
+from harness.guest.proxmox import PluggedDrive, choose_drives, format_drive, read_uuid
 from harness.guest.proxmox.backend import ProxmoxHypervisor, require_attachable, source_of
 from harness.guest.proxmox.client import Client, PveError, list_needed_to_borrow, open_client
-from harness.guest.proxmox.created_objects import PluggedDrive, choose_drives, format_drive, read_uuid
 from harness.guest.proxmox.disk_users import require_unshared
 from harness.guest.proxmox.guest import PID_FILE, ProxmoxGuest
 from harness.guest.proxmox.machine import CONFIG_SECONDS, VirtualMachine, exists, require_all

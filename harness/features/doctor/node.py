@@ -8,8 +8,8 @@ from typing import Any
 
 from harness.errors import ConfigError, HarnessError, HostError, LabUnavailable, SafetyError
 from harness.features.doctor.machine import HostFinding, Level, not_available
+from harness.guest.proxmox import free_ids
 from harness.guest.proxmox.client import TO_CREATE_VOLUMES, Client, Needed, PveError, list_needed_to_borrow, open_client
-from harness.guest.proxmox.created_objects import free_ids
 from harness.guest.proxmox.disk_users import read_claims, read_node
 from harness.guest.proxmox.layouts import STORAGE_TYPES
 from harness.guest.proxmox.new_vm import list_used_ids

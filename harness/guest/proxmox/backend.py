@@ -11,8 +11,7 @@ from harness.errors import Unsupported
 from harness.events import Events
 from harness.guest.booting import OwnSystems, Started, booted, choose_vcpus, refuse_memory, refuse_queues, refuse_size
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor, Remover
-from harness.guest.proxmox.client import Client, open_client
-from harness.guest.proxmox.created_objects import (
+from harness.guest.proxmox import (
     CreatedVm,
     build_clone_parameters,
     build_shell_parameters,
@@ -24,6 +23,7 @@ from harness.guest.proxmox.created_objects import (
     refuse_drive,
     refuse_options,
 )
+from harness.guest.proxmox.client import Client, open_client
 from harness.guest.proxmox.disk_users import require_same_node, require_unclaimed, require_unshared
 from harness.guest.proxmox.guest import PID_FILE, ProxmoxGuest
 from harness.guest.proxmox.iso import ensure_iso

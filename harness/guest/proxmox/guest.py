@@ -11,7 +11,7 @@ from typing import Any, cast
 from harness.errors import GuestError, HostError
 from harness.guest.booting import Booted, BootedGuest
 from harness.guest.protocol import GuestDisk, block_devices
-from harness.guest.proxmox.created_objects import parse_drive
+from harness.guest.proxmox import parse_drive
 from harness.guest.proxmox.machine import VirtualMachine
 from harness.guest.qemu_process import (
     InspectedProcess,

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 from harness.errors import SafetyError, Unsupported
+from harness.guest.proxmox import MOUNTS, Maker, refuse_drive
 from harness.guest.proxmox.client import Client
-from harness.guest.proxmox.created_objects import MOUNTS, Maker, refuse_drive
 from harness.guest.proxmox.disk_users import find_stable_path, require_unclaimed
 from harness.guest.proxmox.stores import Filled, PveVolume, Store, Stores, StoresReserve, allocated, require_room
 from harness.lab.created import CreationLog

@@ -11,8 +11,8 @@ from typing import Any
 
 from harness.errors import GuestError, HarnessError, HostError, LabUnavailable, SafetyError
 from harness.guest.booting import logging_in
+from harness.guest.proxmox import CreatedVm, free_ids, list_owners, marks, read_uuid
 from harness.guest.proxmox.client import Client, Expected, PveError
-from harness.guest.proxmox.created_objects import CreatedVm, free_ids, list_owners, marks, read_uuid
 from harness.guest.proxmox.machine import VirtualMachine, exists, require_all
 from harness.guest.proxmox.removal import remove_vm
 from harness.lab.created import CreationLog, Entry, Removal

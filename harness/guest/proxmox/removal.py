@@ -9,8 +9,7 @@ from typing import Any
 from harness.errors import HostError, SafetyError
 from harness.feature import features
 from harness.files import read_script
-from harness.guest.proxmox.client import Client, Expected, PveError, is_lock_timeout
-from harness.guest.proxmox.created_objects import (
+from harness.guest.proxmox import (
     MOUNTS,
     CreatedStore,
     CreatedVm,
@@ -19,6 +18,7 @@ from harness.guest.proxmox.created_objects import (
     PluggedDrive,
     list_volumes,
 )
+from harness.guest.proxmox.client import Client, Expected, PveError, is_lock_timeout
 from harness.guest.proxmox.disk_users import children, require_same_node
 from harness.guest.proxmox.machine import VirtualMachine, exists
 from harness.lab.created import Entry, Removal

@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any, Literal
 
 from harness.errors import HostError, SafetyError, Unsupported
+from harness.guest.proxmox import CreatedStore, CreatedVm, CreatedVolume, Maker, list_volumes
 from harness.guest.proxmox.client import Client, Expected, PveError
-from harness.guest.proxmox.created_objects import CreatedStore, CreatedVm, CreatedVolume, Maker, list_volumes
 from harness.guest.proxmox.removal import (
     STORE_SECONDS,
     list_storages,

@@ -17,9 +17,8 @@ from harness.features.borrow import proxmox as borrowing_from_node
 from harness.features.borrow.hypervisor import BorrowingHypervisor
 from harness.features.borrow.proxmox import borrow_vm, refuse_disk
 from harness.guest.protocol import GuestDisk
-from harness.guest.proxmox import removal
+from harness.guest.proxmox import choose_drives, removal
 from harness.guest.proxmox.client import Client
-from harness.guest.proxmox.created_objects import choose_drives
 from harness.lab.facts import Acceleration, HostFacts
 from harness.lab.hosts import GuestFiles, Host
 from harness.lab.inventory import BorrowedVm, DiskByStorage, GuestRules, HostSpec, VmLogin
