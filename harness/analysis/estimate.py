@@ -294,6 +294,12 @@ class Change:
         return Relation.EQUAL if self.is_within(MARGIN) else Relation.UNDECIDED
 
     @property
+    def share(self) -> Estimate:
+        """The change as a share: 0.1 is 10 % more."""
+        low, high = (None if end is None else end - 1 for end in (self.low, self.high))
+        return Estimate(self.ratio - 1, low, high, min(self.n_before, self.n_after))
+
+    @property
     def inverse(self) -> Change:
         """The first series as a multiple of the second."""
         low, high = (None if end is None else finite_exp(-math.log(end)) for end in (self.high, self.low))

@@ -14,7 +14,7 @@ from itertools import accumulate
 from typing import Any
 
 from harness.analysis import Estimate
-from harness.report.numbers import count
+from harness.report.numbers import count, shorten
 
 HOST = "#7d858d"
 # Okabe and Ito (2008) without yellow, which is not visible on white. All have 3:1 contrast on both backgrounds.
@@ -153,8 +153,7 @@ def heatmap(**options: Any) -> Trace:
 
 def safe(text: str) -> str:
     """Escaped text, because plotly interprets some HTML in labels. Long names are shortened."""
-    short = text if len(text) <= LONGEST_LABEL else f"{text[: LONGEST_LABEL - 1]}\N{HORIZONTAL ELLIPSIS}"
-    return html.escape(short)
+    return html.escape(shorten(text, LONGEST_LABEL))
 
 
 def label_room(labels: Sequence[str]) -> int:

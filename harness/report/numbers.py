@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Sequence
+
+from pydantic import JsonValue
 
 from harness.analysis import Estimate
 from harness.results import CellRecord, PooledPercentile
@@ -123,6 +126,17 @@ def batch_count(sizes: Sequence[int], boots: int | None) -> str:
     blocks = count(max(sizes), "block") if min(sizes) == max(sizes) else f"{min(sizes)} to {max(sizes)} blocks"
     samples = f"{count(len(sizes), 'sample')} of {blocks}{' each' * (len(sizes) > 1)}"
     return f"{boots} boots with {samples}" if boots is not None and boots < len(sizes) else samples
+
+
+def shorten(text: str, most: int) -> str:
+    """The text; of a longer one, the first characters with an ellipsis, `most` together."""
+    return text if len(text) <= most else f"{text[: most - 1]}\N{HORIZONTAL ELLIPSIS}"
+
+
+def format_fact(value: JsonValue, most: int) -> str:
+    """A recorded version or setting on one line of `most` characters: a text as it is, anything else as JSON."""
+    text = NONE if value in (None, "") else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return shorten(" ".join(text.split()), most)
 
 
 def difference_words(difference: Estimate) -> str:

@@ -18,7 +18,7 @@ from harness.report.contents import find_banners, headline_of
 from harness.report.draw import INK, PAPER, RULE, SOFT
 from harness.report.markdown import code, marked, plain
 from harness.report.modes import ModeSummary
-from harness.report.numbers import count, percent_with_interval
+from harness.report.numbers import count, percent_with_interval, shorten
 from harness.report.section import Section, find_sections
 from harness.results import Run, RunStore
 
@@ -200,7 +200,7 @@ class _Page:
 
     def fill(self, card: Card) -> None:
         self._text(_LEFT, 30, "virt-overhead", size=11, weight="bold")
-        self._text(_RIGHT, 30, _shortened(card.measured, 90), size=10, color=SOFT, ha="right")
+        self._text(_RIGHT, 30, _shorten(card.measured, 90), size=10, color=SOFT, ha="right")
         self._line(50)
         below = self._paragraph(70, card.headline.replace("`", ""), size=20, lines=3)
         for warning in card.warnings[:2]:
@@ -224,7 +224,7 @@ class _Page:
         first = top + 34 + row / 2
         for number, mode in enumerate(card.modes):
             middle = first + number * row
-            name = _shortened(mode.mode, 20)
+            name = _shorten(mode.mode, 20)
             self._text(left, middle, name, size=11, va="center", family="DejaVu Sans Mono")
             self._text(right, middle, percent_with_interval(mode.overhead), size=11, va="center", ha="right")
         height = row * len(card.modes)
@@ -259,13 +259,13 @@ class _Page:
         self._text(_USES, top, "Mode to use for", size=11)
         for number, answer in enumerate(answers):
             at = top + 36 + number * 54
-            self._text(_USES, at, _shortened(answer.use, 40), size=10, color=SOFT)
-            mode = _shortened(answer.mode, 28)
+            self._text(_USES, at, _shorten(answer.use, 40), size=10, color=SOFT)
+            mode = _shorten(answer.mode, 28)
             drawn_mode = self._text(_USES, at + 18, mode, size=13, weight="bold", family="DejaVu Sans Mono")
             if answer.alike:
                 beside = drawn_mode.get_window_extent().x1 + 8
                 letters = int((_RIGHT - beside) / (0.6 * 10 * _DPI / 72))
-                alike = _shortened(f"or {answer.alike.replace('`', '')}", letters)
+                alike = _shorten(f"or {answer.alike.replace('`', '')}", letters)
                 self._text(beside, at + 21, alike, size=10, color=SOFT)
 
     def _paragraph(self, top: float, words: str, *, size: float, lines: int, color: str = INK) -> float:
@@ -301,9 +301,8 @@ def _limits(modes: Sequence[ModeSummary]) -> tuple[float, float]:
     return low - room, high + room
 
 
-def _shortened(words: str, most: int) -> str:
-    words = _one_line(words)
-    return words if len(words) <= most else f"{words[: most - 1]}\N{HORIZONTAL ELLIPSIS}"
+def _shorten(words: str, most: int) -> str:
+    return shorten(_one_line(words), most)
 
 
 def _one_line(words: str) -> str:

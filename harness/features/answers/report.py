@@ -1,4 +1,4 @@
-"""How to set a guest's disk up as a mode had it: a line of `qm set`, or libvirt's XML, from what was read back."""
+"""The answers of a disk in reports: which mode to use for what and how to set it up, and what single options do."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from harness.report.blocks import (
     TableCell,
     join_words,
 )
-from harness.report.numbers import percent, signed_percent, significant, with_interval
+from harness.report.numbers import percent, percent_with_interval, signed_percent, significant, with_interval
 from harness.report.section import Section
 from harness.results import CellRecord, Run, RunStore
 from harness.units import format_duration
@@ -380,10 +380,7 @@ def named(modes: Sequence[str], word: str = "and") -> str:
 
 def change_percent(change: Change) -> str:
     """A change with its interval: "+38.0 % [31.2, 45.1]"."""
-    words = f"{signed_percent(change.ratio - 1)} %"
-    if change.low is None or change.high is None:
-        return words
-    return f"{words} [{percent(change.low - 1)}, {percent(change.high - 1)}]"
+    return percent_with_interval(change.share, " %", signed=True)
 
 
 def to_json(section: Section) -> dict[str, object]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from harness.analysis import Change, Estimate
 from harness.features.compare.records import RunComparison
 from harness.features.compare.words import (
     ChangeRow,
@@ -102,16 +101,10 @@ def _change_table(scenario: ScenarioRows) -> Table:
 
 def _change_cells(arm: ChangeRow) -> tuple[TableCell | str, ...]:
     finding = TableCell(arm.finding.value, tone=_CLASSES[arm.finding])
-    return (arm.change, TableCell("", drawn=_drawn(arm.of)), arm.n, finding)
-
-
-def _drawn(change: Change) -> Estimate:
-    """The change as a share: 0.1 is 10 % more."""
-    low, high = (None if end is None else end - 1 for end in (change.low, change.high))
-    return Estimate(change.ratio - 1, low, high, min(change.n_before, change.n_after))
+    return (arm.change, TableCell("", drawn=arm.of.share), arm.n, finding)
 
 
 def _scale(scenario: ScenarioRows) -> Scale:
     """One scale for all rows of a scenario."""
     changes = [row.of for row in scenario.overall] + [row.of for job in scenario.jobs for row in job.rows]
-    return Scale.around([_drawn(change) for change in changes])
+    return Scale.around([change.share for change in changes])

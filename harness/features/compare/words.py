@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pydantic import JsonValue
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -27,7 +25,7 @@ from harness.features.compare.records import (
 from harness.model.mode import Place
 from harness.report.background import moment
 from harness.report.markdown import code, plain
-from harness.report.numbers import NONE, count, percent, short, significant
+from harness.report.numbers import count, format_fact, percent, short, shorten, significant
 from harness.results.records import Effect
 
 _MOST_CELLS = 3
@@ -231,13 +229,14 @@ def _differences(differences: Sequence[RunDifference]) -> Iterator[tuple[str, tu
 
 def _difference(difference: RunDifference) -> str:
     cells = f" ({_named(difference.cells)})" if difference.cells else ""
-    return f"{difference.what}: {_text(difference.before)} -> {_text(difference.after)}{cells}"
+    before, after = (format_fact(value, _LONGEST) for value in (difference.before, difference.after))
+    return f"{difference.what}: {before} -> {after}{cells}"
 
 
 def _left_out(left_out: Sequence[UncomparedCell]) -> Iterator[str]:
     by_reason: dict[tuple[Side, str], list[str]] = {}
     for each in left_out:
-        by_reason.setdefault((each.run, _shortened(each.why)), []).append(each.cell)
+        by_reason.setdefault((each.run, shorten(" ".join(each.why.split()), _LONGEST)), []).append(each.cell)
     for (side, why), cells in by_reason.items():
         yield f"{side}: {_named(cells)}: {why}"
 
@@ -245,17 +244,6 @@ def _left_out(left_out: Sequence[UncomparedCell]) -> Iterator[str]:
 def _named(cells: Sequence[str]) -> str:
     more = len(cells) - _MOST_CELLS
     return ", ".join(cells[:_MOST_CELLS]) + (f" and {more} more" if more > 0 else "")
-
-
-def _text(value: JsonValue) -> str:
-    if value is None or value == "":
-        return NONE
-    return _shortened(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
-
-
-def _shortened(text: str) -> str:
-    plain = " ".join(text.split())
-    return plain if len(plain) <= _LONGEST else f"{plain[: _LONGEST - 1]}\N{HORIZONTAL ELLIPSIS}"
 
 
 _STYLES = {"better": "green", "worse": "bold red", "equal": "cyan", "undecided": "dim"}

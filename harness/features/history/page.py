@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
-
-from pydantic import JsonValue
 
 from harness.analysis import METRICS
 from harness.features.history.trends import Nearby, Shift, Trend
 from harness.report.blocks import Block, Box, Chart, Heading, Listing, Mark, Sentence, join_words
 from harness.report.draw import HOST, Figure, mode_colours, scatter
-from harness.report.numbers import NONE, count, percent, significant
+from harness.report.numbers import count, format_fact, percent, significant
 from harness.report.page import render_page
 
 _MOST_NEARBY = 8
@@ -77,12 +74,8 @@ def nearby_words(shift: Shift) -> Iterator[str]:
 
 
 def _change_words(nearby: Nearby) -> str:
-    return f"with run {nearby.run}, {nearby.what}: {_text(nearby.before)} -> {_text(nearby.after)}"
-
-
-def _text(value: JsonValue) -> str:
-    text = NONE if value in (None, "") else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}\N{HORIZONTAL ELLIPSIS}"
+    before, after = (format_fact(value, _LONGEST) for value in (nearby.before, nearby.after))
+    return f"with run {nearby.run}, {nearby.what}: {before} -> {after}"
 
 
 MOST_CHARTS = 200
