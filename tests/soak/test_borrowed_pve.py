@@ -17,8 +17,7 @@ from harness.events import Events
 from harness.guest.proxmox import build_shell_parameters
 from harness.guest.proxmox.client import Client, Expected
 from harness.guest.proxmox.iso import ensure_iso
-from harness.guest.proxmox.machine import VirtualMachine, exists
-from harness.guest.proxmox.new_vm import log_in
+from harness.guest.proxmox.machine import VirtualMachine, exists, log_in
 from harness.guest.proxmox.session import Secret
 from harness.lab.hosts import GuestFiles
 from harness.lab.inventory import ROOT as ROOT_USER

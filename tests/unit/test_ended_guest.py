@@ -8,8 +8,7 @@ import pytest
 
 from harness.guest.libvirt.effective import qemu_log
 from harness.guest.libvirt.guest import explain_end
-from harness.guest.proxmox.machine import VirtualMachine
-from harness.guest.proxmox.new_vm import Ended, explained, require_running
+from harness.guest.proxmox.machine import Ended, VirtualMachine, explained, require_running
 from harness.lab.transport.local import LocalRunner
 from tests.unit.proxmox_nodes import double
 

@@ -18,11 +18,10 @@ from harness.guest.protocol import GuestDisk
 from harness.guest.proxmox import build_shell_parameters, format_drive
 from harness.guest.proxmox.backend import ProxmoxHypervisor
 from harness.guest.proxmox.client import Client
+from harness.guest.proxmox.creation import PveVolume, create_vm
 from harness.guest.proxmox.guest import ProxmoxGuest, parse_size
 from harness.guest.proxmox.machine import VirtualMachine
-from harness.guest.proxmox.new_vm import create_vm
 from harness.guest.proxmox.session import Secret
-from harness.guest.proxmox.stores import PveVolume
 from harness.image.keys import create_key
 from harness.image.manifest import sha256_of
 from harness.lab.created import forget
@@ -316,7 +315,7 @@ def test_a_storage_of_another_type_is_refused_by_name(client: Client, iso: Path,
 def test_a_guest_that_does_not_answer_is_reported_and_removed(
     client: Client, iso: Path, monkeypatch: pytest.MonkeyPatch, shell: NodeShell
 ) -> None:
-    monkeypatch.setattr("harness.guest.proxmox.new_vm.BOOT_SECONDS", {"tcg": 2.0})
+    monkeypatch.setattr("harness.guest.proxmox.machine.BOOT_SECONDS", {"tcg": 2.0})
     (iso.parent / "key").write_text("no key")
     ours = hypervisor(client, iso, shell)
     with (

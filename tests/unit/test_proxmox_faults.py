@@ -15,10 +15,9 @@ import pytest
 from harness.errors import GuestError, LabUnavailable
 from harness.guest.proxmox import build_shell_parameters
 from harness.guest.proxmox.client import Client, PveError
+from harness.guest.proxmox.creation import Store, Stores, create_vm
 from harness.guest.proxmox.machine import VirtualMachine
-from harness.guest.proxmox.new_vm import create_vm
 from harness.guest.proxmox.session import Secret
-from harness.guest.proxmox.stores import Store, Stores
 from harness.lab.inventory import GuestRules
 from harness.run_id import RunId
 from pve_double.faults import Fault, Kind

@@ -13,8 +13,7 @@ import pytest
 from harness.errors import GuestError
 from harness.guest.proxmox import build_shell_parameters
 from harness.guest.proxmox.client import Client
-from harness.guest.proxmox.machine import VirtualMachine
-from harness.guest.proxmox.new_vm import KEY_FILE, build_address_script, log_in
+from harness.guest.proxmox.machine import KEY_FILE, VirtualMachine, build_address_script, log_in
 from harness.guest.proxmox.session import Secret
 from harness.lab.facts import Acceleration, HostFacts
 from harness.lab.hosts import GuestFiles, Host
@@ -72,8 +71,8 @@ def serving(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serving]:
 
 @pytest.fixture
 def started(serving: Serving, server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Started]:
-    monkeypatch.setattr("harness.guest.proxmox.new_vm._SSH_PORT", server.port)
-    monkeypatch.setattr("harness.guest.proxmox.new_vm._POLL_SECONDS", 0.05)
+    monkeypatch.setattr("harness.guest.proxmox.machine._SSH_PORT", server.port)
+    monkeypatch.setattr("harness.guest.proxmox.machine._LOGIN_POLL_SECONDS", 0.05)
     with connected(serving) as client:
         yield start(serving.node, client, server)
 
@@ -136,7 +135,7 @@ def test_a_key_that_is_replaced_in_the_first_boot_is_read_again(
 def test_a_clone_that_does_not_report_its_key_is_refused_with_the_remedy(
     started: Started, monkeypatch: pytest.MonkeyPatch, content: str | None
 ) -> None:
-    monkeypatch.setattr("harness.guest.proxmox.new_vm.BOOT_SECONDS", {"tcg": 0.5})
+    monkeypatch.setattr("harness.guest.proxmox.machine.BOOT_SECONDS", {"tcg": 0.5})
     if content is not None:
         started.files[KEY_FILE] = content
     with pytest.raises(GuestError, match="its agent does not report its host key") as caught:
@@ -145,7 +144,7 @@ def test_a_clone_that_does_not_report_its_key_is_refused_with_the_remedy(
 
 
 def test_a_clone_without_an_agent_is_refused_with_the_remedy(started: Started, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.guest.proxmox.new_vm.BOOT_SECONDS", {"tcg": 0.5})
+    monkeypatch.setattr("harness.guest.proxmox.machine.BOOT_SECONDS", {"tcg": 0.5})
     process = started.node.machine(started.machine.vmid).process
     assert process is not None
     process.answers_from = time.monotonic() + 3600
@@ -155,7 +154,7 @@ def test_a_clone_without_an_agent_is_refused_with_the_remedy(started: Started, m
 
 
 def test_a_missing_privilege_is_named(serving: Serving, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.guest.proxmox.new_vm._SSH_PORT", server.port)
+    monkeypatch.setattr("harness.guest.proxmox.machine._SSH_PORT", server.port)
     with connected(serving) as root:
         started = start(serving.node, root, server)
     serving.node.access.add_token("root@pam", "t1", privsep=True, value="a-value")
@@ -198,7 +197,7 @@ def test_an_address_that_the_guest_refuses_is_an_error_with_its_words(started: S
 
 
 def test_an_agent_that_never_answers_gets_no_address(started: Started, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.guest.proxmox.new_vm.BOOT_SECONDS", {"tcg": 0.5})
+    monkeypatch.setattr("harness.guest.proxmox.machine.BOOT_SECONDS", {"tcg": 0.5})
     process = started.node.machine(started.machine.vmid).process
     assert process is not None
     process.answers_from = time.monotonic() + 3600

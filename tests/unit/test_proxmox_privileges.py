@@ -15,9 +15,8 @@ import pytest
 from harness.errors import HarnessError, LabUnavailable
 from harness.guest.proxmox import build_shell_parameters
 from harness.guest.proxmox.client import Client
-from harness.guest.proxmox.new_vm import create_vm
+from harness.guest.proxmox.creation import Store, Stores, create_vm
 from harness.guest.proxmox.session import Secret
-from harness.guest.proxmox.stores import Store, Stores
 from harness.lab.inventory import GuestRules
 from harness.lab.pin import TAG
 from pve_double.faults import Fault

@@ -11,8 +11,7 @@ import pytest
 
 from harness.errors import GuestError
 from harness.guest.proxmox.client import Client, PveError, is_lock_timeout
-from harness.guest.proxmox.machine import VirtualMachine
-from harness.guest.proxmox.new_vm import find_address
+from harness.guest.proxmox.machine import VirtualMachine, find_address
 from tests.unit.proxmox_nodes import Recorded, played_back
 
 RECORDS = [

@@ -14,9 +14,8 @@ from harness.errors import HarnessError, HostError, LabUnavailable, SafetyError
 from harness.guest.proxmox import CreatedStore, CreatedVm, CreatedVolume, build_shell_parameters
 from harness.guest.proxmox.backend import ProxmoxHypervisor
 from harness.guest.proxmox.client import Client
-from harness.guest.proxmox.new_vm import create_vm, list_used_ids
+from harness.guest.proxmox.creation import Store, Stores, create_vm, list_used_ids
 from harness.guest.proxmox.session import Secret
-from harness.guest.proxmox.stores import Store, Stores
 from harness.lab.created import Thing
 from harness.lab.inventory import GuestRules
 from harness.measure.reap import reap

@@ -12,10 +12,9 @@ from harness.errors import HostError, SafetyError, Unsupported
 from harness.events import Events
 from harness.guest.proxmox import CreatedVm, Maker
 from harness.guest.proxmox.client import Client, PveError
+from harness.guest.proxmox.creation import Store, Stores
 from harness.guest.proxmox.iso import ensure_iso
 from harness.guest.proxmox.layouts import refuse_layout, store_layers, volumes, volumes_need
-from harness.guest.proxmox.removal import list_storages
-from harness.guest.proxmox.stores import Store, Stores
 from harness.lab.created import CreationLog, Entry
 from harness.lab.guard.writable import built_on, created
 from harness.lab.hosts import GuestFiles
@@ -117,7 +116,7 @@ def test_a_storage_whose_answer_was_lost_is_created_and_removed_once(
 ) -> None:
     node.faults.add(Fault(kind, call))
     with stores.made("lvm", STORE, region(shell), {}):
-        assert STORE in list_storages(client)
+        assert STORE in client.storages()
     assert node.faults.listing() == []
     assert node.disks.pools == []
     tasks = [each["type"] for each in client.get("nodes/pve/tasks", {"source": "all"})]
@@ -171,7 +170,7 @@ def test_what_a_task_made_before_it_lacked_a_lock_is_removed_and_made_again(
     # PVE::API2::Disks: the storage is entered in the configuration last, and for that its lock is needed.
     node.faults.add(Fault("storage-config-locked", "create", times=2))
     with stores.made(maker, STORE, region(shell), {"raidlevel": "single"} if maker == "zfs" else {}):
-        assert STORE in list_storages(client)
+        assert STORE in client.storages()
         assert [pool.kind for pool in node.disks.pools] == [maker]
     made, removed = f"{maker}create".replace("ectory", ""), f"{maker}remove".replace("ectory", "")
     assert kinds(client) == [made, removed, made, removed, made, removed]

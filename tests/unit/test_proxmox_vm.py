@@ -19,7 +19,7 @@ from harness.guest.proxmox import (
     name_vm,
     refuse_options,
 )
-from harness.guest.proxmox.new_vm import build_address_script, find_address
+from harness.guest.proxmox.machine import build_address_script, find_address
 from harness.lab.inventory import GuestRules
 from harness.model.guest import ANY_GUEST, GuestOptions
 from tests.unit.guest_options import GUEST_OPTIONS

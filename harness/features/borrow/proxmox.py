@@ -22,10 +22,10 @@ from harness.guest.protocol import Guest, GuestDisk, Hypervisor
 from harness.guest.proxmox import PluggedDrive, choose_drives, format_drive, read_uuid
 from harness.guest.proxmox.backend import ProxmoxHypervisor, require_attachable, source_of
 from harness.guest.proxmox.client import Client, PveError, list_needed_to_borrow, open_client
+from harness.guest.proxmox.creation import PveVolume
 from harness.guest.proxmox.disk_users import require_unshared
 from harness.guest.proxmox.guest import PID_FILE, ProxmoxGuest
 from harness.guest.proxmox.machine import CONFIG_SECONDS, VirtualMachine, exists, require_all
-from harness.guest.proxmox.stores import PveVolume
 from harness.guest.qemu_process import InspectedProcess, find_qemu_threads
 from harness.lab.counters import VmThreads
 from harness.lab.created import CreationLog, Removal

@@ -10,9 +10,9 @@ from harness.errors import ConfigError, HarnessError, HostError, LabUnavailable,
 from harness.features.doctor.machine import HostFinding, Level, not_available
 from harness.guest.proxmox import free_ids
 from harness.guest.proxmox.client import TO_CREATE_VOLUMES, Client, Needed, PveError, list_needed_to_borrow, open_client
+from harness.guest.proxmox.creation import list_used_ids
 from harness.guest.proxmox.disk_users import read_claims, read_node
 from harness.guest.proxmox.layouts import STORAGE_TYPES
-from harness.guest.proxmox.new_vm import list_used_ids
 from harness.lab.inventory import ROOT, DiskById, DiskByStorage, GuestRules, HostSpec, ProxmoxSpec
 from harness.lab.transport.base import Runner
 from harness.units import format_size

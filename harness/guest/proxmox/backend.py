@@ -24,6 +24,7 @@ from harness.guest.proxmox import (
     refuse_options,
 )
 from harness.guest.proxmox.client import Client, open_client
+from harness.guest.proxmox.creation import PveVolume, Stores, Together, clone_vm, create_vm, refuse_number
 from harness.guest.proxmox.disk_users import require_same_node, require_unclaimed, require_unshared
 from harness.guest.proxmox.guest import PID_FILE, ProxmoxGuest
 from harness.guest.proxmox.iso import ensure_iso
@@ -36,10 +37,8 @@ from harness.guest.proxmox.layouts import (
     refuse_mode,
     require_storages,
 )
-from harness.guest.proxmox.machine import VirtualMachine
-from harness.guest.proxmox.new_vm import Together, clone_vm, create_vm, log_in, refuse_number
+from harness.guest.proxmox.machine import VirtualMachine, log_in
 from harness.guest.proxmox.removal import remove
-from harness.guest.proxmox.stores import PveVolume, Stores
 from harness.guest.qemu_process import find_qemu_threads
 from harness.image.keys import public_key
 from harness.lab.created import CreationLog, Entry, Removal

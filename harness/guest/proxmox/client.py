@@ -251,6 +251,27 @@ class Client:
                     raise explain_unreachable(self.spec, self.host, error) from None
         raise AssertionError("unreachable: the pauses have no end")
 
+    def storages(self, *, of_node: bool = False) -> dict[str, Any]:
+        """The entries of the storage configuration by name. Those of the node have their state as well."""
+        entries = self.get(f"{self.node}/storage" if of_node else "storage")
+        return {str(entry["storage"]): entry for entry in entries}
+
+    def list_made(self, kind: str) -> Any:
+        """What PVE makes on disks, by its kind (`lvm`, `zfs`); nothing if it refuses, as on a node without ZFS.
+
+        A login that may not see it cannot have created it either. The guard finds it by its signature.
+        """
+        try:
+            return self.get(f"{self.node}/disks/{kind}")
+        except PveError as error:
+            if error.lost:
+                raise
+            return []
+
+    def find_path(self, volid: str) -> str:
+        """The path of a volume on the node."""
+        return str(self.get(f"{self.node}/storage/{volid.partition(':')[0]}/content/{volid}")["path"])
+
     def privileges(self, path: str) -> frozenset[str]:
         """The privileges of the login at this path of Proxmox VE's access control, for example `/vms/100`."""
         return frozenset(self.get("access/permissions", {"path": path}).get(path, {}))

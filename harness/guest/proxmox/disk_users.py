@@ -238,10 +238,13 @@ def _read_config(client: Client) -> NodeConfig:
         storages=client.get("storage"),
         groups={
             str(group["name"]): [str(device["name"]) for device in group.get("children", ())]
-            for group in children(_listed(client, "lvm"))
+            for group in children(client.list_made("lvm"))
         },
-        pools={str(pool["name"]): list(_devices_of_pool(client, str(pool["name"]))) for pool in _listed(client, "zfs")},
-        directories={str(directory["path"]): str(directory["device"]) for directory in _listed(client, "directory")},
+        pools={
+            str(pool["name"]): list(_leaves(client.get(f"{client.node}/disks/zfs/{pool['name']}")))
+            for pool in client.list_made("zfs")
+        },
+        directories={str(directory["path"]): str(directory["device"]) for directory in client.list_made("directory")},
         guests=guests,
         mappings=_read_mappings(client, guests),
     )
@@ -306,23 +309,6 @@ def _list_guests(client: Client, kind: str) -> list[Mapping[str, Any]]:
             raise
         return []
     return guests
-
-
-def _listed(client: Client, what: str) -> Any:
-    """PVE's list of one kind of users of its disks; nothing if PVE refuses, as on a node without ZFS.
-
-    The guard finds such a user as well, by its signature on the disk.
-    """
-    try:
-        return client.get(f"{client.node}/disks/{what}")
-    except PveError as error:
-        if error.lost:
-            raise
-        return []
-
-
-def _devices_of_pool(client: Client, pool: str) -> Iterator[str]:
-    return _leaves(client.get(f"{client.node}/disks/zfs/{pool}"))
 
 
 def _leaves(tree: Mapping[str, Any]) -> Iterator[str]:

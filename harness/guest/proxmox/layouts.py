@@ -11,8 +11,8 @@ from typing import Any, get_args
 from harness.errors import SafetyError, Unsupported
 from harness.guest.proxmox import MOUNTS, Maker, refuse_drive
 from harness.guest.proxmox.client import Client
+from harness.guest.proxmox.creation import Filled, PveVolume, Store, Stores, StoresReserve, allocated, require_room
 from harness.guest.proxmox.disk_users import find_stable_path, require_unclaimed
-from harness.guest.proxmox.stores import Filled, PveVolume, Store, Stores, StoresReserve, allocated, require_room
 from harness.lab.created import CreationLog
 from harness.lab.inventory import ROOT, AnyDisk, ApiSpec, DiskById, DiskByStorage, StoredLayout
 from harness.lab.pin import TAG, disks_below
@@ -170,8 +170,7 @@ def refuse_block_size(client: Client, disk: DiskByStorage, layout: Layout) -> st
     storage = disk.storages.get("zvol")
     if not isinstance(layout, Zvol) or layout.volblocksize == Zvol().volblocksize or storage is None:
         return None
-    entries = {str(entry["storage"]): entry for entry in client.get("storage")}
-    block_size = _parse_bytes(str(entries.get(storage, {}).get("blocksize", "")))
+    block_size = _parse_bytes(str(client.storages().get(storage, {}).get("blocksize", "")))
     if block_size == layout.volblocksize:
         return None
     wanted = f"{layout.volblocksize // KIB}k" if layout.volblocksize % KIB == 0 else str(layout.volblocksize)
@@ -195,7 +194,7 @@ def add_layouts(client: Client, disk: DiskByStorage) -> DiskByStorage:
     """
     if disk.storages:
         return disk
-    known = {str(entry["storage"]): str(entry["type"]) for entry in client.get(f"{client.node}/storage")}
+    known = {name: str(entry["type"]) for name, entry in client.storages(of_node=True).items()}
     where = f"host {client.host}: {disk.identity}"
     if disk.at not in known:
         raise Unsupported(f"{where}: the node has no storage with this name", hint=f"it has: {', '.join(known)}")
@@ -300,7 +299,7 @@ def on_storages(stores: Stores, disk: DiskByStorage, modes: Sequence[Mode], *, s
                         f"{', '.join(below)} and {', '.join(other)}, so their figures cannot be compared",
                         hint=f"name storages of one disk under disk.{disk.name}",
                     )
-        entries = {str(entry["storage"]): entry for entry in stores.client.get("storage")}
+        entries = stores.client.storages()
         every = [source for pair in sources.values() for source in (pair.guest, pair.twin)]
         filled = {
             source.path: Filled(storage, allocated(entries[storage]))
@@ -318,7 +317,7 @@ def require_storages(client: Client, runner: Runner, disk: DiskByStorage, modes:
     Raises Unsupported if a storage has the wrong type or too little space would remain free, SafetyError if the free
     space is unknown.
     """
-    known = {str(entry["storage"]): entry for entry in client.get(f"{client.node}/storage")}
+    known = client.storages(of_node=True)
     for layout, storage in disk.storages.items():
         _require_storage(client, known.get(storage), storage, layout)
     first_kind, first_storage = next(iter(disk.storages.items()))

@@ -17,6 +17,7 @@ from harness.guest.proxmox import (
     Maker,
     PluggedDrive,
     list_volumes,
+    parse_drive,
 )
 from harness.guest.proxmox.client import Client, Expected, PveError, is_lock_timeout
 from harness.guest.proxmox.disk_users import children, require_same_node
@@ -65,8 +66,8 @@ def remove_store(client: Client, runner: Runner, store: CreatedStore) -> Removal
     Raises HostError if the storage holds something that the run did not create, or its owner is unknown, and PveError.
     """
     client.require_node(store.node)
-    entries = [dict(storage) for storage in client.get("storage")]
-    entry = next((entry for entry in entries if entry["storage"] == store.name), None)
+    entries = client.storages()
+    entry = entries.get(store.name)
     if entry is not None and (why := store.differs(entry)):
         return Removal("foreign", why)
     verdict = _look(client, runner, store)
@@ -77,9 +78,9 @@ def remove_store(client: Client, runner: Runner, store: CreatedStore) -> Removal
         _remove_mount_point(runner, store)
         return Removal("absent")
     if outcome != "absent":
-        _require_empty(client, store, why, entry, store.others(entries))
+        _require_empty(client, store, why, entry, store.others(entries.values()))
         _unmake(client, store)
-    if store.name in list_storages(client):
+    if store.name in client.storages():
         client.write("delete", f"storage/{store.name}", {}, is_done=partial(_is_gone, client, store.name))
     _remove_mount_point(runner, store)
     return Removal("removed")
@@ -91,15 +92,11 @@ def _remove_mount_point(runner: Runner, store: CreatedStore) -> None:
         runner.run(["sh", "-c", REMOVE_MOUNT_POINT, "sh", f"{MOUNTS}/{store.name}"], deadline=30)
 
 
-def list_storages(client: Client) -> set[str]:
-    return {str(storage["storage"]) for storage in client.get("storage")}
-
-
 def find_makers(client: Client, name: str) -> list[Maker]:
     """The kinds of things that PVE created under this name. There is more than one if a creation was interrupted."""
-    thin = [str(pool["vg"]) for pool in _listed(client, "lvmthin")]
-    groups = [str(child["name"]) for child in children(_listed(client, "lvm"))]
-    pools = [str(pool["name"]) for pool in _listed(client, "zfs")]
+    thin = [str(pool["vg"]) for pool in client.list_made("lvmthin")]
+    groups = [str(child["name"]) for child in children(client.list_made("lvm"))]
+    pools = [str(pool["name"]) for pool in client.list_made("zfs")]
     makers: list[tuple[Maker, bool]] = [
         ("lvmthin", name in thin),
         ("lvm", name in groups and name not in thin),
@@ -112,7 +109,7 @@ def find_makers(client: Client, name: str) -> list[Maker]:
 def _mounted(client: Client, name: str) -> str:
     """The device that PVE mounts under this name; empty if it mounts none."""
     path = f"{MOUNTS}/{name}"
-    return next((str(mount["device"]) for mount in _listed(client, "directory") if mount["path"] == path), "")
+    return next((str(mount["device"]) for mount in client.list_made("directory") if mount["path"] == path), "")
 
 
 def _look(client: Client, runner: Runner, store: CreatedStore) -> str:
@@ -169,18 +166,8 @@ def _is_unmade(client: Client, maker: Maker, name: str) -> bool:
     return maker not in find_makers(client, name) and _is_gone(client, name)
 
 
-def _listed(client: Client, maker: Maker) -> Any:
-    """What PVE lists; nothing if the login may not see it, because then it cannot have created anything either."""
-    try:
-        return client.get(f"{client.node}/disks/{maker}")
-    except PveError as error:
-        if error.lost:
-            raise
-        return []
-
-
 def _is_gone(client: Client, storage: str) -> bool:
-    return storage not in list_storages(client)
+    return storage not in client.storages()
 
 
 _FREE_SECONDS = 300.0
@@ -262,12 +249,12 @@ def remove_volume(client: Client, runner: Runner, volume: CreatedVolume) -> Remo
     keys: list[str] = []
     if exists(client, volume.vmid):
         config = machine.config()
-        keys = [key for key, value in config.items() if _file(value) == volume.volid]
+        keys = [key for key, value in config.items() if parse_drive(str(value))["file"] == volume.volid]
         if keys and volume.token not in str(config.get("description", "")):
             return Removal("foreign", f"VM {volume.vmid} has {volume.volid}, but is not the VM of this run")
     if not keys:
         return _freed(runner, volume)
-    now = read_identity(runner, _path(client, volume)) if volume.identity else ""
+    now = read_identity(runner, client.find_path(volume.volid)) if volume.identity else ""
     if volume.identity not in (now, now.rpartition(".")[0]):
         return Removal("foreign", f"{volume.volid} is ({now}), but ({volume.identity}) was created")
     _require_unlocked(machine, config)
@@ -324,7 +311,7 @@ def _retry_unlocked(runner: Runner, machine: VirtualMachine, change: Any) -> Non
 
 
 def _is_listed(client: Client, volume: CreatedVolume) -> bool:
-    if volume.storage not in {str(storage["storage"]) for storage in client.get(f"{client.node}/storage")}:
+    if volume.storage not in client.storages(of_node=True):
         if volume.in_store:
             # The removal of its storage checks what is still on the disk.
             return False
@@ -336,14 +323,6 @@ def _is_listed(client: Client, volume: CreatedVolume) -> bool:
     client.require_volumes_visible(volume.storage)
     listed = client.get(f"{client.node}/storage/{volume.storage}/content", {"vmid": volume.vmid})
     return any(entry["volid"] == volume.volid for entry in listed)
-
-
-def _file(value: object) -> str:
-    return str(value).partition(",")[0].removeprefix("file=")
-
-
-def _path(client: Client, volume: CreatedVolume) -> str:
-    return str(client.get(f"{client.node}/storage/{volume.storage}/content/{volume.volid}")["path"])
 
 
 def _free(runner: Runner, volume: CreatedVolume) -> str:
