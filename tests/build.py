@@ -11,6 +11,7 @@ import random
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 from pydantic import JsonValue, TypeAdapter
@@ -144,6 +145,15 @@ def optane() -> Scenario:
     )
 
 
+PROVENANCE: Mapping[str, JsonValue] = {
+    "kernel": "6.1.0-test",
+    "cpu": {"model": "Synthetic CPU", "count": 2, "mitigations": {"spectre_v2": "IBRS"}},
+    "governor": None,
+    "tools": {"fio": "3.36", "qemu": "10.0.2", "images": ["guest sha256:0000"]},
+}
+"""Of each synthetic run."""
+
+
 def synthetic_run(
     *,
     profile: str = "smoke",
@@ -182,60 +192,50 @@ def synthetic_run(
     fdatasync, and values scatter by the share `noise`. With `variants`, the guests of the one called `slow` reach 95 %
     of the others. `shape` is that of the histogram of every slice.
     """
-    scenario = scenario or replace(optane(), disk=disk)
-    if workloads:
-        named = (each for own in workloads for each in ((own,) if isinstance(own, Workload) else parse_workloads(own)))
-        scenario = replace(scenario, workloads=tuple(named))
-    if modes is not None:
-        scenario = replace(scenario, modes=tuple(mode for mode in scenario.modes if mode.name in modes))
+    scenario = _narrow_scenario(scenario or replace(optane(), disk=disk), modes, workloads)
     scenario = in_variants(scenario, variants)
     plan = plan_for(scenario, profile)
-    measurements = [
-        m
-        for group in plan.groups
-        for m in measure(
-            group,
-            rounds,
-            skipped,
-            cached=cached,
-            quick=(*cached, *faster),
-            drift=drift,
-            speed=speed,
-            flush=flush,
-            noise=noise,
-            shape=shape,
-        )
-    ]
+    quick = (*cached, *faster)
+    of_arms = partial(
+        measure, cached=cached, quick=quick, drift=drift, speed=speed, flush=flush, noise=noise, shape=shape
+    )
+    measurements = [measurement for group in plan.groups for measurement in of_arms(group, rounds, skipped)]
     measurements = measurements[: round(len(measurements) * measured)]
     groups = _groups(plan, measurements, ready, rounds, max(rounds, most_rounds))
     rules = [*([Budget("iops", budget)] if budget is not None else []), *budgets]
+    sequential = Sequential(rounds, most_rounds) if most_rounds > rounds else None
     contexts = {
         cell.id: replace(
-            _context(cell, group.id, plan.span, void=cell.id in void, skipped=skipped),
+            _with_drift(_context(cell, group.id, plan.span, void=cell.id in void, skipped=skipped), cell, groups),
             budgets={rule.key: rule for rule in rules if rule.covers(cell, "bare-metal")},
-            sequential=Sequential(rounds, most_rounds) if most_rounds > rounds else None,
+            sequential=sequential,
             final=False,
         )
         for group in plan.groups
         for cell in group.cells
     }
-    contexts = {cell.id: _with_drift(contexts[cell.id], cell, groups) for cell in plan.cells}
     cells = assemble(plan.cells, measurements, contexts)
     family = sum(len(context.budgets) for context in contexts.values())
     return Run(
         schema=SCHEMA_VERSION,
         run=_run_info(scenario, profile, status, measurements),
         lab=LabInfo("lab1", "embedded", "kvm", representative, "real hardware" if representative else WHY),
-        provenance={
-            "kernel": "6.1.0-test",
-            "cpu": {"model": "Synthetic CPU", "count": 2, "mitigations": {"spectre_v2": "IBRS"}},
-            "governor": None,
-            "tools": {"fio": "3.36", "qemu": "10.0.2", "images": ["guest sha256:0000"]},
-            **({"calibration": dict(CALIBRATION)} if calibrated else {}),
-        },
+        provenance={**PROVENANCE, **({"calibration": dict(CALIBRATION)} if calibrated else {})},
         groups=groups,
         cells=tuple(correct_records(cells, family=family, error_rate=0.025)),
     )
+
+
+def _narrow_scenario(
+    scenario: Scenario, modes: Collection[str] | None, workloads: Sequence[str | Workload]
+) -> Scenario:
+    """The scenario with only these modes, unless None, and with these workloads, if there are some."""
+    if workloads:
+        named = (each for own in workloads for each in ((own,) if isinstance(own, Workload) else parse_workloads(own)))
+        scenario = replace(scenario, workloads=tuple(named))
+    if modes is not None:
+        scenario = replace(scenario, modes=tuple(mode for mode in scenario.modes if mode.name in modes))
+    return scenario
 
 
 def measure(

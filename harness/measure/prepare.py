@@ -216,10 +216,8 @@ def open_session(
         words = disks_in_words([disks[place].name for place in places_needed(usable)])
         with phases.step("layouts", f"build {words}'s layouts"):
             layouts = stack.enter_context(hypervisor.layouts(log, disks, stored, span=request.span))
-        of_arrays = (name for members in layouts.members.values() for name in members)
-        shared = layouts.shared.disks if layouts.shared is not None else ()
-        devices = dict.fromkeys([layouts.disk, *of_arrays, *shared])
-        facts = read_disks(host.runner, list(devices))
+        devices = _list_devices(layouts)
+        facts = read_disks(host.runner, devices)
         names = layouts.names or {layouts.disk: disks[0].name}
         # A simulated disk has neither temperature nor wear.
         health = {} if host.spec.simulated else _read_health(host, [facts[name] for name in names if name in facts])
@@ -227,36 +225,21 @@ def open_session(
         layouts = replace(layouts, by_mode={**layouts.by_mode, **sources})
         usable += elsewhere
         with phases.step("condition", f"condition {words} ({request.conditioning})"):
-            conditioning = condition(
-                host.runner,
-                layouts,
-                request.conditioning,
-                request.jobs,
-                seed=seed,
-                events=phases.events,
-                write_limits=partial(_find_write_limits, request),
-                fio=host.spec.fio,
-            )
-        backed_up = [mode.attached for mode in usable if mode.backup]
+            conditioning = _condition_for(request, host, layouts, seed=seed, events=phases.events)
         backup_files = {
             mode.name: stack.enter_context(backup_file(log, host.spec, mode.name, layouts.guest(mode)))
-            for mode in backed_up
+            for mode in (mode.attached for mode in usable if mode.backup)
         }
         with phases.timed("attach"):
             guests = _start_guests(host, layouts, by_guest(usable), partial(hypervisor.guest, log), phases)
         if guests is not None:
             stack.callback(guests.close)
-        effective = _name_effective(guests.effective, usable) if guests is not None else {}
-        effective |= {
-            mode.name: effective[mode.name].merged(read_encryption(host.runner, layouts.guest(mode).path))
-            for mode in usable
-            if mode.layout.encrypted
-        }
+        effective = _read_effective(host.runner, layouts, guests, usable)
         block = _find_logical_block(facts.get(layouts.disk), effective.values())
         clocks, idle = Clocks(), Idle()
         if hypervisor.poll_seconds:
             with phases.step("idle", f"count what other programs read from {words} meanwhile"):
-                idle = count_idle(host.runner, clocks.read(host.runner), list(devices), hypervisor.poll_seconds)
+                idle = count_idle(host.runner, clocks.read(host.runner), devices, hypervisor.poll_seconds)
         yield Session(
             host,
             layouts,
@@ -287,6 +270,28 @@ def _find_without_room(host: Host, modes: Sequence[Mode], span: int) -> dict[str
     return skipped
 
 
+def _condition_for(
+    request: SetupRequest, host: Host, layouts: Layouts, *, seed: int, events: Events
+) -> ConditioningRecord:
+    return condition(
+        host.runner,
+        layouts,
+        request.conditioning,
+        request.jobs,
+        seed=seed,
+        events=events,
+        write_limits=partial(_find_write_limits, request),
+        fio=host.spec.fio,
+    )
+
+
+def _list_devices(layouts: Layouts) -> list[str]:
+    """The disks below the layouts, the baseline's first."""
+    of_arrays = (name for members in layouts.members.values() for name in members)
+    shared = layouts.shared.disks if layouts.shared is not None else ()
+    return list(dict.fromkeys([layouts.disk, *of_arrays, *shared]))
+
+
 def _find_arrays(disks: Mapping[str, DiskFacts]) -> set[str]:
     return {name for name, disk in disks.items() if disk.transport == "md"}
 
@@ -314,9 +319,16 @@ def _find_logical_block(disk: DiskFacts | None, effective: Iterable[Effective]) 
     return max([of_disk or 512, *(size or 512 for size in sizes)])
 
 
-def _name_effective(by_disk: Mapping[str, Effective], modes: Iterable[Mode]) -> dict[str, Effective]:
+def _read_effective(
+    runner: Runner, layouts: Layouts, guests: Guests | None, modes: Sequence[Mode]
+) -> dict[str, Effective]:
     """What was read back of each disk by its name, also under the names of modes that have no disk of their own."""
-    return {**by_disk, **{mode.name: by_disk[mode.attached.name] for mode in modes if mode.attach is not None}}
+    by_disk = guests.effective if guests is not None else {}
+    effective = {**by_disk, **{mode.name: by_disk[mode.attached.name] for mode in modes if mode.attach is not None}}
+    for mode in modes:
+        if mode.layout.encrypted:
+            effective[mode.name] = effective[mode.name].merged(read_encryption(runner, layouts.guest(mode).path))
+    return effective
 
 
 def _start_guests(
