@@ -9,7 +9,7 @@ from dataclasses import replace
 from harness.errors import MeasurementError, NotTried, ResultsError, Unsupported
 from harness.events import GroupMeasured, Note
 from harness.feature import Feature, features, is_asked, run_limit
-from harness.measure.phases import MEASURE, Jitter, Phases, Timing, add_pace
+from harness.measure.phases import MEASURE, Phases, Timing, add_pace
 from harness.measure.recorder import Recorder
 from harness.measure.resume import Earlier, claim_run, collect_fio_texts, describe_evaluation, requested
 from harness.measure.rounds import GroupRounds, RunContext
@@ -54,8 +54,7 @@ class Campaign:
         """The size of the journal of a run that is resumed, until the host is this run's alone; then None."""
         self._measured: set[str] = set()
         self._recorder = Recorder(spec, store, phases, self._earlier.journal)
-        jitter = Jitter(spec.plans[0].paces.jitter if spec.plans else None)
-        self._context = RunContext(spec, store, self._recorder, phases, self._earlier, measurer, self._measured, jitter)
+        self._context = RunContext(spec, store, self._recorder, phases, self._earlier, measurer, self._measured)
         limit = run_limit() if spec.limits else None
         self._limit = limit.keep(self._context) if limit is not None else StepLimit()
         self._phases = phases
@@ -134,7 +133,7 @@ class Campaign:
                 self.store.release()
         if run.run.status == "complete" and self._earlier.run is None and not self._refused:
             seconds = self._phases.seconds
-            add_pace(self.spec.host, self._timing.pace(seconds, self._again_seconds, self._context.jitter.known))
+            add_pace(self.spec.host, self._timing.pace(seconds, self._again_seconds, self._phases.startup.pace))
         return run
 
     def _complete(self, finished: Run) -> Run:

@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, median
@@ -19,6 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from harness.events import Events
 from harness.files import write_atomically
 from harness.lab.inventory import HostSpec
+from harness.measure.platform import Startup
 from harness.model.job import Job
 from harness.model.mode import Arm
 from harness.results import Measurement
@@ -35,6 +36,7 @@ from harness.scenario.setups import (
     Kind,
     Pace,
     Paces,
+    StartPace,
     pace_of,
 )
 from harness.scenario.timetable import BACKUP_TAIL, Timetable, drain_seconds, rebuilds
@@ -44,8 +46,11 @@ MEASURE = "measure"
 
 
 class Phases:
-    def __init__(self, events: Events) -> None:
+    """The phases of a run. `startup` is what is known of starts on its host."""
+
+    def __init__(self, events: Events, startup: Startup | None = None) -> None:
         self.events = events
+        self.startup = startup or Startup()
         self._ended: dict[str, float] = {}
         self._began: dict[str, float] = {}
 
@@ -153,7 +158,7 @@ class Timing:
                     seconds += self._paces.seconds({"end": setup.end_seconds})
         return seconds
 
-    def pace(self, phases: Mapping[str, float], again_s: float, jitter: float | None = None) -> Pace:
+    def pace(self, phases: Mapping[str, float], again_s: float, starts: StartPace | None = None) -> Pace:
         """What a complete run took of each kind, from the seconds of its phases and of measuring again."""
         usual = dict.fromkeys(KINDS, 0.0)
         for plan in self._plans:
@@ -171,7 +176,7 @@ class Timing:
         if self._plans[0].paces.fill_rate is not None and took["lab"] < 2 * RUNNING * usual["lab"]:
             del usual["lab"]
         pace = pace_of(sorted({plan.groups[0].scenario for plan in self._plans if plan.groups}), usual, took)
-        return replace(pace, jitter=jitter)
+        return replace(pace, starts=starts)
 
     def _add(self, kind: Kind, usual: float, took: float) -> None:
         self._usual[kind] = self._usual.get(kind, 0.0) + usual
@@ -266,20 +271,6 @@ MOST_JITTER = 0.5
 """Seconds. A machine that hung for longer needs no longer pauses: its slices are measured again."""
 
 
-@dataclass(slots=True)
-class Jitter:
-    """The part of each pause for starts of slices that come closer to each other than usual, on one host.
-
-    `known` is that of the last round, of any group, or of earlier runs on this host; None before any is known.
-    """
-
-    known: float | None = None
-
-    @property
-    def seconds(self) -> float:
-        return UNKNOWN_JITTER if self.known is None else self.known
-
-
 class Pauses:
     """The pauses between the slices of a group. Each timetable that is measured makes them more exact.
 
@@ -289,7 +280,7 @@ class Pauses:
     differ from their planned times, and the last round shows by how much: see `_estimate_jitter`.
     """
 
-    def __init__(self, jitter: Jitter | None = None) -> None:
+    def __init__(self, startup: Startup | None = None) -> None:
         self._seconds: dict[tuple[str, bool], list[float]] = {}
         """How long the slices took, by the job's id and whether they ran in a guest."""
         self._of_arm: dict[tuple[str, str], list[float]] = {}
@@ -299,12 +290,12 @@ class Pauses:
         self._round = 0
         self._closer: list[float] = []
         """By how much closer than usual two successive starts of the last round came."""
-        self._jitter = jitter if jitter is not None else Jitter()
+        self._startup = startup or Startup()
 
     @property
     def jitter(self) -> float:
         """Seconds of each pause for starts that come closer to each other than usual."""
-        return self._jitter.seconds
+        return UNKNOWN_JITTER if self._startup.jitter is None else self._startup.jitter
 
     def learn(self, timetable: Sequence[Measurement]) -> None:
         """Take the measurements of a timetable into account. They are in the order of time, and at least one."""
@@ -320,7 +311,7 @@ class Pauses:
         self._closer += [-deviation for deviation in _compute_deviations(timetable)]
         if self._closer:
             lost = _LOST_SLICES * median(slice_.wall for slice_ in timetable)
-            self._jitter.known = _estimate_jitter(self._closer, lost)
+            self._startup.jitter = _estimate_jitter(self._closer, lost)
 
     def needs_short_timetable(self, pauses: Sequence[float]) -> bool:
         """Whether a short timetable should precede one with these pauses, because it shows that they can be shorter.
@@ -328,7 +319,7 @@ class Pauses:
         A timetable takes time to start. If the jitter is known, only the times of the last I/Os are guessed. Those of
         usual disks are half as long.
         """
-        return self._jitter.known is None or sum(pause - self.jitter for pause in pauses) / 2 > START_SECONDS
+        return self._startup.jitter is None or sum(pause - self.jitter for pause in pauses) / 2 > START_SECONDS
 
     def after(self, job: Job, *, in_guest: bool, rotational: bool, arm: Arm | None = None) -> float:
         """Seconds between a slice of `job` and the next slice. `rotational` means that the disk is a hard disk.

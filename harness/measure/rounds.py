@@ -14,7 +14,7 @@ from harness.analysis import Reason, Verdict
 from harness.errors import Unsupported
 from harness.events import Note
 from harness.measure.interim_analysis import GroupProgress, InterimAnalysis, warn_out_of_reach
-from harness.measure.phases import Jitter, Pauses, Phases
+from harness.measure.phases import Pauses, Phases
 from harness.measure.recorder import Recorder
 from harness.measure.resume import Earlier
 from harness.measure.series import LimitReached, Measurer, Policy, PreparedGroup, Round, StepLimit
@@ -227,7 +227,7 @@ class RunContext:
     """What the limits and the policies of a run on one host work with.
 
     `earlier` has the rounds of an earlier part of the run that count, `measured` the ids of the groups that are not
-    measured further, so far. `jitter` is that of the host, for all groups and series.
+    measured further, so far.
     """
 
     spec: CampaignSpec
@@ -237,7 +237,6 @@ class RunContext:
     earlier: Earlier
     measurer: Measurer
     measured: Collection[str]
-    jitter: Jitter
 
     def of_group(self, plan: Plan, group: Group) -> SeriesContext:
         return SeriesContext(
@@ -332,7 +331,7 @@ class GroupRounds(Policy):
         self._seconds_after = seconds_after
         self._stored = deque(context.earlier.rounds(context.group.id))
         self._progress = GroupProgress(
-            context.group, context.plan, started=time.monotonic(), pauses=Pauses(context.jitter)
+            context.group, context.plan, started=time.monotonic(), pauses=Pauses(context.phases.startup)
         )
         self._first_ended: float | None = None
         """When the first series ended, on the monotonic clock."""

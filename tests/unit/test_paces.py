@@ -12,7 +12,7 @@ from harness.features.breakdown.measuring import estimate_seconds
 from harness.lab.inventory import HostSpec
 from harness.measure.phases import MOST_RUNS, Timing, add_pace, identify_host, pace_file, read_paces
 from harness.scenario.plan import Plan, plan_for
-from harness.scenario.setups import LAB_SECONDS, START_SECONDS, Kind, Pace, Paces, pace_of
+from harness.scenario.setups import LAB_SECONDS, START_SECONDS, Kind, Pace, Paces, StartPace, pace_of
 from harness.scenario.timetable import ScheduledArm, Timetable, timetables
 from tests.build import optane
 from tests.unit import killed_campaign
@@ -50,14 +50,16 @@ def test_runs_of_the_same_scenarios_count_more_than_others() -> None:
 
 
 def test_starts_that_were_as_exact_in_the_last_runs_are_known_from_the_beginning() -> None:
-    def known(*jitters: float | None) -> float | None:
-        runs = [Pace(("raid0",), {}, jitter=jitter) for jitter in jitters]
-        return Paces.of(runs, ("optane",), simulated=True).jitter
+    def known(*starts: StartPace | None) -> StartPace | None:
+        runs = [Pace(("raid0",), {}, starts=of_run) for of_run in starts]
+        return Paces.of(runs, ("optane",), simulated=True).starts
 
+    quick, slow = StartPace(0.015, 0.5, 280), StartPace(0.012, 1.5, 250)
+    busy = StartPace(0.2, 3.0, 250)
     assert known() is None
-    assert known(None, 0.012, 0.015) == 0.015
-    assert known(0.012, 0.2) is None, "the machine is sometimes busy"
-    assert known(*[0.012] * 5, 0.2) == 0.012, "only the last runs count"
+    assert known(None, quick, slow) == StartPace(0.015, 1.5, 250)
+    assert known(quick, busy) is None, "the machine is sometimes busy"
+    assert known(*[quick] * 5, busy) == quick, "only the last runs count"
 
 
 def test_what_took_no_time_says_nothing_about_the_pace() -> None:
