@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from harness.errors import GuestError, HostError, LabUnavailable, Unsupported
 from harness.events import Events, Note
@@ -17,9 +17,7 @@ from harness.guest.protocol import Backup, BlockDevice, Guest, System
 from harness.lab.counters import VmThreads
 from harness.lab.facts import HostFacts
 from harness.lab.hosts import Host
-from harness.lab.transport.agent import AgentRunner
 from harness.lab.transport.base import Runner
-from harness.lab.transport.ssh import SshRunner
 from harness.model.attach import ATTACH_OPTIONS, Attach, Attachment
 from harness.model.guest import ANY_GUEST, GUEST_MEMORY, GuestOptions, find_guest_problems, parse_cpu_type
 from harness.model.option import Bus, Effective, VirtioFeature, read_from
@@ -209,8 +207,18 @@ def _parse_number(text: str) -> int | None:
     return int(text) if re.fullmatch("[0-9]{1,18}", text) else None
 
 
-GuestRunner = SshRunner | AgentRunner
-"""Runs commands in a guest. It knows whether the guest still answers."""
+class GuestRunner(Runner, Protocol):
+    """Runs commands in a guest."""
+
+    @property
+    def windows(self) -> bool:
+        """Whether the guest runs Windows."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether the guest still answers."""
+
+
 Machine_co = TypeVar("Machine_co", covariant=True)
 
 

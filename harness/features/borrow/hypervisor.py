@@ -12,13 +12,12 @@ from platformdirs import user_state_path
 
 from harness.errors import GuestError, HarnessError, HostError, SafetyError, Unsupported
 from harness.events import Events, Note
-from harness.features.borrow.agent import UsableAgent
+from harness.features.borrow.agent import AgentRunner, UsableAgent
 from harness.guest.booting import GuestRunner, detect_system, logging_in
 from harness.guest.protocol import Guest, GuestDisk, Inside, Remover, System, block_devices, wait_for_disk
 from harness.lab.created import CreationLog, Entry, Removal
 from harness.lab.hosts import Host
 from harness.lab.inventory import AnyDisk, BorrowedVm
-from harness.lab.transport.agent import AgentRunner
 from harness.lab.transport.ssh import SshRunner, SshTarget
 from harness.layout.build import Layouts
 from harness.model.attach import Attach, Attachment

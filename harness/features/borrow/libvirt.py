@@ -17,7 +17,7 @@ import libvirt_qemu
 
 from harness.errors import GuestError, HostError, Unsupported
 from harness.events import Events
-from harness.features.borrow.agent import INSTALL, disabled, refuses, why_not_windows
+from harness.features.borrow.agent import INSTALL, AgentSilent, EndedProgram, disabled, refuses, why_not_windows
 from harness.features.borrow.hypervisor import BorrowingHypervisor, Plugging, describe_vm, refuse_plugging, require_same
 from harness.guest.booting import Booted, GuestRunner, refuse_queues
 from harness.guest.libvirt.backend import LibvirtHypervisor
@@ -43,7 +43,6 @@ from harness.lab.counters import VmThreads
 from harness.lab.created import CreationLog
 from harness.lab.hosts import Host
 from harness.lab.inventory import BorrowedVm, LibvirtSpec
-from harness.lab.transport.agent import AgentSilent, EndedProgram
 from harness.lab.transport.base import Overdue, Runner, within
 from harness.model.attach import ATTACH_OPTIONS, Attach, Attachment
 from harness.model.guest import GuestOptions

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from harness.errors import GuestError, HarnessError, HostError, Unsupported
 from harness.events import Events
-from harness.features.borrow.agent import INSTALL, disabled, refuses, why_not_windows
+from harness.features.borrow.agent import INSTALL, AgentSilent, EndedProgram, disabled, refuses, why_not_windows
 from harness.features.borrow.hypervisor import BorrowingHypervisor, Plugging, describe_vm, refuse_plugging, require_same
 from harness.guest.booting import Booted, GuestRunner, refuse_queues
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor
@@ -31,7 +31,6 @@ from harness.lab.counters import VmThreads
 from harness.lab.created import CreationLog, Removal
 from harness.lab.hosts import Host
 from harness.lab.inventory import BorrowedVm, GuestRules, ProxmoxSpec
-from harness.lab.transport.agent import AgentSilent, EndedProgram
 from harness.lab.transport.base import Runner
 from harness.model.attach import Attach, Attachment
 from harness.model.guest import GuestOptions

@@ -17,13 +17,12 @@ import libvirt_qemu
 import pytest
 
 from harness.errors import HostError, Unsupported
-from harness.features.borrow.agent import UsableAgent
+from harness.features.borrow import agent as transport
+from harness.features.borrow.agent import AgentRunner, AgentSilent, EndedProgram, UsableAgent
 from harness.features.borrow.libvirt import LibvirtAgent
 from harness.features.borrow.proxmox import ProxmoxAgent
 from harness.guest.libvirt.connection import Connection
 from harness.guest.proxmox.machine import VirtualMachine
-from harness.lab.transport import agent as transport
-from harness.lab.transport.agent import AgentRunner, AgentSilent, EndedProgram
 from harness.measure.platform import Clocks
 from pve_double.executor import guest, sockets
 from tests.features.borrow.guest_agents import AGENTS, INSTALLED, stand_in
