@@ -75,13 +75,13 @@ _FIGURE = re.compile(r"[<>]?[\d.\N{MINUS SIGN}]+ %(?: \[[^\]]*\])?")
 
 
 @cache
-def _skeleton() -> Template:
-    # A run writes its report many times. To compile the template takes longer than all the rest.
+def _template(name: str) -> Template:
+    # A run writes its report many times. To compile a template takes longer than all the rest.
     loader = FileSystemLoader(Path(__file__).parent / "templates")
     options = Environment(
         loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
     )
-    return options.get_template("page.html.j2")
+    return options.get_template(name)
 
 
 def render_page(
@@ -104,7 +104,7 @@ def render_page(
             "parts": page.parts.script(),
             "plotly": _pack_plotly(),
         }
-    return _skeleton().render(
+    return _template("page.html.j2").render(
         title=visible(title),
         kicker=map(visible, kicker),
         header=head,
@@ -252,54 +252,8 @@ def _page_block(block: Banner | Tally | Navigation | Legend) -> Markup:
 
 def _legend(legend: Legend) -> Markup:
     colours, symbols = mode_colours(legend.modes), mode_symbols(legend.modes)
-    arms = [
-        ("host", _swatch(HOST), "host"),
-        *((f"mode:{mode}", _swatch(colours[mode], symbols[mode]), mode) for mode in legend.modes),
-        ("twin", _swatch(HOST, "none", dashed=True), "twins (same volume or file, on the host)"),
-    ]
-    labels = [
-        Markup('<label><input type="checkbox" checked value="{}">{}{}</label>').format(value, swatch, visible(name))
-        for value, swatch, name in arms
-    ]
-    labels.append(
-        Markup(
-            '<label class="scale">axes <select><option value="">as suits each chart</option>'
-            '<option value="linear">linear</option><option value="log">logarithmic</option></select></label>'
-        )
-    )
-    if len(legend.depths) > 1:
-        options = (
-            Markup("<option{}>{}</option>").format(Markup(" selected") if depth == legend.depth else "", depth)
-            for depth in legend.depths
-        )
-        labels.append(
-            Markup('<label class="depth">one iodepth: <select>{}</select></label>').format(Markup("").join(options))
-        )
-    labels.append(
-        Markup(
-            '<label class="filter">filter cells <input type="search" placeholder="lvm qd32 exceeds" autocomplete="off" '
-            'spellcheck="false"></label><output></output>'
-        )
-    )
-    return Markup('<form class="legend" data-section="{}" aria-label="Arms shown in the charts">\n{}\n</form>').format(
-        legend.key, Markup("\n").join(labels)
-    )
-
-
-_SWATCHES = {
-    "square": '<rect x="13" y="2" width="8" height="8" fill="{0}"/>',
-    "diamond": '<path d="M17 .5 22.5 6 17 11.5 11.5 6Z" fill="{0}"/>',
-    "triangle-up": '<path d="M17 1 22 10H12Z" fill="{0}"/>',
-    "none": "",
-}
-
-
-def _swatch(colour: str, symbol: str = "circle", *, dashed: bool = False) -> Markup:
-    """A line with a marker, as an arm is drawn."""
-    marker = _SWATCHES.get(symbol, '<circle cx="17" cy="6" r="4" fill="{0}"/>')
-    dashes = ' stroke-dasharray="5 4"' if dashed else ""
-    line = f'<line x1="1" y1="6" x2="33" y2="6" stroke="{{0}}" stroke-width="2"{dashes}/>'
-    return Markup(f'<svg class="swatch" viewBox="0 0 34 12" aria-hidden="true">{line}{marker}</svg>').format(colour)
+    modes = [(visible(mode), colours[mode], symbols[mode]) for mode in legend.modes]
+    return Markup(_template("legend.html.j2").render(legend=legend, modes=modes, host=HOST))
 
 
 def words(text: Words) -> Markup:

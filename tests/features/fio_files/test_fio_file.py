@@ -36,7 +36,7 @@ direct=1
 invalidate=1
 runtime=1000ms
 startdelay=500ms
-exec_prerun=exec sh wait_until 10000
+exec_prerun=exec sh wait_until 100000
 
 [my-database-reader-and-1+1]
 ioengine=libaio
@@ -51,7 +51,7 @@ direct=1
 invalidate=1
 runtime=1000ms
 startdelay=500ms
-exec_prerun=exec sh wait_until 10000
+exec_prerun=exec sh wait_until 100000
 
 [my-database-backup]
 new_group
@@ -66,7 +66,7 @@ direct=1
 invalidate=1
 runtime=1000ms
 startdelay=500ms
-exec_prerun=exec sh wait_until 10050
+exec_prerun=exec sh wait_until 100500
 """
 
 
