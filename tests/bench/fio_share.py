@@ -1,62 +1,79 @@
-"""What share of the wall time fio runs: one process for several jobs against one process per job.
+"""Where the seconds of measuring went in stored runs: `python -m tests.bench.fio_share RUN ...`.
 
-Run it with `python -m tests.bench.fio_share`. Both ways run the same jobs on the same file, in turn, so that their
-ratio holds on any machine; the figures themselves do not.
+For each timetable: its slices, the share of its time in which fio ran, the time since the timetable before, the usual
+pause, how many slices overlapped another, and how many have no counters because these were read too late. Then the same
+of the whole run, whose share is the efficiency that the report shows.
 """
 
 from __future__ import annotations
 
-import statistics
-import subprocess
-import tarfile
-import tempfile
-import time
-from collections.abc import Sequence
+import argparse
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 
-from harness.events import Events
-from harness.image import ensure_images
-from harness.measure.fio import Target, TimedSection, job_file
-from harness.model.job import Job
+from harness.results import Measurement, RunStore
 
-JOBS = tuple(Job(rw, 4096, iodepth=32, ramp=0, seconds=1) for rw in ("randread", "randwrite", "read", "write"))
-TURNS = 5
-MIB = 1024**2
+
+@dataclass(frozen=True, slots=True)
+class TimetableShare:
+    """The slices of one timetable in the order of time. `waited`: seconds since the end of the timetable before."""
+
+    name: str
+    slices: Sequence[Measurement]
+    waited: float
+
+    @property
+    def ended(self) -> float:
+        return self.slices[-1].started + self.slices[-1].seconds
+
+    @property
+    def seconds(self) -> float:
+        return self.ended - self.slices[0].started
+
+    @property
+    def fio_seconds(self) -> float:
+        """The planned seconds: those in which fio waits for its last I/Os belong to the pauses."""
+        return sum(slice_.wall for slice_ in self.slices)
+
+    @property
+    def pauses(self) -> list[float]:
+        return [after.started - before.started - before.wall for before, after in pairwise(self.slices)]
+
+    def __str__(self) -> str:
+        overlapped = sum(slice_.overlap is not None for slice_ in self.slices)
+        uncounted = sum(slice_.counters.disk is None for slice_ in self.slices)
+        pause = 1000 * median(self.pauses) if self.pauses else 0.0
+        return (
+            f"{self.name:44} {len(self.slices):4} slices  share {self.fio_seconds / self.seconds:.3f}  waited "
+            f"{self.waited:5.2f} s  pause {pause:4.0f} ms  {overlapped} overlapped  {uncounted} without counters"
+        )
+
+
+def find_timetables(measurements: Iterable[Measurement]) -> Iterator[TimetableShare]:
+    """The timetables of a run in the order of time, from the names of fio's outputs."""
+    by_name: dict[str, list[Measurement]] = {}
+    for slice_ in sorted(measurements, key=lambda of_run: of_run.started):
+        by_name.setdefault(re.sub(r"(raw/|-(host|guest)[^/]*$)", "", slice_.raw), []).append(slice_)
+    ended = None
+    for name, slices in by_name.items():
+        timetable = TimetableShare(name, slices, slices[0].started - ended if ended is not None else 0.0)
+        ended = timetable.ended
+        yield timetable
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory(prefix="virt-overhead-") as directory:
-        home = Path(directory)
-        fio = _fio(home)
-        disk = home / "disk"
-        disk.write_bytes(b"\xa5" * (64 * MIB))
-        target = Target(str(disk), 0, 64 * MIB, direct=True)
-        sections = [TimedSection(job.id, job, target) for job in JOBS]
-        together, apart = [], []
-        for _ in range(TURNS):
-            together.append(_wall(fio, [job_file(sections, seed=1)]))
-            apart.append(_wall(fio, [job_file([section], seed=1) for section in sections]))
-    asked = sum(job.seconds for job in JOBS)
-    for name, walls in (("one process for all jobs", together), ("one process per job", apart)):
-        median = statistics.median(walls)
-        print(f"{name:26} {median:6.2f} s for {asked:.0f} s of jobs: share {asked / median:.3f}")
-    ratios = [one / many for one, many in zip(together, apart, strict=True)]
-    print(f"wall time, together / apart: median {statistics.median(ratios):.3f} of {TURNS} pairs")
-
-
-def _wall(fio: Sequence[str], files: Sequence[str]) -> float:
-    started = time.monotonic()
-    for text in files:
-        command = [*fio, "--output-format=json+", "-"]
-        subprocess.run(command, input=text.encode(), stdout=subprocess.DEVNULL, check=True)
-    return time.monotonic() - started
-
-
-def _fio(home: Path) -> list[str]:
-    """The fio of the images, with its own loader and libraries."""
-    with tarfile.open(ensure_images(Events()).fio.path / "fio.tar") as archive:
-        archive.extractall(home, filter="data")
-    return [f"{home}/fio/lib/ld-linux-x86-64.so.2", "--library-path", f"{home}/fio/lib", f"{home}/fio/fio"]
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("run", nargs="+", type=Path, help="the directory of a run")
+    for path in parser.parse_args().run:
+        store = RunStore(path)
+        timetables = list(find_timetables(store.read_journal().measurements))
+        print(path.name, *timetables, sep="\n  ")
+        efficiency = store.read_results().run.efficiency
+        print(f"  fio ran {efficiency.fio_s:.0f} s of {efficiency.wall_s:.0f} s: {efficiency.ratio or 0:.3f}")
 
 
 if __name__ == "__main__":
