@@ -15,7 +15,20 @@ from harness.model.base import Kind
 from harness.model.guest import GuestOptions
 from harness.model.option import DEFINITIONS, NOTHING
 from harness.model.values import format_field, names_of
-from harness.report.blocks import Aside, Block, Column, Fold, Heading, Inline, Mark, Row, Sentence, Table, TableCell
+from harness.report.blocks import (
+    Aside,
+    Block,
+    Column,
+    Fold,
+    Heading,
+    Inline,
+    Mark,
+    Row,
+    Sentence,
+    Table,
+    TableCell,
+    make_table,
+)
 from harness.report.contents import guests_of
 from harness.report.numbers import count, percent_with_interval
 from harness.report.section import Section
@@ -279,25 +292,20 @@ def group_blocks(run: Run) -> Iterator[Block]:
 def _drift_fold(group: GroupRecord) -> Fold:
     too_much = any(drift.too_much for drift in group.drift)
     mark: tuple[Inline, ...] = (" ", Mark("too much", "verdict", "void")) if too_much else ()
-    table = Table(
-        (
-            Column("job", "head"),
-            Column("throughput, first to last, %", "sentence"),
-            Column("values", "text"),
-            Column("verdict", "text", hidden=True),
-        ),
-        tuple(map(_drift_row, group.drift)),
+    verdicts = {
+        False: TableCell("ok", tone="within"),
+        True: TableCell("too much: cells without alternating arms are void", tone="void"),
+    }
+    table = make_table(
+        group.drift,
         f"Drift of the host in {group.id}",
+        (Column("job", "head"), lambda drift: drift.job),
+        (Column("throughput, first to last, %", "sentence"), change_words),
+        (Column("values", "text"), lambda drift: str(drift.change.n)),
+        (Column("verdict", "text", hidden=True), lambda drift: verdicts[drift.too_much]),
         style="facts",
     )
     return Fold(("Drift of the bare host", *mark), (table,), open=too_much)
-
-
-def _drift_row(drift: DriftRecord) -> Row:
-    verdict = TableCell("ok", tone="within")
-    if drift.too_much:
-        verdict = TableCell("too much: cells without alternating arms are void", tone="void")
-    return Row((drift.job, change_words(drift), str(drift.change.n), verdict))
 
 
 def change_words(drift: DriftRecord) -> str:

@@ -8,14 +8,15 @@ names, for example of modes.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Flag, auto
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 from harness.analysis import Estimate
 from harness.report.draw import Figure
 
+_ItemT = TypeVar("_ItemT")
 MOST_LISTED = 10
 """The largest number of cells listed under one title below the table of a run. The report has all."""
 MOST_DIFFERENCES = 40
@@ -230,6 +231,21 @@ class Table:
     """Whether a narrow window shows its cells below each other, each with the name of its column."""
     listed: bool = False
     most: int | None = None
+
+
+def make_table(
+    items: Iterable[_ItemT],
+    caption: Words,
+    *columns: tuple[Column, Callable[[_ItemT], TableCell | str]],
+    row: Callable[[_ItemT], Row] = lambda _item: Row(()),
+    **options: Any,
+) -> Table:
+    """A table with a row for each item. Each column has what makes its field of an item; `row` has what else a row has.
+
+    `options` are those of `Table`.
+    """
+    rows = tuple(replace(row(item), cells=tuple(field(item) for _, field in columns)) for item in items)
+    return Table(tuple(column for column, _ in columns), rows, caption, **options)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,16 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.files import write_atomically
-from harness.report.blocks import (
-    Block,
-    Box,
-    Column,
-    Heading,
-    Row,
-    Sentence,
-    Table,
-    TableCell,
-)
+from harness.report.blocks import Block, Box, Column, Heading, Row, Sentence, Table, TableCell, make_table
 from harness.report.contents import find_banners, headline_of
 from harness.report.numbers import count
 from harness.report.section import find_sections, outcome_counts
@@ -45,6 +36,11 @@ class HostReport:
     def outcomes(self) -> str:
         """For example "6 within, 6 baseline"."""
         return ", ".join(f"{number} {outcome}" for outcome, number in outcome_counts(self.run.cells).items())
+
+    @property
+    def result(self) -> str:
+        """Why it is not complete, or its answers."""
+        return self.cause or "; ".join(headline_of(section).sentence for section in find_sections(self.run))
 
     @property
     def sentence(self) -> str:
@@ -85,26 +81,17 @@ def write_hosts_page(hosts: Sequence[HostReport], path: Path) -> None:
 
 
 def _main_blocks(hosts: Sequence[HostReport], links: Mapping[str, str]) -> Iterator[Block]:
-    columns = (
-        Column("host", "head"),
-        Column("run", "text"),
-        Column("status", "text"),
-        Column("cells", "text"),
-        Column("result", "sentence"),
+    table = make_table(
+        enumerate(hosts, start=1),
+        "What became of each host",
+        (Column("host", "head"), lambda item: TableCell(item[1].host, link=f"#host-{item[0]}")),
+        (Column("run", "text"), lambda item: TableCell(item[1].run.run.id, link=links[item[1].run.run.id])),
+        (Column("status", "text"), lambda item: item[1].run.run.status),
+        (Column("cells", "text"), lambda item: item[1].outcomes),
+        (Column("result", "sentence"), lambda item: item[1].result),
+        style="glance",
+        caption_shown=True,
     )
-    rows = (
-        Row(
-            (
-                TableCell(host.host, link=f"#host-{number}"),
-                TableCell(host.run.run.id, link=links[host.run.run.id]),
-                host.run.run.status,
-                host.outcomes,
-                host.cause or "; ".join(headline_of(section).sentence for section in find_sections(host.run)),
-            )
-        )
-        for number, host in enumerate(hosts, start=1)
-    )
-    table = Table(columns, tuple(rows), "What became of each host", style="glance", caption_shown=True)
     yield Box((Heading("Hosts", level=2), table))
     for number, host in enumerate(hosts, start=1):
         content: tuple[Block, ...] = (Heading(host.host, level=2), *find_banners(host.run), _cell_table(host))

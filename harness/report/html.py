@@ -36,6 +36,7 @@ from harness.report.blocks import (
     Tally,
     Words,
     join_words,
+    make_table,
 )
 from harness.report.charts import (
     colour_limit,
@@ -96,18 +97,15 @@ def evidence_blocks(cell: CellRecord) -> Iterator[Block]:
     if percentiles := {name: metric for name, metric in record.metrics.items() if metric.pooled or metric.batches}:
         yield _percentile_table(cell, percentiles)
     if record.validity:
-        rows = (
-            Row(
-                (
-                    check.check,
-                    TableCell("ok", tone="within") if check.ok else TableCell("failed", tone="void"),
-                    check.detail,
-                )
-            )
-            for check in record.validity
+        ok, failed = TableCell("ok", tone="within"), TableCell("failed", tone="void")
+        yield make_table(
+            record.validity,
+            f"Checks of {cell.id}",
+            (Column("check", "head"), lambda check: check.check),
+            (Column("passed", "text"), lambda check: ok if check.ok else failed),
+            (Column("detail", "text"), lambda check: check.detail),
+            style="facts",
         )
-        columns = (Column("check", "head"), Column("passed", "text"), Column("detail", "text"))
-        yield Table(columns, tuple(rows), f"Checks of {cell.id}", style="facts")
     if record.notes:
         yield Listing(record.notes)
     if record.skipped:
@@ -126,26 +124,16 @@ def shown_value(estimate: Estimate | None, unit: Unit) -> str:
 
 
 def _budget_table(cell: CellRecord) -> Table:
-    rows = (
-        Row(
-            (
-                budget.metric,
-                format_limit(budget),
-                describe_finding(cell, budget),
-                format_p_value(budget.p_value),
-                TableCell(str(budget.verdict), tone=str(budget.verdict)),
-            )
-        )
-        for budget in gravest_first(cell.budget)
+    return make_table(
+        gravest_first(cell.budget),
+        f"Budgets of {cell.id}",
+        (Column("budget in", "head"), lambda budget: budget.metric),
+        (Column("at most", "sentence"), format_limit),
+        (Column("found", "sentence"), lambda budget: describe_finding(cell, budget)),
+        (Column("p", "text"), lambda budget: format_p_value(budget.p_value)),
+        (Column("verdict", "text"), lambda budget: TableCell(str(budget.verdict), tone=str(budget.verdict))),
+        style="facts",
     )
-    columns = (
-        Column("budget in", "head"),
-        Column("at most", "sentence"),
-        Column("found", "sentence"),
-        Column("p", "text"),
-        Column("verdict", "text"),
-    )
-    return Table(columns, tuple(rows), f"Budgets of {cell.id}", style="facts")
 
 
 def _metric_table(cell: CellRecord) -> Table:
@@ -283,29 +271,24 @@ def _mode_blocks(section: Section) -> Iterator[Block]:
     comparison = section.comparison
     if not comparison.modes:
         return
-    columns = (
-        Column("mode", "head"),
-        Column("lost, %", "strong", interval=comparison.confidence),
-        Column("n"),
-        Column("drawing", "drawing", scale=Scale.around([mode.overhead for mode in comparison.modes]), hidden=True),
-        Column((Key("storage layer, %", LAYER),)),
-        Column((Key("virtualisation, %", VIRTUALISATION),)),
+    yield make_table(
+        comparison.modes,
+        f"Throughput lost by mode, over the same {count(comparison.jobs, 'job')}",
+        (Column("mode", "head"), lambda mode: mode.mode),
+        (
+            Column("lost, %", "strong", interval=comparison.confidence),
+            lambda mode: TableCell(percent(mode.overhead.point), interval=percent_interval(mode.overhead) or "none"),
+        ),
+        (Column("n"), lambda mode: str(mode.overhead.n)),
+        (
+            Column("drawing", "drawing", scale=Scale.around([mode.overhead for mode in comparison.modes]), hidden=True),
+            lambda mode: TableCell("", drawn=mode.overhead),
+        ),
+        (Column((Key("storage layer, %", LAYER),)), lambda mode: percent_with_interval(mode.layer)),
+        (Column((Key("virtualisation, %", VIRTUALISATION),)), lambda mode: percent_with_interval(mode.virtualisation)),
+        style="glance",
+        caption_shown=True,
     )
-    rows = (
-        Row(
-            (
-                mode.mode,
-                TableCell(percent(mode.overhead.point), interval=percent_interval(mode.overhead) or "none"),
-                str(mode.overhead.n),
-                TableCell("", drawn=mode.overhead),
-                percent_with_interval(mode.layer),
-                percent_with_interval(mode.virtualisation),
-            )
-        )
-        for mode in comparison.modes
-    )
-    caption = f"Throughput lost by mode, over the same {count(comparison.jobs, 'job')}"
-    yield Table(columns, tuple(rows), caption, style="glance", caption_shown=True)
     yield Aside(
         "Storage layer: the host on the mode's own volume or file (the twin) against the bare device. Virtualisation: "
         "the guest against the twin. The parts multiply: 1 \N{MINUS SIGN} overhead = (1 \N{MINUS SIGN} storage layer) "

@@ -9,7 +9,21 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from harness.analysis import METRICS, MOST_SAMPLES, Estimate, Verdict, count_samples_to_show, first_blocks, log_ratios
-from harness.report.blocks import Aside, Block, Column, Fold, Heading, Listing, Mark, Row, Scale, Table, TableCell, slug
+from harness.report.blocks import (
+    Aside,
+    Block,
+    Column,
+    Fold,
+    Heading,
+    Listing,
+    Mark,
+    Row,
+    Scale,
+    Table,
+    TableCell,
+    make_table,
+    slug,
+)
 from harness.report.numbers import (
     batch_count,
     count,
@@ -354,34 +368,25 @@ def _judged_table(quantity: str, judged: Sequence[Judged], kind: str) -> Table:
     """The budgets with one scale for all rows, which has room for the budgets."""
     limits = [share for one in judged if (share := one.budget.limit.share) is not None]
     scale = Scale.around([one.overhead for one in judged if one.overhead is not None], limits)
-    return Table(
-        (
-            Column("cell", "head"),
-            Column("metric"),
-            Column("found"),
-            Column("budget", "strong"),
-            Column("drawing", "drawing", scale=scale, hidden=True),
-            Column("p" if kind == "exceeds" else "what would decide it", "why"),
-        ),
-        tuple(_judged_row(one, kind) for one in judged),
+    return make_table(
+        judged,
         quantity,
+        (Column("cell", "head"), lambda one: TableCell(one.cell.id, link=link_cell(one.cell))),
+        (Column("metric"), lambda one: one.budget.metric),
+        (Column("found"), lambda one: one.finding),
+        (Column("budget", "strong"), lambda one: one.limit),
+        (Column("drawing", "drawing", scale=scale, hidden=True), _draw_judged),
+        (Column("p", "why"), lambda one: one.p_value)
+        if kind == "exceeds"
+        else (Column("what would decide it", "why"), lambda one: one.decides),
         style="glance judged",
         caption_shown=True,
     )
 
 
-def _judged_row(judged: Judged, kind: str) -> Row:
+def _draw_judged(judged: Judged) -> TableCell:
     share = judged.budget.limit.share
-    return Row(
-        (
-            TableCell(judged.cell.id, link=link_cell(judged.cell)),
-            judged.budget.metric,
-            judged.finding,
-            judged.limit,
-            TableCell("", drawn=judged.overhead if share is not None else None, limit=share),
-            judged.p_value if kind == "exceeds" else judged.decides,
-        )
-    )
+    return TableCell("", drawn=judged.overhead if share is not None else None, limit=share)
 
 
 def _by_quantity(judged: Sequence[Judged]) -> dict[str, list[Judged]]:

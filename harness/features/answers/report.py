@@ -35,6 +35,7 @@ from harness.report.blocks import (
     Table,
     TableCell,
     join_words,
+    make_table,
 )
 from harness.report.numbers import percent, percent_with_interval, signed_percent, significant, with_interval
 from harness.report.section import Section
@@ -145,22 +146,20 @@ def matrix_blocks(section: Section) -> Iterator[Block]:
     if matrix is None:
         return
     yield Heading("One option at a time")
-    yield Table(
-        (
-            Column("option", "mode"),
-            Column("mode", "name"),
-            Column("against", "name"),
-            Column("throughput", "strong"),
-            Column("jobs"),
-            Column("result", "name"),
-        ),
-        tuple(map(_effect_row, matrix.effects)),
+    yield make_table(
+        matrix.effects,
         join_words(
             "Throughput of the guest against the guest of the mode that differs in this option only, in the same "
             f"blocks. Most are compared with `{matrix.default}`. ",
             Mark("undecided"),
             ": the interval, or chance among so many options, allows both directions.",
         ),
+        (Column("option", "mode"), lambda effect: effect.factor.words),
+        (Column("mode", "name"), lambda effect: effect.mode),
+        (Column("against", "name"), lambda effect: effect.reference),
+        (Column("throughput", "strong"), lambda effect: change_percent(effect.effect.change)),
+        (Column("jobs"), lambda effect: str(effect.jobs)),
+        (Column("result", "name"), _effect_result),
         on=On.PAGE,
         style="cells matrix",
         caption_shown=True,
@@ -204,19 +203,10 @@ def _answer_row(answer: Answer) -> Row:
     )
 
 
-def _effect_row(effect: OptionEffect) -> Row:
+def _effect_result(effect: OptionEffect) -> TableCell:
     """How the two were compared, if not in the same blocks, is below the result."""
     notes = () if effect.effect.paired else ("by way of their hosts, as they had different guests",)
-    return Row(
-        (
-            effect.factor.words,
-            effect.mode,
-            effect.reference,
-            change_percent(effect.effect.change),
-            str(effect.jobs),
-            TableCell(_effect_verdict(effect), notes=notes),
-        )
-    )
+    return TableCell(_effect_verdict(effect), notes=notes)
 
 
 def effect_sentence(effect: OptionEffect) -> str:

@@ -21,9 +21,9 @@ from harness.report.blocks import (
     Mark,
     On,
     Row,
-    Table,
     TableCell,
     join_words,
+    make_table,
 )
 from harness.report.modes import Comparison, Headline, overlap
 from harness.report.numbers import (
@@ -119,24 +119,17 @@ def array_state_blocks(section: Section) -> Iterator[Block]:
         "and host lose of their throughput there, and how much their mean latency grows. The blocks of a rebuilding "
         "array are in another timetable of the same round, because its recovery would disturb all other arms."
     )
-    figures = ("host loses, %", "guest's latency, +%", "host's latency, +%")
-    yield Table(
-        (
-            Column("array", "head"),
-            Column("cell", "mode"),
-            Column("guest loses, %", "strong"),
-            *map(Column, figures),
-            Column("result", "reason"),
-        ),
-        tuple(
-            Row(
-                (state.array, state.cell.id, *state.values, state.outcome),
-                sentence=state.sentence,
-                doubtful=bool(state.record.doubt),
-            )
-            for state in states
-        ),
+    yield make_table(
+        states,
         f"Arrays with a missing member on {section.name}",
+        (Column("array", "head"), lambda state: state.array),
+        (Column("cell", "mode"), lambda state: state.cell.id),
+        (Column("guest loses, %", "strong"), lambda state: state.values[0]),
+        (Column("host loses, %"), lambda state: state.values[1]),
+        (Column("guest's latency, +%"), lambda state: state.values[2]),
+        (Column("host's latency, +%"), lambda state: state.values[3]),
+        (Column("result", "reason"), lambda state: state.outcome),
+        row=lambda state: Row((), sentence=state.sentence, doubtful=bool(state.record.doubt)),
         style="cells states",
         most=MOST_LISTED,
     )
@@ -335,38 +328,24 @@ def scaling_blocks(section: Section) -> Iterator[Block]:
             "The last column names the limit, if the counters show it.",
         )
     )
-    yield Table(
-        (
-            Column("array", "head"),
-            Column("cell", "mode"),
-            Column("times one disk", "strong"),
-            Column("of all disks, %"),
-            Column("the level can deliver"),
-            Column("of that, %"),
-            Column("limit", "reason"),
-        ),
-        tuple(map(_row, arrays)),
+    yield make_table(
+        arrays,
         f"Arrays on {section.name}",
+        (Column("array", "head"), lambda array: array.array),
+        (Column("cell", "mode"), lambda array: array.cell.id),
+        (Column("times one disk", "strong"), lambda array: array.speedup),
+        (Column("of all disks, %"), lambda array: percent_with_interval(array.metric.efficiency)),
+        (
+            Column("the level can deliver"),
+            lambda array: TableCell(f"{array.ideal}\N{MULTIPLICATION SIGN}", title=array.record.why_ideal),
+        ),
+        (Column("of that, %"), lambda array: percent_with_interval(array.metric.of_ideal)),
+        (Column("limit", "reason"), lambda array: array.outcome),
+        row=lambda array: Row((), sentence=array.sentence, doubtful=bool(array.record.doubt)),
         style="cells scaling",
         most=MOST_LISTED,
     )
     yield Listing(tuple(dict.fromkeys(array.why for array in arrays)), on=On.PAGE)
-
-
-def _row(array: ArrayCell) -> Row:
-    return Row(
-        (
-            array.array,
-            array.cell.id,
-            array.speedup,
-            percent_with_interval(array.metric.efficiency),
-            TableCell(f"{array.ideal}\N{MULTIPLICATION SIGN}", title=array.record.why_ideal),
-            percent_with_interval(array.metric.of_ideal),
-            array.outcome,
-        ),
-        sentence=array.sentence,
-        doubtful=bool(array.record.doubt),
-    )
 
 
 def array_cells(records: Sequence[ScalingRecord], cells: Sequence[CellRecord]) -> tuple[ArrayCell, ...]:

@@ -22,6 +22,7 @@ from harness.report.blocks import (
     Sentence,
     Table,
     TableCell,
+    make_table,
 )
 from harness.report.numbers import (
     NONE,
@@ -55,20 +56,19 @@ def neighbour_blocks(section: Section) -> Iterator[Block]:
         "without it."
     )
     yield Sentence((Mark(f"{section.name}: {title[0].lower()}{title[1:]}.", "strong"),), on=On.MARKDOWN)
-    yield Table(
-        (
-            Column("job", "mode"),
-            Column("neighbour", "name"),
-            Column("latency", "text"),
-            Column("alone, us"),
-            Column("with it, us"),
-            Column("factor", "strong"),
-            Column("throughput"),
-            Column("neighbour did"),
-            Column("verdict", "reason"),
-        ),
-        tuple(_make_neighbour_row(neighbour, cell) for neighbour, cell in examined),
+    yield make_table(
+        examined,
         f"What a neighbour or a backup costs on {section.name}",
+        (Column("job", "mode"), lambda pair: TableCell(pair[0].job, link=link_cell(pair[1]))),
+        (Column("neighbour", "name"), lambda pair: pair[0].name),
+        (Column("latency", "text"), lambda pair: pair[0].tail),
+        (Column("alone, us"), lambda pair: pair[0].before),
+        (Column("with it, us"), lambda pair: pair[0].after),
+        (Column("factor", "strong"), lambda pair: pair[0].factor),
+        (Column("throughput"), lambda pair: pair[0].throughput),
+        (Column("neighbour did"), lambda pair: pair[0].did),
+        (Column("verdict", "reason"), lambda pair: pair[0].verdict),
+        row=lambda pair: Row((), sentence=pair[0].describe(pair[1]), doubtful=pair[0].difference is None),
         style="cells neighbours",
         most=MOST_DIFFERENCES,
     )
@@ -217,25 +217,6 @@ def _examine(cell: CellRecord) -> _Neighbour:
         throughput=_format_factor(differences.get(headline), falls=METRICS[headline].higher_is_better),
         did=_format_speed(cell),
         verdict=str(cell.outcome) if difference is None else judge_difference(cell, difference),
-    )
-
-
-def _make_neighbour_row(neighbour: _Neighbour, cell: CellRecord) -> Row:
-    words = (
-        neighbour.name,
-        neighbour.tail,
-        neighbour.before,
-        neighbour.after,
-        neighbour.factor,
-        neighbour.throughput,
-        neighbour.did,
-        neighbour.verdict,
-    )
-    sentence = neighbour.describe(cell)
-    return Row(
-        (TableCell(neighbour.job, link=link_cell(cell)), *words),
-        sentence=sentence,
-        doubtful=neighbour.difference is None,
     )
 
 

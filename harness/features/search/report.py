@@ -24,6 +24,7 @@ from harness.report.blocks import (
     Sentence,
     Table,
     TableCell,
+    make_table,
 )
 from harness.report.draw import HOST, Figure, Trace, band, log_axis, scatter, translucent
 from harness.report.numbers import count, microseconds, microseconds_range, significant
@@ -59,18 +60,20 @@ def search_blocks(section: Section) -> Iterator[Block]:
 def _search_blocks(record: SearchRecord, modes: Sequence[str], key: str) -> Iterator[Block]:
     arms, metric = measured_arms(record, modes), _metric_words(record)
     title = f"{record.name}: {record.job}, {_condition(record)}"
-    rates = Table(
-        (
-            Column("arm", "mode"),
-            Column("rate", "head"),
-            Column("achieved IOPS"),
-            Column(f"{metric} us", "strong", interval=f"{record.confidence * 100:.0f} %"),
-            Column("blocks"),
-            Column("CPU us per I/O"),
-            Column("remark"),
-        ),
-        tuple(_rate_row(arm, rate) for arm in arms for rate in arm.rates),
+    rates = make_table(
+        [(arm, rate) for arm in arms for rate in arm.rates],
         f"Rates of {title}",
+        (Column("arm", "mode"), lambda pair: pair[0].arm),
+        (Column("rate", "head"), lambda pair: "full speed" if pair[1].rate is None else significant(pair[1].rate)),
+        (Column("achieved IOPS"), lambda pair: significant(fmean(pair[1].iops))),
+        (
+            Column(f"{metric} us", "strong", interval=f"{record.confidence * 100:.0f} %"),
+            lambda pair: TableCell(microseconds(pair[1].latency), interval=_rate_interval(pair[1])),
+        ),
+        (Column("blocks"), lambda pair: str(len(pair[1].iops))),
+        (Column("CPU us per I/O"), lambda pair: microseconds(pair[1].cpu)),
+        (Column("remark"), lambda pair: _remark(pair[1])),
+        row=lambda pair: Row((), doubtful=bool(_remark(pair[1]) or pair[0].doubt), group=pair[0].arm),
         style="cells search",
     )
     chart = Chart(
@@ -91,21 +94,8 @@ def _search_blocks(record: SearchRecord, modes: Sequence[str], key: str) -> Iter
     )
 
 
-def _rate_row(arm: SearchArm, rate: SearchedRate) -> Row:
-    remark = "not reached" if not rate.reached else _UNKNOWN if rate.latency is None else ""
-    return Row(
-        (
-            arm.arm,
-            "full speed" if rate.rate is None else significant(rate.rate),
-            significant(fmean(rate.iops)),
-            TableCell(microseconds(rate.latency), interval=_rate_interval(rate)),
-            str(len(rate.iops)),
-            microseconds(rate.cpu),
-            remark,
-        ),
-        doubtful=bool(remark or arm.doubt),
-        group=arm.arm,
-    )
+def _remark(rate: SearchedRate) -> str:
+    return "not reached" if not rate.reached else _UNKNOWN if rate.latency is None else ""
 
 
 def measured_arms(record: SearchRecord, modes: Sequence[str]) -> tuple[SearchArm, ...]:

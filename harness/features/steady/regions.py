@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from harness.features.steady.criteria import SteadyState, judge_steadiness
-from harness.report.blocks import Aside, Banner, Block, Chart, Column, Inline, Mark, Panels, Row, Table, TableCell
+from harness.report.blocks import (
+    Aside,
+    Banner,
+    Block,
+    Chart,
+    Column,
+    Inline,
+    Mark,
+    Panels,
+    TableCell,
+    make_table,
+)
 from harness.report.draw import HOST, LAYER, VIRTUALISATION, Figure, band, scatter, translucent
 from harness.report.numbers import percent, significant
 from harness.results import ConditioningRecord, RegionSteadiness, Run
@@ -16,15 +27,17 @@ _NOT_STEADY = Mark("not steady", "verdict", "exceeds")
 
 def region_blocks(disk: str, record: ConditioningRecord, key: str) -> Iterator[Block]:
     """Each region of a disk: in a table with its limits, and drawn."""
-    yield Table(
-        (
-            Column("region", "head"),
-            Column("steady", "text"),
-            *map(Column, ("rounds", "range of the last five, %", "allowed", "rise or fall, %")),
-            Column("allowed"),
-        ),
-        tuple(map(_make_row, record.regions)),
+    steady, unsteady = TableCell("steady", tone="within"), TableCell("not steady", tone="exceeds")
+    yield make_table(
+        record.regions,
         f"Steady state of {disk}",
+        (Column("region", "head"), lambda region: region.region),
+        (Column("steady", "text"), lambda region: steady if region.steady else unsteady),
+        (Column("rounds"), lambda region: str(len(region.values))),
+        (Column("range of the last five, %"), lambda region: percent(region.range_share)),
+        (Column("allowed"), lambda _region: "20"),
+        (Column("rise or fall, %"), lambda region: percent(region.excursion_share)),
+        (Column("allowed"), lambda _region: "\N{PLUS-MINUS SIGN}10"),
         style="facts numbers",
     )
     drawn = [(number, region) for number, region in enumerate(record.regions, start=1) if region.values]
@@ -35,12 +48,6 @@ def region_blocks(disk: str, record: ConditioningRecord, key: str) -> Iterator[B
         "Specification, if largest minus smallest of the five is at most 20 % of their mean, and the fitted line "
         "changes by at most 10 %."
     )
-
-
-def _make_row(region: RegionSteadiness) -> Row:
-    steady = TableCell("steady", tone="within") if region.steady else TableCell("not steady", tone="exceeds")
-    shares = (percent(region.range_share), "20", percent(region.excursion_share), "\N{PLUS-MINUS SIGN}10")
-    return Row((region.region, steady, str(len(region.values)), *shares))
 
 
 def _make_chart(region: RegionSteadiness, key: str) -> Chart:

@@ -19,13 +19,13 @@ from harness.report.blocks import (
     On,
     Row,
     Sentence,
-    Table,
     TableCell,
+    make_table,
 )
 from harness.report.numbers import percent, percent_with_interval, short
 from harness.report.section import Section
 from harness.report.verdicts import judge_difference, link_cell
-from harness.results import CellRecord
+from harness.results import ArmName, CellRecord
 
 _WAYS = "side by side", "one after the other, each booted anew for every round"
 """How the guests of variants run."""
@@ -42,19 +42,18 @@ def variant_blocks(section: Section) -> Iterator[Block]:
         )
         yield Sentence(f"{title}. {basis}", on=On.TERMINAL)
         yield Sentence((Mark(f"{section.name}: {title}.", "strong"), f" {basis}"), on=On.MARKDOWN)
-        yield Table(
-            (
-                Column("job", "mode"),
-                Column(detail.reference or ""),
-                Column(detail.name),
-                Column("unit"),
-                Column("difference, %", "strong"),
-                Column("n"),
-                Column("latency, +%"),
-                Column("verdict", "reason"),
-            ),
-            tuple(map(_row, cells)),
+        yield make_table(
+            cells,
             f"{title} on {section.name}",
+            (Column("job", "mode"), lambda cell: TableCell(_name(cell), link=link_cell(cell))),
+            (Column(detail.reference or ""), lambda cell: _mean(cell, "against")),
+            (Column(detail.name), lambda cell: _mean(cell, "guest")),
+            (Column("unit"), lambda cell: cell.headline_unit),
+            (Column("difference, %", "strong"), lambda cell: percent_with_interval(_difference(cell))),
+            (Column("n"), lambda cell: str(cell.n) if _difference(cell) is not None else "-"),
+            (Column("latency, +%"), _latency),
+            (Column("verdict", "reason"), _verdict),
+            row=lambda cell: Row((), sentence=f"  {_sentence(cell)}", doubtful=_difference(cell) is None),
             style="cells variants",
             most=MOST_DIFFERENCES,
         )
@@ -75,25 +74,14 @@ def _detail(cell: CellRecord) -> ModeVariant:
     return detail
 
 
-def _row(cell: CellRecord) -> Row:
-    """The reference, the variant, the difference with its interval, n, and the difference of the latency."""
-    scale, metric, difference = cell.headline_scale, cell.headline, _difference(cell)
-    before, after = cell.mean(metric, "against"), cell.mean(metric, "guest")
+def _mean(cell: CellRecord, arm: ArmName) -> str:
+    mean = cell.mean(cell.headline, arm)
+    return short(mean.point / cell.headline_scale if mean else None)
+
+
+def _latency(cell: CellRecord) -> str:
     latency = cell.metrics.get("lat_mean")
-    return Row(
-        (
-            TableCell(_name(cell), link=link_cell(cell)),
-            short(before.point / scale if before else None),
-            short(after.point / scale if after else None),
-            cell.headline_unit,
-            percent_with_interval(difference),
-            str(cell.n) if difference is not None else "-",
-            percent_with_interval(latency.difference if latency is not None and difference is not None else None),
-            _verdict(cell),
-        ),
-        sentence=f"  {_sentence(cell)}",
-        doubtful=difference is None,
-    )
+    return percent_with_interval(latency.difference if latency is not None and _difference(cell) is not None else None)
 
 
 def _name(cell: CellRecord) -> str:
