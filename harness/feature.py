@@ -340,8 +340,8 @@ OWN_JOBS = Subject(in_record=lambda cell: cell.job.from_file is not None)
 class Feature:
     """What one feature adds. Every hook but the name may be left out.
 
-    `feature.py` imports what reads a scenario file. A hook that measures imports what it needs when it is called:
-    nothing that reads a scenario waits for it. What is reported is in `FeatureReport`.
+    `feature.py` imports what reads a scenario file and what makes records. A hook that works with hosts imports what it
+    needs when it is called: nothing that reads a scenario waits for it. What is reported is in `FeatureReport`.
     """
 
     name: str
