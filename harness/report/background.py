@@ -193,17 +193,15 @@ def find_phases(run: Run) -> tuple[Phase, ...]:
 
 def phase_table(phases: Sequence[Phase]) -> Table:
     """The phases with a bar for the share of each."""
-    columns = (
-        Column("phase", "head", hidden=True),
-        Column("share", "bar", hidden=True),
-        Column("time", hidden=True),
-        Column("percent", hidden=True),
+    return make_table(
+        phases,
+        "Phases of the run",
+        (Column("phase", "head", hidden=True), lambda phase: phase.name),
+        (Column("share", "bar", hidden=True), lambda phase: TableCell("", bar=phase.share)),
+        (Column("time", hidden=True), lambda phase: format_duration(phase.seconds)),
+        (Column("percent", hidden=True), lambda phase: f"{phase.share * 100:.1f} %"),
+        style="phases",
     )
-    rows = (
-        Row((phase.name, TableCell("", bar=phase.share), format_duration(phase.seconds), f"{phase.share * 100:.1f} %"))
-        for phase in phases
-    )
-    return Table(columns, tuple(rows), "Phases of the run", style="phases")
 
 
 def moment(seconds: float) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import geometric_mean, stdev
 
 from harness.analysis import METRICS, Estimate, Metric, estimate_drift
-from harness.report.blocks import AtDepth, Block, Chart, Column, Fold, Row, Table, join_words
+from harness.report.blocks import AtDepth, Block, Chart, Column, Fold, Row, join_words, make_table
 from harness.report.draw import HOST, Figure, scatter, set_rows, translucent
 from harness.report.numbers import count, percent, percent_with_interval, signed_percent, significant
 from harness.report.section import ArmOfCell, Section, WorkloadCells, arms_of, look_of
@@ -107,30 +107,16 @@ def order_blocks(section: Section, workload: WorkloadCells, key: str) -> Iterato
         ),
         "Values of the blocks of each arm over time; spread and drift are in the table",
     )
-    names = ("standard deviation, %", "lowest to highest, %", "first to last, %")
-    table = Table(
-        (
-            Column("iodepth, arm", "head"),
-            Column("blocks"),
-            Column(f"mean, {workload.unit}"),
-            *map(Column, names),
-        ),
-        tuple(
-            Row(
-                (
-                    f"{depth} {arm.arm.label}",
-                    str(len(arm.blocks)),
-                    significant(arm.shown_mean),
-                    arm.spread,
-                    arm.ends,
-                    arm.change,
-                ),
-                group=str(depth),
-            )
-            for depth, arms in by_depth.items()
-            for arm in arms
-        ),
+    table = make_table(
+        [(depth, arm) for depth, arms in by_depth.items() for arm in arms],
         f"Spread and drift of the blocks of {workload.name} on {section.name}",
+        (Column("iodepth, arm", "head"), lambda pair: f"{pair[0]} {pair[1].arm.label}"),
+        (Column("blocks"), lambda pair: str(len(pair[1].blocks))),
+        (Column(f"mean, {workload.unit}"), lambda pair: significant(pair[1].shown_mean)),
+        (Column("standard deviation, %"), lambda pair: pair[1].spread),
+        (Column("lowest to highest, %"), lambda pair: pair[1].ends),
+        (Column("first to last, %"), lambda pair: pair[1].change),
+        row=lambda pair: Row((), group=str(pair[0])),
         style="facts numbers",
     )
     summary = f"{workload.name}: block by block, order and drift ({order_sentence(by_depth)})"

@@ -25,12 +25,12 @@ from harness.report.blocks import (
     Listing,
     Mark,
     On,
-    Row,
     Sentence,
     Table,
     TableCell,
     Words,
     first,
+    make_table,
 )
 from harness.report.draw import (
     HOST,
@@ -313,33 +313,20 @@ def published_blocks(section: Section) -> Iterator[Block]:
 
 
 def _table(section: Section, figures: PublishedFigures) -> Table:
-    values = section.run.lab.representative
-    names = ("published at iodepth", "published", "published ratio", "our iodepth", "ours", "our ratio", "the ratio is")
-    return Table(
-        (
-            Column("workload", "head"),
-            Column("mode", "mode"),
-            *(Column(name) for name in names if values or name != "ours"),
-            Column("remarks", "reason"),
-        ),
-        tuple(
-            Row(
-                (
-                    row.workload,
-                    row.mode,
-                    row.depth,
-                    row.published_value,
-                    row.published_ratio,
-                    str(row.own.iodepth) if row.own else "",
-                    *([row.own_value] if values else []),
-                    row.own_ratio,
-                    row.relation if row.published_ratio or row.own_ratio else "",
-                    TableCell(_remark(row)),
-                )
-            )
-            for row in figures.rows
-        ),
+    measured = ((Column("ours"), lambda row: row.own_value),) if section.run.lab.representative else ()
+    return make_table(
+        figures.rows,
         f"Published figures beside those of {section.name}",
+        (Column("workload", "head"), lambda row: row.workload),
+        (Column("mode", "mode"), lambda row: row.mode),
+        (Column("published at iodepth"), lambda row: row.depth),
+        (Column("published"), lambda row: row.published_value),
+        (Column("published ratio"), lambda row: row.published_ratio),
+        (Column("our iodepth"), lambda row: str(row.own.iodepth) if row.own else ""),
+        *measured,
+        (Column("our ratio"), lambda row: row.own_ratio),
+        (Column("the ratio is"), lambda row: row.relation if row.published_ratio or row.own_ratio else ""),
+        (Column("remarks", "reason"), lambda row: TableCell(_remark(row))),
         on=On.PAGE,
         style="cells published",
     )
