@@ -102,7 +102,8 @@ def _order_statistics(bins: Mapping[int, int], ranks: Iterable[int]) -> list[flo
 MOST_BINS = 80
 """A stored histogram has at most so many bins with I/Os."""
 
-_FINEST = 64  # fio's own bins within a factor of two
+FINEST = 64
+"""fio's own bins within a factor of two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,7 @@ def reduce_bins(histogram: Mapping[int, int], most: int = MOST_BINS) -> LatencyH
     """
     if most < 1:
         raise ValueError(f"a histogram needs at least one bin, not {most}")
-    per_octave = _FINEST
+    per_octave = FINEST
     found = _merge_bins(histogram, per_octave)
     while len(found) > most and per_octave > 1:
         per_octave //= 2
@@ -140,6 +141,12 @@ def widen_bins(histogram: LatencyHistogram, per_octave: int) -> LatencyHistogram
     if histogram.per_octave <= per_octave:
         return histogram
     return LatencyHistogram(per_octave, dict(sorted(_merge_bins(histogram.bins, per_octave).items())))
+
+
+def find_bin(latency: int) -> tuple[int, int]:
+    """Where fio's bin with this latency begins and ends, in ns."""
+    low = latency - latency % _width(latency, FINEST)
+    return low, upper_end(low, FINEST)
 
 
 def upper_end(low: int, per_octave: int) -> int:

@@ -1,0 +1,153 @@
+"""Values of blocks: adjusted for the environment, and of percentiles of all blocks together."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+from statistics import fmean, stdev
+
+import pytest
+
+from harness.analysis import estimate_overhead, percentile
+from harness.analysis.adjusted import HALF_BIN, adjust_values, pool_percentiles
+
+
+def make_times(rng: random.Random, blocks: int, arms: int) -> list[list[float]]:
+    """Slices of 0.25 s in random order, a block every 10 s."""
+    return [[10 * block + 0.27 * place for place in rng.sample(range(arms), arms)] for block in range(blocks)]
+
+
+def make_noise(rng: random.Random, times: Sequence[Sequence[float]], tau: float) -> list[list[float]]:
+    """Arms that see the same environment, which forgets what it was within `tau` seconds."""
+    moments = sorted(time for row in times for time in row)
+    environment = {moments[0]: rng.gauss(0, 1)}
+    for before, moment in pairwise(moments):
+        kept = math.exp(-(moment - before) / tau)
+        environment[moment] = kept * environment[before] + math.sqrt(1 - kept * kept) * rng.gauss(0, 1)
+    return [[0.1 * environment[time] + rng.gauss(0, 0.03) for time in row] for row in times]
+
+
+def differ(rows: Sequence[Sequence[float]], one: int, other: int) -> list[float]:
+    return [row[one] - row[other] for row in rows]
+
+
+def test_values_of_slices_in_a_common_environment_differ_less_after_the_adjustment() -> None:
+    rng = random.Random(1)
+    raw, adjusted = [], []
+    for _ in range(30):
+        times = make_times(rng, 12, 8)
+        values = make_noise(rng, times, tau=1.0)
+        raw.append(stdev(differ(values, 0, 1)))
+        adjusted.append(stdev(differ(adjust_values(values, times), 0, 1)))
+    assert fmean(adjusted) < 0.85 * fmean(raw)
+
+
+def test_what_a_block_has_in_common_does_not_enter_a_difference() -> None:
+    rng = random.Random(2)
+    times = make_times(rng, 12, 6)
+    values = [[rng.gauss(0, 0.03) for _ in row] for row in times]
+    drifting = [[value + 0.5 * block for value in row] for block, row in enumerate(values)]
+    plain, spread = (stdev(differ(adjust_values(rows, times), 0, 1)) for rows in (values, drifting))
+    assert spread == pytest.approx(plain, rel=0.1)
+
+
+@pytest.mark.parametrize(("blocks", "arms"), [(3, 8), (10, 2), (1, 1), (0, 0)])
+def test_few_blocks_or_arms_are_returned_as_they_are(blocks: int, arms: int) -> None:
+    rng = random.Random(3)
+    times = make_times(rng, blocks, arms)
+    values = [[rng.gauss(0, 1) for _ in row] for row in times]
+    assert adjust_values(values, times) == values
+
+
+def test_values_without_times_of_their_own_are_returned_as_they_are() -> None:
+    rng = random.Random(4)
+    values = [[rng.gauss(0, 1) for _ in range(4)] for _ in range(8)]
+    assert adjust_values(values, [[float(block)] * 4 for block in range(8)]) == values
+
+
+def test_an_arm_without_spread_keeps_its_values_and_does_not_matter_to_the_others() -> None:
+    rng = random.Random(5)
+    times = make_times(rng, 10, 5)
+    values = [[*row[:4], 2.0] for row in make_noise(rng, times, tau=1.0)]
+    adjusted = adjust_values(values, times)
+    assert [row[4] for row in adjusted] == [2.0] * 10
+    assert [row[:4] for row in adjusted] == adjust_values([row[:4] for row in values], [row[:4] for row in times])
+
+
+def test_the_units_of_an_arm_do_not_matter() -> None:
+    rng = random.Random(6)
+    times = make_times(rng, 10, 5)
+    values = make_noise(rng, times, tau=1.0)
+    moved = adjust_values(
+        [[value + 7 for value in row] for row in values], [[time + 1.8e9 for time in row] for row in times]
+    )
+    for row, other in zip(adjust_values(values, times), moved, strict=True):
+        assert [value - 7 for value in other] == pytest.approx(row, abs=1e-5)
+
+
+def test_rows_of_different_length_and_values_that_are_not_finite_are_refused() -> None:
+    with pytest.raises(ValueError, match="a value and a time of each arm"):
+        adjust_values([[1.0, 2.0], [1.0]], [[1.0, 2.0], [1.0, 2.0]])
+    times = make_times(random.Random(7), 4, 3)
+    with pytest.raises(ValueError, match="finite"):
+        adjust_values([[math.inf, 0.0, 0.1] for _ in times], times)
+
+
+def make_latencies(rng: random.Random, ios: int, scale: float = 1e5) -> Counter[int]:
+    """Log-normal latencies in fio's bins."""
+    counts: Counter[int] = Counter()
+    for _ in range(ios):
+        latency = int(scale * math.exp(rng.gauss(0, 1)))
+        width = max((1 << latency.bit_length() - 1) >> 6, 1)
+        counts[latency - latency % width + width // 2] += 1
+    return counts
+
+
+def test_the_mean_of_the_values_is_the_percentile_of_all_blocks_together() -> None:
+    rng = random.Random(8)
+    histograms = [make_latencies(rng, ios) for ios in (200, 300, 400, 250)]
+    values = pool_percentiles(histograms, 0.99)
+    together = percentile(sum(histograms, Counter()), 0.99)
+    assert together is not None
+    assert fmean(values) == pytest.approx(math.log(together), abs=2 * HALF_BIN)
+
+
+def test_a_block_with_more_slow_ios_has_a_larger_value() -> None:
+    rng = random.Random(9)
+    histograms = [make_latencies(rng, 300, scale) for scale in (1e5, 1e5, 2e5, 1e5)]
+    values = pool_percentiles(histograms, 0.9)
+    assert max(values) == values[2]
+
+
+def test_blocks_that_are_equal_have_equal_values() -> None:
+    histogram = make_latencies(random.Random(10), 500)
+    values = pool_percentiles([histogram] * 5, 0.5)
+    assert values == [values[0]] * 5
+    assert pool_percentiles([histogram], 0.5) == pytest.approx([values[0]])
+
+
+def test_a_percentile_of_ten_times_fewer_ios_is_not_smaller_for_that_reason() -> None:
+    """The mean of the blocks' own percentiles is: the p99 of 120 I/Os is mostly their largest or second largest."""
+    rng = random.Random(11)
+    losses = []
+    for _ in range(20):
+        host = pool_percentiles([make_latencies(rng, 1200) for _ in range(10)], 0.99)
+        guest = pool_percentiles([make_latencies(rng, 120) for _ in range(10)], 0.99)
+        losses.append(estimate_overhead(map(math.exp, host), map(math.exp, guest), higher_is_better=False).point)
+    assert fmean(losses) == pytest.approx(0.0, abs=0.06)
+
+
+@pytest.mark.parametrize(
+    ("histograms", "share", "message"),
+    [
+        ([], 0.99, "blocks with completions"),
+        ([{}], 0.99, "blocks with completions"),
+        ([{1: 1}], 1.0, "between 0 and 1"),
+    ],
+)
+def test_impossible_percentiles_are_refused(histograms: list[dict[int, int]], share: float, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        pool_percentiles(histograms, share)
