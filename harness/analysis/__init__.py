@@ -1,5 +1,6 @@
 """Estimates, intervals and verdicts from the values of blocks: pure functions, no I/O. See docs/statistics.md."""
 
+from harness.analysis.adjusted import HALF_BIN, adjust_values, pool_percentiles
 from harness.analysis.estimate import (
     MARGIN,
     PRACTICAL,
@@ -17,8 +18,10 @@ from harness.analysis.estimate import (
     find_shown_equal,
     holm,
     log_ratios,
+    make_estimate,
     mean_interval,
     proven_below,
+    spread_added,
 )
 from harness.analysis.histogram import (
     LatencyHistogram,
@@ -32,19 +35,7 @@ from harness.analysis.histogram import (
     widen_bins,
 )
 from harness.analysis.metrics import METRICS, Better, Calls, Metric, Unit
-from harness.analysis.samples import (
-    IN_ORDER,
-    INDEPENDENT,
-    NO_CORRELATION,
-    Caveat,
-    Correlation,
-    Ios,
-    Samples,
-    batches,
-    fewest_rounds,
-    first_blocks,
-    pool_correlations,
-)
+from harness.analysis.samples import IN_ORDER, Samples, Spread, fewest_rounds
 from harness.analysis.slices import (
     BootVariance,
     CarryOver,

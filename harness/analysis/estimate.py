@@ -6,10 +6,9 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import product
+from statistics import fmean
 
-from harness.analysis.samples import IN_ORDER, Caveat, Samples, Spread
-from harness.analysis.student import t_mixture_quantile, t_mixture_survival
+from harness.analysis.samples import IN_ORDER, Samples, Spread
 
 # Above this value, exp() overflows. Only an extremely wide interval (n = 2, rounds far apart) reaches it.
 _LARGEST_LOG = 709.0
@@ -72,19 +71,13 @@ class Estimate:
     point: float
     """The estimate."""
     low: float | None
-    """The interval's lower end; none if n is 1 or if `caveat` says why."""
+    """The interval's lower end; none for a single sample."""
     high: float | None
     """The interval's upper end; none as for `low`."""
     n: int
     """The number of samples behind the estimate."""
-    effective_n: float | None = None
-    """How many independent samples would give a mean that is as precise; None if no correlation was estimated."""
-    correlation: float | None = None
-    """The correlation of neighbouring samples that the interval allows for; None if none was estimated."""
     boots: int | None = None
     """The number of boots, if the interval is from the means of boots; None within one boot."""
-    caveat: Caveat | None = None
-    """What to know about the interval, or why there is none."""
 
     def __post_init__(self) -> None:
         if (self.low is None) != (self.high is None):
@@ -120,10 +113,10 @@ def estimate_overhead(
     `host[i]` and `guest[i]` are one block's pair, in any unit, all greater than 0, in the order of time: lists, tuples
     or arrays of one dimension. The overhead is `1 - guest/host` if higher is better, else `guest/host - 1`. Below 0,
     the guest is better. The ratio is the geometric mean of the pairs' ratios. Its interval is Student's t on their
-    logarithms, transformed; one pair gives no interval. `samples` says of which boots the pairs are and how neighbours
-    are correlated; without it, they are of one boot, and six or more pairs show their correlation themselves. With
-    several boots, the samples are the means of the boots. ValueError for different lengths, no pair, values that are
-    not positive and finite, or a confidence that is not between 0 and 1; TypeError for a value that is not a number.
+    logarithms, transformed; one pair gives no interval. `samples` says of which boots the pairs are; without it, they
+    are of one boot. With several boots, the samples are the means of the boots. ValueError for different lengths, no
+    pair, values that are not positive and finite, or a confidence that is not between 0 and 1; TypeError for a value
+    that is not a number.
     """
     logs = _estimate_by_t(log_ratios(host, guest), confidence, samples)
     return _transform(logs, (lambda log_ratio: 0.0 - finite_expm1(log_ratio)) if higher_is_better else finite_expm1)
@@ -144,10 +137,30 @@ def estimate_added(
 ) -> Estimate:
     """What the guest adds: the mean of `guest[i] - host[i]` with its paired t interval, in the unit of the values.
 
-    Use it for latency (seconds). `samples` as for `estimate_overhead`. ValueError for lists of different length, empty
-    lists, or values that are not finite.
+    Use it for costs, which may be 0. `samples` as for `estimate_overhead`. ValueError for lists of different length,
+    empty lists, or values that are not finite.
     """
     return _estimate_by_t(differences(host, guest), confidence, samples)
+
+
+def spread_added(host: Iterable[float], guest: Iterable[float], samples: Samples = IN_ORDER) -> Spread:
+    """The mean of `guest[i] - host[i]` and its error, in the unit of the values.
+
+    Values with a resolution are contributions to the logarithm of a percentile, and mean nothing one by one. So the
+    percentiles themselves are subtracted, and the error is that of a linear function of the logarithms (delta method).
+    ValueError for lists of different length, empty lists, or values that are not positive and finite.
+    """
+    hosts, guests = zip(*_pair(host, guest, require_positive), strict=True)
+    if samples.resolution:
+        hosts, guests = _linearise(hosts), _linearise(guests)
+    return samples.spread([g - h for h, g in zip(hosts, guests, strict=True)], max(fmean(hosts), fmean(guests)))
+
+
+def _linearise(values: Sequence[float]) -> tuple[float, ...]:
+    """The logarithms on a line in the unit of the values, which touches the exponential at the geometric mean."""
+    logs = [math.log(value) for value in values]
+    mean = fmean(logs)
+    return tuple(math.exp(mean) * (1 + log - mean) for log in logs)
 
 
 def estimate_mean(values: Iterable[float], *, confidence: float = 0.95, samples: Samples = IN_ORDER) -> Estimate:
@@ -180,16 +193,18 @@ def proven_below(overhead: Estimate) -> float | None:
 
 def _estimate_by_t(values: Sequence[float], confidence: float, samples: Samples) -> Estimate:
     """The mean of the values and Student's t interval (1908) around it, as wide as `samples` makes it."""
+    return make_estimate(samples.spread(values), len(values), confidence)
+
+
+def make_estimate(spread: Spread, n: int, confidence: float) -> Estimate:
+    """The mean of `n` samples with its interval. ValueError for an impossible confidence."""
     if not 0 < confidence < 1:
         raise ValueError(f"confidence must be a share between 0 and 1, for example 0.95, not {confidence}")
-    spread = samples.spread(values)
     low = high = None
     if spread.has_interval:
         half = spread.half_width(confidence)
         low, high = spread.mean - half, spread.mean + half
-    return Estimate(
-        spread.mean, low, high, len(values), spread.effective_n, spread.correlation, spread.boots, spread.caveat
-    )
+    return Estimate(spread.mean, low, high, n, spread.boots)
 
 
 def _transform(estimate: Estimate, function: Callable[[float], float]) -> Estimate:
@@ -243,9 +258,6 @@ MARGIN = 0.05
 PRACTICAL = 1 + MARGIN
 """Values that differ by less than this factor are equal for the choice between them."""
 
-_NEGLIGIBLE = 1e-6
-"""A pair of correlations that is less probable is left out."""
-
 
 class Relation(StrEnum):
     """What an interval says about a change."""
@@ -265,7 +277,7 @@ class Change:
     ratio: float
     """The geometric mean afterwards, divided by the one before."""
     low: float | None
-    """The interval's lower end; null if a series has one sample, or no stable mean (`caveats`)."""
+    """The interval's lower end; null if a series has one sample."""
     high: float | None
     """The interval's upper end; null as for `low`."""
     p_value: float | None
@@ -274,8 +286,6 @@ class Change:
     """The number of samples before: blocks, or boots if there are several."""
     n_after: int
     """The number of samples afterwards."""
-    caveats: tuple[Caveat, ...] = ()
-    """What to know about the interval, or why there is none."""
     equal_p_value: float | None = None
     """The p value of "the change is the margin or more", in the direction that is closer; null without an interval."""
 
@@ -324,11 +334,10 @@ def estimate_change(
     The values are of two different runs, so they are not pairs, and there may be more of one than of the other. All are
     in one unit and greater than 0, each series in the order of time. The interval is Welch's (1947) for the difference
     of the means of the logarithms, transformed: the variances may differ, and the degrees of freedom are
-    Satterthwaite's (1946). `samples_before` and `samples_after` say of which boots the values are and how neighbours
-    are correlated, as for `estimate_overhead`; where a correlation was estimated, the interval is averaged over its
-    probable values. `equal_p_value` is that of the two one-sided tests (Schuirmann 1987) against changes by `margin`, a
-    share: 0.05 is 1 / 1.05 to 1.05. ValueError for an empty series, values that are not positive and finite, a
-    confidence that is not between 0 and 1, or a margin that is not above 0.
+    Satterthwaite's (1946). `samples_before` and `samples_after` say of which boots the values are, as for
+    `estimate_overhead`. `equal_p_value` is that of the two one-sided tests (Schuirmann 1987) against changes by
+    `margin`, a share: 0.05 is 1 / 1.05 to 1.05. ValueError for an empty series, values that are not positive and
+    finite, a confidence that is not between 0 and 1, or a margin that is not above 0.
     """
     if not 0 < confidence < 1:
         raise ValueError(f"confidence must be a share between 0 and 1, for example 0.95, not {confidence}")
@@ -338,15 +347,18 @@ def estimate_change(
     second = samples_after.spread([math.log(value) for value in require_positive(after, "after")])
     log_ratio = second.mean - first.mean
     low = high = p_value = equal_p_value = None
-    if first.has_interval and second.has_interval:
-        error = _Error.of(first, second)
+    if first.error is not None and second.error is not None:
+        error = Spread(
+            log_ratio,
+            first.n + second.n,
+            _combine_freedom(first, second),
+            math.hypot(first.error, second.error),
+            max(first.resolution, second.resolution),
+        )
         half = error.half_width(confidence)
         low, high = finite_exp(log_ratio - half), finite_exp(log_ratio + half)
-        p_value = error.p_value(log_ratio)
-        equal_p_value = error.survival(math.log1p(margin) - abs(log_ratio))
-    caveats = tuple(dict.fromkeys(spread.caveat for spread in (first, second) if spread.caveat is not None))
-    samples = first.freedom + 1, second.freedom + 1
-    return Change(finite_exp(log_ratio), low, high, p_value, *samples, caveats, equal_p_value)
+        p_value, equal_p_value = error.p_of_zero, error.p_above(math.log1p(margin) - abs(log_ratio))
+    return Change(finite_exp(log_ratio), low, high, p_value, first.n, second.n, equal_p_value)
 
 
 def estimate_paired_change(
@@ -359,14 +371,11 @@ def estimate_paired_change(
     if not 0 < confidence < 1:
         raise ValueError(f"confidence must be a share between 0 and 1, for example 0.95, not {confidence}")
     spread = samples.spread(log_ratios(before, after))
-    low = high = p_value = None
+    low = high = None
     if spread.has_interval:
         half = spread.half_width(confidence)
         low, high = finite_exp(spread.mean - half), finite_exp(spread.mean + half)
-        p_value = min(1.0, 2 * spread.p_above(abs(spread.mean)))
-    n = spread.freedom + 1
-    caveats = (spread.caveat,) if spread.caveat is not None else ()
-    return Change(finite_exp(spread.mean), low, high, p_value, n, n, caveats)
+    return Change(finite_exp(spread.mean), low, high, spread.p_of_zero, spread.n, spread.n)
 
 
 def find_shown_changes(changes: Sequence[Change], *, error_rate: float = 0.05) -> list[bool]:
@@ -389,49 +398,12 @@ def find_shown_equal(changes: Sequence[Change], margin: float, *, error_rate: fl
     return [shown and change.is_within(margin) for shown, change in zip(rejected, changes, strict=True)]
 
 
-@dataclass(frozen=True, slots=True)
-class _Error:
-    """The distribution of the error of a difference of two means: Student's t with one of several scales.
-
-    Scale i has the degrees of freedom i and the probability i. There are several if a correlation was estimated.
-    """
-
-    scales: tuple[float, ...]
-    freedoms: tuple[float, ...]
-    weights: tuple[float, ...]
-
-    @classmethod
-    def of(cls, one: Spread, other: Spread) -> _Error:
-        pairs = product(zip(one.errors, one.weights, strict=True), zip(other.errors, other.weights, strict=True))
-        likely = [(a, b, p * q) for (a, p), (b, q) in pairs if p * q > _NEGLIGIBLE]
-        total = math.fsum(weight for _, _, weight in likely)
-        return cls(
-            tuple(math.hypot(a, b) for a, b, _ in likely),
-            tuple(_freedom(a, one.freedom, b, other.freedom) for a, b, _ in likely),
-            tuple(weight / total for _, _, weight in likely),
-        )
-
-    def p_value(self, distance: float) -> float:
-        return min(1.0, 2 * self.survival(abs(distance))) if distance else 1.0
-
-    def survival(self, distance: float) -> float:
-        """P(error > distance)."""
-        if max(self.scales) == 0:
-            return 1.0 if distance <= 0 else 0.0
-        if distance < 0:
-            return 1.0 - self.survival(-distance)
-        return t_mixture_survival(distance, self.freedoms, self.scales, self.weights)
-
-    def half_width(self, confidence: float) -> float:
-        if max(self.scales) == 0:
-            return 0.0
-        return t_mixture_quantile((1 - confidence) / 2, self.freedoms, self.scales, self.weights)
-
-
-def _freedom(error: float, freedom: int, other_error: float, other_freedom: int) -> float:
+def _combine_freedom(one: Spread, other: Spread) -> float:
     """Satterthwaite's degrees of freedom (1946), from the standard errors of two means."""
-    most = max(error, other_error)
+    assert one.error is not None
+    assert other.error is not None
+    most = max(one.error, other.error)
     if most == 0:
-        return float(freedom + other_freedom)
-    one, other = (error / most) ** 2, (other_error / most) ** 2
-    return (one + other) ** 2 / (one * one / freedom + other * other / other_freedom)
+        return float(one.freedom + other.freedom)
+    first, second = (one.error / most) ** 2, (other.error / most) ** 2
+    return (first + second) ** 2 / (first * first / one.freedom + second * second / other.freedom)

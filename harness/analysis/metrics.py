@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, Protocol
 
+from harness.analysis.adjusted import HALF_BIN
 from harness.analysis.histogram import fewest_ios, merged, percentile
 
 Better = Literal["higher", "lower"]
@@ -102,6 +103,11 @@ class Metric:
     def fewest_ios(self) -> int:
         """How many I/Os a sample needs: 10 / (1 - q) for a percentile."""
         return 1 if self.quantile is None else fewest_ios(self.quantile)
+
+    @property
+    def resolution(self) -> float:
+        """How far a value may be off because of fio's bins, as a share of it; 0 for what fio does not bin."""
+        return 0.0 if self.quantile is None else HALF_BIN
 
     @property
     def shown(self) -> Shown:

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from statistics import fmean
 
-from harness.analysis.estimate import Estimate, differences, finite_expm1, log_ratios
-from harness.analysis.samples import IN_ORDER, Caveat, Samples, Spread, inflation
+from harness.analysis.estimate import Estimate, finite_expm1, log_ratios, spread_added
+from harness.analysis.samples import IN_ORDER, Samples, Spread
 from harness.analysis.student import noncentrality, t_quantile
 from harness.analysis.verdict import Judgement, Limit, Look, Sequential, Verdict, judge_look
 
@@ -82,7 +82,7 @@ def _list_tested(
         else:
             yield samples.spread([-ratio for ratio in ratios]), math.inf
     if budget.absolute is not None:
-        yield samples.spread(differences(host, guest)), budget.absolute
+        yield spread_added(host, guest, samples), budget.absolute
 
 
 def _compute_power(spread: Spread, limit: float, *, now: int, last: Look, confidence: float, cells: int) -> float:
@@ -93,13 +93,14 @@ def _compute_power(spread: Spread, limit: float, *, now: int, last: Look, confid
         """Of all samples, at the observed spread: more of them, and more degrees of freedom."""
         tail = (1 + level) / 2
         more = t_quantile(tail, spread.freedom + last.rounds - now) / t_quantile(tail, spread.freedom)
-        return spread.half_width(level) * more * math.sqrt(now / last.rounds)
+        error = spread.half_width(level) - spread.resolution
+        return error * more * math.sqrt(now / last.rounds) + spread.resolution
 
     # `exceeds` at the level at which it passes the correction for all cells.
     margins = (above - half_width(1 - (1 - confidence) / cells), -above - half_width(confidence))
-    if changes == 0 or max(spread.errors) == 0:
+    if changes == 0 or spread.error == 0:
         return 1.0 if max(margins) >= 0 else 0.0
-    return math.fsum(spread.p_above(-margin / changes) for margin in margins)
+    return math.fsum(spread.survival(-margin / changes) for margin in margins)
 
 
 MOST_SAMPLES = 200
@@ -148,42 +149,34 @@ def smallest_detectable(
     higher_is_better: bool = True,
     boots: int = 1,
     sd_of_boots: float = 0.0,
-    correlation: float = 0.0,
 ) -> float:
     """The smallest overhead, as a share of the host, that `n` samples in each of `boots` show with probability `power`.
 
     `sd_log_ratio` is the standard deviation of log(guest/host) between the samples of a boot, see `pooled_sd`;
     `sd_of_boots` that of the true means of boots, see `boot_variance`. With several boots, the samples are their means.
-    With one, the result is about this boot, and `sd_of_boots` does not matter. `correlation` is that of neighbouring
-    samples. Samples show an overhead if the interval of `confidence` lies above 0, that is, if Student's t is beyond
-    its critical value. Under a true overhead, t has the noncentral t distribution (Owen 1968). An overhead is
-    1 - guest/host if higher is better, else guest/host - 1. ValueError unless n >= 2 or boots >= 2, n >= 1, sd >= 0,
-    -1 < correlation < 1, 0 < confidence < 1 and (1 - confidence) / 2 < power < 1.
+    With one, the result is about this boot, and `sd_of_boots` does not matter. Samples show an overhead if the interval
+    of `confidence` lies above 0, that is, if Student's t is beyond its critical value. Under a true overhead, t has the
+    noncentral t distribution (Owen 1968). An overhead is 1 - guest/host if higher is better, else guest/host - 1.
+    ValueError unless n >= 2 or boots >= 2, n >= 1, sd >= 0, 0 < confidence < 1 and (1 - confidence) / 2 < power < 1.
     """
     if n < 1 or boots < 1 or (n < 2 and boots < 2):
         raise ValueError(f"one sample has no interval: use two samples or more, not {n} in {boots} boots")
     for sd in (sd_log_ratio, sd_of_boots):
         if not 0 <= sd < math.inf:
             raise ValueError(f"a standard deviation must be a finite number of at least 0, not {sd}")
-    if not -1 < correlation < 1:
-        raise ValueError(f"a correlation must be between -1 and 1, not {correlation}")
     if not 0 < confidence < 1:
         raise ValueError(f"confidence must be a share between 0 and 1, for example 0.95, not {confidence}")
     if not (1 - confidence) / 2 < power < 1:
         raise ValueError(
             f"power must be a share above {(1 - confidence) / 2:g} and below 1, for example 0.8, not {power}"
         )
-    variance = sd_log_ratio**2 * inflation(correlation, n) / n
+    variance = sd_log_ratio**2 / n
     freedom = n - 1
     if boots > 1:
         variance, freedom = (variance + sd_of_boots**2) / boots, boots - 1
     critical = t_quantile((1 + confidence) / 2, freedom)
     change = noncentrality(critical, freedom, power) * math.sqrt(variance)
     return -finite_expm1(-change) if higher_is_better else finite_expm1(change)
-
-
-_UNRELIABLE = (Caveat.NOT_ESTIMATED, Caveat.ROUGH)
-"""Intervals that may cover less than 92 % if neighbours are correlated."""
 
 
 class Reason(StrEnum):
@@ -193,7 +186,7 @@ class Reason(StrEnum):
     NARROW = "narrow enough"
     FUTILE = "cannot be decided in the time left"
     FEW_IOS = "too few I/Os for a percentile"
-    """The rounds or the time left do not give it two samples, without which it has no interval."""
+    """The rounds or the time left do not give it enough, so it has no interval."""
     MOST = "most rounds"
     TIME = "time spent"
     BYTES = "promised bytes written"
@@ -220,10 +213,9 @@ def decided(
     points); with None, no width is. `cells` is the number of judgements that the run's correction covers; this is more
     than the cells if some have several budgets. `exceeds` decides only if it would stand although no other cell shows
     anything (Bonferroni), so the correction cannot revoke it. `within` decides by its interval. `time_spent` means that
-    no sample will follow, whatever was measured. `samples` as for `estimate_overhead`. If they are too few to estimate
-    their correlation well, their interval cannot be relied on, and nothing is decided while more can follow.
-    `reachable` is how many samples (boots, if the plan counts boots) there can be when the time is spent; None if the
-    time is not limited. If they decide the budget with a probability below 5 % (`power_to_decide`), and do not reach
+    no sample will follow, whatever was measured. `samples` as for `estimate_overhead`. `reachable` is how many samples
+    (boots, if the plan counts boots) there can be when the time is spent; None if the time is not limited. If they
+    decide the budget with a probability below 5 % (`power_to_decide`), and do not reach
     the target either, it is futile to go on. ValueError as for `judge_look` and `Sequential.look`, and for `cells`
     below 1.
     """
@@ -235,13 +227,11 @@ def decided(
     if look is None:
         return None
     judgement = judge_look(host, guest, budget, look, higher_is_better=higher_is_better, samples=samples)
-    last_look = look.rounds == plan.most or time_spent
-    if judgement.overhead.caveat not in _UNRELIABLE or last_look:
-        if _is_settled(judgement, look, cells):
-            return Reason.BUDGET
-        if target is not None and _is_narrow(judgement.overhead, target):
-            return Reason.NARROW
-    if last_look:
+    if _is_settled(judgement, look, cells):
+        return Reason.BUDGET
+    if target is not None and _is_narrow(judgement.overhead, target):
+        return Reason.NARROW
+    if look.rounds == plan.most or time_spent:
         return Reason.MOST if look.rounds == plan.most else Reason.TIME
     last = None if reachable is None else plan.look(min(max(reachable, look.rounds), plan.most), final=True)
     if last is None or last.rounds == look.rounds or not budget.is_set:

@@ -11,10 +11,10 @@ from typing import Literal, Protocol
 from harness.analysis.estimate import (
     Estimate,
     benjamini_hochberg,
-    differences,
-    estimate_added,
     estimate_overhead,
     log_ratios,
+    make_estimate,
+    spread_added,
 )
 from harness.analysis.samples import IN_ORDER, Samples, Spread
 
@@ -178,7 +178,7 @@ def exceeds_p_value(
         spreads.append(samples.spread(log_ratios(hosts, guests)))
         p_values.append(_compute_share_p_value(spreads[-1], budget.share, higher_is_better))
     if budget.absolute is not None:
-        spreads.append(samples.spread(differences(hosts, guests)))
+        spreads.append(spread_added(hosts, guests, samples))
         p_values.append(_compute_p_value(spreads[-1], budget.absolute))
     if not any(spread.has_interval for spread in spreads):
         return None
@@ -349,9 +349,9 @@ def judge_look(
         overhead = estimate_overhead(
             host, guest, higher_is_better=higher_is_better, confidence=confidence, samples=samples
         )
-        return overhead, None if higher_is_better else estimate_added(
-            host, guest, confidence=confidence, samples=samples
-        )
+        if higher_is_better:
+            return overhead, None
+        return overhead, make_estimate(spread_added(host, guest, samples), overhead.n, confidence)
 
     overhead, added = estimates(look.confidence)
     judged, judged_added = estimates(budget.interval_confidence(look.confidence))

@@ -31,7 +31,7 @@ from harness.results import (
     host_drift,
 )
 from harness.results.carried import find_carry_overs, find_longer_slices, split_by_length
-from harness.results.contrasts import correlation_of, make_samples, of_difference
+from harness.results.contrasts import make_samples
 from harness.results.metric_records import FEWEST_SAMPLES, count_rounds_needed, read_histogram
 from harness.scenario.plan import MOST_ROUNDS, Plan
 from harness.scenario.setups import Group
@@ -210,17 +210,13 @@ def find_reasons_to_stop(
     interval of its headline metric is as narrow as the plan's target. Void cells and cells without a guest need no
     further round, because more rounds cannot change them.
     """
-    correlations = {
-        job: correlation_of(record for record in records.values() if record.job == job)
-        for job in {cell.job for cell in cells}
-    }
     reasons_by_cell: dict[str, list[Reason]] = {}
     for cell in cells:
         record = records[cell.id]
         if record.verdict is Verdict.VOID or record.skipped is not None or cell.mode.attach is None:
             reasons_by_cell[cell.id] = []
             continue
-        samples = make_samples(record.rounds, record.boots, correlations[cell.job])
+        samples = make_samples(record.rounds, record.boots)
         reasons = [
             _find_reason(question, cell, record, samples, looking)
             for question in _list_questions(cell, looking.budgets[cell.id])
@@ -245,7 +241,7 @@ def _find_reason(
 ) -> Reason | None:
     name = question.metric
     metric = record.metrics.get(name)
-    if metric is None or len(metric.host) < FEWEST_SAMPLES:
+    if metric is None or len(metric.samples(Place.HOST)) < FEWEST_SAMPLES:
         needed = count_rounds_needed(record, name, reboot=looking.plan.reboot or cell.mode.alternating)
         most = looking.sequential.most if looking.reachable is None else looking.reachable
         if METRICS[name].quantile is not None and (needed is None or needed > min(most, looking.sequential.most)):
@@ -253,15 +249,15 @@ def _find_reason(
     if metric is None:
         return Reason.FEW_IOS if looking.spent else None
     reason = decided(
-        metric.against if question.difference else metric.host,
-        metric.guest,
+        metric.samples(Place.AGAINST if question.difference else Place.HOST),
+        metric.samples(Place.GUEST),
         looking.sequential,
         higher_is_better=METRICS[name].higher_is_better,
         budget=question.limit,
         target=looking.plan.target,
         cells=max(looking.family, 1),
         time_spent=looking.spent is not None,
-        samples=(of_difference(samples) if question.difference else samples).in_batches(metric.batches),
+        samples=samples.at_resolution(METRICS[name].resolution),
         reachable=looking.reachable,
     )
     return looking.spent if reason is Reason.TIME else reason
@@ -449,7 +445,7 @@ _MEANS: Mapping[Calls, str] = {"ios": "clat_mean", "syncs": "sync_mean"}
 def warn_out_of_reach(
     plan: Plan, group: Group, budgets: Mapping[str, Iterable[Budget]], measured: Sequence[Measurement]
 ) -> Iterator[str]:
-    """One sentence with the remedy for each job and percentile with a budget that gets fewer than two samples.
+    """One sentence with the remedy for each job and percentile with a budget that gets too few I/Os for an interval.
 
     `budgets` are by cell id. The I/Os of a block are those in `measured`, the measurements of the group so far. Without
     any, the job's fixed rate gives them, and jobs at full speed are left out.
@@ -472,7 +468,7 @@ def warn_out_of_reach(
             if metric.name in judged and metric.name not in reached:
                 yield (
                     f"{group.id}: {job.id} has a budget for {metric.name} that cannot be judged: {arm} completes about "
-                    f"{ios:.0f} I/Os in a block, so two samples of {metric.fewest_ios} I/Os take "
+                    f"{ios:.0f} I/Os in a block, so the {metric.fewest_ios} I/Os that it needs take "
                     f"{least or 'too many'} rounds, and the plan has at most {rounds}; "
                     f"{_suggest_remedy(plan, least)}, or set the budget for {reached[-1] if reached else _MEANS[of]}"
                 )

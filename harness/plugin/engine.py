@@ -308,7 +308,7 @@ def cell_properties(record: CellRecord) -> list[tuple[str, object]]:
             properties.append((f"{of}.p", budget.p_value))
     for name, metric in record.metrics.items():
         for arm in ("host", "twin", "against", "guest"):
-            values = getattr(metric, arm)
+            values = metric.values(arm) or metric.samples(arm)
             if values:
                 properties.append((f"{name}.{arm}", sum(values) / len(values)))
         for what, estimate in (("overhead", metric.overhead), ("difference", metric.difference)):

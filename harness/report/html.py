@@ -50,7 +50,6 @@ from harness.report.contents import blocks_at, find_banners, further_charts, fur
 from harness.report.draw import LAYER, VIRTUALISATION
 from harness.report.numbers import (
     NONE,
-    batch_count,
     confidence_words,
     count,
     format_pooled,
@@ -94,7 +93,7 @@ def evidence_blocks(cell: CellRecord) -> Iterator[Block]:
         yield _budget_table(cell)
     if record.metrics:
         yield _metric_table(cell)
-    if percentiles := {name: metric for name, metric in record.metrics.items() if metric.pooled or metric.batches}:
+    if percentiles := {name: metric for name, metric in record.metrics.items() if metric.pooled}:
         yield _percentile_table(cell, percentiles)
     if record.validity:
         ok, failed = TableCell("ok", tone="within"), TableCell("failed", tone="void")
@@ -163,7 +162,7 @@ def _percentile_table(cell: CellRecord, percentiles: dict[str, MetricRecord]) ->
                 f"{metric.pooled['guest'].ios:,}".replace(",", " ") if "guest" in metric.pooled else "",
                 *(format_pooled(metric.pooled.get(arm)) for arm in ("host", "twin", "guest")),
                 percent_with_interval(metric.overhead),
-                batch_count(metric.batches, metric.overhead.boots) or sample_words(cell) if metric.overhead else "",
+                sample_words(cell) if metric.overhead else "",
             )
         )
         for name, metric in percentiles.items()
@@ -171,9 +170,8 @@ def _percentile_table(cell: CellRecord, percentiles: dict[str, MetricRecord]) ->
     return Table(
         (Column("percentile", "head"), *map(Column, names)),
         tuple(rows),
-        "Percentiles, us: of all blocks' I/Os together, with the interval from the sampling of I/Os. The overhead is "
-        "different: it comes from the percentiles of each sample, in pairs, with the interval between samples. A "
-        "sample is a block, or some successive blocks if one block has too few I/Os.",
+        "Percentiles, us: of all blocks' I/Os together, with the interval from the sampling of I/Os. The interval of "
+        "the overhead is different: it comes from what each block contributes to these percentiles, in pairs.",
         style="facts numbers",
         caption_shown=True,
     )

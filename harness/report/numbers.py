@@ -118,16 +118,6 @@ def sample_count(blocks: int, boots: int | None) -> str:
     return count(boots, "boot") if boots is not None and boots > 1 else count(blocks, "block")
 
 
-def batch_count(sizes: Sequence[int], boots: int | None) -> str:
-    """The samples of a percentile from batches of blocks: "3 samples of 4 blocks each", "3 samples of 4 to 5 blocks
-    each", "3 boots with 6 samples of 2 blocks each"; empty without batches."""
-    if not sizes:
-        return ""
-    blocks = count(max(sizes), "block") if min(sizes) == max(sizes) else f"{min(sizes)} to {max(sizes)} blocks"
-    samples = f"{count(len(sizes), 'sample')} of {blocks}{' each' * (len(sizes) > 1)}"
-    return f"{boots} boots with {samples}" if boots is not None and boots < len(sizes) else samples
-
-
 def shorten(text: str, most: int) -> str:
     """The text; of a longer one, the first characters with an ellipsis, `most` together."""
     return text if len(text) <= most else f"{text[: most - 1]}\N{HORIZONTAL ELLIPSIS}"

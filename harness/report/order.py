@@ -128,7 +128,7 @@ def arm_blocks(cells: Sequence[CellRecord], started: float) -> tuple[ArmBlocks, 
     found = []
     for arm in arms_of(cells):
         record, name = arm.cell, arm.cell.headline_name
-        values: tuple[float, ...] = getattr(record.metrics.get(name), arm.source, ())
+        values = record.metrics[name].values(arm.source) if name in record.metrics else ()
         if not values or len(values) != len(record.rounds):
             continue
         timed = len(record.times) == len(values)

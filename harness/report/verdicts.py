@@ -6,9 +6,19 @@ import math
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
 
-from harness.analysis import METRICS, MOST_SAMPLES, Estimate, Verdict, count_samples_to_show, first_blocks, log_ratios
+from harness.analysis import (
+    METRICS,
+    MOST_SAMPLES,
+    Estimate,
+    Samples,
+    Spread,
+    Verdict,
+    count_samples_to_show,
+    log_ratios,
+    spread_added,
+)
+from harness.model.mode import Place
 from harness.report.blocks import (
     Aside,
     Block,
@@ -25,7 +35,6 @@ from harness.report.blocks import (
     slug,
 )
 from harness.report.numbers import (
-    batch_count,
     count,
     difference_words,
     microseconds,
@@ -58,10 +67,7 @@ def format_limit(budget: BudgetRecord) -> str:
 
 
 def describe_finding(record: CellRecord, budget: BudgetRecord) -> str:
-    """ "overhead 38.2 % [35.2, 41.0]"; for an absolute limit "adds 120 us [100, 140]"; or why there is no figure.
-
-    A percentile from batches also has its samples: "overhead 38.2 % [35.2, 41.0] from 3 samples of 4 blocks each".
-    """
+    """ "overhead 38.2 % [35.2, 41.0]"; for an absolute limit "adds 120 us [100, 140]"; or why there is no figure."""
     metric = record.metrics.get(budget.metric)
     estimate = budget.estimate(metric) if metric is not None else None
     if metric is None or estimate is None:
@@ -74,8 +80,7 @@ def describe_finding(record: CellRecord, budget: BudgetRecord) -> str:
     if budget.absolute is not None and metric.added is not None:
         added = microseconds(metric.added.point, grouped="")
         parts.append(f"adds {added} us {microseconds_interval(metric.added)}".rstrip())
-    samples = batch_count(metric.batches, estimate.boots)
-    return " and ".join(parts) + (f" from {samples}" if samples else "")
+    return " and ".join(parts)
 
 
 def format_p_value(probability: float | None) -> str:
@@ -146,27 +151,23 @@ def what_decides(record: CellRecord, budget: BudgetRecord, *, judged: int) -> st
     if metric is None or budget.estimate(metric) is None:
         return _what_gives_samples(record, budget.metric)
     boots: Sequence[int] = record.boots if len(set(record.boots)) > 1 else ()
-    if boots and metric.batches:
-        boots = [boots[first] for first in first_blocks(metric.batches)]
-    n = len(set(boots)) or len(metric.host)
-    if n < 2 and metric.batches:
-        return _what_gives_samples(record, budget.metric)
+    noun, n = "boots" if boots else "blocks", len(set(boots)) or len(budget.baseline(metric))
     if n < 2:
         return "one block has no interval: measure at least six"
     if budget.p_value is not None and budget.p_value <= _ERROR_RATE:
         # The budget alone is exceeded, but the correction revokes that. So it needs the confidence of one among all.
         needed = samples_to_decide(metric, budget, 1 - (1 - _CONFIDENCE) / judged, boots)
-        return f"beyond its budget alone, not as one of {judged} judged: {_words(needed, n, _noun(metric, boots))}"
-    return _words(samples_to_decide(metric, budget, record.confidence, boots), n, _noun(metric, boots))
+        return f"beyond its budget alone, not as one of {judged} judged: {_words(needed, n, noun)}"
+    return _words(samples_to_decide(metric, budget, record.confidence, boots), n, noun)
 
 
 def _what_gives_samples(record: CellRecord, name: str) -> str:
-    """For a percentile with fewer than two samples."""
+    """For a percentile without an interval."""
     rounds = count_rounds_needed(record, name, reboot=len(set(record.boots)) > 1)
     if rounds is None:
         return "use longer slices, which complete enough I/Os for a percentile"
     done = len(set(record.rounds))
-    return f"two samples have an interval, and take about {rounds} rounds like these {done}; or use longer slices"
+    return f"an interval takes about {rounds} rounds like these {done}; or use longer slices"
 
 
 def samples_to_decide(
@@ -184,41 +185,31 @@ def samples_to_decide(
     kept = [side.samples(confidence) for side in sides if side.beyond <= 0]
     suffices, needs_all = (kept, broken) if budget.both == "looser" else (broken, kept)
     needed = min(suffices) if suffices else max(needs_all)
-    return None if math.isinf(needed) else max(int(needed), (len(set(boots)) or len(metric.host)) + 1)
+    return None if math.isinf(needed) else max(int(needed), (len(set(boots)) or len(budget.baseline(metric))) + 1)
 
 
 def _sides(metric: MetricRecord, budget: BudgetRecord, boots: Sequence[int]) -> list[_Side]:
     """As in a verdict: a share on the logarithms of the blocks' ratios, an amount on their differences."""
     sides = []
+    baseline, guest = budget.baseline(metric), metric.samples(Place.GUEST)
+    samples = Samples(tuple(boots), resolution=METRICS[budget.metric].resolution)
     if (share := budget.limit.share) is not None:
-        ratios = _by_boot(log_ratios(budget.baseline(metric), metric.guest), boots)
+        ratios = log_ratios(baseline, guest)
         if metric.better == "lower":
-            sides.append(_side(ratios, math.log1p(share)))
+            sides.append(_make_side(samples.spread(ratios), math.log1p(share)))
         else:
             most = -math.log1p(-share) if share < 1 else math.inf
-            sides.append(_side([-ratio for ratio in ratios], most))
+            sides.append(_make_side(samples.spread([-ratio for ratio in ratios]), most))
     if budget.absolute is not None:
-        differences = [guest - host for host, guest in zip(metric.host, metric.guest, strict=True)]
-        sides.append(_side(_by_boot(differences, boots), budget.absolute))
+        sides.append(_make_side(spread_added(baseline, guest, samples), budget.absolute))
     return sides
 
 
-def _by_boot(values: Sequence[float], boots: Sequence[int]) -> Sequence[float]:
-    """The mean of each boot; the values themselves if there are no boots."""
-    if not boots:
-        return values
-    labelled = list(zip(values, boots, strict=True))
-    return [fmean(value for value, boot in labelled if boot == one) for one in dict.fromkeys(boots)]
-
-
-def _side(samples: Sequence[float], most: float) -> _Side:
-    return _Side(fmean(samples) - most, stdev(samples))
-
-
-def _noun(metric: MetricRecord, boots: Sequence[int]) -> str:
-    if boots:
-        return "boots"
-    return f"samples of {round(fmean(metric.batches))} blocks" if metric.batches else "blocks"
+def _make_side(spread: Spread, most: float) -> _Side:
+    """ValueError for a single sample."""
+    if spread.error is None:
+        raise ValueError("one sample has no spread")
+    return _Side(spread.mean - most, spread.error * math.sqrt(spread.n))
 
 
 def _words(needed: int | None, n: int, noun: str) -> str:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from harness.analysis import (
     METRICS,
-    Correlation,
     Look,
     Sequential,
     Verdict,
@@ -17,7 +16,6 @@ from harness.errors import ResultsError
 from harness.feature import Feature, features, features_of_cell
 from harness.model.base import Amplification, find_widest
 from harness.model.disk import DiskRecord
-from harness.model.job import Job
 from harness.model.layout import amplification
 from harness.model.mode import Arm, Budget, Cell, Mode, Place, find_setting_changes
 from harness.model.option import NOTHING, Effective
@@ -25,13 +23,13 @@ from harness.results.carried import note_carry_over, split_by_length
 from harness.results.cells import CellRecord, LongerSlices, ValidityCheck
 from harness.results.contrasts import (
     CONFIDENCE,
+    AdjustedValues,
     Blocks,
     CellSlices,
     Contrast,
+    adjust_job,
     contrast,
     make_samples,
-    note_caveat,
-    pool_correlation,
     tabulate,
 )
 from harness.results.journal import Measurement
@@ -117,10 +115,9 @@ def assemble(
 
     The group of the cell's context, its job's id and the ids of its arms select the cell's measurements. Only blocks in
     which every arm of the cell was measured count, in which none of its slices overlapped another, and in which an
-    array that should be rebuilding was. So host, twin and guest values are pairs and triples of one block. If any
-    measurement of these blocks lacks a percentile, because it has too few I/Os, the samples of this percentile are
-    batches of successive blocks (`batches`), the same for all arms: using only the blocks that have it would select the
-    fast ones. Of a job whose slices became longer, only the longest count. ResultsError for an unknown metric.
+    array that should be rebuilding was. So host, twin and guest values are pairs and triples of one block. All arms of
+    the job that have a slice in each of these blocks say what its moments were like (`adjust_job`). Of a job whose
+    slices became longer, only the longest count. ResultsError for an unknown metric.
     """
     counted, replaced = split_by_length(measurements)
     for measurement in counted:
@@ -133,13 +130,16 @@ def assemble(
     groups = {cell.id: contexts[cell.id].group for cell in cells}
     tables = [tabulate(cells, groups, slices) for slices in (counted, replaced)]
     slices, shorter = ({cell.id: _CellBlocks.of(cell, table[cell.id]) for cell in cells} for table in tables)
-    correlations, correlations_before = (_pool_correlations(contexts, table.values()) for table in (slices, shorter))
     records = []
+    jobs: dict[Hashable, AdjustedValues] = {}
     for cell in cells:
-        context = contexts[cell.id]
-        job = context.group, cell.job
-        longer = _describe_longer_slices(slices[cell.id], shorter[cell.id], correlations_before[job])
-        records.append(_make_cell_record(context, slices[cell.id], correlations[job], longer))
+        longest, context = slices[cell.id], contexts[cell.id]
+        # Cells of one job with the same blocks share the adjusted values of its arms.
+        key = context.group, cell.job.id, longest.blocks.keys
+        if key not in jobs:
+            jobs[key] = adjust_job(longest.slices.job, longest.blocks.keys)
+        longer = _describe_longer_slices(longest, shorter[cell.id])
+        records.append(_make_cell_record(context, longest, jobs[key], longer))
     notes: dict[str, list[str]] = {}
     for feature in features():
         for cell_id, note in feature.annotate(records):
@@ -172,33 +172,14 @@ class _CellBlocks:
         return contrast(*arms)
 
 
-def _describe_longer_slices(
-    longest: _CellBlocks, shorter: _CellBlocks, correlation: Correlation | None
-) -> LongerSlices | None:
-    """What the cell's shorter slices gave; None if there are none, or if no block of them is complete.
-
-    `correlation` is that of the shorter slices of its job.
-    """
-    overhead = shorter.overhead if longest.slices.all else None
-    if overhead is None:
-        return None
-    naive = contrast(overhead.left, overhead.right, correlation=correlation)
+def _describe_longer_slices(longest: _CellBlocks, shorter: _CellBlocks) -> LongerSlices | None:
+    """What the cell's shorter slices gave; None if there are none, or if no block of them is complete."""
+    naive = shorter.overhead if longest.slices.all else None
     return LongerSlices(longest.slices.all[0].discarded_s, naive.loss) if naive is not None else None
 
 
-def _pool_correlations(
-    contexts: Mapping[str, CellContext], cells: Iterable[_CellBlocks]
-) -> dict[tuple[str, Job], Correlation | None]:
-    """The correlation of neighbouring blocks of each job of each group."""
-    jobs: dict[tuple[str, Job], list[Contrast]] = {}
-    for of_cell in cells:
-        contrasts = jobs.setdefault((contexts[of_cell.cell.id].group, of_cell.cell.job), [])
-        contrasts += [overhead] if (overhead := of_cell.overhead) is not None else []
-    return {job: pool_correlation(contrasts) for job, contrasts in jobs.items()}
-
-
 def _make_cell_record(
-    context: CellContext, of_cell: _CellBlocks, correlation: Correlation | None, longer: LongerSlices | None
+    context: CellContext, of_cell: _CellBlocks, adjusted_job: AdjustedValues, longer: LongerSlices | None
 ) -> CellRecord:
     cell, blocks, asked = of_cell.cell, of_cell.blocks, of_cell.features
     every = sorted(of_cell.slices.all, key=lambda slice_: slice_.started)
@@ -206,7 +187,7 @@ def _make_cell_record(
     counting = [slice_ for slice_ in every if _is_sample(slice_, cell, asked)]
     look = _look(context, len(set(blocks.rounds)))
     confidence = look.confidence if look else CONFIDENCE
-    samples = make_samples(blocks.rounds, blocks.boots, correlation)
+    samples = make_samples(blocks.rounds, blocks.boots)
     impossible = _find_impossible_values(slices)
     job = cell.job
     validity = (
@@ -221,9 +202,11 @@ def _make_cell_record(
         *context.check(cell, slices),
     )
     counts, whole = count_calls(blocks), merge_histograms(blocks)
-    metrics = (
-        {} if impossible else make_metric_records(blocks, counts, whole, correlation=correlation, confidence=confidence)
-    )
+    adjusted = {
+        name: {role: by_arm[arm.id] for role, arm in cell.by_role.items() if arm.id in by_arm}
+        for name, by_arm in adjusted_job.items()
+    }
+    metrics = {} if impossible else make_metric_records(blocks, counts, whole, adjusted, confidence=confidence)
     measured = {
         key: value
         for feature in asked
@@ -260,7 +243,6 @@ def _make_cell_record(
             *dict.fromkeys(note for measurement in slices for note in measurement.notes),
             *_note_overlaps(every),
             *(note for feature in asked for note in feature.find_notes(slices, cell)),
-            *note_caveat(headline.overhead if headline else None),
             *note_stalls(headline),
             *others_notes(slices),
             *late_counter_notes(slices),

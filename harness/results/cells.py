@@ -25,8 +25,10 @@ from harness.model.mode import Arm, MetricName, ModeDetail, Place
 from harness.model.option import Effective
 from harness.model.values import STRICT as _STRICT
 from harness.model.values import Name, RawPath
-from harness.results.contrasts import BlockKey, Series, make_series
+from harness.results.contrasts import BlockKey, Series
 from harness.untrusted import LARGEST
+
+ArmName = Literal["host", "twin", "guest", "reference", "against"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,8 @@ class MetricRecord:
     better: Better
     """Whether higher or lower values are better."""
     host: tuple[float, ...]
-    """Values of the bare device on the host; `host[i]`, `twin[i]` and `guest[i]` are of one sample, see `batches`."""
+    """Values of the bare device on the host; `host[i]`, `twin[i]` and `guest[i]` are of one block. No arm has values
+    of a percentile for which a block has too few I/Os."""
     twin: tuple[float, ...]
     """Values on the host on the mode's own layout; empty if the layout is the bare device."""
     guest: tuple[float, ...]
@@ -55,13 +58,12 @@ class MetricRecord:
     """Guest minus host in the metric's unit; for latency only, else null."""
     pooled: dict[str, PooledPercentile] = field(default_factory=dict)
     """For percentiles: by arm (`host`, `twin`, `guest`), the percentile of all its rounds' I/Os together."""
-    batches: tuple[int, ...] = ()
-    """For a percentile whose blocks have too few I/Os: the number of successive blocks behind each value. Empty: each
-    value is of one block, and `host[i]` belongs to `rounds[i]` of the cell."""
+    adjusted: dict[Place, tuple[float, ...]] = field(default_factory=dict)
+    """By arm, the values of the blocks from which the estimates are made: adjusted by what the other slices of the
+    block say about their moment, or of a percentile of all blocks together. Empty: the values themselves."""
     reference: tuple[float, ...] = ()
     """Values of the single disk that the array below `host` is compared with, of the same blocks; empty without one and
     for percentiles."""
-
     against: tuple[float, ...] = ()
     """Values of the guest that this one is compared with, in the same blocks: that of the reference variant, or the
     same guest without its neighbour. Empty for the reference, and without variants and neighbours."""
@@ -74,10 +76,14 @@ class MetricRecord:
         if self.overhead is not None and not all(0 < value <= LARGEST for value in values):
             raise ValueError(f"a value is {min(values):.6g} or {max(values):.6g}, of which there is no overhead")
 
-    def values(self, arm: Place) -> tuple[float, ...]:
-        """The values of an arm; empty without it."""
-        values: tuple[float, ...] = getattr(self, str(arm))
+    def values(self, arm: str) -> tuple[float, ...]:
+        """What was measured of an arm; empty without it."""
+        values: tuple[float, ...] = getattr(self, arm)
         return values
+
+    def samples(self, arm: str) -> tuple[float, ...]:
+        """The values from which the arm's estimates are made, one for each block; empty without the arm."""
+        return self.adjusted.get(Place(arm)) or self.values(arm)
 
     def on_same_disks(self, mode: ModeDetail) -> Estimate | None:
         """How much worse the guest is than the host on the same disks: on an array, than the twin."""
@@ -146,8 +152,8 @@ class BudgetRecord:
         return metric.overhead if self.difference is None else metric.difference
 
     def baseline(self, metric: MetricRecord) -> tuple[float, ...]:
-        """The values with which those of the guest are compared."""
-        return metric.host if self.difference is None else metric.against
+        """The samples with which those of the guest are compared."""
+        return metric.samples("host" if self.difference is None else "against")
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,9 +259,6 @@ class BackupRecord:
 
     bw: tuple[float, ...]
     """Bytes per second that it copied, in the order of the cell's rounds."""
-
-
-ArmName = Literal["host", "twin", "guest", "reference", "against"]
 
 
 class Outcome(StrEnum):
@@ -369,10 +372,9 @@ class CellRecord:
 
     def series(self, metric: str, arm: Place) -> Series | None:
         """An arm's rows of the table of blocks in one metric; None if the cell does not have them."""
-        values = self.values(metric, arm)
-        if not values:
-            return None
-        return make_series(metric, self.samples, values, self.boots, self.metrics[metric].batches)
+        record = self.metrics.get(metric)
+        values = record.samples(arm) if record is not None else ()
+        return Series(METRICS[metric], self.samples, values, self.boots) if values else None
 
     def doubt_about(self, *arms: Arm) -> str:
         """The failed checks that concern these arms: a check of another arm's bytes does not."""
@@ -516,5 +518,5 @@ class CellRecord:
 
     def mean(self, metric: MetricRecord | None, arm: ArmName) -> Estimate | None:
         """Geometric mean over the blocks of one arm, with its interval, in the metric's unit."""
-        values: tuple[float, ...] = getattr(metric, arm) if metric else ()
+        values = metric.samples(arm) if metric else ()
         return mean_interval(values, confidence=self.confidence) if values else None

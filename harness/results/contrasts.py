@@ -1,8 +1,9 @@
 """The table of blocks, and the comparisons that are made of it: each is a contrast of two of its series. Pure.
 
 `tabulate` makes the table from the slices of a run, and `CellRecord.series` reads it again from what was stored: a row
-for each cell, arm, block and metric. Overhead, storage layer, variant, array against single disk, degraded against
-optimal, a step of a decomposition, one mode against another: all are `contrast(left, right)`.
+for each cell, arm, block and metric, with the value adjusted for its moment (`adjust_job`). Overhead, storage layer,
+variant, array against single disk, degraded against optimal, a step of a decomposition, one mode against another: all
+are `contrast(left, right)`.
 """
 
 from __future__ import annotations
@@ -15,26 +16,23 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from harness.analysis import (
-    IN_ORDER,
     MARGIN,
     METRICS,
     PRACTICAL,
-    Caveat,
     Change,
-    Correlation,
     Estimate,
     Metric,
     Samples,
+    Spread,
+    adjust_values,
     count_samples_to_show,
-    differences,
-    estimate_added,
     estimate_change,
     estimate_overhead,
     estimate_paired_change,
-    first_blocks,
     log_ratios,
+    make_estimate,
     mean_interval,
-    pool_correlations,
+    spread_added,
     t_quantile,
 )
 from harness.model.mode import Cell, Place
@@ -51,8 +49,8 @@ BlockKey = tuple[int, int]
 class Series:
     """One arm of a cell in one metric: its samples in the order of time.
 
-    `keys` identify the samples, each a block or a batch of blocks. `boots` has the guest's boot of each; empty if all
-    are of one.
+    `keys` identify the samples, each a block or one block of each job. `boots` has the guest's boot of each; empty if
+    all are of one.
     """
 
     metric: Metric
@@ -69,25 +67,6 @@ class Series:
             tuple(self.values[position] for position in positions),
             tuple(self.boots[position] for position in positions) if self.boots else (),
         )
-
-
-def make_series(
-    name: str,
-    blocks: Sequence[BlockKey],
-    values: Sequence[float],
-    boots: Sequence[int] = (),
-    batches: Sequence[int] = (),
-) -> Series:
-    """The series of a metric in these blocks. `batches` as in `MetricRecord`: then a sample is a batch of blocks."""
-    if not batches:
-        return Series(METRICS[name], tuple(blocks), tuple(values), tuple(boots))
-    starts = first_blocks(batches)
-    return Series(
-        METRICS[name],
-        tuple(tuple(blocks[start : start + size]) for start, size in zip(starts, batches, strict=True)),
-        tuple(values),
-        tuple(boots[start] for start in starts) if boots else (),
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +113,8 @@ class Blocks:
         return tuple(slice_.metrics[metric] for slice_ in self.arms.get(arm, ()))
 
     def series(self, metric: str, arm: Place) -> Series:
-        """An arm's rows of the table in one metric."""
-        return make_series(metric, self.keys, self.values(metric, arm), self.boots)
+        """An arm's rows of the table in one metric, not adjusted."""
+        return Series(METRICS[metric], self.keys, self.values(metric, arm), self.boots)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +122,8 @@ class CellSlices:
     """All slices of a cell, by arm and block, in the order of time."""
 
     arms: Mapping[Place, Mapping[BlockKey, Measurement]] = field(default_factory=dict)
+    job: Mapping[str, Mapping[BlockKey, Measurement]] = field(default_factory=dict)
+    """Those of every arm of the job in this group, by the arm's id."""
 
     @property
     def all(self) -> list[Measurement]:
@@ -160,34 +141,69 @@ def tabulate(
     cells: Sequence[Cell], groups: Mapping[str, str], measurements: Iterable[Measurement]
 ) -> dict[str, CellSlices]:
     """The slices of each cell, by the cell's id. `groups` has the group of each cell by its id."""
-    index: dict[tuple[str, str, str], dict[BlockKey, Measurement]] = defaultdict(dict)
+    index: dict[tuple[str, str], dict[str, dict[BlockKey, Measurement]]] = defaultdict(lambda: defaultdict(dict))
     for slice_ in sorted(measurements, key=lambda slice_: slice_.started):
-        index[slice_.group, slice_.job, slice_.arm][slice_.round, slice_.block] = slice_
-    return {
-        cell.id: CellSlices(
-            {role: index.get((groups[cell.id], cell.job.id, arm.id), {}) for role, arm in cell.by_role.items()}
-        )
-        for cell in cells
+        index[slice_.group, slice_.job][slice_.arm][slice_.round, slice_.block] = slice_
+    cell_slices = {}
+    for cell in cells:
+        job = index.get((groups[cell.id], cell.job.id), {})
+        cell_slices[cell.id] = CellSlices({role: job.get(arm.id, {}) for role, arm in cell.by_role.items()}, job)
+    return cell_slices
+
+
+AdjustedValues = Mapping[str, Mapping[str, tuple[float, ...]]]
+"""Values by metric, arm and block, in the metric's unit."""
+
+
+def adjust_job(job: Mapping[str, Mapping[BlockKey, Measurement]], keys: Sequence[BlockKey]) -> AdjustedValues:
+    """The values of a job's arms in these blocks, adjusted for the moments of their slices (`adjust_values`).
+
+    `job` has the slices by the arm's id. Only arms that have a slice in each of these blocks take part. Percentiles are
+    left out, as a percentile is one of all blocks together.
+    """
+    whole = {
+        arm: [slices[key] for key in keys]
+        for arm, slices in job.items()
+        if all(key in slices and slices[key].overlap is None for key in keys)
     }
+    values: dict[str, dict[str, tuple[float, ...]]] = {}
+    for name in (metric.name for metric in METRICS.values() if metric.quantile is None):
+        arms = {
+            arm: slices
+            for arm, slices in whole.items()
+            if all(0 < slice_.metrics.get(name, 0) < math.inf for slice_ in slices)
+        }
+        blocks = list(zip(*arms.values(), strict=True))
+        logs = [[math.log(slice_.metrics[name]) for slice_ in block] for block in blocks]
+        adjusted = adjust_values(logs, [[slice_.started for slice_ in block] for block in blocks])
+        if adjusted != logs:
+            values[name] = {
+                arm: tuple(map(math.exp, of_arm)) for arm, of_arm in zip(arms, zip(*adjusted, strict=True), strict=True)
+            }
+    return values
 
 
 CONFIDENCE = 0.95
 """The confidence of all intervals of a cell together, for any number of looks at its rounds."""
-_CAVEATS = {
-    Caveat.NOT_ESTIMATED: "too few blocks to see whether neighbours are correlated: the interval assumes they are not",
-    Caveat.ROUGH: "the correlation of neighbouring blocks is estimated from few of them, so the interval is rough",
-    Caveat.DRIFTING: "neighbouring blocks are so strongly correlated that there is no interval: measure for longer",
-}
 
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """One series against another in the samples that both have. Each figure is about `right`, against `left`."""
+    """One series against another in the samples that both have. Each figure is about `right`, against `left`.
+
+    The order of the arms in a block is random. So what the environment does enters a difference of two arms with a
+    random sign, and the differences of blocks are uncorrelated even if the environment is not (Bojinov, Simchi-Levi &
+    Zhao 2023). Every interval is Student's t on them.
+    """
 
     left: Series
     right: Series
     confidence: float = CONFIDENCE
-    samples: Samples = IN_ORDER
+
+    @property
+    def samples(self) -> Samples:
+        """The boots and the resolution of the samples."""
+        return Samples(self.right.boots, resolution=self.right.metric.resolution)
 
     @property
     def loss(self) -> Estimate:
@@ -203,7 +219,7 @@ class Contrast:
     @property
     def added(self) -> Estimate:
         """How much more, in the metric's unit."""
-        return estimate_added(self.left.values, self.right.values, confidence=self.confidence, samples=self.samples)
+        return make_estimate(self._added, len(self.right.values), self.confidence)
 
     @property
     def times(self) -> Estimate:
@@ -221,8 +237,11 @@ class Contrast:
     @property
     def p_value(self) -> float | None:
         """The two-sided p value of "both are equal", by what is added; None without an interval."""
-        spread = self.samples.spread(differences(self.left.values, self.right.values))
-        return min(1.0, 2 * spread.p_above(abs(spread.mean))) if spread.has_interval else None
+        return self._added.p_of_zero
+
+    @property
+    def _added(self) -> Spread:
+        return spread_added(self.left.values, self.right.values, self.samples)
 
     @property
     def log_ratios(self) -> list[float]:
@@ -230,24 +249,15 @@ class Contrast:
         return log_ratios(self.left.values, self.right.values)
 
 
-def contrast(
-    left: Series | None,
-    right: Series | None,
-    *,
-    confidence: float = CONFIDENCE,
-    correlation: Correlation | None = None,
-) -> Contrast | None:
-    """`right` against `left`; None without one of them, or if they share no sample.
-
-    `correlation` is that of neighbouring blocks of the job, see `Samples`. Batches of blocks have their own.
-    """
+def contrast(left: Series | None, right: Series | None, *, confidence: float = CONFIDENCE) -> Contrast | None:
+    """`right` against `left`; None without one of them, or if they share no sample."""
     if left is None or right is None:
         return None
     if left.keys != right.keys:
         left, right = left.only(set(right.keys)), right.only(set(left.keys))
     if not left.values or not right.values:
         return None
-    return Contrast(left, right, confidence, Samples(right.boots, correlation))
+    return Contrast(left, right, confidence)
 
 
 def compare_series(
@@ -256,12 +266,9 @@ def compare_series(
     *,
     confidence: float = CONFIDENCE,
     margin: float = MARGIN,
-    correlations: tuple[Correlation | None, Correlation | None] = (None, None),
 ) -> Change:
     """`after` as a multiple of `before`, if they share no block: of two runs, or of two guests in turn."""
-    samples = [
-        Samples(side.boots, correlation) for side, correlation in zip((before, after), correlations, strict=True)
-    ]
+    samples = [Samples(side.boots, resolution=side.metric.resolution) for side in (before, after)]
     return estimate_change(
         before.values,
         after.values,
@@ -286,32 +293,9 @@ def average_over_jobs(jobs: Sequence[Series]) -> Series:
     )
 
 
-def make_samples(rounds: Sequence[int], boots: Sequence[int], correlation: Correlation | None) -> Samples:
-    """The samples of a cell whose blocks have these rounds and boots, in a job with this correlation."""
-    return Samples(tuple(boots), correlation, rounds=len(set(rounds)))
-
-
-def of_difference(samples: Samples) -> Samples:
-    """The same samples of the difference between two guests. It is correlated in another way than that to the host."""
-    return replace(samples, correlation=None)
-
-
-def pool_correlation(contrasts: Iterable[Contrast]) -> Correlation | None:
-    """The correlation that the cells of one job of a group have in common: they share their host's slices.
-
-    Cells of other jobs do not: what a write leaves in a cache, for example, says nothing about reads. None if the
-    blocks are of several boots, whose means are the samples then, or if no cell has a guest.
-    """
-    several = list(contrasts)
-    if not several or any(len(set(of.right.boots)) > 1 for of in several):
-        return None
-    return pool_correlations(dict(zip(of.right.keys, of.log_ratios, strict=True)) for of in several)
-
-
-def correlation_of(records: Iterable[CellRecord]) -> Correlation | None:
-    """The correlation of the job of a group that has these records, by the job's headline metric."""
-    arms = ([record.series(record.job.headline, arm) for arm in (Place.HOST, Place.GUEST)] for record in records)
-    return pool_correlation(overhead for host, guest in arms if (overhead := contrast(host, guest)) is not None)
+def make_samples(rounds: Sequence[int], boots: Sequence[int]) -> Samples:
+    """The samples of a cell whose blocks have these rounds and boots."""
+    return Samples(tuple(boots), rounds=len(set(rounds)))
 
 
 def pair_blocks(boots_of: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
@@ -340,11 +324,6 @@ def pair_blocks(boots_of: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
     return pairs
 
 
-def note_caveat(overhead: Estimate | None) -> list[str]:
-    """What a reader must know about the interval of a cell's overhead."""
-    return [_CAVEATS[overhead.caveat]] if overhead is not None and overhead.caveat is not None else []
-
-
 CellPair = tuple["CellRecord", "CellRecord"]
 """The cells of two modes in one job."""
 
@@ -358,7 +337,7 @@ class ModeChange:
     paired: bool
     """Whether the guests ran in the same blocks. Else each is compared by way of its own host."""
     blocks: float
-    """Blocks of each job behind a sample: several for a percentile, and for the mean of a boot."""
+    """Blocks of each job behind a sample: several for the mean of a boot."""
     confidence: float
     """Of the interval."""
 
@@ -385,15 +364,14 @@ def compare_guests(modes: Mapping[str, Sequence[CellPair]], metric: str, confide
 
     All cells have the metric. Guests of the same blocks are pairs. Two modes of different guests, which were measured
     one after the other, are compared by way of their hosts: guest/host of one against guest/host of the other, as
-    independent series. The correlation of neighbouring samples is estimated from the pairs of all modes together.
+    independent series.
     """
     shared = {mode: guests for mode, pairs in modes.items() if (guests := _pair_guests(pairs, metric)) is not None}
-    correlation = _correlate(list(shared.values()))
     changes = {}
     for mode, pairs in modes.items():
-        blocks = max(_blocks_of_sample(cell, metric) for pair in pairs for cell in pair)
+        blocks = max(_blocks_of_sample(cell) for pair in pairs for cell in pair)
         if mode in shared:
-            together = contrast(*shared[mode], confidence=confidence, correlation=correlation)
+            together = contrast(*shared[mode], confidence=confidence)
             assert together is not None
             change = together.change
         else:
@@ -410,20 +388,13 @@ def _pair_guests(pairs: Sequence[CellPair], metric: str) -> tuple[Series, Series
     """
     jobs = []
     for pair in pairs:
-        hosts = [dict(zip(host.keys, host.values, strict=True)) for host in _arms(pair, metric, Place.HOST)]
+        hosts = [dict(zip(cell.samples, cell.values(cell.throughput_name, Place.HOST), strict=False)) for cell in pair]
         same = {key for key, value in hosts[0].items() if hosts[1].get(key) == value}
         if not same:
             return None
         jobs.append([guest.only(same) for guest in _arms(pair, metric, Place.GUEST)])
     before, after = (average_over_jobs([job[side] for job in jobs]) for side in (0, 1))
     return before, after
-
-
-def _correlate(pairs: Sequence[tuple[Series, Series]]) -> Correlation | None:
-    """As for the cells of a job (`pool_correlation`); None if the samples are boots."""
-    if not pairs or any(len(set(before.boots)) > 1 for before, _ in pairs):
-        return None
-    return pool_correlations(dict(enumerate(log_ratios(before.values, after.values))) for before, after in pairs)
 
 
 def _arms(cells: Sequence[CellRecord], metric: str, place: Place) -> list[Series]:
@@ -436,12 +407,9 @@ def _relate_to_host(cells: Sequence[CellRecord], metric: str) -> Series:
     return replace(guest, values=tuple(of / than for than, of in zip(host.values, guest.values, strict=True)))
 
 
-def _blocks_of_sample(cell: CellRecord, metric: str) -> float:
+def _blocks_of_sample(cell: CellRecord) -> float:
     boots = len(set(cell.boots))
-    if boots > 1:
-        return len(cell.rounds) / boots
-    sizes = cell.metrics[metric].batches
-    return fmean(sizes) if sizes else 1.0
+    return len(cell.rounds) / boots if boots > 1 else 1.0
 
 
 def loss_over_jobs(

@@ -20,9 +20,8 @@ from harness.analysis import (
     judge_look,
 )
 from harness.feature import features
-from harness.model.mode import Budget, ModeDetail
+from harness.model.mode import Budget, ModeDetail, Place
 from harness.results.cells import BudgetRecord, CellRecord, MetricRecord
-from harness.results.contrasts import of_difference
 from harness.results.records import JudgedRecord
 
 
@@ -46,7 +45,7 @@ def judge_budgets(
 ) -> tuple[BudgetRecord, ...]:
     """The verdict of each budget of the cell alone. Without a look, or without the metric, it is inconclusive.
 
-    `samples` are the blocks of the cell. A percentile may have batches of them.
+    `samples` are the blocks of the cell.
     """
     return tuple(_judge_budget(rule, metrics.get(rule.metric), look, samples) for rule in rules.values())
 
@@ -82,16 +81,13 @@ def compute_better_p(
     metric: MetricRecord | None, detail: ModeDetail, look: Look | None, samples: Samples
 ) -> float | None:
     """The p value of "the guest is better than the host on the same disks by more than `MARGIN`"; None if unknown."""
-    if metric is None or look is None or not metric.guest:
+    if metric is None or look is None or not metric.samples(Place.GUEST):
         return None
-    host = metric.twin if detail.on_array else metric.host
-    samples_of_metric = samples.in_batches(metric.batches)
-    if not host or samples_of_metric.count(len(host)) != look.rounds:
+    host, guest = metric.samples(Place.TWIN if detail.on_array else Place.HOST), metric.samples(Place.GUEST)
+    if not host or samples.count(len(host)) != look.rounds:
         return None
     # The host is worse than the guest by more than the margin: the same test as that of a budget, with places changed.
-    p_value = exceeds_p_value(
-        metric.guest, host, Limit(MARGIN), higher_is_better=metric.better == "higher", samples=samples_of_metric
-    )
+    p_value = exceeds_p_value(guest, host, Limit(MARGIN), higher_is_better=metric.better == "higher", samples=samples)
     return None if p_value is None else look.adjusted(p_value)
 
 
@@ -169,13 +165,12 @@ def _judge_budget(rule: Budget, metric: MetricRecord | None, look: Look | None, 
     record = BudgetRecord(
         rule.metric, rule.share, rule.absolute, rule.both, Verdict.INCONCLUSIVE, None, difference=rule.difference
     )
-    baseline = () if metric is None else metric.host if rule.difference is None else metric.against
-    if metric is None or look is None or not metric.guest or not baseline:
+    baseline, guest = (record.baseline(metric), metric.samples(Place.GUEST)) if metric is not None else ((), ())
+    if look is None or not guest or not baseline:
         return record
-    budget = rule.limit
-    better = METRICS[rule.metric].higher_is_better
-    samples_of_metric = (samples if rule.difference is None else of_difference(samples)).in_batches(metric.batches)
-    judgement = judge_look(baseline, metric.guest, budget, look, higher_is_better=better, samples=samples_of_metric)
+    better, resolution = METRICS[rule.metric].higher_is_better, METRICS[rule.metric].resolution
+    at_resolution = samples.at_resolution(resolution)
+    judgement = judge_look(baseline, guest, rule.limit, look, higher_is_better=better, samples=at_resolution)
     return replace(record, verdict=judgement.verdict, p_value=judgement.p_value)
 
 

@@ -1,7 +1,8 @@
-"""The metrics of a cell: its arms in each block, or in batches of blocks for percentiles, and their contrasts. Pure."""
+"""The metrics of a cell: its arms in each block, and their contrasts. Pure."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean, median
@@ -11,20 +12,18 @@ from harness.analysis import (
     METRICS,
     Better,
     Calls,
-    Correlation,
     Estimate,
     LatencyHistogram,
     Metric,
-    batches,
     fewest_rounds,
     merged,
-    percentile,
     percentile_interval,
+    pool_percentiles,
     reduce_bins,
 )
 from harness.model.mode import Place
 from harness.results.cells import CellRecord, MetricRecord, PooledPercentile
-from harness.results.contrasts import Blocks, Series, contrast, make_series
+from harness.results.contrasts import Blocks, Series, contrast
 from harness.results.journal import Measurement
 
 _OWN_ARMS = tuple(map(str, (Place.HOST, Place.TWIN, Place.GUEST)))
@@ -55,21 +54,19 @@ def read_histogram(measurement: Measurement, of: Calls) -> Mapping[int, int]:
     return measurement.sync_histogram if of == "syncs" else measurement.histogram
 
 
-def find_batches(metric: Metric, counts: Counts, boots: Sequence[int]) -> list[range]:
-    """The batches of blocks that give the samples of a percentile, the same for all arms; empty for other metrics.
+def pool_blocks(metric: Metric, blocks: Blocks, counts: Counts) -> dict[Place, tuple[float, ...]]:
+    """The values of the blocks of a percentile of all blocks together, by arm (`pool_percentiles`), in seconds.
 
-    `boots` has the boot of each block.
+    Empty for another metric, and if an arm has too few I/Os.
     """
-    if metric.quantile is None or not boots:
-        return []
-    return batches(list(counts[metric.of].values()), metric.fewest_ios, boots)
-
-
-def read_batch_values(metric: Metric, slices: Sequence[Measurement], batches: Sequence[range]) -> tuple[float, ...]:
-    """An arm's percentile of each batch, in seconds, from the sum of its blocks' histograms."""
-    assert metric.quantile is not None
-    bins = (merged(read_histogram(slices[at], metric.of) for at in batch) for batch in batches)
-    return tuple(value for of_batch in bins if (value := percentile(of_batch, metric.quantile)) is not None)
+    if metric.quantile is None or any(sum(counts[metric.of][arm]) < metric.fewest_ios for arm in blocks.arms):
+        return {}
+    return {
+        arm: tuple(
+            map(math.exp, pool_percentiles([read_histogram(slice_, metric.of) for slice_ in slices], metric.quantile))
+        )
+        for arm, slices in blocks.arms.items()
+    }
 
 
 def pool_percentile(metric: Metric, whole: Whole, confidence: float) -> dict[str, PooledPercentile]:
@@ -109,13 +106,13 @@ def note_too_few_ios(names: Sequence[str], metrics: Mapping[str, MetricRecord], 
     for name in names:
         metric, record = METRICS[name], metrics.get(name)
         ios = counts[metric.of]
-        samples = len(record.host) if record is not None else 0
-        if metric.quantile is None or samples >= FEWEST_SAMPLES or not any(ios.values()):
+        blocks = len(record.samples(Place.HOST)) if record is not None else 0
+        if metric.quantile is None or blocks >= FEWEST_SAMPLES or not any(ios.values()):
             continue
         arm, slowest = min(ios.items(), key=lambda arm_ios: sum(arm_ios[1]))
         yield (
-            f"{name} has a budget but too few I/Os to be judged: {samples} of {FEWEST_SAMPLES} samples. A sample needs "
-            f"{metric.fewest_ios} I/Os of each arm, and {arm} completed {sum(slowest)} in {len(slowest)} blocks. "
+            f"{name} has a budget but too few I/Os to be judged: it needs {metric.fewest_ios} I/Os of each arm in at "
+            f"least {FEWEST_SAMPLES} blocks, and {arm} completed {sum(slowest)} in {len(slowest)} blocks. "
             "Measure for longer (--time, --rounds), or set the budget for a lower percentile"
         )
 
@@ -163,7 +160,7 @@ def _find_stalls(values: Sequence[float], better: Better) -> list[float]:
 
 
 def count_rounds_needed(record: CellRecord, name: str, *, reboot: bool) -> int | None:
-    """After how many rounds like those so far the percentile `name` has two samples; None if that is not known.
+    """After how many rounds like those so far the percentile `name` has an interval; None if that is not known.
 
     `reboot` as for `fewest_rounds`.
     """
@@ -180,45 +177,47 @@ def count_rounds_needed(record: CellRecord, name: str, *, reboot: bool) -> int |
 
 
 def make_metric_records(
-    blocks: Blocks, counts: Counts, whole: Whole, *, correlation: Correlation | None, confidence: float
+    blocks: Blocks,
+    counts: Counts,
+    whole: Whole,
+    adjusted: Mapping[str, Mapping[Place, tuple[float, ...]]],
+    *,
+    confidence: float,
 ) -> dict[str, MetricRecord]:
-    """The metrics that these blocks of a cell have, by name. `correlation` is that of neighbouring blocks of its job.
+    """The metrics that these blocks of a cell have, by name. `adjusted` has the adjusted values of its arms, by role.
 
-    A percentile that some blocks lack is estimated from batches of blocks. The reference of an array has values, but
-    none for percentiles, so that a slow disk does not take them from the other arms.
+    A percentile is one of all blocks together. The reference of an array has values, but none for percentiles, so that
+    a slow disk does not take them from the other arms.
     """
     measured = blocks.without(Place.REFERENCE)
     records = {}
     for name, metric in METRICS.items():
-        if measured.has(name):
-            series = {arm: measured.series(name, arm) for arm in measured.arms}
-            record = _make_metric_record(metric, series, correlation, confidence)
-            if Place.REFERENCE in blocks.arms and metric.quantile is None and blocks.has(name):
-                record = replace(record, reference=blocks.values(name, Place.REFERENCE))
-        elif batches := find_batches(metric, counts, measured.boots):
-            series = {arm: _make_batch_series(metric, measured, arm, batches) for arm in measured.arms}
-            # The correlation of batches is not that of their blocks, so it is estimated from the batches.
-            record = replace(_make_metric_record(metric, series, None, confidence), batches=tuple(map(len, batches)))
-        else:
+        pooled = pool_blocks(metric, measured, counts)
+        if not pooled and not measured.has(name):
             continue
+        values = {arm: measured.values(name, arm) if measured.has(name) else () for arm in measured.arms}
+        if Place.REFERENCE in blocks.arms and metric.quantile is None and blocks.has(name):
+            values[Place.REFERENCE] = blocks.values(name, Place.REFERENCE)
+        samples = pooled or {arm: adjusted.get(name, {}).get(arm, values[arm]) for arm in values}
+        record = _make_metric_record(metric, values, samples, blocks, confidence)
         records[name] = replace(record, pooled=pool_percentile(metric, whole, confidence))
     return records
 
 
-def _make_batch_series(metric: Metric, blocks: Blocks, arm: Place, batches: Sequence[range]) -> Series:
-    values = read_batch_values(metric, blocks.arms[arm], batches)
-    return make_series(metric.name, blocks.keys, values, blocks.boots, [len(batch) for batch in batches])
-
-
 def _make_metric_record(
-    metric: Metric, series: Mapping[Place, Series], correlation: Correlation | None, confidence: float
+    metric: Metric,
+    values: Mapping[Place, tuple[float, ...]],
+    samples: Mapping[Place, tuple[float, ...]],
+    blocks: Blocks,
+    confidence: float,
 ) -> MetricRecord:
-    def lose(left: Place, right: Place, correlation: Correlation | None = correlation) -> Estimate | None:
-        comparison = contrast(series.get(left), series.get(right), confidence=confidence, correlation=correlation)
+    series = {arm: Series(metric, blocks.keys, of_arm, blocks.boots) for arm, of_arm in samples.items()}
+
+    def lose(left: Place, right: Place) -> Estimate | None:
+        comparison = contrast(series.get(left), series.get(right), confidence=confidence)
         return None if comparison is None else comparison.loss
 
-    values = {arm: of_arm.values for arm, of_arm in series.items()}
-    overhead = contrast(series.get(Place.HOST), series.get(Place.GUEST), confidence=confidence, correlation=correlation)
+    overhead = contrast(series.get(Place.HOST), series.get(Place.GUEST), confidence=confidence)
     return MetricRecord(
         unit=metric.unit,
         better=metric.better,
@@ -227,9 +226,10 @@ def _make_metric_record(
         guest=values.get(Place.GUEST, ()),
         overhead=None if overhead is None else overhead.loss,
         layer=lose(Place.HOST, Place.TWIN),
-        virtualisation=lose(Place.TWIN if values.get(Place.TWIN) else Place.HOST, Place.GUEST),
+        virtualisation=lose(Place.TWIN if Place.TWIN in series else Place.HOST, Place.GUEST),
         added=overhead.added if overhead is not None and metric.is_latency else None,
+        adjusted={} if samples == values else dict(samples),
+        reference=values.get(Place.REFERENCE, ()),
         against=values.get(Place.AGAINST, ()),
-        # The difference between two guests is correlated in another way than that to the host.
-        difference=lose(Place.AGAINST, Place.GUEST, correlation=None),
+        difference=lose(Place.AGAINST, Place.GUEST),
     )

@@ -14,7 +14,6 @@ import pytest
 from scipy import stats
 
 from harness.analysis import (
-    INDEPENDENT,
     Estimate,
     Limit,
     estimate_added,
@@ -103,8 +102,8 @@ def test_overhead_agrees_with_scipy(seed: int, n: int) -> None:
     host, guest = pairs(seed, n)
     logs = np.log(np.array(guest) / np.array(host))
     interval = stats.ttest_1samp(logs, 0).confidence_interval(0.99)
-    lower = estimate_overhead(host, guest, higher_is_better=False, confidence=0.99, samples=INDEPENDENT)
-    higher = estimate_overhead(host, guest, higher_is_better=True, confidence=0.99, samples=INDEPENDENT)
+    lower = estimate_overhead(host, guest, higher_is_better=False, confidence=0.99)
+    higher = estimate_overhead(host, guest, higher_is_better=True, confidence=0.99)
     assert lower.point == pytest.approx(math.expm1(logs.mean()))
     assert ends(lower) == pytest.approx((math.expm1(interval.low), math.expm1(interval.high)), rel=1e-6)
     assert higher.point == pytest.approx(1 - math.exp(logs.mean()))

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from harness.analysis import INDEPENDENT, Limit, Look, Reason, Samples, Sequential, decided, power_to_decide
+from harness.analysis import Limit, Look, Reason, Samples, Sequential, decided, power_to_decide
 
 PLAN = Sequential(6, 60)
 LAST = Look(60, 0.05, 0.05)
@@ -26,7 +26,7 @@ def latencies(overhead: float, noise: float, n: int, seed: int = 1) -> tuple[lis
 
 def power(overhead: float, noise: float, n: int = 13, budget: Limit = BUDGET, last: Look = LAST) -> float:
     host, guest = latencies(overhead, noise, n)
-    return power_to_decide(host, guest, budget, last, higher_is_better=False, samples=INDEPENDENT)
+    return power_to_decide(host, guest, budget, last, higher_is_better=False)
 
 
 def why(
@@ -41,7 +41,6 @@ def why(
         budget=Limit(0.1),
         target=target,
         cells=1,
-        samples=INDEPENDENT,
         reachable=reachable,
     )
 

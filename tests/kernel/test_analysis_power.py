@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from harness.analysis import INDEPENDENT, estimate_overhead, pool_sd, smallest_detectable
+from harness.analysis import estimate_overhead, pool_sd, smallest_detectable
 from harness.analysis.student import noncentrality
 
 
@@ -40,7 +40,7 @@ def test_the_smallest_detectable_overhead_is_detected_as_often_as_asked(n: int, 
     guests = ratio * np.exp(chance.normal(0, sd, (campaigns, n)))
     shown = 0
     for guest in guests.tolist():
-        low = estimate_overhead([1.0] * n, guest, higher_is_better=higher_is_better, samples=INDEPENDENT).low
+        low = estimate_overhead([1.0] * n, guest, higher_is_better=higher_is_better).low
         assert low is not None
         shown += low > 0
     # The count's own standard deviation is 0.9 %: four of them.
@@ -80,7 +80,7 @@ def test_impossible_values_are_refused(sd: float, n: int, confidence: float, pow
         smallest_detectable(sd, n, confidence=confidence, power=power)
 
 
-# --- boots and correlation ---
+# --- boots ---
 
 
 def test_a_plan_of_several_boots_shows_what_its_means_show() -> None:
@@ -95,16 +95,8 @@ def test_two_boots_show_much_less_than_five() -> None:
     assert two > 4 * five
 
 
-def test_correlated_samples_show_less() -> None:
-    assert smallest_detectable(0.03, 30, correlation=0.5) == pytest.approx(
-        smallest_detectable(0.03, 30) * math.sqrt(3), rel=0.05
-    )
-
-
 def test_impossible_plans_are_refused() -> None:
     with pytest.raises(ValueError, match="one sample"):
         smallest_detectable(0.03, 5, boots=0)
-    with pytest.raises(ValueError, match="a correlation must"):
-        smallest_detectable(0.03, 5, correlation=1.0)
     with pytest.raises(ValueError, match="standard deviation"):
         smallest_detectable(0.03, 5, boots=2, sd_of_boots=-1.0)

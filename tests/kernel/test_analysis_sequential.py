@@ -9,7 +9,6 @@ import pytest
 
 from harness.analysis import (
     IN_ORDER,
-    INDEPENDENT,
     Limit,
     Look,
     Reason,
@@ -43,7 +42,7 @@ def reason(
     target: float | None = 0.05,
     cells: int = 1,
     time_spent: bool = False,
-    samples: Samples = INDEPENDENT,
+    samples: Samples = IN_ORDER,
 ) -> Reason | None:
     host, guest = pair(overhead, noise, n)
     return decided(
@@ -219,14 +218,6 @@ def test_among_many_cells_an_exceeds_needs_more_rounds_and_a_within_does_not() -
 
 def test_between_two_looks_nothing_is_decided_however_clear() -> None:
     assert reason(0.90, 0.001, 4) is None
-
-
-@pytest.mark.parametrize("target", [None, 0.05])
-def test_without_an_estimate_of_the_correlation_measuring_continues_while_it_can(target: float | None) -> None:
-    for blocks in (3, 5):
-        assert reason(0.90, 0.001, blocks, target=target, samples=IN_ORDER) is None
-        assert reason(0.90, 0.001, blocks, target=target, samples=IN_ORDER, time_spent=True) is Reason.BUDGET
-    assert reason(0.90, 0.001, 12, target=target, samples=IN_ORDER) is Reason.BUDGET
 
 
 def test_time_is_the_reason_only_where_nothing_better_is() -> None:

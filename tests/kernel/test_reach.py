@@ -56,25 +56,25 @@ def test_the_measured_rate_says_which_percentile_cannot_be_judged_and_the_remedy
     (text,) = warnings(plan_of(rounds=12), [P99, P999], completed(host=260, guest=200))
     assert text.startswith("hdd-batch1: randread-4k-qd1 has a budget for clat_p999 that cannot be judged: ")
     assert "guest:passthrough completes about 200 I/Os in a block" in text
-    assert "two samples of 10000 I/Os take 50 rounds, and the plan has at most 12" in text
-    assert "--rounds=50, or --time=4min" in text
+    assert "the 10000 I/Os that it needs take 25 rounds, and the plan has at most 12" in text
+    assert "--rounds=25, or --time=2min" in text
     assert text.endswith("set the budget for clat_p99")
 
 
 def test_the_proposed_rounds_are_enough() -> None:
     few = completed(host=260, guest=200)
-    assert warnings(plan_of(rounds=49), [P999], few)
-    assert not warnings(plan_of(rounds=50), [P999], few)
-    assert not warnings(replace(plan_of(rounds=3), time_limit=4 * 60.0, most_rounds=1000), [P999], few)
+    assert warnings(plan_of(rounds=24), [P999], few)
+    assert not warnings(plan_of(rounds=25), [P999], few)
+    assert not warnings(replace(plan_of(rounds=3), time_limit=2 * 60.0, most_rounds=1000), [P999], few)
 
 
 def test_without_a_lower_percentile_the_mean_is_proposed() -> None:
-    (text,) = warnings(plan_of(rounds=3), [P99], completed(host=6, guest=5))
+    (text,) = warnings(plan_of(rounds=3), [P99], completed(host=3, guest=2))
     assert text.endswith("set the budget for clat_mean")
 
 
 def test_a_time_that_no_run_takes_is_not_proposed() -> None:
-    (text,) = warnings(plan_of(rounds=3), [P999], completed(host=6, guest=5))
+    (text,) = warnings(plan_of(rounds=3), [P999], completed(host=3, guest=2))
     assert "--time" not in text
     assert "use longer slices (runtime)" in text
 

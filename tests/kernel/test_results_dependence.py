@@ -1,4 +1,4 @@
-"""How blocks hang together: the correlation is that of a job, and the mean over jobs pairs their blocks."""
+"""How blocks hang together: what the arms of a job say about a moment, and which blocks the mean over jobs pairs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from harness.measure.interim_analysis import Looking, find_reasons_to_stop
 from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.job import Job
-from harness.model.mode import Cell, Mode
+from harness.model.mode import Cell, Mode, Place
 from harness.report.modes import ModeSummary, compare_modes
 from harness.results import CellContext, CellRecord, Measurement, assemble
-from harness.results.contrasts import correlation_of, make_samples, pair_blocks
+from harness.results.contrasts import pair_blocks
 from harness.scenario.plan import Plan, group_cells
 from tests.build import synthetic_run
 
@@ -29,13 +29,19 @@ WRITES = [Cell("disk", "disk", mode, WRITE) for mode in MODES]
 BLOCKS = 12
 
 
-def values(job: Job, arm: str, *, discarded_s: float = 0.0) -> list[float]:
-    """A cache drains while a job writes, so its guests slow down from block to block. Reads are independent."""
-    chance = random.Random(f"{job.id} {arm} {discarded_s}")
-    speed = [0.8 if arm != "host" else 1.0] * BLOCKS
-    if job is WRITE and arm != "host":
-        speed = [0.9 * math.exp(-0.1 * at) for at in range(BLOCKS)]
-    return [10_000 * each * math.exp(chance.gauss(0, 0.02)) for each in speed]
+def draw_block(job: Job, block: int, discarded_s: float = 0.0) -> dict[str, tuple[float, float]]:
+    """When the slice of each arm begins within a block, and its value: a guest loses 20 %.
+
+    The arms are in random order, and slices that follow each other are alike.
+    """
+    chance = random.Random(f"{job.id} {block} {discarded_s}")
+    arms = ["host", *(f"guest:{mode.name}" for mode in MODES)]
+    luck, slices = chance.gauss(0, 0.1), {}
+    for place, arm in enumerate(chance.sample(arms, len(arms))):
+        speed = 10_000 if arm == "host" else 8_000
+        slices[arm] = 0.3 * place, speed * math.exp(luck + chance.gauss(0, 0.01))
+        luck = 0.8 * luck + chance.gauss(0, 0.06)
+    return slices
 
 
 def measurements(cells: Sequence[Cell], *, discarded_s: float = 0.0, first_round: int = 1) -> list[Measurement]:
@@ -49,7 +55,7 @@ def measurements(cells: Sequence[Cell], *, discarded_s: float = 0.0, first_round
             arm=arm,
             repeat=1,
             job=job.id,
-            started=1000.0 * first_round + block,
+            started=1000.0 * first_round + 10 * block + began,
             seconds=1.0,
             wall=1.2,
             metrics={"iops": iops},
@@ -58,7 +64,8 @@ def measurements(cells: Sequence[Cell], *, discarded_s: float = 0.0, first_round
             discarded_s=discarded_s,
         )
         for arm, job in arms
-        for block, iops in enumerate(values(job, arm, discarded_s=discarded_s), start=1)
+        for block in range(1, BLOCKS + 1)
+        for began, iops in [draw_block(job, block, discarded_s)[arm]]
     ]
 
 
@@ -76,33 +83,50 @@ def overhead(record: CellRecord) -> Estimate:
     return found
 
 
-# --- the correlation of a job ---
+# --- the arms of a job ---
 
 
-def test_what_the_blocks_of_a_write_show_does_not_change_the_interval_of_a_read() -> None:
+def test_the_arms_of_a_job_say_what_a_moment_was_like_and_those_of_other_jobs_do_not() -> None:
     alone = assembled(READS, measurements(READS))
     together = assembled([*READS, *WRITES], measurements([*READS, *WRITES]))
-    assert [overhead(together[cell.id]) for cell in READS] == [overhead(alone[cell.id]) for cell in READS]
-    read, write = overhead(together[READS[0].id]), overhead(together[WRITES[0].id])
-    assert read.half_width is not None
-    assert read.half_width < 0.02
-    assert write.correlation is not None
-    assert write.correlation > 0.8
+    assert [together[cell.id].metrics for cell in READS] == [alone[cell.id].metrics for cell in READS]
 
 
-def test_the_modes_of_a_job_show_its_correlation_together() -> None:
+def test_the_adjusted_values_of_an_arm_are_the_same_in_every_cell_with_the_same_blocks() -> None:
+    records = assembled(READS, measurements(READS))
+    hosts = {record.metrics["iops"].samples("host") for record in records.values()}
+    assert len(hosts) == 1
+    assert hosts != {record.metrics["iops"].host for record in records.values()}
+
+
+def test_modes_in_one_environment_make_the_intervals_of_each_narrower() -> None:
     alone, together = (overhead(assembled(cells, measurements(cells))[READS[0].id]) for cells in (READS[:1], READS))
     assert alone.half_width is not None
     assert together.half_width is not None
     assert together.half_width < alone.half_width
 
 
-def test_what_shorter_slices_gave_has_the_correlation_of_the_shorter_slices() -> None:
+def test_the_stored_values_repeat_the_interval() -> None:
+    for record in assembled(READS, measurements(READS)).values():
+        iops = record.metrics["iops"]
+        again = estimate_overhead(iops.samples("host"), iops.samples("guest"), higher_is_better=True)
+        assert again == iops.overhead
+
+
+def test_a_block_without_the_slice_of_another_arm_still_counts() -> None:
+    measured = measurements(READS)
+    lost = measured.index(next(slice_ for slice_ in measured if slice_.arm == READS[1].by_role[Place.GUEST].id))
+    records = assembled(READS, [*measured[:lost], *measured[lost + 1 :]])
+    assert [overhead(records[cell.id]).n for cell in READS] == [BLOCKS, BLOCKS - 1, BLOCKS]
+
+
+def test_what_shorter_slices_gave_is_from_the_shorter_slices() -> None:
     shorter = measurements(READS)
     both = [*shorter, *measurements(READS, discarded_s=4.0, first_round=2)]
     for record in assembled(READS, both).values():
+        first = assembled(READS, shorter)[record.id].metrics["iops"]
         assert record.longer_slices is not None
-        assert record.longer_slices.naive == overhead(assembled(READS, shorter)[record.id])
+        assert record.longer_slices.naive == estimate_overhead(first.host, first.guest, higher_is_better=True)
 
 
 @pytest.mark.parametrize(("target_widths", "stops"), [(1.01, True), (0.99, False)])
@@ -114,19 +138,7 @@ def test_a_cell_stops_by_the_interval_that_its_record_has(target_widths: float, 
     groups = tuple(group_cells(cells, 300))
     plan = Plan("disk", groups, 1, 64 << 20, 1 << 30, most_rounds=3, target=target_widths * width)
     looking = Looking(plan, looks, {cell: {} for cell in records}, 1, spent=None, reachable=None)
-    # One cell is open. The other modes of its job still show the correlation, and the writes do not.
     assert (READS[0].id in find_reasons_to_stop(READS[:1], records, looking)) is stops
-
-
-def test_the_correlation_of_records_is_that_of_their_measurements() -> None:
-    records = assembled(READS, measurements(READS))
-    found = correlation_of(records.values())
-    for record in records.values():
-        iops = record.metrics["iops"]
-        samples = make_samples(record.rounds, record.boots, found)
-        assert estimate_overhead(iops.host, iops.guest, higher_is_better=True, samples=samples) == iops.overhead
-    assert correlation_of([]) is None
-    assert correlation_of(replace(record, boots=(1, 2) * (BLOCKS // 2)) for record in records.values()) is None
 
 
 # --- the mean over jobs ---

@@ -1,21 +1,21 @@
-"""Percentiles of cells whose blocks are too short for them: samples are batches of blocks."""
+"""Percentiles of cells, also of those whose blocks are too short for them."""
 
 from __future__ import annotations
 
 import random
 from collections import Counter
 from collections.abc import Sequence
+from statistics import geometric_mean
 
 import pytest
 
-from harness.analysis import METRICS, Sequential, estimate_overhead, percentile
+from harness.analysis import HALF_BIN, METRICS, Samples, Sequential, estimate_overhead, percentile
 from harness.analysis.metrics import QUANTILES
 from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.job import Job
 from harness.model.layout import Lvm
 from harness.model.mode import Budget, Cell, Mode
-from harness.report.numbers import batch_count
 from harness.report.verdicts import describe_finding, what_decides
 from harness.results import CellContext, CellRecord, Measurement, MetricRecord, assemble
 from harness.results.metric_records import count_rounds_needed
@@ -69,62 +69,55 @@ def p99(found: CellRecord) -> MetricRecord:
 
 
 def test_slices_with_too_few_ios_have_a_percentile_together() -> None:
-    # 250 I/Os in a slice of the guest: p99 needs 1000, so 4 blocks.
+    # 250 I/Os in a slice of the guest; p99 needs 1000, so no slice has one.
     found = record(PASSTHROUGH, slices(PASSTHROUGH, 300, rounds=6))
-    assert p99(found).batches == (4, 4, 4)
-    assert len(p99(found).host) == len(p99(found).guest) == 3
-    assert found.metrics["clat_p50"].batches == ()
+    assert p99(found).host == p99(found).guest == ()
+    assert len(p99(found).samples("host")) == len(p99(found).samples("guest")) == 12
     assert len(found.metrics["clat_p50"].guest) == 12
     assert "clat_p999" not in found.metrics
     overhead = p99(found).overhead
     assert overhead is not None
-    assert overhead.n == 3
+    assert overhead.n == 12
     assert overhead.low is not None
     assert overhead.low < 0.2 < (overhead.high or 0)
 
 
-def test_a_value_is_the_percentile_of_the_ios_of_its_blocks() -> None:
-    own = slices(PASSTHROUGH, 300, rounds=6)
-    guest = [each for each in own if each.arm == "guest:passthrough"]
-    together = sum((Counter(each.histogram) for each in guest[4:8]), Counter[int]())
-    assert p99(record(PASSTHROUGH, own)).guest[1] == percentile(together, 0.99)
+def test_the_percentile_is_that_of_the_ios_of_all_blocks() -> None:
+    measured = slices(PASSTHROUGH, 300, rounds=6)
+    together = sum((Counter(m.histogram) for m in measured if m.arm == "guest:passthrough"), Counter[int]())
+    mean = geometric_mean(p99(record(PASSTHROUGH, measured)).samples("guest"))
+    assert mean == pytest.approx(percentile(together, 0.99), rel=2 * HALF_BIN)
 
 
-def test_host_twin_and_guest_of_a_sample_are_of_the_same_blocks() -> None:
+def test_host_twin_and_guest_have_values_of_the_same_blocks() -> None:
     found = p99(record(LVM, slices(LVM, 1100, rounds=6)))
-    assert found.batches == (2,) * 6
-    assert len(found.host) == len(found.twin) == len(found.guest) == 6
+    assert {place: len(values) for place, values in found.adjusted.items()} == {"host": 12, "twin": 12, "guest": 12}
     assert found.layer is not None
     assert found.virtualisation is not None
 
 
-def test_blocks_with_enough_ios_are_the_samples_as_before() -> None:
-    own = slices(PASSTHROUGH, 1300, rounds=3)
-    found = p99(record(PASSTHROUGH, own))
-    assert found.batches == ()
-    assert found.guest == tuple(m.metrics["clat_p99"] for m in own if m.arm == "guest:passthrough")
-    alone = estimate_overhead(found.host, found.guest, higher_is_better=False)
+def test_the_percentiles_of_blocks_with_enough_ios_are_stored_too() -> None:
+    measured = slices(PASSTHROUGH, 1300, rounds=3)
+    cell = record(PASSTHROUGH, measured)
+    found = p99(cell)
+    assert found.guest == tuple(m.metrics["clat_p99"] for m in measured if m.arm == "guest:passthrough")
     assert found.overhead is not None
-    assert found.overhead.point == pytest.approx(alone.point)
+    host, guest = found.samples("host"), found.samples("guest")
+    binned = Samples(resolution=HALF_BIN)
+    again = estimate_overhead(host, guest, higher_is_better=False, confidence=cell.confidence, samples=binned)
+    assert (found.overhead.low, found.overhead.high) == pytest.approx((again.low, again.high))
 
 
 def test_one_short_slice_does_not_drop_the_percentile_nor_its_block() -> None:
-    own = slices(PASSTHROUGH, 3000, rounds=4)
-    own[4] = exponential("host", 2, 1, 1, 900)
-    found = p99(record(PASSTHROUGH, own))
-    assert sum(found.batches) == 8
-    assert len(found.batches) > 1
+    measured = slices(PASSTHROUGH, 3000, rounds=4)
+    measured[4] = exponential("host", 2, 1, 1, 900)
+    assert len(p99(record(PASSTHROUGH, measured)).samples("guest")) == 8
 
 
-def test_samples_of_several_boots_are_not_mixed() -> None:
+def test_of_several_boots_the_means_are_the_samples() -> None:
     found = p99(record(PASSTHROUGH, slices(PASSTHROUGH, 650, rounds=4, blocks=2, reboot=True)))
-    assert found.batches == (2, 2, 2, 2)
     assert found.overhead is not None
-    assert found.overhead.boots == 4
-    mixed = p99(record(PASSTHROUGH, slices(PASSTHROUGH, 300, rounds=4, blocks=2, reboot=True)))
-    assert mixed.batches == (4, 4)
-    assert mixed.overhead is not None
-    assert (mixed.overhead.n, mixed.overhead.boots) == (2, 2)
+    assert (found.overhead.n, found.overhead.boots) == (8, 4)
 
 
 def test_the_record_has_the_ios_of_each_block() -> None:
@@ -135,48 +128,38 @@ def test_the_record_has_the_ios_of_each_block() -> None:
 # --- budgets ---
 
 
-@pytest.mark.parametrize(("rounds", "samples"), [(1, 0), (2, 1), (3, 1)])
-def test_a_budget_without_two_samples_is_inconclusive_and_says_why(rounds: int, samples: int) -> None:
-    found = record(PASSTHROUGH, slices(PASSTHROUGH, 300, rounds=rounds), P99)
+def test_a_budget_without_enough_ios_is_inconclusive_and_says_why() -> None:
+    found = record(PASSTHROUGH, slices(PASSTHROUGH, 300, rounds=1), P99)
     assert found.verdict == "inconclusive"
     assert found.budget[0].p_value is None
     (note,) = (note for note in found.notes if note.startswith("clat_p99"))
-    assert f"{samples} of 2 samples" in note
-    assert f"guest completed {250 * 2 * rounds} in {2 * rounds} blocks" in note
+    assert "needs 1000 I/Os of each arm" in note
+    assert "guest completed 500 in 2 blocks" in note
     assert "--time" in note
-    assert what_decides(found, found.budget[0], judged=1).startswith("two samples have an interval, and take about 4 ")
+    assert what_decides(found, found.budget[0], judged=1).startswith("an interval takes about 2 rounds ")
 
 
-def test_with_two_samples_a_budget_is_judged() -> None:
+def test_with_enough_ios_a_budget_is_judged() -> None:
     loose = {"clat_p99": Budget("clat_p99", 900.0)}
     found = record(PASSTHROUGH, slices(PASSTHROUGH, 300, rounds=4), loose)
     assert found.verdict == "within"
     assert not any("too few I/Os" in note for note in found.notes)
-    assert describe_finding(found, found.budget[0]).endswith("] from 2 samples of 4 blocks each")
 
 
-def test_the_finding_of_a_percentile_names_its_samples() -> None:
+def test_the_finding_of_a_percentile_says_why_there_is_none() -> None:
     none = record(PASSTHROUGH, slices(PASSTHROUGH, 300, rounds=1), P99)
     assert describe_finding(none, none.budget[0]) == "no sample: too few I/Os in 2 blocks"
-    alone = record(PASSTHROUGH, slices(PASSTHROUGH, 1300, rounds=3), P99)
-    assert "from" not in describe_finding(alone, alone.budget[0])
-    assert batch_count((4, 4, 4), None) == "3 samples of 4 blocks each"
-    assert batch_count((4, 5), None) == "2 samples of 4 to 5 blocks each"
-    assert batch_count((6,), None) == "1 sample of 6 blocks"
-    assert batch_count((2, 2, 2, 2), 2) == "2 boots with 4 samples of 2 blocks each"
-    assert batch_count((), None) == ""
 
 
-def test_what_decides_counts_in_samples_of_blocks() -> None:
+def test_what_decides_counts_in_blocks() -> None:
     found = record(PASSTHROUGH, slices(PASSTHROUGH, 300, rounds=6), {"clat_p99": Budget("clat_p99", 0.25)})
     assert found.verdict == "inconclusive"
-    words = what_decides(found, found.budget[0], judged=1)
-    assert "samples of 4 blocks" in words
+    assert " blocks" in what_decides(found, found.budget[0], judged=1)
 
 
-def test_the_rounds_for_two_samples_follow_from_the_slowest_arm() -> None:
+def test_the_rounds_for_an_interval_follow_from_the_slowest_arm() -> None:
     found = record(PASSTHROUGH, slices(PASSTHROUGH, 300, rounds=2))
-    assert count_rounds_needed(found, "clat_p99", reboot=False) == 4
-    assert count_rounds_needed(found, "clat_p999", reboot=False) == 40
-    assert count_rounds_needed(found, "clat_p99", reboot=True) == 4
+    assert count_rounds_needed(found, "clat_p99", reboot=False) == 2
+    assert count_rounds_needed(found, "clat_p999", reboot=False) == 20
+    assert count_rounds_needed(found, "clat_p99", reboot=True) == 2
     assert count_rounds_needed(record(PASSTHROUGH, []), "clat_p99", reboot=False) is None

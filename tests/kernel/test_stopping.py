@@ -159,14 +159,14 @@ def with_ios(ios: int) -> CellRecord:
     return replace(record(CELL, QUIET[:3], P99), ios={"host": (2 * ios,) * 3, "guest": (ios,) * 3})
 
 
-def test_a_percentile_that_further_rounds_give_two_samples_goes_on() -> None:
-    # 12 rounds of 167 I/Os are two samples of 1000.
-    assert stop((CELL, with_ios(167)), budgets=P99) is None
-    assert stop((CELL, with_ios(166)), budgets=P99) == Reason.FEW_IOS
+def test_a_percentile_that_further_rounds_give_enough_ios_goes_on() -> None:
+    # 12 rounds of 84 I/Os are more than 1000.
+    assert stop((CELL, with_ios(84)), budgets=P99) is None
+    assert stop((CELL, with_ios(83)), budgets=P99) == Reason.FEW_IOS
 
 
-def test_a_percentile_that_the_time_left_does_not_give_two_samples_ends() -> None:
-    found = {CELL.id: with_ios(200)}
+def test_a_percentile_that_the_time_left_does_not_give_enough_ios_ends() -> None:
+    found = {CELL.id: with_ios(100)}
     for reachable, reason in ((12, None), (10, None), (9, Reason.FEW_IOS)):
         assert reason_to_stop([CELL], found, replace(looking(found, P99), reachable=reachable)) == reason
 

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from harness.analysis import INDEPENDENT, CarryOver, Limit, Observation, Sequential, find_carry_over, power_to_decide
+from harness.analysis import CarryOver, Limit, Observation, Sequential, find_carry_over, power_to_decide
 from harness.results.carried import ERROR_RATE, MATTERS
 from tests.simulation.stated import stated
 
@@ -72,7 +72,7 @@ def test_futility_stops_what_would_not_be_decided_and_rarely_what_would(column: 
         host, guest = [1.0] * 18, np.exp(ratios).tolist()
 
         def power(n: int, host: list[float] = host, guest: list[float] = guest) -> float:
-            return power_to_decide(host[:n], guest[:n], Limit(0.1), last, higher_is_better=False, samples=INDEPENDENT)
+            return power_to_decide(host[:n], guest[:n], Limit(0.1), last, higher_is_better=False)
 
         futile = power(12) < 0.05
         stopped += futile

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from harness.analysis import (
-    INDEPENDENT,
     Judgement,
     Limit,
     Look,
@@ -65,12 +64,11 @@ def run_one_cell(log_ratios: list[float], cells: int, time: int) -> tuple[Judgem
             target=TARGET,
             cells=cells,
             time_spent=spent,
-            samples=INDEPENDENT,
         )
         if why:
             look = PLAN.look(rounds, final=spent)
             assert look is not None
-            return judge_look(host, guest, Limit(BUDGET), look, higher_is_better=True, samples=INDEPENDENT), look
+            return judge_look(host, guest, Limit(BUDGET), look, higher_is_better=True), look
     raise AssertionError("a plan ends with its last round")
 
 
@@ -284,5 +282,5 @@ def test_the_fixed_design_is_what_it_was() -> None:
     assert look is not None
     for ratios in log_ratios.tolist():
         host, guest = [1.0] * 5, np.exp(ratios).tolist()
-        judgement = judge_look(host, guest, Limit(BUDGET), look, higher_is_better=True, samples=INDEPENDENT)
-        assert judgement.overhead == estimate_overhead(host, guest, higher_is_better=True, samples=INDEPENDENT)
+        judgement = judge_look(host, guest, Limit(BUDGET), look, higher_is_better=True)
+        assert judgement.overhead == estimate_overhead(host, guest, higher_is_better=True)

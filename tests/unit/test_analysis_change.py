@@ -10,18 +10,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from harness.analysis import INDEPENDENT, Caveat, Change, Samples, estimate_change, find_shown_changes, find_shown_equal
+from harness.analysis import Change, Samples, estimate_change, find_shown_changes, find_shown_equal
 
 
-def series(seed: int, n: int, *, mean: float = 0.0, sd: float = 0.1, rho: float = 0.0) -> list[float]:
-    """exp of an AR(1) with this mean, standard deviation and correlation of neighbours."""
+def series(seed: int, n: int, *, mean: float = 0.0, sd: float = 0.1) -> list[float]:
+    """Log-normal values with this mean and standard deviation of the logarithm."""
     chance = random.Random(seed)
-    at = chance.gauss(0, sd)
-    found = []
-    for _ in range(n):
-        found.append(math.exp(mean + at))
-        at = rho * at + chance.gauss(0, sd * math.sqrt(1 - rho * rho))
-    return found
+    return [chance.lognormvariate(mean, sd) for _ in range(n)]
 
 
 def ends(change: Change) -> tuple[float, float]:
@@ -36,7 +31,7 @@ def test_independent_samples_give_the_interval_and_the_p_value_of_welch(
     n: int, sd: float, m: int, other_sd: float, confidence: float
 ) -> None:
     before, after = series(1, n, sd=sd), series(2, m, mean=1.4, sd=other_sd)
-    found = estimate_change(before, after, confidence=confidence, samples_before=INDEPENDENT, samples_after=INDEPENDENT)
+    found = estimate_change(before, after, confidence=confidence)
     expected = stats.ttest_ind(np.log(after), np.log(before), equal_var=False)
     interval = expected.confidence_interval(confidence)
     assert ends(found) == pytest.approx((math.exp(interval.low), math.exp(interval.high)), rel=1e-7)
@@ -55,24 +50,14 @@ def test_the_means_of_boots_are_the_samples_if_there_are_several_boots() -> None
     assert (found.n_before, found.n_after) == (3, 3)
 
 
-@pytest.mark.parametrize(("n", "m", "rho"), [(12, 12, 0.0), (12, 30, 0.0), (30, 30, 0.6), (12, 12, 0.6)])
-def test_an_interval_contains_the_truth_as_often_as_stated(n: int, m: int, rho: float) -> None:
+@pytest.mark.parametrize(("n", "m"), [(12, 12), (12, 30), (30, 30)])
+def test_an_interval_contains_the_truth_as_often_as_stated(n: int, m: int) -> None:
     found = []
     for seed in range(300):
-        before = series(2 * seed, n, sd=0.05, rho=rho)
-        after = series(2 * seed + 1, m, mean=math.log(4.1), sd=0.2, rho=rho)
+        before = series(2 * seed, n, sd=0.05)
+        after = series(2 * seed + 1, m, mean=math.log(4.1), sd=0.2)
         found.append(estimate_change(before, after))
-    stated = [ends(change) for change in found if change.low is not None]
-    assert len(stated) >= 0.97 * len(found)
-    assert 0.92 <= sum(low <= 4.1 <= high for low, high in stated) / len(stated) <= 0.995
-
-
-def test_correlated_neighbours_make_the_interval_wider_than_independent_ones() -> None:
-    before, after = series(5, 30, rho=0.8), series(6, 30, rho=0.8)
-    correlated = ends(estimate_change(before, after))
-    independent = ends(estimate_change(before, after, samples_before=INDEPENDENT, samples_after=INDEPENDENT))
-    assert correlated[0] < independent[0]
-    assert correlated[1] > independent[1]
+    assert 0.92 <= sum(low <= 4.1 <= high for low, high in map(ends, found)) / len(found) <= 0.98
 
 
 def test_before_and_after_exchanged_give_the_inverse() -> None:
@@ -87,12 +72,6 @@ def test_one_sample_gives_no_interval() -> None:
     assert found.ratio == pytest.approx(stats.gmean([2.0, 2.1, 1.9]))
     assert (found.low, found.high, found.p_value) == (None, None, None)
     assert not found.excludes_one
-
-
-def test_series_that_drift_give_no_interval() -> None:
-    found = estimate_change([1.02**number for number in range(30)], series(9, 30))
-    assert found.low is None
-    assert Caveat.DRIFTING in found.caveats
 
 
 @pytest.mark.parametrize(("after", "p_value"), [(2.0, 1.0), (3.0, 0.0)])
@@ -142,7 +121,7 @@ def test_an_interval_that_includes_1_shows_nothing() -> None:
 
 def test_equality_has_the_p_value_of_two_one_sided_tests() -> None:
     before, after = series(11, 20, sd=0.03), series(12, 20, mean=0.01, sd=0.03)
-    found = estimate_change(before, after, samples_before=INDEPENDENT, samples_after=INDEPENDENT, margin=0.05)
+    found = estimate_change(before, after, margin=0.05)
     bound = math.log(1.05)
     tests = [
         stats.ttest_ind(np.log(after) + bound, np.log(before), equal_var=False, alternative="greater"),
@@ -163,7 +142,7 @@ def test_a_change_by_the_margin_is_seldom_called_equal() -> None:
 
 
 def test_equal_within_the_margin_is_shown_as_one_of_many() -> None:
-    narrow = Change(1.0, 0.98, 1.02, 0.9, 12, 12, (), 0.04)
+    narrow = Change(1.0, 0.98, 1.02, 0.9, 12, 12, 0.04)
     assert find_shown_equal([narrow], 0.05) == [True]
     assert find_shown_equal([narrow], 0.01) == [False]
     assert find_shown_equal([narrow, *[change(0.5, 0.9)] * 19], 0.05) == [False] * 20

@@ -14,7 +14,7 @@ from statistics import mean
 
 import pytest
 
-from harness.analysis import INDEPENDENT, estimate_overhead
+from harness.analysis import estimate_overhead
 from harness.errors import GuestError, HostError, ResultsError
 from harness.events import Events
 from harness.measure.phases import FEW_JITTER, UNKNOWN_JITTER
@@ -295,21 +295,7 @@ def test_the_old_design_has_the_intervals_of_independent_rounds() -> None:
     (unit,) = units(unit_of(1, HOST, Design.OLD, 0.03))
     for each in judged(unit):
         group = each.group
-        assert each.found == estimate_overhead(
-            group.first("iops"), group.second("iops"), higher_is_better=True, samples=INDEPENDENT
-        )
-
-
-def test_with_slices_the_groups_of_a_job_show_together_how_neighbours_are_correlated() -> None:
-    own, other = (units(unit_of(1, comparison, Design.SLICES, 0.03))[0] for comparison in (HOST, GUEST))
-    job, *others = dict.fromkeys(group.head.job for group in own)
-    first = [next(group for group in each if group.head.job == job) for each in (own, other)]
-    alone, together = (next(judged(unit)).found for unit in (first[:1], first))
-    add_modes_with_others = next(judged([*first, *(group for group in own if group.head.job in others)])).found
-    assert alone.correlation is not None
-    assert alone.half_width is not None
-    assert together.correlation != alone.correlation
-    assert add_modes_with_others == together
+        assert each.found == estimate_overhead(group.first("iops"), group.second("iops"), higher_is_better=True)
 
 
 def test_the_report_prints_a_row_for_each_comparison_job_and_design(

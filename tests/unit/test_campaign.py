@@ -518,14 +518,14 @@ def of_slow_disk(store: RunStore, *, rounds: int, metric: str) -> tuple[Run, lis
 
 
 def test_a_percentile_out_of_reach_is_named_with_the_remedy_and_is_inconclusive(store: RunStore) -> None:
-    run, notes = of_slow_disk(store, rounds=2, metric="clat_p99")
+    run, notes = of_slow_disk(store, rounds=1, metric="clat_p99")
     assert [note.partition(":")[0] for note in notes] == ["optane-batch1", "optane-batch2"]
     assert all("a budget for clat_p99 that cannot be judged" in note for note in notes)
     assert all("completes about 600 I/Os in a block" in note for note in notes)
-    assert all("take 4 rounds, and the plan has at most 2; measure 4 rounds (--rounds=4, or" in note for note in notes)
+    assert all("take 2 rounds, and the plan has at most 1; measure 2 rounds (--rounds=2, or" in note for note in notes)
     guests = [cell for cell in run.cells if cell.mode_detail.attach is not None]
     assert [cell.verdict for cell in guests] == [Verdict.INCONCLUSIVE] * 2
-    assert all("1 of 2 samples" in "".join(cell.notes) for cell in guests)
+    assert all("it needs 1000 I/Os of each arm" in "".join(cell.notes) for cell in guests)
     assert "too few I/Os to be judged" in render_html(run)
     assert run.groups[0].stopped == "too few I/Os for a percentile"
 
@@ -534,10 +534,9 @@ def test_the_proposed_rounds_give_the_percentile_its_verdict(store: RunStore) ->
     run, notes = of_slow_disk(store, rounds=4, metric="clat_p99")
     assert notes == []
     for cell in run.cells:
-        assert cell.metrics["clat_p99"].batches == (2, 2)
+        assert len(cell.metrics["clat_p99"].samples("host")) == 4
         if cell.mode_detail.attach is not None:
             assert cell.verdict == Verdict.WITHIN
-    assert "2 samples of 2 blocks each" in render_html(run)
 
 
 # --- paces ---

@@ -193,7 +193,7 @@ def _metric(judge: Judge, cells: Cells) -> str | None:
     """The first of the judge's metrics that all of these cells have with an interval; else one that some have."""
 
     def has(cell: CellRecord, metric: str, least: int) -> bool:
-        return metric in cell.metrics and len(cell.metrics[metric].guest) >= least
+        return metric in cell.metrics and len(cell.metrics[metric].samples("guest")) >= least
 
     for least, test in ((2, all), (1, any)):
         for metric in judge.metrics:

@@ -77,7 +77,7 @@ class Blame:
         return any(cell.effective.pve_drive is not None for cell in self.cells)
 
     def _mean(self, place: str) -> float:
-        return fmean(fmean(getattr(cell.metrics[self.metric], place)) for cell in self.cells)
+        return fmean(fmean(cell.metrics[self.metric].samples(place)) for cell in self.cells)
 
 
 def throughput_blame(cells: Sequence[CellRecord], confidence: float) -> Blame | None:

@@ -444,7 +444,7 @@ def _speedup(overhead: Estimate) -> Estimate:
     """1 minus a loss of throughput is the ratio."""
     low = None if overhead.high is None else 1 - overhead.high
     high = None if overhead.low is None else 1 - overhead.low
-    return Estimate(1 - overhead.point, low, high, overhead.n, boots=overhead.boots, caveat=overhead.caveat)
+    return Estimate(1 - overhead.point, low, high, overhead.n, boots=overhead.boots)
 
 
 def _basis(arrays: Sequence[ArraySummary], views: Sequence[ArrayCell]) -> str:

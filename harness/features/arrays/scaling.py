@@ -456,8 +456,8 @@ def _make_state_record(
 
 
 def _make_state_metric(name: str, degraded: CellRecord, optimal: CellRecord) -> ArrayStateMetric | None:
-    """None if a cell lacks the metric, or if its samples are not single blocks."""
-    if any(name not in cell.metrics or cell.metrics[name].batches for cell in (degraded, optimal)):
+    """None if a cell lacks the metric."""
+    if any(name not in cell.metrics for cell in (degraded, optimal)):
         return None
     twin, guest = (_cost(name, arm, degraded, optimal) for arm in (Place.TWIN, Place.GUEST))
     return ArrayStateMetric(twin, guest) if twin else None

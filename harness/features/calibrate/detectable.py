@@ -14,7 +14,6 @@ from pathlib import Path
 
 from harness.analysis import (
     METRICS,
-    Correlation,
     Sequential,
     Verdict,
     estimate_boot_variance,
@@ -47,20 +46,20 @@ class Scatter:
     """The scatter of log(guest/host) in one metric of a cell.
 
     `sd` is the standard deviation of blocks within a boot, `sd_of_boots` that of the boots' true means; None if all
-    blocks are of one boot. `correlation` is that of neighbouring blocks, 0 with several boots.
+    blocks are of one boot.
     """
 
     sd: float
     sd_of_boots: float | None
-    correlation: float
 
 
 def measure_scatter(record: CellRecord, metric: str) -> Scatter | None:
     """The scatter of a metric of the cell. None if it was not measured, in too few blocks, or with values of 0."""
     values = record.metrics.get(metric)
-    if values is None or not values.guest or min(*values.host, *values.guest) <= 0:
+    host, guest = (values.samples(arm) for arm in ("host", "guest")) if values is not None else ((), ())
+    if not guest or min(*host, *guest) <= 0:
         return None
-    ratios = log_ratios(values.host, values.guest)
+    ratios = log_ratios(host, guest)
     labels = record.boots or (1,) * len(ratios)
     boots: dict[int, list[float]] = {}
     for boot, ratio in zip(labels, ratios, strict=False):
@@ -68,9 +67,9 @@ def measure_scatter(record: CellRecord, metric: str) -> Scatter | None:
     if len(labels) != len(ratios) or len(ratios) - len(boots) < LEAST_FREEDOM:
         return None
     if len(boots) == 1:
-        return Scatter(pool_sd([ratios]), None, Correlation.of(ratios).value)
+        return Scatter(pool_sd([ratios]), None)
     variance = estimate_boot_variance(boots.values())
-    return Scatter(math.sqrt(variance.within), math.sqrt(variance.between), 0.0)
+    return Scatter(math.sqrt(variance.within), math.sqrt(variance.between))
 
 
 MOST_NAMED = 3
@@ -83,14 +82,13 @@ MOST_RUNS = 10
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """The noise of log(guest/host) of a cell: standard deviations between blocks and between boots, and correlation.
+    """The noise of log(guest/host) of a cell: standard deviations between blocks and between boots.
 
     `source` says in words where it comes from. `lab_kind` is the kind of lab there; None if it is not known.
     """
 
     sd: float
     sd_of_boots: float
-    correlation: float
     source: str
     lab_kind: LabKind | None
 
@@ -127,13 +125,13 @@ class KnownNoise:
             run, record = earlier
             if (scatter := measure_scatter(record, metric)) is not None:
                 boots_sd = scatter.sd_of_boots if scatter.sd_of_boots is not None else sd_of_boots
-                return Noise(scatter.sd, boots_sd, scatter.correlation, f"run {run.run.id}", _read_lab_kind(run))
+                return Noise(scatter.sd, boots_sd, f"run {run.run.id}", _read_lab_kind(run))
         if self.calibration is None or METRICS[metric].quantile is not None:
             return None
         by_job = self.calibration.noise_sd_by_job.get(cell.job.id)
         sd = self.calibration.noise_sd if by_job is None else by_job
         source = "calibration" if by_job is not None else "calibration with other jobs"
-        return Noise(sd, sd_of_boots, 0.0, source, self.calibration.lab_kind)
+        return Noise(sd, sd_of_boots, source, self.calibration.lab_kind)
 
     def _earlier(self, cell: Cell) -> tuple[Run, CellRecord] | None:
         pairs = self._records.get(cell.id, ())
@@ -269,7 +267,6 @@ def _compute_share(plan: Plan, group: Group, rounds: int, noise: Noise, metric: 
         higher_is_better=METRICS[metric].higher_is_better,
         boots=boots,
         sd_of_boots=noise.sd_of_boots,
-        correlation=noise.correlation,
     )
 
 

@@ -6,7 +6,6 @@ scenarios, disks and modes may differ. The bare host belongs together by its job
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -20,11 +19,9 @@ from harness.analysis import (
     METRICS,
     Better,
     Change,
-    Correlation,
     Verdict,
     find_shown_changes,
     find_shown_equal,
-    pool_correlations,
 )
 from harness.config.names import choices
 from harness.errors import ConfigError, ResultsError
@@ -259,7 +256,7 @@ class ArmPair:
 
     def has(self, metric: str) -> bool:
         """Whether both cells have values of the metric for this arm."""
-        return all(cell.values(metric, self.place) for cell in self.cells)
+        return all(cell.series(metric, self.place) is not None for cell in self.cells)
 
     def is_of(self, cell: CellRecord) -> bool:
         """Whether the cell, which is of one of the runs, has this arm."""
@@ -270,12 +267,7 @@ class ArmPair:
 
 
 def compare_arms(arms: Sequence[ArmPair], margin: float) -> Iterator[ArmChange]:
-    """The changes of the arms of one job, without findings yet. ResultsError for values that are not positive.
-
-    The blocks of a run's arms show together how strongly neighbours are correlated, as in the evaluation of a run.
-    """
-    before = _estimate_correlation((arm.place, arm.before) for arm in arms)
-    after = _estimate_correlation((arm.place, arm.after) for arm in arms)
+    """The changes of the arms of one job, without findings yet. ResultsError for values that are not positive."""
     for arm in arms:
         one, other = arm.ids
         yield ArmChange(
@@ -288,7 +280,7 @@ def compare_arms(arms: Sequence[ArmPair], margin: float) -> Iterator[ArmChange]:
             cell_before=arm.before.id,
             cell_after=arm.after.id,
             confidence=arm.confidence,
-            metrics={name: _compare_metric(name, arm, before, after, margin) for name in METRICS if arm.has(name)},
+            metrics={name: _compare_metric(name, arm, margin) for name in METRICS if arm.has(name)},
         )
 
 
@@ -306,9 +298,6 @@ def compare_overall(arms: Sequence[ArmPair], cells: Sequence[CellRecord], margin
         [average_over_jobs([arm.series(arm.before.job.headline)[side] for arm in of_arm]) for of_arm in several]
         for side in (0, 1)
     )
-    correlations = [
-        pool_correlations(dict(enumerate(_take_logs(series.values))) for series in run) for run in (before, after)
-    ]
     for of_arm, series_before, series_after in zip(several, before, after, strict=True):
         jobs = tuple(arm.before.job.id for arm in of_arm)
         planned = (cell.job.id for cell in cells if cell.job.rate is None and of_arm[0].is_of(cell))
@@ -320,40 +309,18 @@ def compare_overall(arms: Sequence[ArmPair], cells: Sequence[CellRecord], margin
             jobs=jobs,
             missing=tuple(job for job in dict.fromkeys(planned) if job not in jobs),
             confidence=confidence,
-            change=compare_series(
-                series_before,
-                series_after,
-                confidence=confidence,
-                margin=margin,
-                correlations=(correlations[0], correlations[1]),
-            ),
+            change=compare_series(series_before, series_after, confidence=confidence, margin=margin),
             finding=ChangeFinding.UNDECIDED,
         )
 
 
-def _compare_metric(name: str, arm: ArmPair, before: Correlation, after: Correlation, margin: float) -> MetricChange:
-    batched = [bool(cell.metrics[name].batches) for cell in arm.cells]
-    correlations = (None if batched[0] else before, None if batched[1] else after)
+def _compare_metric(name: str, arm: ArmPair, margin: float) -> MetricChange:
     series = arm.series(name)
     with _explain_errors(arm.cells):
-        change = compare_series(*series, confidence=arm.confidence, margin=margin, correlations=correlations)
+        change = compare_series(*series, confidence=arm.confidence, margin=margin)
         means = [geometric_mean(side.values) for side in series]
     metric = METRICS[name]
     return MetricChange(metric.unit, metric.better, means[0], means[1], change, ChangeFinding.UNDECIDED)
-
-
-def _estimate_correlation(arms: Iterable[tuple[Place, CellRecord]]) -> Correlation:
-    """The correlation of neighbouring blocks that the arms of a job have in common, by the job's headline metric."""
-    series = []
-    for place, cell in arms:
-        with _explain_errors([cell]):
-            logs = _take_logs(cell.values(cell.job.headline, place))
-            series.append(dict(zip(cell.samples, logs, strict=True)))
-    return pool_correlations(series)
-
-
-def _take_logs(samples: Iterable[float]) -> list[float]:
-    return [math.log(value) for value in samples]
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from harness.analysis import METRICS, Caveat, Change
+from harness.analysis import METRICS, Change
 from harness.console import CleanConsole
 from harness.features.compare.records import (
     ArmChange,
@@ -37,13 +37,6 @@ _EFFECTS = {
     Effect.RULES_OUT: "What rules the comparison out",
     Effect.CAUSE: "What else differs, and may be the cause of a change",
     Effect.NONE: "What differs without an influence",
-}
-
-_CAVEATS = {
-    Caveat.NOT_ESTIMATED: "Some figures are from too few blocks to see whether neighbours are correlated: their "
-    "intervals assume that they are not.",
-    Caveat.ROUGH: "The correlation of neighbouring blocks is estimated from few of them, so some intervals are rough.",
-    Caveat.DRIFTING: "Some figures have no interval, because their blocks drift: measure for longer.",
 }
 
 
@@ -210,8 +203,6 @@ def _notes(comparison: RunComparison) -> Iterator[str]:
             "better, worse and equal are corrected for the number of figures, so the interval of an undecided figure "
             "can exclude 1, or lie within the margin."
         )
-    for caveat in dict.fromkeys(caveat for arm in arms for caveat in arm.metrics[arm.headline].change.caveats):
-        yield _CAVEATS[caveat]
     if any(arm.place is Place.TWIN for arm in arms):
         yield "twin:MODE is fio on the host, on the volume or file that the guest gets in this mode."
 

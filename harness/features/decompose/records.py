@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from harness.analysis import Correlation, Estimate, holm
+from harness.analysis import Estimate, holm
 from harness.config.names import choices
 from harness.config.problems import shown
 from harness.model.attach import Attach, Attachment
@@ -20,7 +20,7 @@ from harness.model.values import STRICT, VALUE, format_field, names_of
 from harness.model.workloads import WorkloadTuple
 from harness.results.assemble import AssembledRun
 from harness.results.cells import CellRecord
-from harness.results.contrasts import Contrast, Series, contrast, correlation_of
+from harness.results.contrasts import Contrast, Series, contrast
 from harness.scenario.scenario import Scenario
 from harness.scenario.setups import Group, setups
 
@@ -251,7 +251,7 @@ class StepRecord:
     change: str
     """The one thing that it changes against the arm before, in words; empty for the first arm."""
     values: tuple[float, ...]
-    """Its values in the order of the decomposition's rounds, in seconds."""
+    """Its values in the order of the decomposition's rounds, in seconds, adjusted as those of `metrics`."""
     added: Estimate | None
     """What the step adds, in seconds. These values add up over the steps. Null for the first arm."""
     overhead: Estimate | None
@@ -318,12 +318,9 @@ def decompose_run(run: AssembledRun) -> Iterator[DecompositionRecord]:
             for job, by_mode in by_job.items():
                 if not decomposition.covers(job):
                     continue
-                arms, correlation = max(
-                    ((_find_values(steps, cells), correlation_of(cells.values())) for cells in by_mode),
-                    key=lambda choice: _count_cells(choice[0]),
-                )
+                arms = max((_find_values(steps, cells) for cells in by_mode), key=_count_cells)
                 if _count_cells(arms):
-                    yield _make_record(scenario, name, job, arms, correlation)
+                    yield _make_record(scenario, name, job, arms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,13 +382,7 @@ def _find_values(steps: Sequence[tuple[Arm, str]], cells: Mapping[str, CellRecor
     return values
 
 
-def _make_record(
-    scenario: Scenario,
-    name: str,
-    job: Job,
-    steps: Sequence[_StepValues],
-    correlation: Correlation | None,
-) -> DecompositionRecord:
+def _make_record(scenario: Scenario, name: str, job: Job, steps: Sequence[_StepValues]) -> DecompositionRecord:
     skipped = "; ".join(filter(None, (step.missing for step in steps))) or None
     cells = [step.cell for step in steps if step.cell is not None]
     every = {key for cell in cells for key in cell.samples}
@@ -419,7 +410,7 @@ def _make_record(
     series = [step.series.only(blocks) for step in steps if step.series is not None]
     if skipped is not None:
         return record
-    waterfall = decompose(series, confidence=record.confidence, correlation=correlation)
+    waterfall = decompose(series, confidence=record.confidence)
     costs, so_far, shown = [None, *waterfall.steps], [None, *waterfall.so_far], [False, *waterfall.shown]
     return replace(
         record,
@@ -455,7 +446,7 @@ class Waterfall:
     shown: tuple[bool, ...]
 
 
-def decompose(arms: Sequence[Series], *, confidence: float, correlation: Correlation | None = None) -> Waterfall:
+def decompose(arms: Sequence[Series], *, confidence: float) -> Waterfall:
     """The difference between the first arm and the last, step by step. All arms have the same blocks.
 
     So within each block the differences telescope, and their means add up to the mean of last minus first, whatever
@@ -463,7 +454,7 @@ def decompose(arms: Sequence[Series], *, confidence: float, correlation: Correla
     """
 
     def against(left: Series, right: Series) -> Contrast:
-        contrast_ = contrast(left, right, confidence=confidence, correlation=correlation)
+        contrast_ = contrast(left, right, confidence=confidence)
         assert contrast_ is not None
         return contrast_
 

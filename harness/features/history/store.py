@@ -51,7 +51,7 @@ def history_rows(run: Run, digest: str, labels: Mapping[str, str]) -> Iterator[H
 
 def _mean(place: str) -> TypedColumn[HistoryRow]:
     def of(row: HistoryRow) -> Value:
-        values = getattr(row.metric, place)
+        values = row.metric.samples(place)
         return geometric_mean(values) if values and min(values) > 0 else None
 
     return TypedColumn(f"{place}_mean", float, of)

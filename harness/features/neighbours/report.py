@@ -203,8 +203,12 @@ def _examine(cell: CellRecord) -> _Neighbour:
     metrics, headline = cell.metrics, cell.headline_name
     tail = next((name for name in _TAIL if name in metrics), _TAIL[-1])
     metric = metrics.get(tail)
-    compared = metric is not None and bool(metric.against)
-    before, after = (fmean(metric.against), fmean(metric.guest)) if metric is not None and compared else (None, None)
+    compared = metric is not None and bool(metric.samples("against"))
+    before, after = (
+        (fmean(metric.samples("against")), fmean(metric.samples("guest")))
+        if metric is not None and compared
+        else (None, None)
+    )
     differences = {name: metric.difference for name, metric in metrics.items() if cell.usable}
     difference = differences.get(tail)
     return _Neighbour(

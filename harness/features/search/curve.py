@@ -14,7 +14,6 @@ from itertools import accumulate
 from statistics import fmean, variance
 
 from harness.analysis.estimate import Estimate, estimate_mean
-from harness.analysis.samples import INDEPENDENT
 from harness.analysis.student import t_quantile
 
 REACHED = 0.95
@@ -170,7 +169,7 @@ def _full_speed(loads: Sequence[Load], confidence: float) -> Estimate | None:
     if not limited:
         return None
     fastest = max(limited, key=lambda load: load.achieved)
-    return estimate_mean(fastest.iops, confidence=confidence, samples=INDEPENDENT)
+    return estimate_mean(fastest.iops, confidence=confidence)
 
 
 def _crossing(curve: Sequence[CurvePoint], latencies: Sequence[float], bound: float) -> float | None:

@@ -8,8 +8,7 @@ from statistics import fmean, median
 
 from scipy.stats import binomtest
 
-from harness.analysis import INDEPENDENT, Estimate, Samples, estimate_added, estimate_overhead
-from harness.results.contrasts import Contrast, make_samples, make_series, pool_correlation
+from harness.analysis import Estimate, Samples, estimate_added, estimate_overhead
 from tests.bench.designs.blocks import Group, Unit
 from tests.bench.designs.comparisons import COMPARISONS, Comparison, Design
 
@@ -67,23 +66,10 @@ class Row:
 
 
 def judged(unit: Unit) -> Iterator[Judged]:
-    """The estimates of the groups, as a run of this design reports them.
-
-    With slices, the groups of a job in a unit show together how neighbouring blocks are correlated. The old design
-    treated its rounds as independent.
-    """
+    """The estimates of the groups, as a run of this design reports them."""
     by_name = {each.name: each for each in COMPARISONS}
-    by_job: dict[str, list[Contrast]] = {}
     for group in unit:
-        first, second = (
-            make_series("iops", group.keys, values, group.boots)
-            for values in (group.first("iops"), group.second("iops"))
-        )
-        by_job.setdefault(group.head.job, []).append(Contrast(first, second))
-    for group in unit:
-        samples = INDEPENDENT
-        if group.head.design is Design.SLICES:
-            samples = make_samples([1] * len(group.blocks), group.boots, pool_correlation(by_job[group.head.job]))
+        samples = Samples(tuple(group.boots) if group.head.design is Design.SLICES else ())
         yield _judged(group, by_name[group.head.comparison], samples)
 
 

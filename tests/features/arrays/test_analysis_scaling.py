@@ -7,10 +7,11 @@ import random
 
 import pytest
 
+from harness.analysis import METRICS
 from harness.features.arrays.records import ScalingMetric
 from harness.features.arrays.scaling import ideal_speedup
 from harness.model.base import Shape
-from harness.results.contrasts import contrast, make_series
+from harness.results.contrasts import Series, contrast
 
 
 @pytest.mark.parametrize(
@@ -63,8 +64,8 @@ def test_a_share_of_reads_above_1_is_refused() -> None:
 
 def scaling(single: list[float], array: list[float], *, disks: int, ideal: float) -> ScalingMetric:
     """An array against a single disk in the blocks of one round."""
-    blocks = [(1, number) for number in range(len(single))]
-    found = contrast(make_series("iops", blocks, single), make_series("iops", blocks, array))
+    blocks = tuple((1, number) for number in range(len(single)))
+    found = contrast(*(Series(METRICS["iops"], blocks, tuple(arm)) for arm in (single, array)))
     assert found is not None
     return ScalingMetric.of(found.times, disks=disks, ideal=ideal)
 

@@ -134,7 +134,7 @@ def test_an_earlier_run_of_the_cell_is_better_than_the_calibration() -> None:
     scatter = measure_scatter(run.cell(LVM), "iops")
     assert scatter is not None
     (found,) = list_detectable(plan(cells=LVM), optane(), known)
-    assert found.share == pytest.approx(smallest_detectable(scatter.sd, 3, correlation=scatter.correlation))
+    assert found.share == pytest.approx(smallest_detectable(scatter.sd, 3))
     assert found.source == f"run {run.run.id}"
 
 
@@ -225,9 +225,7 @@ def test_a_percentile_is_judged_by_its_own_scatter_in_an_earlier_run() -> None:
     (small,) = judged(Budget("clat_p99", 0.001), known=KnownNoise(HOST, (run,), None)).small_budgets
     scatter = measure_scatter(run.cell(LVM), "clat_p99")
     assert scatter is not None
-    assert small.share == pytest.approx(
-        smallest_detectable(scatter.sd, 3, correlation=scatter.correlation, higher_is_better=False)
-    )
+    assert small.share == pytest.approx(smallest_detectable(scatter.sd, 3, higher_is_better=False))
 
 
 # --- what the user reads ---

@@ -27,17 +27,13 @@ def cell(ratios: list[float], boots: list[int]) -> CellRecord:
     return replace(record, metrics={"iops": values}, boots=tuple(boots))
 
 
-def test_one_boot_shows_the_scatter_of_blocks_and_their_correlation() -> None:
+def test_one_boot_shows_the_scatter_of_blocks() -> None:
     chance = random.Random(1)
     ratios = [chance.gauss(-0.3, 0.05) for _ in range(200)]
     found = measure_scatter(cell(ratios, [1] * 200), "iops")
     assert found is not None
     assert found.sd == pytest.approx(0.05, rel=0.15)
     assert found.sd_of_boots is None
-    assert abs(found.correlation) < 0.2
-    drifting = measure_scatter(cell(sorted(ratios), [1] * 200), "iops")
-    assert drifting is not None
-    assert drifting.correlation > 0.8
 
 
 def test_several_boots_show_both_levels() -> None:

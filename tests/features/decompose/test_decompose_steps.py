@@ -8,9 +8,9 @@ import random
 import pytest
 from scipy import stats
 
-from harness.analysis import NO_CORRELATION, Correlation
+from harness.analysis import METRICS
 from harness.features.decompose.records import Waterfall, decompose
-from harness.results.contrasts import make_series
+from harness.results.contrasts import Series
 
 STEPS = (80e-6, 0.4e-6, 41e-6, -3e-6, 12e-6, 7e-6)
 """A host's latency in seconds, and what five steps add to it; one of them gains."""
@@ -23,11 +23,11 @@ def campaign(chance: random.Random, rounds: int, *, noise: float = 1e-6, luck: f
     return [[mean + 80e-6 * (luck_of_round - 1) + chance.gauss(0, noise) for luck_of_round in shared] for mean in true]
 
 
-def waterfall(arms: list[list[float]], confidence: float = 0.95, correlation: Correlation | None = None) -> Waterfall:
+def waterfall(arms: list[list[float]], confidence: float = 0.95) -> Waterfall:
     """The steps of arms with these latencies in the blocks of one round."""
-    blocks = [(1, number) for number in range(len(arms[0]))]
-    series = [make_series("lat_mean", blocks, arm) for arm in arms]
-    return decompose(series, confidence=confidence, correlation=correlation)
+    blocks = tuple((1, number) for number in range(len(arms[0])))
+    series = [Series(METRICS["lat_mean"], blocks, tuple(arm)) for arm in arms]
+    return decompose(series, confidence=confidence)
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 3, 12])
@@ -47,7 +47,7 @@ def test_the_percentages_multiply_up_to_the_total(rounds: int) -> None:
 
 def test_an_interval_is_that_of_a_paired_t_test_and_the_total_has_its_own() -> None:
     arms = campaign(random.Random(5), 8)
-    costs = waterfall(arms, confidence=0.9, correlation=NO_CORRELATION)
+    costs = waterfall(arms, confidence=0.9)
     pairs = [(before, after, step) for before, after, step in zip(arms[:-1], arms[1:], costs.steps, strict=True)]
     for before, after, step in pairs:
         oracle = stats.ttest_rel(after, before)

@@ -10,7 +10,7 @@ from typing import Any
 import libvirt
 import pytest
 
-from harness.analysis import INDEPENDENT
+from harness.analysis import IN_ORDER
 from harness.errors import GuestError
 from harness.features.borrow.hypervisor import refuse_others
 from harness.features.neighbours.measured import check_backup, measure_others, note_lost_backups
@@ -171,7 +171,7 @@ def test_slices_without_a_backup_do_not_count() -> None:
     assert not check.ok
     assert "larger span" in check.detail
     assert check_backup(slices(1.0), Cell("d", "d", ALONE, JOB)) == []
-    record = measure_others(cell, Blocks(((1, 1),), {Place.GUEST: tuple(slices(1.0))}), INDEPENDENT, 0.95)["backup"]
+    record = measure_others(cell, Blocks(((1, 1),), {Place.GUEST: tuple(slices(1.0))}), IN_ORDER, 0.95)["backup"]
     assert record.bw == (7.0,)
 
 
