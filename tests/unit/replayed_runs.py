@@ -35,7 +35,7 @@ def replayed(seed: int, *, factor: float = 1.0, noise: float = 0.05) -> Run:
     def cell(of: CellRecord) -> CellRecord:
         metric = of.metrics[of.job.headline]
         host, twin, guest = again(metric.host), again(metric.twin), again(metric.guest)
-        return replace(of, metrics={of.job.headline: replace(metric, host=host, twin=twin, guest=guest)})
+        return replace(of, metrics={of.job.headline: replace(metric, host=host, twin=twin, guest=guest, adjusted={})})
 
     run = recorded()
     info = replace(run.run, id=f"20260101-120000-{seed:04x}", seed=seed)

@@ -222,7 +222,8 @@ def test_without_a_difference_few_runs_have_a_guest_that_is_called_better_than_i
         for number in range(20):
             host, guest = ([chance.gauss(100_000, 4000) for _ in range(20)] for _ in range(2))
             loss = estimate_overhead(host, guest, higher_is_better=True)
-            metric = replace(template.metrics["iops"], host=tuple(host), guest=tuple(guest), overhead=loss)
+            iops = template.metrics["iops"]
+            metric = replace(iops, host=tuple(host), guest=tuple(guest), adjusted={}, overhead=loss)
             p_value = compute_better_p(metric, template.mode_detail, look, IN_ORDER)
             assert p_value is not None
             cells.append(replace(template, id=f"cell{number}", metrics={"iops": metric}, better_p=p_value))
@@ -348,7 +349,9 @@ def test_a_forum_lab_with_half_of_the_hosts_iops_names_the_layer_and_the_next_ac
     pve = mode("pve", LvmThin(), Attach(aio="io_uring", iothread=False))
     run = a_run((pve,), {"pve": 105_000})
     headline = headline_of(section_of(run))
-    assert re.fullmatch(r"nvme: `pve` loses 4\d\.\d % \[4\d\.\d, 5\d\.\d\] of the host's throughput", headline.sentence)
+    assert re.fullmatch(
+        r"nvme: `pve` loses 4\d\.\d % \[4\d\.\d, [45]\d\.\d\] of the host's throughput", headline.sentence
+    )
     assert re.fullmatch(
         r"`pve`: virtualisation is responsible \(storage layer \d\.\d % \[.*\], virtualisation 4\d\.\d % \[.*\]; "
         r"QEMU's main thread was 9\d % busy, so it is the limit\)\.",
