@@ -9,6 +9,11 @@ from statistics import fmean, stdev
 
 from harness.analysis.student import t_cdf, t_quantile
 
+FEWEST_IN_TIME = 6
+"""The fewest samples whose order can show anything."""
+_ORDERS = 999
+"""How many random orders are compared with the observed one."""
+
 
 def fewest_rounds(ios_of_block: float, fewest: int, blocks: int, *, reboot: bool) -> int | None:
     """After how many rounds a percentile has an interval: it has enough I/Os, and two samples.
@@ -56,13 +61,34 @@ class Samples:
 
         `scale` is the value of which `resolution` is a share; 1 for logarithms.
         """
+        boots = len(set(self._labels(len(samples))))
+        resolution = self.resolution * scale
+        return _spread_independent(self.average_boots(samples), resolution, boots=boots if boots > 1 else None)
+
+    def average_boots(self, samples: Sequence[float]) -> list[float]:
+        """The means of the boots, or the samples themselves within one boot. ValueError as for `count`."""
         labels = self._labels(len(samples))
         boots = sorted(set(labels))
-        resolution = self.resolution * scale
         if len(boots) == 1:
-            return _spread_independent(samples, resolution)
-        means = [fmean(sample for sample, boot in zip(samples, labels, strict=True) if boot == one) for one in boots]
-        return _spread_independent(means, resolution, boots=len(boots))
+            return list(samples)
+        return [fmean(sample for sample, boot in zip(samples, labels, strict=True) if boot == one) for one in boots]
+
+    def find_change_in_time(self, samples: Sequence[float]) -> float | None:
+        """The p value of "the order of the samples does not matter", which is small if neighbours are alike.
+
+        One-sided, from the squared differences of neighbours (von Neumann 1941) in random orders of the same samples:
+        no distribution is assumed. Blocks are compared, or the means of boots if there are several. None for fewer than
+        six, of which there are too few orders. ValueError as for `count`.
+        """
+        import numpy as np  # noqa: PLC0415
+
+        values = np.array(self.average_boots(samples))
+        if len(values) < FEWEST_IN_TIME:
+            return None
+        orders = np.random.default_rng(1).permuted(np.tile(values, (_ORDERS, 1)), axis=1)
+        observed = float((np.diff(values) ** 2).sum())
+        alike = int(((np.diff(orders, axis=1) ** 2).sum(axis=1) <= observed * (1 + 1e-12)).sum())
+        return (1 + alike) / (1 + _ORDERS)
 
     def _labels(self, n: int) -> tuple[int, ...]:
         if self.boots and len(self.boots) != n:
@@ -122,7 +148,7 @@ class Spread:
         return min(1.0, 2 * self.p_above(abs(self.mean))) if self.has_interval else None
 
 
-def _spread_independent(samples: Sequence[float], resolution: float, *, boots: int | None = None) -> Spread:
+def _spread_independent(samples: Sequence[float], resolution: float, *, boots: int | None) -> Spread:
     n, mean = len(samples), fmean(samples)
     if n == 1:
         return Spread(mean, 1, 0, None, resolution, boots)

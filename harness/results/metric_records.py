@@ -15,7 +15,9 @@ from harness.analysis import (
     Estimate,
     LatencyHistogram,
     Metric,
+    Samples,
     fewest_rounds,
+    log_ratios,
     merged,
     percentile_interval,
     pool_percentiles,
@@ -126,10 +128,10 @@ _RARE = 0.1
 def note_stalls(metric: MetricRecord | None) -> Iterator[str]:
     """Rare slices that were much slower, and the arithmetic overhead if it is beyond the interval of the geometric one.
 
-    In log ratios, a slice that is ten times slower weighs 2.3, and its I/Os are 0.9 of a slice. Nothing for percentiles
-    of batches.
+    In log ratios, a slice that is ten times slower weighs 2.3, and its I/Os are 0.9 of a slice. Nothing for a
+    percentile that some block lacks.
     """
-    if metric is None or metric.overhead is None or metric.batches:
+    if metric is None or metric.overhead is None or not metric.host:
         return
     of_host, of_guest = (_find_stalls(values, metric.better) for values in (metric.host, metric.guest))
     n, most = len(metric.guest), max(of_host + of_guest, default=0.0)
@@ -149,6 +151,24 @@ def note_stalls(metric: MetricRecord | None) -> Iterator[str]:
         yield (
             f"the overhead of {of} is {share:.1%}, and {geometric:.1%} in the geometric mean of the slices, in which "
             f"slow slices count for {slow}"
+        )
+
+
+CHANGED = 0.01
+"""Below this p value, a note says that the loss changed during the run."""
+
+
+def note_change_in_time(metric: MetricRecord | None, samples: Samples) -> Iterator[str]:
+    """Whether neighbouring samples lost alike. Their interval is about this run all the same."""
+    if metric is None or metric.overhead is None:
+        return
+    ratios = log_ratios(metric.samples(Place.HOST), metric.samples(Place.GUEST))
+    p_value = samples.find_change_in_time(ratios)
+    if p_value is not None and p_value < CHANGED:
+        what = "blocks" if metric.overhead.boots is None else "boots"
+        yield (
+            f"the loss changed during the run: neighbouring {what} are alike (p = {p_value:.1%}), so another hour may "
+            "give another figure"
         )
 
 

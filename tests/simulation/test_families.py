@@ -45,7 +45,7 @@ def measure_again(chance: np.random.Generator, cells: list[CellRecord], sd: floa
     for cell in cells:
         guest = np.exp(chance.normal(0, sd, BLOCKS)).tolist()
         loss = estimate_overhead(host, guest, higher_is_better=True)
-        iops = replace(cell.metrics["iops"], host=tuple(host), guest=tuple(guest), overhead=loss, batches=())
+        iops = replace(cell.metrics["iops"], host=tuple(host), guest=tuple(guest), adjusted={}, overhead=loss)
         again.append(replace(cell, metrics={"iops": iops}))
     return again
 
@@ -109,7 +109,11 @@ def test_stalls_are_noted_where_there_were_some(row: str, stalls: float) -> None
         guest[stalled] /= 10
         loss = estimate_overhead(host, guest, higher_is_better=True)
         iops = replace(
-            cell.metrics["iops"], host=tuple(host.tolist()), guest=tuple(guest.tolist()), overhead=loss, batches=()
+            cell.metrics["iops"],
+            host=tuple(host.tolist()),
+            guest=tuple(guest.tolist()),
+            adjusted={},
+            overhead=loss,
         )
         found = any("slower" in note for note in note_stalls(iops))
         assert found == (0 < stalled.sum() <= BLOCKS // 10)

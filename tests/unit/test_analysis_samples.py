@@ -128,6 +128,32 @@ def test_what_a_guest_adds_to_a_percentile_is_the_difference_of_the_percentiles(
     assert plain == estimate_added(host, guest)
 
 
+# --- the order in time ---
+
+
+def test_samples_whose_neighbours_are_alike_are_recognised_and_others_are_not() -> None:
+    values = noise(20, 6)
+    shuffled, rising = Samples().find_change_in_time(values), Samples().find_change_in_time(sorted(values))
+    assert shuffled is not None
+    assert rising is not None
+    assert rising < 0.01 < shuffled
+    assert Samples().find_change_in_time(sorted(values)[:5]) is None
+
+
+def test_boots_that_differ_are_no_change_in_time() -> None:
+    boots = tuple(at // 4 for at in range(32))
+    values = [boot + value for boot, value in zip((3, 1, 2, 5, 0, 4, 1, 3), noise(8, 7), strict=True) for _ in range(4)]
+    by_boot, by_block = (samples.find_change_in_time(values) for samples in (Samples(boots), Samples()))
+    assert by_boot is not None
+    assert by_block is not None
+    assert by_block < 0.01 < by_boot
+
+
+def test_without_a_change_the_note_is_as_rare_as_its_p_value() -> None:
+    p_values = [Samples().find_change_in_time(noise(12, seed)) for seed in range(400)]
+    assert 0.02 < sum(p is not None and p < 0.05 for p in p_values) / 400 < 0.09
+
+
 # --- boots ---
 
 

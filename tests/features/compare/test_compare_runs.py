@@ -49,9 +49,9 @@ def times(factor: float) -> Callable[[CellRecord], CellRecord]:
     def change(cell: CellRecord) -> CellRecord:
         iops = cell.metrics["iops"]
         host, twin, guest = (tuple(factor * each for each in values) for values in (iops.host, iops.twin, iops.guest))
-        return replace(
-            cell, metrics={**cell.metrics, "iops": replace(iops, host=host, twin=twin, guest=guest, adjusted={})}
-        )
+        adjusted = {place: tuple(factor * value for value in values) for place, values in iops.adjusted.items()}
+        faster = replace(iops, host=host, twin=twin, guest=guest, adjusted=adjusted)
+        return replace(cell, metrics={**cell.metrics, "iops": faster})
 
     return change
 
