@@ -35,7 +35,7 @@ from harness.analysis.histogram import (
     widen_bins,
 )
 from harness.analysis.metrics import METRICS, Better, Calls, Metric, Unit
-from harness.analysis.samples import IN_ORDER, Samples, Spread, fewest_rounds
+from harness.analysis.samples import IN_ORDER, Samples, Spread, fewest_rounds, t_cdf, t_quantile
 from harness.analysis.slices import (
     BootVariance,
     CarryOver,
@@ -59,7 +59,6 @@ from harness.analysis.stopping import (
     power_to_decide,
     smallest_detectable,
 )
-from harness.analysis.student import t_cdf, t_quantile
 from harness.analysis.verdict import (
     Both,
     Judgement,

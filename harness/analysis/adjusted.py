@@ -18,7 +18,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from harness.analysis.histogram import FINEST, find_bin
-from harness.analysis.student import t_quantile
+from harness.analysis.samples import t_quantile
 
 if TYPE_CHECKING:
     import numpy as np

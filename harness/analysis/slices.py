@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from harness.analysis.estimate import Estimate, finite_expm1
-from harness.analysis.student import t_quantile
+from harness.analysis.samples import t_quantile
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,8 +9,7 @@ from enum import StrEnum
 from statistics import fmean
 
 from harness.analysis.estimate import Estimate, finite_expm1, log_ratios, spread_added
-from harness.analysis.samples import IN_ORDER, Samples, Spread
-from harness.analysis.student import noncentrality, t_quantile
+from harness.analysis.samples import IN_ORDER, Samples, Spread, noncentrality, t_quantile
 from harness.analysis.verdict import Judgement, Limit, Look, Sequential, Verdict, judge_look
 
 FUTILE = 0.05

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from harness.analysis import estimate_overhead, pool_sd, smallest_detectable
-from harness.analysis.student import noncentrality
+from harness.analysis.samples import noncentrality
 
 
 @pytest.mark.parametrize("df", [1, 2, 4, 9, 30, 200])

@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from harness.analysis import METRICS, Estimate, Samples, estimate_mean, merged, percentile_interval
-from harness.analysis.student import t_quantile
+from harness.analysis.samples import t_quantile
 from harness.model.mode import Cell, Place
 from harness.results.cells import (
     BackupRecord,

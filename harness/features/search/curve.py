@@ -14,7 +14,7 @@ from itertools import accumulate
 from statistics import fmean, variance
 
 from harness.analysis.estimate import Estimate, estimate_mean
-from harness.analysis.student import t_quantile
+from harness.analysis.samples import t_quantile
 
 REACHED = 0.95
 """The share of a requested rate that an arm must complete. With less, the rate counts as above the bound."""
