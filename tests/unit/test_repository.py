@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -50,3 +51,19 @@ def test_the_list_of_decisions_has_each_of_them() -> None:
     directory = ROOT / "docs" / "adr"
     linked = re.findall(r"\]\((\d{4}-[a-z-]+\.md)\)", (directory / "README.md").read_text())
     assert linked == sorted(path.name for path in directory.glob("[0-9]*.md"))
+
+
+def test_files_that_the_explanations_of_the_code_name_exist() -> None:
+    missing = []
+    packages = [path.parent for path in (ROOT / "harness").rglob("__init__.py")]
+    for path in [*(package / "__init__.py" for package in packages), ROOT / "docs" / "architecture.md"]:
+        text = path.read_text()
+        text = text if path.suffix == ".md" else ast.get_docstring(ast.parse(text)) or ""
+        for name in re.findall(r"(?<![\w/.])[a-z_]+(?:/[a-z_]+)*\.(?:py|sh)\b", text):
+            several = (
+                [*packages, ROOT / "tests" / "unit"] if path.suffix == ".md" or path.parent.name == "features" else []
+            )
+            places = [directory / name for directory in (path.parent, ROOT / "harness", ROOT, *several)]
+            if not any(place.exists() for place in places):
+                missing.append(f"{path.relative_to(ROOT)}: {name}")
+    assert missing == [], missing

@@ -4,6 +4,5 @@ The lab file names the VM (`borrow` in `[host.NAME.guest]`), and how a run logs 
 agent (agent.py). The VM is never started, stopped or reset, its definition never changes, and its own disks are never
 touched. `BorrowingHypervisor` (hypervisor.py) is the same for all hypervisors: it takes the layouts from the hypervisor
 of the host, and the rest from a `VmOfOthers`, which libvirt.py and proxmox.py have. The creation log has
-what is plugged in, and `virt-overhead reap` unplugs it after a killed run (`plugged.py` of guest/libvirt and
-guest/proxmox).
+what is plugged in, and `virt-overhead reap` unplugs it after a killed run.
 """

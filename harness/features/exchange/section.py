@@ -92,7 +92,7 @@ class JobSection:
     """One section: `entries` has one entry for each of its processes, or one for all of them (`group_reporting`).
 
     fio prints only one name and the options of only one section if it reports several sections together. Then this is
-    not one section, and harness/features/exchange/section.py finds that out.
+    not one section, and `check_section` finds that out.
     """
 
     name: str
