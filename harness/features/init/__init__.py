@@ -1,6 +1,6 @@
 """`virt-overhead init`: finds what a host has to measure, and writes a lab file.
 
 It looks for storages in use with room, on a node of Proxmox VE by its API (storages.py), and for disks that nothing
-uses (disks.py). It only reads. lab_file.py writes storages as tables and disks as comments: a user
-releases a disk by hand. What is not offered is named with the reason.
+uses (disks.py). It only reads. lab_file.py writes storages as tables and disks as comments: a user releases a disk by
+hand. What is not offered is named with the reason.
 """
