@@ -73,8 +73,6 @@ class Samples:
 
     boots: tuple[int, ...] = ()
     """The number of the guest's boot for each sample. Empty: all are of one boot."""
-    by_boot: bool = False
-    """Whether the plan counts boots. Otherwise it counts samples."""
     rounds: int | None = None
     """How many rounds the samples are from, if the plan counts rounds."""
     resolution: float = 0.0
@@ -82,14 +80,12 @@ class Samples:
     become smaller with more samples, so an interval is wider by it at each end."""
 
     def count(self, n: int) -> int:
-        """How much the plan has after `n` samples: the number of rounds or boots, or `n`, whichever the plan counts.
+        """How much the plan has after `n` samples: the number of rounds, or `n`, whichever the plan counts.
 
         ValueError if `boots` is not for n.
         """
-        labels = self._labels(n)
-        if self.rounds is not None:
-            return self.rounds
-        return len(set(labels)) if self.by_boot else n
+        self._labels(n)
+        return n if self.rounds is None else self.rounds
 
     def at_resolution(self, resolution: float) -> Samples:
         """The same samples of values with this resolution."""

@@ -338,12 +338,12 @@ def judge_look(
     """The estimates of one cell's paired samples at `look`'s confidence, their verdict and adjusted p value.
 
     The verdict is `exceeds` if and only if the p value is at most `look.error_rate`. `samples` as for
-    `estimate_overhead`. ValueError as for `estimate_overhead` and `exceeds_p_value`, and if the number of samples (of
-    boots, if the plan counts boots) differs from the look's.
+    `estimate_overhead`. ValueError as for `estimate_overhead` and `exceeds_p_value`, and if the number of samples
+    differs from the look's.
     """
     count = samples.count(len(host))
     if count != look.rounds:
-        raise ValueError(f"this look needs {look.rounds} {'boots' if samples.by_boot else 'samples'}, not {count}")
+        raise ValueError(f"this look needs {look.rounds} samples, not {count}")
 
     def estimates(confidence: float) -> tuple[Estimate, Estimate | None]:
         overhead = estimate_overhead(

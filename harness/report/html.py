@@ -454,10 +454,11 @@ def _background_blocks(run: Run) -> Iterator[Block]:
     yield from group_blocks(run)
     yield from background.run_blocks(run)
     yield Heading("Reading the figures")
-    yield Listing(tuple(_explanations(imported=run.lab.imported)))
+    yield Listing(tuple(_explanations(run)))
 
 
-def _explanations(*, imported: bool) -> Iterator[Words]:
+def _explanations(run: Run) -> Iterator[Words]:
+    imported = run.lab.imported
     yield (
         "Overhead is how much worse the guest is: 1 \N{MINUS SIGN} guest/host for IOPS and bandwidth. Below zero, the "
         "guest was faster. This needs an explanation and is not a gain."
@@ -479,8 +480,11 @@ def _explanations(*, imported: bool) -> Iterator[Words]:
         looks = ""
     yield (
         f"{what} n is the number of samples. Estimates are the geometric mean of the {unit}' ratios. Intervals are "
-        f"Student's t on the logarithms, and allow for the correlation of neighbouring {unit}.{looks}"
+        f"Student's t on the logarithms.{looks}"
     )
+    one_boot = not imported and any(cell.measured and cell.boot_count == 1 for cell in run.cells)
+    boot = " or another boot of a guest, of which some cells had only one," if one_boot else ""
+    yield f"An interval is about this run. It does not say what another day{boot} would give."
     yield join_words(
         "A verdict needs the whole interval on one side of the budget. An ",
         Mark("exceeds"),

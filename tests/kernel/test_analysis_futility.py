@@ -73,7 +73,7 @@ def test_without_an_interval_nothing_is_predicted() -> None:
 
 def test_two_boots_predict_little() -> None:
     host, guest = latencies(0.1, 0.1, 10)
-    boots = Samples(boots=(1,) * 5 + (2,) * 5, by_boot=True)
+    boots = Samples(boots=(1,) * 5 + (2,) * 5, rounds=2)
     assert power_to_decide(host, guest, BUDGET, Look(5, 0.05, 0.05), higher_is_better=False, samples=boots) > 0.05
 
 

@@ -179,15 +179,15 @@ def test_blocks_of_one_boot_are_samples_about_that_boot() -> None:
     )
 
 
-def test_a_plan_may_count_boots() -> None:
-    samples = Samples(boots=(1, 1, 1, 2, 2, 2), by_boot=True)
+def test_a_plan_may_count_rounds() -> None:
+    samples = Samples(boots=(1, 1, 1, 2, 2, 2), rounds=2)
     host, guest = [100.0] * 6, [50.0, 51.0, 49.0, 50.0, 51.0, 49.5]
     assert samples.count(6) == 2
     assert Samples(boots=samples.boots).count(6) == 6
     plan = Sequential(2, 5)
     why = decided(host, guest, plan, higher_is_better=True, budget=Limit(0.1), target=None, cells=1, samples=samples)
     assert why is Reason.BUDGET
-    with pytest.raises(ValueError, match="3 boots, not 2"):
+    with pytest.raises(ValueError, match="3 samples, not 2"):
         judge_look(host, guest, Limit(0.1), Look(3, 0.05, 0.05), higher_is_better=True, samples=samples)
 
 

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 
 from harness.analysis import (
     METRICS,
@@ -285,6 +286,7 @@ def announce(runs: PlannedRuns) -> Iterator[str]:
             known[host.name] = KnownNoise.of(host, runs.reports, find_calibration(host))
         cells = list_detectable(plan, scenario, known[host.name])
         yield from describe_smallest(name, cells, verbose=runs.verbose)
+        yield from describe_boots(name, plan, known[host.name])
         profile = find_profile(scenario.profiles, runs.profile)
         yield from describe_slice(name, profile, host.target(plan.disk).identity, known[host.name].calibration)
         by_host.setdefault(host.name, []).extend(cells)
@@ -320,6 +322,17 @@ def describe_smallest(scenario: str, cells: Sequence[Detectable], *, verbose: bo
     named = warnings if verbose else warnings[:MOST_NAMED]
     rest = len(warnings) - len(named)
     return lines + named + ([f"  and {count(rest, 'further budget')} like these; -v names them"] if rest else [])
+
+
+def describe_boots(scenario: str, plan: Plan, known: KnownNoise) -> list[str]:
+    """How much another boot may differ, if each guest is booted once and this is known of the host."""
+    cells = [cell for group in plan.groups if not plan.reboots(group) for cell in group.cells if cell.mode.attach]
+    noises = [noise for cell in cells if (noise := known.noise(cell, cell.job.headline)) is not None]
+    sds = [noise.sd_of_boots for noise in noises if noise.sd_of_boots > 0]
+    if not sds:
+        return []
+    change = percent(math.expm1(median(sds)))
+    return [f"{scenario}: all blocks of a cell are of one boot; boots of this host differed by {change} %, as a rule"]
 
 
 def describe_slice(scenario: str, profile: Profile, disk: str, calibration: Calibration | None) -> list[str]:

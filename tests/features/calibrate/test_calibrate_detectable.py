@@ -17,6 +17,7 @@ from harness.features.calibrate.detectable import (
     MOST_RUNS,
     Detectable,
     KnownNoise,
+    describe_boots,
     describe_missing,
     describe_slice,
     describe_smallest,
@@ -123,6 +124,13 @@ def test_the_embedded_lab_has_its_own_calibration() -> None:
     embedded = replace(HOST, kind="embedded")
     assert find_calibration(embedded) == CALIBRATION
     assert find_calibration(HOST) is None
+
+
+def test_with_one_boot_a_line_says_how_much_boots_differed() -> None:
+    (line,) = describe_boots("optane", plan(), KNOWN)
+    assert line.startswith("optane: all blocks of a cell are of one boot; boots of this host differed by ")
+    assert not describe_boots("optane", plan(reboot=True), KNOWN)
+    assert not describe_boots("optane", plan(), KnownNoise(HOST))
 
 
 # --- from earlier runs ---
