@@ -27,8 +27,8 @@ those of the table in docs/statistics.md, of two sessions on one machine:
     python -m tests.bench.designs --report tests/bench/designs/measured/*.gz
 
 The intervals are Student's t on the values as measured, without an adjustment for their moment. Power is the share of
-groups whose interval excludes 0: of the delay, and otherwise if the values of the second arm are 5 % smaller. Run it on a
-machine without other load: otherwise slices overlap, and their blocks do not count.
+groups whose interval excludes 0: of the delay, and otherwise if the values of the second arm are 5 % smaller. Run it
+on a machine without other load: otherwise slices overlap, and their blocks do not count.
 """
 
 from __future__ import annotations
