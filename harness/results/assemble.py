@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from harness.analysis import (
@@ -164,6 +164,13 @@ class _CellBlocks:
         return cls(cell, asked, slices, slices.complete_blocks(lambda slice_: _is_sample(slice_, cell, asked)))
 
     @property
+    def separate(self) -> list[Measurement]:
+        """The slices that overlapped no other one, in the order of time."""
+        return sorted(
+            (slice_ for slice_ in self.slices.all if slice_.overlap is None), key=lambda slice_: slice_.started
+        )
+
+    @property
     def overhead(self) -> Contrast | None:
         """In the headline metric; None without a guest, complete blocks or possible values."""
         name = self.cell.job.headline
@@ -183,25 +190,13 @@ def _make_cell_record(
     context: CellContext, of_cell: _CellBlocks, adjusted_job: AdjustedValues, longer: LongerSlices | None
 ) -> CellRecord:
     cell, blocks, asked = of_cell.cell, of_cell.blocks, of_cell.features
-    every = sorted(of_cell.slices.all, key=lambda slice_: slice_.started)
-    slices = [slice_ for slice_ in every if slice_.overlap is None]
-    counting = [slice_ for slice_ in every if _is_sample(slice_, cell, asked)]
+    slices = of_cell.separate
     look = _look(context, len(set(blocks.rounds)))
     confidence = look.confidence if look else CONFIDENCE
     samples = make_samples(blocks.rounds, blocks.boots)
     impossible = _find_impossible_values(slices)
     job = cell.job
-    validity = (
-        *context.validity,
-        *configuration_checks(cell.mode, context.effective, context.against, context.others),
-        *impossible,
-        *check_bytes(counting, *_read_in_flight(cell)),
-        *rate_checks(slices, job),
-        *write_limit_checks(slices),
-        *clock_checks(slices),
-        *(check for feature in asked for check in feature.find_checks(slices, cell)),
-        *context.check(cell, slices),
-    )
+    validity = _check_cell(context, of_cell, impossible)
     counts, whole = count_calls(blocks), merge_histograms(blocks)
     adjusted = {
         name: {role: by_arm[arm.id] for role, arm in cell.by_role.items() if arm.id in by_arm}
@@ -210,8 +205,7 @@ def _make_cell_record(
     metrics = {} if impossible else make_metric_records(blocks, counts, whole, adjusted, confidence=confidence)
     measured = {
         key: value
-        for feature in asked
-        if not impossible
+        for feature in (() if impossible else asked)
         for key, value in feature.measure(cell, blocks, samples, confidence).items()
     }
     budgets = judge_budgets(context.budgets, metrics, look, samples) if context.skipped is None else ()
@@ -241,9 +235,7 @@ def _make_cell_record(
         notes=(
             *context.notes,
             *note_carry_over(context.carried, longer),
-            *dict.fromkeys(note for measurement in slices for note in measurement.notes),
-            *_note_overlaps(every),
-            *(note for feature in asked for note in feature.find_notes(slices, cell)),
+            *_note_slices(of_cell),
             *note_stalls(headline),
             *note_change_in_time(headline, samples),
             *others_notes(slices),
@@ -263,6 +255,33 @@ def _make_cell_record(
         better_p=compute_better_p(headline, cell.mode.detail, look, samples) if _can_be_better(cell) else None,
         **measured,
     )
+
+
+def _check_cell(
+    context: CellContext, of_cell: _CellBlocks, impossible: Iterable[ValidityCheck]
+) -> tuple[ValidityCheck, ...]:
+    cell, slices = of_cell.cell, of_cell.separate
+    counting = [slice_ for slice_ in slices if _is_sample(slice_, cell, of_cell.features)]
+    return (
+        *context.validity,
+        *configuration_checks(cell.mode, context.effective, context.against, context.others),
+        *impossible,
+        *check_bytes(counting, *_read_in_flight(cell)),
+        *rate_checks(slices, cell.job),
+        *write_limit_checks(slices),
+        *clock_checks(slices),
+        *(check for feature in of_cell.features for check in feature.find_checks(slices, cell)),
+        *context.check(cell, slices),
+    )
+
+
+def _note_slices(of_cell: _CellBlocks) -> Iterator[str]:
+    """What the slices themselves say, which slices do not count, and what features say of them."""
+    slices = of_cell.separate
+    yield from dict.fromkeys(note for slice_ in slices for note in slice_.notes)
+    yield from _note_overlaps(of_cell.slices.all)
+    for feature in of_cell.features:
+        yield from feature.find_notes(slices, of_cell.cell)
 
 
 def _is_sample(slice_: Measurement, cell: Cell, asked: Iterable[Feature]) -> bool:
