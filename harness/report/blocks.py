@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar
 
 from harness.analysis import Estimate
 from harness.report.draw import Figure
+from harness.report.numbers import microseconds, microseconds_interval, percent, percent_interval
 
 _ItemT = TypeVar("_ItemT")
 MOST_LISTED = 10
@@ -151,6 +152,17 @@ class TableCell:
     """For a column of bars, its length as a share."""
     repeated: bool = False
     """Whether the text is that of the row above. Then only a screen reader has it."""
+
+
+def percent_cell(share: Estimate | None) -> TableCell:
+    """A share in percent, with its interval."""
+    return TableCell(percent(share.point if share else None), interval=percent_interval(share))
+
+
+def microseconds_cell(seconds: Estimate | None, *, signed: bool = False) -> TableCell:
+    """A duration in us, with its interval."""
+    text = microseconds(seconds.point if seconds else None, signed=signed)
+    return TableCell(text, interval=microseconds_interval(seconds))
 
 
 @dataclass(frozen=True, slots=True)

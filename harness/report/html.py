@@ -37,6 +37,8 @@ from harness.report.blocks import (
     Words,
     join_words,
     make_table,
+    microseconds_cell,
+    percent_cell,
 )
 from harness.report.charts import (
     colour_limit,
@@ -417,10 +419,10 @@ def _figures(cell: CellRecord) -> tuple[TableCell | str, ...]:
     overhead, added = cell.overhead, cell.added
     return (
         *(shown_value(cell.mean(metric, arm), metric.unit) for arm in ("host", "twin", "guest")),
-        TableCell(percent(overhead.point if overhead else None), interval=percent_interval(overhead)),
+        percent_cell(overhead),
         str(cell.n),
         *(percent(part.point if part else None) for part in (metric.layer, metric.virtualisation)),
-        TableCell(microseconds(added.point if added else None), interval=microseconds_interval(added)),
+        microseconds_cell(added),
     )
 
 

@@ -238,18 +238,6 @@ class Judged:
         return self.budget.estimate(metric) if metric else None
 
     @property
-    def limit(self) -> str:
-        return format_limit(self.budget)
-
-    @property
-    def finding(self) -> str:
-        return describe_finding(self.cell, self.budget)
-
-    @property
-    def p_value(self) -> str:
-        return format_p_value(self.budget.p_value)
-
-    @property
     def sentence(self) -> str:
         """For lists: "CELL: iops overhead 79.4 % [77.5, 81.2], budget 60 %, p < 0.0001"."""
         return f"{self.cell.id}: {describe_budget(self.cell, self.budget)}"
@@ -364,10 +352,10 @@ def _judged_table(quantity: str, judged: Sequence[Judged], kind: str) -> Table:
         quantity,
         (Column("cell", "head"), lambda one: TableCell(one.cell.id, link=link_cell(one.cell))),
         (Column("metric"), lambda one: one.budget.metric),
-        (Column("found"), lambda one: one.finding),
-        (Column("budget", "strong"), lambda one: one.limit),
+        (Column("found"), lambda one: describe_finding(one.cell, one.budget)),
+        (Column("budget", "strong"), lambda one: format_limit(one.budget)),
         (Column("drawing", "drawing", scale=scale, hidden=True), _draw_judged),
-        (Column("p", "why"), lambda one: one.p_value)
+        (Column("p", "why"), lambda one: format_p_value(one.budget.p_value))
         if kind == "exceeds"
         else (Column("what would decide it", "why"), lambda one: one.decides),
         style="glance judged",

@@ -11,7 +11,7 @@ from harness.model.mode import Budget
 from harness.report import markdown_table, overhead_text, summary_lines
 from harness.report.contents import headline_of
 from harness.report.section import find_sections
-from harness.report.verdicts import find_verdicts, format_limit, format_p_value, samples_to_decide
+from harness.report.verdicts import describe_finding, find_verdicts, format_limit, format_p_value, samples_to_decide
 from harness.results import BudgetRecord, MetricRecord, Run
 from harness.results.cells import CostRecord
 from tests.build import synthetic_run
@@ -263,7 +263,7 @@ def test_one_block_and_a_missing_metric_are_named_as_what_is_lacking() -> None:
         modes=["host", "lvm"], budget=None, budgets=[Budget("clat_p999", share=1.0)], workloads=["randread-4k-i1000"]
     )
     (missing, *_) = find_verdicts(lacking.cells).inconclusive
-    assert missing.finding == "no sample: too few I/Os in 3 blocks"
+    assert describe_finding(missing.cell, missing.budget) == "no sample: too few I/Os in 3 blocks"
     assert (
         missing.decides == "two samples have an interval, and take about 20 rounds like these 3; or use longer slices"
     )

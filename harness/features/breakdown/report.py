@@ -22,6 +22,7 @@ from harness.report.blocks import (
     Sentence,
     Table,
     TableCell,
+    microseconds_cell,
 )
 from harness.report.draw import HOST, LAYER, VIRTUALISATION, Bar, Figure, draw_bars, find_starts, safe
 from harness.report.numbers import count, microseconds, microseconds_interval, percent_with_interval, signed_percent
@@ -127,8 +128,8 @@ def _describe_check(record: BreakdownRecord) -> str:
 
 
 def _make_row(name: str, host: float | None, guest: float | None, added: Estimate) -> Row:
-    adds = TableCell(microseconds(added.point, signed=True), interval=microseconds_interval(added))
-    return Row((name, *("" if value is None else microseconds(value) for value in (host, guest)), adds))
+    values = ("" if value is None else microseconds(value) for value in (host, guest))
+    return Row((name, *values, microseconds_cell(added, signed=True)))
 
 
 def _align_rows(baseline: str, rows: Sequence[Row]) -> Iterator[str]:

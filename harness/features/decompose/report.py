@@ -26,14 +26,15 @@ from harness.report.blocks import (
     Table,
     TableCell,
     join_words,
+    make_table,
+    microseconds_cell,
+    percent_cell,
 )
 from harness.report.draw import HOST, LAYER, VIRTUALISATION, Bar, Figure, draw_bars, find_starts, safe
 from harness.report.numbers import (
     CONFIDENCE,
     count,
     microseconds,
-    microseconds_interval,
-    percent,
     percent_interval,
     signed_percent,
 )
@@ -169,15 +170,13 @@ def _describe_smallest_depth(title: str, by_depth: _Depths, drawn: _Depths, conf
     if len(drawn) > 1:
         yield Sentence(f"and {count(len(drawn) - 1, 'larger depth')}: see the report", on=On.TERMINAL, indent=2)
     yield Sentence((Mark(f"{title} qd{depth}.", "strong"), f" {basis}."), on=On.MARKDOWN)
-    yield Table(
-        (
-            Column("step", "text"),
-            Column("adds us", interval=confidence),
-            Column("adds %", interval=""),
-            Column("", "text"),
-        ),
-        tuple(Row((step.change, _format_added(step), _format_share(step.overhead), step.remark)) for step in changes),
+    yield make_table(
+        changes,
         f"Steps of {title}",
+        (Column("step", "text"), lambda step: step.change),
+        (Column("adds us", interval=confidence), _format_added),
+        (Column("adds %", interval=""), lambda step: _format_share(step.overhead)),
+        (Column("", "text"), lambda step: step.remark),
         on=On.MARKDOWN,
     )
 
@@ -195,9 +194,9 @@ def _make_rows(depth: int, record: DecompositionRecord) -> Iterator[Row]:
             (
                 TableCell(str(depth), repeated=True),
                 step.change,
-                TableCell(microseconds(step.added.point), interval=microseconds_interval(step.added)),
-                TableCell(percent(step.overhead.point), interval=percent_interval(step.overhead)),
-                TableCell(percent(step.so_far.point), interval=percent_interval(step.so_far)),
+                microseconds_cell(step.added),
+                percent_cell(step.overhead),
+                percent_cell(step.so_far),
                 "not a result" if step.doubt else chance,
             ),
             doubtful=bool(step.doubt),
@@ -227,7 +226,7 @@ def _align_steps(changes: Sequence[StepChange]) -> Iterator[str]:
 
 
 def _format_added(step: StepChange) -> TableCell:
-    return TableCell(microseconds(step.added.point, signed=True), interval=microseconds_interval(step.added))
+    return microseconds_cell(step.added, signed=True)
 
 
 def _format_share(estimate: Estimate) -> TableCell:

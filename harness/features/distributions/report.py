@@ -10,7 +10,7 @@ from typing import get_args
 from harness.analysis import METRICS, Calls, Estimate, LatencyHistogram, quantiles, upper_end, widen_bins
 from harness.analysis.metrics import Shown
 from harness.feature import FeatureReport
-from harness.report.blocks import AtDepth, Block, Chart, Column, Fold, Row, Table, TableCell
+from harness.report.blocks import AtDepth, Block, Chart, Column, Fold, Row, Table, microseconds_cell
 from harness.report.draw import Figure, log_axis, scatter, set_rows, set_scalable_axis, whiskers
 from harness.report.numbers import (
     NONE,
@@ -138,7 +138,7 @@ def latency_tables(section: Section, workload: WorkloadCells, _key: str) -> Iter
                         f"{depth} {distribution.arm.label}",
                         f"{distribution.histogram.ios:,}".replace(",", " "),
                         *([_format_throughput(distribution.arm)] if throughput else []),
-                        _make_mean_cell(distribution.mean),
+                        microseconds_cell(distribution.mean),
                         *(format_pooled(distribution.mark(quantile)) for quantile in quantiles_of),
                     ),
                     group=str(depth),
@@ -151,10 +151,6 @@ def latency_tables(section: Section, workload: WorkloadCells, _key: str) -> Iter
         )
         what = "latencies" if of == "ios" else "latencies of fdatasync"
         yield Fold(f"{workload.name}: table of {what}", (table,), style="more")
-
-
-def _make_mean_cell(mean: Estimate | None) -> TableCell:
-    return TableCell(microseconds(mean.point if mean else None), interval=microseconds_interval(mean))
 
 
 def _format_throughput(arm: ArmOfCell) -> str:

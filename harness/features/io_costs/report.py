@@ -21,11 +21,11 @@ from harness.report.blocks import (
     Mark,
     Row,
     Table,
-    TableCell,
     join_words,
+    microseconds_cell,
 )
 from harness.report.draw import HOST, Figure, bar, list_categories, safe, set_labelled_rows
-from harness.report.numbers import confidence_words, microseconds, microseconds_interval, significant
+from harness.report.numbers import confidence_words, microseconds, significant
 from harness.report.section import Section, WorkloadCells, label_of
 from harness.results import ArmName, CellRecord
 from harness.results.cells import CPU_TIME
@@ -113,7 +113,7 @@ def _describe_costs(section: Section, workload: WorkloadCells, costs: _ByDepth, 
                 (
                     f"{depth} {arm.label}",
                     str(arm.total.n) if arm.total else "",
-                    TableCell(_format_us(arm.total), interval=microseconds_interval(arm.total)),
+                    microseconds_cell(arm.total),
                     *(_format_us(arm.figures.get(part.name)) for part in parts),
                     _format_us(arm.figures.get("cpu_fio")),
                     *(_format_count(arm.figures.get(name)) for name in (*(cost.name for cost in cycles), *counters)),
