@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Literal, Protocol
+from functools import cache
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from harness.analysis.estimate import (
     Estimate,
@@ -17,6 +19,12 @@ from harness.analysis.estimate import (
     spread_added,
 )
 from harness.analysis.samples import IN_ORDER, Samples, Spread
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
 
 Both = Literal["looser", "stricter"]
 
@@ -224,6 +232,124 @@ def _grow(rounds: int) -> int:
     return rounds + math.ceil(rounds / 2)
 
 
+_PATHS = 50_000
+"""Simulated series behind a boundary. The error of the probability of 5 % is 2 % of it, for which `_RESERVE` allows."""
+_RESERVE = 1.03
+_ANCHOR, _RARE = 0.05, 0.001
+"""Levels between which the share of the union bound that looks really spend rises to 1, on a logarithmic scale."""
+_STANDARD = NormalDist()
+
+
+def _find_root(rises: Callable[[float], bool], low: float, high: float) -> float:
+    """Where `rises` becomes true between `low` and `high`, by bisection."""
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (low, middle) if rises(middle) else (middle, high)
+    return high
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """The levels of planned looks, which hold together: the family of Wang & Tsiatis (1987) for Student's t.
+
+    A look after the share w of the rounds rejects if the normal quantile of its p value is at least
+    c w ** (shape - 1/2). `shape` 0.5 is Pocock's boundary and 0 that of O'Brien & Fleming. The sum of the looks' levels
+    is the union bound. Neighbouring looks mostly reject together, so they spend only a share of it, which is simulated
+    at the level of 5 % (`_measure_share`) and rises to 1 at rare levels, where the bound is nearly exact.
+    """
+
+    looks: tuple[int, ...]
+    shape: float
+
+    def level(self, alpha: float, rounds: int) -> float:
+        """The two-sided level of the look at `rounds` if all looks together have the level `alpha`."""
+        return self._at(self._solve(alpha), rounds) if len(self.looks) > 1 else alpha
+
+    def final_level(self, alpha: float, rounds: int) -> float:
+        """The level of a last look at `rounds`, which is not planned, or is one of fewer rounds than planned."""
+        earlier = tuple(look for look in self.looks if look < rounds)
+        if not earlier:
+            return alpha
+        return _measure_final_level((*earlier, rounds), tuple(self.level(alpha, look) for look in earlier), alpha)
+
+    def adjust(self, p_value: float, rounds: int) -> float:
+        """A one-sided p value of the look at `rounds` as one over all looks."""
+        if len(self.looks) == 1 or p_value <= 0:
+            return p_value
+        if p_value >= 0.5:
+            return 1.0
+        bound = self._sum_levels(-_STANDARD.inv_cdf(p_value) * self._weight(rounds))
+        # The level of which this is the union bound.
+        level = _find_root(lambda log: math.exp(log) / self._share(math.exp(log)) >= bound, math.log(bound) - 4, 3.0)
+        return min(1.0, math.exp(level) / 2)
+
+    def _weight(self, rounds: int) -> float:
+        return math.pow(rounds / self.looks[-1], 0.5 - self.shape)
+
+    def _at(self, constant: float, rounds: int) -> float:
+        return math.erfc(constant / self._weight(rounds) / math.sqrt(2))
+
+    def _sum_levels(self, constant: float) -> float:
+        return math.fsum(self._at(constant, look) for look in self.looks)
+
+    def _solve(self, alpha: float) -> float:
+        bound = alpha / self._share(alpha)
+        return _find_root(lambda constant: self._sum_levels(constant) <= bound, 0.0, 40.0)
+
+    def _share(self, alpha: float) -> float:
+        if alpha <= _RARE:
+            return 1.0
+        least = _measure_share(self)
+        return least + (1 - least) * max(math.log(_ANCHOR / alpha), 0.0) / math.log(_ANCHOR / _RARE)
+
+
+@cache
+def _simulate_looks(looks: tuple[int, ...]) -> Floats:
+    """The absolute normal quantiles of paired t tests at these numbers of samples, of shape (series, looks).
+
+    The truth is that nothing differs. A look at one sample is taken as one of a known variance.
+    """
+    import numpy as np  # noqa: PLC0415
+    from scipy.special import ndtri, stdtr  # noqa: PLC0415
+
+    chance = np.random.default_rng(0)
+    total, squares, before = np.zeros(_PATHS), np.zeros(_PATHS), 0
+    quantiles = []
+    for n in looks:
+        more = n - before
+        step = chance.normal(0, math.sqrt(more), _PATHS)
+        total, before = total + step, n
+        squares = squares + step**2 / more + (chance.chisquare(more - 1, _PATHS) if more > 1 else 0.0)
+        if n == 1:
+            quantiles.append(abs(total))
+            continue
+        t = abs(total) / np.sqrt(n * np.maximum(squares - total**2 / n, 1e-300) / (n - 1))
+        quantiles.append(-ndtri(stdtr(n - 1, -t)))
+    return np.stack(quantiles, axis=1)
+
+
+@cache
+def _measure_share(boundary: Boundary) -> float:
+    """What looks with the level of 5 % together really spend, as a share of the sum of their levels."""
+    import numpy as np  # noqa: PLC0415
+
+    weights = np.array([boundary._weight(look) for look in boundary.looks])
+    constant = float(np.quantile((_simulate_looks(boundary.looks) * weights).max(axis=1), 1 - _ANCHOR))
+    return min(1.0, _RESERVE * _ANCHOR / boundary._sum_levels(constant))
+
+
+@cache
+def _measure_final_level(looks: tuple[int, ...], levels: tuple[float, ...], alpha: float) -> float:
+    """The level that the last of these looks may have if those before it have `levels`."""
+    import numpy as np  # noqa: PLC0415
+
+    quantiles = _simulate_looks(looks)
+    crossed = (quantiles[:, :-1] >= [-_STANDARD.inv_cdf(level / 2) for level in levels]).any(axis=1)
+    left = round(max(alpha / _RESERVE * _PATHS - int(crossed.sum()), 1))
+    last = np.sort(quantiles[~crossed, -1])[-left]
+    return min(alpha, math.erfc(float(last) / math.sqrt(2)))
+
+
 @dataclass(frozen=True, slots=True)
 class Look:
     """One look at the rounds so far, and its part of the error that all looks share."""
@@ -233,6 +359,8 @@ class Look:
     """The probability with which this look's interval may miss the true value."""
     alpha_of_all: float
     """How often any look's interval may: 0.05 for 95 %."""
+    boundary: Boundary | None = None
+    """Of the planned looks, of which this is one; None for another last look."""
 
     @property
     def confidence(self) -> float:
@@ -246,6 +374,8 @@ class Look:
 
     def adjusted(self, p_value: float) -> float:
         """`p_value` of this look as a p value over all looks, for comparison with `error_rate`; at most 1."""
+        if self.boundary is not None:
+            return self.boundary.adjust(p_value, self.rounds)
         return min(1.0, p_value * self.alpha_of_all / self.alpha)
 
 
@@ -253,29 +383,22 @@ class Look:
 class Sequential:
     """Looks at 3, 5, 8 ... rounds. Their intervals hold together with the stated confidence, whenever measuring stops.
 
-    Method: an alpha-spending function (Lan & DeMets 1983) of the power family (Kim & DeMets 1987):
-    after n of `most` rounds, alpha * (n / most) ** `exponent` is spent. Each look gets the alpha that became available
-    since the look before, and makes Student's t interval at that level. By the union bound, all intervals hold together
-    at least as often as `confidence` says, for any number of rounds. The method uses no normal approximation, which is
-    not valid for 3 rounds, and makes no assumption about the dependence between looks. In return, it is conservative.
-
-    The exponent 0.5 spends early, so that a quiet cell can end after 3 or 5 rounds. 1 spends evenly. With
-    `first` = `most`, one look has all of alpha: the fixed design. ValueError for impossible values.
+    Each look makes Student's t interval at its own level, see `Boundary`. With `shape` 0.4, the levels rise slowly from
+    look to look: a quiet cell can end after few rounds, and the last look has nearly half of alpha. With `first` =
+    `most`, one look has all of alpha: the fixed design. ValueError for impossible values.
     """
 
     first: int
     most: int
     confidence: float = 0.95
-    exponent: float = 0.5
+    shape: float = 0.4
 
     def __post_init__(self) -> None:
         looks(self.first, self.most)
         if not 0 < self.confidence < 1:
             raise ValueError(f"confidence must be a share between 0 and 1, for example 0.95, not {self.confidence}")
-        if not 0 < self.exponent < math.inf:
-            raise ValueError(
-                f"the exponent of the spending function must be a finite number above 0, not {self.exponent}"
-            )
+        if not 0 <= self.shape <= 0.5:
+            raise ValueError(f"the shape of the boundary must be a number from 0 to 0.5, not {self.shape}")
 
     @property
     def looks(self) -> tuple[int, ...]:
@@ -295,21 +418,17 @@ class Sequential:
         """The look at `rounds` rounds, or None if no look is planned there.
 
         `final` means that no round will follow because the time is spent. That does not depend on the measurements, so
-        this look, planned or not, may spend everything that the looks at fewer rounds left. The last planned look is
-        always final. ValueError for fewer than one or more than `most` rounds.
+        this look, planned or not, may spend everything that the looks at fewer rounds left. ValueError for fewer than
+        one or more than `most` rounds.
         """
         if not 1 <= rounds <= self.most:
             raise ValueError(f"this plan has 1 to {self.most} rounds, not {rounds}")
-        if rounds not in self.looks and not final:
+        alpha, boundary = 1 - self.confidence, Boundary(self.looks, self.shape)
+        if final and rounds < self.most:
+            return Look(rounds, boundary.final_level(alpha, rounds), alpha)
+        if rounds not in self.looks:
             return None
-        alpha = 1 - self.confidence
-        before = max((self._spent(earlier) for earlier in self.looks if earlier < rounds), default=0.0)
-        until = 1.0 if final else self._spent(rounds)
-        return Look(rounds, alpha * (until - before), alpha)
-
-    def _spent(self, rounds: int) -> float:
-        """The share of alpha that may be spent after `rounds` rounds."""
-        return math.pow(rounds / self.most, self.exponent)
+        return Look(rounds, boundary.level(alpha, rounds), alpha, boundary)
 
 
 @dataclass(frozen=True, slots=True)

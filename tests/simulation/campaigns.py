@@ -63,7 +63,7 @@ def overheads(log_ratios: Floats, confidence: float) -> Overheads:
     n = log_ratios.shape[1]
     mean = log_ratios.mean(axis=1)
     half = t_quantile((1 + confidence) / 2, n - 1) * log_ratios.std(axis=1, ddof=1) / math.sqrt(n)
-    return Overheads(-np.expm1(mean + half), -np.expm1(mean - half))
+    return Overheads(-np.expm1(np.minimum(mean + half, 700)), -np.expm1(mean - half))
 
 
 def p_values(log_ratios: Floats, share: float) -> Floats:
@@ -72,6 +72,14 @@ def p_values(log_ratios: Floats, share: float) -> Floats:
     distance = math.log1p(-share) - log_ratios.mean(axis=1)
     p_values_: Floats = stdtr(n - 1, -distance * math.sqrt(n) / log_ratios.std(axis=1, ddof=1))
     return p_values_
+
+
+def adjust(look: Look, p_values: Floats) -> Floats:
+    """`Look.adjusted` of many p values, by interpolation."""
+    grid = np.concatenate([np.logspace(-40, -6, 200), np.logspace(-6, 0, 2000)[1:]])
+    logs = np.log([look.adjusted(p) for p in grid.tolist()])
+    found: Floats = np.exp(np.interp(np.log(np.maximum(p_values, 1e-40)), np.log(grid), logs))
+    return found
 
 
 def stopped(
@@ -85,7 +93,7 @@ def stopped(
     for look in looks:
         so_far = log_ratios[going, : look.rounds]
         interval = overheads(so_far, look.confidence)
-        adjusted = np.minimum(1, p_values(so_far, share) * look.alpha_of_all / look.alpha)
+        adjusted = adjust(look, p_values(so_far, share))
         enough = (interval.high <= share) | (adjusted * cells <= look.error_rate)
         if target is not None:
             enough |= (interval.high - interval.low) / 2 <= target

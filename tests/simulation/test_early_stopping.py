@@ -1,14 +1,15 @@
-"""Stopping early: the error stays below what is stated, and would not without the looks' spending."""
+"""Stopping early: the error stays below what is stated, and would not if each look had the level of one."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import pytest
+from scipy.special import stdtr
 
 from harness.analysis import (
     Judgement,
@@ -16,9 +17,11 @@ from harness.analysis import (
     Look,
     Sequential,
     Verdict,
+    benjamini_hochberg,
     correct_verdicts,
     decided,
     estimate_overhead,
+    holm,
     judge_look,
 )
 from harness.model.attach import Attach
@@ -26,7 +29,7 @@ from harness.model.base import Device
 from harness.model.job import Job
 from harness.model.mode import Cell, Mode
 from harness.results import BudgetRecord, CellContext, CellRecord, ValidityCheck, assemble, correct_records
-from tests.simulation.campaigns import Flags, Floats, fixed, naive, overheads, stopped, until
+from tests.simulation.campaigns import Flags, Floats, adjust, fixed, naive, overheads, stopped, until
 from tests.simulation.stated import stated
 
 PLAN = Sequential(first=3, most=27)
@@ -35,7 +38,7 @@ BUDGET = 0.10
 TARGET = 0.05
 NOISES = (0.01, 0.03, 0.06, 0.12)
 CELLS = 200
-# Three standard deviations of the count of a rate of 5 % in 20000, for what is compared with the docs.
+# Three standard deviations of the count of a rate of 5 % in 20000.
 TOLERANCE = 0.005
 
 
@@ -83,26 +86,26 @@ def test_the_campaigns_stop_where_the_package_stops_and_say_what_it_says(noise: 
         one, look = run_one_cell(ratios, cells, time)
         assert look.rounds == many.rounds[index]
         assert one.overhead.low == pytest.approx(many.overheads.low[index], rel=1e-9, abs=1e-12)
-        assert one.p_value == pytest.approx(many.p_values[index], rel=1e-6)
+        assert one.p_value == pytest.approx(many.p_values[index], rel=1e-4)
         assert (one.verdict is Verdict.EXCEEDS) == many.exceeds[index]
 
 
 @pytest.mark.parametrize("noise", NOISES)
 def test_all_intervals_of_all_looks_hold_together(noise: float) -> None:
-    assert missed_at_any_look(at_the_budget(noise), fixed(PLAN)) <= 0.05
+    assert missed_at_any_look(at_the_budget(noise), fixed(PLAN)) <= 0.05 + TOLERANCE
 
 
-@pytest.mark.parametrize("plan", [Sequential(3, 10), Sequential(2, 40, exponent=1), Sequential(3, 12, exponent=2)])
+@pytest.mark.parametrize("plan", [Sequential(3, 10), Sequential(2, 40, shape=0.25), Sequential(3, 12, shape=0.5)])
 def test_they_hold_together_for_other_plans_too(plan: Sequential) -> None:
     log_ratios = math.log1p(-BUDGET) + np.random.default_rng(3).normal(0, 0.05, (CAMPAIGNS, plan.most))
-    assert missed_at_any_look(log_ratios, fixed(plan)) <= 0.05
+    assert missed_at_any_look(log_ratios, fixed(plan)) == pytest.approx(0.05, abs=TOLERANCE)
 
 
 @pytest.mark.parametrize("noise", NOISES)
 def test_the_interval_at_the_stop_covers_and_a_false_exceeds_is_as_rare_as_stated(noise: float) -> None:
     end = stopped(at_the_budget(noise), fixed(PLAN), share=BUDGET, target=TARGET)
-    assert end.overheads.covers(BUDGET).mean() >= 0.95
-    assert end.exceeds.mean() <= 0.025
+    assert end.overheads.covers(BUDGET).mean() >= 0.95 - TOLERANCE
+    assert end.exceeds.mean() <= 0.025 + TOLERANCE
 
 
 @pytest.mark.parametrize("time", [2, 4, 7, 15, 18, 26])
@@ -132,18 +135,39 @@ def test_heavy_tails_do_not_break_the_promises() -> None:
     chance = np.random.default_rng(9)
     log_ratios = math.log1p(-BUDGET) + 0.03 * chance.standard_t(3, (CAMPAIGNS, PLAN.most))
     end = stopped(log_ratios, fixed(PLAN), share=BUDGET, target=TARGET)
-    assert missed_at_any_look(log_ratios, fixed(PLAN)) <= 0.05
-    assert end.exceeds.mean() <= 0.025
+    assert missed_at_any_look(log_ratios, fixed(PLAN)) <= 0.05 + TOLERANCE
+    assert end.exceeds.mean() <= 0.025 + TOLERANCE
 
 
-@pytest.mark.parametrize("exponent", [0.5, 1.0])
-def test_quiet_cells_are_done_early_and_the_docs_say_when(exponent: float) -> None:
-    looks = fixed(Sequential(3, 27, exponent=exponent))
+@pytest.mark.parametrize("shape", [0.25, 0.4, 0.5])
+def test_quiet_cells_are_done_early_and_the_docs_say_when(shape: float) -> None:
+    looks = fixed(Sequential(3, 27, shape=shape))
     found = [
         float(stopped(at_the_budget(noise), looks, share=BUDGET, target=TARGET).rounds.mean())
         for noise in (0.01, 0.03, 0.06, 0.09)
     ]
-    assert found == pytest.approx(stated(f"spent as the power {exponent:g}"), abs=0.15)
+    assert found == pytest.approx(stated(f"shape {shape:g}"), abs=0.15)
+
+
+@pytest.mark.parametrize("level", [0.05, 0.0025, 0.0005])
+@pytest.mark.parametrize("plan", [Sequential(4, 24), Sequential(2, 12), Sequential(6, 40)])
+def test_the_looks_spend_what_they_may_at_every_level_and_wherever_the_time_ends(
+    plan: Sequential, level: float
+) -> None:
+    chance, campaigns = np.random.default_rng(7), 100_000
+    samples = chance.normal(0, 1, (campaigns, plan.most))
+    counts = np.arange(1, plan.most + 1)
+    means = samples.cumsum(axis=1) / counts
+    squares = (samples**2).cumsum(axis=1) - counts * means**2
+    t = means[:, 1:] * np.sqrt(counts[1:] * counts[:-1] / squares[:, 1:])
+    tails = stdtr(counts[:-1], -abs(t))
+    for stop in (plan.most, plan.most - 1, plan.looks[0] + 1):
+        looks = fixed(plan) if stop == plan.most else until(plan, stop)
+        spent = np.zeros(campaigns, dtype=bool)
+        for look in looks:
+            spent |= adjust(look, tails[:, look.rounds - 2]) <= level / 2
+        assert spent.mean() <= level + 3 * math.sqrt(level / campaigns)
+        assert spent.mean() >= 0.6 * level
 
 
 # --- many cells ---
@@ -284,3 +308,28 @@ def test_the_fixed_design_is_what_it_was() -> None:
         host, guest = [1.0] * 5, np.exp(ratios).tolist()
         judgement = judge_look(host, guest, Limit(BUDGET), look, higher_is_better=True)
         assert judgement.overhead == estimate_overhead(host, guest, higher_is_better=True)
+
+
+@pytest.mark.parametrize(
+    ("row", "correct", "exceeding"),
+    [
+        ("all at 15 %, BH", benjamini_hochberg, 20),
+        ("all at 15 %, Holm", holm, 20),
+        ("half at 15 %, half at 10 %, BH", benjamini_hochberg, 10),
+        ("half at 15 %, half at 10 %, Holm", holm, 10),
+    ],
+)
+def test_cells_that_exceed_are_found_more_often_if_the_expected_share_of_false_ones_is_bounded(
+    row: str, correct: Callable[[Sequence[float], float], list[bool]], exceeding: int
+) -> None:
+    plan, cells, runs = Sequential(4, 24), 20, 400
+    chance = np.random.default_rng(1)
+    truth = np.where(np.arange(cells) < exceeding, 0.15, BUDGET)
+    log_ratios = np.tile(np.log1p(-truth), runs)[:, None] + chance.normal(0, 0.1, (runs * cells, plan.most))
+    end = stopped(log_ratios, fixed(plan), share=BUDGET, target=None, cells=cells)
+    called = np.array([correct(p, plan.error_rate) for p in end.p_values.reshape(runs, cells).tolist()])
+    called &= end.exceeds.reshape(runs, cells)
+    power = called[:, :exceeding].mean()
+    false = (called[:, exceeding:].sum(axis=1) / np.maximum(called.sum(axis=1), 1)).mean()
+    assert false <= plan.error_rate
+    assert [power, false] == pytest.approx(stated(row), abs=0.015)
