@@ -160,10 +160,10 @@ def _export_images(options: argparse.Namespace) -> int:
 
 
 def _import_images(options: argparse.Namespace) -> int:
-    from harness.image import Cache, cache_root, import_images
+    from harness.image import Cache, choose_cache, import_images
 
     events = terminal_events(options)
-    directories, digest = import_images(options.file, Cache(cache_root()), events, digest=options.digest)
+    directories, digest = import_images(options.file, Cache(choose_cache()), events, digest=options.digest)
     if options.json:
         print_json({"paths": directories, "digest": digest})
         return 0

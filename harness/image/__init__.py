@@ -96,7 +96,7 @@ class EmulatorImage(Image):
 _KINDS: Mapping[str, type[Image]] = {"guest": GuestImage, "lab": LabImage, "emulator": EmulatorImage}
 
 
-def cache_root() -> Path:
+def choose_cache() -> Path:
     """VIRT_OVERHEAD_CACHE, else the user's cache directory."""
     chosen = os.environ.get("VIRT_OVERHEAD_CACHE")
     return Path(chosen).absolute() if chosen else user_cache_path("virt-overhead")
@@ -270,7 +270,7 @@ def ensure_images(events: Events, *, rebuild: bool = False, verify: bool = False
     """
     key = ensure_key()
     images = provide(
-        Cache(cache_root()), load_recipes(key.public), build_with_mmdebstrap, events, rebuild=rebuild, verify=verify
+        Cache(choose_cache()), load_recipes(key.public), build_with_mmdebstrap, events, rebuild=rebuild, verify=verify
     )
     return ImageSet(
         images["fio"],
@@ -373,7 +373,7 @@ def export_images(images: Iterable[Image], key: Path, path: Path | None = None) 
     Raises OSError.
     """
     exported = list(images)
-    digest = bundle_digest(image.manifest for image in exported)
+    digest = compute_digest(image.manifest for image in exported)
     target = path or Path(f"virt-overhead-images-{digest[:_SHORT]}.tar.gz")
     with replacing(target, mode=0o600) as file, tarfile.open(fileobj=file, mode="w:gz", compresslevel=1) as archive:
         # The manifests come first: an import then needs to read the archive only once.
@@ -403,7 +403,7 @@ def import_images(
     """
     with _open(path) as bundle:
         manifests, key = bundle.head()
-        actual = bundle_digest(manifests.values())
+        actual = compute_digest(manifests.values())
         if digest is not None and actual != digest.lower():
             raise ConfigError(f"{path}: its digest is {actual}, not {digest}", hint="fetch the file again")
         with adopt_key(key, keys) as adopted:
@@ -424,7 +424,7 @@ def import_images(
     return [cache.path(recipe) for recipe in wanted.values()], actual
 
 
-def bundle_digest(manifests: Iterable[Manifest]) -> str:
+def compute_digest(manifests: Iterable[Manifest]) -> str:
     """sha256 over the digests of the images. It does not depend on the compression."""
     lines = "".join(sorted(f"{manifest.digest}  {manifest.name}\n" for manifest in manifests))
     return hashlib.sha256(lines.encode()).hexdigest()

@@ -141,10 +141,10 @@ def scratch_directory(recipe: Recipe, out: Path, mode: Mode, *, record: Path) ->
 
     Raises LabUnavailable if no file system has the space that the recipe needs, there or at `out`.
     """
-    if free(out) < recipe.size_bytes:
+    if count_free_bytes(out) < recipe.size_bytes:
         raise _describe_shortage(recipe, f"{format_size(recipe.size_bytes)} for the image", [out])
     places = [place for place in _find_places() if mode == "root" or _open_to_others(place)]
-    fitting = [place for place in places if free(place) >= _count_needed(recipe, place, out)]
+    fitting = [place for place in places if count_free_bytes(place) >= _count_needed(recipe, place, out)]
     if not fitting:
         raise _describe_shortage(recipe, f"{format_size(recipe.scratch_bytes)} of scratch space", places)
     scratch = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=fitting[0]))
@@ -172,15 +172,15 @@ def remove_scratch(scratch: Path) -> None:
             )
 
 
-def too_full(recipe: Recipe, scratch: Path, out: Path, log: Path) -> LabUnavailable:
+def explain_full_disk(recipe: Recipe, scratch: Path, out: Path, log: Path) -> LabUnavailable:
     """The error for a build that filled a file system."""
-    fuller = min((scratch, out), key=free)
+    fuller = min((scratch, out), key=count_free_bytes)
     return _describe_shortage(
         recipe, f"{format_size(_count_needed(recipe, scratch, out))}; the file system ran full (see {log})", [fuller]
     )
 
 
-def free(path: Path) -> int:
+def count_free_bytes(path: Path) -> int:
     """Bytes that are free for this user on the file system of `path`."""
     return shutil.disk_usage(path).free
 
@@ -202,7 +202,7 @@ def _open_to_others(place: Path) -> bool:
 
 
 def _describe_shortage(recipe: Recipe, needed: str, places: list[Path]) -> LabUnavailable:
-    systems = {_mount_point(place): free(place) for place in places}
+    systems = {_mount_point(place): count_free_bytes(place) for place in places}
     rooms = ", ".join(f"{system} has {format_size(room)} free" for system, room in systems.items())
     return LabUnavailable(
         f"building the {recipe.name} image needs {needed}, but {rooms or 'there is no temporary directory'}",
@@ -426,7 +426,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 def _explain_failure(recipe: Recipe, status: int, log: Path, scratch: Path, out: Path) -> LabUnavailable:
     text = log.read_text(errors="replace")
     if "No space left on device" in text:
-        return too_full(recipe, scratch, out, log)
+        return explain_full_disk(recipe, scratch, out, log)
     hint = next((hint for pattern, hint in _REMEDIES if re.search(pattern, text)), None)
     return LabUnavailable(
         f"mmdebstrap could not build the {recipe.name} image (status {status}); {_read_last_lines(log)}", hint=hint

@@ -35,7 +35,7 @@ def ensure_key(directory: Path | None = None) -> SshKey:
     Permissions that are too open are corrected. Raises ConfigError if the key is damaged, has a passphrase or belongs
     to another user. The key is never replaced automatically, because images are built for it.
     """
-    directory = directory or key_directory()
+    directory = directory or choose_key_directory()
     private = directory / _NAME
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -55,7 +55,7 @@ def ensure_key(directory: Path | None = None) -> SshKey:
             f"the SSH key {private} cannot be used: {error.strerror}",
             hint="set XDG_DATA_HOME to a directory that you can write to",
         ) from error
-    return SshKey(private, public_key(private))
+    return SshKey(private, read_public_key(private))
 
 
 @contextmanager
@@ -64,14 +64,14 @@ def adopt_key(content: bytes, directory: Path | None = None) -> Iterator[SshKey]
 
     Raises ConfigError if the user has another key, or if `content` is no key without a passphrase.
     """
-    directory = directory or key_directory()
+    directory = directory or choose_key_directory()
     key = ensure_key(directory) if (directory / _NAME).exists() else None
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
         new = Path(scratch) / _NAME
         new.touch(mode=0o600)
         new.write_bytes(content)
-        public = public_key(new)
+        public = read_public_key(new)
         if key is not None and key.public != public:
             raise ConfigError(
                 f"the images are for another SSH key than {key.private}",
@@ -89,10 +89,10 @@ def create_key() -> tuple[str, str]:
     with tempfile.TemporaryDirectory() as directory:
         private = Path(directory) / _NAME
         _make(private)
-        return private.read_text(encoding="ascii"), public_key(private)
+        return private.read_text(encoding="ascii"), read_public_key(private)
 
 
-def key_directory() -> Path:
+def choose_key_directory() -> Path:
     """Where the user's key is."""
     return user_data_path("virt-overhead") / "ssh"
 
@@ -108,7 +108,7 @@ def _make(private: Path) -> None:
         move(new, private)
 
 
-def public_key(private: Path) -> str:
+def read_public_key(private: Path) -> str:
     """The public half of the private key, as one line. Raises ConfigError if it is damaged or has a passphrase."""
     done = _run_keygen("-y", "-P", "", "-f", str(private))
     if done.returncode != 0:

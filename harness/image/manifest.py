@@ -32,7 +32,7 @@ class FileRecord:
     mtime_ns: _Count
 
 
-def _named_apart(files: Mapping[str, FileRecord]) -> Mapping[str, FileRecord]:
+def _require_names_apart(files: Mapping[str, FileRecord]) -> Mapping[str, FileRecord]:
     """Files that lie in one directory, also on a file system that ignores case. Raises ValueError."""
     for name in files:
         if path_name(name) == NAME or spelt_otherwise(name, (*files, NAME)):
@@ -58,7 +58,7 @@ class Manifest:
     host_key: str
     packages: Mapping[str, str]
     inputs: Mapping[str, str]
-    files: Annotated[Mapping[str, FileRecord], AfterValidator(_named_apart)]
+    files: Annotated[Mapping[str, FileRecord], AfterValidator(_require_names_apart)]
 
     @property
     def digest(self) -> str:

@@ -14,7 +14,7 @@ from harness.events import Events, Note
 from harness.image import ImageSet
 from harness.image.manifest import sha256_of
 from harness.lab.cycles import NOT_PROBED, CycleCounting, probe_cycle_counting
-from harness.lab.embedded import embedded_lab, running_host_spec
+from harness.lab.embedded import read_running_host, run_embedded_lab
 from harness.lab.facts import Acceleration, HostFacts, load_or_probe, probe, probes_file, read_facts
 from harness.lab.inventory import HostSpec
 from harness.lab.pin import IMAGE_DIRECTORY, STATE_DIRECTORIES, STATE_DIRECTORY, why_unsafe
@@ -98,7 +98,7 @@ def open_host(spec: HostSpec, images: ImageSet, events: Events) -> Iterator[Host
     """
     with ExitStack() as stack:
         if spec.kind == "embedded":
-            spec = stack.enter_context(embedded_lab(images, events))
+            spec = stack.enter_context(run_embedded_lab(images, events))
         reached = stack.enter_context(reach_host(spec))
         runner, facts = reached.runner, reached.facts
         cycles = probe_cycle_counting(runner, facts)
@@ -118,7 +118,7 @@ def reach_host(spec: HostSpec) -> Iterator[ReachedHost]:
     Raises LabUnavailable with the remedy if it cannot be reached, or if it is the embedded lab and does not run.
     """
     if spec.kind == "embedded" and spec.ssh is None:
-        spec = running_host_spec()
+        spec = read_running_host()
     runner, ssh, target = _connect(spec)
     try:
         facts = read_facts(runner, spec.fio)

@@ -89,14 +89,14 @@ class LoopDevice(HostThing):
 def block_device(log: CreationLog, disk: DiskSpec) -> Iterator[str]:
     """The path of the disk's block device on the host. A loop device exists until the end of the block."""
     if isinstance(disk, DiskByFile):
-        with _loop_device(log, disk) as device:
+        with _attach_loop_device(log, disk) as device:
             yield device
     else:
         yield disk.id
 
 
 @contextmanager
-def _loop_device(log: CreationLog, disk: DiskByFile) -> Iterator[str]:
+def _attach_loop_device(log: CreationLog, disk: DiskByFile) -> Iterator[str]:
     runner, path = log.runner, str(disk.file)
     refused = f"{runner.name}: disk {disk.name}, {disk.identity}, will not be written to: "
     if not disk.destroy:

@@ -42,7 +42,9 @@ def partitioned_disks(
         devices = [stack.enter_context(block_device(log, disk)) for disk in disks]
         writable = [require_writable(runner, disk, device) for disk, device in zip(disks, devices, strict=True)]
         _require_distinct(disks, writable)
-        span = min(_span(permission.size_bytes, need, span) for permission, need in zip(writable, needs, strict=True))
+        span = min(
+            _choose_span(permission.size_bytes, need, span) for permission, need in zip(writable, needs, strict=True)
+        )
         made = []
         for disk, device, permission, need in zip(disks, devices, writable, needs, strict=True):
             if len(disks) > 1:
@@ -52,7 +54,7 @@ def partitioned_disks(
         yield made, span
 
 
-def _span(disk_bytes: int, needs: Mapping[str, Need], wanted: int) -> int:
+def _choose_span(disk_bytes: int, needs: Mapping[str, Need], wanted: int) -> int:
     need = add_needs(needs.values())
     return choose_span(disk_bytes, fixed=need.fixed, shares=need.shares, wanted=wanted)
 
@@ -111,7 +113,7 @@ def inhibit_udev(log: CreationLog, device: Writable) -> Iterator[None]:
 
     Changes nothing on a host without udev, or one that does not take the rule. Raises HostError.
     """
-    with _rule(log, device.disks, device.name):
+    with _write_rule(log, device.disks, device.name):
         yield
 
 
@@ -121,12 +123,12 @@ def inhibit_udev_for_volumes(log: CreationLog, label: str) -> Iterator[None]:
 
     `label` is the name of the storage in the creation log. Changes nothing on a host without udev. Raises HostError.
     """
-    with _rule(log, (label,)):
+    with _write_rule(log, (label,)):
         yield
 
 
 @contextmanager
-def _rule(log: CreationLog, disks: tuple[str, ...], disk: str = "") -> Iterator[None]:
+def _write_rule(log: CreationLog, disks: tuple[str, ...], disk: str = "") -> Iterator[None]:
     runner = log.runner
     if runner.run(["sh", "-c", _HAS_UDEV], deadline=20, check=False).status != 0:
         yield

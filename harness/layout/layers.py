@@ -92,13 +92,13 @@ class Volumes:
 
     @contextmanager
     def build(self, log: CreationLog, region: Region, name: str, span: int) -> Iterator[Mapping[str, Sources]]:
-        with _group(log, name, region, self.modes):
+        with _create_group(log, name, region, self.modes):
             for mode in self.modes:
-                size = span + _header(mode, self.encrypted)
+                size = span + _count_header(mode, self.encrypted)
                 create = ["lvcreate", *_QUIET, *_UNWIPED, "--size", f"{size}b", "--name", mode, name]
                 region.device.run(create, deadline=60)
             wanted = {mode: mode in self.encrypted for mode in self.modes}
-            with _volumes(log, region.device, name, wanted, span) as sources:
+            with _open_volumes(log, region.device, name, wanted, span) as sources:
                 yield sources
 
 
@@ -121,26 +121,26 @@ class ThinVolumes:
 
     @property
     def need(self) -> Need:
-        pools = [_pool_need(modes, chunk, self.encrypted) for chunk, modes in self._pools.items()]
+        pools = [_compute_pool_need(modes, chunk, self.encrypted) for chunk, modes in self._pools.items()]
         return Need(OVERHEAD + sum(pool.fixed for pool in pools), sum(pool.shares for pool in pools))
 
     @contextmanager
     def build(self, log: CreationLog, region: Region, name: str, span: int) -> Iterator[Mapping[str, Sources]]:
         group = f"{name}-thin"
         names = [mode for mode, _ in self.modes]
-        with _group(log, group, region, [*names, *(_pool_name(chunk) for chunk in self._pools)]):
+        with _create_group(log, group, region, [*names, *(_name_pool(chunk) for chunk in self._pools)]):
             for chunk, modes in self._pools.items():
-                pool = _pool_name(chunk)
-                chunks = sum(-(-(span + _header(mode, self.encrypted)) // chunk) for mode in modes)
-                size = ["--size", f"{chunks * chunk}b", "--poolmetadatasize", f"{_metadata_bytes(chunks)}b"]
+                pool = _name_pool(chunk)
+                chunks = sum(-(-(span + _count_header(mode, self.encrypted)) // chunk) for mode in modes)
+                size = ["--size", f"{chunks * chunk}b", "--poolmetadatasize", f"{_count_metadata(chunks)}b"]
                 options = ["--type", "thin-pool", "--chunksize", f"{chunk}b", *size, "--name", pool]
                 region.device.run(["lvcreate", *_QUIET, *options, group], deadline=60)
                 for mode in modes:
-                    virtual = span + _header(mode, self.encrypted)
+                    virtual = span + _count_header(mode, self.encrypted)
                     options = ["--type", "thin", "--virtualsize", f"{virtual}b", "--thinpool", pool, "--name", mode]
                     region.device.run(["lvcreate", *_QUIET, *options, group], deadline=60)
             wanted = {mode: mode in self.encrypted for mode in names}
-            with _volumes(log, region.device, group, wanted, span) as sources:
+            with _open_volumes(log, region.device, group, wanted, span) as sources:
                 yield sources
 
     @property
@@ -151,23 +151,23 @@ class ThinVolumes:
         return pools
 
 
-def _header(mode: str, encrypted: Collection[str]) -> int:
+def _count_header(mode: str, encrypted: Collection[str]) -> int:
     return LUKS_NEED.fixed if mode in encrypted else 0
 
 
-def _pool_need(modes: Sequence[str], chunk: int, encrypted: Collection[str]) -> Need:
-    headers = sum(_header(mode, encrypted) for mode in modes)
+def _compute_pool_need(modes: Sequence[str], chunk: int, encrypted: Collection[str]) -> Need:
+    headers = sum(_count_header(mode, encrypted) for mode in modes)
     # Twice the metadata: LVM reserves a spare of the same size, to repair a pool.
     fixed = headers + len(modes) * chunk + 2 * (_SMALLEST_METADATA + EXTENT) + EXTENT
     return Need(fixed, len(modes) * (1 + 2 * _METADATA_PER_CHUNK / chunk))
 
 
-def _metadata_bytes(chunks: int) -> int:
+def _count_metadata(chunks: int) -> int:
     return max(_SMALLEST_METADATA, chunks * _METADATA_PER_CHUNK)
 
 
 @contextmanager
-def _group(log: CreationLog, name: str, region: Region, volumes: Sequence[str]) -> Iterator[None]:
+def _create_group(log: CreationLog, name: str, region: Region, volumes: Sequence[str]) -> Iterator[None]:
     device = region.device
     group = VolumeGroup(
         disks=device.disks, name=name, pv_uuid=make_lvm_uuid(), volumes=tuple(volumes), partuuid=region.partuuid
@@ -181,12 +181,12 @@ def _group(log: CreationLog, name: str, region: Region, volumes: Sequence[str]) 
         yield
 
 
-def _pool_name(chunk: int) -> str:
+def _name_pool(chunk: int) -> str:
     return f"pool-{chunk // 1024}k"
 
 
 @contextmanager
-def _volumes(
+def _open_volumes(
     log: CreationLog, device: Writable, group: str, wanted: Mapping[str, bool], span: int
 ) -> Iterator[dict[str, Sources]]:
     """The source of each mode in `wanted`, which says whether its volume is encrypted."""

@@ -209,7 +209,7 @@ def build_on_storage(
                 hint="name a storage whose volumes are all on the same disks",
             )
         bare = sources[BASELINE].twin
-        shared = SharedStorage(storage.words, disks, room, _facts(storage), dict(_notes(storage, modes)))
+        shared = SharedStorage(storage.words, disks, room, _list_facts(storage), dict(_list_notes(storage, modes)))
         by_mode = {mode.name: sources.get(mode.name, Sources.same(bare)) for mode in modes}
         yield Layouts(
             device=bare,
@@ -221,7 +221,7 @@ def build_on_storage(
         )
 
 
-def _facts(storage: FoundStorage) -> dict[str, str]:
+def _list_facts(storage: FoundStorage) -> dict[str, str]:
     facts = {
         "file system": storage.filesystem,
         "mounted from": storage.source,
@@ -230,7 +230,7 @@ def _facts(storage: FoundStorage) -> dict[str, str]:
     return {name: value for name, value in facts.items() if value}
 
 
-def _notes(storage: FoundStorage, modes: Sequence[Mode]) -> Iterator[tuple[str, str]]:
+def _list_notes(storage: FoundStorage, modes: Sequence[Mode]) -> Iterator[tuple[str, str]]:
     for mode in modes:
         layout = mode.layout
         if isinstance(layout, RawFile | Qcow2) and layout.filesystem != storage.filesystem:

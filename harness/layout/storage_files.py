@@ -193,7 +193,7 @@ class Files:
             partuuid=region.partuuid,
         )
         identity = mount.uuid if self.filesystem == "ext4" else f"uuid={mount.uuid}"
-        with self._device(log, region, name) as device, log.making_here(mount):
+        with self._open_device(log, region, name) as device, log.making_here(mount):
             device.run([*_MKFS[self.filesystem], identity, device.path], deadline=300)
             log.runner.run(["mkdir", "-p", MOUNT_DIRECTORY], deadline=20)
             # Fails if the directory already exists.
@@ -202,7 +202,7 @@ class Files:
             yield {mode: _create_in_mount(device, layout, f"{mount.point}/{mode}", span) for mode, layout in self.modes}
 
     @contextmanager
-    def _device(self, log: CreationLog, region: Region, name: str) -> Iterator[Writable]:
+    def _open_device(self, log: CreationLog, region: Region, name: str) -> Iterator[Writable]:
         """The device of the file system."""
         if not self.encrypted:
             yield region.device

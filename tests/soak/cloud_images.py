@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.events import Events
-from harness.image import Cache, cache_root, provide
+from harness.image import Cache, choose_cache, provide
 from harness.image.build import Recipe, build, load_recipes
 from harness.image.keys import ensure_key
 
@@ -34,7 +34,7 @@ def cloud_images(events: Events) -> Mapping[str, CloudImage]:
 
     Raises LabUnavailable if they cannot be built: an archive cannot be reached.
     """
-    found = provide(Cache(cache_root()), recipes(), build, events)
+    found = provide(Cache(choose_cache()), recipes(), build, events)
     systems = {"debian": "Debian GNU/Linux 13", "ubuntu": "Ubuntu 24.04"}
     return {name: CloudImage(found[f"cloud-{name}"].path / _DISK, system) for name, system in systems.items()}
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from harness.events import Events
-from harness.image import Cache, cache_root, provide
+from harness.image import Cache, choose_cache, provide
 from harness.image.build import SUITE, Recipe, build
 from harness.lab.transport.base import Runner
 from tests.patience import patience
@@ -50,7 +50,7 @@ def other_qemu(host: Runner) -> Iterator[str]:
 
     Raises LabUnavailable if Debian's archive cannot be reached. Raises HostError if the program does not run there.
     """
-    image = provide(Cache(cache_root()), [RECIPE], build, Events())[RECIPE.name]
+    image = provide(Cache(choose_cache()), [RECIPE], build, Events())[RECIPE.name]
     with ExitStack() as stack:
         stack.callback(host.run, ["rm", "-rf", ROOT, _ARCHIVE], deadline=patience(_SECONDS))
         host.put(image.path / "qemu.tar", _ARCHIVE, deadline=patience(_SECONDS))

@@ -17,7 +17,7 @@ from harness.events import Events
 from harness.guest.proxmox import build_shell_parameters
 from harness.guest.proxmox.client import Client, Expected
 from harness.guest.proxmox.iso import ensure_iso
-from harness.guest.proxmox.machine import VirtualMachine, exists, log_in
+from harness.guest.proxmox.machine import VirtualMachine, has_vm, log_in
 from harness.guest.proxmox.session import Secret
 from harness.lab.hosts import GuestFiles
 from harness.lab.inventory import ROOT as ROOT_USER
@@ -92,7 +92,7 @@ def own_vm(node: Node, disk_mib: int) -> Iterator[OwnVm]:
             "nodes/pve/qemu",
             {**build_shell_parameters(_RULES, iso, 1), **own},
             expected=Expected("qmcreate", str(VMID)),
-            is_done=lambda: exists(client, VMID),
+            is_done=lambda: has_vm(client, VMID),
             deadline=patience(120),
         )
         stack.callback(machine.destroy)

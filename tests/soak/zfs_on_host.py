@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from harness.events import Events
-from harness.image import Cache, cache_root, provide
+from harness.image import Cache, choose_cache, provide
 from harness.image.build import Recipe, build
 from harness.lab.transport.base import Runner
 from tests.patience import patience
@@ -57,7 +57,7 @@ def zfs_installed(host: Runner) -> Iterator[None]:
     of the host's kernel. Raises HostError if the host does not load it.
     """
     kernel = host.run(["uname", "-r"], deadline=patience(20)).stdout.strip()
-    image = provide(Cache(cache_root()), [zfs_recipe(kernel)], build, Events())["zfs"]
+    image = provide(Cache(choose_cache()), [zfs_recipe(kernel)], build, Events())["zfs"]
     with ExitStack() as stack:
         stack.callback(host.run, ["sh", "-c", _REMOVE], deadline=patience(_SECONDS))
         host.put(image.path / "zfs.tar", _ARCHIVE, deadline=patience(_SECONDS))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.guest.libvirt.effective import qemu_log
+from harness.guest.libvirt.effective import name_log
 from harness.guest.libvirt.guest import explain_end
 from harness.guest.proxmox.machine import Ended, VirtualMachine, explained, require_running
 from harness.lab.transport.local import LocalRunner
@@ -16,7 +16,7 @@ RUNNER = LocalRunner("host node1")
 
 
 def test_the_message_has_the_end_of_the_console_and_why_qemu_ended(tmp_path: Path) -> None:
-    console, log = tmp_path / "console.log", Path(qemu_log("voh-1", str(tmp_path)))
+    console, log = tmp_path / "console.log", Path(name_log("voh-1", str(tmp_path)))
     console.write_text("Booting\nKernel panic - not syncing\n")
     log.write_text("kvm: error: EXIT\n2026-01-01 12:00:00: shutting down, reason=crashed\n")
     error = explain_end(RUNNER, "node1", str(console), str(log))

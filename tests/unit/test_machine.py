@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import LabUnavailable
-from harness.image import Cache, EmulatorImage, GuestImage, Image, ImageSet, LabImage, cache_root
+from harness.image import Cache, EmulatorImage, GuestImage, Image, ImageSet, LabImage, choose_cache
 from harness.image.build import load_recipes
 from harness.image.keys import ensure_key
 from harness.image.manifest import Manifest
@@ -221,7 +221,7 @@ def test_a_lab_host_with_other_hardware_or_disks_does_not_fit(
 
 def test_an_error_of_qemu_is_reported_and_leaves_nothing(state: LabMachineState, tmp_path: Path) -> None:
     emulator = next(recipe for recipe in load_recipes(ensure_key().public) if recipe.name == "emulator")
-    found = Cache(cache_root()).find(emulator, {})
+    found = Cache(choose_cache()).find(emulator, {})
     if not isinstance(found, EmulatorImage):
         pytest.skip("no emulator here: virt-overhead images builds it")
     absent = replace(images(tmp_path / "absent"), emulator=found)

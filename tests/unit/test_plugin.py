@@ -22,7 +22,7 @@ import pytest
 from platformdirs import user_data_path
 
 from harness.features.compare.command import set_baseline
-from harness.image import Cache, Missing, cache_root
+from harness.image import Cache, Missing, choose_cache
 from harness.image.build import load_recipes
 from harness.image.keys import ensure_key
 from harness.results import RunStore
@@ -36,7 +36,7 @@ ROOT = Path(__file__).parents[2]
 TEST_FILE = "scenarios/test_overhead.py"
 
 # As they are for the user: pytester's runs have a home directory of their own.
-CACHE = cache_root()
+CACHE = choose_cache()
 DATA = user_data_path("virt-overhead")
 
 SCENARIO = """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.guest.proxmox.disk_users import DiskNames, NodeConfig, find_claims, shared
+from harness.guest.proxmox.disk_users import DiskNames, NodeConfig, find_claims, find_sharing
 
 DISK = "/dev/nvme1n1"
 LINK = "/dev/disk/by-id/nvme-INTEL_900P_PHM1"
@@ -108,4 +108,4 @@ def test_another_pci_device_is_not_a_claim(given: str) -> None:
 def test_all_claims_are_reported() -> None:
     node = NodeConfig(groups={"a": [DISK]}, guests={"VM 1": {"scsi0": LINK}, "VM 2": {"virtio3": DISK}})
     assert len(find_claims(THE_DISK, node)) == 3
-    assert shared(THE_DISK, node) == ["VM 1 has it as scsi0", "VM 2 has it as virtio3"]
+    assert find_sharing(THE_DISK, node) == ["VM 1 has it as scsi0", "VM 2 has it as virtio3"]

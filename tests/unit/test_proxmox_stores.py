@@ -14,7 +14,7 @@ from harness.guest.proxmox import CreatedVm, Maker
 from harness.guest.proxmox.client import Client, PveError
 from harness.guest.proxmox.creation import Store, Stores
 from harness.guest.proxmox.iso import ensure_iso
-from harness.guest.proxmox.layouts import refuse_layout, store_layers, volumes, volumes_need
+from harness.guest.proxmox.layouts import compute_volumes_need, create_volumes, refuse_layout, store_layers
 from harness.lab.created import CreationLog, Entry
 from harness.lab.guard.writable import built_on, created
 from harness.lab.hosts import GuestFiles
@@ -299,7 +299,7 @@ def test_a_thin_pool_of_pve_has_room_for_its_volumes_on_a_disk_of_any_size(span_
     data_extents, metadata_extents = ceil(data_kib * KIB / EXTENT), ceil(metadata_kib * KIB / EXTENT)
     assert data_extents + 2 * metadata_extents <= extents
     assert data_extents * EXTENT >= modes * span
-    assert volumes_need(LvmThin()).shares == 1
+    assert compute_volumes_need(LvmThin()).shares == 1
 
 
 def test_a_disk_that_is_too_small_for_a_thin_pool_is_refused_with_the_reason(
@@ -353,7 +353,7 @@ def test_a_zvol_has_the_requested_block_size_and_its_reads_are_not_cached(
     assert refuse_layout(layout) is None
     with (
         stores.made("zfs", name, region(shell), {"raidlevel": "single"}) as store,
-        volumes(stores, store, 0, layout, SPAN) as sources,
+        create_volumes(stores, store, 0, layout, SPAN) as sources,
     ):
         assert client.get(f"storage/{name}")["blocksize"] == str(size)
         assert sources.guest.path == f"/dev/zvol/{name}/vm-9000-voh-0"

@@ -11,11 +11,11 @@ import pytest
 
 from harness.guest.proxmox import (
     build_clone_parameters,
+    build_marks,
     build_shell_parameters,
     build_size_parameters,
     free_ids,
     list_root_options,
-    marks,
     name_vm,
     refuse_options,
 )
@@ -42,7 +42,7 @@ def test_no_default_of_pve_applies_to_a_guest() -> None:
 
 
 def test_a_vm_has_its_run_and_token_from_the_beginning() -> None:
-    made = marks(RUN, "c0ffee")
+    made = build_marks(RUN, "c0ffee")
     assert (made["name"], made["tags"]) == (f"voh-{RUN}", f"voh;voh-{RUN}")
     assert "c0ffee" in str(made["description"])
     assert RUN in str(made["description"])

@@ -241,7 +241,7 @@ class UsableAgent(Agent, Protocol):
         ...
 
 
-def disabled(info: Mapping[str, Any]) -> list[str]:
+def list_disabled(info: Mapping[str, Any]) -> list[str]:
     """The needed commands that the agent with this answer to `guest-info` does not run.
 
     Raises TypeError, KeyError or ValueError for an answer of another form.
@@ -250,14 +250,14 @@ def disabled(info: Mapping[str, Any]) -> list[str]:
     return [name for name in NEEDED if name not in enabled]
 
 
-def why_not_windows(vm: str, os_info: Mapping[str, Any]) -> tuple[str, str] | None:
+def refuse_windows(vm: str, os_info: Mapping[str, Any]) -> tuple[str, str] | None:
     """The message and the remedy for the agent of a Windows, from its answer to `guest-get-osinfo`; None for others."""
     if os_info.get("id") != "mswindows":
         return None
     return f"{vm} runs Windows, in which commands run only over SSH", 'use reach = "node" or "direct" in the lab file'
 
 
-def refuses(vm: str, commands: Sequence[str]) -> tuple[str, str]:
+def explain_lacking(vm: str, commands: Sequence[str]) -> tuple[str, str]:
     """The message for an agent that does not run these commands, and the remedy."""
     what = "they are" if len(commands) > 1 else "it is"
     return f"the guest agent of {vm} does not run {' and '.join(commands)}: {what} disabled in the VM", _ALLOW

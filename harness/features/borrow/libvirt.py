@@ -17,7 +17,14 @@ import libvirt_qemu
 
 from harness.errors import GuestError, HostError, Unsupported
 from harness.events import Events
-from harness.features.borrow.agent import INSTALL, AgentSilent, EndedProgram, disabled, refuses, why_not_windows
+from harness.features.borrow.agent import (
+    INSTALL,
+    AgentSilent,
+    EndedProgram,
+    explain_lacking,
+    list_disabled,
+    refuse_windows,
+)
 from harness.features.borrow.hypervisor import BorrowingHypervisor, Plugging, describe_vm, refuse_plugging, require_same
 from harness.guest.booting import Booted, GuestRunner, refuse_queues
 from harness.guest.libvirt.backend import LibvirtHypervisor
@@ -30,7 +37,7 @@ from harness.guest.libvirt.effective import (
     find_block_device,
     find_disk,
     live_xml,
-    qemu_log,
+    name_log,
     running,
 )
 from harness.guest.libvirt.guest import LibvirtGuest, RunningDomain, last_words
@@ -82,8 +89,12 @@ class LibvirtAgent:
         except AgentSilent as error:
             raise Unsupported(error.message, hint=error.hint) from error
         with self._reading("guest-info"):
-            lacking = disabled(info)
-        why = refuses(self._words, lacking) if lacking else why_not_windows(self._words, self._ask("guest-get-osinfo"))
+            lacking = list_disabled(info)
+        why = (
+            explain_lacking(self._words, lacking)
+            if lacking
+            else refuse_windows(self._words, self._ask("guest-get-osinfo"))
+        )
         if why is not None:
             raise Unsupported(f"host {self.connection.host}: {why[0]}", hint=why[1])
 
@@ -172,13 +183,13 @@ class LibvirtVm:
 
     @property
     def agent(self) -> LibvirtAgent:
-        return LibvirtAgent(self._connection, self._domain(), self._name)
+        return LibvirtAgent(self._connection, self._find_domain(), self._name)
 
     def require_allowed(self) -> None:
         """Whoever may connect to libvirt may do everything."""
 
     def read(self) -> ET.Element:
-        return live_xml(self._connection, self._domain())
+        return live_xml(self._connection, self._find_domain())
 
     def why_emulated(self, state: ET.Element) -> str | None:
         return None if state.get("type") == "kvm" else "change its definition to <domain type='kvm'>"
@@ -192,7 +203,7 @@ class LibvirtVm:
 
         @contextmanager
         def plug(log: CreationLog) -> Iterator[Callable[[GuestRunner], Guest]]:
-            domain = self._domain()
+            domain = self._find_domain()
 
             def make_guest(runner: GuestRunner) -> Guest:
                 threads = find_qemu_threads(host, PID_FILE.format(name=self._name), self._events)
@@ -209,7 +220,7 @@ class LibvirtVm:
     def list_changes(self, before: ET.Element, after: ET.Element) -> list[str]:
         return list_differences(before, after)
 
-    def _domain(self) -> Any:
+    def _find_domain(self) -> Any:
         """libvirt's handle of the running VM. Raises Unsupported if there is none, HostError."""
         name, connection = self._name, self._connection
         remedy = f"virt-overhead never starts a VM of others: virsh start {name} on {self._host.name}"
@@ -316,7 +327,7 @@ class BorrowedDomain(LibvirtGuest):
 
     def state(self) -> str:
         domain = self._running_domain
-        log = last_words(self._host, qemu_log(domain.name), "QEMU's log")
+        log = last_words(self._host, name_log(domain.name), "QEMU's log")
         return f"libvirt reports that the borrowed VM {'still runs' if domain.is_running() else 'has ended'}{log}"
 
     @cached_property

@@ -15,17 +15,24 @@ from typing import Any, Literal
 
 from harness.errors import GuestError, HarnessError, HostError, Unsupported
 from harness.events import Events
-from harness.features.borrow.agent import INSTALL, AgentSilent, EndedProgram, disabled, refuses, why_not_windows
+from harness.features.borrow.agent import (
+    INSTALL,
+    AgentSilent,
+    EndedProgram,
+    explain_lacking,
+    list_disabled,
+    refuse_windows,
+)
 from harness.features.borrow.hypervisor import BorrowingHypervisor, Plugging, describe_vm, refuse_plugging, require_same
 from harness.guest.booting import Booted, GuestRunner, refuse_queues
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor
 from harness.guest.proxmox import PluggedDrive, choose_drives, format_drive, read_uuid
-from harness.guest.proxmox.backend import ProxmoxHypervisor, require_attachable, source_of
+from harness.guest.proxmox.backend import ProxmoxHypervisor, name_source, require_attachable
 from harness.guest.proxmox.client import Client, PveError, list_needed_to_borrow, open_client
 from harness.guest.proxmox.creation import PveVolume
 from harness.guest.proxmox.disk_users import require_unshared
 from harness.guest.proxmox.guest import PID_FILE, ProxmoxGuest
-from harness.guest.proxmox.machine import CONFIG_SECONDS, VirtualMachine, exists, require_all
+from harness.guest.proxmox.machine import CONFIG_SECONDS, VirtualMachine, has_vm, require_all
 from harness.guest.qemu_process import InspectedProcess, find_qemu_threads
 from harness.lab.counters import VmThreads
 from harness.lab.created import CreationLog, Removal
@@ -61,9 +68,9 @@ class ProxmoxAgent:
         except AgentSilent as error:
             raise Unsupported(error.message, hint=error.hint) from error
         with self._reading("info"):
-            lacking = disabled(info["result"])
+            lacking = list_disabled(info["result"])
         vm = f"VM {self.machine.vmid}"
-        why = refuses(vm, lacking) if lacking else why_not_windows(vm, self._os())
+        why = explain_lacking(vm, lacking) if lacking else refuse_windows(vm, self._read_os())
         if why is not None:
             raise Unsupported(f"host {self.machine.client.host}: {why[0]}", hint=why[1])
 
@@ -90,7 +97,7 @@ class ProxmoxAgent:
             truncated = any(int(answer.get(key) or 0) for key in ("out-truncated", "err-truncated"))
             return EndedProgram(status, out, err, truncated)
 
-    def _os(self) -> dict[str, Any]:
+    def _read_os(self) -> dict[str, Any]:
         answer = self._get("get-osinfo")
         with self._reading("get-osinfo"):
             return dict(answer["result"])
@@ -174,7 +181,7 @@ class NodeVm:
     def read(self) -> dict[str, Any]:
         """The VM's configuration. Raises Unsupported if there is no such VM, or if it does not run, HostError."""
         host, vmid = self._host.name, self._machine.vmid
-        if not exists(self._client, vmid):
+        if not has_vm(self._client, vmid):
             raise Unsupported(f"host {host}: the node has no VM {vmid}", hint="qm list lists the VMs of the node")
         if not self._machine.running:
             remedy = f"virt-overhead never starts a VM of others: qm start {vmid} on {host}"
@@ -198,7 +205,7 @@ class NodeVm:
         def plug(log: CreationLog) -> Iterator[Callable[[GuestRunner], Guest]]:
             with ExitStack() as stack:
                 keys = {
-                    disk.name: stack.enter_context(plug_drive(machine, log, disk, source_of(disk))) for disk in disks
+                    disk.name: stack.enter_context(plug_drive(machine, log, disk, name_source(disk))) for disk in disks
                 }
 
                 def make_guest(runner: GuestRunner) -> Guest:
@@ -317,7 +324,7 @@ def plug_drive(machine: VirtualMachine, log: CreationLog, disk: GuestDisk, sourc
             try:
                 _plug(machine, made, value, str(config["digest"]))
             except PveError as error:
-                if attempt == _TRIES or not _is(error, _CHANGED):
+                if attempt == _TRIES or not _has_reason(error, _CHANGED):
                     raise
                 continue
             yield key
@@ -327,7 +334,7 @@ def plug_drive(machine: VirtualMachine, log: CreationLog, disk: GuestDisk, sourc
 def unplug(client: Client, made: PluggedDrive) -> Removal:
     """Unplug the drive if the VM has it. Its volume stays. Raises HostError if the VM does not release it in time."""
     client.require_node(made.node)
-    if not exists(client, made.vmid):
+    if not has_vm(client, made.vmid):
         _require_on_no_other_node(client, made)
         return Removal("absent")
     machine = VirtualMachine(client, made.vmid)
@@ -344,7 +351,7 @@ def unplug(client: Client, made: PluggedDrive) -> Removal:
         try:
             _delete(machine, made, str(config["digest"]))
         except PveError as error:
-            if not _is(error, _PASSING):
+            if not _has_reason(error, _PASSING):
                 raise
             why = error.reason.strip()
         else:
@@ -414,5 +421,5 @@ def _take_back(machine: VirtualMachine, made: PluggedDrive) -> bool:
     return True
 
 
-def _is(error: PveError, words: tuple[str, ...]) -> bool:
+def _has_reason(error: PveError, words: tuple[str, ...]) -> bool:
     return any(word in error.reason for word in words)

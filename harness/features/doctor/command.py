@@ -171,7 +171,7 @@ def choose_hosts(lab: Path | None, host: str | None) -> Inventory:
     requested but does not run: the doctor does not start it.
     """
     if lab is None and host == EMBEDDED:
-        return Inventory("the embedded lab", "smoke", (embedded.running_host_spec(),))
+        return Inventory("the embedded lab", "smoke", (embedded.read_running_host(),))
     inventory = load_lab(lab) if lab else THIS_MACHINE
     withdraw_secrets(inventory.hosts)
     return inventory.only(host) if host else inventory

@@ -16,7 +16,7 @@ from harness.guest.booting import Started
 from harness.guest.cloud_init import HostKey, build_user_data, install_fio, wait_until_set_up
 from harness.guest.libvirt.domain import DriveNames, RootBus, UsedIds
 from harness.guest.libvirt.guest import RunningDomain, ToStart, log_in
-from harness.image.keys import create_key, public_key
+from harness.image.keys import create_key, read_public_key
 from harness.lab.created import CreationLog, HostThing, fenced
 from harness.lab.pin import STATE_DIRECTORY, why_unsafe
 from harness.lab.transport.base import Runner, whole
@@ -189,7 +189,7 @@ def start_from_image(guest: ToStart) -> Iterator[Started[RunningDomain]]:
     key = HostKey(*create_key())
     files, options = guest.host.guest_files, guest.spec.options
     with ExitStack() as stack:
-        system = stack.enter_context(create_system_files(guest.log, options, public_key(files.key), key))
+        system = stack.enter_context(create_system_files(guest.log, options, read_public_key(files.key), key))
         guest = replace(guest, spec=replace(guest.spec, system=system))
         domain, runner = stack.enter_context(log_in(guest, key.public, BOOT_SECONDS))
         wait_until_set_up(runner, guest.events)

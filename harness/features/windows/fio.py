@@ -90,7 +90,7 @@ class Windows(Platform):
         if not isinstance(runner, SshRunner):
             raise HostError(f"{runner.name}: the clock of Windows is read over SSH")
         with runner.hold((PROGRAM, _CLOCK), what="the clock of Windows", deadline=_DEADLINE) as held:
-            yield lambda: _reading(runner.name, held)
+            yield lambda: _read_clock(runner.name, held)
 
     def notes(self, evidence: Mapping[str, str]) -> Iterator[str]:
         return find_notes(evidence)
@@ -113,7 +113,7 @@ class Windows(Platform):
 WINDOWS = Windows()
 
 
-def _reading(name: str, held: HeldCommand) -> Clock:
+def _read_clock(name: str, held: HeldCommand) -> Clock:
     before = len(held.lines)
     asked = time.monotonic()
     held.send("now")

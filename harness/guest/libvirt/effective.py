@@ -36,7 +36,7 @@ PID_FILE = "/run/libvirt/qemu/{name}.pid"
 _LOGS = "/var/log/libvirt/qemu"
 
 
-def qemu_log(name: str, directory: str = _LOGS) -> str:
+def name_log(name: str, directory: str = _LOGS) -> str:
     """The file to which libvirt writes the output of this guest's QEMU. Its last line says why the guest ended."""
     return f"{directory}/{name}.log"
 
@@ -57,16 +57,16 @@ class QemuProcess:
 
     def aio(self, node: str) -> str:
         """The engine in effect: the requested one, unless QEMU dropped it or never set it up."""
-        *formats, storage = self._chain(node)
+        *formats, storage = self._list_layers(node)
         # A node that leads to the storage without a format is raw.
         image_format = formats[0]["driver"] if formats else "raw"
         return self.engines.in_effect(storage.get("aio", "threads"), image_format)
 
     def discard(self, node: str) -> str:
         """`unmap` if every layer of block devices passes discards on."""
-        return "unmap" if all(layer.get("discard") == "unmap" for layer in self._chain(node)) else "ignore"
+        return "unmap" if all(layer.get("discard") == "unmap" for layer in self._list_layers(node)) else "ignore"
 
-    def _chain(self, node: str) -> Iterator[Mapping[str, Any]]:
+    def _list_layers(self, node: str) -> Iterator[Mapping[str, Any]]:
         """The node of a device (raw, qcow2) and the nodes below it, down to the file or host device."""
         for _ in range(len(self.nodes) + 1):
             if node not in self.nodes:
@@ -82,7 +82,7 @@ class QemuProcess:
 def read_process(runner: Runner, guest: str) -> QemuProcess:
     """The QEMU process of the running guest called `guest` in libvirt."""
     pid_file = PID_FILE.format(name=guest)
-    printed = look_at_process(runner, pid_file, log=qemu_log(guest)).stdout
+    printed = look_at_process(runner, pid_file, log=name_log(guest)).stdout
     with reading(f"{runner.name}: the command line of QEMU, guest {guest},", GuestError):
         process = parse_process(printed)
     if not process.nodes and "argument" not in printed:
@@ -248,10 +248,10 @@ def live_xml(connection: Connection, domain: Any) -> ET.Element:
 def read_effective(connection: Connection, domain: Any, guest: Running, alias: str) -> Effective:
     """The effective configuration of the disk with this alias in libvirt, QEMU's block layer, device and process."""
     with reading(f"host {connection.host}: how QEMU serves the guest's disk {alias}", GuestError):
-        return _effective(connection, domain, guest, alias)
+        return _merge_effective(connection, domain, guest, alias)
 
 
-def _effective(connection: Connection, domain: Any, guest: Running, alias: str) -> Effective:
+def _merge_effective(connection: Connection, domain: Any, guest: Running, alias: str) -> Effective:
     live, process = guest.live, guest.process
     disk = find_disk(live, alias)
     controller = find_controller(live, disk)
@@ -294,7 +294,7 @@ class _DiskDevices:
 
     def __init__(self, connection: Connection, domain: Any, alias: str, controller: ET.Element | None) -> None:
         self.disk = QemuDevice(connection, domain, alias)
-        self.queues = self.disk if controller is None else QemuDevice(connection, domain, _alias(controller))
+        self.queues = self.disk if controller is None else QemuDevice(connection, domain, _get_alias(controller))
 
 
 def _read_options(
@@ -334,9 +334,9 @@ def read_passed_through(connection: Connection, domain: Any, host: Runner, disk:
 def find_disk(live: ET.Element, alias: str) -> ET.Element:
     """The disk with this alias."""
     for disk in live.iterfind(_DISKS):
-        if _alias(disk) == alias:
+        if _get_alias(disk) == alias:
             return disk
-    there = ", ".join(_alias(disk) for disk in live.iterfind(_DISKS)) or "none"
+    there = ", ".join(_get_alias(disk) for disk in live.iterfind(_DISKS)) or "none"
     raise GuestError(
         f"guest {live.findtext('name')}: libvirt shows no disk {alias}; it has {there}",
         hint="it was detached while the guest was running: virsh dumpxml shows the remaining disks",
@@ -374,10 +374,12 @@ def find_controller(live: ET.Element, disk: ET.Element) -> ET.Element | None:
     for controller in live.iterfind("devices/controller[@type='scsi']"):
         if controller.get("index") == index:
             return controller
-    raise GuestError(f"guest {live.findtext('name')}: libvirt shows no SCSI controller {index} for disk {_alias(disk)}")
+    raise GuestError(
+        f"guest {live.findtext('name')}: libvirt shows no SCSI controller {index} for disk {_get_alias(disk)}"
+    )
 
 
-def _alias(device: ET.Element) -> str:
+def _get_alias(device: ET.Element) -> str:
     return copy_attributes(device.find("alias")).get("name", "")
 
 

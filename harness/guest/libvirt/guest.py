@@ -23,7 +23,7 @@ from harness.guest.libvirt.effective import (
     Running,
     find_disk,
     live_xml,
-    qemu_log,
+    name_log,
     read_effective,
     read_passed_through,
     read_vhost_user,
@@ -143,7 +143,7 @@ def _create(connection: Connection, spec: GuestSpec) -> tuple[Any, int]:
         port = random.choice(_PORTS)
         xml = build_domain_xml(replace(spec, ssh_port=port))
         create = partial(connection.handle.createXML, xml, libvirt.VIR_DOMAIN_START_AUTODESTROY)
-        hint = f"see {qemu_log(spec.name)} there"
+        hint = f"see {name_log(spec.name)} there"
         try:
             return connection.call("start the guest", create, deadline=CREATE_SECONDS, hint=hint, creates=True), port
         except LibvirtRefusal as error:
@@ -155,7 +155,7 @@ def _create(connection: Connection, spec: GuestSpec) -> tuple[Any, int]:
 def _connect(host: Host, domain: RunningDomain, target: SshTarget, seconds: float) -> SshRunner:
     def require_booting(_cause: str) -> None:
         if not domain.is_running():
-            raise explain_end(host.runner, host.name, domain.console, qemu_log(domain.name))
+            raise explain_end(host.runner, host.name, domain.console, name_log(domain.name))
 
     hint = f"its console is in {domain.console} on {host.name}"
     with logging_in(f"host {host.name}: the guest", hint=hint, last_words=lambda: domain.last_words(host.runner)):
@@ -302,13 +302,13 @@ class LibvirtBackup:
             # It may have ended by itself meanwhile.
             if self.copied() is not None:
                 raise
-        if not wait_until(self._ended, deadline=_CANCEL_SECONDS, every=_BACKUP_POLL_SECONDS):
+        if not wait_until(self._has_ended, deadline=_CANCEL_SECONDS, every=_BACKUP_POLL_SECONDS):
             raise GuestError(
                 f"host {self._connection.host}: the backup of {self._disk} did not end after it was cancelled",
                 hint="see on the host: virsh domjobinfo",
             )
 
-    def _ended(self) -> bool:
+    def _has_ended(self) -> bool:
         return bool(self._read_job(0)["type"] == libvirt.VIR_DOMAIN_JOB_NONE)
 
     def _read_job(self, flags: int) -> dict[str, Any]:
@@ -342,12 +342,12 @@ class LibvirtGuest(BootedGuest):
         self._devices = dict(block_devices(self.system, attached.lasting, self._connection.host))
 
         for disk, serving in self._served.items():
-            serving.set_up(self.runner, self._device(disk).path)
+            serving.set_up(self.runner, self._get_device(disk).path)
         if self._served:
             self._devices = dict(block_devices(self.system, attached.lasting, self._connection.host))
 
     def device(self, disk: str) -> str:
-        return self._device(disk).path
+        return self._get_device(disk).path
 
     def transferred(self, disks: Sequence[str]) -> Mapping[str, Transferred | None]:
         unseen = {*self._attached.passed, *self._served}
@@ -371,7 +371,7 @@ class LibvirtGuest(BootedGuest):
                 effective = read_effective(self._connection, self._domain, self._running, alias)
             effective = effective.merged(read_io_limit(self._host, pid_file, self._attached.disks[disk].source.path))
         seen = read_guest_facts(self.evidence, effective.qemu_memory)
-        return effective.merged(self._device(disk).effective).merged(seen)
+        return effective.merged(self._get_device(disk).effective).merged(seen)
 
     def backup(self, disk: str, target: str) -> Backup:
         name = find_target(self._running.live, name_alias(self._attached.disks[disk]))
@@ -396,14 +396,14 @@ class LibvirtGuest(BootedGuest):
     def state(self) -> str:
         domain = self._running_domain
         running = domain.is_running()
-        log = last_words(self._host, qemu_log(domain.name), "QEMU's log")
+        log = last_words(self._host, name_log(domain.name), "QEMU's log")
         return f"libvirt reports that it {'still runs' if running else 'has ended'}{domain.last_words(self._host)}{log}"
 
     @cached_property
     def _running(self) -> Running:
         return running(self._connection, self._domain, self._host)
 
-    def _device(self, disk: str) -> BlockDevice:
+    def _get_device(self, disk: str) -> BlockDevice:
         try:
             return self._devices[self._attached.serials[disk]]
         except KeyError:

@@ -113,18 +113,21 @@ def find_plugged(live: ET.Element, alias: str) -> tuple[str, str] | None:
     for tag in ("disk", "controller"):
         for element in live.iterfind(f"devices/{tag}"):
             if read_attribute(element, "alias", "name") == alias:
-                return read_attribute(element, "target", "dev"), source_of(element)
+                return read_attribute(element, "target", "dev"), read_source(element)
     return None
 
 
-def source_of(disk: ET.Element) -> str:
+def read_source(disk: ET.Element) -> str:
     """The path of the device or file behind a disk; empty if it has none."""
     return read_attribute(disk, "source", "dev") or read_attribute(disk, "source", "file")
 
 
 def _describe_device(disk: ET.Element) -> PluggableDevice:
     return PluggableDevice(
-        _format_xml(disk), read_attribute(disk, "alias", "name"), read_attribute(disk, "target", "dev"), source_of(disk)
+        _format_xml(disk),
+        read_attribute(disk, "alias", "name"),
+        read_attribute(disk, "target", "dev"),
+        read_source(disk),
     )
 
 

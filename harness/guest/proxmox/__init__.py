@@ -110,7 +110,7 @@ def name_vm(run_id: str) -> str:
     return f"{TAG}-{re.sub('[^A-Za-z0-9-]', '-', run_id)}"[:SHORT].rstrip("-")
 
 
-def description(run_id: str, token: str) -> str:
+def write_notes(run_id: str, token: str) -> str:
     """The VM's notes, for its administrator. The token identifies the VM as the one that the run created."""
     return (
         f"virt-overhead run {run_id}: created for this run, and removed at its end or by `virt-overhead reap`. "
@@ -118,19 +118,19 @@ def description(run_id: str, token: str) -> str:
     )
 
 
-def marks(run_id: str, token: str) -> dict[str, object]:
+def build_marks(run_id: str, token: str) -> dict[str, object]:
     """The marks of a run's VM from its creation on: for its administrator, and for its removal."""
     return {
         "name": name_vm(run_id),
         "tags": f"{TAG};{name_vm(run_id).lower()}",
-        "description": description(run_id, token),
+        "description": write_notes(run_id, token),
     }
 
 
 def build_shell_parameters(rules: GuestRules, iso: str, vcpus: int) -> dict[str, object]:
     """A VM that boots the volume `iso` and has no disk yet. PVE's defaults (lsi, pc, kvm64) do not apply."""
     return {
-        **_hardware(rules, vcpus),
+        **_build_hardware(rules, vcpus),
         "ostype": "l26",
         "serial0": "socket",
         "vga": "serial0",
@@ -140,7 +140,7 @@ def build_shell_parameters(rules: GuestRules, iso: str, vcpus: int) -> dict[str,
     }
 
 
-def _hardware(rules: GuestRules, vcpus: int) -> dict[str, object]:
+def _build_hardware(rules: GuestRules, vcpus: int) -> dict[str, object]:
     """The settings that all guests of runs have."""
     return {
         "machine": "q35",
@@ -198,7 +198,7 @@ def build_clone_parameters(
 
     cloud-init adds the run's key. Raises ValueError if cloud-init is requested but the template has no such drive.
     """
-    settings = _hardware(rules, vcpus)
+    settings = _build_hardware(rules, vcpus)
     if any("cloudinit" in str(value) for key, value in template.items() if _DRIVE.fullmatch(key)):
         gateway = f",gw={rules.gateway}" if rules.gateway else ""
         settings |= {

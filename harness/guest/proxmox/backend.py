@@ -14,12 +14,12 @@ from harness.guest.protocol import Guest, GuestDisk, Hypervisor, Remover
 from harness.guest.proxmox import (
     CreatedVm,
     build_clone_parameters,
+    build_marks,
     build_shell_parameters,
     build_size_parameters,
     choose_drives,
     format_drive,
     list_root_options,
-    marks,
     refuse_drive,
     refuse_options,
 )
@@ -31,8 +31,8 @@ from harness.guest.proxmox.iso import ensure_iso
 from harness.guest.proxmox.layouts import (
     Stored,
     add_layouts,
+    build_on_storages,
     on_disk,
-    on_storages,
     refuse_block_size,
     refuse_mode,
     require_storages,
@@ -40,7 +40,7 @@ from harness.guest.proxmox.layouts import (
 from harness.guest.proxmox.machine import VirtualMachine, log_in
 from harness.guest.proxmox.removal import remove
 from harness.guest.qemu_process import find_qemu_threads
-from harness.image.keys import public_key
+from harness.image.keys import read_public_key
 from harness.lab.created import CreationLog, Entry, Removal
 from harness.lab.hosts import Host, ReachedHost
 from harness.lab.inventory import ROOT, AnyDisk, DiskById, DiskByStorage, GuestRules, ProxmoxSpec
@@ -107,7 +107,7 @@ class ProxmoxHypervisor(ProxmoxRemover):
         """Why the node does not support `mode` on `disk`, with the remedy; None if it does."""
         if (why := self.why_no_disk(mode, disk)) or mode.attach is None:
             return why
-        return self._too_many(mode) or self._no_guest(mode.guest, mode.attach)
+        return self._refuse_number(mode) or self._refuse_guest(mode.guest, mode.attach)
 
     def why_no_disk(self, mode: Mode, disk: AnyDisk) -> str | None:
         """The same for the mode's disk alone: its layout, and how it is attached to any guest of the node."""
@@ -134,14 +134,14 @@ class ProxmoxHypervisor(ProxmoxRemover):
         words, otherwise = f"a clone of the template {template}", " in the template"
         return self._own_systems.unsupported_by_guest_os(template, mode.attach, boot, words=words, otherwise=otherwise)
 
-    def _too_many(self, mode: Mode) -> str | None:
+    def _refuse_number(self, mode: Mode) -> str | None:
         """Why the node cannot run all guests of the mode at the same time, with the remedy; None if it can."""
         number = len(mode.volumes)
         if number == 1:
             return None
         return refuse_memory(number, mode.guest, self._host) or refuse_number(number, self._client, self._rules)
 
-    def _no_guest(self, guest: GuestOptions, attach: Attachment) -> str | None:
+    def _refuse_guest(self, guest: GuestOptions, attach: Attachment) -> str | None:
         """Why the node cannot have a guest with these options for a disk that is attached in this way."""
         spec = self._client.spec
         cpus = int(self._host.facts["cpus"] or 1)
@@ -174,10 +174,10 @@ class ProxmoxHypervisor(ProxmoxRemover):
             require_unclaimed(self._client, log.runner, disk)
         else:
             require_storages(self._client, log.runner, disk, modes, span=span)
-        with self._holder(log, disk, modes) as vm:
+        with self._create_owner(log, disk, modes) as vm:
             stores = Stores(self._client, log, vm)
             if isinstance(disk, DiskByStorage):
-                with on_storages(stores, disk, modes, span=span) as layouts:
+                with build_on_storages(stores, disk, modes, span=span) as layouts:
                     yield layouts
             else:
                 with on_disk(stores, disk, modes, span=span) as layouts:
@@ -197,16 +197,16 @@ class ProxmoxHypervisor(ProxmoxRemover):
         Variants have the same VM one after the other. A guest that runs beside others has a VM of its own.
         """
         require_attachable(self._client, disks)
-        with self._machine(log, disks) as machine, self._together.as_guest(machine.vmid):
+        with self._choose_machine(log, disks) as machine, self._together.as_guest(machine.vmid):
             keys = self._attach(machine, disks, options)
-            start = partial(self._started, machine)
+            start = partial(self._start, machine)
             with booted(start, tries=BOOT_TRIES, expected_s=_EXPECTED_BOOT_SECONDS, events=self._events) as up:
                 pid_file = PID_FILE.format(vmid=machine.vmid)
                 threads = find_qemu_threads(self._host.runner, pid_file, self._events)
                 yield ProxmoxGuest(up, threads=threads, node=self._host.runner, disks=disks, keys=keys)
 
     @contextmanager
-    def _started(self, machine: VirtualMachine) -> Iterator[Started[VirtualMachine]]:
+    def _start(self, machine: VirtualMachine) -> Iterator[Started[VirtualMachine]]:
         """The VM, logged in to. Its owner ends it."""
         if machine.running:
             # An earlier try failed.
@@ -221,20 +221,20 @@ class ProxmoxHypervisor(ProxmoxRemover):
             runner.close()
 
     @contextmanager
-    def _holder(self, log: CreationLog, disk: AnyDisk, modes: Sequence[Mode]) -> Iterator[CreatedVm | None]:
+    def _create_owner(self, log: CreationLog, disk: AnyDisk, modes: Sequence[Mode]) -> Iterator[CreatedVm | None]:
         """The VM that owns the volumes of the run; None if there are no volumes."""
         if not isinstance(disk, DiskByStorage) and not any(isinstance(mode.layout, Stored) for mode in modes):
             yield None
             return
-        with self._shell(log) as (_, vm):
+        with self._create_shell(log) as (_, vm):
             yield vm
 
     @contextmanager
-    def _machine(self, log: CreationLog, disks: Sequence[GuestDisk]) -> Iterator[VirtualMachine]:
+    def _choose_machine(self, log: CreationLog, disks: Sequence[GuestDisk]) -> Iterator[VirtualMachine]:
         """The VM that owns the disks' volumes, or a new one if there is none or if it is a guest already."""
         owners = {disk.source.vmid for disk in disks if isinstance(disk.source, PveVolume)}
         if not owners or all(map(self._together.is_guest, owners)):
-            with self._shell(log) as (machine, _):
+            with self._create_shell(log) as (machine, _):
                 yield machine
             return
         (vmid,) = owners
@@ -245,7 +245,7 @@ class ProxmoxHypervisor(ProxmoxRemover):
             yield machine
 
     @contextmanager
-    def _shell(self, log: CreationLog) -> Iterator[tuple[VirtualMachine, CreatedVm]]:
+    def _create_shell(self, log: CreationLog) -> Iterator[tuple[VirtualMachine, CreatedVm]]:
         """A VM without disks under test. It is removed at the end."""
         rules, vcpus, client = self._together.following, choose_vcpus(self._host.facts), self._client
         if self._owner is not None:
@@ -265,10 +265,10 @@ class ProxmoxHypervisor(ProxmoxRemover):
             self._together.having(machine.vmid, rules),
             Stores(client, log, vm).of_clone(machine.config()),
         ):
-            public = public_key(self._host.guest_files.key)
+            public = read_public_key(self._host.guest_files.key)
             template = VirtualMachine(client, rules.template).config()
-            settings = self._supported(lambda: build_clone_parameters(rules, template, vcpus, public))
-            machine.set({"tags": marks(log.run_id, vm.token)["tags"], **settings})
+            settings = self._require_supported(lambda: build_clone_parameters(rules, template, vcpus, public))
+            machine.set({"tags": build_marks(log.run_id, vm.token)["tags"], **settings})
             yield machine, vm
 
     def _attach(self, machine: VirtualMachine, disks: Sequence[GuestDisk], options: GuestOptions) -> Mapping[str, str]:
@@ -279,15 +279,15 @@ class ProxmoxHypervisor(ProxmoxRemover):
         def strings() -> dict[str, Any]:
             buses = {disk.name: disk.attach.bus for disk in disks if isinstance(disk.attach, Attach)}
             keys.update(choose_drives(buses, machine.config()))
-            drives = {keys[disk.name]: format_drive(source_of(disk), disk.attach, disk.serial) for disk in disks}
+            drives = {keys[disk.name]: format_drive(name_source(disk), disk.attach, disk.serial) for disk in disks}
             vcpus = choose_vcpus(self._host.facts, [disk.attach for disk in disks], options)
             return build_size_parameters(options, vcpus) | drives
 
         keys: dict[str, str] = {}
-        machine.set(self._supported(strings))
+        machine.set(self._require_supported(strings))
         return keys
 
-    def _supported(self, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    def _require_supported(self, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """What `make` returns. Raises Unsupported if PVE's configuration cannot express it."""
         try:
             return make()
@@ -312,7 +312,7 @@ class ProxmoxBackend:
             yield ProxmoxRemover(host.runner, client)
 
 
-def source_of(disk: GuestDisk) -> str:
+def name_source(disk: GuestDisk) -> str:
     """How a VM's configuration names the disk."""
     return disk.source.volid if isinstance(disk.source, PveVolume) else disk.source.path
 

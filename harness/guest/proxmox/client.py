@@ -64,7 +64,7 @@ def is_upid(answer: object) -> bool:
     return isinstance(answer, str) and answer.startswith("UPID:") and answer.count(":") >= 8
 
 
-def task_node(upid: str) -> str:
+def parse_node(upid: str) -> str:
     """The node that a task runs on."""
     return upid.split(":")[1]
 
@@ -122,7 +122,7 @@ class ApiObject(dict[str, Any]):
         self._source = source
 
     def __missing__(self, key: str) -> NoReturn:
-        raise _unusable(self._source, f"there is no {key!r}")
+        raise _explain_answer(self._source, f"there is no {key!r}")
 
 
 def check_answer(source: str, path: str, data: Any) -> Any:
@@ -133,25 +133,25 @@ def check_answer(source: str, path: str, data: Any) -> Any:
     if "/agent/" in path:
         return data
     if _LISTS.fullmatch(path) and not (isinstance(data, list) and all(isinstance(entry, dict) for entry in data)):
-        raise _unusable(source, "it is not a list of tables")
+        raise _explain_answer(source, "it is not a list of tables")
     if _TABLES.fullmatch(path) and not isinstance(data, dict):
-        raise _unusable(source, "it is not a table")
-    return _with_errors(source, data)
+        raise _explain_answer(source, "it is not a table")
+    return _add_errors(source, data)
 
 
-def _with_errors(source: str, data: Any) -> Any:
+def _add_errors(source: str, data: Any) -> Any:
     if isinstance(data, list):
-        return [_with_errors(source, entry) for entry in data]
+        return [_add_errors(source, entry) for entry in data]
     if not isinstance(data, dict):
         return data
     for key in _NUMBERS:
         value = data.get(key)
         if value is not None and (isinstance(value, bool) or not _NUMBER.fullmatch(str(value))):
-            raise _unusable(source, f"{key} = {str(value)[:40]!r} is not a number")
-    return ApiObject(source, {key: _with_errors(source, value) for key, value in data.items()})
+            raise _explain_answer(source, f"{key} = {str(value)[:40]!r} is not a number")
+    return ApiObject(source, {key: _add_errors(source, value) for key, value in data.items()})
 
 
-def _unusable(source: str, why: str) -> HostError:
+def _explain_answer(source: str, why: str) -> HostError:
     return HostError(f"{source} cannot be read: {why}", hint="check that host.NAME.api.url leads to Proxmox VE")
 
 
@@ -240,7 +240,7 @@ class Client:
     def get(self, path: str, params: Params | None = None, *, deadline: float = READ_SECONDS) -> Any:
         """The data at this path. Reads again, with back-off, if the answer is lost or a lock is held."""
         end = Deadline.after(deadline)
-        for attempt in attempts(end, _pauses()):
+        for attempt in attempts(end, _grow_pauses()):
             try:
                 return self._call("get", path, params or {}, end)
             except PveError as error:
@@ -328,19 +328,19 @@ class Client:
         change = _Change(method, path, params, is_done, expected)
         end = Deadline.after(deadline)
         first: PveError | None = None
-        for attempt in attempts(end, _pauses()):
+        for attempt in attempts(end, _grow_pauses()):
             try:
                 answer = self._write(change, end)
             except PveError as error:
-                raise _also(error, first) from None
+                raise _add_first_failure(error, first) from None
             if not is_upid(answer):
                 return TaskEnd(())
             try:
                 return self._wait_for_end(answer, end)
             except TaskFailed as failed:
-                failure = self._failed(change, failed)
+                failure = self._explain_failure(change, failed)
                 if not is_lock_timeout(failed.status) or attempt.is_last:
-                    raise _also(failure, first) from None
+                    raise _add_first_failure(failure, first) from None
                 first = first or failure
                 if undo is not None and not self._undo(undo, first):
                     return TaskEnd(())
@@ -359,7 +359,7 @@ class Client:
 
     def _write(self, change: _Change, end: Deadline) -> Any:
         before = self._list_tasks(change.expected)
-        for attempt in attempts(end, _pauses()):
+        for attempt in attempts(end, _grow_pauses()):
             try:
                 return self._call(change.method, change.path, change.params, end)
             except PveError as error:
@@ -401,7 +401,7 @@ class Client:
         return frozenset(task["upid"] for task in tasks if str(task.get("id") or "") == expected.of)
 
     def _wait_for_end(self, upid: str, end: Deadline) -> TaskEnd:
-        path = f"nodes/{task_node(upid)}/tasks/{upid}"
+        path = f"nodes/{parse_node(upid)}/tasks/{upid}"
 
         def stopped() -> dict[str, Any] | None:
             status: dict[str, Any] = self.get(f"{path}/status")
@@ -427,7 +427,7 @@ class Client:
     def _log(self, path: str) -> TaskLog:
         return TaskLog(tuple(str(line["t"]) for line in self.get(f"{path}/log", {"limit": _LOG_LINES})))
 
-    def _failed(self, change: _Change, failed: TaskFailed) -> PveError:
+    def _explain_failure(self, change: _Change, failed: TaskFailed) -> PveError:
         reason = f"{failed.status}\n{failed.log.tail}"
         return PveError(
             f"host {self.host}: {change}: {failed.kind} failed: {failed.status}; its log ends with:\n"
@@ -475,7 +475,7 @@ def open_client(name: str, spec: ProxmoxSpec) -> Iterator[Client]:
         client.close()
 
 
-def _also(error: PveError, first: PveError | None) -> PveError:
+def _add_first_failure(error: PveError, first: PveError | None) -> PveError:
     """The error of a repeated task with the failure because of which it was repeated."""
     if first is None:
         return error
@@ -483,7 +483,7 @@ def _also(error: PveError, first: PveError | None) -> PveError:
     return PveError(message, status=error.status, reason=error.reason, hint=error.hint or first.hint)
 
 
-def _pauses() -> Iterator[float]:
+def _grow_pauses() -> Iterator[float]:
     return growing(_FIRST_PAUSE, _LONGEST_PAUSE)
 
 

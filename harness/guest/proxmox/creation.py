@@ -14,14 +14,14 @@ from harness.guest.proxmox import (
     CreatedVm,
     CreatedVolume,
     Maker,
+    build_marks,
     free_ids,
     list_owners,
     list_volumes,
-    marks,
     read_uuid,
 )
 from harness.guest.proxmox.client import Client, Expected, PveError
-from harness.guest.proxmox.machine import VirtualMachine, exists, require_all
+from harness.guest.proxmox.machine import VirtualMachine, has_vm, require_all
 from harness.guest.proxmox.removal import (
     STORE_SECONDS,
     read_identity,
@@ -153,14 +153,14 @@ def create_vm(
         end = client.task(
             "post",
             f"{client.node}/qemu",
-            {"vmid": vm.vmid, **marks(log.run_id, vm.token), "smbios1": f"uuid={vm.uuid}", **settings},
+            {"vmid": vm.vmid, **build_marks(log.run_id, vm.token), "smbios1": f"uuid={vm.uuid}", **settings},
             expected=Expected("qmcreate", str(vm.vmid)),
-            is_done=lambda: exists(client, vm.vmid),
+            is_done=lambda: has_vm(client, vm.vmid),
             deadline=CREATE_SECONDS,
         )
         require_all(machine, end, "create")
 
-    with _with_free_id(client, log, rules, make) as new:
+    with _create_with_free_id(client, log, rules, make) as new:
         yield new
 
 
@@ -173,24 +173,24 @@ def clone_vm(client: Client, log: CreationLog, rules: GuestRules) -> Iterator[tu
     template = VirtualMachine(client, int(rules.template or 0))
 
     def make(machine: VirtualMachine, vm: CreatedVm, entry: Entry) -> None:
-        known = marks(log.run_id, vm.token)
+        known = build_marks(log.run_id, vm.token)
         end = client.task(
             "post",
             f"{template.path}/clone",
             {"newid": vm.vmid, "name": known["name"], "description": known["description"]},
             expected=Expected("qmclone", str(template.vmid)),
-            is_done=lambda: exists(client, vm.vmid),
+            is_done=lambda: has_vm(client, vm.vmid),
             deadline=CLONE_SECONDS,
         )
         require_all(machine, end, "clone")
         log.amend(entry, vm.model_copy(update={"uuid": read_uuid(machine.config())}))
 
-    with _with_free_id(client, log, rules, make, clone=True) as new:
+    with _create_with_free_id(client, log, rules, make, clone=True) as new:
         yield new
 
 
 @contextmanager
-def _with_free_id(
+def _create_with_free_id(
     client: Client,
     log: CreationLog,
     rules: GuestRules,
@@ -203,7 +203,7 @@ def _with_free_id(
             continue
         vm = CreatedVm.planned(client.spec.node, vmid, log.run_id, clone=clone)
         taken: list[int] = []
-        with log.making(vm, partial(_removed, client, log, vm, taken)) as entry:
+        with log.making(vm, partial(_remove_own, client, log, vm, taken)) as entry:
             machine = VirtualMachine(client, vmid)
             try:
                 make(machine, vm, entry)
@@ -221,7 +221,7 @@ def _with_free_id(
     )
 
 
-def _removed(client: Client, log: CreationLog, vm: CreatedVm, taken: list[int]) -> Removal:
+def _remove_own(client: Client, log: CreationLog, vm: CreatedVm, taken: list[int]) -> Removal:
     return Removal("absent") if taken else remove_vm(client, log.runner, vm)
 
 
@@ -302,7 +302,7 @@ def require_room(client: Client, runner: Runner, wanted: Sequence[Allocation]) -
 def _read_places(client: Client, runner: Runner, names: Sequence[str]) -> list[StorageSpace]:
     """The places from which these storages take space. Raises SafetyError if they are unknown."""
     entries = client.storages()
-    words = [word for name in names for word in _words(client, name, entries.get(name, {}))]
+    words = [word for name in names for word in _describe_place(client, name, entries.get(name, {}))]
     try:
         places = read_space(runner, words)
     except HostError as error:
@@ -315,7 +315,7 @@ def _read_places(client: Client, runner: Runner, names: Sequence[str]) -> list[S
     return places
 
 
-def _words(client: Client, name: str, entry: Mapping[str, Any]) -> tuple[str, str, str]:
+def _describe_place(client: Client, name: str, entry: Mapping[str, Any]) -> tuple[str, str, str]:
     kind = str(entry.get("type", ""))
     at = {
         "lvm": str(entry.get("vgname", "")),
@@ -433,7 +433,8 @@ class Stores:
             """Bytes that it has so far; None if it does not exist."""
             try:
                 return next(
-                    (int(volume.get("size", 0)) for volume in self._listed(store) if volume["volid"] == volid), None
+                    (int(volume.get("size", 0)) for volume in self._list_volumes(store) if volume["volid"] == volid),
+                    None,
                 )
             except PveError as error:
                 if _BEING_WRITTEN not in error.reason:
@@ -445,7 +446,7 @@ class Stores:
                 f"host {client.host}: volume {volid} already exists, and this run did not create it",
                 hint="find its owner (pvesm list on the node), then remove it or set other vmids in the lab file",
             )
-        planned = self._planned(volid, store)
+        planned = self._plan_volume(volid, store)
         known = [planned]
         runner = self.log.runner
         with self.log.making(planned, lambda: _remove_known(client, runner, known)) as entry:
@@ -479,7 +480,7 @@ class Stores:
         with ExitStack() as stack:
             for volid in list_volumes(config, self._vm.vmid):
                 store = Store(volid.partition(":")[0])
-                planned = self._planned(volid, store)
+                planned = self._plan_volume(volid, store)
                 volume = planned.model_copy(update={"identity": read_identity(runner, client.find_path(volid))})
                 stack.enter_context(self.log.making(volume, partial(remove_volume, client, runner, volume)))
             yield
@@ -490,13 +491,13 @@ class Stores:
             raise ValueError("these stores cannot create volumes: there is no VM to own them")
         return self.vm
 
-    def _planned(self, volid: str, store: Store) -> CreatedVolume:
+    def _plan_volume(self, volid: str, store: Store) -> CreatedVolume:
         vm = self._vm
         return CreatedVolume(
             node=vm.node, volid=volid, vmid=vm.vmid, token=vm.token, in_store=store.made, disks=store.disks
         )
 
-    def _listed(self, store: Store) -> list[Mapping[str, Any]]:
+    def _list_volumes(self, store: Store) -> list[Mapping[str, Any]]:
         path = f"{self.client.node}/storage/{store.name}/content"
         volumes: list[Mapping[str, Any]] = self.client.get(path, {"vmid": self._vm.vmid})
         return volumes

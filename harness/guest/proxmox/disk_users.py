@@ -52,17 +52,17 @@ class NodeConfig:
 
 def find_claims(disk: DiskNames, node: NodeConfig) -> list[str]:
     """The users of the disk, as texts for a message; empty if there are none."""
-    return [*_find_storages(disk.paths, node), *shared(disk, node)]
+    return [*_find_storages(disk.paths, node), *find_sharing(disk, node)]
 
 
-def shared(disk: DiskNames, node: NodeConfig) -> list[str]:
+def find_sharing(disk: DiskNames, node: NodeConfig) -> list[str]:
     """The VMs and containers that name the disk or its controller. PVE starts two on one device without a warning."""
     return list(_find_guests(disk, node))
 
 
 def list_mappings_used(guests: Mapping[str, Mapping[str, Any]]) -> set[str]:
     """The resource mappings that VMs use for PCI devices."""
-    options = (_options(value) for config in guests.values() for key, value in config.items() if _is_pci(key))
+    options = (_parse_options(value) for config in guests.values() for key, value in config.items() if _is_pci(key))
     return {device["mapping"] for device in options if "mapping" in device}
 
 
@@ -71,29 +71,29 @@ def _find_storages(names: Collection[str], node: NodeConfig) -> Iterator[str]:
     for group, devices in node.groups.items():
         if set(devices) & set(names):
             users = [f"storage {storage['storage']}" for storage in node.storages if _is_on_group(storage, group)]
-            yield f"volume group {group} is on it" + _used_by(users)
+            yield f"volume group {group} is on it" + _name_users(users)
     for pool, devices in node.pools.items():
         if {device.rpartition("/")[2] for device in devices} & bare:
             users = [f"storage {storage['storage']}" for storage in node.storages if _is_on_pool(storage, pool)]
-            yield f"ZFS pool {pool} is on it" + _used_by(users)
+            yield f"ZFS pool {pool} is on it" + _name_users(users)
     for path, device in node.directories.items():
         if device in names:
             users = [f"storage {storage['storage']}" for storage in node.storages if storage.get("path") == path]
-            yield f"{path} is on it" + _used_by(users)
+            yield f"{path} is on it" + _name_users(users)
     for storage in node.storages:
         if (target := storage.get("target")) and any(f"-iscsi-{target}-lun-" in name for name in names):
             yield f"storage {storage['storage']} has it as a LUN of {target}"
-        if any(token in names for value in storage.values() for token in _tokens(value)):
+        if any(token in names for value in storage.values() for token in _split_words(value)):
             yield f"storage {storage['storage']} names it"
 
 
 def _find_guests(disk: DiskNames, node: NodeConfig) -> Iterator[str]:
     for guest, config in node.guests.items():
-        keys = [key for key, value in config.items() if any(token in disk.paths for token in _tokens(value))]
+        keys = [key for key, value in config.items() if any(token in disk.paths for token in _split_words(value))]
         if keys:
             yield f"{guest} has it as {', '.join(keys)}"
         for key in filter(_is_pci, config):
-            options = _options(config[key])
+            options = _parse_options(config[key])
             mapping = options.get("mapping")
             if mapping is not None and mapping not in node.mappings:
                 yield f"{guest} has the PCI devices of the mapping {mapping} as {key}, and their addresses are unknown"
@@ -109,7 +109,7 @@ def _is_pci(key: str) -> bool:
     return key.startswith("hostpci")
 
 
-def _options(value: object) -> dict[str, str]:
+def _parse_options(value: object) -> dict[str, str]:
     """The options of a PCI device. An option without a name is `host`."""
     pairs = (part.partition("=") for part in str(value).split(","))
     return {(key if separator else "host"): text if separator else key for key, separator, text in pairs}
@@ -132,11 +132,11 @@ def _is_on_pool(storage: Mapping[str, Any], pool: str) -> bool:
     return str(storage.get("pool", "")).partition("/")[0] == pool
 
 
-def _used_by(users: Sequence[str]) -> str:
+def _name_users(users: Sequence[str]) -> str:
     return f" (used by {', '.join(users)})" if users else ""
 
 
-def _tokens(value: object) -> list[str]:
+def _split_words(value: object) -> list[str]:
     """The words of a configuration's value. A path may be anywhere in it, as in `args` or a container's devices."""
     return _SEPARATORS.split(str(value))
 
@@ -186,13 +186,13 @@ def find_stable_path(runner: Runner, device: str, disk: str) -> str:
 
     The kernel's name if udev has created neither.
     """
-    names = sorted(aliases(runner, device))
+    names = sorted(list_aliases(runner, device))
     links = [name for name in names if name.startswith(f"{disk}-part")]
     links += [name for name in names if name.startswith("/dev/disk/by-partuuid/")]
     return links[0] if links else device
 
 
-def aliases(runner: Runner, device: str) -> frozenset[str]:
+def list_aliases(runner: Runner, device: str) -> frozenset[str]:
     """All paths that lead to the block device, to its partitions and to the layers on them."""
     printed = runner.run(["sh", "-s", "--", device], stdin=_ALIASES, deadline=60).stdout
     return frozenset(printed.split("\n")) - {""} | {device}
@@ -201,7 +201,7 @@ def aliases(runner: Runner, device: str) -> frozenset[str]:
 def read_names(runner: Runner, device: str) -> DiskNames:
     """The names by which a configuration can refer to the disk or partition. Raises HostError."""
     pci = runner.run(["sh", "-c", _CONTROLLERS, "sh", device], deadline=30).stdout.split()
-    return DiskNames(aliases(runner, device), frozenset(pci))
+    return DiskNames(list_aliases(runner, device), frozenset(pci))
 
 
 @reading("Proxmox VE's answer about its configuration", SafetyError)
@@ -223,7 +223,9 @@ def require_unclaimed(client: Client, runner: Runner, disk: DiskById) -> None:
 def require_unshared(client: Client, runner: Runner, device: str, vmid: int) -> None:
     """Raises SafetyError if another VM or container than `vmid` names the device: PVE would start both."""
     guests = dict(_read_guests(client, without=vmid))
-    reasons = shared(read_names(runner, device), NodeConfig(guests=guests, mappings=_read_mappings(client, guests)))
+    reasons = find_sharing(
+        read_names(runner, device), NodeConfig(guests=guests, mappings=_read_mappings(client, guests))
+    )
     if reasons:
         raise SafetyError(
             f"host {client.host}: {device} is not attached: " + "; ".join(reasons),
@@ -238,10 +240,10 @@ def _read_config(client: Client) -> NodeConfig:
         storages=client.get("storage"),
         groups={
             str(group["name"]): [str(device["name"]) for device in group.get("children", ())]
-            for group in children(client.list_made("lvm"))
+            for group in list_children(client.list_made("lvm"))
         },
         pools={
-            str(pool["name"]): list(_leaves(client.get(f"{client.node}/disks/zfs/{pool['name']}")))
+            str(pool["name"]): list(_list_leaves(client.get(f"{client.node}/disks/zfs/{pool['name']}")))
             for pool in client.list_made("zfs")
         },
         directories={str(directory["path"]): str(directory["device"]) for directory in client.list_made("directory")},
@@ -250,7 +252,7 @@ def _read_config(client: Client) -> NodeConfig:
     )
 
 
-def children(tree: Any) -> list[Mapping[str, Any]]:
+def list_children(tree: Any) -> list[Mapping[str, Any]]:
     """The entries of a list that PVE returns as a tree: volume groups with their devices as children."""
     entries: list[Mapping[str, Any]] = tree.get("children", []) if isinstance(tree, Mapping) else []
     return entries
@@ -311,9 +313,9 @@ def _list_guests(client: Client, kind: str) -> list[Mapping[str, Any]]:
     return guests
 
 
-def _leaves(tree: Mapping[str, Any]) -> Iterator[str]:
+def _list_leaves(tree: Mapping[str, Any]) -> Iterator[str]:
     below = tree.get("children", ())
     if not below:
         yield str(tree.get("name", ""))
     for child in below:
-        yield from _leaves(child)
+        yield from _list_leaves(child)

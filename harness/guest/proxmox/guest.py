@@ -96,7 +96,7 @@ class ProxmoxGuest(BootedGuest):
         process = read_process(self._node, vmid)
         with reading(f"{self._node.name}: VM {vmid}: how QEMU serves the drive {key}", GuestError):
             drives = self._with_drives(process)
-            effective = _effective(config, drives, key)
+            effective = _merge_effective(config, drives, key)
             size = read_size(self._node, vmid, process, self.threads)
             with suppress(HostError):
                 # Without the process, only the arguments that it would get are known.
@@ -119,7 +119,7 @@ class ProxmoxGuest(BootedGuest):
         return f"Proxmox VE reports that VM {self._machine.vmid} is {status.get('qmpstatus', status.get('status'))}"
 
 
-def _effective(config: Mapping[str, Any], process: InspectedProcess, key: str) -> Effective:
+def _merge_effective(config: Mapping[str, Any], process: InspectedProcess, key: str) -> Effective:
     options, qemu = parse_drive(str(config[key])), find_drive(process, key)
     return Effective(
         bus=key.rstrip("0123456789"),
@@ -160,7 +160,7 @@ def read_size(node: Runner, vmid: int, process: InspectedProcess, threads: VmThr
         placement = read_placement(node, PID_FILE.format(vmid=vmid), size.qemu_memory or 0)
     except HostError:
         return size
-    return size.merged(_placed(placement, threads))
+    return size.merged(_add_placement(placement, threads))
 
 
 def parse_size(arguments: Sequence[str]) -> Effective:
@@ -210,7 +210,7 @@ def _split_options(text: str) -> tuple[str, dict[str, str]]:
     return first, options
 
 
-def _placed(placement: Placement, threads: VmThreads | None) -> Effective:
+def _add_placement(placement: Placement, threads: VmThreads | None) -> Effective:
     roles = threads.roles if threads is not None else {}
     serving = placement.of(thread for thread, role in roles.items() if role == "iothread")
     vcpus = [thread for thread, role in roles.items() if role == "vcpu"]
@@ -255,7 +255,7 @@ def parse_resolved(arguments: Sequence[str], key: str) -> Resolved | None:
     neither.
     """
     options = [(first.lstrip("-"), second) for first, second in pairwise(arguments) if first.startswith("-")]
-    devices = [_device(text) for option, text in options if option == "device"]
+    devices = [_parse_device(text) for option, text in options if option == "device"]
     device = next((device for device in devices if device.get("id") == key), None)
     if device is None:
         return None
@@ -277,7 +277,7 @@ def parse_resolved(arguments: Sequence[str], key: str) -> Resolved | None:
     )
 
 
-def _device(text: str) -> dict[str, str]:
+def _parse_device(text: str) -> dict[str, str]:
     driver, _, rest = text.partition(",")
     pairs = (part.partition("=") for part in rest.split(",") if part)
     return {"driver": driver} | {name: value for name, _, value in pairs}
@@ -304,14 +304,14 @@ def _parse_blockdev(options: Sequence[tuple[str, str]], key: str) -> dict[str, A
             "detect_zeroes": node.get("detect-zeroes", "off"),
             "discard": bottom.get("discard", "ignore"),
             "read_only": bool(node.get("read-only")),
-            "limits": _group(options, node.get("throttle-group")),
+            "limits": _find_limits(options, node.get("throttle-group")),
         }
     return None
 
 
 def _parse_drive(options: Iterable[tuple[str, str]], key: str) -> dict[str, Any] | None:
     for option, text in options:
-        given = _device(f"drive,{text}")
+        given = _parse_device(f"drive,{text}")
         if option != "drive" or given.get("id") != f"drive-{key}":
             continue
         # Without `cache`, QEMU's default applies. For an unset cache mode, PVE writes cache=none.
@@ -335,7 +335,7 @@ def _parse_drive(options: Iterable[tuple[str, str]], key: str) -> dict[str, Any]
     return None
 
 
-def _group(options: Iterable[tuple[str, str]], name: str | None) -> dict[str, int]:
+def _find_limits(options: Iterable[tuple[str, str]], name: str | None) -> dict[str, int]:
     """The limits of the throttle group that a block device refers to."""
     for option, text in options:
         if option == "object" and text.startswith("{"):

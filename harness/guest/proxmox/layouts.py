@@ -74,7 +74,7 @@ class StoreLayer:
 
     @property
     def need(self) -> Need:
-        needs = [volumes_need(layout) for _, layout in self.modes]
+        needs = [compute_volumes_need(layout) for _, layout in self.modes]
         shares = sum(need.shares for need in needs)
         return Need(self.overhead.fixed + sum(need.fixed for need in needs), shares * (1 + self.overhead.shares))
 
@@ -87,24 +87,24 @@ class StoreLayer:
                 remount = ["mount", "-o", "remount,noinit_itable", f"{MOUNTS}/{store.name}"]
                 log.runner.run(remount, deadline=60)
             yield {
-                mode: stack.enter_context(volumes(self.stores, store, 2 * number, layout, span))
+                mode: stack.enter_context(create_volumes(self.stores, store, 2 * number, layout, span))
                 for number, (mode, layout) in enumerate(self.modes)
             }
 
 
-def volumes_need(layout: Stored) -> Need:
+def compute_volumes_need(layout: Stored) -> Need:
     """The space for a mode's volumes: a qcow2 file has a RAW twin. A sparse file counts with its full size."""
     return Need(_QCOW2.fixed, 2 + _QCOW2.shares) if isinstance(layout, Qcow2) else Need(0, 1)
 
 
-def stored_bytes(layout: Stored, span: int) -> int:
+def compute_stored_bytes(layout: Stored, span: int) -> int:
     """The size of a mode's volumes on an existing storage, when every block is written."""
-    need = volumes_need(layout)
+    need = compute_volumes_need(layout)
     return Need(need.fixed, need.shares * (1 + _ZFS.shares) if isinstance(layout, Zvol) else need.shares).bytes(span)
 
 
 @contextmanager
-def volumes(stores: Stores, store: Store, number: int, layout: Stored, span: int) -> Iterator[Sources]:
+def create_volumes(stores: Stores, store: Store, number: int, layout: Stored, span: int) -> Iterator[Sources]:
     """The volume for the guest of a mode, and its twin for fio on the host. Uses `number` and the next number."""
     with ExitStack() as stack:
         if isinstance(layout, Qcow2):
@@ -261,11 +261,11 @@ def on_disk(stores: Stores, disk: DiskById, modes: Sequence[Mode], *, span: int)
         for layer in layers:
             region = partitioned.regions[layer.region]
             built = stack.enter_context(layer.build(log, region, f"{TAG}-{log.run_id}", span))
-            sources |= _by_stable_path(log.runner, built, disk) if isinstance(layer, Alone) else built
-        yield _layouts(bare, sources, span, partitioned.device.name)
+            sources |= _name_stable_paths(log.runner, built, disk) if isinstance(layer, Alone) else built
+        yield _make_layouts(bare, sources, span, partitioned.device.name)
 
 
-def _by_stable_path(runner: Runner, built: Mapping[str, Sources], disk: DiskById) -> dict[str, Sources]:
+def _name_stable_paths(runner: Runner, built: Mapping[str, Sources], disk: DiskById) -> dict[str, Sources]:
     """Partitions by paths that survive a reboot, because PVE stores the path in the VM's configuration."""
     return {
         name: Sources.same(replace(partition.guest, path=find_stable_path(runner, partition.guest.path, disk.id)))
@@ -274,7 +274,7 @@ def _by_stable_path(runner: Runner, built: Mapping[str, Sources], disk: DiskById
 
 
 @contextmanager
-def on_storages(stores: Stores, disk: DiskByStorage, modes: Sequence[Mode], *, span: int) -> Iterator[Layouts]:
+def build_on_storages(stores: Stores, disk: DiskByStorage, modes: Sequence[Mode], *, span: int) -> Iterator[Layouts]:
     """A volume per mode on the storage for its layout, and one more for the host's baseline.
 
     The baseline is on the first storage in the lab file. Raises Unsupported if a storage has the wrong type or too
@@ -291,7 +291,9 @@ def on_storages(stores: Stores, disk: DiskByStorage, modes: Sequence[Mode], *, s
         for mode in modes:
             if isinstance(mode.layout, Stored):
                 storage = disk.storages[mode.layout.kind]
-                sources[mode.name] = stack.enter_context(volumes(stores, Store(storage), number, mode.layout, span))
+                sources[mode.name] = stack.enter_context(
+                    create_volumes(stores, Store(storage), number, mode.layout, span)
+                )
                 number += 2
                 if (other := disks_below(runner, sources[mode.name].twin.path)) != below:
                     raise SafetyError(
@@ -308,7 +310,7 @@ def on_storages(stores: Stores, disk: DiskByStorage, modes: Sequence[Mode], *, s
             for storage in [source.volid.partition(":")[0]]
         }
         shared = SharedStorage(disk.identity, below, StoresReserve(stores.client, runner, filled))
-        yield _layouts(bare, sources, span, below[0] if below else "", shared)
+        yield _make_layouts(bare, sources, span, below[0] if below else "", shared)
 
 
 def require_storages(client: Client, runner: Runner, disk: DiskByStorage, modes: Sequence[Mode], *, span: int) -> None:
@@ -325,11 +327,11 @@ def require_storages(client: Client, runner: Runner, disk: DiskByStorage, modes:
     layouts += [(disk.storages[mode.layout.kind], mode.layout) for mode in modes if isinstance(mode.layout, Stored)]
     # A write to a file on btrfs takes new blocks before it frees the old ones.
     copies = {name: 2 if entry["type"] == "btrfs" else 1 for name, entry in known.items()}
-    wanted = [Allocation(storage, copies[storage] * stored_bytes(layout, span)) for storage, layout in layouts]
+    wanted = [Allocation(storage, copies[storage] * compute_stored_bytes(layout, span)) for storage, layout in layouts]
     require_room(client, runner, wanted)
 
 
-def _layouts(
+def _make_layouts(
     bare: BlockSource, sources: dict[str, Sources], span: int, disk: str, shared: SharedStorage | None = None
 ) -> Layouts:
     return Layouts(

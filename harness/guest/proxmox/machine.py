@@ -61,12 +61,12 @@ class VirtualMachine:
 
     def config(self) -> dict[str, Any]:
         """The configuration in effect, without changes that wait for the VM's next start."""
-        return self._table(self.client.get(f"{self.path}/config", {"current": 1}), "configuration")
+        return self._require_table(self.client.get(f"{self.path}/config", {"current": 1}), "configuration")
 
     def pending(self) -> dict[str, str]:
         """The requested changes that are not in effect yet, as text by the name of the setting."""
         listed = self.client.get(f"{self.path}/pending")
-        with self._reading("pending changes"):
+        with self._read_answer("pending changes"):
             return {
                 str(change["key"]): "its removal" if change.get("delete") else str(change["pending"])
                 for change in listed
@@ -123,7 +123,7 @@ class VirtualMachine:
         return bool(self.status().get("status") == "running")
 
     def status(self) -> dict[str, Any]:
-        return self._table(self.client.get(f"{self.path}/status/current"), "status")
+        return self._require_table(self.client.get(f"{self.path}/status/current"), "status")
 
     def transferred(self, keys: Iterable[str]) -> dict[str, Transferred]:
         """The bytes that the guest read from and wrote to these drives, as QEMU counts them (query-blockstats)."""
@@ -137,7 +137,7 @@ class VirtualMachine:
         wait_until(has_counts, deadline=COUNT_SECONDS, every=_POLL_SECONDS)
         counts = {}
         for key in keys:
-            with self._reading(f"counts for {key}"):
+            with self._read_answer(f"counts for {key}"):
                 counted = (status.get("blockstat") or {}).get(key)
                 if counted is None:
                     raise GuestError(f"host {self.client.host}: QEMU counts nothing for {key} of VM {self.vmid}")
@@ -152,7 +152,7 @@ class VirtualMachine:
             if _SILENT in error.reason or error.lost:
                 return None
             raise
-        with self._reading("list of network interfaces"):
+        with self._read_answer("list of network interfaces"):
             listed: list[dict[str, Any]] = answer["result"]
             return listed
 
@@ -173,7 +173,7 @@ class VirtualMachine:
             raise
         with reading(f"{self.words}: the start of `{script}` by its agent", GuestError):
             pid = count(int(started["pid"]))
-        status = wait_until(lambda: self._ended(pid), deadline=deadline, every=_POLL_SECONDS)
+        status = wait_until(lambda: self._read_end(pid), deadline=deadline, every=_POLL_SECONDS)
         if status is None:
             raise GuestError(f"{self.words}: `{script}` did not end in the guest")
         if status.get("forgotten"):
@@ -191,10 +191,10 @@ class VirtualMachine:
             if error.lost or any(word in error.reason for word in (_SILENT, _NO_FILE)):
                 return None
             raise
-        with self._reading(f"file {path}"):
+        with self._read_answer(f"file {path}"):
             return str(answer["content"])
 
-    def _ended(self, pid: int) -> dict[str, Any] | None:
+    def _read_end(self, pid: int) -> dict[str, Any] | None:
         """How a command of the agent ended; None while it runs.
 
         The agent reports the end only once. If that answer is lost, the result is `forgotten`.
@@ -205,14 +205,14 @@ class VirtualMachine:
             if _FORGOTTEN not in error.reason:
                 raise
             return {"forgotten": 1}
-        status = self._table(answer, "answer of the guest agent")
+        status = self._require_table(answer, "answer of the guest agent")
         return status if status.get("exited") else None
 
-    def _reading(self, what: str) -> AbstractContextManager[None]:
+    def _read_answer(self, what: str) -> AbstractContextManager[None]:
         return reading(f"{self.words}: its {what}", GuestError)
 
-    def _table(self, answer: object, what: str) -> dict[str, Any]:
-        with self._reading(what):
+    def _require_table(self, answer: object, what: str) -> dict[str, Any]:
+        with self._read_answer(what):
             if not isinstance(answer, dict):
                 raise TypeError(f"it is {type(answer).__name__} instead of an object")
             return answer
@@ -234,16 +234,16 @@ class VirtualMachine:
         """Stop it if it runs. If a task left it locked, PVE allows this only to root@pam with a password."""
         self._settle()
         if self.running:
-            self._unless_locked(self.stop)
+            self._retry_locked(self.stop)
 
     def destroy(self) -> None:
         """Remove the stopped VM and the volumes that its configuration names, and nothing else.
 
         Volumes that only have its number in their name, and backup jobs, belong to an earlier VM and stay.
         """
-        self._unless_locked(self._delete)
+        self._retry_locked(self._delete)
 
-    def _unless_locked(self, change: Callable[..., None]) -> None:
+    def _retry_locked(self, change: Callable[..., None]) -> None:
         try:
             change()
         except PveError as error:
@@ -253,20 +253,21 @@ class VirtualMachine:
 
     def _delete(self, **options: int) -> None:
         wanted = {"destroy-unreferenced-disks": 0, "purge": 0, **options}
-        self.run_task("qmdestroy", "", wanted, lambda: not exists(self.client, self.vmid), DESTROY_SECONDS)
+        self.run_task("qmdestroy", "", wanted, lambda: not has_vm(self.client, self.vmid), DESTROY_SECONDS)
 
     def _settle(self) -> None:
         """Wait for the tasks of a client that has ended: they lock the VM while they run."""
-        if not wait_until(lambda: not self._active_tasks(), deadline=STOP_SECONDS, every=_POLL_SECONDS):
+        if not wait_until(lambda: not self._list_active_tasks(), deadline=STOP_SECONDS, every=_POLL_SECONDS):
             raise GuestError(
-                f"host {self.client.host}: a task of VM {self.vmid} does not end: {', '.join(self._active_tasks())}",
+                f"host {self.client.host}: a task of VM {self.vmid} does not end: "
+                f"{', '.join(self._list_active_tasks())}",
                 hint=f"see the task log of {self.client.spec.node}, then: virt-overhead reap",
             )
 
-    def _active_tasks(self) -> list[str]:
+    def _list_active_tasks(self) -> list[str]:
         """The kinds of the running tasks, except for open consoles, which end with the VM."""
         tasks = self.client.get(f"{self.client.node}/tasks", {"source": "active", "vmid": self.vmid})
-        with self._reading("list of tasks"):
+        with self._read_answer("list of tasks"):
             return [str(task["type"]) for task in tasks if task["type"] not in _CONSOLES]
 
 
@@ -280,7 +281,7 @@ def require_all(machine: VirtualMachine, end: TaskEnd, what: str) -> None:
         )
 
 
-def exists(client: Client, vmid: int) -> bool:
+def has_vm(client: Client, vmid: int) -> bool:
     """Whether the node has this VM. (A GET of a missing VM answers 500, like many other errors.)"""
     listed = client.get(f"{client.node}/qemu")
     with reading(f"host {client.host}: the list of VMs of its API"):
@@ -401,23 +402,23 @@ def log_in(machine: VirtualMachine, host: Host, rules: GuestRules) -> SshRunner:
     hint = f"its console: qm terminal {machine.vmid} on {host.name}"
     try:
         with logging_in(f"host {host.name}: VM {machine.vmid}", hint=hint):
-            return _logged_in(machine, host, rules, end)
+            return _connect_to_guest(machine, host, rules, end)
     except Ended as error:
         raise explained(error, machine, host.runner) from error
 
 
-def _logged_in(machine: VirtualMachine, host: Host, rules: GuestRules, end: Deadline) -> SshRunner:
+def _connect_to_guest(machine: VirtualMachine, host: Host, rules: GuestRules, end: Deadline) -> SshRunner:
     if rules.network == "static":
         set_address(machine, rules, end)
     address = wait_for_address(machine, rules, end)
-    key = _host_key(machine, host, rules, end)
+    key = _choose_host_key(machine, host, rules, end)
     while True:
         try:
             target = SshTarget(address, _SSH_PORT, "root", host.guest_files.key, key)
             return _connect(machine, host, rules, target, end)
         except WrongHostKey:
             # cloud-init replaces the template's keys after the agent has started.
-            before, key = key, _host_key(machine, host, rules, end)
+            before, key = key, _choose_host_key(machine, host, rules, end)
             if key == before:
                 raise
 
@@ -432,7 +433,7 @@ def _connect(machine: VirtualMachine, host: Host, rules: GuestRules, target: Ssh
     )
 
 
-def _host_key(machine: VirtualMachine, host: Host, rules: GuestRules, end: Deadline) -> str | None:
+def _choose_host_key(machine: VirtualMachine, host: Host, rules: GuestRules, end: Deadline) -> str | None:
     """The key that the guest must show; None for a clone that is reached through the node, whose own key is known."""
     if rules.template is None:
         return host.guest_files.host_key

@@ -20,8 +20,8 @@ from harness.guest.proxmox import (
     parse_drive,
 )
 from harness.guest.proxmox.client import Client, Expected, PveError, is_lock_timeout
-from harness.guest.proxmox.disk_users import children, require_same_node
-from harness.guest.proxmox.machine import VirtualMachine, exists
+from harness.guest.proxmox.disk_users import list_children, require_same_node
+from harness.guest.proxmox.machine import VirtualMachine, has_vm
 from harness.lab.created import Entry, Removal
 from harness.lab.transport.base import Runner
 from harness.signals import Deadline, attempts, growing
@@ -95,25 +95,25 @@ def _remove_mount_point(runner: Runner, store: CreatedStore) -> None:
 def find_makers(client: Client, name: str) -> list[Maker]:
     """The kinds of things that PVE created under this name. There is more than one if a creation was interrupted."""
     thin = [str(pool["vg"]) for pool in client.list_made("lvmthin")]
-    groups = [str(child["name"]) for child in children(client.list_made("lvm"))]
+    groups = [str(child["name"]) for child in list_children(client.list_made("lvm"))]
     pools = [str(pool["name"]) for pool in client.list_made("zfs")]
     makers: list[tuple[Maker, bool]] = [
         ("lvmthin", name in thin),
         ("lvm", name in groups and name not in thin),
-        ("directory", _mounted(client, name) != ""),
+        ("directory", _find_mounted(client, name) != ""),
         ("zfs", name in pools),
     ]
     return [maker for maker, is_there in makers if is_there]
 
 
-def _mounted(client: Client, name: str) -> str:
+def _find_mounted(client: Client, name: str) -> str:
     """The device that PVE mounts under this name; empty if it mounts none."""
     path = f"{MOUNTS}/{name}"
     return next((str(mount["device"]) for mount in client.list_made("directory") if mount["path"] == path), "")
 
 
 def _look(client: Client, runner: Runner, store: CreatedStore) -> str:
-    device = _mounted(client, store.name) if store.maker == "directory" else ""
+    device = _find_mounted(client, store.name) if store.maker == "directory" else ""
     arguments = [store.maker, store.name, store.partuuid, device]
     printed = runner.run(["sh", "-c", LOOK, "sh", *arguments], deadline=60).stdout.strip()
     if printed.partition(":")[0] not in ("absent", "ours", "foreign", "holds"):
@@ -217,8 +217,8 @@ def remove_vm(client: Client, runner: Runner, vm: CreatedVm) -> Removal:
     """
     client.require_node(vm.node)
     machine = VirtualMachine(client, vm.vmid)
-    if not exists(client, vm.vmid):
-        return _moved(client, vm) or Removal("absent")
+    if not has_vm(client, vm.vmid):
+        return _find_moved(client, vm) or Removal("absent")
     config = machine.config()
     if why := vm.differs(config):
         if config.get("lock") in _OWN_LOCKS and vm.token not in str(config.get("description", "")):
@@ -247,13 +247,13 @@ def remove_volume(client: Client, runner: Runner, volume: CreatedVolume) -> Remo
         return Removal("absent")
     machine = VirtualMachine(client, volume.vmid)
     keys: list[str] = []
-    if exists(client, volume.vmid):
+    if has_vm(client, volume.vmid):
         config = machine.config()
         keys = [key for key, value in config.items() if parse_drive(str(value))["file"] == volume.volid]
         if keys and volume.token not in str(config.get("description", "")):
             return Removal("foreign", f"VM {volume.vmid} has {volume.volid}, but is not the VM of this run")
     if not keys:
-        return _freed(runner, volume)
+        return _free_volume(runner, volume)
     now = read_identity(runner, client.find_path(volume.volid)) if volume.identity else ""
     if volume.identity not in (now, now.rpartition(".")[0]):
         return Removal("foreign", f"{volume.volid} is ({now}), but ({volume.identity}) was created")
@@ -292,7 +292,7 @@ def _require_no_other_volumes(machine: VirtualMachine, config: dict[str, Any]) -
         )
 
 
-def _moved(client: Client, vm: CreatedVm) -> Removal | None:
+def _find_moved(client: Client, vm: CreatedVm) -> Removal | None:
     for listed in client.get("cluster/resources", {"type": "vm"}):
         if int(listed["vmid"]) == vm.vmid:
             return Removal("foreign", f"VM {vm.vmid} is on node {listed.get('node')} of the cluster")
@@ -325,7 +325,7 @@ def _is_listed(client: Client, volume: CreatedVolume) -> bool:
     return any(entry["volid"] == volume.volid for entry in listed)
 
 
-def _free(runner: Runner, volume: CreatedVolume) -> str:
+def _run_free(runner: Runner, volume: CreatedVolume) -> str:
     """Run the command, again if it did not get the storage's lock, which PVE holds while it changes a volume there."""
     for attempt in attempts(Deadline.after(_FREE_SECONDS), growing(0.5, 8.0)):
         try:
@@ -338,9 +338,9 @@ def _free(runner: Runner, volume: CreatedVolume) -> str:
     raise AssertionError("unreachable: the pauses have no end")
 
 
-def _freed(runner: Runner, volume: CreatedVolume) -> Removal:
+def _free_volume(runner: Runner, volume: CreatedVolume) -> Removal:
     """Remove it by root's command on the node. As no VM names it, the API requires the right to remove any volume."""
-    printed = _free(runner, volume)
+    printed = _run_free(runner, volume)
     outcome, _, why = (printed.splitlines() or [""])[-1].partition(": ")
     if outcome == "foreign":
         return Removal("foreign", why)

@@ -118,7 +118,7 @@ def read_secret(source: SecretSource, *, user: str, where: str, for_header: bool
 
 
 def _read_variable(name: str, _user: str, where: str) -> Secret:
-    secret = _found(withdraw_variable(name))
+    secret = _make_secret(withdraw_variable(name))
     if secret is None:
         raise ConfigError(f"{where}: the environment has no variable {name}", hint=f"read -rs {name}; export {name}")
     return secret
@@ -156,7 +156,7 @@ def _read_keyring(service: str, user: str, where: str) -> Secret:
             hint="pip install keyring (virt-overhead's extra with this name), or use env or file",
         ) from None
     try:
-        secret = _found(keyring.get_password(service, user))
+        secret = _make_secret(keyring.get_password(service, user))
     except Exception as error:
         # Backends raise the errors of their own libraries, D-Bus for example.
         raise ConfigError(f"{where}: the keyring does not answer: {error}") from None
@@ -168,7 +168,7 @@ def _read_keyring(service: str, user: str, where: str) -> Secret:
     return secret
 
 
-def _found(text: str | None) -> Secret | None:
+def _make_secret(text: str | None) -> Secret | None:
     return None if text is None else Secret(str(text))
 
 
@@ -240,13 +240,13 @@ def hide_secret(error: Exception, secret: Secret) -> Exception:
     if isinstance(error, LoginRefused):
         return LoginRefused(str(error))
     if isinstance(error, HostError):
-        return Unanswered(Trouble.NOT_PROXMOX, _shown(secret.hidden_in(error.message)))
+        return Unanswered(Trouble.NOT_PROXMOX, _mask_login(secret.hidden_in(error.message)))
     if isinstance(error, ResourceException):
-        return ApiRefusal(error.status_code, secret.hidden_in(_reason(error)))
-    return Unanswered(_trouble(error), _shown(secret.hidden_in(_words(error))))
+        return ApiRefusal(error.status_code, secret.hidden_in(_read_reason(error)))
+    return Unanswered(_classify_error(error), _mask_login(secret.hidden_in(_describe_error(error))))
 
 
-def _trouble(error: Exception) -> Trouble:
+def _classify_error(error: Exception) -> Trouble:
     if isinstance(error, NotProxmox):
         return Trouble.NOT_PROXMOX
     if isinstance(error, _MALFORMED):
@@ -254,7 +254,7 @@ def _trouble(error: Exception) -> Trouble:
     if isinstance(error, requests.exceptions.SSLError):
         return _classify_tls(str(error))
     if isinstance(error, requests.RequestException):
-        return Trouble.NEVER_SENT if _was_never_sent(error) else Trouble.LOST
+        return Trouble.NEVER_SENT if _is_never_sent(error) else Trouble.LOST
     # OSError: requests reads the CA file before it connects.
     return Trouble.CANNOT_SEND if isinstance(error, OSError) else Trouble.LOST
 
@@ -268,7 +268,7 @@ def _classify_tls(reason: str) -> Trouble:
     return Trouble.CANNOT_SEND if "X509" in reason else Trouble.LOST
 
 
-def _was_never_sent(error: requests.RequestException) -> bool:
+def _is_never_sent(error: requests.RequestException) -> bool:
     """Whether there was no connection to the node, or no tunnel to it through a proxy."""
     if isinstance(error, requests.ConnectTimeout) or "Tunnel connection failed" in str(error):
         return True
@@ -276,7 +276,7 @@ def _was_never_sent(error: requests.RequestException) -> bool:
     return isinstance(reason, NewConnectionError | ProxyError)
 
 
-def _reason(error: ResourceException) -> str:
+def _read_reason(error: ResourceException) -> str:
     """PVE's own text: about the whole request, and about single parameters."""
     words = [str(error.content).strip()]
     if isinstance(error.errors, Mapping):
@@ -284,7 +284,7 @@ def _reason(error: ResourceException) -> str:
     return " ".join(word for word in words if word) or str(error.status_message)
 
 
-def _words(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     if isinstance(error, NotProxmox):
         return str(error)
     if isinstance(error, requests.exceptions.InvalidHeader | UnicodeError):
@@ -304,7 +304,7 @@ def _find_cause(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-def _shown(text: str) -> str:
+def _mask_login(text: str) -> str:
     """The text without the login in a proxy's URL."""
     return re.sub(r"//[^/\s]*@", f"//{MASK}@", text)
 
@@ -384,10 +384,10 @@ class _Json(JsonSerializer):  # type: ignore[misc] # proxmoxer has no types
     """proxmoxer's own serializer treats an answer that is not JSON as data."""
 
     def loads(self, response: requests.Response) -> Any:
-        return _data(response)
+        return _read_data(response)
 
 
-def _data(answer: requests.Response) -> Any:
+def _read_data(answer: requests.Response) -> Any:
     try:
         return answer.json()["data"]
     except (ValueError, KeyError, TypeError):
@@ -414,7 +414,7 @@ class _Ticket(ProxmoxHTTPAuth):  # type: ignore[misc] # proxmoxer has no types
         if answer.status_code == _UNAUTHORIZED:
             raise LoginRefused(self.username)
         answer.raise_for_status()
-        given = _data(answer)
+        given = _read_data(answer)
         if not isinstance(given, dict) or not isinstance(given.get("ticket"), str):
             raise NotProxmox("the login was answered without a ticket")
         if given.get("NeedTFA"):
@@ -512,10 +512,10 @@ def _call_safely(seconds: float, secret: Secret, action: Callable[[], T], *, rea
 
 
 def _send(api: Any, method: str, path: str, params: Mapping[str, object]) -> Any:
-    return getattr(api(path), method)(**{key: _value(value) for key, value in params.items()})
+    return getattr(api(path), method)(**{key: _convert_value(value) for key, value in params.items()})
 
 
-def _value(value: object) -> object:
+def _convert_value(value: object) -> object:
     if isinstance(value, IOBase):
         # An earlier request that failed may have read the file.
         value.seek(0)

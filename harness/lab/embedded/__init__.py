@@ -116,10 +116,10 @@ class LabMachineState:
             # If a lab host hung or crashed, its console is the only evidence.
             self.console.replace(self.console.with_suffix(".previous.log"))
         self._make_disks()
-        port = _free_port()
+        port = _find_free_port()
         # -daemonize: QEMU returns when it runs, or prints an error. Ctrl-C then ends the harness, not the lab host.
         started = subprocess.run(
-            [*images.emulator.command, *self._arguments(images, accel, port), "-daemonize"],
+            [*images.emulator.command, *self._build_arguments(images, accel, port), "-daemonize"],
             stdin=subprocess.DEVNULL,
             start_new_session=True,
             capture_output=True,
@@ -159,36 +159,36 @@ class LabMachineState:
             for pid in self.processes():
                 with suppress(ProcessLookupError):
                     os.kill(pid, number)
-            if self._gone(seconds):
+            if self._is_gone(seconds):
                 break
         self.record.unlink(missing_ok=True)
         self.known_hosts.unlink(missing_ok=True)
         self._remove_disks()
         return bool(pids)
 
-    def _image(self, disk: EmulatedDisk) -> Path:
+    def _name_image(self, disk: EmulatedDisk) -> Path:
         return self.directory / f"{disk.name}.img"
 
     def _make_disks(self) -> None:
         """Create the files for the disks that QEMU emulates, empty and sparse."""
         for disk in EMULATED:
-            with self._image(disk).open("wb") as image:
+            with self._name_image(disk).open("wb") as image:
                 image.truncate(disk.size_bytes)
 
     def _remove_disks(self) -> None:
         for disk in EMULATED:
-            self._image(disk).unlink(missing_ok=True)
+            self._name_image(disk).unlink(missing_ok=True)
 
-    def _gone(self, seconds: float) -> bool:
+    def _is_gone(self, seconds: float) -> bool:
         return wait_until(lambda: not self.processes(), deadline=seconds, every=_POLL_SECONDS)
 
     def made_of(self, images: ImageSet, accel: Accel) -> tuple[str, ...]:
         """The identity of a lab host: the digests of its images, and a digest of its hardware and disks."""
-        described = "\n".join([*self._arguments(images, accel, port=0), make_creation_script()])
+        described = "\n".join([*self._build_arguments(images, accel, port=0), make_creation_script()])
         hardware = hashlib.sha256(described.encode()).hexdigest()[:12]
         return (images.lab.digest, images.guest.digest, images.emulator.digest, hardware)
 
-    def _arguments(self, images: ImageSet, accel: Accel, port: int) -> list[str]:
+    def _build_arguments(self, images: ImageSet, accel: Accel, port: int) -> list[str]:
         lab = images.lab.path
         # If the kernel finds damaged memory, it must not continue. The machine ends and is started again.
         kernel = ["console=ttyS0", "quiet", "net.ifnames=0", "intel_iommu=on", "iommu=pt", "oops=panic", "panic=-1"]
@@ -223,11 +223,11 @@ class LabMachineState:
             *("-drive", f"file={images.guest.path / 'guest.iso'},if=virtio,format=raw,readonly=on"),
             *("-device", "virtio-rng-pci"),
             *(word for controller in CONTROLLERS for word in controller.hardware()),
-            *(word for disk in EMULATED for word in disk.hardware(self._image(disk))),
+            *(word for disk in EMULATED for word in disk.hardware(self._name_image(disk))),
         ]
 
 
-def _free_port() -> int:
+def _find_free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -259,10 +259,10 @@ def up(images: ImageSet, events: Events) -> LabMachine:
     here = state()
     with held_back(), here.locked(seconds=LOCK_SECONDS):
         machine = here.running()
-        if machine and here.fits(machine, images) and _answers(machine, images):
+        if machine and here.fits(machine, images) and _is_answering(machine, images):
             return machine
         here.stop()
-        choice = acceleration(images, events)
+        choice = choose_acceleration(images, events)
         events(Note(f"embedded lab: {choice.accel}, because {choice.why}"))
         with events.step("boot the lab host", _EXPECTED_BOOT_SECONDS):
             try:
@@ -288,21 +288,21 @@ def down() -> bool:
 
 
 @contextmanager
-def embedded_lab(images: ImageSet, events: Events) -> Iterator[HostSpec]:
+def run_embedded_lab(images: ImageSet, events: Events) -> Iterator[HostSpec]:
     """The lab host for the duration of the block. If it ran before (`virt-overhead lab up`), it continues to run."""
     # A lab host that nobody knows of would run for ever.
     with held_back():
         already = state().running()
         machine = up(images, events)
         try:
-            yield host_spec(machine)
+            yield build_host_spec(machine)
         finally:
             if already is None or already.pid != machine.pid:
                 with cleaning_up():
                     down()
 
 
-def host_spec(machine: LabMachine) -> HostSpec:
+def build_host_spec(machine: LabMachine) -> HostSpec:
     """The lab host with its current address."""
     address = SshAddress("127.0.0.1", machine.port, "root", Path(machine.key), machine.host_key)
     nested = "emulation" if machine.accel == "tcg" else "KVM"
@@ -317,12 +317,12 @@ def running() -> LabMachine:
     return machine
 
 
-def running_host_spec() -> HostSpec:
+def read_running_host() -> HostSpec:
     """The running lab host for the inventory. Raises LabUnavailable if there is none."""
-    return host_spec(running())
+    return build_host_spec(running())
 
 
-def acceleration(images: ImageSet, events: Events) -> Acceleration:
+def choose_acceleration(images: ImageSet, events: Events) -> Acceleration:
     """The accelerator of the lab host: KVM if a guest boots with it here and nesting is enabled, else TCG.
 
     A successful probe is stored per kernel and image.
@@ -344,13 +344,13 @@ def _find_image_directory(images: ImageSet) -> str:
     return f"{IMAGE_DIRECTORY}/{images.guest.digest}"
 
 
-def _target(machine: LabMachine) -> SshTarget:
+def _build_target(machine: LabMachine) -> SshTarget:
     return SshTarget("127.0.0.1", machine.port, "root", Path(machine.key), machine.host_key)
 
 
-def _answers(machine: LabMachine, images: ImageSet) -> bool:
+def _is_answering(machine: LabMachine, images: ImageSet) -> bool:
     try:
-        runner = SshRunner.connect(_target(machine), name="host lab", deadline=15)
+        runner = SshRunner.connect(_build_target(machine), name="host lab", deadline=15)
     except HostError:
         return False
     try:
@@ -365,7 +365,7 @@ def _answers(machine: LabMachine, images: ImageSet) -> bool:
 
 
 def _prepare(machine: LabMachine, images: ImageSet) -> None:
-    runner = SshRunner.connect_when_up(_target(machine), name="host lab", deadline=BOOT_SECONDS)
+    runner = SshRunner.connect_when_up(_build_target(machine), name="host lab", deadline=BOOT_SECONDS)
     try:
         directory = _find_image_directory(images)
         steps = [

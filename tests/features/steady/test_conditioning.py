@@ -13,7 +13,7 @@ import pytest
 from harness.errors import MeasurementError, SafetyError
 from harness.events import Event, Events, Note, StepAdvanced
 from harness.features.steady.measuring import SECONDS, choose_job
-from harness.image import Cache, Missing, cache_root
+from harness.image import Cache, Missing, choose_cache
 from harness.image.build import load_recipes
 from harness.lab.transport.local import LocalRunner
 from harness.layout.build import Layouts
@@ -65,7 +65,7 @@ def test_a_round_of_conditioning_is_longer_than_a_slice_and_has_no_ramp() -> Non
 def fio(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with the image's fio as a program."""
     recipe = load_recipes("")[0]
-    found = Cache(cache_root()).find(recipe, {})
+    found = Cache(choose_cache()).find(recipe, {})
     if isinstance(found, Missing):
         pytest.skip("the fio image is not built: virt-overhead images")
     directory = tmp_path_factory.mktemp("fio")
