@@ -264,9 +264,7 @@ def test_one_block_and_a_missing_metric_are_named_as_what_is_lacking() -> None:
     )
     (missing, *_) = find_verdicts(lacking.cells).inconclusive
     assert describe_finding(missing.cell, missing.budget) == "no sample: too few I/Os in 3 blocks"
-    assert (
-        missing.decides == "two samples have an interval, and take about 20 rounds like these 3; or use longer slices"
-    )
+    assert missing.decides == "an interval takes about 10 rounds like these 3; or use longer slices"
 
 
 def test_either_limit_of_a_looser_budget_is_enough_to_keep_it() -> None:
