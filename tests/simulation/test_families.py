@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from harness.analysis import estimate_drift, estimate_overhead, has_drifted
-from harness.features.answers.decision import answers
+from harness.features.answers.decision import answer_uses
 from harness.features.history.trends import change_points
 from harness.model.attach import Attach
 from harness.model.base import Device
@@ -55,7 +55,7 @@ def test_equal_modes_are_rarely_called_worse(modes: int) -> None:
     chance, cells = np.random.default_rng(modes), measured_modes(modes)
     worse = 0
     for _ in range(DECISIONS):
-        (general, *_) = answers(measure_again(chance, cells, 0.05), 1.0)
+        (general, *_) = answer_uses(measure_again(chance, cells, 0.05), 1.0)
         assert len(general.equals) + len(general.worse) == modes - 1
         worse += bool(general.worse)
     share = worse / DECISIONS

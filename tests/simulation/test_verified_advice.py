@@ -8,7 +8,7 @@ import random
 import pytest
 
 from harness.analysis import Change, estimate_paired_change
-from harness.features.answers.advice import _expected
+from harness.features.answers.advice import _predict_ratio
 
 PAIRS = 1000
 STATED = 0.95
@@ -33,7 +33,7 @@ def shares(
     for _ in range(PAIRS):
         one = measured(chance, first, noises[0])
         other = measured(chance, fresh, noises[1])
-        low, high = _expected(one, other)
+        low, high = _predict_ratio(one, other)
         expected += low <= other.ratio <= high
         assert one.low is not None
         assert one.high is not None
@@ -62,6 +62,6 @@ def test_a_change_is_noticed() -> None:
     missed = 0
     for _ in range(PAIRS):
         one, other = measured(chance, 12, 0.03), measured(chance, 12, 0.03, ratio=1.0)
-        low, high = _expected(one, other)
+        low, high = _predict_ratio(one, other)
         missed += low <= other.ratio <= high
     assert missed < 0.01 * PAIRS

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.features.calibrate.calibration import Calibration, directory, path_of, read_calibration
+from harness.features.calibrate.calibration import Calibration, find_directory, find_path, read_calibration
 from harness.features.calibrate.command import count_most_by_chance
 from harness.features.calibrate.measuring import CalibrationSpec
 from harness.features.calibrate.memory_disk import NULL_BLK, MemoryDisk
@@ -33,7 +33,7 @@ __all__ = ["host"]
 @pytest.fixture(scope="module")
 def calibrated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Calibration]:
     """A short calibration of the embedded lab. The user's own one is put aside meanwhile."""
-    path = path_of("embedded")
+    path = find_path("embedded")
     kept = tmp_path_factory.mktemp("kept") / "calibration.json"
     if path.exists():
         shutil.move(path, kept)
@@ -58,7 +58,7 @@ def calibrated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Calibration
     finally:
         path.unlink(missing_ok=True)
         if found is not None:
-            shutil.rmtree(directory() / "runs" / found.run)
+            shutil.rmtree(find_directory() / "runs" / found.run)
         if kept.exists():
             shutil.move(kept, path)
 
@@ -108,7 +108,7 @@ def test_a_delay_of_a_millisecond_is_recovered_in_the_guest_and_on_the_host(cali
 
 
 def test_the_raw_outputs_of_fio_are_kept(calibrated: Calibration) -> None:
-    raw = list((directory() / "runs" / calibrated.run / "raw").glob("*.json"))
+    raw = list((find_directory() / "runs" / calibrated.run / "raw").glob("*.json"))
     # The delay on the host, a series for host and guest at two depths, and in each boot one process on each of them.
     assert len(raw) == GROUPS + REPETITIONS + 1 + 4 + 2 * BOOTS
 
@@ -130,7 +130,7 @@ def test_ctrl_c_leaves_nothing_on_the_host_and_the_last_calibration_as_it_was(ca
         process.send_signal(signal.SIGINT)
         said, _ = process.communicate(timeout=patience(120))
     assert (process.returncode, said.splitlines()[-1]) == (130, "virt-overhead: interrupted")
-    assert read_calibration(path_of("embedded")) == calibrated
+    assert read_calibration(find_path("embedded")) == calibrated
     assert raw_outputs() == runs
 
 
@@ -147,4 +147,4 @@ def test_a_disk_in_memory_that_a_killed_calibration_left_is_reaped(host: SshRunn
 
 def raw_outputs() -> set[str]:
     """The calibrations whose raw outputs are kept."""
-    return {each.name for each in (directory() / "runs").iterdir() if not each.is_symlink()}
+    return {each.name for each in (find_directory() / "runs").iterdir() if not each.is_symlink()}

@@ -91,12 +91,12 @@ class Odd:
     windows = False
 
     def __init__(self, text: str, seed: int | None = None) -> None:
-        self._text = text
+        self._write_text = text
         self._chance = None if seed is None else random.Random(seed)
 
     def run(self, argv: Sequence[str], *, check: bool = True, **_options: object) -> Completed:
         if self._chance is None:
-            return Completed(tuple(argv), 0, self._text, self._text)
+            return Completed(tuple(argv), 0, self._write_text, self._write_text)
         status = 0 if check else self._chance.choice([0, 0, 1])
         return Completed(tuple(argv), status, self._chance.choice(ODD), self._chance.choice(ODD))
 
@@ -108,7 +108,7 @@ class Odd:
 
     @contextmanager
     def hold(self, *_arguments: object, **_options: object) -> Iterator[_Lines]:
-        yield _Lines(self._text)
+        yield _Lines(self._write_text)
 
 
 def functions() -> Iterator[tuple[str, Callable[..., Any], dict[str, Any]]]:

@@ -12,7 +12,7 @@ import pytest
 from harness.analysis.metrics import METRICS
 from harness.feature import feature_tables
 from harness.features.fio_files.options import ALLOWED, ENGINES
-from harness.features.published.figures import link_names
+from harness.features.published.figures import list_link_names
 from harness.model.attach import ATTACH_OPTIONS, Attach
 from harness.model.disk import REQUESTED_CLASSES
 from harness.model.job import PATTERNS
@@ -46,7 +46,7 @@ NAMES = [
     *ENGINES,
     *(mode.name for mode in PRESETS),
     *(profile.name for profile in PROFILES),
-    *link_names(),
+    *list_link_names(),
 ]
 
 

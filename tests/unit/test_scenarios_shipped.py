@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.features.decompose.records import compare_arms
-from harness.features.published.figures import counterparts, links
+from harness.features.published.figures import find_counterparts, links
 from harness.model.attach import Attach, Vfio
 from harness.model.base import Device, Md, Shape
 from harness.model.mode import Arm, Mode, Place
@@ -46,7 +46,7 @@ def test_the_published_figures_that_a_scenario_names_belong_to_its_modes_and_job
     jobs = [workload.job(depth, ramp=0, seconds=1) for workload in scenario.workloads for depth in depths]
     existing = Shape(5, 6) if scenario.disk_class == "array" else None
     modes = [
-        mode.name for mode in scenario.modes if any(counterparts(link, mode.detail, job, existing) for job in jobs)
+        mode.name for mode in scenario.modes if any(find_counterparts(link, mode.detail, job, existing) for job in jobs)
     ]
     if scenario.published.startswith("local_disks."):
         assert modes == ["host", "passthrough", "lvm", "raw", "raw-cached"]

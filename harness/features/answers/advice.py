@@ -9,16 +9,16 @@ from enum import StrEnum
 from typing import Any
 
 from harness.analysis import MARGIN, METRICS, Change, Relation
-from harness.features.answers.decision import Answer, Rival, answers_of
+from harness.features.answers.decision import Answer, Rival, get_answers
 from harness.features.answers.report import (
     ModeSetting,
     answer_details,
     answer_sentence,
-    caution_sentences,
     change_percent,
     change_words,
-    setting_of,
-    undecided_words,
+    describe_undecided,
+    find_setting,
+    list_cautions,
 )
 from harness.report.numbers import signed_percent
 from harness.report.section import Section, find_sections
@@ -73,7 +73,7 @@ class Verified:
     """The upper end of that interval."""
 
 
-def advice_of(answer: Answer, cells: Sequence[CellRecord]) -> Advice | None:
+def choose_advice(answer: Answer, cells: Sequence[CellRecord]) -> Advice | None:
     """What to measure again of an answer: the change to make if there is one, else the best of the other modes.
 
     `cells` are the results that the answer is from. None if it recommends nothing, or has nothing to compare with.
@@ -96,8 +96,8 @@ def verify(advice: Advice, fresh: Mapping[str, CellRecord]) -> Verified:
     change = _change(advice, fresh)
     if isinstance(change, str):
         return Verified(advice, AdviceOutcome.UNDECIDED, change)
-    low, high = _expected(advice.change, change)
-    held, why = _outcome(advice, change, inside=low <= change.ratio <= high)
+    low, high = _predict_ratio(advice.change, change)
+    held, why = _judge_outcome(advice, change, inside=low <= change.ratio <= high)
     return Verified(advice, held, why, change, low, high)
 
 
@@ -116,7 +116,7 @@ def _change(advice: Advice, fresh: Mapping[str, CellRecord]) -> Change | str:
     return change if change.low is not None else "the fresh blocks are too few for an interval"
 
 
-def _expected(first: Change, fresh: Change) -> tuple[float, float]:
+def _predict_ratio(first: Change, fresh: Change) -> tuple[float, float]:
     """The interval in which the fresh ratio is expected if both measured the same."""
     assert first.low is not None
     assert first.high is not None
@@ -128,7 +128,7 @@ def _expected(first: Change, fresh: Change) -> tuple[float, float]:
     return math.exp(point - below), math.exp(point + above)
 
 
-def _outcome(advice: Advice, fresh: Change, *, inside: bool) -> tuple[AdviceOutcome, str]:
+def _judge_outcome(advice: Advice, fresh: Change, *, inside: bool) -> tuple[AdviceOutcome, str]:
     higher = METRICS[advice.answer.metric].higher_is_better
     better, worse = ((fresh.ratio > 1) == wanted and fresh.excludes_one for wanted in (higher, not higher))
     if not inside:
@@ -178,8 +178,8 @@ class UseAdvice:
             "mode": self.answer.mode,
             "sentence": answer_sentence(self.answer),
             "change": change_words(self.answer) or None,
-            "undecided": undecided_words(self.answer) or None,
-            "cautions": list(caution_sentences(self.answer)),
+            "undecided": describe_undecided(self.answer) or None,
+            "cautions": list(list_cautions(self.answer)),
             "against": self.advice.rival.mode if self.advice else None,
             "metric": self.answer.metric or None,
             "ratio": {"point": change.ratio, "low": change.low, "high": change.high} if change else None,
@@ -188,24 +188,24 @@ class UseAdvice:
         }
 
 
-def advice_of_uses(run: Run) -> list[UseAdvice]:
+def list_advice(run: Run) -> list[UseAdvice]:
     """One for each use of each disk that was measured."""
     advice = []
     for section in find_sections(run):
-        results = _results(section.cells)
-        for answer in answers_of(section):
+        results = _select_results(section.cells)
+        for answer in get_answers(section):
             if answer.judge is not None:
-                setting = setting_of(results, answer.mode) if answer.mode else None
-                advice.append(UseAdvice(section, answer, setting, advice_of(answer, results)))
+                setting = find_setting(results, answer.mode) if answer.mode else None
+                advice.append(UseAdvice(section, answer, setting, choose_advice(answer, results)))
     return advice
 
 
-def fresh_results(run: Run) -> dict[str, CellRecord]:
+def map_results(run: Run) -> dict[str, CellRecord]:
     """The cells of a run that may represent their modes, by id."""
-    return {cell.id: cell for section in find_sections(run) for cell in _results(section.cells)}
+    return {cell.id: cell for section in find_sections(run) for cell in _select_results(section.cells)}
 
 
-def setting_lines(views: Sequence[UseAdvice]) -> Iterator[str]:
+def describe_settings(views: Sequence[UseAdvice]) -> Iterator[str]:
     """How to set up each recommended mode, once."""
     shown: set[tuple[str, str | None]] = set()
     for view in views:
@@ -216,7 +216,7 @@ def setting_lines(views: Sequence[UseAdvice]) -> Iterator[str]:
             yield from (f"  {line}" for line in view.setting.text.splitlines())
 
 
-def verified_lines(view: UseAdvice, verified: Verified) -> Iterator[str]:
+def describe_verified(view: UseAdvice, verified: Verified) -> Iterator[str]:
     """Whether the advice held, and the figures."""
     modes = f"`{verified.advice.mode}` against `{verified.advice.rival.mode}`"
     yield f"{view.title}: {modes}: {verified.held}: {verified.why}"
@@ -226,7 +226,7 @@ def verified_lines(view: UseAdvice, verified: Verified) -> Iterator[str]:
         yield f"  expected when measured again: {expected} %"
 
 
-def verified_record(view: UseAdvice, verified: Verified) -> dict[str, Any]:
+def make_verified_record(view: UseAdvice, verified: Verified) -> dict[str, Any]:
     """For `--json`. `expected` is where the fresh ratio is expected if nothing changed."""
     fresh = verified.fresh
     return {
@@ -239,5 +239,5 @@ def verified_record(view: UseAdvice, verified: Verified) -> dict[str, Any]:
     }
 
 
-def _results(cells: Sequence[CellRecord]) -> list[CellRecord]:
+def _select_results(cells: Sequence[CellRecord]) -> list[CellRecord]:
     return [cell for cell in cells if cell.usable and not cell.is_baseline]

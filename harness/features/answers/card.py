@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.errors import ConfigError
-from harness.features.answers.decision import Answer, answers_of
+from harness.features.answers.decision import Answer, get_answers
 from harness.features.answers.report import named
 from harness.report.background import moment
 from harness.report.contents import find_banners, headline_of
@@ -69,7 +69,7 @@ def write_card(store: RunStore, run: Run) -> tuple[Path, str]:
     ResultsError if the file cannot be written.
     """
     drawn_card = card(run)
-    path = store.write_card(drawn(drawn_card))
+    path = store.write_card(draw_png(drawn_card))
     return path, markdown(drawn_card, path.name)
 
 
@@ -78,7 +78,7 @@ def card(run: Run) -> Card:
     sections = find_sections(run)
     section = next((section for section in sections if section.comparison.modes), next(iter(sections), None))
     comparison = section.comparison if section else None
-    answers = answers_of(section) if section else ()
+    answers = get_answers(section) if section else ()
     return Card(
         run=run.run.id,
         measured=f"results of fio from {moment(run.run.started)}"
@@ -93,8 +93,8 @@ def card(run: Run) -> Card:
         modes=comparison.modes[:MOST_MODES] if comparison else (),
         jobs=comparison.jobs if comparison else 0,
         confidence=comparison.confidence if comparison else "",
-        others=tuple(_others(sections, section)),
-        method=_method(run),
+        others=tuple(_list_others(sections, section)),
+        method=_describe_method(run),
         source=f"Imported by virt-overhead, run {run.run.id}"
         if run.lab.imported
         else f"Measured with virt-overhead, run {run.run.id}",
@@ -133,7 +133,7 @@ def _answer(answer: Answer) -> CardAnswer:
     return CardAnswer(answer.use.title, answer.mode or "", named(equals, "or") if equals else "")
 
 
-def _others(sections: Sequence[Section], section: Section | None) -> list[str]:
+def _list_others(sections: Sequence[Section], section: Section | None) -> list[str]:
     facts = []
     more = len(section.comparison.modes) - MOST_MODES if section else 0
     if more > 0:
@@ -144,7 +144,7 @@ def _others(sections: Sequence[Section], section: Section | None) -> list[str]:
     return facts
 
 
-def _method(run: Run) -> str:
+def _describe_method(run: Run) -> str:
     """How it was measured, and with what: "profile smoke, QEMU 10.0.2, ..."."""
     if run.lab.imported:
         return "Results of fio from elsewhere: who measured them, and how, is not known"
@@ -161,7 +161,7 @@ _USES = 812
 _DOT, _WARNING = "#1a5f96", "#b03f00"
 
 
-def drawn(card: Card) -> bytes:
+def draw_png(card: Card) -> bytes:
     """The PNG. Raises ConfigError without matplotlib."""
     figure = picture(card)
     file = io.BytesIO()
@@ -199,22 +199,22 @@ class _Page:
         self._figure = figure
 
     def fill(self, card: Card) -> None:
-        self._text(_LEFT, 30, "virt-overhead", size=11, weight="bold")
-        self._text(_RIGHT, 30, _shorten(card.measured, 90), size=10, color=SOFT, ha="right")
-        self._line(50)
-        below = self._paragraph(70, card.headline.replace("`", ""), size=20, lines=3)
+        self._write_text(_LEFT, 30, "virt-overhead", size=11, weight="bold")
+        self._write_text(_RIGHT, 30, _shorten(card.measured, 90), size=10, color=SOFT, ha="right")
+        self._draw_line(50)
+        below = self._write_paragraph(70, card.headline.replace("`", ""), size=20, lines=3)
         for warning in card.warnings[:2]:
-            below = self._paragraph(below + 6, warning, size=10, lines=2, color=_WARNING)
+            below = self._write_paragraph(below + 6, warning, size=10, lines=2, color=_WARNING)
         if card.modes:
-            self._chart(below + 26, card)
+            self._draw_chart(below + 26, card)
         if card.answers:
-            self._uses(below + 26, card.answers)
+            self._draw_uses(below + 26, card.answers)
         last = ". ".join((*card.others, card.method))
-        self._paragraph(HEIGHT - 44, last, size=9, lines=2, color=SOFT)
+        self._write_paragraph(HEIGHT - 44, last, size=9, lines=2, color=SOFT)
 
-    def _chart(self, top: float, card: Card) -> None:
+    def _draw_chart(self, top: float, card: Card) -> None:
         left, right = _CHART
-        self._text(
+        self._write_text(
             left,
             top,
             f"Throughput lost against the host over {count(card.jobs, 'job')}, % [interval, {card.confidence}]",
@@ -225,8 +225,8 @@ class _Page:
         for number, mode in enumerate(card.modes):
             middle = first + number * row
             name = _shorten(mode.mode, 20)
-            self._text(left, middle, name, size=11, va="center", family="DejaVu Sans Mono")
-            self._text(right, middle, percent_with_interval(mode.overhead), size=11, va="center", ha="right")
+            self._write_text(left, middle, name, size=11, va="center", family="DejaVu Sans Mono")
+            self._write_text(right, middle, percent_with_interval(mode.overhead), size=11, va="center", ha="right")
         height = row * len(card.modes)
         axes = self._figure.add_axes(
             (
@@ -237,7 +237,7 @@ class _Page:
             )
         )
         axes.set_facecolor(PAPER)
-        axes.set_xlim(*_limits(card.modes))
+        axes.set_xlim(*_compute_limits(card.modes))
         axes.set_ylim(len(card.modes) - 0.5, -0.5)
         axes.set_yticks([])
         axes.grid(axis="x", color=RULE, linewidth=1)
@@ -255,35 +255,37 @@ class _Page:
                 )  # fmt: skip
             axes.plot((overhead.point * 100,), (number,), color=_DOT, marker="o", markersize=8)
 
-    def _uses(self, top: float, answers: Sequence[CardAnswer]) -> None:
-        self._text(_USES, top, "Mode to use for", size=11)
+    def _draw_uses(self, top: float, answers: Sequence[CardAnswer]) -> None:
+        self._write_text(_USES, top, "Mode to use for", size=11)
         for number, answer in enumerate(answers):
             at = top + 36 + number * 54
-            self._text(_USES, at, _shorten(answer.use, 40), size=10, color=SOFT)
+            self._write_text(_USES, at, _shorten(answer.use, 40), size=10, color=SOFT)
             mode = _shorten(answer.mode, 28)
-            drawn_mode = self._text(_USES, at + 18, mode, size=13, weight="bold", family="DejaVu Sans Mono")
+            drawn_mode = self._write_text(_USES, at + 18, mode, size=13, weight="bold", family="DejaVu Sans Mono")
             if answer.alike:
                 beside = drawn_mode.get_window_extent().x1 + 8
                 letters = int((_RIGHT - beside) / (0.6 * 10 * _DPI / 72))
                 alike = _shorten(f"or {answer.alike.replace('`', '')}", letters)
-                self._text(beside, at + 21, alike, size=10, color=SOFT)
+                self._write_text(beside, at + 21, alike, size=10, color=SOFT)
 
-    def _paragraph(self, top: float, words: str, *, size: float, lines: int, color: str = INK) -> float:
+    def _write_paragraph(self, top: float, words: str, *, size: float, lines: int, color: str = INK) -> float:
         """The text in at most so many lines, smaller if it is long. Returns the lower end."""
         for smaller in (1.0, 0.85, 0.7):
             points = size * smaller
             # A letter of DejaVu Sans is 0.6 em wide on average, and a point has 1/72 inch.
             letters = int((_RIGHT - _LEFT) / (0.6 * points * _DPI / 72))
-            wrapped = textwrap.wrap(_one_line(words), letters, max_lines=lines, placeholder=" \N{HORIZONTAL ELLIPSIS}")
+            wrapped = textwrap.wrap(
+                _clean_line(words), letters, max_lines=lines, placeholder=" \N{HORIZONTAL ELLIPSIS}"
+            )
             if not wrapped or not wrapped[-1].endswith("\N{HORIZONTAL ELLIPSIS}"):
                 break
-        self._text(_LEFT, top, "\n".join(wrapped), size=points, color=color, linespacing=1.3)
+        self._write_text(_LEFT, top, "\n".join(wrapped), size=points, color=color, linespacing=1.3)
         return top + len(wrapped) * points * 1.3 * 1.16 * _DPI / 72
 
-    def _text(self, x: float, y: float, words: str, **style: Any) -> Text:
+    def _write_text(self, x: float, y: float, words: str, **style: Any) -> Text:
         return self._figure.text(x / WIDTH, 1 - y / HEIGHT, words, **{"va": "top", "color": INK, **style})
 
-    def _line(self, y: float) -> None:
+    def _draw_line(self, y: float) -> None:
         axes = self._figure.add_axes((_LEFT / WIDTH, 1 - y / HEIGHT, (_RIGHT - _LEFT) / WIDTH, 2 / HEIGHT))
         axes.set_facecolor(INK)
         axes.set_xticks([])
@@ -292,7 +294,7 @@ class _Page:
             side.set_visible(False)
 
 
-def _limits(modes: Sequence[ModeSummary]) -> tuple[float, float]:
+def _compute_limits(modes: Sequence[ModeSummary]) -> tuple[float, float]:
     """From zero to the largest loss, in percent, with room for the dots; an interval of more than 100 % is cut off."""
     ends = [0.0, *(mode.overhead.point for mode in modes)]
     ends += [end for mode in modes for end in (mode.overhead.low, mode.overhead.high) if end is not None]
@@ -302,8 +304,8 @@ def _limits(modes: Sequence[ModeSummary]) -> tuple[float, float]:
 
 
 def _shorten(words: str, most: int) -> str:
-    return shorten(_one_line(words), most)
+    return shorten(_clean_line(words), most)
 
 
-def _one_line(words: str) -> str:
+def _clean_line(words: str) -> str:
     return " ".join("".join(letter if letter.isprintable() else " " for letter in words).split())

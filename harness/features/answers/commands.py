@@ -46,12 +46,12 @@ def add_commands(commands: Any) -> None:
 
 
 def _advise(options: argparse.Namespace) -> int:
-    from harness.features.answers.advice import advice_of_uses, setting_lines
+    from harness.features.answers.advice import describe_settings, list_advice
     from harness.results import RunStore
 
     store = RunStore.named(options.path, REPORTS)
     run = store.read_results()
-    views = [view for view in advice_of_uses(run) if options.use in (None, view.answer.use.name)]
+    views = [view for view in list_advice(run) if options.use in (None, view.answer.use.name)]
     if not any(view.answer.mode for view in views):
         raise ConfigError(
             f"run {run.run.id} recommends nothing{f' for {options.use}' if options.use else ''}",
@@ -64,14 +64,20 @@ def _advise(options: argparse.Namespace) -> int:
         return 0
     for view in views:
         print("\n".join(view.lines))
-    print("\n".join(setting_lines(views)))
+    print("\n".join(describe_settings(views)))
     if any(view.advice for view in views):
         print(f"to measure it again on fresh blocks: virt-overhead advise {run.run.id} --verify")
     return 0
 
 
 def _verify(options: argparse.Namespace, store: Any, run: Any, views: list[Any]) -> int:
-    from harness.features.answers.advice import AdviceOutcome, fresh_results, verified_lines, verified_record, verify
+    from harness.features.answers.advice import (
+        AdviceOutcome,
+        describe_verified,
+        make_verified_record,
+        map_results,
+        verify,
+    )
 
     if not views:
         raise ConfigError(
@@ -81,15 +87,15 @@ def _verify(options: argparse.Namespace, store: Any, run: Any, views: list[Any])
     again = _measure_again(
         options, store, run, list(dict.fromkeys(cell for view in views for cell in view.advice.cells))
     )
-    fresh = fresh_results(again)
+    fresh = map_results(again)
     verified = [(view, verify(view.advice, fresh)) for view in views]
     if options.json:
         print_json(
-            {"run": run.run.id, "fresh": again.run.id, "advice": [verified_record(*advice) for advice in verified]}
+            {"run": run.run.id, "fresh": again.run.id, "advice": [make_verified_record(*advice) for advice in verified]}
         )
     else:
         for advice in verified:
-            print("\n".join(verified_lines(*advice)))
+            print("\n".join(describe_verified(*advice)))
     held = {outcome.held for _, outcome in verified}
     return NOT_HELD if AdviceOutcome.NOT_HELD in held else UNDECIDED if AdviceOutcome.UNDECIDED in held else 0
 

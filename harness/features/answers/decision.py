@@ -10,7 +10,16 @@ from statistics import fmean
 from typing import Any
 
 from harness.analysis import IN_ORDER, METRICS, Estimate, Relation, Samples, estimate_mean, find_shown_changes
-from harness.features.answers.uses import USES, Judge, Use, caution, explain_preference, preference, simplicity, unfit
+from harness.features.answers.uses import (
+    USES,
+    Judge,
+    Use,
+    explain_preference,
+    find_caution,
+    rank_by_needs,
+    rank_by_simplicity,
+    unfit,
+)
 from harness.model.attach import Attach
 from harness.model.base import Kind
 from harness.model.job import Job
@@ -39,35 +48,39 @@ class Factor:
 
 def factors(before: ModeDetail, after: ModeDetail) -> tuple[Factor, ...]:
     """Every option in which the modes differ. Another kind of layout, or of attachment, is one option."""
-    return (*_layout(before.layout, after.layout), *_attachment(before, after), *_fields(before.guest, after.guest))
+    return (
+        *_compare_layouts(before.layout, after.layout),
+        *_compare_attachments(before, after),
+        *_compare_fields(before.guest, after.guest),
+    )
 
 
-def _layout(before: Kind, after: Kind) -> Iterator[Factor]:
+def _compare_layouts(before: Kind, after: Kind) -> Iterator[Factor]:
     if before == after:
         return
     if before.kind != after.kind:
         yield Factor("layout", before.kind, after.kind, attached=False)
     else:
-        yield from _fields(before, after)
+        yield from _compare_fields(before, after)
 
 
-def _attachment(before: ModeDetail, after: ModeDetail) -> Iterator[Factor]:
+def _compare_attachments(before: ModeDetail, after: ModeDetail) -> Iterator[Factor]:
     one, other = before.attach, after.attach
     if isinstance(one, Attach) and isinstance(other, Attach):
-        yield from _fields(one, other, attached=True)
+        yield from _compare_fields(one, other, attached=True)
     elif one != other:
         before_words, after_words = (layer.words if layer is not None else "host" for layer in (one, other))
         yield Factor("attachment", before_words, after_words, attached=True)
 
 
-def _fields(before: Any, after: Any, *, attached: bool = False) -> Iterator[Factor]:
+def _compare_fields(before: Any, after: Any, *, attached: bool = False) -> Iterator[Factor]:
     for name in names_of(before):
         if (value_before := getattr(before, name)) != (value_after := getattr(after, name)):
-            words = _words(before, name, value_before), _words(after, name, value_after)
+            words = _format_option(before, name, value_before), _format_option(after, name, value_after)
             yield Factor(name.replace("_", " "), words[0], words[1], attached)
 
 
-def _words(side: object, name: str, value: object) -> str:
+def _format_option(side: object, name: str, value: object) -> str:
     if value is None or value == ():
         return "by default"
     if isinstance(value, bool):
@@ -139,7 +152,7 @@ class Answer:
         return (ratio > 1) == self.higher_is_better
 
 
-def answers(cells: Cells, slice_seconds: float) -> tuple[Answer, ...]:
+def answer_uses(cells: Cells, slice_seconds: float) -> tuple[Answer, ...]:
     """An answer for each use. `cells` are those of one disk with a guest that are results; see `seconds_of_slice`.
 
     A mode is worse if its interval against the best mean is beyond it. The intervals of all pairs of modes hold
@@ -150,19 +163,19 @@ def answers(cells: Cells, slice_seconds: float) -> tuple[Answer, ...]:
     return tuple(_answer(use, cells, slice_seconds) for use in USES)
 
 
-def seconds_of_slice(cells: Iterable[CellRecord], wall_s: float) -> float:
+def estimate_slice_seconds(cells: Iterable[CellRecord], wall_s: float) -> float:
     """The seconds that a slice of this run took, with all that is between slices. 0 if nothing was measured."""
     slices, hosts = 0, dict[tuple[str, str, str, str], int]()
     for cell in cells:
         blocks = len(cell.rounds)
         key = (cell.host, cell.disk, cell.scenario, cell.job.id)
         hosts[key] = max(hosts.get(key, 0), blocks)
-        slices += blocks * arms_of(cell.mode_detail)
+        slices += blocks * count_arms(cell.mode_detail)
     slices += sum(hosts.values())
     return wall_s / slices if slices else 0.0
 
 
-def arms_of(mode: ModeDetail) -> int:
+def count_arms(mode: ModeDetail) -> int:
     """Arms of a mode beside the bare host."""
     return int(mode.attach is not None) + int(mode.layout.kind != "device")
 
@@ -174,7 +187,7 @@ def _answer(use: Use, cells: Cells, slice_seconds: float) -> Answer:
     judge, jobs = judged
     names = {job.id for job in jobs}
     cells_of_use = [cell for cell in cells if cell.job.id in names]
-    metric = _metric(judge, cells_of_use)
+    metric = _choose_metric(judge, cells_of_use)
     if metric is None:
         return Answer(use, None)
     by_mode: dict[str, dict[str, CellRecord]] = {}
@@ -189,7 +202,7 @@ def _answer(use: Use, cells: Cells, slice_seconds: float) -> Answer:
     return decision.answer(Answer(use, judge, tuple(job for job in jobs if job.id in common), metric))
 
 
-def _metric(judge: Judge, cells: Cells) -> str | None:
+def _choose_metric(judge: Judge, cells: Cells) -> str | None:
     """The first of the judge's metrics that all of these cells have with an interval; else one that some have."""
 
     def has(cell: CellRecord, metric: str, least: int) -> bool:
@@ -226,56 +239,56 @@ class _Decision:
         if len(self._fit) > 1 and any(losses[mode].n < 2 for mode in self._fit):
             return replace(empty, why="one block has no interval, so no mode is ranked: measure at least six")
         best = min(self._fit, key=lambda mode: losses[mode].point)
-        than_best = self._than(best)
-        equal = [mode for mode in self._fit if mode == best or not self._worse(than_best[mode])]
-        chosen = min(equal, key=lambda mode: (*self._preference(mode), equal.index(mode)))
-        than_chosen = than_best if chosen == best else self._than(chosen)
-        rivals = {mode: self._rival(mode, chosen, change) for mode, change in than_chosen.items()}
+        than_best = self._compare_with(best)
+        equal = [mode for mode in self._fit if mode == best or not self._is_worse(than_best[mode])]
+        chosen = min(equal, key=lambda mode: (*self._rank(mode), equal.index(mode)))
+        than_chosen = than_best if chosen == best else self._compare_with(chosen)
+        rivals = {mode: self._make_rival(mode, chosen, change) for mode, change in than_chosen.items()}
         rest = sorted(set(self._fit) - set(equal), key=lambda mode: losses[mode].point)
         return replace(
             empty,
             mode=chosen,
-            why=self._why(chosen, [mode for mode in equal if mode != chosen]),
-            alike=tuple(mode for mode in equal if mode != chosen and not self._why(chosen, [mode])),
+            why=self._explain_choice(chosen, [mode for mode in equal if mode != chosen]),
+            alike=tuple(mode for mode in equal if mode != chosen and not self._explain_choice(chosen, [mode])),
             equals=tuple(rivals[mode] for mode in equal if mode != chosen),
             worse=tuple(rivals[mode] for mode in rest),
             never=tuple(rivals[mode] for mode in self._cells if mode not in self._fit),
             loss=losses[chosen],
-            cpu=_cpu(self._cells[chosen]),
-            cautions=tuple((mode, words) for mode in equal for words in self._cautions(mode)),
+            cpu=_estimate_cpu(self._cells[chosen]),
+            cautions=tuple((mode, words) for mode in equal for words in self._list_cautions(mode)),
         )
 
-    def _cautions(self, mode: str) -> Iterator[str]:
-        if (words := caution(self._details[mode])) is not None:
+    def _list_cautions(self, mode: str) -> Iterator[str]:
+        if (words := find_caution(self._details[mode])) is not None:
             yield words
         cells = self._cells[mode]
         if jobs := [cell.job.id for cell in cells if cell.better_than_host]:
             yield f"better than its host in {', '.join(jobs[:3])}{' and others' * (len(jobs) > 3)}: find out why"
 
-    def _preference(self, mode: str) -> tuple[int, ...]:
-        return preference(self._details[mode], self._needs)
+    def _rank(self, mode: str) -> tuple[int, ...]:
+        return rank_by_needs(self._details[mode], self._needs)
 
-    def _than(self, other: str) -> dict[str, ModeChange]:
+    def _compare_with(self, other: str) -> dict[str, ModeChange]:
         """Every other mode as a multiple of `other`."""
         cells = {mode: mode_cells for mode, mode_cells in self._cells.items() if mode != other}
         pairs = {mode: list(zip(self._cells[other], mode_cells, strict=True)) for mode, mode_cells in cells.items()}
         return compare_guests(pairs, self._metric, self._confidence)
 
-    def _worse(self, mode_change: ModeChange) -> bool:
+    def _is_worse(self, mode_change: ModeChange) -> bool:
         change = mode_change.change
         return change.excludes_one and (change.ratio < 1) == METRICS[self._metric].higher_is_better
 
-    def _rival(self, mode: str, chosen: str, mode_change: ModeChange) -> Rival:
+    def _make_rival(self, mode: str, chosen: str, mode_change: ModeChange) -> Rival:
         shown, seconds = mode_change.change.relation, None
         if shown is Relation.UNDECIDED and (blocks := mode_change.blocks_to_decide) is not None:
-            arms = 1 + sum(arms_of(self._details[name]) for name in (mode, chosen))
+            arms = 1 + sum(count_arms(self._details[name]) for name in (mode, chosen))
             seconds = blocks * len(self._cells[mode]) * arms * self._slice_seconds
         change = factors(self._details[mode], self._details[chosen])
         return Rival(mode, mode_change, shown, seconds, unfit(self._details[mode]), change)
 
-    def _why(self, chosen: str, others: Sequence[str]) -> str:
+    def _explain_choice(self, chosen: str, others: Sequence[str]) -> str:
         """Why the chosen one and not the others, each reason once; empty if there is no reason."""
-        ranked = sorted(others, key=self._preference, reverse=True)
+        ranked = sorted(others, key=self._rank, reverse=True)
         reasons = [explain_preference(self._details[chosen], self._details[mode], self._needs) for mode in ranked]
         return " and ".join(dict.fromkeys(filter(None, reasons)))
 
@@ -285,7 +298,7 @@ def _count_pairs(fit: int, modes: int) -> int:
     return math.comb(fit, 2) + fit * (modes - fit)
 
 
-def _cpu(cells: Cells) -> Estimate | None:
+def _estimate_cpu(cells: Cells) -> Estimate | None:
     """The mean over the jobs. Not every block has counters, so those of each job are taken in order of time."""
     costs = [cell.accounting.get(CPU_TIME) for cell in cells]
     values = [cost.guest for cost in costs if cost is not None and cost.guest]
@@ -329,7 +342,7 @@ class OptionMatrix:
     """Modes that differ from every other mode in more than one option."""
 
 
-def option_matrix(cells: Sequence[CellRecord]) -> OptionMatrix | None:
+def compare_options(cells: Sequence[CellRecord]) -> OptionMatrix | None:
     """The effect of each option that the modes of these cells differ in; None without such an option or an interval.
 
     The cells are those of one disk with a guest that are results. Each mode is compared with the default, or with the
@@ -340,11 +353,11 @@ def option_matrix(cells: Sequence[CellRecord]) -> OptionMatrix | None:
         if cell.job.is_saturating and THROUGHPUT in cell.metrics:
             by_mode.setdefault(cell.mode, {})[cell.job.id] = cell
     details = {mode: next(iter(cells_of_mode.values())).mode_detail for mode, cells_of_mode in by_mode.items()}
-    near = _neighbours(details)
+    near = _find_neighbours(details)
     if not any(near.values()):
         return None
-    default = max(near, key=lambda mode: (len(near[mode]), [-place for place in simplicity(details[mode])]))
-    references = _references(default, near)
+    default = max(near, key=lambda mode: (len(near[mode]), [-place for place in rank_by_simplicity(details[mode])]))
+    references = _find_references(default, near)
     pairs = {}
     for mode in (mode for mode in by_mode if mode in references):
         before, after = by_mode[references[mode]], by_mode[mode]
@@ -365,7 +378,7 @@ def option_matrix(cells: Sequence[CellRecord]) -> OptionMatrix | None:
     )
 
 
-def _neighbours(details: dict[str, ModeDetail]) -> dict[str, list[str]]:
+def _find_neighbours(details: dict[str, ModeDetail]) -> dict[str, list[str]]:
     """The modes that differ from each mode in one option."""
     near: dict[str, list[str]] = {mode: [] for mode in details}
     for one, other in combinations(details, 2):
@@ -375,7 +388,7 @@ def _neighbours(details: dict[str, ModeDetail]) -> dict[str, list[str]]:
     return near
 
 
-def _references(default: str, near: dict[str, list[str]]) -> dict[str, str]:
+def _find_references(default: str, near: dict[str, list[str]]) -> dict[str, str]:
     """The mode with which each mode is compared: the one before it on the shortest way from the default."""
     names: dict[str, str] = {}
     ahead = [default]
@@ -387,18 +400,18 @@ def _references(default: str, near: dict[str, list[str]]) -> dict[str, str]:
     return names
 
 
-def answers_of(section: Section) -> tuple[Answer, ...]:
+def get_answers(section: Section) -> tuple[Answer, ...]:
     """Which mode to use for what; empty without a result, and for arrays that the run builds."""
-    return section.once(_answers_of)
+    return section.once(_answer_section)
 
 
-def results_of(section: Section) -> tuple[CellRecord, ...]:
+def select_results(section: Section) -> tuple[CellRecord, ...]:
     """The cells that answer for their modes. The answer about arrays that a run builds is how they scale."""
     if section.special is not None:
         return ()
     return tuple(cell for cell in section.alone if cell.usable and not cell.is_baseline)
 
 
-def _answers_of(section: Section) -> tuple[Answer, ...]:
-    results, run = results_of(section), section.run
-    return answers(results, seconds_of_slice(run.cells, run.run.efficiency.wall_s)) if results else ()
+def _answer_section(section: Section) -> tuple[Answer, ...]:
+    results, run = select_results(section), section.run
+    return answer_uses(results, estimate_slice_seconds(run.cells, run.run.efficiency.wall_s)) if results else ()

@@ -14,11 +14,11 @@ from harness.features.answers.decision import (
     OptionEffect,
     OptionMatrix,
     Rival,
-    answers_of,
-    option_matrix,
-    results_of,
+    compare_options,
+    get_answers,
+    select_results,
 )
-from harness.features.answers.responsible import blame_blocks, blame_sentences
+from harness.features.answers.responsible import yield_blame, yield_blame_sentences
 from harness.report.blocks import (
     MOST_LISTED,
     Aside,
@@ -56,26 +56,26 @@ class ModeSetting:
     text: str
 
 
-def setting_of(cells: Iterable[CellRecord], mode: str) -> ModeSetting | None:
+def find_setting(cells: Iterable[CellRecord], mode: str) -> ModeSetting | None:
     """How the disk of a mode was attached, as its hypervisor takes it; None if no guest was read back."""
     effective = next((cell.effective for cell in cells if cell.mode == mode), None)
     if effective is None:
         return None
     if effective.pve_drive is not None:
-        return ModeSetting("qm set", _qm_set(effective.pve_drive))
+        return ModeSetting("qm set", _format_qm_set(effective.pve_drive))
     return ModeSetting("libvirt's XML", effective.libvirt_disk) if effective.libvirt_disk is not None else None
 
 
-def _qm_set(drive: str) -> str:
+def _format_qm_set(drive: str) -> str:
     """For example "qm set VMID --scsihw virtio-scsi-single --scsi0 STORAGE:VOLUME,cache=none,iothread=1"."""
     key, _, value = drive.partition(": ")
     volume, *options = value.split(",")
     options = [option for option in options if option.partition("=")[0] not in _OF_THE_RUN]
     controller = "--scsihw virtio-scsi-single " if key.startswith("scsi") else ""
-    return f"qm set VMID {controller}--{key} {','.join((_volume(volume), *options))}"
+    return f"qm set VMID {controller}--{key} {','.join((_choose_volume(volume), *options))}"
 
 
-def _volume(volume: str) -> str:
+def _choose_volume(volume: str) -> str:
     """What to give to the VM: a disk by its stable path, as it was in the run, or a volume of the user's own."""
     if not volume.startswith("/"):
         return "STORAGE:VOLUME"
@@ -92,7 +92,7 @@ _SHORT = {"iops": "IOPS", "bw": "MB/s", "lat_mean": "mean latency", "clat_mean":
 
 def answer_blocks(section: Section) -> Iterator[Block]:
     """Which mode to use for what on a disk, and how to set it up; nothing without a result."""
-    given = answers_of(section)
+    given = get_answers(section)
     if not given:
         return
     yield Table(
@@ -116,33 +116,33 @@ def answer_blocks(section: Section) -> Iterator[Block]:
         yield Sentence(answer_sentence(answer), on=On.TEXT)
         yield Listing(answer_details(answer), on=On.TEXT, indent=2)
     for mode in dict.fromkeys(answer.mode for answer in given if answer.mode):
-        setting = setting_of(section.cells, mode)
+        setting = find_setting(section.cells, mode)
         if setting is not None:
             yield Fold((f"Set up `{mode}` with {setting.tool}",), (Code(setting.text),))
             if "\n" not in setting.text:
                 yield Sentence(f"set up `{mode}`: {setting.text}", on=On.TEXT)
-    never = tuple(dict.fromkeys(f"{sentence}." for answer in given for sentence in never_sentences(answer)))
+    never = tuple(dict.fromkeys(f"{sentence}." for answer in given for sentence in explain_never(answer)))
     if never:
         yield Aside(" ".join(never))
         yield Listing(never, on=On.TEXT, most=MOST_LISTED)
 
 
-def brief_blocks(section: Section) -> Iterator[Block]:
+def yield_brief(section: Section) -> Iterator[Block]:
     """The mode for each use that was measured, and below them the uses that were not."""
-    given = answers_of(section)
+    given = get_answers(section)
     of = f"{section.name}, " if section.is_one_of_several else ""
     for answer in given:
         if answer.judge is not None:
-            yield Sentence(f"{of}{brief_sentence(answer)}", on=On.BRIEF)
+            yield Sentence(f"{of}{describe_briefly(answer)}", on=On.BRIEF)
     absent = [answer.use for answer in given if answer.judge is None]
     if absent:
         uses = ", ".join(f"{use.title} (add the workload `{use.to_measure}`)" for use in absent)
         yield Sentence(f"{of}not measured: {uses}", on=On.BRIEF)
 
 
-def matrix_blocks(section: Section) -> Iterator[Block]:
+def yield_matrix(section: Section) -> Iterator[Block]:
     """What single options of a disk's modes do; nothing if no two modes differ in one option only."""
-    matrix = section.once(_matrix_of)
+    matrix = section.once(_compare_options_of)
     if matrix is None:
         return
     yield Heading("One option at a time")
@@ -171,34 +171,34 @@ def matrix_blocks(section: Section) -> Iterator[Block]:
         )
 
 
-def matrix_lines(section: Section) -> Iterator[Block]:
+def yield_matrix_lines(section: Section) -> Iterator[Block]:
     """The same for text: first what is shown, then what is not, each in the order of the plan."""
-    matrix = section.once(_matrix_of)
+    matrix = section.once(_compare_options_of)
     if matrix is not None:
         effects = sorted(matrix.effects, key=lambda effect: effect.relation is not Relation.SHOWN)
         yield Sentence("one option at a time, guest against guest:", on=On.TEXT)
-        yield Listing(tuple(map(effect_sentence, effects)), on=On.TEXT, indent=2, most=MOST_LISTED)
+        yield Listing(tuple(map(describe_effect, effects)), on=On.TEXT, indent=2, most=MOST_LISTED)
 
 
-def _matrix_of(section: Section) -> OptionMatrix | None:
-    return option_matrix(results_of(section))
+def _compare_options_of(section: Section) -> OptionMatrix | None:
+    return compare_options(select_results(section))
 
 
 def _answer_row(answer: Answer) -> Row:
-    basis = basis_words(answer)
+    basis = describe_basis(answer)
     title = TableCell(answer.use.title, notes=(f"judged by {basis}",) if basis else ())
     if answer.mode is None:
-        return Row((title, "", verdict_words(answer)))
-    notes = [rival_words(answer)] if answer.equals else []
-    notes += [*caution_sentences(answer), *([f"change {change}"] if (change := change_words(answer)) else [])]
+        return Row((title, "", describe_verdict(answer)))
+    notes = [describe_rivals(answer)] if answer.equals else []
+    notes += [*list_cautions(answer), *([f"change {change}"] if (change := change_words(answer)) else [])]
     return Row(
         (
             title,
             answer.mode,
-            TableCell(verdict_words(answer), notes=tuple(notes)),
-            host_words(answer),
-            cpu_words(answer) or "not counted",
-            undecided_words(answer) or "nothing",
+            TableCell(describe_verdict(answer), notes=tuple(notes)),
+            describe_loss(answer),
+            describe_cpu(answer) or "not counted",
+            describe_undecided(answer) or "nothing",
         )
     )
 
@@ -206,23 +206,23 @@ def _answer_row(answer: Answer) -> Row:
 def _effect_result(effect: OptionEffect) -> TableCell:
     """How the two were compared, if not in the same blocks, is below the result."""
     notes = () if effect.effect.paired else ("by way of their hosts, as they had different guests",)
-    return TableCell(_effect_verdict(effect), notes=notes)
+    return TableCell(_judge_effect(effect), notes=notes)
 
 
-def effect_sentence(effect: OptionEffect) -> str:
+def describe_effect(effect: OptionEffect) -> str:
     """For a line of text: "iothread off: -4.0 % [-9.1, 1.2] against `passthrough`, undecided"."""
     change = change_percent(effect.effect.change)
-    return f"{effect.factor.words}: {change} against `{effect.reference}`, {_effect_verdict(effect)}"
+    return f"{effect.factor.words}: {change} against `{effect.reference}`, {_judge_effect(effect)}"
 
 
-def _effect_verdict(effect: OptionEffect) -> str:
+def _judge_effect(effect: OptionEffect) -> str:
     """Whether the option changes the throughput."""
     if effect.relation is Relation.SHOWN:
         return "faster" if effect.effect.change.ratio > 1 else "slower"
     return str(effect.relation)
 
 
-def verdict_words(answer: Answer) -> str:
+def describe_verdict(answer: Answer) -> str:
     """What to do and why, as the end of a sentence."""
     if answer.judge is None:
         return f"not measured: add the workload `{answer.use.to_measure}`"
@@ -231,40 +231,40 @@ def verdict_words(answer: Answer) -> str:
     if not answer.equals and not answer.worse:
         return f"`{answer.mode}` is the only mode to choose from"
     if not answer.equals:
-        return f"use `{answer.mode}`: {rival_words(answer)}"
-    equals = f"{named((answer.mode, *(equal.mode for equal in answer.equals)))} {_alike(answer)}"
+        return f"use `{answer.mode}`: {describe_rivals(answer)}"
+    equals = f"{named((answer.mode, *(equal.mode for equal in answer.equals)))} {_describe_equality(answer)}"
     if not answer.why:
         return f"{equals}; use any of them"
     return f"{equals}; use {named((answer.mode, *answer.alike), 'or')}: {answer.why}"
 
 
-def _alike(answer: Answer) -> str:
+def _describe_equality(answer: Answer) -> str:
     return "cannot be told apart" if open_rivals(answer) else f"are equal within {_WITHIN}"
 
 
-def brief_sentence(answer: Answer) -> str:
+def describe_briefly(answer: Answer) -> str:
     """For one of ten lines: "low latency: use `raw`; `raw` and `lvm` cannot be told apart; +4.1 % ..."."""
     if not answer.mode:
-        return f"{answer.use.title}: {verdict_words(answer)}"
+        return f"{answer.use.title}: {describe_verdict(answer)}"
     parts = [f"use `{answer.mode}`"]
     if answer.equals:
-        parts.append(f"{named((answer.mode, *(equal.mode for equal in answer.equals)))} {_alike(answer)}")
+        parts.append(f"{named((answer.mode, *(equal.mode for equal in answer.equals)))} {_describe_equality(answer)}")
     elif answer.worse:
-        parts.append(rival_words(answer))
+        parts.append(describe_rivals(answer))
     else:
-        parts = [verdict_words(answer)]
-    parts += [f"{host_words(answer)} against the host"] if host_words(answer) else []
+        parts = [describe_verdict(answer)]
+    parts += [f"{describe_loss(answer)} against the host"] if describe_loss(answer) else []
     return f"{answer.use.title}: {'; '.join(parts)}"
 
 
-def rival_words(answer: Answer) -> str:
+def describe_rivals(answer: Answer) -> str:
     """The mode against the runner-up: the best of the modes that are worse, or else the equal ones."""
     if answer.mode is None:
         return ""
-    return "; ".join(_against(answer, equal) for equal in (answer.equals or answer.worse[:1])[:MOST_NAMED])
+    return "; ".join(_describe_rival(answer, equal) for equal in (answer.equals or answer.worse[:1])[:MOST_NAMED])
 
 
-def host_words(answer: Answer) -> str:
+def describe_loss(answer: Answer) -> str:
     """The guest of the mode against the host: "-38.2 % [-41.0, -35.2] IOPS"."""
     loss = answer.loss
     if loss is None:
@@ -272,10 +272,10 @@ def host_words(answer: Answer) -> str:
     sign = -1 if answer.higher_is_better else 1
     ends = () if loss.low is None or loss.high is None else sorted((sign * loss.low, sign * loss.high))
     interval = f" [{', '.join(map(percent, ends))}]" if ends else ""
-    return f"{signed_percent(sign * loss.point)} %{interval} {_metric(answer)}"
+    return f"{signed_percent(sign * loss.point)} %{interval} {_name_metric(answer)}"
 
 
-def cpu_words(answer: Answer) -> str:
+def describe_cpu(answer: Answer) -> str:
     """CPU time of the host for an I/O of the guest: "34.1 us [33.9, 34.3]"."""
     cost = answer.cpu
     if cost is None:
@@ -288,7 +288,7 @@ def open_rivals(answer: Answer) -> tuple[Rival, ...]:
     return tuple(equal for equal in answer.equals if equal.shown is not Relation.EQUAL)
 
 
-def undecided_words(answer: Answer) -> str:
+def describe_undecided(answer: Answer) -> str:
     """What is undecided, and how much more measuring would decide it; empty if nothing is."""
     if not open_rivals(answer):
         return ""
@@ -304,10 +304,10 @@ def change_words(answer: Answer) -> str:
     step = answer.step if answer.mode is not None else None
     if step is None:
         return ""
-    return f"{step.factors[0].words} (`{step.mode}` to `{answer.mode}`): {_gain(answer, step)}"
+    return f"{step.factors[0].words} (`{step.mode}` to `{answer.mode}`): {_format_gain(answer, step)}"
 
 
-def basis_words(answer: Answer) -> str:
+def describe_basis(answer: Answer) -> str:
     """By what it was judged."""
     judge, jobs = answer.judge, [job.id for job in answer.jobs]
     if judge is None or not jobs:
@@ -316,47 +316,47 @@ def basis_words(answer: Answer) -> str:
     return f"{judge.words} ({shown}), by {METRICS[answer.metric].label}"
 
 
-def never_sentences(answer: Answer) -> tuple[str, ...]:
+def explain_never(answer: Answer) -> tuple[str, ...]:
     """The modes that are never recommended, with the reason."""
     return tuple(f"`{rival.mode}` is never recommended: {rival.unfit}" for rival in answer.never)
 
 
-def caution_sentences(answer: Answer) -> tuple[str, ...]:
+def list_cautions(answer: Answer) -> tuple[str, ...]:
     """What to know before using the mode, or one of its equals."""
     return tuple(f"`{mode}`: {words}" for mode, words in answer.cautions)
 
 
 def answer_sentence(answer: Answer) -> str:
     """For a line of text."""
-    parts = [f"{answer.use.title}: {verdict_words(answer)}"]
+    parts = [f"{answer.use.title}: {describe_verdict(answer)}"]
     if answer.mode and answer.equals:
-        parts.append(rival_words(answer))
+        parts.append(describe_rivals(answer))
     if answer.mode:
-        parts.append(f"{host_words(answer)} against the host")
-        parts += [f"CPU {cpu} per I/O"] if (cpu := cpu_words(answer)) else []
+        parts.append(f"{describe_loss(answer)} against the host")
+        parts += [f"CPU {cpu} per I/O"] if (cpu := describe_cpu(answer)) else []
     return "; ".join(part for part in parts if part)
 
 
 def answer_details(answer: Answer) -> tuple[str, ...]:
     """What else there is to say, each in a sentence."""
-    change, undecided, basis = change_words(answer), undecided_words(answer), basis_words(answer)
+    change, undecided, basis = change_words(answer), describe_undecided(answer), describe_basis(answer)
     return (
-        *caution_sentences(answer),
+        *list_cautions(answer),
         *([f"change {change}"] if change else []),
         *([f"undecided: {undecided}"] if undecided else []),
         *([f"judged by {basis}"] if basis else []),
     )
 
 
-def _against(answer: Answer, rival: Rival) -> str:
-    return f"{_gain(answer, rival)} against `{rival.mode}`{_RELATIONS[rival.shown]}"
+def _describe_rival(answer: Answer, rival: Rival) -> str:
+    return f"{_format_gain(answer, rival)} against `{rival.mode}`{_RELATIONS[rival.shown]}"
 
 
-def _gain(answer: Answer, rival: Rival) -> str:
-    return f"{change_percent(rival.than.change.inverse)} {_metric(answer)}"
+def _format_gain(answer: Answer, rival: Rival) -> str:
+    return f"{change_percent(rival.than.change.inverse)} {_name_metric(answer)}"
 
 
-def _metric(answer: Answer) -> str:
+def _name_metric(answer: Answer) -> str:
     return _SHORT.get(answer.metric, METRICS[answer.metric].label)
 
 
@@ -383,15 +383,15 @@ def to_json(section: Section) -> dict[str, object]:
             "undecided": [rival.mode for rival in open_rivals(answer)],
             "sentence": answer_sentence(answer),
         }
-        for answer in answers_of(section)
+        for answer in get_answers(section)
     ]
     return {"answers": answers}
 
 
 def _answer(section: Section) -> Iterator[Block]:
     yield from answer_blocks(section)
-    yield from matrix_lines(section)
-    yield from brief_blocks(section)
+    yield from yield_matrix_lines(section)
+    yield from yield_brief(section)
 
 
 def _draw_card(store: RunStore, run: Run) -> tuple[Path, str]:
@@ -401,8 +401,8 @@ def _draw_card(store: RunStore, run: Run) -> tuple[Path, str]:
 
 
 REPORT = FeatureReport(
-    contents={ReportPlace.ANSWERS: _answer, ReportPlace.DIFFERENCES: matrix_blocks, ReportPlace.FINDINGS: blame_blocks},
-    leads=blame_sentences,
+    contents={ReportPlace.ANSWERS: _answer, ReportPlace.DIFFERENCES: yield_matrix, ReportPlace.FINDINGS: yield_blame},
+    leads=yield_blame_sentences,
     section_json=to_json,
     draw_card=_draw_card,
 )

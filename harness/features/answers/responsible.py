@@ -9,7 +9,7 @@ from functools import partial
 from statistics import fmean
 
 from harness.analysis import PRACTICAL, Estimate
-from harness.features.answers.decision import answers_of, results_of
+from harness.features.answers.decision import get_answers, select_results
 from harness.model.attach import Attach, Unknown
 from harness.model.mode import ModeDetail, Place
 from harness.report.blocks import Block, On, Sentence
@@ -65,41 +65,41 @@ class Blame:
     @property
     def host(self) -> float:
         """The mean on the bare host, in the metric's unit, over the jobs."""
-        return self._mean("host")
+        return self._compute_mean("host")
 
     @property
     def guest(self) -> float:
-        return self._mean("guest")
+        return self._compute_mean("guest")
 
     @property
     def on_proxmox(self) -> bool:
         """Whether a guest of Proxmox VE was measured, whose API does not offer every option of QEMU."""
         return any(cell.effective.pve_drive is not None for cell in self.cells)
 
-    def _mean(self, place: str) -> float:
+    def _compute_mean(self, place: str) -> float:
         return fmean(fmean(cell.metrics[self.metric].samples(place)) for cell in self.cells)
 
 
-def throughput_blame(cells: Sequence[CellRecord], confidence: float) -> Blame | None:
+def judge_throughput(cells: Sequence[CellRecord], confidence: float) -> Blame | None:
     """The layer behind the loss of throughput of these cells of one mode; None without a job at full speed."""
     usable = tuple(cell for cell in cells if cell.job.is_saturating and "iops" in cell.metrics)
     if not usable:
         return None
-    overhead, storage, rest = _parts(usable, "iops", confidence)
+    overhead, storage, rest = _estimate_parts(usable, "iops", confidence)
     return Blame(
         usable[0].mode,
         usable[0].mode_detail,
         "iops",
         usable,
-        _layer(overhead, storage, rest),
+        _choose_layer(overhead, storage, rest),
         overhead,
         storage,
         rest,
-        _busiest(usable),
+        _find_busiest(usable),
     )
 
 
-def flush_blame(cells: Sequence[CellRecord], confidence: float) -> Blame | None:
+def judge_flushes(cells: Sequence[CellRecord], confidence: float) -> Blame | None:
     """Which side is responsible for the latency of fdatasync, by its p99 if there is one; None without flushes.
 
     What the host takes without a guest is the disk's part: with more than half of the guest's latency, the disk is
@@ -109,22 +109,24 @@ def flush_blame(cells: Sequence[CellRecord], confidence: float) -> Blame | None:
         usable = tuple(cell for cell in cells if metric in cell.metrics and cell.job.flushes)
         if not usable:
             continue
-        overhead, storage, rest = _parts(usable, metric, confidence)
-        layer = _side(overhead) or _layer(overhead, storage, rest)
+        overhead, storage, rest = _estimate_parts(usable, metric, confidence)
+        layer = _judge_side(overhead) or _choose_layer(overhead, storage, rest)
         return Blame(
-            usable[0].mode, usable[0].mode_detail, metric, usable, layer, overhead, storage, rest, _busiest(usable)
+            usable[0].mode, usable[0].mode_detail, metric, usable, layer, overhead, storage, rest, _find_busiest(usable)
         )
     return None
 
 
-def _parts(cells: Sequence[CellRecord], metric: str, confidence: float) -> tuple[Estimate, Estimate | None, Estimate]:
+def _estimate_parts(
+    cells: Sequence[CellRecord], metric: str, confidence: float
+) -> tuple[Estimate, Estimate | None, Estimate]:
     estimate = partial(loss_over_jobs, cells, metric=metric, confidence=confidence)
     if not all(cell.metrics[metric].twin for cell in cells):
         return estimate(), None, estimate()
     return estimate(), estimate(of=Place.TWIN), estimate(than=Place.TWIN)
 
 
-def _layer(overhead: Estimate, storage: Estimate | None, rest: Estimate) -> ResponsibleLayer:
+def _choose_layer(overhead: Estimate, storage: Estimate | None, rest: Estimate) -> ResponsibleLayer:
     """By intervals: a layer is responsible if its part is shown and the whole interval lies above the other part."""
     if overhead.high is not None and overhead.high < _EQUAL:
         return ResponsibleLayer.NOTHING
@@ -140,19 +142,19 @@ def _layer(overhead: Estimate, storage: Estimate | None, rest: Estimate) -> Resp
     return ResponsibleLayer.BOTH if low > 0 and rest_low > 0 else ResponsibleLayer.UNDECIDED
 
 
-def _side(overhead: Estimate) -> ResponsibleLayer | None:
+def _judge_side(overhead: Estimate) -> ResponsibleLayer | None:
     """The disk, if the interval shows that the host alone has more than half of the guest's latency; else None."""
     if overhead.high is not None and overhead.high < 1:
         return ResponsibleLayer.DISK
     return ResponsibleLayer.UNDECIDED if overhead.low is None or overhead.low < 1 else None
 
 
-def _busiest(cells: Sequence[CellRecord]) -> ServingThread | None:
-    threads = [thread for cell in cells for thread in _threads(cell)]
+def _find_busiest(cells: Sequence[CellRecord]) -> ServingThread | None:
+    threads = [thread for cell in cells for thread in _list_threads(cell)]
     return max(threads, key=lambda thread: thread.busy, default=None)
 
 
-def _threads(cell: CellRecord) -> list[ServingThread]:
+def _list_threads(cell: CellRecord) -> list[ServingThread]:
     """The thread that serves the disk: CPU time per I/O times I/Os per second. Several iothreads share the time."""
     attach = cell.mode_detail.attach
     if not isinstance(attach, Attach):
@@ -170,44 +172,44 @@ ETCD_P99 = 0.010
 """Seconds. etcd wants a p99 of fdatasync below it (its documentation, and pull request 10578)."""
 
 
-def blames_of(section: Section) -> tuple[Blame, ...]:
+def get_blames(section: Section) -> tuple[Blame, ...]:
     """For throughput and for flushes: the layer that is responsible in the mode that is recommended for them."""
-    return section.once(_blames_of)
+    return section.once(_judge_section)
 
 
-def _blames_of(section: Section) -> tuple[Blame, ...]:
-    cells = results_of(section)
-    by_use = {answer.use.name: answer.mode for answer in answers_of(section) if answer.mode is not None}
+def _judge_section(section: Section) -> tuple[Blame, ...]:
+    cells = select_results(section)
+    by_use = {answer.use.name: answer.mode for answer in get_answers(section) if answer.mode is not None}
     mode = next(iter(by_use.values()), None)
     if mode is None or any(isinstance(cell.mode_detail.attach, Unknown) for cell in cells):
         return ()  # nothing is known of the layers of an imported result
     confidence = max(cell.confidence for cell in cells)
     flushing = by_use.get("database", mode)
     blames = (
-        throughput_blame([cell for cell in cells if cell.mode == mode], confidence),
-        flush_blame([cell for cell in cells if cell.mode == flushing], confidence),
+        judge_throughput([cell for cell in cells if cell.mode == mode], confidence),
+        judge_flushes([cell for cell in cells if cell.mode == flushing], confidence),
     )
     return tuple(blame for blame in blames if blame is not None)
 
 
-def blame_sentences(section: Section) -> Iterator[str]:
+def yield_blame_sentences(section: Section) -> Iterator[str]:
     """Which layers are responsible for what a disk's guests lose, and what to do next."""
-    return (sentence for blame in blames_of(section) for sentence in sentences_of(blame))
+    return (sentence for blame in get_blames(section) for sentence in describe_blame(blame))
 
 
-def blame_blocks(section: Section) -> Iterator[Block]:
+def yield_blame(section: Section) -> Iterator[Block]:
     """The same, a line for each layer."""
-    for blame in blames_of(section):
-        yield Sentence(" ".join(sentences_of(blame)), on=On.BRIEF)
+    for blame in get_blames(section):
+        yield Sentence(" ".join(describe_blame(blame)), on=On.BRIEF)
 
 
-def sentences_of(blame: Blame) -> tuple[str, ...]:
+def describe_blame(blame: Blame) -> tuple[str, ...]:
     """What is responsible, and what to do next."""
-    sentences = [_flush(blame) if blame.metric.startswith("sync") else _throughput(blame)]
-    return (*sentences, f"Next: {next_action(blame)}.") if next_action(blame) else tuple(sentences)
+    sentences = [_describe_flush(blame) if blame.metric.startswith("sync") else _describe_throughput(blame)]
+    return (*sentences, f"Next: {suggest_action(blame)}.") if suggest_action(blame) else tuple(sentences)
 
 
-def next_action(blame: Blame) -> str:
+def suggest_action(blame: Blame) -> str:
     """The next action; empty if there is nothing to do, or nothing to conclude."""
     layer = blame.layer
     if layer is ResponsibleLayer.DISK:
@@ -215,13 +217,13 @@ def next_action(blame: Blame) -> str:
     if layer is ResponsibleLayer.STORAGE:
         return "compare other layouts on this disk; the attachment is not the cause"
     if layer in (ResponsibleLayer.VIRTUALISATION, ResponsibleLayer.BOTH):
-        return _attachment(blame)
+        return _suggest_attachment(blame)
     if layer is ResponsibleLayer.UNDECIDED:
         return "measure for longer: the interval allows for no loss, or for both layers"
     return ""
 
 
-def _throughput(blame: Blame) -> str:
+def _describe_throughput(blame: Blame) -> str:
     if blame.layer is ResponsibleLayer.NOTHING:
         return f"`{blame.mode}`: less than 5 % is lost, so another attachment cannot gain more."
     if blame.layer is ResponsibleLayer.UNDECIDED:
@@ -238,7 +240,7 @@ def _describe_parts(blame: Blame) -> str:
     return ", ".join(f"{name} {percent_with_interval(part, ' %')}" for name, part in (*parts, ("virtualisation", rest)))
 
 
-def _flush(blame: Blame) -> str:
+def _describe_flush(blame: Blame) -> str:
     """For example "fsync p99 is 12.1 ms in the guest of `lvm` and 11.6 ms on the host: the disk is responsible"."""
     host, guest = (f"{significant(value * 1e3)} ms" for value in (blame.host, blame.guest))
     name = "p99" if blame.metric == "sync_p99" else "mean"
@@ -248,10 +250,10 @@ def _flush(blame: Blame) -> str:
         ResponsibleLayer.DISK: "the disk is responsible, not the VM",
         ResponsibleLayer.UNDECIDED: "which side is responsible is undecided",
     }.get(blame.layer, f"the VM is responsible, by its {blame.layer}")
-    return f"{words}: {side} ({added}).{_etcd(blame)}"
+    return f"{words}: {side} ({added}).{_compare_with_etcd(blame)}"
 
 
-def _etcd(blame: Blame) -> str:
+def _compare_with_etcd(blame: Blame) -> str:
     if blame.metric != "sync_p99":
         return ""
     kept = [value < ETCD_P99 for value in (blame.host, blame.guest)]
@@ -264,7 +266,7 @@ def _etcd(blame: Blame) -> str:
     )
 
 
-def _attachment(blame: Blame) -> str:
+def _suggest_attachment(blame: Blame) -> str:
     """What to try of the attachment: first what limits it, then what differs from the defaults."""
     attach, thread = blame.detail.attach, blame.thread
     if not isinstance(attach, Attach) or attach.server != "qemu":

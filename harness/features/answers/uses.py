@@ -22,7 +22,7 @@ class UserNeed(StrEnum):
     SHARED = "it leaves the rest of the disk to other guests"
     SNAPSHOTS = "it has efficient snapshots"
 
-    def met_by(self, mode: ModeDetail) -> bool:
+    def is_met_by(self, mode: ModeDetail) -> bool:
         if self is UserNeed.HOST_KEEPS_DISK:
             return not isinstance(mode.attach, Vfio)
         if self is UserNeed.SHARED:
@@ -52,42 +52,42 @@ def unfit(mode: ModeDetail) -> str | None:
     return None
 
 
-def caution(mode: ModeDetail) -> str | None:
+def find_caution(mode: ModeDetail) -> str | None:
     """What to know about a mode before using it, in sentences without the last point; None if there is nothing."""
     return _CAUTIONS.get(mode.attach.cache) if isinstance(mode.attach, Attach) else None
 
 
-def preference(mode: ModeDetail, needs: Sequence[UserNeed]) -> tuple[int, ...]:
+def rank_by_needs(mode: ModeDetail, needs: Sequence[UserNeed]) -> tuple[int, ...]:
     """Sorts modes of equal speed for a user with these needs, the most important first; then by `simplicity`."""
-    return (*(int(not need.met_by(mode)) for need in needs), *simplicity(mode))
+    return (*(int(not need.is_met_by(mode)) for need in needs), *rank_by_simplicity(mode))
 
 
 def explain_preference(mode: ModeDetail, other: ModeDetail, needs: Sequence[UserNeed]) -> str:
     """Why a user with these needs takes a mode and not another one of equal speed; empty if there is no reason."""
     for need in needs:
-        if need.met_by(mode) != need.met_by(other):
-            return str(need) if need.met_by(mode) else ""
+        if need.is_met_by(mode) != need.is_met_by(other):
+            return str(need) if need.is_met_by(mode) else ""
     return explain_simpler(mode, other)
 
 
-def simplicity(mode: ModeDetail) -> tuple[int, int, int]:
+def rank_by_simplicity(mode: ModeDetail) -> tuple[int, int, int]:
     """Sorts modes, the simplest first: VFIO last, then by layers, then by options that differ from the default."""
-    return int(isinstance(mode.attach, Vfio)), mode.layout.effort, len(_departures(mode))
+    return int(isinstance(mode.attach, Vfio)), mode.layout.effort, len(_list_departures(mode))
 
 
 def explain_simpler(mode: ModeDetail, other: ModeDetail) -> str:
     """What makes a mode simpler than another, in words; empty if neither is simpler."""
-    first, second = simplicity(mode), simplicity(other)
+    first, second = rank_by_simplicity(mode), rank_by_simplicity(other)
     if first >= second:
         return ""
     if first[0] < second[0]:
         return "the host keeps the disk, so the guest can be moved and its disk be copied"
     if first[1] < second[1]:
         return f"{mode.layout.words} has fewer layers to look after than {other.layout.words}"
-    return f"it keeps the default of {', '.join(_departures(other)[:3])}"
+    return f"it keeps the default of {', '.join(_list_departures(other)[:3])}"
 
 
-def _departures(mode: ModeDetail) -> list[str]:
+def _list_departures(mode: ModeDetail) -> list[str]:
     """The options of the attachment that differ from the default."""
     attach = mode.attach
     if not isinstance(attach, Attach):
@@ -133,27 +133,27 @@ class Use:
         return None
 
 
-def _random(job: Job) -> bool:
+def _is_random(job: Job) -> bool:
     return job.is_random and job.is_saturating and not job.durable
 
 
-def _mixed(job: Job) -> bool:
-    return _random(job) and job.reads and job.writes
+def _is_mixed(job: Job) -> bool:
+    return _is_random(job) and job.reads and job.writes
 
 
-def _moderate(job: Job) -> bool:
-    return _random(job) and job.bs <= _LARGE and 2 <= job.depth <= 16
+def _is_moderate(job: Job) -> bool:
+    return _is_random(job) and job.bs <= _LARGE and 2 <= job.depth <= 16
 
 
-def _single_write(job: Job) -> bool:
-    return _random(job) and job.writes and job.bs <= _SMALL and job.depth == 1
+def _is_single_write(job: Job) -> bool:
+    return _is_random(job) and job.writes and job.bs <= _SMALL and job.depth == 1
 
 
-def _sequential(job: Job) -> bool:
+def _is_sequential(job: Job) -> bool:
     return not job.is_random and job.is_saturating and job.bs >= _LARGE
 
 
-def _single(job: Job) -> bool:
+def _is_single(job: Job) -> bool:
     return job.is_random and job.depth == 1 and not job.flushes and job.bursts is None
 
 
@@ -164,9 +164,9 @@ USES = (
         "general",
         "general VM storage",
         (
-            Judge("mixed random reads and writes", ("iops",), _mixed),
-            Judge("random I/O at 2 to 16 in flight, without a mix of reads and writes", ("iops",), _moderate),
-            Judge("random I/O of every depth, without a mix of reads and writes", ("iops",), _random),
+            Judge("mixed random reads and writes", ("iops",), _is_mixed),
+            Judge("random I/O at 2 to 16 in flight, without a mix of reads and writes", ("iops",), _is_moderate),
+            Judge("random I/O of every depth, without a mix of reads and writes", ("iops",), _is_random),
         ),
         "iometer-fileserver",
         (UserNeed.HOST_KEEPS_DISK, UserNeed.SHARED, UserNeed.SNAPSHOTS),
@@ -177,21 +177,21 @@ USES = (
         (
             Judge("flushes after writes", ("sync_p99", "sync_mean"), lambda job: job.flushes),
             Judge("writes that are durable when they complete (O_DSYNC)", _LATENCY, lambda job: job.durable),
-            Judge("small writes one at a time; no flush was measured", _LATENCY, _single_write),
+            Judge("small writes one at a time; no flush was measured", _LATENCY, _is_single_write),
         ),
         "wal",
     ),
     Use(
         "sequential",
         "sequential I/O, backup",
-        (Judge("sequential I/O of large blocks", ("bw",), _sequential),),
+        (Judge("sequential I/O of large blocks", ("bw",), _is_sequential),),
         "seqread-1m",
     ),
     Use(
         "latency",
         "low latency",
         (
-            Judge("random I/O one at a time", _LATENCY, _single),
+            Judge("random I/O one at a time", _LATENCY, _is_single),
             Judge("I/O at a fixed rate", _LATENCY, lambda job: job.rate is not None and not job.flushes),
         ),
         "qd1",

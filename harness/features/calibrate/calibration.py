@@ -169,14 +169,14 @@ def identify(host: Host) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", f"{host.facts['hostname']}-{machine[:12]}").strip("-.")
 
 
-def directory() -> Path:
+def find_directory() -> Path:
     """The directory with the calibrations of all lab hosts."""
     return user_state_path("virt-overhead") / "calibration"
 
 
-def path_of(name: str) -> Path:
+def find_path(name: str) -> Path:
     """The calibration file of the host with this identity."""
-    return directory() / f"{name}.json"
+    return find_directory() / f"{name}.json"
 
 
 def find_calibration(spec: HostSpec) -> Calibration | None:
@@ -185,9 +185,9 @@ def find_calibration(spec: HostSpec) -> Calibration | None:
     A host is recognised by the calibrated disk: its id and serial number. The embedded lab has one calibration.
     """
     if spec.kind == "embedded":
-        paths = [path_of("embedded")]
+        paths = [find_path("embedded")]
     else:
-        paths = sorted(directory().glob("*.json"), key=lambda path: path.stat().st_mtime, reverse=True)
+        paths = sorted(find_directory().glob("*.json"), key=lambda path: path.stat().st_mtime, reverse=True)
     disks = {disk.identity for disk in spec.disks}
     for path in paths:
         with suppress(ResultsError):
@@ -229,7 +229,7 @@ def quote(host: Host, images: ImageSet) -> JsonValue:
     must not prevent measurements.
     """
     try:
-        calibration = read_calibration(path_of(identify(host)))
+        calibration = read_calibration(find_path(identify(host)))
     except ResultsError as error:
         return {"unreadable": error.message}
     if calibration is None:

@@ -35,9 +35,9 @@ from harness.features.calibrate.calibration import (
     Delay,
     Interval,
     SliceNoise,
-    directory,
+    find_directory,
+    find_path,
     identify,
-    path_of,
     read_calibration,
     write_calibration,
 )
@@ -295,7 +295,7 @@ def calibrate(
             boots=measure_boot_noise(of_boots),
             lab_kind=measurer.host.lab_kind,
         )
-        path = path_of(identify(measurer.host))
+        path = find_path(identify(measurer.host))
     except KeyboardInterrupt:
         shutil.rmtree(store.path, ignore_errors=True)
         raise
@@ -367,4 +367,4 @@ def _replace(path: Path, calibration: Calibration) -> None:
 
 def _open_runs() -> Path:
     """The directory for fio's raw outputs of calibrations."""
-    return directory() / "runs"
+    return find_directory() / "runs"

@@ -135,7 +135,7 @@ def plan_slices(spec: CalibrationSpec, disk: str) -> list[Trial]:
         for depth in DEPTHS:
             job = _read_job(depth, SHORTEST_S)
             group = Group(f"slices-{place}-{job.id}", disk, SCENARIO, (Cell(SCENARIO, disk, PASSTHROUGH, job),))
-            trials.append(Trial(group, (_arm_at(place),), spec.slices, least=LEAST_SLICES))
+            trials.append(Trial(group, (_make_arm(place),), spec.slices, least=LEAST_SLICES))
     return trials
 
 
@@ -143,14 +143,14 @@ def plan_boots(spec: CalibrationSpec, disk: str) -> list[Trial]:
     """The guest against the host, each time in a new boot."""
     job = _read_job(DEPTHS[0], spec.seconds)
     cell = Cell(SCENARIO, disk, PASSTHROUGH, job)
-    turns = (_arm_at(Place.HOST), _arm_at(Place.GUEST))
+    turns = (_make_arm(Place.HOST), _make_arm(Place.GUEST))
     return [
         Trial(Group(f"boot{number:02}-{job.id}", disk, SCENARIO, (cell,)), turns, spec.boot_rounds, reboot=True)
         for number in range(1, spec.boots + 1)
     ]
 
 
-def _arm_at(place: Place) -> ScheduledArm:
+def _make_arm(place: Place) -> ScheduledArm:
     """The arm of the disk under test at this place, which is also the turn's name."""
     return ScheduledArm(Arm(place, PASSTHROUGH if place is Place.GUEST else None), name=str(place))
 
@@ -221,7 +221,7 @@ class TrialMeasurer(SessionMeasurer):
     def _find_session(self, turn: ScheduledArm) -> Session:
         current = super()._find_session(turn)
         in_memory = turn.arm.place is Place.HOST and turn.name in (PLAIN.name, LATE.name)
-        return _on_disk(current, turn.name) if in_memory else current
+        return _select_disk(current, turn.name) if in_memory else current
 
     def _prepare_session(self) -> Session:
         """The session of all trials. It is opened at the first request and after a restart."""
@@ -230,7 +230,7 @@ class TrialMeasurer(SessionMeasurer):
     @contextmanager
     def _make_session(self, host: Host, hypervisor: Hypervisor, log: CreationLog) -> Iterator[Session]:
         with ExitStack() as stack:
-            disks = self._memory_disks(log, stack)
+            disks = self._create_memory_disks(log, stack)
             modes = (PASSTHROUGH.on(host.spec.guest),)
             request = SetupRequest((self._disk,), modes=modes, jobs=(), span=SPAN, conditioning="fill")
             yield stack.enter_context(
@@ -246,7 +246,7 @@ class TrialMeasurer(SessionMeasurer):
                 )
             )
 
-    def _memory_disks(self, log: CreationLog, stack: ExitStack) -> dict[Mode, BlockSource]:
+    def _create_memory_disks(self, log: CreationLog, stack: ExitStack) -> dict[Mode, BlockSource]:
         answers = {PLAIN: PLAIN_ANSWER_NS, LATE: PLAIN_ANSWER_NS + DELAY_NS}
         try:
             return {
@@ -258,7 +258,7 @@ class TrialMeasurer(SessionMeasurer):
             return {}
 
 
-def _on_disk(at: Session, name: str) -> Session:
+def _select_disk(at: Session, name: str) -> Session:
     """The session in which the host's bare disk is the disk in memory with this name."""
     source = at.layouts.by_mode[name]
     return replace(at, layouts=replace(at.layouts, device=source, disk=source.path.rpartition("/")[2]))

@@ -125,9 +125,9 @@ def show_comparison(comparison: RunComparison, metric: str | None, form: Form, p
     ResultsError if the page cannot be written. As JSON, it has all metrics.
     """
     if page is not None:
-        from harness.features.compare.page import comparison_html  # noqa: PLC0415 - plotly takes a second to load
+        from harness.features.compare.page import render_comparison  # noqa: PLC0415 - plotly takes a second to load
 
-        write_page(page, comparison_html(comparison.each, metric))
+        write_page(page, render_comparison(comparison.each, metric))
     if form == "json":
         sys.stdout.write(clean_json(comparison_json(comparison)) + "\n")
     elif form == "markdown":

@@ -91,12 +91,12 @@ def _parse_margin(text: str) -> float:
 
 def _compare(options: argparse.Namespace) -> int:
     from harness.features.compare.command import decide_status, open_runs, show_comparison
-    from harness.features.compare.comparison import compare, only_scenario
+    from harness.features.compare.comparison import compare, select_scenario
 
     runs = open_runs(options.runs, options.reports, options.baseline)
     scenarios = [options.before_scenario, *[options.after_scenario] * (len(runs) - 1)]
     comparison = compare(
-        *(run if name is None else only_scenario(run, name) for run, name in zip(runs, scenarios, strict=True)),
+        *(run if name is None else select_scenario(run, name) for run, name in zip(runs, scenarios, strict=True)),
         margin=options.margin,
         metric=options.metric,
         same_machine=options.baseline is not None,

@@ -199,9 +199,9 @@ def list_differences(
 
 
 def _compare_run_facts(before: Run, after: Run, scenarios: Sequence[tuple[str, str]]) -> Iterator[RunDifference]:
-    yield from _to_differences(read_run_facts(before), read_run_facts(after))
+    yield from _list_fact_differences(read_run_facts(before), read_run_facts(after))
     for one, other in scenarios:
-        yield from _to_differences(
+        yield from _list_fact_differences(
             read_scenario_facts(before, one), read_scenario_facts(after, other), prefix=f"{one}."
         )
 
@@ -210,14 +210,14 @@ def _compare_cell_facts(pairs: Iterable[CellPair]) -> Iterator[RunDifference]:
     """Each difference once, with the cells that have it."""
     differences_found: dict[tuple[str, str, str], RunDifference] = {}
     for before, after in pairs:
-        for difference in _to_differences(read_cell_facts(before), read_cell_facts(after)):
+        for difference in _list_fact_differences(read_cell_facts(before), read_cell_facts(after)):
             key = difference.what, repr(difference.before), repr(difference.after)
             cells = differences_found[key].cells if key in differences_found else ()
             differences_found[key] = replace(difference, cells=tuple(dict.fromkeys((*cells, before.id))))
     yield from differences_found.values()
 
 
-def _to_differences(
+def _list_fact_differences(
     before: Mapping[str, JsonValue], after: Mapping[str, JsonValue], prefix: str = ""
 ) -> Iterator[RunDifference]:
     for what, one, other in list_different_facts(before, after):
@@ -399,7 +399,7 @@ def _judge_changes(changes: Sequence[Change], better: Better, margin: float) -> 
             yield ChangeFinding.UNDECIDED
 
 
-def only_scenario(run: Run, name: str) -> Run:
+def select_scenario(run: Run, name: str) -> Run:
     """The run with the cells of this scenario only. ConfigError if it has no cell of it."""
     names = dict.fromkeys(cell.scenario for cell in run.cells)
     if name not in names:
@@ -463,8 +463,8 @@ def _compare_two(before: Run, after: Run, margin: float, *, same_machine: bool) 
     scenarios = [(change.scenario_before, change.scenario_after) for change in compared]
     return RunComparison(
         schema=COMPARISON_SCHEMA,
-        before=_to_compared_run(before),
-        after=_to_compared_run(after),
+        before=_describe_compared_run(before),
+        after=_describe_compared_run(after),
         scenarios=tuple(compared),
         differences=list_differences(before, after, scenarios, pairs, same_machine=same_machine),
         left_out=left_out,
@@ -494,7 +494,7 @@ def _list_other_scenarios(side: Side, run: Run, compared: Sequence[str]) -> Iter
     yield from (UncomparedCell(side, cell.id, NO_SCENARIO) for cell in run.cells if cell.scenario not in compared)
 
 
-def _to_compared_run(run: Run) -> ComparedRun:
+def _describe_compared_run(run: Run) -> ComparedRun:
     return ComparedRun(run.run.id, run.run.started, run.run.status, run.lab)
 
 

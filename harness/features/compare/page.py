@@ -43,19 +43,19 @@ _CLASSES = {
 """The report's colours of outcomes and findings: those of its verdicts."""
 
 
-def comparison_html(comparisons: Sequence[RunComparison], metric: str | None) -> str:
+def render_comparison(comparisons: Sequence[RunComparison], metric: str | None) -> str:
     """The page for the comparisons with one reference. It loads no other file, and has no script."""
     titles = list(map(describe_pair, comparisons))
     return render_page(
         f"{titles[0]} \N{MIDDLE DOT} virt-overhead compare",
         ("virt-overhead compare", ", ".join(titles)),
-        _header_blocks(comparisons, metric),
-        (_comparison_box(comparison, metric) for comparison in comparisons),
+        _yield_header(comparisons, metric),
+        (_make_box(comparison, metric) for comparison in comparisons),
         scripted=False,
     )
 
 
-def _header_blocks(comparisons: Sequence[RunComparison], metric: str | None) -> Iterator[Block]:
+def _yield_header(comparisons: Sequence[RunComparison], metric: str | None) -> Iterator[Block]:
     for number, comparison in enumerate(comparisons):
         name = (f"`{describe_pair(comparison)}` ",) if len(comparisons) > 1 else ()
         outcome = comparison.outcome.value
@@ -66,7 +66,7 @@ def _header_blocks(comparisons: Sequence[RunComparison], metric: str | None) -> 
             yield Banner("status", outcome, why)
 
 
-def _comparison_box(comparison: RunComparison, metric: str | None) -> Box:
+def _make_box(comparison: RunComparison, metric: str | None) -> Box:
     blocks: list[Block] = [Heading(describe_pair(comparison), level=2)]
     blocks += [Sentence(run, style="basis meta") for run in describe_runs(comparison)]
     for scenario in list_scenarios(comparison, metric):

@@ -94,7 +94,7 @@ def describe_runs(comparison: RunComparison) -> tuple[str, str]:
 
 def list_scenarios(comparison: RunComparison, metric: str | None = None) -> tuple[ScenarioRows, ...]:
     """The figures by `metric`, or by each job's headline metric."""
-    return tuple(_scenario(scenario, metric) for scenario in comparison.scenarios)
+    return tuple(_make_scenario_rows(scenario, metric) for scenario in comparison.scenarios)
 
 
 def describe_outcome(comparison: RunComparison, metric: str | None = None) -> str:
@@ -111,7 +111,7 @@ def explain_ruled_out(comparison: RunComparison) -> str | None:
     found = comparison.ruled_out_by
     if not found:
         return None
-    named = "; ".join(map(_difference, found[:_MOST_CELLS]))
+    named = "; ".join(map(_describe_difference, found[:_MOST_CELLS]))
     more = f"; and {count(len(found) - _MOST_CELLS, 'further difference')}" if len(found) > _MOST_CELLS else ""
     return f"The runs cannot be compared, because they were measured differently: {named}{more}."
 
@@ -123,29 +123,30 @@ def format_change(change: Change) -> str:
     return f"x {significant(change.ratio)} [{significant(change.low)}, {significant(change.high)}]"
 
 
-def _scenario(scenario: ScenarioChange, metric: str | None) -> ScenarioRows:
+def _make_scenario_rows(scenario: ScenarioChange, metric: str | None) -> ScenarioRows:
     by_job: dict[str, list[ArmChange]] = {}
     for arm in scenario.arms:
         if (metric or arm.headline) in arm.metrics:
             by_job.setdefault(arm.job, []).append(arm)
     return ScenarioRows(
-        title=_both(
+        title=_join_names(
             f"{scenario.scenario_before} (disk {scenario.disk_before})",
             f"{scenario.scenario_after} (disk {scenario.disk_after})",
         ),
-        overall=tuple(map(_overall, scenario.overall)),
+        overall=tuple(map(_make_overall_row, scenario.overall)),
         jobs=tuple(
-            JobRows(_job(arms[0], metric), tuple(_row(arm, metric) for arm in arms)) for arms in by_job.values()
+            JobRows(_describe_job(arms[0], metric), tuple(_make_row(arm, metric) for arm in arms))
+            for arms in by_job.values()
         ),
     )
 
 
-def _job(arm: ArmChange, metric: str | None) -> str:
+def _describe_job(arm: ArmChange, metric: str | None) -> str:
     shown = METRICS[metric or arm.headline]
     return f"{arm.job}: {shown.name} ({shown.shown.unit}), {shown.better} is better"
 
 
-def _row(arm: ArmChange, metric: str | None) -> ChangeRow:
+def _make_row(arm: ArmChange, metric: str | None) -> ChangeRow:
     of_metric = arm.metrics[metric or arm.headline]
     before, after = (
         short(value / METRICS[metric or arm.headline].shown.scale) for value in (of_metric.before, of_metric.after)
@@ -153,7 +154,7 @@ def _row(arm: ArmChange, metric: str | None) -> ChangeRow:
     return _change_row(arm, of_metric.change, of_metric.finding, before=before, after=after)
 
 
-def _overall(overall: OverallChange) -> ChangeRow:
+def _make_overall_row(overall: OverallChange) -> ChangeRow:
     of = len(overall.jobs) + len(overall.missing)
     jobs = count(of, "job") if not overall.missing else f"{len(overall.jobs)} of {count(of, 'job')}"
     return _change_row(overall, overall.change, overall.finding, jobs=jobs)
@@ -161,23 +162,23 @@ def _overall(overall: OverallChange) -> ChangeRow:
 
 def _change_row(of: ArmChange | OverallChange, change: Change, finding: ChangeFinding, **words: str) -> ChangeRow:
     n = f"{change.n_before}, {change.n_after}"
-    return ChangeRow(_both(of.arm_before, of.arm_after), format_change(change), n, finding, change, **words)
+    return ChangeRow(_join_names(of.arm_before, of.arm_after), format_change(change), n, finding, change, **words)
 
 
-def _both(before: str, after: str) -> str:
+def _join_names(before: str, after: str) -> str:
     return before if before == after else f"{before} -> {after}"
 
 
 def list_remarks(comparison: RunComparison) -> Iterator[tuple[str, Sequence[str]]]:
     """What to know besides the figures: a title, and the sentences below it."""
-    yield "What to know", tuple(_notes(comparison))
-    yield from _differences(comparison.differences)
+    yield "What to know", tuple(_list_notes(comparison))
+    yield from _list_differences(comparison.differences)
     for title, cells in (("To be explained", comparison.doubtful), ("Left out", comparison.left_out)):
         if cells:
-            yield title, tuple(_left_out(cells))
+            yield title, tuple(_describe_left_out(cells))
 
 
-def _notes(comparison: RunComparison) -> Iterator[str]:
+def _list_notes(comparison: RunComparison) -> Iterator[str]:
     runs = comparison.before, comparison.after
     for side, run in zip(("before", "after"), runs, strict=True):
         if run.status != "complete":
@@ -194,9 +195,9 @@ def _notes(comparison: RunComparison) -> Iterator[str]:
         yield "Everything that differs between the runs, see below, can be the cause of a change."
     arms = [arm for scenario in comparison.scenarios for arm in scenario.arms]
     yield (
-        f"Intervals: {_confidence(arms)}, from the blocks of each run. They do not cover what changes from run to run "
-        "of the same disk, for example with a new boot or new data. To see how much that is, measure one side twice "
-        "and compare these runs."
+        f"Intervals: {_format_confidence(arms)}, from the blocks of each run. They do not cover what changes from run "
+        "to run of the same disk, for example with a new boot or new data. To see how much that is, measure one side "
+        "twice and compare these runs."
     )
     if len(arms) > 1:
         yield (
@@ -207,32 +208,32 @@ def _notes(comparison: RunComparison) -> Iterator[str]:
         yield "twin:MODE is fio on the host, on the volume or file that the guest gets in this mode."
 
 
-def _confidence(arms: Sequence[ArmChange]) -> str:
+def _format_confidence(arms: Sequence[ArmChange]) -> str:
     least, most = min(arm.confidence for arm in arms), max(arm.confidence for arm in arms)
     return f"{least * 100:.3g} %" if least == most else f"{least * 100:.3g} to {most * 100:.3g} %"
 
 
-def _differences(differences: Sequence[RunDifference]) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _list_differences(differences: Sequence[RunDifference]) -> Iterator[tuple[str, tuple[str, ...]]]:
     for effect, title in _EFFECTS.items():
-        if own := tuple(_difference(difference) for difference in differences if difference.effect is effect):
+        if own := tuple(_describe_difference(difference) for difference in differences if difference.effect is effect):
             yield f"{title} ({len(own)})", own
 
 
-def _difference(difference: RunDifference) -> str:
-    cells = f" ({_named(difference.cells)})" if difference.cells else ""
+def _describe_difference(difference: RunDifference) -> str:
+    cells = f" ({_name_cells(difference.cells)})" if difference.cells else ""
     before, after = (format_fact(value, _LONGEST) for value in (difference.before, difference.after))
     return f"{difference.what}: {before} -> {after}{cells}"
 
 
-def _left_out(left_out: Sequence[UncomparedCell]) -> Iterator[str]:
+def _describe_left_out(left_out: Sequence[UncomparedCell]) -> Iterator[str]:
     by_reason: dict[tuple[Side, str], list[str]] = {}
     for each in left_out:
         by_reason.setdefault((each.run, shorten(" ".join(each.why.split()), _LONGEST)), []).append(each.cell)
     for (side, why), cells in by_reason.items():
-        yield f"{side}: {_named(cells)}: {why}"
+        yield f"{side}: {_name_cells(cells)}: {why}"
 
 
-def _named(cells: Sequence[str]) -> str:
+def _name_cells(cells: Sequence[str]) -> str:
     more = len(cells) - _MOST_CELLS
     return ", ".join(cells[:_MOST_CELLS]) + (f" and {more} more" if more > 0 else "")
 
@@ -263,7 +264,7 @@ def print_comparison(comparison: RunComparison, metric: str | None = None, conso
         line(why)
     for scenario in list_scenarios(comparison, metric):
         line(f"\n{scenario.title}", "bold")
-        for title, columns, rows in _tables(scenario):
+        for title, columns, rows in _split_tables(scenario):
             line(title)
             table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
             for number, name in enumerate(("", *columns, "")):
@@ -291,11 +292,11 @@ def comparison_markdown(comparison: RunComparison, metric: str | None = None) ->
     lines += [f"- {plain(run)}" for run in describe_runs(comparison)]
     for scenario in list_scenarios(comparison, metric):
         lines += ["", f"### {plain(scenario.title)}", ""]
-        for title, columns, rows in _tables(scenario):
+        for title, columns, rows in _split_tables(scenario):
             marks = "|".join(":--" if name == "jobs" else "--:" for name in columns)
             lines += [f"**{plain(title)}**", "", f"| arm | {' | '.join(columns)} | |", f"|:--|{marks}|:--|"]
             lines += [
-                f"| `{code(row.arm)}` | {' | '.join(map(plain, fields))} | {_emphasis(row.finding)} |"
+                f"| `{code(row.arm)}` | {' | '.join(map(plain, fields))} | {_render_finding(row.finding)} |"
                 for row, fields in rows
             ]
             lines.append("")
@@ -307,7 +308,7 @@ def comparison_markdown(comparison: RunComparison, metric: str | None = None) ->
 _Rows = Sequence[tuple[ChangeRow, tuple[str, ...]]]
 
 
-def _tables(scenario: ScenarioRows) -> Iterator[tuple[str, tuple[str, ...], _Rows]]:
+def _split_tables(scenario: ScenarioRows) -> Iterator[tuple[str, tuple[str, ...], _Rows]]:
     """For text: the title of each table, its columns between the arm and the finding, and its rows."""
     if scenario.overall:
         rows = [(row, (row.change, row.n, row.jobs)) for row in scenario.overall]
@@ -317,5 +318,5 @@ def _tables(scenario: ScenarioRows) -> Iterator[tuple[str, tuple[str, ...], _Row
         yield job.job, ("before", "after", "after / before", "n"), of_job
 
 
-def _emphasis(finding: ChangeFinding) -> str:
+def _render_finding(finding: ChangeFinding) -> str:
     return f"**{finding}**" if finding in (ChangeFinding.BETTER, ChangeFinding.WORSE) else finding.value

@@ -100,11 +100,11 @@ def _add(options: argparse.Namespace, store: Any) -> int:
 
 
 def _show(options: argparse.Namespace, store: Any, cell: str) -> int:
-    from harness.features.history.page import history_page, trend_lines
-    from harness.features.history.trends import trends
+    from harness.features.history.page import describe_trends, render_history
+    from harness.features.history.trends import find_trends
     from harness.files import write_page
 
-    shown = trends(
+    shown = find_trends(
         store,
         cell=cell,
         metric=options.metric,
@@ -114,9 +114,9 @@ def _show(options: argparse.Namespace, store: Any, cell: str) -> int:
     if options.json:
         print_json([asdict(trend) for trend in shown])
     else:
-        sys.stdout.writelines(f"{line}\n" for line in trend_lines(shown))
+        sys.stdout.writelines(f"{line}\n" for line in describe_trends(shown))
     if options.html is not None:
-        write_page(options.html, history_page(shown, store.url))
+        write_page(options.html, render_history(shown, store.url))
         sys.stderr.write(f"page: {options.html}\n") if options.json else print(f"page: {options.html}")
     return 0
 

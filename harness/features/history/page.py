@@ -19,35 +19,35 @@ _LONGEST = 80
 """Characters of a value."""
 
 
-def trend_lines(trends: Sequence[Trend]) -> Iterator[str]:
+def describe_trends(trends: Sequence[Trend]) -> Iterator[str]:
     """A line for each trend, and below it each change point with what changed near it."""
     changed = sum(bool(trend.shifts) for trend in trends)
     runs = len({run for trend in trends for run in trend.runs})
     yield f"{count(len(trends), 'cell')}, {count(runs, 'run')}; change points in {changed} of the cells"
     for trend in trends:
-        yield f"{trend.cell} on {trend.host} ({trend.profile}): {quantity_words(trend)}, {latest(trend)}"
+        yield f"{trend.cell} on {trend.host} ({trend.profile}): {describe_quantity(trend)}, {describe_latest(trend)}"
         for shift in trend.shifts:
             yield f"  {shift_words(trend, shift)}"
-            yield from (f"    {nearby_word}" for nearby_word in nearby_words(shift))
+            yield from (f"    {nearby_word}" for nearby_word in describe_nearby(shift))
 
 
-def quantity_words(trend: Trend) -> str:
+def describe_quantity(trend: Trend) -> str:
     """What the values are: "iops overhead" or "iops (IOPS)"."""
     shown = METRICS[trend.metric].shown
     return f"{trend.metric} overhead, %" if trend.relative else f"{trend.metric}, {shown.unit}"
 
 
-def latest(trend: Trend) -> str:
+def describe_latest(trend: Trend) -> str:
     """The newest value, and the number of runs."""
-    return f"{value_words(trend, trend.values[-1])} in the newest of {count(len(trend.values), 'run')}"
+    return f"{format_value(trend, trend.values[-1])} in the newest of {count(len(trend.values), 'run')}"
 
 
-def value_words(trend: Trend, value: float) -> str:
+def format_value(trend: Trend, value: float) -> str:
     """A value as the user reads it: the overhead in percent, or in the metric's unit."""
-    return percent(shown_value(trend, value) / 100) if trend.relative else significant(shown_value(trend, value))
+    return percent(scale_value(trend, value) / 100) if trend.relative else significant(scale_value(trend, value))
 
 
-def shown_value(trend: Trend, value: float) -> float:
+def scale_value(trend: Trend, value: float) -> float:
     """The overhead in percent, or the value in the shown unit of its metric."""
     if not trend.relative:
         return value / METRICS[trend.metric].shown.scale
@@ -56,14 +56,14 @@ def shown_value(trend: Trend, value: float) -> float:
 
 def shift_words(trend: Trend, shift: Shift) -> str:
     """For example "run ID: 10.2 -> 15.9, worse by x 0.937 (p = 0.001)"."""
-    values = f"{value_words(trend, shift.before)} -> {value_words(trend, shift.after)}"
+    values = f"{format_value(trend, shift.before)} -> {format_value(trend, shift.after)}"
     what = "share of the host" if trend.relative else "value"
     direction = "better" if shift.better else "worse"
     factor = significant(shift.after / shift.before)
     return f"run {shift.run}: {values}, {direction}: {what} x {factor}, p = {shift.p_value:.3g}"
 
 
-def nearby_words(shift: Shift) -> Iterator[str]:
+def describe_nearby(shift: Shift) -> Iterator[str]:
     """What changed near the change point, one line each."""
     for nearby in shift.nearby[:_MOST_NEARBY]:
         yield _change_words(nearby)
@@ -82,19 +82,19 @@ MOST_CHARTS = 200
 """Charts on a page: first those of cells with change points. A browser needs long for more."""
 
 
-def history_page(trends: Sequence[Trend], url: str) -> str:
+def render_history(trends: Sequence[Trend], url: str) -> str:
     """The page of these trends of the history at `url`. It loads no other file."""
     shown = sorted(trends, key=lambda trend: not trend.shifts)[:MOST_CHARTS]
     return render_page(
         "History \N{MIDDLE DOT} virt-overhead",
         ("virt-overhead history", url),
-        _header_blocks(trends, len(shown)),
-        (_trend_box(trend, number) for number, trend in enumerate(shown)),
+        _yield_header(trends, len(shown)),
+        (_make_trend_box(trend, number) for number, trend in enumerate(shown)),
         scripted=True,
     )
 
 
-def _header_blocks(trends: Sequence[Trend], shown: int) -> Iterator[Block]:
+def _yield_header(trends: Sequence[Trend], shown: int) -> Iterator[Block]:
     changed = sum(bool(trend.shifts) for trend in trends)
     yield Heading(f"{changed} of {len(trends)} cells changed", level=1)
     yield Sentence(
@@ -110,34 +110,34 @@ def _header_blocks(trends: Sequence[Trend], shown: int) -> Iterator[Block]:
         )
 
 
-def _trend_box(trend: Trend, number: int) -> Box:
+def _make_trend_box(trend: Trend, number: int) -> Box:
     """The chart of a cell, and each change point in words."""
-    quantity = quantity_words(trend)
-    about = Mark(f"{trend.host}, {trend.profile}: {quantity}, {latest(trend)}", "small")
+    quantity = describe_quantity(trend)
+    about = Mark(f"{trend.host}, {trend.profile}: {quantity}, {describe_latest(trend)}", "small")
     blocks: list[Block] = [
         Heading(join_words(f"{trend.cell} ", about), level=2),
         Sentence(trend.disk_id, style="basis meta"),
-        Chart(f"trend{number}", lambda: _chart(trend), "", f"{quantity} over the runs", style=""),
+        Chart(f"trend{number}", lambda: _draw_chart(trend), "", f"{quantity} over the runs", style=""),
     ]
     for shift in trend.shifts:
         tone = "within" if shift.better else "exceeds"
-        blocks += [Heading((Mark(shift_words(trend, shift), "verdict", tone),)), Listing((*nearby_words(shift),))]
+        blocks += [Heading((Mark(shift_words(trend, shift), "verdict", tone),)), Listing((*describe_nearby(shift),))]
     return Box((*blocks,))
 
 
-def _chart(trend: Trend) -> Figure:
+def _draw_chart(trend: Trend) -> Figure:
     """The values over time, the mean between the change points, and a line at each of them."""
     colour = mode_colours([trend.cell])[trend.cell]
     times = [datetime.fromtimestamp(started, UTC).isoformat() for started in trend.started]
-    values = [shown_value(trend, value) for value in trend.values]
+    values = [scale_value(trend, value) for value in trend.values]
     figure = Figure()
     figure.add_trace(
         scatter(
             x=times, y=values, mode="markers", text=trend.runs, marker={"size": 5, "color": colour}, showlegend=False
         )
     )
-    for start, end, mean in _levels(trend):
-        level = shown_value(trend, mean)
+    for start, end, mean in _list_levels(trend):
+        level = scale_value(trend, mean)
         figure.add_trace(
             scatter(
                 x=[times[start], times[end - 1]],
@@ -151,14 +151,14 @@ def _chart(trend: Trend) -> Figure:
     figure.update_layout(
         height=260,
         margin={"l": 60, "r": 20, "t": 10, "b": 40},
-        yaxis={"title": {"text": quantity_words(trend)}},
+        yaxis={"title": {"text": describe_quantity(trend)}},
         meta={"min_width": 320},
-        shapes=[_line(times[shift.at]) for shift in trend.shifts],
+        shapes=[_draw_line(times[shift.at]) for shift in trend.shifts],
     )
     return figure
 
 
-def _levels(trend: Trend) -> Sequence[tuple[int, int, float]]:
+def _list_levels(trend: Trend) -> Sequence[tuple[int, int, float]]:
     """The first run, the end and the mean of each part between change points; empty without one."""
     if not trend.shifts:
         return ()
@@ -168,7 +168,7 @@ def _levels(trend: Trend) -> Sequence[tuple[int, int, float]]:
     return tuple(zip(starts, ends, means, strict=True))
 
 
-def _line(at: str) -> dict[str, Any]:
+def _draw_line(at: str) -> dict[str, Any]:
     return {
         "type": "line",
         "x0": at,

@@ -39,7 +39,7 @@ class HistoryRow:
     metric: MetricRecord
 
 
-def history_rows(run: Run, digest: str, labels: Mapping[str, str]) -> Iterator[HistoryRow]:
+def make_history_rows(run: Run, digest: str, labels: Mapping[str, str]) -> Iterator[HistoryRow]:
     """The rows of a run whose results.json has this SHA-256. `labels` are further facts, for example a commit."""
     facts = list_run_facts(run) | {f"label.{name}": value for name, value in labels.items()}
     text = json.dumps(facts, sort_keys=True, ensure_ascii=False)
@@ -114,7 +114,7 @@ class HistoryStore:
         except ModuleNotFoundError:
             raise _missing("fsspec") from None
         try:
-            with _reaching(url, except_for=(ImportError, ValueError)):
+            with _explain_failures(url, except_for=(ImportError, ValueError)):
                 filesystem, directory = fsspec.core.url_to_fs(url)
         except (ImportError, ValueError) as error:
             raise ConfigError(
@@ -136,7 +136,7 @@ class HistoryStore:
                 hint=f"complete it with: pytest --resume={store.path}",
             )
         digest = hashlib.sha256(content).hexdigest()
-        rows = list(history_rows(run, digest, labels))
+        rows = list(make_history_rows(run, digest, labels))
         if not rows:
             raise ConfigError(f"run {run.run.id} has no measured cell, so it is not added to the history")
         data = parquet_bytes(rows, HISTORY_COLUMNS, needed_for="history", extra=_EXTRA)
@@ -170,7 +170,7 @@ class HistoryStore:
             if not self._is_local:
                 connection.register_filesystem(self._filesystem)
             try:
-                connection.execute(f"CREATE VIEW history AS SELECT * FROM read_parquet({_quoted(pattern)})")
+                connection.execute(f"CREATE VIEW history AS SELECT * FROM read_parquet({_quote(pattern)})")
                 rows: list[tuple[Any, ...]] = connection.execute(sql, dict(parameters)).fetchall()
             except duckdb.Error as error:
                 raise ResultsError(
@@ -180,11 +180,11 @@ class HistoryStore:
         return rows
 
     def _reached(self) -> AbstractContextManager[None]:
-        return _reaching(self._whole_url)
+        return _explain_failures(self._whole_url)
 
     @property
     def _is_local(self) -> bool:
-        return "file" in _protocols(self._filesystem)
+        return "file" in _list_protocols(self._filesystem)
 
     def _pattern(self) -> str:
         """The files as DuckDB reads them. ConfigError if there are none."""
@@ -193,7 +193,7 @@ class HistoryStore:
                 f"the history in {self.url} has no run", hint="add runs with: virt-overhead history add RUN --store=URL"
             )
         path = f"{self._directory}/*.parquet"
-        return path if self._is_local else f"{_protocols(self._filesystem)[0]}://{path.lstrip('/')}"
+        return path if self._is_local else f"{_list_protocols(self._filesystem)[0]}://{path.lstrip('/')}"
 
     def _create(self, path: str, data: bytes) -> None:
         """Create the file whole or not at all. FileExistsError if it exists, also since a moment ago."""
@@ -226,7 +226,7 @@ class HistoryStore:
 
 
 @contextmanager
-def _reaching(url: str, *, except_for: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+def _explain_failures(url: str, *, except_for: tuple[type[Exception], ...] = ()) -> Iterator[None]:
     """Raise ResultsError for every failure of the store in this block: each kind of store has errors of its own."""
     try:
         yield
@@ -243,12 +243,12 @@ def _reaching(url: str, *, except_for: tuple[type[Exception], ...] = ()) -> Iter
         ) from None
 
 
-def _protocols(filesystem: Any) -> tuple[str, ...]:
+def _list_protocols(filesystem: Any) -> tuple[str, ...]:
     protocols = filesystem.protocol
     return (protocols,) if isinstance(protocols, str) else tuple(protocols)
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 

@@ -90,7 +90,7 @@ def _divide(
     if n < 2 * LEAST or (segment == segment[0]).all():
         return
     distances = abs(segment[:, None] - segment[None, :])
-    energies = _energies(distances)
+    energies = _compute_energies(distances)
     best, at = energies.max(), int(energies.argmax()) + LEAST
     if not _is_step(segment, at):
         return
@@ -99,7 +99,7 @@ def _divide(
     clearer = 0
     for _ in range(PERMUTATIONS):
         order = chance.permutation(n)
-        clearer += bool(_energies(distances[order[:, None], order]).max() >= best)
+        clearer += bool(_compute_energies(distances[order[:, None], order]).max() >= best)
         if clearer > most:
             return
     yield start + at, (clearer + 1) / (PERMUTATIONS + 1)
@@ -115,7 +115,7 @@ def _is_step(segment: npt.NDArray[np.float64], at: int) -> bool:
     return fit_slope([float(number >= at) for number in range(len(segment))], segment).p_value * places <= AGREEMENT
 
 
-def _energies(distances: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _compute_energies(distances: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """The energy statistic of the split before each value that has `LEAST` values on both sides.
 
     It is mn / (m + n) times twice the mean distance between the parts minus the mean distances within each.
@@ -213,27 +213,27 @@ _FACTS = "SELECT run, any_value(facts) FROM history WHERE list_contains($runs, r
 _CELLS = "SELECT DISTINCT cell FROM history ORDER BY cell"
 
 
-def trends(store: HistoryStore, *, cell: str, metric: str | None, quantity: Quantity, most: int) -> list[Trend]:
+def find_trends(store: HistoryStore, *, cell: str, metric: str | None, quantity: Quantity, most: int) -> list[Trend]:
     """The trends of the cells whose id contains `cell`, with the change points of the last `most` runs of each.
 
     ConfigError if there is no such cell or no run; ResultsError if a file cannot be read.
     """
     asked = {"cell": cell, "metric": metric or "", "quantity": quantity, "most": most}
-    several = [_trend(row) for row in store.query(_SERIES, asked)]
+    several = [_make_trend(row) for row in store.query(_SERIES, asked)]
     if not several:
         known = [name for (name,) in store.query(_CELLS, {})]
         raise ConfigError(
             f'the history in {store.url} has no such value of a cell "{cell}"',
             hint=f"it has {len(known)} cells, for example {', '.join(known[:3])}; any part of an id selects cells",
         )
-    near = {run for trend in several for shift in trend.shifts for run in _near(trend.runs, shift.at)}
+    near = {run for trend in several for shift in trend.shifts for run in _select_near(trend.runs, shift.at)}
     facts: dict[str, Mapping[str, JsonValue]] = {}
     if near:
         facts = {run: json.loads(text) for run, text in store.query(_FACTS, {"runs": sorted(near)})}
-    return [_with_nearby(trend, facts) for trend in several]
+    return [_add_nearby(trend, facts) for trend in several]
 
 
-def _trend(row: Sequence[Any]) -> Trend:
+def _make_trend(row: Sequence[Any]) -> Trend:
     """The trend of a row of `_SERIES`."""
     *key, better, runs, started, values = row
     host, disk_id, profile, cell, metric, relative = key
@@ -265,17 +265,19 @@ def _trend(row: Sequence[Any]) -> Trend:
     )
 
 
-def _near(runs: Sequence[str], at: int) -> Sequence[str]:
+def _select_near(runs: Sequence[str], at: int) -> Sequence[str]:
     """The runs near a change point, with the one before them."""
     return runs[max(0, at - NEAR - 1) : at + NEAR + 1]
 
 
-def _with_nearby(trend: Trend, facts: Mapping[str, Mapping[str, JsonValue]]) -> Trend:
-    shifts = (replace(shift, nearby=tuple(_changes(_near(trend.runs, shift.at), facts))) for shift in trend.shifts)
+def _add_nearby(trend: Trend, facts: Mapping[str, Mapping[str, JsonValue]]) -> Trend:
+    shifts = (
+        replace(shift, nearby=tuple(_list_changes(_select_near(trend.runs, shift.at), facts))) for shift in trend.shifts
+    )
     return replace(trend, shifts=tuple(shifts))
 
 
-def _changes(runs: Sequence[str], facts: Mapping[str, Mapping[str, JsonValue]]) -> Iterator[Nearby]:
+def _list_changes(runs: Sequence[str], facts: Mapping[str, Mapping[str, JsonValue]]) -> Iterator[Nearby]:
     for before, after in pairwise(runs):
         for what, one, other in list_changed_facts(facts[before], facts[after]):
             yield Nearby(after, what, one, other)

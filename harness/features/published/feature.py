@@ -17,13 +17,13 @@ def find_problems(scenario: Scenario) -> Iterator[str]:
 
     In that case, figures of the array would be shown beside a single disk.
     """
-    from harness.features.published.figures import link_names, links
+    from harness.features.published.figures import links, list_link_names
 
     name = scenario.published
     if name is None:
         return
-    if name not in link_names():
-        yield f'published = "{name}": no such published figures; {choices(name, link_names())}'
+    if name not in list_link_names():
+        yield f'published = "{name}": no such published figures; {choices(name, list_link_names())}'
         return
     built = [mode.name for mode in scenario.modes if mode.detail.on_array]
     if built and links()[name].disk_is_array:

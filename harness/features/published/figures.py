@@ -35,7 +35,7 @@ Line = Annotated[str, AfterValidator(one_line)]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]+(_[a-z0-9]+)*$")]
 
 
-def _value(value: object) -> float | str:
+def _parse_value(value: object) -> float | str:
     if isinstance(value, str):
         return one_line(value)
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
@@ -43,12 +43,12 @@ def _value(value: object) -> float | str:
     return float(value)
 
 
-Value = Annotated[float | str, PlainValidator(_value)]
+Value = Annotated[float | str, PlainValidator(_parse_value)]
 """In the unit in which reports show the metric, or what the source says instead of a number."""
 Percent = Annotated[float, Field(gt=-1000, lt=100)]
 
 
-def _metric(name: str) -> str:
+def _require_metric(name: str) -> str:
     if name not in METRICS:
         raise ValueError(f"no such metric; {choices(name, METRICS)}")
     return name
@@ -81,7 +81,7 @@ class _OfJob(TomlTable):
 class PublishedFigure(_OfJob):
     """What a study found for one job, by arm: `values`, or only the share that the guest loses."""
 
-    metric: Annotated[str, AfterValidator(_metric)]
+    metric: Annotated[str, AfterValidator(_require_metric)]
     values: Annotated[dict[PublishedArm, Value], Field(min_length=1)] | None = None
     lost_percent: dict[Literal["guest"], Annotated[list[Percent], Field(min_length=2, max_length=2)]] | None = None
     """The least and the most that the guest loses of the host's throughput, where the source has no absolute values."""
@@ -90,7 +90,7 @@ class PublishedFigure(_OfJob):
     note: Line | None = None
 
     @model_validator(mode="after")
-    def _one_kind(self) -> Self:
+    def _require_one_kind(self) -> Self:
         if (self.values is None) == (self.lost_percent is None):
             raise ValueError("allowed: either values or lost_percent")
         if self.lost_percent and not METRICS[self.metric].higher_is_better:
@@ -174,7 +174,7 @@ class Study(TomlTable):
     """Its arrays against each other."""
 
     @model_validator(mode="after")
-    def _of_its_arrays(self) -> Self:
+    def _require_arrays(self) -> Self:
         for name in (name for gain in self.gain for name in (gain.disk, gain.over)):
             if name not in self.disk or self.disk[name].array is None:
                 raise ValueError(f"gain: {name} is not an array of this study")
@@ -211,10 +211,10 @@ class Figures(TomlTable):
     @property
     def links(self) -> dict[str, PublishedLink]:
         """Every value of the key `published`, with what it selects."""
-        return {link.name: link for name, study in self.study.items() for link in _links(name, study)}
+        return {link.name: link for name, study in self.study.items() for link in _list_links(name, study)}
 
 
-def _links(name: str, study: Study) -> Iterator[PublishedLink]:
+def _list_links(name: str, study: Study) -> Iterator[PublishedLink]:
     if study.has_arrays:
         yield PublishedLink(name, study, tuple(study.disk.values()), disk_is_array=False)
     for key, disk in study.disk.items():
@@ -231,7 +231,7 @@ def links() -> Mapping[str, PublishedLink]:
     return MappingProxyType(read_figures(FIGURES).links)
 
 
-def link_names() -> tuple[str, ...]:
+def list_link_names() -> tuple[str, ...]:
     """The values of the key `published`."""
     return tuple(links())
 
@@ -263,7 +263,7 @@ class Counterpart:
         return self.figure.ratio(self.arm, self.disk.reference(self.arm))
 
 
-def counterparts(
+def find_counterparts(
     link: PublishedLink, mode: ModeDetail, job: Job, existing: Shape | None = None
 ) -> tuple[Counterpart, ...]:
     """The linked figures for a cell of this mode and job, in the order of the file.
@@ -271,7 +271,7 @@ def counterparts(
     `existing` is the shape of the array that the cell's disk is. None stands for a single disk, and for an unknown one.
     A figure with a stated depth replaces one of the same workload, metric and arm that does not state its depth.
     """
-    found = [counterpart for disk in link.disks for counterpart in _of_disk(link, disk, mode, job, existing)]
+    found = [counterpart for disk in link.disks for counterpart in _match_disk(link, disk, mode, job, existing)]
     stated = {(each.disk.model, each.figure.metric, each.arm) for each in found if each.figure.iodepth is not None}
     return tuple(
         each
@@ -280,7 +280,7 @@ def counterparts(
     )
 
 
-def _of_disk(
+def _match_disk(
     link: PublishedLink, disk: PublishedDisk, mode: ModeDetail, job: Job, existing: Shape | None
 ) -> Iterator[Counterpart]:
     for figure in disk.figures:
@@ -311,10 +311,10 @@ def _place(
     if arm == "array":
         return Place.TWIN if same_array and mode.layout.is_base else None
     served_by_qemu = isinstance(mode.attach, Attach) and mode.attach.device == "disk"
-    return Place.GUEST if (is_the_disk or same_array) and served_by_qemu and _lies_on(arm, mode.layout) else None
+    return Place.GUEST if (is_the_disk or same_array) and served_by_qemu and _has_layout(arm, mode.layout) else None
 
 
-def _lies_on(arm: PublishedArm, layout: Layout) -> bool:
+def _has_layout(arm: PublishedArm, layout: Layout) -> bool:
     """Whether the guest of `arm` has this layout."""
     match arm:
         case "passthrough":

@@ -12,7 +12,7 @@ from typing import Any
 
 from harness.analysis import METRICS, Estimate
 from harness.feature import FeatureReport, ReportPlace
-from harness.features.published.figures import Band, Counterpart, Gain, PublishedLink, Study, counterparts, links
+from harness.features.published.figures import Band, Counterpart, Gain, PublishedLink, Study, find_counterparts, links
 from harness.model.base import Shape
 from harness.model.mode import Place
 from harness.report.blocks import (
@@ -134,25 +134,25 @@ class PublishedRow:
         value = figure.value(arm)
         if value is None or not self.absolute:
             return figure.words(arm) or ""
-        return f"{'about ' if figure.about else ''}{self._with_unit(value)}"
+        return f"{'about ' if figure.about else ''}{self._format_value(value)}"
 
     @property
     def published_ratio(self) -> str:
         """For example "0.175 (82.5 % lost)"; empty if the source has no ratio."""
         band = self.counterpart.ratio
-        return self._ratio_words(band) if band else ""
+        return self._format_ratio(band) if band else ""
 
     @property
     def own_value(self) -> str:
         """The measured value in the shown unit; empty if values may not be compared."""
         own = self.own
-        return self._with_unit(own.value) if own and own.value is not None and self.absolute else ""
+        return self._format_value(own.value) if own and own.value is not None and self.absolute else ""
 
     @property
     def own_ratio(self) -> str:
         """The measured ratio, also if the source has none."""
         own = self.own
-        return self._ratio_words(Band(own.ratio, own.ratio)) if own and own.ratio is not None else ""
+        return self._format_ratio(Band(own.ratio, own.ratio)) if own and own.ratio is not None else ""
 
     @property
     def own(self) -> Own | None:
@@ -160,18 +160,20 @@ class PublishedRow:
 
         None if no cell is a result: all are void, or faster than their host.
         """
-        found = [own for cell in self.cells if (own := self._own_of(cell))]
+        found = [own for cell in self.cells if (own := self._measure_own(cell))]
         if not found:
             return None
         choose = max if self.counterpart.figure.iodepth else min
         return choose(
-            found, key=lambda own: max((difference.factor for difference in self._differences(own)), default=1.0)
+            found, key=lambda own: max((difference.factor for difference in self._list_differences(own)), default=1.0)
         )
 
     @property
     def differences(self) -> tuple[Difference, ...]:
         """The differences that are far."""
-        return tuple(difference for difference in self._differences(self.own) if difference.far) if self.own else ()
+        return (
+            tuple(difference for difference in self._list_differences(self.own) if difference.far) if self.own else ()
+        )
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -192,7 +194,7 @@ class PublishedRow:
     @property
     def compared(self) -> bool:
         """Whether a number of this run is compared with a published one."""
-        return self.own is not None and any(True for _ in self._differences(self.own))
+        return self.own is not None and any(True for _ in self._list_differences(self.own))
 
     @property
     def sentence(self) -> str:
@@ -205,14 +207,16 @@ class PublishedRow:
             parts.append(f"ours {', '.join([*filter(None, ours), f'iodepth {self.own.iodepth}'])}")
         return f"{self.workload} {self.mode}: {'; '.join([*parts, *self.remarks])}"
 
-    def _own_of(self, cell: CellRecord) -> Own | None:
+    def _measure_own(self, cell: CellRecord) -> Own | None:
         metric = cell.metrics.get(self.metric)
         if not cell.usable or metric is None:
             return None
         value = cell.mean(metric, self.counterpart.place.value)
-        return Own(cell.iodepth, value.point if value else None, *self._ratio(cell, metric))
+        return Own(cell.iodepth, value.point if value else None, *self._estimate_ratio(cell, metric))
 
-    def _ratio(self, cell: CellRecord, metric: MetricRecord) -> tuple[float | None, float | None, float | None]:
+    def _estimate_ratio(
+        self, cell: CellRecord, metric: MetricRecord
+    ) -> tuple[float | None, float | None, float | None]:
         """The place of the figure divided by its reference in the same cell, and the ends of the interval."""
         estimate = metric.virtualisation if cell.mode_detail.on_array else metric.overhead
         if self.counterpart.place is Place.TWIN:
@@ -220,10 +224,10 @@ class PublishedRow:
         if estimate is None or self.counterpart.place is Place.HOST:
             return None, None, None
         if METRICS[self.metric].higher_is_better:
-            return 1 - estimate.point, _plus(1, estimate.high, -1), _plus(1, estimate.low, -1)
-        return 1 + estimate.point, _plus(1, estimate.low, 1), _plus(1, estimate.high, 1)
+            return 1 - estimate.point, _add_signed(1, estimate.high, -1), _add_signed(1, estimate.low, -1)
+        return 1 + estimate.point, _add_signed(1, estimate.low, 1), _add_signed(1, estimate.high, 1)
 
-    def _differences(self, own: Own) -> Iterator[Difference]:
+    def _list_differences(self, own: Own) -> Iterator[Difference]:
         """How far the ratio is from the published one, and the value if values may be compared."""
         if (band := self.counterpart.ratio) and own.ratio:
             yield Difference(band.factor(own.ratio), own.ratio > band.high, self.relation)
@@ -232,11 +236,11 @@ class PublishedRow:
             what = f"value ({METRICS[self.metric].shown.unit})"
             yield Difference(Band(value, value).factor(own.value), own.value > value, what)
 
-    def _with_unit(self, value: float) -> str:
+    def _format_value(self, value: float) -> str:
         shown = METRICS[self.metric].shown
         return f"{significant(value / shown.scale)} {shown.unit}"
 
-    def _ratio_words(self, band: Band) -> str:
+    def _format_ratio(self, band: Band) -> str:
         """The ratio, and for the throughput of a guest what it loses: "0.500 to 0.550 (45.0 to 50.0 % lost)"."""
         ends = list(dict.fromkeys((band.low, band.high)))
         words = " to ".join(map(significant, ends))
@@ -280,13 +284,13 @@ class PublishedFigures:
         return tuple(sorted(self.rows, key=lambda row: (not row.differences, not row.compared)))
 
 
-def _plus(value: float, end: float | None, sign: int) -> float | None:
+def _add_signed(value: float, end: float | None, sign: int) -> float | None:
     return None if end is None else value + sign * end
 
 
-def published_blocks(section: Section) -> Iterator[Block]:
+def yield_published(section: Section) -> Iterator[Block]:
     """Published figures beside those of a disk; nothing if its scenario names none."""
-    figures = published_figures(section)
+    figures = find_published(section)
     if figures is None:
         return
     study = figures.link.study if figures.link else None
@@ -302,7 +306,7 @@ def published_blocks(section: Section) -> Iterator[Block]:
             "Published ratios and ours, as in the table",
         )
     if figures.rows:
-        yield _table(section, figures)
+        yield _make_table(section, figures)
     if study is not None:
         setup = (f"The study's setup: {study.setup}.",) if study.setup else ()
         yield Listing((figures.measured_by_the_study, *setup, *study.notes), on=On.PAGE)
@@ -312,7 +316,7 @@ def published_blocks(section: Section) -> Iterator[Block]:
     yield Listing((*sentences, *filter(None, [figures.measured_by_the_study])), on=On.TEXT, indent=2)
 
 
-def _table(section: Section, figures: PublishedFigures) -> Table:
+def _make_table(section: Section, figures: PublishedFigures) -> Table:
     measured = ((Column("ours"), lambda row: row.own_value),) if section.run.lab.representative else ()
     return make_table(
         figures.rows,
@@ -326,18 +330,18 @@ def _table(section: Section, figures: PublishedFigures) -> Table:
         *measured,
         (Column("our ratio"), lambda row: row.own_ratio),
         (Column("the ratio is"), lambda row: row.relation if row.published_ratio or row.own_ratio else ""),
-        (Column("remarks", "reason"), lambda row: TableCell(_remark(row))),
+        (Column("remarks", "reason"), lambda row: TableCell(_format_remark(row))),
         on=On.PAGE,
         style="cells published",
     )
 
 
-def _remark(row: PublishedRow) -> Words:
+def _format_remark(row: PublishedRow) -> Words:
     words = "; ".join(filter(None, (*row.remarks, row.note)))
     return (Mark("differs a lot", "strong"), f": {words}") if row.differences else words
 
 
-def published_figures(section: Section) -> PublishedFigures | None:
+def find_published(section: Section) -> PublishedFigures | None:
     """What was published about the modes and jobs of a disk; None if its scenario names no figures."""
     run = section.run
     name = run.run.published.get(section.cells[0].scenario)
@@ -347,12 +351,12 @@ def published_figures(section: Section) -> PublishedFigures | None:
     if link is None:
         return PublishedFigures(name, None, (), ("This version of virt-overhead does not have them.",))
     arrays = {disk.name: disk.facts.array.shape for disk in run.disks if disk.facts.array is not None}
-    all_rows = _rows(link, section.alone, arrays, absolute=run.lab.representative)
+    all_rows = _make_rows(link, section.alone, arrays, absolute=run.lab.representative)
     rows = tuple(row for row in all_rows if row.comparable)
-    return PublishedFigures(name, link, rows, tuple(_basis(run, rows, left_out=len(all_rows) - len(rows))))
+    return PublishedFigures(name, link, rows, tuple(_describe_basis(run, rows, left_out=len(all_rows) - len(rows))))
 
 
-def _rows(
+def _make_rows(
     link: PublishedLink, cells: Sequence[CellRecord], arrays: Mapping[str, Shape | None], *, absolute: bool
 ) -> list[PublishedRow]:
     """A row for each figure and mode, with the measured cells of all depths that it belongs to.
@@ -364,13 +368,13 @@ def _rows(
         if not cell.measured:
             continue
         existing = arrays.get(cell.disk)
-        for counterpart in counterparts(link, cell.mode_detail, cell.job, existing):
+        for counterpart in find_counterparts(link, cell.mode_detail, cell.job, existing):
             key = (id(counterpart.figure), counterpart.arm, cell.mode)
             by_figure.setdefault(key, (counterpart, []))[1].append(cell)
     return [PublishedRow(each, tuple(own), absolute) for each, own in by_figure.values()]
 
 
-def _basis(run: Run, rows: Sequence[PublishedRow], left_out: int) -> Iterator[str]:
+def _describe_basis(run: Run, rows: Sequence[PublishedRow], left_out: int) -> Iterator[str]:
     yield NO_GATE
     if not rows and not left_out:
         yield "None of these figures is for a mode and job of this run."
@@ -388,7 +392,7 @@ def draw_published(rows: Sequence[PublishedRow], modes: Sequence[str]) -> Figure
 
     A published range is a line between two diamonds.
     """
-    labels = _labels(rows)
+    labels = _label_rows(rows)
     figure = Figure()
     reached = [1.0]
     for label, row in zip(labels, rows, strict=True):
@@ -442,7 +446,7 @@ def draw_published(rows: Sequence[PublishedRow], modes: Sequence[str]) -> Figure
     return figure
 
 
-def _labels(rows: Sequence[PublishedRow]) -> list[str]:
+def _label_rows(rows: Sequence[PublishedRow]) -> list[str]:
     """A label for each row, with a number behind what is there several times."""
     seen: Counter[str] = Counter()
     labels = []
@@ -453,7 +457,7 @@ def _labels(rows: Sequence[PublishedRow]) -> list[str]:
     return labels
 
 
-def gain_sentences(published: str | None, scalings: Iterable[Any], cells: Sequence[CellRecord]) -> Iterator[str]:
+def describe_gains(published: str | None, scalings: Iterable[Any], cells: Sequence[CellRecord]) -> Iterator[str]:
     """One sentence for each two arrays that the scenario's study compares. `published` is what the scenario names.
 
     `scalings` are the records of this name in results.json: another feature makes them, for arrays that the run built.
@@ -501,7 +505,7 @@ def _estimate_times(one: CellRecord, other: CellRecord) -> Estimate | None:
 
 def _detail_gains(section: Section) -> Iterator[str]:
     published = section.run.run.published.get(section.cells[0].scenario)
-    return gain_sentences(published, section.run.of_features.get("scalings", ()), section.cells)
+    return describe_gains(published, section.run.of_features.get("scalings", ()), section.cells)
 
 
-REPORT = FeatureReport(contents={ReportPlace.FINDINGS: published_blocks}, details=_detail_gains)
+REPORT = FeatureReport(contents={ReportPlace.FINDINGS: yield_published}, details=_detail_gains)

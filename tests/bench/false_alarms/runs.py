@@ -17,7 +17,7 @@ import numpy as np
 
 from harness.analysis import Verdict
 from harness.events import Events
-from harness.features.answers.decision import answers
+from harness.features.answers.decision import answer_uses
 from harness.measure.campaign import Campaign
 from harness.measure.phases import Phases
 from harness.measure.series import LabFound, PreparedGroup, RoundSegment
@@ -130,7 +130,7 @@ class Claims:
 def find_worse(run: Run, modes: int) -> bool:
     """Whether the answers of a run, from the first so many of its modes, call a mode worse than another."""
     cells = [cell for cell in run.cells if cell.usable and cell.mode in MODES[:modes]]
-    given = [answer for answer in answers(cells, 1.0) if answer.judge is not None]
+    given = [answer for answer in answer_uses(cells, 1.0) if answer.judge is not None]
     if not given:
         raise ValueError(f"the jobs of the run represent no use of a disk: {run.run.command}")
     return any(answer.worse for answer in given)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from harness.features.history.store import HistoryStore
-from harness.features.history.trends import trends
+from harness.features.history.trends import find_trends
 from tests.features.history.history_files import write_history
 
 
@@ -33,7 +33,7 @@ def main(directory: Path, runs: int, cells: int) -> None:
 
 
 def _trends(store: HistoryStore, cell: str, most: int) -> int:
-    return len(trends(store, cell=cell, metric=None, quantity="overhead", most=most))
+    return len(find_trends(store, cell=cell, metric=None, quantity="overhead", most=most))
 
 
 def _share(chance: random.Random, changed: bool) -> float:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness.cli import main
-from harness.features.answers.advice import Advice, AdviceOutcome, Verified, advice_of_uses, fresh_results, verify
+from harness.features.answers.advice import Advice, AdviceOutcome, Verified, list_advice, map_results, verify
 from harness.features.answers.commands import NOT_HELD
 from harness.model.attach import Attach
 from harness.model.base import Device
@@ -56,13 +56,13 @@ def _with_setting(cell: CellRecord) -> CellRecord:
 
 
 def advice(run: Run) -> Advice:
-    (found,) = [view.advice for view in advice_of_uses(run) if view.answer.use.name == "general"]
+    (found,) = [view.advice for view in list_advice(run) if view.answer.use.name == "general"]
     assert found is not None
     return found
 
 
 def verified(first: Run, fresh: Run) -> Verified:
-    return verify(advice(first), fresh_results(fresh))
+    return verify(advice(first), map_results(fresh))
 
 
 def test_the_advice_is_the_change_of_one_option_with_the_cells_that_show_it() -> None:

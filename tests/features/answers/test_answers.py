@@ -10,15 +10,15 @@ from dataclasses import replace
 import pytest
 
 from harness.analysis import IN_ORDER, Sequential, estimate_overhead
-from harness.features.answers.decision import Answer, answers_of, option_matrix, results_of
+from harness.features.answers.decision import Answer, compare_options, get_answers, select_results
 from harness.features.answers.report import (
-    basis_words,
-    caution_sentences,
     change_words,
-    effect_sentence,
-    never_sentences,
-    undecided_words,
-    verdict_words,
+    describe_basis,
+    describe_effect,
+    describe_undecided,
+    describe_verdict,
+    explain_never,
+    list_cautions,
 )
 from harness.features.answers.uses import USES
 from harness.model.attach import Attach
@@ -86,7 +86,7 @@ def section_of(run: Run) -> Section:
 
 
 def answer(run: Run, use: str) -> Answer:
-    return next(each for each in answers_of(section_of(run)) if each.use.name == use)
+    return next(each for each in get_answers(section_of(run)) if each.use.name == use)
 
 
 # --- the mode to use ---
@@ -98,8 +98,8 @@ def test_the_fastest_mode_is_used_if_the_interval_shows_it_and_the_gain_is_given
     found = answer(run, "general")
     assert found.mode == "threads"
     gain = r"\+3\d\.\d % \[3\d\.\d, 4\d\.\d\] IOPS"
-    assert re.fullmatch(rf"use `threads`: {gain} against `passthrough`", verdict_words(found))
-    assert not undecided_words(found)
+    assert re.fullmatch(rf"use `threads`: {gain} against `passthrough`", describe_verdict(found))
+    assert not describe_undecided(found)
     assert change_words(found).startswith("aio threads (`passthrough` to `threads`): +3")
 
 
@@ -108,11 +108,11 @@ def test_modes_that_cannot_be_told_apart_are_equal_and_one_that_shares_the_disk_
     run = a_run(modes, {"raw": 101_000, "passthrough": 100_000}, noise=0.08, rounds=4)
     found = answer(run, "general")
     assert found.mode == "raw"
-    assert verdict_words(found).startswith(
+    assert describe_verdict(found).startswith(
         "`raw` and `passthrough` cannot be told apart; use `raw`: it leaves the rest of the"
     )
     assert re.fullmatch(
-        r"`raw` or `passthrough`: about .* more of measuring these modes would decide", undecided_words(found)
+        r"`raw` or `passthrough`: about .* more of measuring these modes would decide", describe_undecided(found)
     )
     headline = headline_of(section_of(run)).sentence
     assert headline.startswith("nvme: `raw` and `passthrough` cannot be told apart: they lose ")
@@ -121,8 +121,8 @@ def test_modes_that_cannot_be_told_apart_are_equal_and_one_that_shares_the_disk_
 def test_differences_proven_to_be_small_are_equal_and_nothing_is_undecided() -> None:
     modes = (PASSTHROUGH, mode("raw", RawFile()))
     found = answer(a_run(modes, {"raw": 100_000, "passthrough": 100_000}, rounds=12), "general")
-    assert "are equal within 5 %" in verdict_words(found)
-    assert not undecided_words(found)
+    assert "are equal within 5 %" in describe_verdict(found)
+    assert not describe_undecided(found)
 
 
 def test_more_scatter_needs_more_time_to_decide() -> None:
@@ -163,7 +163,7 @@ def test_equal_modes_are_ranked_by_what_the_use_needs(
     speeds = {each.name: 100_000.0 for each in modes}
     found = answer(a_run(modes, speeds, workloads=("randread-4k",), depths=(1, 8), rounds=12), use)
     assert found.mode == take[:2]
-    assert (f"; use `{take}`: {why}" if why else "; use any of them") in verdict_words(found)
+    assert (f"; use `{take}`: {why}" if why else "; use any of them") in describe_verdict(found)
 
 
 def test_a_write_back_cache_may_be_recommended_with_what_it_costs() -> None:
@@ -171,8 +171,8 @@ def test_a_write_back_cache_may_be_recommended_with_what_it_costs() -> None:
     run = a_run((PASSTHROUGH, fast), {"passthrough": 100_000, "fast": 150_000})
     found = answer(run, "general")
     assert found.mode == "fast"
-    assert never_sentences(found) == ()
-    (caution,) = caution_sentences(found)
+    assert explain_never(found) == ()
+    (caution,) = list_cautions(found)
     assert caution.startswith(
         "`fast`: cache writeback honours the guest's flushes. A power failure loses only what the"
     )
@@ -186,11 +186,11 @@ def test_a_cache_that_ignores_flushes_is_never_recommended_however_fast() -> Non
     fast = mode("fast", RawFile(), Attach(cache="unsafe", aio="io_uring"))
     run = a_run((PASSTHROUGH, fast), {"passthrough": 100_000, "fast": 150_000})
     assert answer(run, "general").mode == "passthrough"
-    (never,) = never_sentences(answer(run, "general"))
+    (never,) = explain_never(answer(run, "general"))
     assert never.startswith("`fast` is never recommended: cache unsafe")
     alone = answer(a_run((fast,), {"fast": 150_000}), "general")
     assert alone.mode is None
-    assert "no measured mode is safe" in verdict_words(alone)
+    assert "no measured mode is safe" in describe_verdict(alone)
 
 
 def test_one_round_ranks_nothing() -> None:
@@ -205,10 +205,10 @@ def test_one_round_ranks_nothing() -> None:
 
 def test_void_guests_are_in_no_answer_and_those_better_than_their_host_are_marked() -> None:
     run = synthetic_run(cached=["raw-cached"], faster=["raw"], rounds=6)
-    measured = [each for each in answers_of(section_of(run)) if each.judge is not None]
+    measured = [each for each in get_answers(section_of(run)) if each.judge is not None]
     assert {each.mode for each in measured} == {"raw"}
-    assert all("`raw`: better than its host in " in " ".join(caution_sentences(each)) for each in measured)
-    assert "raw-cached" not in " ".join(verdict_words(each) for each in measured)
+    assert all("`raw`: better than its host in " in " ".join(list_cautions(each)) for each in measured)
+    assert "raw-cached" not in " ".join(describe_verdict(each) for each in measured)
 
 
 def test_without_a_difference_few_runs_have_a_guest_that_is_called_better_than_its_host() -> None:
@@ -263,12 +263,12 @@ def test_results_of_older_versions_have_no_p_value_and_are_marked_by_interval_an
 )
 def test_a_use_is_judged_by_the_best_jobs_that_were_measured(workload: str, depth: int, use: str, judged: str) -> None:
     run = a_run((PASSTHROUGH,), SPEEDS, workloads=(workload,), depths=(depth,), flushes={"host": 1e-3, "guest": 2e-3})
-    assert basis_words(answer(run, use)).startswith(judged)
+    assert describe_basis(answer(run, use)).startswith(judged)
 
 
 def test_a_use_without_jobs_says_what_to_measure() -> None:
     found = answer(a_run((PASSTHROUGH,), SPEEDS), "database")
-    assert verdict_words(found) == "not measured: add the workload `wal`"
+    assert describe_verdict(found) == "not measured: add the workload `wal`"
     for use in USES:
         assert any(use.judge_of([each.job(1, ramp=0, seconds=1)]) for each in parse_workloads(use.to_measure))
     assert {each.to_measure for each in USES if each.to_measure in NAMED}
@@ -323,7 +323,7 @@ def test_an_option_matrix_is_read_against_its_default_guest_against_guest() -> N
     )
     speeds = {"passthrough": 100_000, "iothread-off": 72_000, "bus-sata": 30_000, "aio-threads": 100_500, "odd": 60_000}
     run = a_run(modes, speeds, noise=0.02)
-    matrix = option_matrix(results_of(section_of(run)))
+    matrix = compare_options(select_results(section_of(run)))
     assert matrix is not None
     assert matrix.default == "passthrough"
     assert [(each.mode, each.reference) for each in matrix.effects] == [
@@ -334,9 +334,9 @@ def test_an_option_matrix_is_read_against_its_default_guest_against_guest() -> N
     assert matrix.apart == ("odd",)
     assert re.fullmatch(
         r"iothread off: -2\d\.\d % \[-\d\d\.\d, -\d\d\.\d\] against `passthrough`, slower",
-        effect_sentence(matrix.effects[0]),
+        describe_effect(matrix.effects[0]),
     )
-    assert effect_sentence(matrix.effects[2]).endswith(("undecided", "equal"))
+    assert describe_effect(matrix.effects[2]).endswith(("undecided", "equal"))
     text = page(run).text
     assert text.index("One option at a time") < text.index("Throughput lost by mode")
 

@@ -12,7 +12,7 @@ import pytest
 from pydantic import JsonValue
 
 from harness.analysis import Verdict, smallest_detectable
-from harness.features.calibrate.calibration import find_calibration, path_of, write_calibration
+from harness.features.calibrate.calibration import find_calibration, find_path, write_calibration
 from harness.features.calibrate.detectable import (
     MOST_RUNS,
     Detectable,
@@ -102,16 +102,18 @@ def test_the_number_of_rounds_follows_from_the_time() -> None:
 def test_a_host_is_recognised_by_the_calibrated_disk_without_a_connection() -> None:
     assert find_calibration(HOST) is None
     mine = replace(CALIBRATION, disk_identity=DISK.identity, host="renamed")
-    write_calibration(path_of("other"), replace(CALIBRATION, disk_identity="/dev/disk/by-id/x (serial X)", host="lab1"))
+    write_calibration(
+        find_path("other"), replace(CALIBRATION, disk_identity="/dev/disk/by-id/x (serial X)", host="lab1")
+    )
     assert find_calibration(HOST) is None
-    write_calibration(path_of("mine"), mine)
-    path_of("damaged").write_text("{")
+    write_calibration(find_path("mine"), mine)
+    find_path("damaged").write_text("{")
     assert find_calibration(HOST) == mine
 
 
 def test_the_newest_calibration_of_a_host_counts() -> None:
     for age, noise in ((100, 0.5), (10, 0.1), (1000, 0.9)):
-        path = path_of(f"host{age}")
+        path = find_path(f"host{age}")
         write_calibration(path, replace(CALIBRATION, disk_identity=DISK.identity, noise_sd=noise))
         os.utime(path, (2e9 - age, 2e9 - age))
     found = find_calibration(HOST)
@@ -120,7 +122,7 @@ def test_the_newest_calibration_of_a_host_counts() -> None:
 
 
 def test_the_embedded_lab_has_its_own_calibration() -> None:
-    write_calibration(path_of("embedded"), CALIBRATION)
+    write_calibration(find_path("embedded"), CALIBRATION)
     embedded = replace(HOST, kind="embedded")
     assert find_calibration(embedded) == CALIBRATION
     assert find_calibration(HOST) is None

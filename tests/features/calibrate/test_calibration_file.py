@@ -14,8 +14,8 @@ from harness.features.calibrate.calibration import (
     Calibration,
     Conditions,
     Delay,
+    find_path,
     identify,
-    path_of,
     quote,
     read_calibration,
     write_calibration,
@@ -67,7 +67,7 @@ def calibration(at: Host) -> Calibration:
 
 
 def calibrated(at: Host) -> Path:
-    path = path_of(identify(at))
+    path = find_path(identify(at))
     write_calibration(path, calibration(at))
     return path
 

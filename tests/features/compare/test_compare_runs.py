@@ -11,7 +11,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from harness.errors import ConfigError
-from harness.features.compare.comparison import compare, only_scenario, pair_names
+from harness.features.compare.comparison import compare, pair_names, select_scenario
 from harness.features.compare.records import ArmChange, ChangeFinding, RunComparison, comparison_json
 from harness.model.attach import Attach
 from harness.model.mode import Place
@@ -153,16 +153,16 @@ def test_scenarios_without_a_clear_counterpart_are_left_out_until_one_is_chosen(
     with pytest.raises(ConfigError, match="no cell that can be compared") as refused:
         compare(one, later(two))
     assert "--after-scenario" in str(refused.value)
-    found = compare(one, only_scenario(later(two), "ssd"))
+    found = compare(one, select_scenario(later(two), "ssd"))
     assert found.scenarios[0].scenario_after == "ssd"
     with pytest.raises(ConfigError, match=r'no scenario "sdd"; allowed: nvme, ssd .did you mean "ssd"'):
-        only_scenario(two, "sdd")
+        select_scenario(two, "sdd")
 
 
 def test_two_scenarios_of_one_run_are_compared() -> None:
     one = run()
     both = replace(one, cells=(*one.cells, *map(times(2), map(renamed("nvme"), one.cells))))
-    found = compare(only_scenario(both, "optane"), only_scenario(both, "nvme"))
+    found = compare(select_scenario(both, "optane"), select_scenario(both, "nvme"))
     assert arm(found, Place.HOST, "randread-4k-qd1").metrics["iops"].change.ratio == pytest.approx(2)
 
 

@@ -13,7 +13,7 @@ import pytest
 from harness.cli import main
 from harness.errors import ConfigError, HarnessError, ResultsError
 from harness.features.history.store import HISTORY_COLUMNS, HistoryStore
-from harness.features.history.trends import trends
+from harness.features.history.trends import find_trends
 from harness.results import Run, RunStore
 from harness.run_id import RunId
 from tests.features.history.history_files import run_id, write_history
@@ -85,9 +85,13 @@ def test_the_values_are_those_of_the_run() -> None:
     run = replayed(1)
     HistoryStore.at("history").add(stored(run), {})
     cell = run.cell("optane-lvm-randread-4k-qd32").metrics["iops"]
-    (trend,) = trends(HistoryStore.at("history"), cell="lvm-randread-4k-qd32", metric=None, quantity="guest", most=9)
+    (trend,) = find_trends(
+        HistoryStore.at("history"), cell="lvm-randread-4k-qd32", metric=None, quantity="guest", most=9
+    )
     assert trend.values[0] == pytest.approx(sum(cell.guest) / len(cell.guest), rel=0.01)
-    (trend,) = trends(HistoryStore.at("history"), cell="lvm-randread-4k-qd32", metric=None, quantity="overhead", most=9)
+    (trend,) = find_trends(
+        HistoryStore.at("history"), cell="lvm-randread-4k-qd32", metric=None, quantity="overhead", most=9
+    )
     assert cell.overhead is not None
     assert trend.relative
     assert trend.values[0] == pytest.approx(1 - cell.overhead.point)
@@ -156,7 +160,7 @@ def history_of_200_runs(planted: Mapping[int, tuple[int, float]]) -> HistoryStor
 
 
 def test_planted_changes_in_200_runs_are_found_within_3_runs_and_no_others() -> None:
-    found = trends(history_of_200_runs(PLANTED), cell="", metric=None, quantity="overhead", most=200)
+    found = find_trends(history_of_200_runs(PLANTED), cell="", metric=None, quantity="overhead", most=200)
     shifts = {int(trend.cell.removeprefix("nvme-lvm-job")): trend.shifts for trend in found}
     for cell, (at, change) in PLANTED.items():
         (shift,) = shifts.pop(cell)
@@ -168,7 +172,7 @@ def test_planted_changes_in_200_runs_are_found_within_3_runs_and_no_others() -> 
 
 
 def test_200_runs_without_a_planted_change_have_at_most_one_change_point() -> None:
-    found = trends(history_of_200_runs({}), cell="", metric=None, quantity="overhead", most=200)
+    found = find_trends(history_of_200_runs({}), cell="", metric=None, quantity="overhead", most=200)
     assert sum(len(trend.shifts) for trend in found) <= 1
 
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from harness.features.history.trends import LEAST, _energies, change_points
+from harness.features.history.trends import LEAST, _compute_energies, change_points
 
 
 def noise(seed: int, n: int, sd: float = 0.02) -> list[float]:
@@ -26,7 +26,7 @@ def test_the_statistic_is_the_energy_distance_of_all_pairs() -> None:
         own, other = distances[:at, :at].mean(), distances[at:, at:].mean()
         return float(at * (9 - at) / 9 * (2 * distances[:at, at:].mean() - own - other))
 
-    assert _energies(distances) == pytest.approx([energy(at) for at in range(LEAST, 9 - LEAST + 1)])
+    assert _compute_energies(distances) == pytest.approx([energy(at) for at in range(LEAST, 9 - LEAST + 1)])
 
 
 def test_at_most_one_in_200_series_without_a_change_has_a_change_point() -> None:

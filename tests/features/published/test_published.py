@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import ConfigError
-from harness.features.published.figures import FIGURES, Band, PublishedFigure, counterparts, links, read_figures
+from harness.features.published.figures import FIGURES, Band, PublishedFigure, find_counterparts, links, read_figures
 from harness.model.attach import Attach, Vfio
 from harness.model.base import Device, Md
 from harness.model.job import parse_workload
@@ -35,7 +35,7 @@ def found(link: str, job: str, layout: Layout | None, iodepth: int = 32, *, atta
     """The figures for a guest on `layout` (None: the mode host), as "ARM PLACE VALUE" with the value as stored."""
     how = attach if isinstance(attach, Attach | Vfio) else Attach()
     mode = ModeDetail(layout, how) if layout is not None else ModeDetail(Device(), None)
-    matches = counterparts(links()[link], mode, parse_workload(job).job(iodepth, ramp=0, seconds=1))
+    matches = find_counterparts(links()[link], mode, parse_workload(job).job(iodepth, ramp=0, seconds=1))
     return [f"{each.arm} {each.place} {each.figure.value(each.arm) or 0:g}" for each in matches]
 
 
@@ -71,7 +71,8 @@ def test_every_study_names_its_source() -> None:
 def test_values_of_one_job_agree_with_each_other(read: str, iops: float, mb_s: float, us: float) -> None:
     mode, job = ModeDetail(Device(), Attach()), parse_workload(read).job(1, ramp=0, seconds=1)
     values = {
-        each.figure.metric: each.figure.value("guest") for each in counterparts(links()["array_vm.raid5"], mode, job)
+        each.figure.metric: each.figure.value("guest")
+        for each in find_counterparts(links()["array_vm.raid5"], mode, job)
     }
     assert values == {"iops": iops, "bw": pytest.approx(mb_s * 1e6), "lat_mean": pytest.approx(us * 1e-6)}
     assert iops * 4096 == pytest.approx(mb_s * 1e6, rel=0.001)
@@ -157,7 +158,7 @@ def test_with_one_array_named_the_disk_is_that_array() -> None:
 
 def test_ratios_are_relative_to_the_arm_below() -> None:
     def ratio(link: str, job: str, layout: Layout, iodepth: int) -> Band | None:
-        (each,) = counterparts(
+        (each,) = find_counterparts(
             links()[link], ModeDetail(layout, Attach()), parse_workload(job).job(iodepth, ramp=0, seconds=1)
         )
         return each.ratio
@@ -175,7 +176,7 @@ def test_a_guest_on_an_array_is_relative_to_the_array_and_not_to_a_single_disk(t
     figure = f'{{ workload = "randread-4k", metric = "iops", values = {values} }}'
     path.write_text(f"{STUDY}array = {{ level = 5, disks = 6 }}\nfigures = [{figure}]\n", encoding="utf-8")
     job = parse_workload("randread-4k").job(1, ramp=0, seconds=1)
-    matches = counterparts(read_figures(path).links["one"], ModeDetail(Md(5, 6), Attach()), job)
+    matches = find_counterparts(read_figures(path).links["one"], ModeDetail(Md(5, 6), Attach()), job)
     assert {each.arm: each.ratio for each in matches} == {"array": Band(4, 4), "guest": Band(0.75, 0.75)}
 
 

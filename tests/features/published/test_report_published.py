@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from harness.analysis import Estimate
-from harness.features.published.report import PublishedFigures, PublishedRow, gain_sentences, published_figures
+from harness.features.published.report import PublishedFigures, PublishedRow, describe_gains, find_published
 from harness.model.attach import Attach
 from harness.model.base import Md
 from harness.model.layout import Layout
@@ -59,7 +59,7 @@ def on(run: Run, layout: Layout) -> Run:
 
 def view(run: Run) -> PublishedFigures:
     (section,) = find_sections(run)
-    figures = published_figures(section)
+    figures = find_published(section)
     assert figures is not None
     return figures
 
@@ -130,7 +130,7 @@ def test_page_links_to_the_source_and_shows_setup_and_notes() -> None:
 def test_a_run_without_a_link_shows_nothing() -> None:
     run = synthetic_run()
     assert run.run.published == {}
-    assert all(published_figures(section) is None for section in find_sections(run))
+    assert all(find_published(section) is None for section in find_sections(run))
     assert "ublished" not in page(run).text
     assert "ublished" not in "\n".join(summary_lines(run)) + markdown_table(run)
 
@@ -300,7 +300,7 @@ def test_a_run_of_another_version_may_name_figures_that_are_not_known() -> None:
 def test_a_second_controller_is_compared_with_what_the_study_found() -> None:
     run = measured(["seqread-1m", "randread-4k", "randwrite-4k"])
     cells = run.records
-    (sentence,) = gain_sentences("raid0_scaling", run.scalings, cells)
+    (sentence,) = describe_gains("raid0_scaling", run.scalings, cells)
     # The disks and controllers of the lab: two of them do twice as much. The study has 1 MiB at depth 1 only.
     assert re.fullmatch(
         r"`raid0-16-paths` against `raid0-16`: "
@@ -308,6 +308,6 @@ def test_a_second_controller_is_compared_with_what_the_study_found() -> None:
         r"(1\.9\d|2\.0\d) times \[\S+, \S+\] in randwrite-4k-qd32 \(published: 1\)\.",
         sentence,
     )
-    assert [*gain_sentences("array_vm", run.scalings, cells), *gain_sentences(None, run.scalings, cells)] == []
+    assert [*describe_gains("array_vm", run.scalings, cells), *describe_gains(None, run.scalings, cells)] == []
     doubtful = [replace(record, doubt="bytes twin:raid0-16") for record in run.scalings]
-    assert [*gain_sentences("raid0_scaling", doubtful, cells)] == []
+    assert [*describe_gains("raid0_scaling", doubtful, cells)] == []
