@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -76,10 +77,16 @@ def p_values(log_ratios: Floats, share: float) -> Floats:
 
 def adjust(look: Look, p_values: Floats) -> Floats:
     """`Look.adjusted` of many p values, by interpolation."""
-    grid = np.concatenate([np.logspace(-40, -6, 200), np.logspace(-6, 0, 2000)[1:]])
-    logs = np.log([look.adjusted(p) for p in grid.tolist()])
-    found: Floats = np.exp(np.interp(np.log(np.maximum(p_values, 1e-40)), np.log(grid), logs))
+    grid, adjusted = _adjust_grid(look)
+    found: Floats = np.exp(np.interp(np.log(np.maximum(p_values, 1e-40)), grid, adjusted))
     return found
+
+
+@cache
+def _adjust_grid(look: Look) -> tuple[Floats, Floats]:
+    """Logarithms of p values, and of the adjusted ones."""
+    grid = np.concatenate([np.logspace(-40, -6, 200), np.logspace(-6, 0, 2000)[1:]])
+    return np.log(grid), np.log([look.adjusted(p) for p in grid.tolist()])
 
 
 def stopped(
