@@ -35,7 +35,7 @@ from harness.analysis.histogram import (
     widen_bins,
 )
 from harness.analysis.metrics import METRICS, Better, Calls, Metric, Unit
-from harness.analysis.samples import IN_ORDER, Samples, Spread, fewest_rounds, t_cdf, t_quantile
+from harness.analysis.samples import IN_ORDER, Samples, Spread, t_cdf, t_quantile
 from harness.analysis.slices import (
     BootVariance,
     CarryOver,

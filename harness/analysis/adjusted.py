@@ -32,14 +32,12 @@ Rows = Sequence[Sequence[float]]
 
 FEWEST_BLOCKS = 4
 FEWEST_ARMS = 3
-"""Two arms say nothing about the environment that their difference does not already say."""
 _TAUS = (0.0, 0.15, 0.3, 0.6, 1.2, 2.5)
 """Seconds in which the environment forgets most of what it was; 0: it is another one for each slice."""
 _SHARES = (0.0, 0.5, 3.0, 30.0, 300.0, 3000.0)
 """The variance of what a block has in common, as a multiple of the variance within it."""
 _NUGGET = 1e-9
 """It keeps a matrix invertible if two slices follow each other at once."""
-
 _ROUNDING = 1e-12
 HALF_BIN = math.log1p(1 / FINEST) / 2
 """Half a bin of fio's histograms, as a logarithm. The interval of a ratio of percentiles is wider by it."""

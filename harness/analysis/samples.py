@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean, stdev
 
 
 def t_quantile(p: float, df: float) -> float:
-    """The t with P(T <= t) = `p` for `df` degrees of freedom.
-
-    ValueError unless 0 < p < 1 and df >= 1.
-    """
+    """The t with P(T <= t) = `p` for `df` degrees of freedom. ValueError unless 0 < p < 1 and df >= 1."""
     from scipy.special import stdtrit  # noqa: PLC0415
 
     if not 0 < p < 1:
@@ -51,20 +48,6 @@ def _check_freedom(df: float) -> float:
 FEWEST_IN_TIME = 6
 """The fewest samples whose order can show anything."""
 _ORDERS = 999
-"""How many random orders are compared with the observed one."""
-
-
-def fewest_rounds(ios_of_block: float, fewest: int, blocks: int, *, reboot: bool) -> int | None:
-    """After how many rounds a percentile has an interval: it has enough I/Os, and two samples.
-
-    `ios_of_block` is the mean number of I/Os in a block of the slowest arm, `fewest` how many the percentile needs, and
-    `blocks` the number of blocks in a round. With `reboot`, the samples are boots, and each round is a boot. None if
-    the arm completes no I/O.
-    """
-    if ios_of_block <= 0:
-        return None
-    needed = max(2 * blocks if reboot else 2, math.ceil(fewest / ios_of_block))
-    return math.ceil(needed / blocks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +69,6 @@ class Samples:
         """
         self._labels(n)
         return n if self.rounds is None else self.rounds
-
-    def at_resolution(self, resolution: float) -> Samples:
-        """The same samples of values with this resolution."""
-        return replace(self, resolution=resolution)
 
     def spread(self, samples: Sequence[float], scale: float = 1.0) -> Spread:
         """How far the mean of `samples` may be from the truth. ValueError as for `count`.

@@ -10,7 +10,7 @@ from itertools import product
 from statistics import fmean
 from typing import get_args
 
-from harness.analysis import METRICS, Calls, Limit, Metric, Reason, Samples, Sequential, Verdict, decided, fewest_rounds
+from harness.analysis import METRICS, Calls, Limit, Metric, Reason, Samples, Sequential, Verdict, decided
 from harness.feature import feature_tables
 from harness.measure.phases import Pauses
 from harness.measure.recorder import Recorder
@@ -32,7 +32,7 @@ from harness.results import (
 )
 from harness.results.carried import find_carry_overs, find_longer_slices, split_by_length
 from harness.results.contrasts import make_samples
-from harness.results.metric_records import FEWEST_SAMPLES, count_rounds_needed, read_histogram
+from harness.results.metric_records import FEWEST_SAMPLES, count_rounds_needed, fewest_rounds, read_histogram
 from harness.scenario.plan import MOST_ROUNDS, Plan
 from harness.scenario.setups import Group
 from harness.units import format_size
@@ -257,7 +257,7 @@ def _find_reason(
         target=looking.plan.target,
         cells=max(looking.family, 1),
         time_spent=looking.spent is not None,
-        samples=samples.at_resolution(METRICS[name].resolution),
+        samples=replace(samples, resolution=METRICS[name].resolution),
         reachable=looking.reachable,
     )
     return looking.spent if reason is Reason.TIME else reason

@@ -169,7 +169,7 @@ def _judge_budget(rule: Budget, metric: MetricRecord | None, look: Look | None, 
     if look is None or not guest or not baseline:
         return record
     better, resolution = METRICS[rule.metric].higher_is_better, METRICS[rule.metric].resolution
-    at_resolution = samples.at_resolution(resolution)
+    at_resolution = replace(samples, resolution=resolution)
     judgement = judge_look(baseline, guest, rule.limit, look, higher_is_better=better, samples=at_resolution)
     return replace(record, verdict=judgement.verdict, p_value=judgement.p_value)
 

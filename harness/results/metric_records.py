@@ -16,7 +16,6 @@ from harness.analysis import (
     LatencyHistogram,
     Metric,
     Samples,
-    fewest_rounds,
     log_ratios,
     merged,
     percentile_interval,
@@ -177,6 +176,19 @@ def _find_stalls(values: Sequence[float], better: Better) -> list[float]:
     middle = median(values)
     slower = (middle / value if better == "higher" else value / middle for value in values)
     return [times for times in slower if times >= STALLED]
+
+
+def fewest_rounds(ios_of_block: float, fewest: int, blocks: int, *, reboot: bool) -> int | None:
+    """After how many rounds a percentile has an interval: it has enough I/Os, and two samples.
+
+    `ios_of_block` is the mean number of I/Os in a block of the slowest arm, `fewest` how many the percentile needs, and
+    `blocks` the number of blocks in a round. With `reboot`, the samples are boots, and each round is a boot. None if
+    the arm completes no I/O.
+    """
+    if ios_of_block <= 0:
+        return None
+    needed = max(2 * blocks if reboot else 2, math.ceil(fewest / ios_of_block))
+    return math.ceil(needed / blocks)
 
 
 def count_rounds_needed(record: CellRecord, name: str, *, reboot: bool) -> int | None:
