@@ -274,7 +274,7 @@ def test_small_budgets_are_named_with_the_remedy() -> None:
     _, *warnings = describe_smallest("optane", cells, verbose=False)
     assert warnings[0] == (
         "  optane-lvm-seqread-256k-qd1: the budget of 2.0 % in iops is smaller than 15.1 %, the smallest overhead that "
-        "3 blocks can show; use --time=35m, or a longer profile"
+        "3 blocks can show; use --time=31m, or a longer profile"
     )
     assert warnings[3:] == ["  and 5 further budgets like these; -v names them"]
     assert sum("the budget of" in line for line in describe_smallest("optane", cells, verbose=True)) == 8
