@@ -71,7 +71,7 @@ from pathlib import Path
 import pytest
 
 from harness.features.doctor.command import DoctorRequest, doctor
-from harness.guest.proxmox.client import logged_in
+from harness.guest.proxmox.client import open_client
 from harness.lab.hosts import connect
 from harness.lab.lab_file import load_lab
 
@@ -85,13 +85,13 @@ def host(request):
 
 def test_read(host):
     connect(host).close()
-    with logged_in(host.name, host.proxmox) as client:
+    with open_client(host.name, host.proxmox) as client:
         client.get("version")
 
 
 def test_write(host):
     connect(host).close()
-    with logged_in(host.name, host.proxmox) as client:
+    with open_client(host.name, host.proxmox) as client:
         client.write("post", "nodes/pve/qemu", {"vmid": 9000}, is_done=lambda: False, deadline=1)
 
 

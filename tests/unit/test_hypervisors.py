@@ -27,9 +27,9 @@ kvm = false
 CHOICE = """
 import sys
 from pathlib import Path
-from harness.guest import backend_of
+from harness.guest import choose_backend
 from harness.lab.lab_file import load_lab
-backend_of(load_lab(Path(sys.argv[1])).only(sys.argv[2]).hosts[0])
+choose_backend(load_lab(Path(sys.argv[1])).only(sys.argv[2]).hosts[0])
 print(*(name for name in ("libvirt", "proxmoxer") if name in sys.modules))
 """
 
