@@ -131,7 +131,7 @@ def test_a_slice_is_created_early_and_waits_for_its_start_and_its_ramp_for_an_ow
     assert jobs.sections()[1:] == ["0-seqwrite-256k-qd2", "1-randread-4k-qd8-ramp", "1-randread-4k-qd8"]
     assert not any("stonewall" in jobs[name] for name in jobs.sections())
     assert [jobs[name]["startdelay"] for name in jobs.sections()[1:]] == ["500ms", "1500ms", "1500ms"]
-    own = [f"exec sh wait_until {at}" for at in (10150, 10250, 10300)]
+    own = [f"exec sh wait_until {at}" for at in (101500, 102504, 103000)]
     assert [jobs[name]["exec_prerun"] for name in jobs.sections()[1:]] == own
 
 
