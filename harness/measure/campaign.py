@@ -133,7 +133,7 @@ class Campaign:
                 self.store.release()
         if run.run.status == "complete" and self._earlier.run is None and not self._refused:
             seconds = self._phases.seconds
-            add_pace(self.spec.host, self._timing.pace(seconds, self._again_seconds, self._phases.startup.pace))
+            add_pace(self.spec.host, self._timing.pace(seconds, self._again_seconds))
         return run
 
     def _complete(self, finished: Run) -> Run:

@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, median
@@ -19,7 +19,6 @@ from pydantic import TypeAdapter, ValidationError
 from harness.events import Events
 from harness.files import write_atomically
 from harness.lab.inventory import HostSpec
-from harness.measure.platform import Startup
 from harness.model.job import Job
 from harness.model.mode import Arm
 from harness.results import Measurement
@@ -36,7 +35,6 @@ from harness.scenario.setups import (
     Kind,
     Pace,
     Paces,
-    StartPace,
     pace_of,
 )
 from harness.scenario.timetable import BACKUP_TAIL, Timetable, drain_seconds, rebuilds
@@ -46,11 +44,8 @@ MEASURE = "measure"
 
 
 class Phases:
-    """The phases of a run. `startup` is what is known of starts on its host."""
-
-    def __init__(self, events: Events, startup: Startup | None = None) -> None:
+    def __init__(self, events: Events) -> None:
         self.events = events
-        self.startup = startup or Startup()
         self._ended: dict[str, float] = {}
         self._began: dict[str, float] = {}
 
@@ -158,7 +153,7 @@ class Timing:
                     seconds += self._paces.seconds({"end": setup.end_seconds})
         return seconds
 
-    def pace(self, phases: Mapping[str, float], again_s: float, starts: StartPace | None = None) -> Pace:
+    def pace(self, phases: Mapping[str, float], again_s: float) -> Pace:
         """What a complete run took of each kind, from the seconds of its phases and of measuring again."""
         usual = dict.fromkeys(KINDS, 0.0)
         for plan in self._plans:
@@ -175,8 +170,7 @@ class Timing:
         del usual["fio"]
         if self._plans[0].paces.fill_rate is not None and took["lab"] < 2 * RUNNING * usual["lab"]:
             del usual["lab"]
-        pace = pace_of(sorted({plan.groups[0].scenario for plan in self._plans if plan.groups}), usual, took)
-        return replace(pace, starts=starts)
+        return pace_of(sorted({plan.groups[0].scenario for plan in self._plans if plan.groups}), usual, took)
 
     def _add(self, kind: Kind, usual: float, took: float) -> None:
         self._usual[kind] = self._usual.get(kind, 0.0) + usual
@@ -280,7 +274,7 @@ class Pauses:
     differ from their planned times, and the last round shows by how much: see `_estimate_jitter`.
     """
 
-    def __init__(self, startup: Startup | None = None) -> None:
+    def __init__(self) -> None:
         self._seconds: dict[tuple[str, bool], list[float]] = {}
         """How long the slices took, by the job's id and whether they ran in a guest."""
         self._of_arm: dict[tuple[str, str], list[float]] = {}
@@ -290,12 +284,8 @@ class Pauses:
         self._round = 0
         self._closer: list[float] = []
         """By how much closer than usual two successive starts of the last round came."""
-        self._startup = startup or Startup()
-
-    @property
-    def jitter(self) -> float:
-        """Seconds of each pause for starts that come closer to each other than usual."""
-        return UNKNOWN_JITTER if self._startup.jitter is None else self._startup.jitter
+        self.jitter = UNKNOWN_JITTER
+        """Seconds of each pause for starts that come closer to each other than usual, from the last round."""
 
     def learn(self, timetable: Sequence[Measurement]) -> None:
         """Take the measurements of a timetable into account. They are in the order of time, and at least one."""
@@ -309,17 +299,7 @@ class Pauses:
         if timetable[0].round != self._round:
             self._round, self._closer = timetable[0].round, []
         self._closer += [-deviation for deviation in _compute_deviations(timetable)]
-        if self._closer:
-            lost = _LOST_SLICES * median(slice_.wall for slice_ in timetable)
-            self._startup.jitter = _estimate_jitter(self._closer, lost)
-
-    def needs_short_timetable(self, pauses: Sequence[float]) -> bool:
-        """Whether a short timetable should precede one with these pauses, because it shows that they can be shorter.
-
-        A timetable takes time to start. If the jitter is known, only the times of the last I/Os are guessed. Those of
-        usual disks are half as long.
-        """
-        return self._startup.jitter is None or sum(pause - self.jitter for pause in pauses) / 2 > START_SECONDS
+        self.jitter = _estimate_jitter(self._closer, _LOST_SLICES * median(slice_.wall for slice_ in timetable))
 
     def after(self, job: Job, *, in_guest: bool, rotational: bool, arm: Arm | None = None) -> float:
         """Seconds between a slice of `job` and the next slice. `rotational` means that the disk is a hard disk.
@@ -347,6 +327,8 @@ def _estimate_jitter(closer: Sequence[float], lost: float) -> float:
     Half of all starts come closer than usual. Their distances are taken as exponential, with the mean b. So a pause p
     costs p, and an overlap in a share exp(-p / b) / 2 of all slices. The sum is least at p = b ln(lost / 2b).
     """
+    if not closer:
+        return UNKNOWN_JITTER
     pairs = len(closer)
     least = max(LEAST_JITTER, FEW_JITTER * min(_HICCUP / pairs, 1.0))
     distances = sorted(distance for distance in closer if distance > 0)

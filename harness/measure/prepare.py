@@ -236,7 +236,7 @@ def open_session(
             stack.callback(guests.close)
         effective = _read_effective(host.runner, layouts, guests, usable)
         block = _find_logical_block(facts.get(layouts.disk), effective.values())
-        clocks, idle = Clocks(phases.startup), Idle()
+        clocks, idle = Clocks(), Idle()
         if hypervisor.poll_seconds:
             with phases.step("idle", f"count what other programs read from {words} meanwhile"):
                 idle = count_idle(host.runner, clocks.read(host.runner), devices, hypervisor.poll_seconds)

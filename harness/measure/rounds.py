@@ -284,14 +284,8 @@ def plan_round(
         measured(measurements)
 
     chance = random.Random(f"round {context.spec.seed} {group.id} {number}")
-    guessed = [pause(job, turn.arm) for job, turns in arms.items() for turn in turns] * (group.blocks - 1)
     tables = timetables(
-        arms,
-        group.blocks,
-        chance=chance,
-        pause=pause,
-        backup_tail=pauses.after_backup,
-        short_first=not before and pauses.needs_short_timetable(guessed),
+        arms, group.blocks, chance=chance, pause=pause, backup_tail=pauses.after_backup, short_first=not before
     )
     return Round(
         context.plan,
@@ -330,9 +324,7 @@ class GroupRounds(Policy):
         self._limit = limit
         self._seconds_after = seconds_after
         self._stored = deque(context.earlier.rounds(context.group.id))
-        self._progress = GroupProgress(
-            context.group, context.plan, started=time.monotonic(), pauses=Pauses(context.phases.startup)
-        )
+        self._progress = GroupProgress(context.group, context.plan, started=time.monotonic())
         self._first_ended: float | None = None
         """When the first series ended, on the monotonic clock."""
         self._complete = False

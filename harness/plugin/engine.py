@@ -23,7 +23,6 @@ from harness.lab.inventory import DiskById, DiskByStorage, HostSpec, withdraw_se
 from harness.measure.campaign import Campaign
 from harness.measure.host_measurer import HostMeasurer
 from harness.measure.phases import Phases, read_paces
-from harness.measure.platform import Startup
 from harness.measure.resume import Earlier, choose_limit, earlier_part
 from harness.measure.spec import CampaignSpec
 from harness.model.mode import Cell
@@ -281,7 +280,7 @@ class Engine:
             store.claim()
             earlier, run_id, seed = earlier_part(store, host.name, self.options.profile)
             spec = replace(spec, run_id=run_id, seed=seed)
-        phases = Phases(self.events, Startup.of(spec.plans[0].paces.starts if spec.plans else None))
+        phases = Phases(self.events)
         return Campaign(spec, store, HostMeasurer(spec, store, self._images, phases), phases, earlier)
 
 

@@ -79,46 +79,22 @@ MOST_RATIO = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class StartPace:
-    """How exactly slices started on a host, and how fast fio: what the next timetable there can be planned with.
-
-    `jitter`: the part of each pause between slices for starts that come too close, in seconds. `ready`: the longest
-    time until fio was ready, in seconds, with as many slices in a timetable as `slices`.
-    """
-
-    jitter: float
-    ready: float
-    slices: int
-
-    @classmethod
-    def of(cls, runs: Sequence[StartPace]) -> StartPace | None:
-        """What to expect after these runs: the slowest. None if there are none, or if the machine is sometimes busy."""
-        slowest = max((run.jitter for run in runs), default=0.0)
-        if not runs or slowest > 2 * min(run.jitter for run in runs):
-            return None
-        return replace(max(runs, key=lambda run: run.ready), jitter=slowest)
-
-
-@dataclass(frozen=True, slots=True)
 class Pace:
     """What one run took of each kind, as a multiple of the usual time. `scenarios` are those that it measured."""
 
     scenarios: tuple[str, ...]
     ratios: Mapping[Kind, float]
-    starts: StartPace | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Paces:
     """The time of each kind of work on a host, as a multiple of the usual time; 1 if it is not known.
 
-    `fill_rate`: bytes per second that can be filled at most; None if only the disks limit it. `starts` is None
-    if it is not known.
+    `fill_rate`: bytes per second that can be filled at most; None if only the disks limit it.
     """
 
     ratios: Mapping[Kind, float] = field(default_factory=lambda: dict(REAL_HOST))
     fill_rate: float | None = None
-    starts: StartPace | None = None
 
     @classmethod
     def of(cls, runs: Sequence[Pace], scenarios: Sequence[str], *, simulated: bool, running: bool = False) -> Paces:
@@ -138,8 +114,7 @@ class Paces:
                 found[kind] = median(ratios)
         if running:
             found["lab"] = RUNNING
-        starts = [run.starts for run in runs if run.starts is not None][:LAST_RUNS]
-        return replace(usual, ratios=found, starts=StartPace.of(starts))
+        return replace(usual, ratios=found)
 
     def of_kind(self, kind: Kind) -> float:
         """The multiple of the usual time."""

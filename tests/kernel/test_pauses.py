@@ -10,7 +10,6 @@ from itertools import accumulate, count
 import pytest
 
 from harness.measure.phases import FEW_JITTER, LEAST_JITTER, MOST_JITTER, UNKNOWN_JITTER, Pauses
-from harness.measure.platform import Startup
 from harness.model.base import Md
 from harness.model.job import Job
 from harness.model.mode import Arm, Mode, Place
@@ -145,20 +144,6 @@ def test_one_hiccup_among_few_slices_does_not_make_pauses_long() -> None:
 
 def test_a_guest_whose_slices_all_start_late_does_not_make_pauses_long() -> None:
     assert pause(run_of(*[1.2, 1.0] * 4, arms=("host", "guest:lvm"))) == FEW_JITTER
-
-
-def test_groups_of_a_host_share_how_exact_starts_are_but_not_the_ends_of_their_jobs() -> None:
-    startup = Startup()
-    Pauses(startup).learn([lasting(1.3), *run_of(*[1.1] * 50)])
-    assert startup.jitter == pytest.approx(LEAST_JITTER)
-    assert Pauses(startup).after(OTHER, in_guest=False, rotational=False) == pytest.approx(LEAST_JITTER + 1 / 2500)
-
-
-def test_a_short_timetable_precedes_what_is_not_known_and_might_be_much_shorter() -> None:
-    assert Pauses().needs_short_timetable([0.1] * 10), "nobody knows how exact starts are"
-    known = Pauses(Startup(jitter=0.02))
-    assert not known.needs_short_timetable([0.03] * 280), "to start another timetable takes longer than these pauses"
-    assert known.needs_short_timetable([0.42] * 280), "a hard disk may need less"
 
 
 def test_two_slices_do_not_show_how_exact_starts_are() -> None:

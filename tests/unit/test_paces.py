@@ -12,7 +12,7 @@ from harness.features.breakdown.measuring import estimate_seconds
 from harness.lab.inventory import HostSpec
 from harness.measure.phases import MOST_RUNS, Timing, add_pace, identify_host, pace_file, read_paces
 from harness.scenario.plan import Plan, plan_for
-from harness.scenario.setups import LAB_SECONDS, START_SECONDS, Kind, Pace, Paces, StartPace, pace_of
+from harness.scenario.setups import LAB_SECONDS, START_SECONDS, Kind, Pace, Paces, pace_of
 from harness.scenario.timetable import ScheduledArm, Timetable, timetables
 from tests.build import optane
 from tests.unit import killed_campaign
@@ -47,19 +47,6 @@ def test_runs_of_the_same_scenarios_count_more_than_others() -> None:
     building = [Pace(("optane",), {"build": 4.0}), Pace(("hdd",), {"build": 3.0})]
     assert Paces.of(building, ("optane",), simulated=True).of_kind("build") == 4.0
     assert Paces.of(building, ("raid0",), simulated=True).of_kind("build") == 1.0, "other layouts"
-
-
-def test_starts_that_were_as_exact_in_the_last_runs_are_known_from_the_beginning() -> None:
-    def known(*starts: StartPace | None) -> StartPace | None:
-        runs = [Pace(("raid0",), {}, starts=of_run) for of_run in starts]
-        return Paces.of(runs, ("optane",), simulated=True).starts
-
-    quick, slow = StartPace(0.015, 0.5, 280), StartPace(0.012, 1.5, 250)
-    busy = StartPace(0.2, 3.0, 250)
-    assert known() is None
-    assert known(None, quick, slow) == StartPace(0.015, 1.5, 250)
-    assert known(quick, busy) is None, "the machine is sometimes busy"
-    assert known(*[quick] * 5, busy) == quick, "only the last runs count"
 
 
 def test_what_took_no_time_says_nothing_about_the_pace() -> None:

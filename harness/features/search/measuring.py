@@ -41,7 +41,7 @@ class SearchRounds(FollowingSeries):
         """What the group's cells measured at full speed."""
         discarded = (measurement.discarded_s for measurement in self._normal if measurement.job == planned.job.id)
         self._ramp = planned.job.ramp + max(discarded, default=0.0)
-        self._pauses = Pauses(context.phases.startup)
+        self._pauses = Pauses()
         for stored in context.earlier.rounds(planned.id):
             self._recorder.take_over(stored)
             self._pauses.learn(stored)
