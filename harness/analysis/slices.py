@@ -115,9 +115,9 @@ def choose_slice(
     """The length of a slice, in seconds, that gives the narrowest interval in a given time.
 
     A slice of S seconds costs S + `gap` seconds and has the variance `between` + `within` / S, see
-    `variance_components`. In a given time, the variance of the mean is proportional to the product, which is smallest
-    at S = sqrt(gap * within / between) (Kalibera & Jones, Rigorous benchmarking in reasonable time, ISMM 2013: the
-    number of repetitions of a level from its cost and variances). The result is kept between `shortest` and
+    `estimate_variance_components`. In a given time, the variance of the mean is proportional to the product, which is
+    smallest at S = sqrt(gap * within / between) (Kalibera & Jones, Rigorous benchmarking in reasonable time, ISMM 2013:
+    the number of repetitions of a level from its cost and variances). The result is kept between `shortest` and
     `longest`; it is `longest` if nothing is gained by more slices (`between` is 0). ValueError for values that are
     negative or not finite, and for limits that are not 0 < shortest <= longest.
     """

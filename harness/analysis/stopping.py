@@ -151,12 +151,13 @@ def smallest_detectable(
 ) -> float:
     """The smallest overhead, as a share of the host, that `n` samples in each of `boots` show with probability `power`.
 
-    `sd_log_ratio` is the standard deviation of log(guest/host) between the samples of a boot, see `pooled_sd`;
-    `sd_of_boots` that of the true means of boots, see `boot_variance`. With several boots, the samples are their means.
-    With one, the result is about this boot, and `sd_of_boots` does not matter. Samples show an overhead if the interval
-    of `confidence` lies above 0, that is, if Student's t is beyond its critical value. Under a true overhead, t has the
-    noncentral t distribution (Owen 1968). An overhead is 1 - guest/host if higher is better, else guest/host - 1.
-    ValueError unless n >= 2 or boots >= 2, n >= 1, sd >= 0, 0 < confidence < 1 and (1 - confidence) / 2 < power < 1.
+    `sd_log_ratio` is the standard deviation of log(guest/host) between the samples of a boot, see `pool_sd`;
+    `sd_of_boots` that of the true means of boots, see `estimate_boot_variance`. With several boots, the samples are
+    their means. With one, the result is about this boot, and `sd_of_boots` does not matter. Samples show an overhead if
+    the interval of `confidence` lies above 0, that is, if Student's t is beyond its critical value. Under a true
+    overhead, t has the noncentral t distribution (Owen 1968). An overhead is 1 - guest/host if higher is better, else
+    guest/host - 1. ValueError unless n >= 2 or boots >= 2, n >= 1, sd >= 0, 0 < confidence < 1 and (1 - confidence) / 2
+    < power < 1.
     """
     if n < 1 or boots < 1 or (n < 2 and boots < 2):
         raise ValueError(f"one sample has no interval: use two samples or more, not {n} in {boots} boots")

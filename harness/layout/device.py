@@ -128,8 +128,8 @@ def own_file(
 ) -> Iterator[tuple[BackingFile, Entry]]:
     """A new sparse file of `size` bytes, and its record in the log. It is removed at the end.
 
-    Raises SafetyError, which begins with `refused`, if `places_for` refuses its place. Raises HostError, for example if
-    the file exists already.
+    Raises SafetyError, which begins with `refused`, if `reserve_places` refuses its place. Raises HostError, for
+    example if the file exists already.
     """
     runner = log.runner
     with reserve_places(log, {path: size}, refused):

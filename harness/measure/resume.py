@@ -39,7 +39,7 @@ def dump_mode(mode: Mode) -> JsonValue:
 
 
 def normalise_mode(stored: JsonValue) -> JsonValue:
-    """A stored mode as `mode_record` returns it now: with the defaults of options that the run's version did not have.
+    """A stored mode as `dump_mode` returns it now: with the defaults of options that the run's version did not have.
 
     A mode that cannot be read stays as it is, so it differs from every mode.
     """

@@ -72,8 +72,9 @@ def find_longer_slices(
 ) -> dict[Job, float]:
     """The jobs that need longer slices, with the seconds at the beginning of each slice that are to be discarded.
 
-    `records` is what `carry_overs` returned for the group with these `measurements`. A job is left out if the effect is
-    too small to matter, if its longest slices are too few for a test, or if the last of DISCARDED_SLICES was tried.
+    `records` is what `find_carry_overs` returned for the group with these `measurements`. A job is left out if the
+    effect is too small to matter, if its longest slices are too few for a test, or if the last of DISCARDED_SLICES was
+    tried.
     """
     last = {record.job: record for record in records}
     reached: dict[str, float] = {}

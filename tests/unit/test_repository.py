@@ -67,3 +67,25 @@ def test_files_that_the_explanations_of_the_code_name_exist() -> None:
             if not any(place.exists() for place in places):
                 missing.append(f"{path.relative_to(ROOT)}: {name}")
     assert missing == [], missing
+
+
+OUTSIDE = {
+    *("need_this_block", "handle_stripe_dirtying", "group_thread_cnt", "acpi_pm"),  # Linux
+    *("strip_blank_end", "fio_keyword_replace", "dynamic_ownership", "pytest_plugins"),  # fio, libvirt, pytest
+    "nvme_vfio",  # a scenario
+}
+"""Names of other programs, which are no names of the harness."""
+
+
+def test_names_that_the_code_and_its_statistics_explain_exist() -> None:
+    code = {path: path.read_text() for path in (ROOT / "harness").rglob("*.py")}
+    mention = re.compile(r"`([a-z]+(?:_[a-z]+)+)`")
+    words = {word for text in code.values() for word in re.findall(r"\w+", mention.sub("", text))}
+    statistics = ROOT / "docs" / "statistics.md"
+    unknown = {
+        f"{path.relative_to(ROOT)}: {name}"
+        for path, text in {**code, statistics: statistics.read_text()}.items()
+        for name in mention.findall(text)
+        if name not in words | OUTSIDE and not name.startswith("total_")
+    }
+    assert unknown == set()

@@ -153,7 +153,9 @@ class Answer:
 
 
 def answer_uses(cells: Cells, slice_seconds: float) -> tuple[Answer, ...]:
-    """An answer for each use. `cells` are those of one disk with a guest that are results; see `seconds_of_slice`.
+    """An answer for each use. `cells` are those of one disk with a guest that are results.
+
+    `slice_seconds` as `estimate_slice_seconds` gives it.
 
     A mode is worse if its interval against the best mean is beyond it. The intervals of all pairs of modes hold
     together (Bonferroni), because the data choose the pairs that are compared. So if all modes are equal, none is
