@@ -124,7 +124,7 @@ class Spread:
     freedom: float
     """The degrees of freedom; 0 for a single sample."""
     error: float | None
-    """The standard error, in the unit of the samples. None: there is no interval."""
+    """The standard error, in the unit of the samples; None if there is no interval."""
     resolution: float = 0.0
     """In the unit of the samples."""
     boots: int | None = None

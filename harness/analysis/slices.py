@@ -458,8 +458,8 @@ def estimate_drift(times: Iterable[float], values: Iterable[float], *, confidenc
 
     `times[i]` is when `values[i]` was measured, in any unit and order; the values are positive, in any unit. This is
     the slope of log(value) over time, transformed (`fit_slope`): what a disk does only for a while makes neighbouring
-    values alike, and is no drift. Fewer than three points have no spread, so they give no interval. One point shows no
-    drift. ValueError for lists of different length, no points, the same time for all, or impossible values.
+    values alike, but is not a drift. Fewer than three points have no spread, so they give no interval. One point shows
+    no drift. ValueError for lists of different length, no points, the same time for all, or impossible values.
     """
     times, values = list(times), list(values)
     if len(times) != len(values):

@@ -185,7 +185,7 @@ def picture(card: Card) -> Figure:
         raise ConfigError(
             "--card needs matplotlib, which is not installed", hint="run: pip install 'virt-overhead[card]'"
         ) from None
-    # A name with two dollar signs is no formula, and the user's own settings of matplotlib do not matter.
+    # matplotlib must not read a name with two dollar signs as a formula, or use the user's own settings.
     with mpl.rc_context({**mpl.rcParamsDefault, "text.parse_math": False, "backend": "agg"}):
         figure = Figure(figsize=(WIDTH / _DPI, HEIGHT / _DPI), dpi=_DPI, facecolor=PAPER)
         _Page(figure).fill(card)
