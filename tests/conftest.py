@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,10 @@ def regenerate(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--regenerate"))
 
 
-@pytest.fixture(autouse=True)
-def own_paces(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """No test announces a run by what the runs of this user took, or changes that."""
+@pytest.fixture(scope="session", autouse=True)
+def own_paces(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """No test announces a run by what the runs of this user took, or changes that, even in a fixture of a module."""
     path = tmp_path_factory.getbasetemp() / "paces.json"
-    monkeypatch.setenv("VIRT_OVERHEAD_PACES", str(path))
-    return path
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VIRT_OVERHEAD_PACES", str(path))
+        yield path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -41,6 +42,7 @@ def _measured(cells: int) -> Figures:
     plan = plan_for(scenario, PROFILE)
     spec = CampaignSpec(RUN_ID, HOST, (plan,), {scenario.name: scenario}, PROFILE, seed=7, command="pytest")
     with workplace() as reports:
+        os.environ["VIRT_OVERHEAD_PACES"] = str(reports / "paces.json")
         store = RunStore.create(reports, RUN_ID)
         phases = Phases(Events())
         measurer = MadeUp(store)
