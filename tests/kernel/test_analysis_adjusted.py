@@ -151,3 +151,11 @@ def test_a_percentile_of_ten_times_fewer_ios_is_not_smaller_for_that_reason() ->
 def test_impossible_percentiles_are_refused(histograms: list[dict[int, int]], share: float, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         pool_percentiles(histograms, share)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.95, 0.99, 0.999])
+def test_blocks_that_are_alike_have_the_percentile_itself(share: float) -> None:
+    for number in range(1, 40):
+        block = {100_000: 7 * number, 200_000: 3 * number, 900_000: 1}
+        (whole,) = set(pool_percentiles([block], share))
+        assert pool_percentiles([block] * 20, share) == [pytest.approx(whole, rel=1e-9)] * 20
