@@ -246,9 +246,10 @@ _OF_ARM = 1.5
 UNKNOWN_JITTER = 0.1
 """Seconds by which starts of slices may differ from their planned times, before any was measured."""
 FEW_JITTER = 0.05
-"""The least jitter after _HICCUP pairs of slices or fewer, which may be exact by chance."""
+"""The least jitter after fewer than _ENOUGH_PAIRS pairs of slices, which may be exact by chance."""
 LEAST_JITTER = 0.01
-"""The least one after 50 pairs. In its middle, the host's counters are read."""
+"""The least one otherwise. In its middle, the host's counters are read."""
+_ENOUGH_PAIRS = 50
 _LOST_SLICES = 4.0
 """What an overlap costs: its two slices, and those of their block that are compared with them."""
 _ONE_IN = 50
@@ -330,7 +331,7 @@ def _estimate_jitter(closer: Sequence[float], lost: float) -> float:
     if not closer:
         return UNKNOWN_JITTER
     pairs = len(closer)
-    least = max(LEAST_JITTER, FEW_JITTER * min(_HICCUP / pairs, 1.0))
+    least = LEAST_JITTER if pairs >= _ENOUGH_PAIRS else FEW_JITTER
     distances = sorted(distance for distance in closer if distance > 0)
     if pairs > _HICCUP:
         distances = distances[:-1]
