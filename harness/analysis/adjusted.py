@@ -131,8 +131,7 @@ def pool_percentiles(histograms: Sequence[Mapping[int, int]], share: float) -> l
     below = np.array([scale.count_below(whole, of_block) for of_block in reached])
     contributions = (below - share * reached[:, -1]) * blocks / float(reached[:, -1].sum())
     error = float(contributions.std(ddof=1)) / math.sqrt(blocks) if blocks > 1 else 0.0
-    # All blocks are alike, but for rounding.
-    if error <= _ROUNDING:
+    if error <= _ROUNDING:  # All blocks are alike, but for rounding.
         return [whole] * blocks
     half = t_quantile(0.975, blocks - 1) * error
     low, high = max(share - half, 0.0), min(share + half, 1.0)
