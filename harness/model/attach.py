@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Unpack
+from itertools import product, starmap
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Unpack, get_args
 
 from pydantic import AfterValidator, Discriminator, Field, Tag
 
@@ -37,7 +38,9 @@ from harness.model.values import (
     VALUE,
     Count,
     Flag,
+    Limited,
     LimitKind,
+    LimitWay,
     PollTime,
     Rate,
     RateLimit,
@@ -119,17 +122,43 @@ def option(default: T, **row: Unpack[OptionArguments[Attach]]) -> T:
     return declare(default, Option(**row))
 
 
-def _refuse_below(
-    limit: str, rate: Callable[[Attach], int | None], burst: Callable[[Attach], int | None]
-) -> Conflict[Attach]:
-    """A burst that is not above its limit."""
+def _describe_burst(limited: Limited) -> OptionArguments[Attach]:
+    """The row of the bursts of a limit. They are above it."""
+    limit = limited.option
 
     def is_below(attach: Attach) -> bool:
-        most, usual = burst(attach), rate(attach)
+        most, usual = getattr(attach, f"{limit}_burst"), getattr(attach, limit)
         return most is not None and (usual is None or most < usual)
 
     allowed = f"{limit}, and {limit}_burst that is not smaller"
-    return Conflict(limit, is_below, "because a burst is for a while above the limit", allowed)
+    return OptionArguments(
+        docs=f"`<iotune>`: `{limited.in_libvirt}_max`; `{'-'.join(limited)}-max`",
+        values=f"as `{limit}`, and not less",
+        by_default="no bursts",
+        conflicts=(Conflict(limit, is_below, "because a burst is for a while above the limit", allowed),),
+        pve=Pve(),
+    )
+
+
+def _describe_limit(limited: Limited) -> OptionArguments[Attach]:
+    """The row of a limit of reads or of writes. It is read back with the limit of both together."""
+    name = limited.option
+    together = limited._replace(way="total").option
+    both: Conflict[Attach] = Conflict(
+        together,
+        lambda attach: getattr(attach, name) is not None and getattr(attach, together) is not None,
+        "because QEMU limits reads and writes either together or separately",
+        f"{together}, or read_{together} and write_{together}",
+    )
+    return OptionArguments(
+        docs=f"`<iotune>`: `{limited.in_libvirt}`; `{'-'.join(limited)}`",
+        values=f"as `{together}`, of {limited.way}s only",
+        by_default="no limit",
+        conflicts=(both,),
+        served=False,
+        of_lun=False,
+        pve=Pve(),
+    )
 
 
 def _expect_write_cache(attach: Attach) -> str | None:
@@ -381,6 +410,21 @@ class Attach:
         ),
     )
     """Whether QEMU searches written data for zeros."""
+    ssd: Flag = option(
+        False,
+        docs="`<target rotation_rate='1'>`, libvirt 7.3.0: the guest sees a disk that does not rotate. "
+        "`rotation_rate`, and `queue/rotational` in the guest",
+        buses=Buses(("virtio-scsi", "sata", "ide"), "whose disks report no rotation rate", "bus virtio-scsi or sata"),
+        shown=(
+            ReadBack("qemu_rotation_rate", Property(("rotation_rate",)), lambda attach: int(attach.ssd) or None),
+            ReadBack("guest_rotational", expected=lambda attach: False if attach.ssd else None),
+        ),
+        since=Since("7.3.0"),
+        of_lun=False,
+        pve=Pve("ssd", int, ("virtio-scsi", "sata"), "ssd", always=False),
+    )
+    """Whether the guest sees a disk that does not rotate. Its kernel then chooses another scheduler, and reads ahead
+    in another way."""
     logical_block_size: LogicalBlock | None = option(
         None,
         docs="`<blockio logical_block_size>`; `logical_block_size`",
@@ -464,24 +508,19 @@ class Attach:
         pve=Pve(),
     )
     """The most bytes per second, read and written together. None is no limit."""
-    iops_burst: Iops | None = option(
-        None,
-        docs="`<iotune>`: `total_iops_sec_max`; `iops-total-max`",
-        values="as `iops`, and not less",
-        by_default="no bursts",
-        conflicts=(_refuse_below("iops", lambda attach: attach.iops, lambda attach: attach.iops_burst),),
-        pve=Pve(),
-    )
+    iops_burst: Iops | None = option(None, **_describe_burst(Limited("iops", "total")))
     """The most I/Os per second in a burst. None is no bursts."""
-    bw_burst: Rate | None = option(
-        None,
-        docs="`<iotune>`: `total_bytes_sec_max`; `bps-total-max`",
-        values="as `bw`, and not less",
-        by_default="no bursts",
-        conflicts=(_refuse_below("bw", lambda attach: attach.bw, lambda attach: attach.bw_burst),),
-        pve=Pve(),
-    )
+    bw_burst: Rate | None = option(None, **_describe_burst(Limited("bps", "total")))
     """The most bytes per second in a burst. None is no bursts."""
+    read_iops: Iops | None = option(None, **_describe_limit(Limited("iops", "read")))
+    """The most reads per second. None is no limit of them alone, as for the next ones."""
+    write_iops: Iops | None = option(None, **_describe_limit(Limited("iops", "write")))
+    read_bw: Rate | None = option(None, **_describe_limit(Limited("bps", "read")))
+    write_bw: Rate | None = option(None, **_describe_limit(Limited("bps", "write")))
+    read_iops_burst: Iops | None = option(None, **_describe_burst(Limited("iops", "read")))
+    write_iops_burst: Iops | None = option(None, **_describe_burst(Limited("iops", "write")))
+    read_bw_burst: Rate | None = option(None, **_describe_burst(Limited("bps", "read")))
+    write_bw_burst: Rate | None = option(None, **_describe_burst(Limited("bps", "write")))
     burst_seconds: Annotated[Count, Field(ge=1, le=3600)] | None = option(
         None,
         docs="`<iotune>`: `total_iops_sec_max_length`, `total_bytes_sec_max_length`: how long a burst may last",
@@ -490,9 +529,11 @@ class Attach:
         conflicts=(
             Conflict(
                 "iops_burst",
-                lambda attach: attach.burst_seconds is not None and not (attach.iops_burst or attach.bw_burst),
-                "and bw_burst left out as well",
-                "with iops_burst or bw_burst",
+                lambda attach: (
+                    attach.burst_seconds is not None and all(limit.burst is None for limit in attach.limits.values())
+                ),
+                "and the other bursts left out as well",
+                "with iops_burst, bw_burst or a burst of one way",
             ),
         ),
         pve=Pve(),
@@ -512,8 +553,8 @@ class Attach:
             Conflict(
                 "iops",
                 lambda attach: attach.throttle_group is not None and not attach.limits,
-                "and bw left out as well: a group shares limits",
-                "with iops or bw",
+                "and the other limits left out as well: a group shares limits",
+                "with iops or bw, or a limit of one way",
             ),
         ),
     )
@@ -597,17 +638,14 @@ class Attach:
         return self.server == "qemu"
 
     @property
-    def limits(self) -> dict[LimitKind, RateLimit]:
+    def limits(self) -> dict[Limited, RateLimit]:
         """The requested limits of the disk's I/O."""
-        requested: dict[LimitKind, tuple[int | None, int | None]] = {
-            "iops": (self.iops, self.iops_burst),
-            "bps": (self.bw, self.bw_burst),
-        }
-        return {
-            kind: RateLimit(rate, burst, self.burst_seconds or 1)
-            for kind, (rate, burst) in requested.items()
-            if rate is not None
-        }
+        limits = {}
+        for limited in starmap(Limited, product(get_args(LimitKind), get_args(LimitWay))):
+            if (rate := getattr(self, limited.option)) is not None:
+                burst = getattr(self, f"{limited.option}_burst")
+                limits[limited] = RateLimit(rate, burst, self.burst_seconds or 1)
+        return limits
 
     @property
     def host_counts(self) -> bool:
@@ -621,8 +659,7 @@ class Attach:
     def words(self) -> str:
         """The attachment in a few words."""
         iothread = "iothread" if self.iothread else "no iothread"
-        limits = f", at most {self.iops} I/Os per second" if self.iops else ""
-        limits += f", at most {format_size(self.bw)}/s" if self.bw else ""
+        limits = "".join(f", at most {limited.format_rate(limit.rate)}" for limited, limit in self.limits.items())
         server = "" if self.in_qemu else f", by a {self.server}"
         return f"{self.bus}, cache {self.cache}, aio {self.aio}, {iothread}{limits}{server}"
 
@@ -643,8 +680,10 @@ class Attach:
 
     def shown_limit(self, kind: LimitKind) -> str:
         """A limit as QEMU shows it."""
-        limit = self.limits.get(kind)
-        return format_limits(limit.settings(kind) if limit else {}, kind)
+        settings = {
+            name: value for limited, limit in self.limits.items() for name, value in limit.settings(limited).items()
+        }
+        return format_limits(settings, kind)
 
 
 ATTACH_OPTIONS: Mapping[str, Option[Attach]] = declared(Attach)

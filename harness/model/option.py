@@ -76,6 +76,8 @@ class Effective:
     """The group of disks that share these limits."""
     host_io_limit: str | None = None
     """The limits of the control group of QEMU's process for the disks below; `none` without a limit."""
+    qemu_rotation_rate: int | None = None
+    """What a disk on SCSI or ATA reports: 1 if it does not rotate, 0 if it says nothing."""
     qemu_logical_block_size: int | None = None
     qemu_physical_block_size: int | None = None
     controller_disks: int | None = None

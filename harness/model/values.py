@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from itertools import product
-from typing import Annotated, Any, Literal, TypeVar, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_type_hints
 
 from pydantic import (
     AfterValidator,
@@ -211,11 +211,37 @@ NumberList = Annotated[str, Strict(), AfterValidator(normalise_list)]
 
 LimitKind = Literal["iops", "bps"]
 """What is limited, by QEMU's name: I/Os per second, or bytes per second."""
+LimitWay = Literal["total", "read", "write"]
+"""Of which I/O: reads and writes together, only reads, or only writes."""
 NO_LIMIT = "none"
 _AT_ONCE = 0.1
 """QEMU lets through the I/O of a tenth of a second at once. Source: throttle_compute_wait in QEMU's util/throttle.c."""
-_WAYS = {"": "total", "_rd": "read", "_wr": "write"}
+_WAYS: Mapping[str, LimitWay] = {"": "total", "_rd": "read", "_wr": "write"}
 _BURSTS = {"": "", "_max": "-max", "_max_length": "-max-length"}
+
+
+class Limited(NamedTuple):
+    """What a limit applies to, by QEMU's names."""
+
+    kind: LimitKind
+    way: LimitWay
+
+    @property
+    def option(self) -> str:
+        """The option of an attachment with this limit: `iops`, `read_bw`."""
+        name = "iops" if self.kind == "iops" else "bw"
+        return name if self.way == "total" else f"{self.way}_{name}"
+
+    @property
+    def in_libvirt(self) -> str:
+        """The element of `<iotune>` with this limit."""
+        return f"{self.way}_{'iops' if self.kind == 'iops' else 'bytes'}_sec"
+
+    def format_rate(self, rate: float) -> str:
+        """For example `1000 I/Os per second`, `64 MiB/s of reads`."""
+        if self.kind == "iops":
+            return f"{rate:.0f} {'I/O' if self.way == 'total' else self.way}s per second"
+        return f"{format_size(rate)}/s" + ("" if self.way == "total" else f" of {self.way}s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,11 +252,12 @@ class RateLimit:
     burst: int | None = None
     seconds: int = 1
 
-    def settings(self, kind: LimitKind) -> dict[str, int]:
+    def settings(self, limited: Limited) -> dict[str, int]:
         """The limit by QEMU's names for the properties of a throttle group."""
-        properties = {f"{kind}-total": self.rate}
+        name = "-".join(limited)
+        properties = {name: self.rate}
         if self.burst is not None:
-            properties |= {f"{kind}-total-max": self.burst, f"{kind}-total-max-length": self.seconds}
+            properties |= {f"{name}-max": self.burst, f"{name}-max-length": self.seconds}
         return properties
 
     def at_once(self) -> float:

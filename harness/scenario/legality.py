@@ -238,7 +238,7 @@ def _find_group_conflicts(scenario: Scenario) -> Iterator[str]:
             if other.limits != attach.limits:
                 yield (
                     f'mode.{mode.name}.attach.throttle_group = "{group}": conflicts with mode.{name}, which has other '
-                    "limits in the same group; allowed: the same iops, bw and bursts, or another group"
+                    "limits in the same group; allowed: the same limits and bursts, or another group"
                 )
 
 

@@ -208,6 +208,22 @@ CONFLICTS = [
         'attach.bw = "2 MiB/s"',
         "not smaller",
     ),
+    ("", "iops = 1, read_iops = 1", "attach.read_iops = 1", "attach.iops = 1", "iops, or read_iops and write_iops"),
+    (
+        "",
+        'bw = "1 MiB/s", write_bw = "1 MiB/s"',
+        'attach.write_bw = "1 MiB/s"',
+        'attach.bw = "1 MiB/s"',
+        "bw, or read_bw and write_bw",
+    ),
+    (
+        "",
+        "write_iops_burst = 9",
+        "attach.write_iops_burst = 9",
+        "attach.write_iops left out",
+        "write_iops, and write_iops",
+    ),
+    ("", 'bus = "virtio-blk", ssd = true', "attach.ssd = true", 'attach.bus = "virtio-blk"', "bus virtio-scsi or sata"),
     ("", "iops = 1, burst_seconds = 2", "attach.burst_seconds = 2", "attach.iops_burst left out", "with iops_burst"),
     ("", 'metadata_cache = "1 MiB"', 'attach.metadata_cache = "1 MiB"', 'layout.kind = "device"', "kind qcow2"),
     (

@@ -21,6 +21,8 @@ EVERYWHERE: Mapping[str, Attach] = {
     "zeroes": Attach(detect_zeroes="on"),
     "zeroes-unmap": Attach(discard="unmap", detect_zeroes="unmap"),
     "throttled": Attach(iops=1000, iops_burst=2000, bw=100 * MIB, bw_burst=200 * MIB, burst_seconds=5),
+    "read-write": Attach(read_iops=1000, read_iops_burst=1500, write_bw=50 * MIB, write_bw_burst=60 * MIB),
+    "read-write-2": Attach(write_iops=100, write_iops_burst=150, read_bw=50 * MIB, read_bw_burst=60 * MIB),
     "512e": Attach(logical_block_size=512, physical_block_size=4096),
 }
 NOT_ATA: Mapping[str, Attach] = {

@@ -70,8 +70,13 @@ def offered(bus: Bus) -> Iterator[Attach]:
         )
         if refuse_drive(attach) is None:
             yield attach
+    if bus != "virtio-blk":
+        yield Attach(bus, iothread=False, ssd=True)
     yield Attach(bus, iothread=False, iops=1000)
     yield Attach(bus, iothread=False, iops=1000, iops_burst=2000, bw=12_345_678, bw_burst=20 << 20, burst_seconds=5)
+    yield Attach(bus, iothread=False, read_iops=1000, write_iops=500, read_bw=12_345_678, write_bw=20 << 20)
+    yield Attach(bus, iothread=False, read_iops=10, read_iops_burst=20, write_bw=1 << 20, write_bw_burst=2 << 20)
+    yield Attach(bus, iothread=False, write_iops=10, write_iops_burst=20, burst_seconds=3, iops_burst=None)
 
 
 @pytest.mark.parametrize("record", PINNED, ids=lambda each: f"{each['machine']}-{each['key']}-{each['val']}")
@@ -179,6 +184,7 @@ def test_every_offered_attachment_is_read_back_as_requested_and_as_with_libvirt(
                 qemu_discard=found.discard,
                 qemu_detect_zeroes=found.detect_zeroes,
                 qemu_read_only=found.read_only,
+                qemu_rotation_rate=found.rotation_rate,
                 qemu_queues=found.queues,
                 qemu_iops_limit=format_limits(found.limits, "iops"),
                 qemu_bw_limit=format_limits(found.limits, "bps"),
@@ -225,6 +231,7 @@ def as_libvirt_has_it(attach: Attach) -> tuple[str, str, bool]:
         (Attach(bus="virtio-blk", iothread_vq_mapping=2), "iothread_vq_mapping"),
         (Attach(logical_block_size=4096), 'logical_block_size = "4 KiB"'),
         (Attach(bus="sata", iothread=False, read_only=True), "read_only for sata"),
+        (Attach(bus="virtio-blk", ssd=True), "ssd for virtio-blk"),
         (Attach(device="lun"), 'device = "lun"'),
         (Attach(detect_zeroes="unmap"), "detect_zeroes unmap with discard ignore"),
         (Attach(cache="writeback", aio="native"), "aio native with cache writeback"),

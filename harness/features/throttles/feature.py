@@ -12,8 +12,9 @@ from statistics import fmean, pstdev
 
 from harness.feature import Feature
 from harness.model.attach import Attach
+from harness.model.job import Job
 from harness.model.mode import Arm, Cell, Place
-from harness.model.values import LimitKind, RateLimit
+from harness.model.values import Limited, LimitKind, RateLimit
 from harness.results import CellRecord, Measurement, ValidityCheck
 from harness.units import format_size
 
@@ -42,30 +43,32 @@ def check_limits(measurements: Iterable[Measurement], cell: Cell) -> list[Validi
     guest = Arm(Place.GUEST, cell.mode).id
     of_guest = [measurement for measurement in measurements if measurement.arm == guest]
     return [
-        _check_limit(kind, limit, of_guest, cell.mode.guests)
-        for kind, limit in limits.items()
+        _check_limit(limited, limit, of_guest, cell.mode.guests)
+        for limited, limit in limits.items()
         if of_guest
-        and (kind == "bps" or cell.job.is_random)
-        and all(_METRICS[kind] in measurement.metrics for measurement in of_guest)
+        and _shows(cell.job, limited)
+        and all(_METRICS[limited.kind] in measurement.metrics for measurement in of_guest)
     ]
 
 
-def _check_limit(kind: LimitKind, limit: RateLimit, slices: Sequence[Measurement], guests: int) -> ValidityCheck:
-    name = _METRICS[kind]
+def _shows(job: Job, limited: Limited) -> bool:
+    """Whether the figures of the job show this limit. Those of reads and writes together show no limit of one way."""
+    ways = {"read"} if not job.writes else {"write"} if not job.reads else set()
+    return (limited.kind == "bps" or job.is_random) and limited.way in {"total", *ways}
+
+
+def _check_limit(limited: Limited, limit: RateLimit, slices: Sequence[Measurement], guests: int) -> ValidityCheck:
+    name = _METRICS[limited.kind]
     amount = sum(slice_.metrics[name] * slice_.seconds for slice_ in slices)
     seconds = sum(slice_.seconds for slice_ in slices)
     used = amount / guests / sum(limit.allowed(slice_.seconds) for slice_ in slices)
     for_each = f" for each of {guests} guests" if guests > 1 else ""
     detail = (
-        f"{_format_rate(kind, amount / seconds)} with a limit of {_format_rate(kind, limit.rate)}{for_each}: "
+        f"{limited.format_rate(amount / seconds)} with a limit of {limited.format_rate(limit.rate)}{for_each}: "
         f"{used:.1%} of what QEMU lets through in slices of {seconds / len(slices):.3g} s, with "
-        f"{_format_amount(kind, limit.at_once())} at once"
+        f"{_format_amount(limited.kind, limit.at_once())} at once"
     )
-    return ValidityCheck(f"throttle {name}", ok=used <= 1 + HOLDS, detail=detail)
-
-
-def _format_rate(kind: LimitKind, rate: float) -> str:
-    return f"{rate:.0f} I/Os per second" if kind == "iops" else f"{format_size(rate)}/s"
+    return ValidityCheck(f"throttle {limited.option}", ok=used <= 1 + HOLDS, detail=detail)
 
 
 def _format_amount(kind: LimitKind, amount: float) -> str:
@@ -85,14 +88,15 @@ def yield_excess_notes(records: Iterable[CellRecord]) -> Iterator[tuple[str, str
 
 def _explain_excess(record: CellRecord) -> Iterator[str]:
     attach = record.mode_detail.attach
-    for kind, limit in (attach.limits if isinstance(attach, Attach) else {}).items():
-        metric = record.metrics.get(_METRICS[kind])
+    for limited, limit in (attach.limits if isinstance(attach, Attach) else {}).items():
+        metric = record.metrics.get(_METRICS[limited.kind])
         values = [value / record.mode_detail.guests for value in metric.guest] if metric else []
-        if values and fmean(values) > (1 + HOLDS) * limit.rate and (kind == "bps" or record.job.is_random):
+        if values and fmean(values) > (1 + HOLDS) * limit.rate and _shows(record.job, limited):
             yield (
-                f"the guest's {_format_rate(kind, fmean(values))} are above the limit of "
-                f"{_format_rate(kind, limit.rate)}, because QEMU lets {_format_amount(kind, limit.at_once())} through "
-                "at once at the beginning of each slice: longer slices (a heavier profile) come closer to the limit"
+                f"the guest's {limited.format_rate(fmean(values))} are above the limit of "
+                f"{limited.format_rate(limit.rate)}, because QEMU lets {_format_amount(limited.kind, limit.at_once())} "
+                "through at once at the beginning of each slice: longer slices (a heavier profile) come closer to the "
+                "limit"
             )
 
 

@@ -85,8 +85,6 @@ def _format_letters(number: int) -> str:
 
 _NAME_PREFIX: dict[Bus, str] = {"virtio-blk": "vd", "virtio-scsi": "sd", "sata": "sd", "ide": "hd", "nvme": "nvme"}
 """The prefix of disk names on each bus, in libvirt's XML."""
-_LIMITED = {"iops": "iops", "bps": "bytes"}
-"""libvirt's names of what QEMU limits."""
 _IDE_UNITS = 2
 """Disks per channel."""
 _OF_CONTROLLER: Mapping[str, OnController | QemuOverride] = {
@@ -204,7 +202,9 @@ class DomainDisks:
             ET.SubElement(store, "format", type="raw")
             ET.SubElement(store, "source", file=disk.source.data_file)
         name = self._names.next(_NAME_PREFIX[attach.bus])
-        ET.SubElement(element, "target", dev=name, bus=BUSES[attach.bus].hypervisor)
+        target = ET.SubElement(element, "target", dev=name, bus=BUSES[attach.bus].hypervisor)
+        if attach.ssd:
+            target.set("rotation_rate", "1")
         _write_limits(element, attach)
         for option, row in ATTACH_OPTIONS.items():
             if isinstance(place := row.place(attach.bus), Xml):
@@ -313,10 +313,10 @@ def _get_driver(device: ET.Element) -> ET.Element:
 
 def _write_limits(disk: ET.Element, attach: Attach) -> None:
     """The limits of I/O with their bursts, which are several options of the attachment."""
-    for kind, limit in attach.limits.items():
-        for name, value in limit.settings(kind).items():
-            unit, _, rest = name.partition("-total")
-            Xml(f"iotune/total_{_LIMITED[unit]}_sec{rest.replace('-', '_')}", int).write(disk, value)
+    for limited, limit in attach.limits.items():
+        for name, value in limit.settings(limited).items():
+            rest = name.removeprefix("-".join(limited)).replace("-", "_")
+            Xml(f"iotune/{limited.in_libvirt}{rest}", int).write(disk, value)
 
 
 def _sort(disk: ET.Element) -> None:

@@ -15,9 +15,11 @@ from harness.lab.pin import TAG
 from harness.model.attach import ATTACH_OPTIONS, Attach, Attachment
 from harness.model.guest import GUEST_MEMORY, GUEST_OPTIONS, GuestOptions, NumaMode
 from harness.model.option import BUSES, Bus, Pve
-from harness.model.values import LimitKind, RateLimit, format_field
+from harness.model.values import Limited, LimitWay, RateLimit, format_field
 
 LONGEST_SERIAL = 60
+_WAYS: Mapping[LimitWay, str] = {"total": "", "read": "_rd", "write": "_wr"}
+"""The suffix of PVE's limits."""
 _OFFERED: tuple[Bus, ...] = ("virtio-blk", "virtio-scsi", "sata")
 CDROM = "ide2"
 """The drive of the guest's own medium: the guest image's ISO, or a template's cloud-init drive."""
@@ -60,17 +62,19 @@ def format_drive(source: str, attach: Attachment, serial: str) -> str:
     for name, pve in rows:
         if pve.key not in options and (pve.always or name in attach.used) and attach.bus in (pve.buses or _OFFERED):
             options[pve.key] = pve.value(getattr(attach, name))
-    for kind, limit in attach.limits.items():
-        options |= _format_limit(kind, limit)
+    for limited, limit in attach.limits.items():
+        options |= _format_limit(limited, limit)
     return ",".join([source, *(f"{key}={value}" for key, value in options.items())])
 
 
-def _format_limit(kind: LimitKind, limit: RateLimit) -> dict[str, str | int]:
+def _format_limit(limited: Limited, limit: RateLimit) -> dict[str, str | int]:
     """PVE has its bandwidths in MiB/s, but the length of their bursts under the name of bytes."""
-    name, unit = ("iops", 1) if kind == "iops" else ("mbps", MIB)
-    options: dict[str, str | int] = {name: f"{limit.rate / unit:.15g}"}
+    kind, unit = ("iops", 1) if limited.kind == "iops" else ("mbps", MIB)
+    way = _WAYS[limited.way]
+    options: dict[str, str | int] = {f"{kind}{way}": f"{limit.rate / unit:.15g}"}
     if limit.burst is not None:
-        options |= {f"{name}_max": f"{limit.burst / unit:.15g}", f"{kind}_max_length": limit.seconds}
+        lasting = f"{limited.kind}{way}_max_length"
+        options |= {f"{kind}{way}_max": f"{limit.burst / unit:.15g}", lasting: limit.seconds}
     return options
 
 

@@ -139,6 +139,7 @@ def _merge_effective(config: Mapping[str, Any], process: InspectedProcess, key: 
         qemu_detect_zeroes=qemu.detect_zeroes,
         qemu_read_only=qemu.read_only,
         qemu_queues=qemu.queues,
+        qemu_rotation_rate=qemu.rotation_rate,
         controller_disks=qemu.controller_disks,
         qemu_iops_limit=format_limits(qemu.limits, "iops"),
         qemu_bw_limit=format_limits(qemu.limits, "bps"),
@@ -235,6 +236,7 @@ class Resolved:
     discard: str
     iothread: bool
     queues: int | None
+    rotation_rate: int
     read_only: bool
     limits: Mapping[str, int]
     """Its limits, by the names of QEMU's throttle groups."""
@@ -273,6 +275,7 @@ def parse_resolved(arguments: Sequence[str], key: str) -> Resolved | None:
         write_cache=device.get("write-cache", "on") == "on" if write_cache is None else write_cache,
         iothread="iothread" in owner,
         queues=int(queues) if queues else None,
+        rotation_rate=int(device.get("rotation_rate", 0)),
         controller_disks=sum(other.get("bus") == device.get("bus") for other in devices) if controller else 1,
     )
 

@@ -70,6 +70,17 @@ def test_both_limits_are_checked_for_random_access_and_bandwidth_for_every_acces
     assert checks(Attach(), figures) == []
 
 
+def test_a_limit_of_reads_is_checked_for_jobs_that_only_read() -> None:
+    attach, figures = Attach(read_iops=1000, write_iops=100), [{"iops": 1200.0}]
+    (check,) = checks(attach, figures)
+    assert (check.check, check.ok) == ("throttle read_iops", False)
+    assert "1200 reads per second with a limit of 1000 reads per second" in check.detail
+    assert [check.check for check in checks(attach, figures, job=replace(JOB, rw="randwrite"))] == [
+        "throttle write_iops"
+    ]
+    assert checks(attach, figures, job=replace(JOB, rw="randrw")) == []
+
+
 # --- the host's kernel ---
 
 VERSION_2 = """device 259:0
