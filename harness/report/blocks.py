@@ -32,7 +32,7 @@ class On(Flag):
     """The lines around the table of a run."""
     MARKDOWN = auto()
     BRIEF = auto()
-    """The ten lines at the end of a run."""
+    """The last lines of a run."""
     TEXT = TERMINAL | MARKDOWN
     ALL = PAGE | TERMINAL | MARKDOWN
 

@@ -22,7 +22,7 @@ from harness.units import format_duration
 
 
 def render_lines(blocks: Iterable[Block], on: On = On.TERMINAL) -> list[str]:
-    """The lines of the blocks that are for the terminal, or for the ten lines at the end of a run."""
+    """The lines of the blocks that are for the terminal, or for the last lines of a run."""
     return [line for block in blocks if on in getattr(block, "on", On.PAGE) for line in _block_lines(block)]
 
 
@@ -36,10 +36,23 @@ def _block_lines(block: Block) -> Iterator[str]:
             if block.title and block.items:
                 yield block.title
             yield from (f"{' ' * block.indent}{line}" for line in first([*map(plain_text, block.items)], block.most))
+        case Table() if block.on is On.BRIEF:
+            yield from _align_table(block)
         case Table():
             yield from first([row.sentence for row in block.rows if row.sentence], block.most)
         case Code():
             yield from block.text.splitlines()
+
+
+def _align_table(table: Table) -> Iterator[str]:
+    """The names of the columns and the rows as lines of text, each column as wide as its longest text."""
+    lines = [[plain_text(column.name) for column in table.columns]]
+    lines += [
+        [plain_text(cell if isinstance(cell, str) else cell.text) for cell in row.cells] for row in table.rows
+    ]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        yield "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
 
 
 ID_WIDTH = 100
@@ -212,7 +225,7 @@ def row_values(cell: CellRecord) -> tuple[str, str, str, str, str]:
     )
 
 
-SHORT_LINES = 10
+SHORT_LINES = 12
 """The lines at the end of a run, without -v."""
 
 
@@ -246,8 +259,8 @@ def short_lines(run: Run, path: Path | None = None) -> list[str]:
 
 
 def _answers(run: Run) -> Iterator[str]:
-    """Warnings, the differences between variants, what other guests cost, the answer for each disk, what
-    is no result, and what to use."""
+    """Warnings, the differences between variants, what to use on each disk, what exceeds its budget or is no result,
+    the cause of the loss, and what to measure next."""
     sections = find_sections(run)
     for banner in find_banners(run):
         # What the lab is; the report says what that means.
@@ -255,15 +268,18 @@ def _answers(run: Run) -> Iterator[str]:
     for section in sections:
         yield from render_lines(blocks_at(ReportPlace.DIFFERENCES, section), On.BRIEF)
     headlines = [headline_of(section) for section in sections]
-    yield from (headline.sentence for headline in headlines)
+    answers = {section.key: render_lines(blocks_at(ReportPlace.ANSWERS, section), On.BRIEF) for section in sections}
+    for section, headline in zip(sections, headlines, strict=True):
+        yield from answers[section.key] or [headline.sentence]
     for title, sentences in finding_lists(find_verdicts(run.cells)):
         yield f"{title}: {sentences[0].partition(', for example ')[0]}"
-    for place in (ReportPlace.ANSWERS, ReportPlace.FINDINGS):
-        for section in sections:
-            yield from render_lines(blocks_at(place, section), On.BRIEF)
-    # Those of the responsible layers have lines of their own.
+    for section in sections:
+        yield from render_lines(blocks_at(ReportPlace.FINDINGS, section), On.BRIEF)
+    # Those of the responsible layers have lines of their own, and where there are answers, the rest is in the report.
     leads = {sentence for section in sections for sentence in lead_sentences(section)}
-    yield from (detail for headline in headlines for detail in headline.details if detail not in leads)
+    for section, headline in zip(sections, headlines, strict=True):
+        if not answers[section.key]:
+            yield from (detail for detail in headline.details if detail not in leads)
 
 
 def answers_json(run: Run, page: Path) -> dict[str, Any]:

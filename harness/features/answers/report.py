@@ -87,6 +87,7 @@ MOST_NAMED = 5
 """Modes that a sentence names. Of more, it gives the number of the others."""
 _WITHIN = "5 %"
 _RELATIONS = {Relation.SHOWN: "", Relation.EQUAL: " (equal)", Relation.UNDECIDED: " (undecided)", Relation.UNKNOWN: ""}
+_WORSE = {"iops": ("fewer IOPS", "more IOPS"), "bw": ("fewer MB/s", "more MB/s")}
 _SHORT = {"iops": "IOPS", "bw": "MB/s", "lat_mean": "mean latency", "clat_mean": "mean latency"}
 
 
@@ -128,16 +129,51 @@ def answer_blocks(section: Section) -> Iterator[Block]:
 
 
 def yield_brief(section: Section) -> Iterator[Block]:
-    """The mode for each use that was measured, and below them the uses that were not."""
-    given = get_answers(section)
-    of = f"{section.name}, " if section.is_one_of_several else ""
-    for answer in given:
-        if answer.judge is not None:
-            yield Sentence(f"{of}{describe_briefly(answer)}", on=On.BRIEF)
-    absent = [answer.use for answer in given if answer.judge is None]
+    """A small table with the mode for each use that was measured."""
+    measured = [answer for answer in get_answers(section) if answer.judge is not None]
+    if measured:
+        yield make_table(
+            measured,
+            f"Which mode to use for what on {section.name}",
+            (Column(section.name, "head"), lambda answer: answer.use.title),
+            (Column("attach as", "mode"), lambda answer: answer.mode or "no recommendation"),
+            (Column("guest against its host", "name"), lambda answer: say_loss(answer) or answer.why),
+            (Column("other modes", "name"), _say_rivals),
+            on=On.BRIEF,
+        )
+
+
+def yield_rest_in_brief(section: Section) -> Iterator[Block]:
+    """The cause, what to do next, and which uses were not measured."""
+    yield from yield_blame(section)
+    absent = [answer.use for answer in get_answers(section) if answer.judge is None]
     if absent:
-        uses = ", ".join(f"{use.title} (add the workload `{use.to_measure}`)" for use in absent)
-        yield Sentence(f"{of}not measured: {uses}", on=On.BRIEF)
+        of = f" on {section.name}" if section.is_one_of_several else ""
+        uses = ", ".join(f"{use.title} (workload {use.to_measure})" for use in absent)
+        yield Sentence(f"Not measured{of}: {uses}.", on=On.BRIEF)
+
+
+def _say_rivals(answer: Answer) -> str:
+    """For example "raw may be as good: 12 min more would tell", or "+4.1 % IOPS against raw"."""
+    if answer.mode is None or not (answer.equals or answer.worse):
+        return "none to compare with" if answer.mode else ""
+    if not answer.equals:
+        change, rival = answer.worse[0].than.change.inverse, answer.worse[0].mode
+        better = "more" if answer.higher_is_better else "less"
+        return f"{percent(abs(change.share.point))} % {better} {_name_metric(answer)} than {rival}"
+    undecided = open_rivals(answer)
+    modes = join_names([rival.mode for rival in undecided or answer.equals])
+    verb = "are" if len(undecided or answer.equals) > 1 else "is"
+    if not undecided:
+        return f"{modes} {verb} as good (within {_WITHIN})"
+    seconds = [rival.seconds for rival in undecided if rival.seconds is not None]
+    more = f": {format_duration(max(60, sum(seconds)))} more would tell" if len(seconds) == len(undecided) else ""
+    return f"{modes} may be as good{more}"
+
+
+def join_names(modes: Sequence[str]) -> str:
+    """ "a, b and c" as `named` has it, without backquotes."""
+    return named(modes).replace("`", "")
 
 
 def yield_matrix(section: Section) -> Iterator[Block]:
@@ -196,7 +232,7 @@ def _answer_row(answer: Answer) -> Row:
             title,
             answer.mode,
             TableCell(describe_verdict(answer), notes=tuple(notes)),
-            describe_loss(answer),
+            say_loss(answer),
             describe_cpu(answer) or "not counted",
             describe_undecided(answer) or "nothing",
         )
@@ -242,21 +278,6 @@ def _describe_equality(answer: Answer) -> str:
     return "cannot be told apart" if open_rivals(answer) else f"are equal within {_WITHIN}"
 
 
-def describe_briefly(answer: Answer) -> str:
-    """For one of ten lines: "low latency: use `raw`; `raw` and `lvm` cannot be told apart; +4.1 % ..."."""
-    if not answer.mode:
-        return f"{answer.use.title}: {describe_verdict(answer)}"
-    parts = [f"use `{answer.mode}`"]
-    if answer.equals:
-        parts.append(f"{named((answer.mode, *(equal.mode for equal in answer.equals)))} {_describe_equality(answer)}")
-    elif answer.worse:
-        parts.append(describe_rivals(answer))
-    else:
-        parts = [describe_verdict(answer)]
-    parts += [f"{describe_loss(answer)} against the host"] if describe_loss(answer) else []
-    return f"{answer.use.title}: {'; '.join(parts)}"
-
-
 def describe_rivals(answer: Answer) -> str:
     """The mode against the runner-up: the best of the modes that are worse, or else the equal ones."""
     if answer.mode is None:
@@ -273,6 +294,20 @@ def describe_loss(answer: Answer) -> str:
     ends = () if loss.low is None or loss.high is None else sorted((sign * loss.low, sign * loss.high))
     interval = f" [{', '.join(map(percent, ends))}]" if ends else ""
     return f"{signed_percent(sign * loss.point)} %{interval} {_name_metric(answer)}"
+
+
+def say_loss(answer: Answer) -> str:
+    """The same in words that can be read aloud: "56.5 % fewer IOPS (45.6 to 65.2)", "3 % fewer MB/s (1 more to 7)"."""
+    loss = answer.loss
+    if loss is None:
+        return ""
+    worse, better = _WORSE.get(answer.metric, (f"higher {_name_metric(answer)}", f"lower {_name_metric(answer)}"))
+    point = f"{percent(abs(loss.point))} % {worse if loss.point >= 0 else better}"
+    if loss.low is None or loss.high is None:
+        return point
+    if loss.low >= 0 or loss.high <= 0:
+        return f"{point} ({' to '.join(percent(abs(end)) for end in sorted((loss.low, loss.high), key=abs))})"
+    return f"{point} ({percent(-loss.low)} {better.split()[0]} to {percent(loss.high)} {worse.split()[0]})"
 
 
 def describe_cpu(answer: Answer) -> str:
@@ -401,7 +436,7 @@ def _draw_card(store: RunStore, run: Run) -> tuple[Path, str]:
 
 
 REPORT = FeatureReport(
-    contents={ReportPlace.ANSWERS: _answer, ReportPlace.DIFFERENCES: yield_matrix, ReportPlace.FINDINGS: yield_blame},
+    contents={ReportPlace.ANSWERS: _answer, ReportPlace.DIFFERENCES: yield_matrix, ReportPlace.FINDINGS: yield_rest_in_brief},
     leads=yield_blame_sentences,
     section_json=to_json,
     draw_card=_draw_card,

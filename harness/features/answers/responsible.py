@@ -13,7 +13,7 @@ from harness.features.answers.decision import get_answers, select_results
 from harness.model.attach import Attach, Unknown
 from harness.model.mode import ModeDetail, Place
 from harness.report.blocks import Block, On, Sentence
-from harness.report.numbers import percent_with_interval, significant
+from harness.report.numbers import percent, percent_with_interval, significant
 from harness.report.section import Section
 from harness.results.cells import CellRecord
 from harness.results.contrasts import loss_over_jobs
@@ -198,9 +198,30 @@ def yield_blame_sentences(section: Section) -> Iterator[str]:
 
 
 def yield_blame(section: Section) -> Iterator[Block]:
-    """The same, a line for each layer."""
-    for blame in get_blames(section):
-        yield Sentence(" ".join(describe_blame(blame)), on=On.BRIEF)
+    """The same in short: a sentence for the cause, and one for what to do next."""
+    blames = get_blames(section)
+    for blame in blames:
+        yield Sentence(f"Cause: {_say_cause(blame)}.", on=On.BRIEF)
+    actions = dict.fromkeys(action for blame in blames if (action := suggest_action(blame)))
+    for action in actions:
+        yield Sentence(f"Next: {action}.".replace("`", ""), on=On.BRIEF)
+
+
+def _say_cause(blame: Blame) -> str:
+    """For example "virtualisation takes 28.9 %, the storage layer 9.8 %; the iothread was 86 % busy: it is the limit"."""
+    if blame.metric.startswith("sync"):
+        return _compare_flushes(blame).replace("`", "")
+    if blame.layer is ResponsibleLayer.NOTHING:
+        return f"none to look for, {blame.mode} loses less than 5 %"
+    parts = [("virtualisation", blame.virtualisation)]
+    parts += [("the storage layer", blame.storage)] if blame.storage is not None else []
+    parts.sort(key=lambda part: -part[1].point)
+    if blame.layer is ResponsibleLayer.UNDECIDED:
+        shares = " and ".join(f"{name} ({percent(part.point)} %)" for name, part in parts)
+        return f"undecided between {shares}" if len(parts) > 1 else "undecided, the loss is not shown"
+    (name, part), *others = parts
+    shares = "".join(f", {name} {percent(max(part.point, 0))} %" for name, part in others)
+    return f"{name} takes {percent(part.point)} %{shares}{_describe_thread(blame)}"
 
 
 def describe_blame(blame: Blame) -> tuple[str, ...]:
@@ -228,10 +249,16 @@ def _describe_throughput(blame: Blame) -> str:
         return f"`{blame.mode}`: less than 5 % is lost, so another attachment cannot gain more."
     if blame.layer is ResponsibleLayer.UNDECIDED:
         return f"`{blame.mode}`: which layer is responsible is undecided ({_describe_parts(blame)})."
+    return f"`{blame.mode}`: {blame.layer} is responsible ({_describe_parts(blame)}{_describe_thread(blame)})."
+
+
+def _describe_thread(blame: Blame) -> str:
+    """How busy the thread is that serves the disk; empty if it is not busy."""
     thread = blame.thread
-    busy = f"; {thread.name} was {thread.busy:.0%} busy".replace("%", " %") if thread and thread.busy >= 0.5 else ""
-    limit = ", so it is the limit" if thread and thread.busy >= BUSY else ""
-    return f"`{blame.mode}`: {blame.layer} is responsible ({_describe_parts(blame)}{busy}{limit})."
+    if thread is None or thread.busy < 0.5:
+        return ""
+    limit = ", so it is the limit" if thread.busy >= BUSY else ""
+    return f"; {thread.name} was {thread.busy * 100:.0f} % busy{limit}"
 
 
 def _describe_parts(blame: Blame) -> str:
@@ -241,16 +268,21 @@ def _describe_parts(blame: Blame) -> str:
 
 
 def _describe_flush(blame: Blame) -> str:
+    """What flushes take, which side is responsible, and how much the guest adds."""
+    added = f"the guest adds {percent_with_interval(blame.overhead, ' %')}"
+    return f"{_compare_flushes(blame)} ({added}).{_compare_with_etcd(blame)}"
+
+
+def _compare_flushes(blame: Blame) -> str:
     """For example "fsync p99 is 12.1 ms in the guest of `lvm` and 11.6 ms on the host: the disk is responsible"."""
     host, guest = (f"{significant(value * 1e3)} ms" for value in (blame.host, blame.guest))
     name = "p99" if blame.metric == "sync_p99" else "mean"
     words = f"fsync {name} is {guest} in the guest of `{blame.mode}` and {host} on the host"
-    added = f"the guest adds {percent_with_interval(blame.overhead, ' %')}"
     side = {
         ResponsibleLayer.DISK: "the disk is responsible, not the VM",
         ResponsibleLayer.UNDECIDED: "which side is responsible is undecided",
     }.get(blame.layer, f"the VM is responsible, by its {blame.layer}")
-    return f"{words}: {side} ({added}).{_compare_with_etcd(blame)}"
+    return f"{words}: {side}"
 
 
 def _compare_with_etcd(blame: Blame) -> str:
