@@ -47,9 +47,7 @@ def _block_lines(block: Block) -> Iterator[str]:
 def _align_table(table: Table) -> Iterator[str]:
     """The names of the columns and the rows as lines of text, each column as wide as its longest text."""
     lines = [[plain_text(column.name) for column in table.columns]]
-    lines += [
-        [plain_text(cell if isinstance(cell, str) else cell.text) for cell in row.cells] for row in table.rows
-    ]
+    lines += [[plain_text(cell if isinstance(cell, str) else cell.text) for cell in row.cells] for row in table.rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         yield "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()

@@ -436,7 +436,11 @@ def _draw_card(store: RunStore, run: Run) -> tuple[Path, str]:
 
 
 REPORT = FeatureReport(
-    contents={ReportPlace.ANSWERS: _answer, ReportPlace.DIFFERENCES: yield_matrix, ReportPlace.FINDINGS: yield_rest_in_brief},
+    contents={
+        ReportPlace.ANSWERS: _answer,
+        ReportPlace.DIFFERENCES: yield_matrix,
+        ReportPlace.FINDINGS: yield_rest_in_brief,
+    },
     leads=yield_blame_sentences,
     section_json=to_json,
     draw_card=_draw_card,

@@ -208,7 +208,7 @@ def yield_blame(section: Section) -> Iterator[Block]:
 
 
 def _say_cause(blame: Blame) -> str:
-    """For example "virtualisation takes 28.9 %, the storage layer 9.8 %; the iothread was 86 % busy: it is the limit"."""
+    """For example "virtualisation takes 28.9 %, the storage layer 9.8 %; the iothread was 86 % busy, ..."."""
     if blame.metric.startswith("sync"):
         return _compare_flushes(blame).replace("`", "")
     if blame.layer is ResponsibleLayer.NOTHING:

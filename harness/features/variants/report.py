@@ -132,7 +132,7 @@ def _basis(cells: Sequence[CellRecord]) -> str:
 
 
 def _brief(title: str, cells: Sequence[CellRecord]) -> str:
-    """For one of the last lines: "new against old: 2 exceeds 1 %, 4 within 1 %; new loses 2.1 % [1.6, 2.6] more ..."."""
+    """For one of the last lines: "new against old: 2 exceeds 1 %, 4 within 1 %; new loses 2.1 % [1.6, 2.6] ..."."""
     verdicts = list(map(_verdict, cells))
     counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in dict.fromkeys(verdicts))
     worst = max(cells, key=lambda cell: difference.point if (difference := _difference(cell)) else -math.inf)
