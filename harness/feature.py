@@ -34,10 +34,11 @@ if TYPE_CHECKING:
     from harness.lab.created import CreationLog, HostThing, Removal
     from harness.lab.guard import Writable
     from harness.lab.hosts import Host
-    from harness.lab.inventory import HostSpec
+    from harness.lab.inventory import HostSpec, StorageKind
     from harness.lab.transport.base import Runner
     from harness.layout.build import Rebuild
     from harness.layout.regions import Need, Region
+    from harness.layout.storage import VolumeKind
     from harness.measure.platform import Platform
     from harness.measure.prepare import FilledRegions
     from harness.measure.rounds import FollowingSeries, RunContext, SeriesContext
@@ -156,6 +157,24 @@ class ArrayMaker:
     """A new array of this name over these partitions, in sync, until the end of the block."""
     rebuild: Callable[[Writable, Writable], Rebuild]
     """How the spare of an array is rebuilt."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureStorage:
+    """A kind of storage in use, on which runs create volumes. `[host.NAME.storage.X]` names one by a key of its own."""
+
+    key: str
+    kind: StorageKind
+    check: Callable[[str], str]
+    """The value of the key, as it is then. Raises ValueError with what is allowed."""
+    script: str
+    """Shell functions for the value AT of the key. `inspect_KEY AT` prints lines FACT=VALUE (lab/storage_look.py), or
+    calls `refuse WHY`. `identify_KEY AT` prints what no other storage has. `space_SPACE STORAGE AT`, named after
+    `kind.space`, prints a line for each place from which it takes space, with `put` (lab/read_storage_space.sh)."""
+    load_volumes: Callable[[], VolumeKind]
+    """How volumes are created on it, and removed. Their class is also in `Feature.list_host_things`."""
+    find: Callable[[Runner], Iterable[str]] = lambda _runner: ()
+    """The values of the key that name what a host has, for `virt-overhead init`. Raises HostError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -359,6 +378,7 @@ class Feature:
     hypervisor: Callable[[Host, Events], AbstractContextManager[Hypervisor] | None] = lambda _host, _events: None
     """What makes guests on a host instead of the host's own backend; None for all other hosts."""
     disk_server: DiskServer | None = None
+    storage: FeatureStorage | None = None
     guest_images: GuestImages | None = None
     load_array_maker: Callable[[], ArrayMaker] | None = None
     tables: FeatureTables | None = None
@@ -490,6 +510,17 @@ def find_disk_server(name: str) -> DiskServer | None:
     """The server of disks with this name; None if no feature brings it."""
     servers = (feature.disk_server for feature in features())
     return next((server for server in servers if server is not None and server.name == name), None)
+
+
+def feature_storages() -> tuple[FeatureStorage, ...]:
+    """The kinds of storage in use that features bring."""
+    return tuple(feature.storage for feature in features() if feature.storage is not None)
+
+
+def storage_scripts(*names: str) -> str:
+    """The shell functions of the kinds of storage with one of these keys or types of space."""
+    storages = (storage for storage in feature_storages() if storage.key in names or storage.kind.space in names)
+    return "".join(f"{storage.script}\n" for storage in storages)
 
 
 def guest_images() -> GuestImages | None:

@@ -32,6 +32,7 @@ directory)
 dataset)
     [ "$(zfs get -Hp -o value type "$2")" = filesystem ] || refuse "it is not a dataset"
     [ "$(zfs get -Hp -o value readonly "$2")" = off ] || refuse "it is read-only";;
+*) "inspect_$1" "$2" || exit;; # of a feature
 esac
 case $1 in volume_group|thin_pool) echo "group=$(lvm_fact vgs vg_uuid "${2%%/*}")";; esac
 echo "identity=$(identity_of "$1" "$2")"

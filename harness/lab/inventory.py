@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal, Protocol
 
@@ -15,6 +16,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from harness.config.names import choices, one_line, plain_name
 from harness.errors import ConfigError
+from harness.feature import feature_storages
 from harness.model.base import Chunk, RaidLevel
 from harness.model.disk import ARRAY, STORAGE, ArrayFacts, DiskClass, derive_class
 from harness.model.guest import ANY_GUEST, GUEST_MEMORY, GuestOptions
@@ -275,8 +277,8 @@ class StatedArray(TomlTable):
         )
 
 
-StorageKey = Literal["volume_group", "thin_pool", "directory", "pool", "dataset", "storage"]
-"""The keys of a table, exactly one of which says where the volumes are created."""
+StorageKey = str
+"""A key of STORAGE_KINDS, or that of a feature. Exactly one of a table says where the volumes are created."""
 
 Allocates = Literal["at once", "as a file", "when written"]
 """When a volume takes its space: when it is created, as its file is filled, or at each write to a new place."""
@@ -330,6 +332,13 @@ STORAGE_KINDS: Mapping[StorageKey, StorageKind] = {
     ),
     "storage": StorageKind("storage", of_hypervisor=True),
 }
+"""The kinds of the kernel, by the key of the table."""
+
+
+@cache
+def storage_kinds() -> Mapping[StorageKey, StorageKind]:
+    """All kinds by the key of the table: those of the kernel, then those of features."""
+    return {**STORAGE_KINDS, **{storage.key: storage.kind for storage in feature_storages()}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,12 +361,12 @@ class DiskByStorage:
     @property
     def layouts(self) -> tuple[str, ...] | None:
         """The kinds of layouts that its volumes have; None if that is not known without asking the host."""
-        return STORAGE_KINDS[self.key].layouts or tuple(self.storages) or None
+        return storage_kinds()[self.key].layouts or tuple(self.storages) or None
 
     @property
     def identity(self) -> str:
         """Its description, which is also its name in the creation log."""
-        return f"{STORAGE_KINDS[self.key].words} {', '.join(self.names)}"
+        return f"{storage_kinds()[self.key].words} {', '.join(self.names)}"
 
     @property
     def names(self) -> tuple[str, ...]:

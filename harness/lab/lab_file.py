@@ -51,6 +51,7 @@ from harness.lab.lab_schema import (
     find_array_problems,
     make_storage,
     require_id,
+    storage_keys,
 )
 from harness.model.disk import ARRAY, DiskClass
 from harness.model.guest import ANY_GUEST, GuestOptions, HostFile, find_guest_problems
@@ -162,6 +163,9 @@ def _make_schema() -> type[_Lab]:
         tables.key: (dict[tables.name_type, tables.table], Field(default_factory=dict))  # type: ignore[name-defined]
         for tables in _collect_tables()
     }
+    storages: Any = dict[Name, storage_keys()]  # type: ignore[misc] # known at run time
+    host: Any = create_model(_Host.__name__, __base__=_Host, storage=(storages, Field(default_factory=dict)))
+    keys["host"] = (Annotated[dict[Name, host], Field(min_length=1)], ...)
     return create_model(_Lab.__name__, __base__=_Lab, **keys)
 
 

@@ -8,20 +8,21 @@ from __future__ import annotations
 import os.path
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from ipaddress import AddressValueError, IPv4Address, IPv4Interface, IPv6Address, NetmaskValueError
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, create_model
 
 from harness.config.names import absolute_path, choices, one_line, plain_name, word
 from harness.errors import ConfigError
+from harness.feature import feature_storages
 from harness.lab.inventory import (
     API_PORT,
     MASK,
     ROOT,
-    STORAGE_KINDS,
     ApiSpec,
     BorrowedVm,
     Discreet,
@@ -32,6 +33,7 @@ from harness.lab.inventory import (
     SecretSource,
     StatedArray,
     VmLogin,
+    storage_kinds,
 )
 from harness.lab.transport.handshake import split_key
 from harness.model.base import Shape
@@ -310,7 +312,7 @@ def _check_dataset(text: str) -> str:
 
 
 class StorageKeys(TomlTable):
-    """`[host.NAME.storage.X]`: exactly one of the keys in STORAGE_KINDS, the endurance of its disk, and its array."""
+    """`[host.NAME.storage.X]`: exactly one of the keys of `storage_kinds`, the endurance of its disk, and its array."""
 
     volume_group: Annotated[str, AfterValidator(_check_group)] | None = None
     thin_pool: Annotated[str, AfterValidator(_check_thin_pool)] | None = None
@@ -322,6 +324,15 @@ class StorageKeys(TomlTable):
     array: StatedArray | None = None
 
 
+@cache
+def storage_keys() -> type[StorageKeys]:
+    """The same with the keys of the features that are installed."""
+    keys: dict[str, Any] = {
+        storage.key: (Annotated[str, AfterValidator(storage.check)] | None, None) for storage in feature_storages()
+    }
+    return create_model(StorageKeys.__name__, __base__=StorageKeys, **keys)
+
+
 def make_storage(
     where: str, name: str, table: StorageKeys, *, of_hypervisor: bool, problems: list[str]
 ) -> DiskByStorage | None:
@@ -329,8 +340,8 @@ def make_storage(
 
     `of_hypervisor` says whether the hypervisor of the host has storages of its own.
     """
-    allowed = [key for key, kind in STORAGE_KINDS.items() if kind.of_hypervisor is of_hypervisor]
-    named = [(key, value) for key in STORAGE_KINDS if (value := getattr(table, key)) is not None]
+    allowed = [key for key, kind in storage_kinds().items() if kind.of_hypervisor is of_hypervisor]
+    named = [(key, value) for key in storage_kinds() if (value := getattr(table, key)) is not None]
     if len(named) != 1:
         problems.append(f"{where}: allowed: exactly one of {', '.join(allowed)}")
         return None

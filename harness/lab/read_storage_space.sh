@@ -79,6 +79,7 @@ while [ $# -gt 0 ]; do
     lvmthin) thin_pool "$name" own "$at" || exit 1;;
     zfspool) dataset "$name" own "$at" || exit 1;;
     *)
+        if command -v "space_$type" >/dev/null; then "space_$type" "$name" "$at" || exit 1; continue; fi
         if [ "$type" = file ]; then while [ ! -d "$at" ]; do at=$(dirname "$at"); done; fi
         directory "$name" own "$at" || exit 1;;
     esac

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from harness.errors import HostError
+from harness.feature import storage_scripts
 from harness.files import read_script
 from harness.lab.transport.base import Runner
 from harness.units import format_size
@@ -146,11 +147,11 @@ class StorageSpace:
 def read_space(runner: Runner, words: Sequence[str]) -> list[StorageSpace]:
     """The places of storages, each given by three `words`: its name, its type, and where it is.
 
-    The types are those of Proxmox VE: `lvm` (a volume group), `lvmthin` (VG/POOL), `zfspool` (a dataset), and any other
-    for a directory; `file` is a path that need not exist yet. Raises HostError if one cannot be read, or is not
-    understood.
+    The types are those of Proxmox VE: `lvm` (a volume group), `lvmthin` (VG/POOL), `zfspool` (a dataset), those of
+    features, and any other for a directory; `file` is a path that need not exist yet. Raises HostError if one cannot be
+    read, or is not understood.
     """
-    done = runner.run(["sh", "-c", _LOOK, "sh", *words], deadline=60, check=False)
+    done = runner.run(["sh", "-c", storage_scripts(*words[1::3]) + _LOOK, "sh", *words], deadline=60, check=False)
     if done.status != 0:
         why = "; ".join(done.stderr.split("\n")).strip("; ") or "no reason given"
         raise HostError(f"{runner.name}: the free space on its storages cannot be read: {why}")

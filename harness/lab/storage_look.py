@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from harness.errors import Unsupported
+from harness.feature import storage_scripts
 from harness.files import read_script
-from harness.lab.inventory import STORAGE_KINDS, StorageKind
+from harness.lab.inventory import StorageKind, storage_kinds
 from harness.lab.pin import FILE_IDENTITY, UNSAFE
 from harness.lab.transport.base import Runner
 from harness.untrusted import reading
 
-Place = Literal["volume_group", "thin_pool", "directory", "dataset"]
-"""Where volumes are created. A pool of libvirt is one of these as well."""
+Place = str
+"""A key of `storage_kinds`: where volumes are created. A pool of libvirt is one of these places as well."""
 
 FILESYSTEMS = ("ext4", "ext3", "xfs", "btrfs", "f2fs", "zfs", "nfs", "nfs4", "cifs", "smb3")
 """The file systems on which files of virtual machines are measured: on disks, and of file servers."""
 
 IDENTITY = FILE_IDENTITY + read_script("harness.lab", "storage_identity.sh")
 
-_LOOK = IDENTITY + UNSAFE + read_script("harness.lab", "inspect_storage.sh")
+_LOOK = UNSAFE + read_script("harness.lab", "inspect_storage.sh")
+
+
+def identity_script(place: Place) -> str:
+    """The shell function `identity_of PLACE AT` for storages of this place."""
+    return IDENTITY + storage_scripts(place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +35,7 @@ class FoundStorage:
     `identity` is what no other storage of the host has. `group` is the UUID of LVM's volume group. `filesystem` and
     `source` are those of a directory. `extent` is the unit of LVM's allocations, and `chunk` that of a thin pool.
     `parts` has the free bytes of each physical volume of a volume group. `copies` is the space that a file takes at
-    most, as a multiple of its size: more than 1 if a write goes to a new place.
+    most, as a multiple of its size: more than 1 if a write goes to a new place. `facts` are others, for the results.
     """
 
     place: Place
@@ -43,10 +48,11 @@ class FoundStorage:
     chunk: int = 0
     copies: int = 1
     parts: tuple[tuple[str, int], ...] = ()
+    facts: tuple[tuple[str, str], ...] = ()
 
     @property
     def kind(self) -> StorageKind:
-        return STORAGE_KINDS[self.place]
+        return storage_kinds()[self.place]
 
     @property
     def words(self) -> str:
@@ -61,9 +67,9 @@ class FoundStorage:
 
 def look_at(runner: Runner, place: Place, at: str) -> FoundStorage:
     """The storage. Raises Unsupported if it is not there, or if its state is not fit for new volumes or is unknown."""
-    kind = STORAGE_KINDS[place]
+    kind = storage_kinds()[place]
     what = f"{runner.name}: {kind.words} {at}"
-    done = runner.run(["sh", "-c", _LOOK, "sh", place, at], deadline=60, check=False)
+    done = runner.run(["sh", "-c", identity_script(place) + _LOOK, "sh", place, at], deadline=60, check=False)
     if done.status != 0:
         why = "; ".join(line.strip() for line in done.stderr.splitlines() if line.strip()) or "no reason given"
         raise Unsupported(f"{what} cannot be used: {why}", hint=kind.hint)
@@ -83,6 +89,7 @@ def _parse(place: Place, at: str, printed: str) -> FoundStorage:
     lines = [line.partition("=")[::2] for line in printed.splitlines() if "=" in line]
     facts = dict(lines)
     parts = [value.partition(" ")[::2] for key, value in lines if key == "part"]
+    further = tuple((key.removeprefix("fact "), value) for key, value in lines if key.startswith("fact "))
     return FoundStorage(
         place,
         at,
@@ -94,4 +101,5 @@ def _parse(place: Place, at: str, printed: str) -> FoundStorage:
         chunk=int(facts.get("chunk", 0)),
         copies=int(facts.get("copies", 1)),
         parts=tuple((device, int(free)) for free, device in parts),
+        facts=further,
     )

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import ClassVar, Literal, Protocol
 
 from harness.errors import SafetyError
+from harness.feature import feature_storages
 from harness.files import read_script
 from harness.lab.created import CreationLog, HostThing
 from harness.lab.facts import HostFacts
@@ -148,7 +149,13 @@ VOLUMES: Mapping[Place, VolumeKind] = {
     "directory": StoredFiles(),
     "dataset": StoredDatasets(),
 }
-"""By the kind of storage. A new kind is a line here and in lab/inventory.py, and a module beside this one."""
+"""The kinds of the kernel, by the place. Features bring others (`FeatureStorage`)."""
+
+
+def find_volume_kind(place: Place) -> VolumeKind:
+    """How volumes are created on storages of this place."""
+    kinds = {storage.key: storage.load_volumes for storage in feature_storages()}
+    return VOLUMES[place] if place in VOLUMES else kinds[place]()
 
 
 def refuse_on_storage(mode: Mode, storage: FoundStorage, facts: HostFacts) -> str | None:
@@ -188,7 +195,7 @@ def build_on_storage(
     Raises Unsupported if it is too little, SafetyError if it is unknown, HostError.
     """
     runner = log.runner
-    kind = VOLUMES[storage.place]
+    kind = find_volume_kind(storage.place)
     wanted: dict[str, Layout] = {BASELINE: kind.baseline}
     wanted |= {mode.name: mode.layout for mode in modes if not isinstance(mode.layout, Device)}
     size = sum(kind.bytes_of(storage, layout, span) for layout in wanted.values())
@@ -226,6 +233,7 @@ def _list_facts(storage: FoundStorage) -> dict[str, str]:
         "file system": storage.filesystem,
         "mounted from": storage.source,
         "chunk": format_size(storage.chunk) if storage.chunk else "",
+        **dict(storage.facts),
     }
     return {name: value for name, value in facts.items() if value}
 

@@ -13,7 +13,7 @@ from harness.errors import HarnessError
 from harness.files import read_script
 from harness.lab.facts import read_disks
 from harness.lab.guard import DiskEvidence, inspect, refusals
-from harness.lab.inventory import STORAGE_KINDS, DiskById, StorageKey
+from harness.lab.inventory import DiskById, StorageKey, storage_kinds
 from harness.lab.lab_schema import DiskLink, Word
 from harness.lab.transport.base import Runner
 from harness.model.disk import DiskClass, DiskFacts
@@ -37,7 +37,7 @@ class StorageOffer:
     @property
     def words(self) -> str:
         """For example `thin pool pve/data`."""
-        return f"{STORAGE_KINDS[self.key].words} {self.at}"
+        return f"{storage_kinds()[self.key].words} {self.at}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,13 +15,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from harness.errors import ConfigError, HarnessError, HostError, Unsupported
+from harness.feature import feature_storages
 from harness.features.init.disks import Names, NotOffered, Offers, StorageOffer, find_disks
 from harness.guest.proxmox.client import TO_CREATE_VOLUMES, Client, PveError
 from harness.guest.proxmox.disk_users import read_claims, read_node
 from harness.guest.proxmox.layouts import list_offered
 from harness.lab.guard.room import free_bytes
-from harness.lab.inventory import STORAGE_KINDS
-from harness.lab.lab_schema import StorageKeys
+from harness.lab.inventory import storage_kinds
+from harness.lab.lab_schema import storage_keys
 from harness.lab.pin import TAG
 from harness.lab.space import reserve_bytes
 from harness.lab.storage_look import FILESYSTEMS, Place, look_at
@@ -76,7 +77,7 @@ class _Candidate:
 
     @property
     def words(self) -> str:
-        return f"{STORAGE_KINDS[self.place].words} {self.at}"
+        return f"{storage_kinds()[self.place].words} {self.at}"
 
 
 def find_storages(runner: Runner, names: Names) -> tuple[list[StorageOffer], list[NotOffered]]:
@@ -84,6 +85,7 @@ def find_storages(runner: Runner, names: Names) -> tuple[list[StorageOffer], lis
     refused: list[NotOffered] = []
     candidates = [*_find_lvm(runner, refused), *_find_zfs(runner, refused)]
     candidates += _find_pools(runner, refused)
+    candidates += _find_of_features(runner, refused)
     candidates += _find_directories(runner, candidates, refused)
     offers: list[StorageOffer] = []
     merged: dict[tuple[str, str], _Candidate] = {}
@@ -100,7 +102,7 @@ def find_storages(runner: Runner, names: Names) -> tuple[list[StorageOffer], lis
 def _offer(runner: Runner, candidate: _Candidate, names: Names) -> StorageOffer | NotOffered:
     place, at = candidate.place, candidate.at
     try:
-        StorageKeys.model_validate({place: at})
+        storage_keys().model_validate({place: at})
         if at.startswith(f"{TAG}-"):
             return NotOffered(candidate.words, OF_A_RUN)
         place_facts = look_at(runner, place, at)
@@ -194,6 +196,17 @@ def _find_pools(runner: Runner, refused: list[NotOffered]) -> Iterator[_Candidat
             refused.append(NotOffered(what, error.message))
         else:
             yield _Candidate(place, at, what, name)
+
+
+def _find_of_features(runner: Runner, refused: list[NotOffered]) -> Iterator[_Candidate]:
+    for storage in feature_storages():
+        try:
+            places = [str(at) for at in storage.find(runner)]
+        except HostError as error:
+            refused.append(NotOffered(f"storages of the kind {storage.kind.words}", error.message))
+        else:
+            for at in _take_first(places, f"storages of the kind {storage.kind.words}", refused):
+                yield _Candidate(storage.key, at)
 
 
 def _find_directories(runner: Runner, known: Sequence[_Candidate], refused: list[NotOffered]) -> Iterator[_Candidate]:
@@ -294,7 +307,7 @@ def _format_storage(client: Client, entry: Mapping[str, Any], names: Names) -> S
 def _why_not(entry: Mapping[str, Any], name: str, layouts: Sequence[str]) -> str | None:
     """Why no volumes can be created on it; None if they can."""
     try:
-        StorageKeys.model_validate({"storage": name})
+        storage_keys().model_validate({"storage": name})
     except ValidationError as error:
         return f"a lab file cannot name it: {first_problem(error)}"
     if "images" not in str(entry.get("content", "")).split(","):

@@ -9,11 +9,11 @@ from harness.errors import HostError, SafetyError, Unsupported
 from harness.files import read_script
 from harness.lab.pin import Fenced, require_unchanged
 from harness.lab.space import Allocation, Promise, StorageSpace, outstanding, read_space, shortages
-from harness.lab.storage_look import IDENTITY, FoundStorage
+from harness.lab.storage_look import FoundStorage, identity_script
 from harness.lab.transport.base import Completed, Runner, failed
 from harness.untrusted import reading
 
-_ON = IDENTITY + read_script("harness.lab.guard", "run_on_storage.sh")
+_ON = read_script("harness.lab.guard", "run_on_storage.sh")
 _ISSUER = object()
 
 
@@ -35,7 +35,9 @@ class Room:
         """Run a command that creates a volume, if the storage is still the same. Raises SafetyError, HostError."""
         fence = self.runner.fence if isinstance(self.runner, Fenced) else "true"
         words = [fence, self.found.place, self.found.at, self.found.identity, *argv]
-        done = self.runner.run(["sh", "-c", _ON, "sh", *words], deadline=deadline, check=False)
+        done = self.runner.run(
+            ["sh", "-c", identity_script(self.found.place) + _ON, "sh", *words], deadline=deadline, check=False
+        )
         require_unchanged(self.runner, done)
         done = replace(done, argv=tuple(argv))
         if check and done.status != 0:
