@@ -59,6 +59,15 @@ class LinuxInside:
             return f"in {vm}, the kernel has no driver {driver}: install a kernel package that has it"
         return None
 
+    def refuse_idle(self, vm: str, options: GuestOptions) -> str | None:
+        """Why its CPUs cannot wait as requested, with the remedy; None if they can."""
+        if options.idle == "haltpoll" and self.system.get("haltpoll") != "yes":
+            return (
+                f"in {vm}, the kernel has no cpuidle_haltpoll: leave out idle, or use a kernel with "
+                "CONFIG_HALTPOLL_CPUIDLE"
+            )
+        return None
+
 
 def look_inside_linux(runner: Runner, fio: str = "fio") -> LinuxInside:
     """What the system behind `runner` has. Raises HostError."""
@@ -86,19 +95,21 @@ class OwnSystems:
         system: Hashable,
         attach: Attachment,
         boot: Callable[[], AbstractContextManager[Guest]],
+        options: GuestOptions = ANY_GUEST,
         *,
         words: str,
         otherwise: str,
     ) -> str | None:
         """What the `system` lacks for measuring a disk that is attached in this way, with the remedy; else None.
 
-        `boot` starts it, `words` name its guest, and `otherwise` is the rest of the remedy if it lacks fio. Raises what
-        `boot` raises, and HostError.
+        `boot` starts it, `options` are requested of it, `words` name its guest, and `otherwise` is the
+        rest of the remedy if it lacks fio. Raises what `boot` raises, and HostError.
         """
         if system not in self._found:
             with boot() as guest:
                 self._found[system] = look_inside_linux(guest.runner, guest.fio)
-        return self._found[system].unsupported_by_guest_os(words, attach, otherwise=otherwise)
+        inside = self._found[system]
+        return inside.unsupported_by_guest_os(words, attach, otherwise=otherwise) or inside.refuse_idle(words, options)
 
 
 READY_SECONDS = 60
@@ -440,6 +451,8 @@ def find_size_problems(guest: GuestOptions, host: Host, places: Places, *, reser
         yield f'numa_nodes = "{guest.numa_nodes}": the host has no node {unknown}; it has {there}: name these'
     if guest.hugepages and reserved and (free := places.free_in(nodes, guest.hugepages)) < memory:
         yield _describe_missing_pages(guest, memory // guest.hugepages, free // guest.hugepages, guest.hugepages)
+    if guest.idle == "haltpoll" and host.acceleration.accel != "kvm":
+        yield 'idle = "haltpoll": Linux has it only under KVM, but guests here are emulated: leave out idle'
     if guest.cpu and parse_cpu_type(guest.cpu) == "host" and host.acceleration.accel != "kvm":
         yield f'cpu = "{guest.cpu}": QEMU has it only with KVM, but guests here are emulated: request "max"'
 

@@ -7,3 +7,5 @@ for driver in $2; do
     ls -d /sys/bus/*/drivers/"$driver" >/dev/null 2>&1 || modprobe -n -q "$driver" 2>/dev/null || continue
     echo "$driver=yes"
 done
+# A driver that is built in has this directory because of its parameters.
+if [ -d /sys/module/cpuidle_haltpoll ] || modprobe -n -q cpuidle_haltpoll 2>/dev/null; then echo haltpoll=yes; fi

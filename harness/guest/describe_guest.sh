@@ -12,6 +12,18 @@ ranges=$(sed -n 's/^\([0-9a-f]*\)-\([0-9a-f]*\) : System RAM$/0x\2-0x\1+1/p' /pr
 echo "memory_bytes=$((${ranges}0))"
 first /sys/devices/system/clocksource/clocksource0/current_clocksource
 echo "clocksource=$value"
+first /sys/devices/system/clocksource/clocksource0/available_clocksource
+echo "clocksources=$value"
+# How its CPUs wait. The files of the governor have two names.
+first /sys/devices/system/cpu/cpuidle/current_driver
+echo "idle_driver=$value"
+first /sys/devices/system/cpu/cpuidle/current_governor
+[ -n "$value" ] || first /sys/devices/system/cpu/cpuidle/current_governor_ro
+echo "idle_governor=$value"
+first /proc/cmdline
+echo "idle_words=$(echo "$value" | tr ' ' '\n' | grep '^idle=' | tr '\n' ' ')"
+first /sys/module/haltpoll/parameters/guest_halt_poll_ns
+echo "haltpoll_ns=$value"
 first /sys/class/dmi/id/sys_vendor
 vendor=$value
 first /sys/class/dmi/id/product_name

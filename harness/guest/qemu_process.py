@@ -149,12 +149,31 @@ def read_guest_facts(evidence: Mapping[str, str], memory: int | None) -> Effecti
         cpus, shown = int(evidence.get("cpus") or 0), int(evidence.get("memory_bytes") or 0)
     if memory is not None and 0 <= memory - shown <= MOST_RESERVED:
         shown = memory
+    idle, polls = _name_idle(evidence), evidence.get("haltpoll_ns", "")
     return Effective(
         guest_kernel=evidence.get("kernel") or None,
         guest_fio=evidence.get("fio_program") or None,
         guest_cpus=cpus or None,
         guest_memory=shown if shown >= _LEAST else None,
+        guest_idle=idle,
+        guest_haltpoll_ns=int(polls) if idle == "haltpoll" and polls.isdecimal() else None,
+        guest_kvm_clock="kvm-clock" in clocks.split() if (clocks := evidence.get("clocksources")) else None,
     )
+
+
+def _name_idle(evidence: Mapping[str, str]) -> str | None:
+    """How the guest's CPUs wait, as `Effective` has it; None for a guest that does not report it.
+
+    The governor decides only with a driver. `idle=poll` needs neither.
+    """
+    if "idle_driver" not in evidence:
+        return None
+    driver, governor = evidence["idle_driver"], evidence.get("idle_governor", "")
+    if "idle=poll" in evidence.get("idle_words", "").split():
+        return "poll"
+    if driver in ("", "none"):
+        return "halt"
+    return "haltpoll" if driver == governor == "haltpoll" else f"{driver}, governor {governor or 'unknown'}"
 
 
 _READ_LIMITS = read_script("harness.guest", "read_io_limits.sh")

@@ -22,7 +22,18 @@ from harness.model.option import (
     declare,
     declared,
 )
-from harness.model.values import VALUE, Bytes, Count, NumberList, PollTime, TomlTable, from_text, names_of, parse_cpus
+from harness.model.values import (
+    VALUE,
+    Bytes,
+    Count,
+    Flag,
+    NumberList,
+    PollTime,
+    TomlTable,
+    from_text,
+    names_of,
+    parse_cpus,
+)
 from harness.units import format_size, parse_size
 
 GUEST_MEMORY = 768 << 20
@@ -38,6 +49,7 @@ SMALLEST_MEMORY = 256 * MIB
 GuestPreset = Literal["study-1"]
 NumaMode = Literal["strict", "preferred", "interleave"]
 Firmware = Literal["bios", "uefi"]
+Idle = Literal["haltpoll", "poll"]
 _MACHINE = re.compile(r"q35|pc|pc-(q35|i440fx)-\d+\.\d+(\.\d+)?(\+pve\d+)?")
 _CPU = re.compile(r"[A-Za-z0-9_.+,=;-]+")
 INSTALL = "install"
@@ -105,6 +117,16 @@ _NO_POLLING: Pve[GuestOptions] = Pve(
 def option(default: T, **row: Unpack[OptionArguments[GuestOptions]]) -> T:
     """An option of a guest with its default and its row."""
     return declare(default, Option(**row))
+
+
+_NO_COMMAND_LINE: Pve[GuestOptions] = Pve(
+    refused=lambda guest: (
+        f'idle = "{guest.idle}": on Proxmox VE, the guest\'s kernel has the command line of its medium: leave out '
+        "idle, and set it in a template; a run reads it back"
+        if guest.idle
+        else None
+    )
+)
 
 
 def _refuse_host_file(name: str, what: str) -> Pve[GuestOptions]:
@@ -327,6 +349,33 @@ class GuestOptions:
         pve=_NO_POLLING,
     )
     """The divisor by which it shrinks; 0 is QEMU's default."""
+    idle: Idle | None = option(
+        None,
+        docs="how its CPUs wait for an I/O: `haltpoll` polls for a moment before it halts (`cpuidle_haltpoll.force=1` "
+        "of its kernel), `poll` never halts (`idle=poll`). See [depth 1](depth1.md); not offered",
+        by_default="its kernel's",
+        shown=(ReadBack("guest_idle"),),
+        pve=_NO_COMMAND_LINE,
+    )
+    """How the guest's CPUs wait. None is what its kernel does: without a driver, it halts."""
+    haltpoll_ns: PollTime | None = option(
+        None,
+        docs='the longest time for which `idle = "haltpoll"` polls, `haltpoll.guest_halt_poll_ns`; not offered',
+        values="nanoseconds",
+        by_default="its kernel's: 200000",
+        shown=(ReadBack("guest_haltpoll_ns"),),
+        pve=_NO_COMMAND_LINE,
+    )
+    """The longest time in nanoseconds for which haltpoll polls before the CPU halts."""
+    hide_kvm: Flag | None = option(
+        None,
+        docs="`<kvm><hidden>`: the guest's CPUID does not show KVM, so its kernel uses neither KVM's clock nor its "
+        "other paravirtual functions; `hidden=1` of `cpu`",
+        by_default="`false`",
+        shown=(ReadBack("guest_kvm_clock", expected=lambda guest: False if guest.hide_kvm else None),),
+        pve=Pve(),
+    )
+    """Whether the guest's CPUID hides KVM."""
     emulator: HostFile | None = option(
         None,
         docs="`<emulator>`; not offered. AppArmor or SELinux must allow libvirt to run it",
@@ -441,6 +490,14 @@ class GuestOptions:
         return chosen if any(chosen) else ()
 
     @property
+    def idle_words(self) -> tuple[str, ...]:
+        """What the command line of its kernel has for the way in which its CPUs wait."""
+        if self.idle == "poll":
+            return ("idle=poll",)
+        times = () if self.haltpoll_ns is None else (f"haltpoll.guest_halt_poll_ns={self.haltpoll_ns}",)
+        return ("cpuidle_haltpoll.force=1", *times) if self.idle == "haltpoll" else ()
+
+    @property
     def polls(self) -> dict[str, int]:
         """The requested polling options by the name of the attribute in libvirt's XML."""
         polls = {"max": self.poll_max_ns, "grow": self.poll_grow, "shrink": self.poll_shrink}
@@ -517,7 +574,21 @@ def find_guest_problems(options: GuestOptions) -> Iterator[str]:
             f'hugepages = "{format_size(guest.hugepages)}": conflicts with memory = "{format_size(memory)}"'
             f"{'' if guest.memory else ' (the default)'}, which is not a multiple of it; allowed: memory in whole pages"
         )
+    yield from _find_idle_problems(guest)
     yield from _find_image_problems(guest)
+
+
+def _find_idle_problems(guest: GuestOptions) -> Iterator[str]:
+    """haltpoll needs a guest that sees KVM, and a command line that is not the image's own."""
+    if guest.haltpoll_ns is not None and guest.idle != "haltpoll":
+        yield f'haltpoll_ns = {guest.haltpoll_ns}: conflicts with another idle; allowed: with idle = "haltpoll"'
+    if guest.idle == "haltpoll" and guest.hide_kvm:
+        yield 'idle = "haltpoll": conflicts with hide_kvm = true: Linux has it only where it sees KVM; allowed: one'
+    if guest.idle is not None and guest.image is not None:
+        yield (
+            f'idle = "{guest.idle}": conflicts with image = "{guest.image}", which has its own command line; allowed: '
+            "neither, and this setting in the image: a run reads it back"
+        )
 
 
 def _find_image_problems(guest: GuestOptions) -> Iterator[str]:
@@ -542,6 +613,9 @@ def describe_guest(effective: Effective) -> str:
     parts += [text for text in (effective.machine, effective.qemu_cpu and f"CPU model {effective.qemu_cpu}") if text]
     named = {"iothreads": effective.host_iothread_cpus, "QEMU's other threads": effective.host_emulator_cpus}
     parts += [f"{what} on host CPUs {cpus}" for what, cpus in named.items() if cpus]
+    if effective.guest_idle is not None:
+        time = f" for up to {effective.guest_haltpoll_ns} ns" if effective.guest_idle == "haltpoll" else ""
+        parts.append(f"idle: {effective.guest_idle}{time}")
     if effective.qemu_poll_max_ns is not None:
         parts.append(f"polling up to {effective.qemu_poll_max_ns} ns" if effective.qemu_poll_max_ns else "no polling")
     return ", ".join(part for part in parts if part)

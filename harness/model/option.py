@@ -151,6 +151,12 @@ class Effective:
     """The release of the kernel that runs in the guest."""
     guest_cpus: int | None = None
     guest_memory: int | None = None
+    guest_idle: str | None = None
+    """How its CPUs wait: `haltpoll`, `poll` (`idle=poll`), `halt` without a driver, else driver and governor."""
+    guest_haltpoll_ns: int | None = None
+    """The longest time for which its haltpoll governor polls."""
+    guest_kvm_clock: bool | None = None
+    """Whether it is offered KVM's clock. A guest that does not see KVM is not."""
 
     def settings(self) -> Iterator[tuple[str, JsonValue]]:
         """Every setting that has a value, by name."""

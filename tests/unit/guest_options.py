@@ -24,6 +24,9 @@ GUEST_OPTIONS: Mapping[str, GuestOptions] = {
     "large-hugepages": GuestOptions(memory=GIB, hugepages=GIB),
     "polling": GuestOptions(poll_max_ns=32768, poll_grow=2, poll_shrink=4),
     "no-polling": GuestOptions(poll_max_ns=0),
+    "haltpoll": GuestOptions(idle="haltpoll", haltpoll_ns=500_000),
+    "poll": GuestOptions(idle="poll"),
+    "hidden": GuestOptions(hide_kvm=True),
     "files": GuestOptions(
         emulator="/opt/qemu/bin/qemu-system-x86_64", kernel="/boot/vmlinuz", initramfs="/boot/initrd.img"
     ),

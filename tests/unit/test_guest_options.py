@@ -228,7 +228,15 @@ def test_a_guest_that_is_not_as_requested_makes_the_cell_void(name: str) -> None
     own = dict(GUEST_OPTIONS[name].expected(iothreads=1).settings())
     assert own or name == "pc", "a machine type without a version is read back with one"
     for key, value in own.items():
-        other = value + 1 if isinstance(value, int) else ["63"] if isinstance(value, list) else "63"
+        other = (
+            not value
+            if isinstance(value, bool)
+            else value + 1
+            if isinstance(value, int)
+            else ["63"]
+            if isinstance(value, list)
+            else "63"
+        )
         check = configuration_check(mode, expected.merged(Effective(**{key: other})))  # type: ignore[arg-type]
         assert check is not None
         assert not check.ok

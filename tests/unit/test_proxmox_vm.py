@@ -99,6 +99,7 @@ PVE_HAS = {
     "numa": {"cores": 2, "numa": 1, "numa0": "cpus=0-1,hostnodes=0,memory=768,policy=bind"},
     "numa-preferred": {"cores": 2, "numa": 1, "numa0": "cpus=0-1,hostnodes=0,memory=768,policy=preferred"},
     "numa-interleave": {"cores": 2, "numa": 1, "numa0": "cpus=0-1,hostnodes=0-1,memory=768,policy=interleave"},
+    "hidden": {"cores": 2, "cpu": "host,hidden=1"},
     "hugepages": {
         "cores": 2, "numa": 1, "numa0": "cpus=0-1,hostnodes=0,memory=768,policy=bind", "hugepages": "2",
     },
@@ -116,7 +117,18 @@ def test_a_guests_options_are_those_of_qm_or_refused_with_the_remedy(name: str) 
         assert refuse_options(guest) is None
         assert build_size_parameters(guest, guest.vcpu_count or 2) == PVE_HAS[name]
     else:
-        assert name in ("topology", "pc", "pins", "polling", "no-polling", "files", "image", "image-uefi")
+        assert name in (
+            "topology",
+            "pc",
+            "pins",
+            "polling",
+            "no-polling",
+            "haltpoll",
+            "poll",
+            "files",
+            "image",
+            "image-uefi",
+        )
         assert ": request " in (refuse_options(guest) or "") or ": leave out" in (refuse_options(guest) or "")
         with pytest.raises(ValueError, match="Proxmox VE"):
             build_size_parameters(guest, 2)

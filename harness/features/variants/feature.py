@@ -194,10 +194,12 @@ def _vary(mode: Mode, variants: Mapping[str, Variant]) -> Iterator[Mode]:
     # A host setting is for the whole host, VFIO and a storage daemon are for one guest, a qcow2 file is for one QEMU.
     settings = any(variant.settings for variant in variants.values())
     alone = isinstance(mode.layout, Qcow2) or not (isinstance(mode.attach, Attach) and mode.attach.in_qemu)
+    # A guest whose CPUs never halt takes them from the others all the time.
+    busy = any(variant.guest.over(mode.guest).idle == "poll" for variant in variants.values())
     served = any(variant.attach_changes.get("server", "qemu") != "qemu" for variant in variants.values())
     reference: Mode | None = None
     for name, variant in variants.items():
-        changed = _change(mode, name, variant, reference, alternating=settings or alone or served)
+        changed = _change(mode, name, variant, reference, alternating=settings or alone or served or busy)
         reference = reference or changed
         yield changed
 

@@ -303,7 +303,7 @@ class LibvirtHypervisor(LibvirtRemover):
         boot = partial(self.guest, log, [], options, variant=LOOKED_AT)
         words = f"the guest of {of}"
         return self._own_systems.unsupported_by_guest_os(
-            options.own_system, mode.attach, boot, words=words, otherwise=otherwise
+            options.own_system, mode.attach, boot, options, words=words, otherwise=otherwise
         )
 
     def _refuse_layout(self, mode: Mode, disk: AnyDisk) -> str | None:

@@ -408,6 +408,7 @@ NAMESPACE = "urn:virt-overhead"
 GUEST_ADDRESS = "10.0.2.15/24,10.0.2.2"
 """The address and gateway that QEMU's user-mode network gives to its first guest."""
 
+_ADDRESS = f"virt_overhead.ip={GUEST_ADDRESS}"
 _ROOT_BUS: Mapping[MachineType, str] = {"q35": "pcie.0", "pc": "pci.0"}
 
 _COMMAND_LINE = (
@@ -466,6 +467,8 @@ def build_domain_xml(spec: GuestSpec) -> str:
     features = ET.SubElement(domain, "features")
     ET.SubElement(features, "acpi")
     ET.SubElement(features, "apic")
+    if spec.options.hide_kvm:
+        ET.SubElement(ET.SubElement(features, "kvm"), "hidden", state="on")
     add_cpu(domain, spec.options, accel=spec.accel)
     _add_text(domain, "on_reboot", "destroy")
     devices = _add_devices(domain, spec.options)
@@ -509,7 +512,7 @@ def _add_boot(domain: ET.Element, spec: GuestSpec, machine: MachineType) -> None
     else:
         _add_text(system, "kernel", spec.kernel)
         _add_text(system, "initrd", spec.initramfs)
-        _add_text(system, "cmdline", " ".join((*_COMMAND_LINE, f"virt_overhead.ip={GUEST_ADDRESS}")))
+        _add_text(system, "cmdline", " ".join((*_COMMAND_LINE, *spec.options.idle_words, _ADDRESS)))
 
 
 def _add_devices(domain: ET.Element, options: GuestOptions) -> ET.Element:

@@ -161,8 +161,10 @@ def _build_hardware(rules: GuestRules, vcpus: int) -> dict[str, object]:
     }
 
 
-def build_size_parameters(guest: GuestOptions, vcpus: int) -> dict[str, object]:
+def build_size_parameters(guest: GuestOptions, vcpus: int, cpu: str = "host") -> dict[str, object]:
     """The settings for the requested size and placement, with `vcpus` vCPUs. They replace those of every guest.
+
+    `cpu` is the model of guests that request none.
 
     Raises ValueError for options that `unplaced` names.
     """
@@ -175,6 +177,8 @@ def build_size_parameters(guest: GuestOptions, vcpus: int) -> dict[str, object]:
     for name in guest.requested:
         if (pve := GUEST_OPTIONS[name].pve) is not None and pve.key:
             parameters[pve.key] = pve.value(getattr(guest, name))
+    if guest.hide_kvm:
+        parameters["cpu"] = f"{guest.cpu or cpu},hidden=1"
     if guest.numa_nodes or guest.hugepages:
         # Proxmox VE has huge pages only with a NUMA node of the guest that lies on nodes of the host.
         nodes = (guest.numa_nodes or "0").replace(",", ";")

@@ -281,7 +281,7 @@ class ProxmoxHypervisor(ProxmoxRemover):
             keys.update(choose_drives(buses, machine.config()))
             drives = {keys[disk.name]: format_drive(name_source(disk), disk.attach, disk.serial) for disk in disks}
             vcpus = choose_vcpus(self._host.facts, [disk.attach for disk in disks], options)
-            return build_size_parameters(options, vcpus) | drives
+            return build_size_parameters(options, vcpus, self._rules.cpu) | drives
 
         keys: dict[str, str] = {}
         machine.set(self._require_supported(strings))
