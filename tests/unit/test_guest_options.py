@@ -171,6 +171,9 @@ MISTAKES = [
     ("vcpus = 3\ncores = 2", "vcpus = 3: conflicts with sockets, cores and threads, which are 1 x 2 x 1 = 2 vCPUs"),
     ('vcpus = 3\npin_vcpus = ["1", "2"]', "pin_vcpus with 2 lists: conflicts with 3 vCPUs; allowed: one list for all"),
     ("poll_max_ns = -1", "poll_max_ns = -1: allowed: 0 or more"),
+    ("haltpoll_ns = 1000", 'haltpoll_ns = 1000: conflicts with another idle; allowed: with idle = "haltpoll"'),
+    ('idle = "haltpoll"\nhide_kvm = true', 'idle = "haltpoll": conflicts with hide_kvm = true'),
+    ('idle = "poll"\nimage = "/images/own.qcow2"', 'idle = "poll": conflicts with image = "/images/own.qcow2"'),
     ('preset = "mine"', 'preset = "mine": allowed: study-1'),
     ("surplus = 1", "surplus = 1: no such key; allowed: preset, vcpus"),
 ]

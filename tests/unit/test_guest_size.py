@@ -139,6 +139,29 @@ def test_a_guest_that_reports_nothing_shows_nothing() -> None:
     assert read_guest_facts({}, 8 * GIB) == Effective()
 
 
+@pytest.mark.parametrize(
+    ("reported", "waits", "nanoseconds"),
+    [
+        ({"idle_driver": "none", "idle_governor": "menu"}, "halt", None),
+        ({"idle_driver": ""}, "halt", None),
+        ({"idle_driver": "haltpoll", "idle_governor": "haltpoll"}, "haltpoll", 200_000),
+        ({"idle_driver": "haltpoll", "idle_governor": "menu"}, "haltpoll, governor menu", None),
+        ({"idle_driver": "acpi_idle", "idle_governor": "menu"}, "acpi_idle, governor menu", None),
+        ({"idle_driver": "none", "idle_words": "idle=poll "}, "poll", None),
+        ({}, None, None),
+    ],
+)
+def test_a_guest_shows_how_its_cpus_wait(reported: dict[str, str], waits: str | None, nanoseconds: int | None) -> None:
+    found = read_guest_facts({"haltpoll_ns": "200000"} | reported, None)
+    assert (found.guest_idle, found.guest_haltpoll_ns) == (waits, nanoseconds)
+
+
+def test_a_guest_that_does_not_see_kvm_is_not_offered_its_clock() -> None:
+    assert read_guest_facts({"clocksources": "tsc hpet acpi_pm "}, None).guest_kvm_clock is False
+    assert read_guest_facts({"clocksources": "kvm-clock tsc acpi_pm "}, None).guest_kvm_clock is True
+    assert read_guest_facts({"clocksources": ""}, None).guest_kvm_clock is None
+
+
 # --- Proxmox VE ---
 
 BACKEND = "memory-backend-file,id=ram-node0,size=1024M,mem-path=/run/hugepages/kvm/2048kB,share=on,prealloc=yes"
@@ -227,6 +250,8 @@ def test_huge_pages_must_be_free_on_the_requested_nodes() -> None:
 
 
 def test_the_hosts_own_cpu_needs_kvm() -> None:
+    said = next(find_size_problems(GuestOptions(idle="haltpoll"), host(accel="tcg"), PLACES), "")
+    assert said == 'idle = "haltpoll": Linux has it only under KVM, but guests here are emulated: leave out idle'
     said = next(find_size_problems(GuestOptions(cpu="host"), host(accel="tcg"), PLACES), "")
     assert said == 'cpu = "host": QEMU has it only with KVM, but guests here are emulated: request "max"'
 

@@ -153,6 +153,14 @@ def test_the_driver_of_each_bus_is_required(bus: Bus, driver: str) -> None:
     assert LinuxInside(SYSTEM | {driver: "yes"}).unsupported_by_guest_os("it", attach) is None
 
 
+def test_a_kernel_without_haltpoll_cannot_wait_so() -> None:
+    polling = GuestOptions(idle="haltpoll", kernel="/boot/own")
+    why = LinuxInside(SYSTEM).refuse_idle("the guest of /boot/own", polling) or ""
+    assert why.startswith("in the guest of /boot/own, the kernel has no cpuidle_haltpoll: leave out idle")
+    assert LinuxInside(SYSTEM | {"haltpoll": "yes"}).refuse_idle("it", polling) is None
+    assert LinuxInside(SYSTEM).refuse_idle("it", GuestOptions(idle="poll")) is None
+
+
 def test_the_check_runs_in_a_real_system() -> None:
     found = look_inside_linux(HERE, "/nowhere/fio").system
     assert found["user"].isdigit()

@@ -92,6 +92,12 @@ def test_the_kernels_settings_are_files_of_the_host(tmp_path: Path) -> None:
     assert new.alternating
 
 
+def test_a_guest_that_never_halts_runs_alone(tmp_path: Path) -> None:
+    text = FILE.replace("[variant.new]\n", '[variant.new]\nguest.idle = "IDLE"\n')
+    assert by_name(load(tmp_path, text.replace("IDLE", "poll")))["lvm-old"].alternating
+    assert not by_name(load(tmp_path, text.replace("IDLE", "haltpoll")))["lvm-old"].alternating
+
+
 @pytest.mark.parametrize(
     ("old", "new", "line"),
     [
