@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -37,6 +37,7 @@ from harness.report.numbers import (
     microseconds,
     percent_interval,
     signed_percent,
+    significant,
 )
 from harness.report.section import Section
 
@@ -59,6 +60,8 @@ class StepChange:
     """Whether the step differs from zero, corrected for the number of steps; None if that is not judged."""
     doubt: str
     """The failed checks of the arm, or of the one before, because of which this is not a result; else empty."""
+    exits: str = ""
+    """How it changes the exits to KVM for an I/O, if both arms are guests and the change is large; else empty."""
 
     @property
     def remark(self) -> str:
@@ -70,6 +73,10 @@ class StepChange:
 
 _Depths = dict[int, DecompositionRecord]
 """The decompositions of one workload, by iodepth."""
+_Exits = Mapping[str, Mapping[str, float]]
+"""The exits to KVM for an I/O of an arm, all (`exits`) and those by HLT (`halt_exits`), by the arm's id."""
+_LARGE = 0.1
+"""A smaller change of the exits, as a share, explains no step."""
 
 
 def waterfall_blocks(section: Section) -> Iterator[Block]:
@@ -90,7 +97,8 @@ def waterfall_blocks(section: Section) -> Iterator[Block]:
         )
     )
     for number, ((name, workload), by_depth) in enumerate(groups.items(), start=1):
-        yield from _describe_waterfall(f"{section.key}-fall{number}", f"{name}, {workload}", by_depth)
+        changes = {depth: list_changes(record, _count_exits(section, record.job)) for depth, record in by_depth.items()}
+        yield from _describe_waterfall(f"{section.key}-fall{number}", f"{name}, {workload}", by_depth, changes)
 
 
 def _group_decompositions(section: Section) -> dict[tuple[str, str], _Depths]:
@@ -103,8 +111,31 @@ def _group_decompositions(section: Section) -> dict[tuple[str, str], _Depths]:
     return {names: dict(sorted(by_depth.items())) for names, by_depth in groups.items()}
 
 
-def list_changes(record: DecompositionRecord) -> tuple[StepChange, ...]:
+def _count_exits(section: Section, job: str) -> _Exits:
+    """The exits of the guests that ran this job, as far as they were counted."""
+    exits: dict[str, dict[str, float]] = {}
+    for cell in section.cells:
+        costs = {name: cell.accounting.get(name) for name in ("exits", "halt_exits")}
+        if cell.job.id == job:
+            exits[f"guest:{cell.mode}"] = {
+                name: fmean(cost.guest) for name, cost in costs.items() if cost and cost.guest
+            }
+    return exits
+
+
+def _describe_exits(before: Mapping[str, float], after: Mapping[str, float]) -> str:
+    one, other = before.get("exits"), after.get("exits")
+    if one is None or other is None or abs(other - one) < _LARGE * one:
+        return ""
+    words = f"{significant(one)} -> {significant(other)}"
+    if "halt_exits" in before and "halt_exits" in after:
+        words += f", by HLT {significant(before['halt_exits'])} -> {significant(after['halt_exits'])}"
+    return words
+
+
+def list_changes(record: DecompositionRecord, exits: _Exits | None = None) -> tuple[StepChange, ...]:
     """The steps in order, then the last arm against the first; none if the decomposition was skipped."""
+    counted = exits or {}
     if record.added is None or record.overhead is None:
         return ()
     changes = []
@@ -113,7 +144,8 @@ def list_changes(record: DecompositionRecord) -> tuple[StepChange, ...]:
             continue
         judged = step.shown if step.p_value is not None else None
         doubt = _join_doubts(before.doubt, step.doubt)
-        changes.append(StepChange(step.change, step.arm, step.added, step.overhead, step.so_far, judged, doubt))
+        words = _describe_exits(counted.get(before.arm, {}), counted.get(step.arm, {}))
+        changes.append(StepChange(step.change, step.arm, step.added, step.overhead, step.so_far, judged, doubt, words))
     first, last = record.steps[0], record.steps[-1]
     doubt = _join_doubts(first.doubt, last.doubt)
     return (*changes, StepChange(ALL, last.arm, record.added, record.overhead, record.overhead, None, doubt))
@@ -123,8 +155,13 @@ def _join_doubts(*doubts: str) -> str:
     return ", ".join(dict.fromkeys(filter(None, doubts)))
 
 
-def _describe_waterfall(key: str, title: str, by_depth: _Depths) -> Iterator[Block]:
-    """One decomposition of one workload at all depths."""
+_Changes = Mapping[int, Sequence[StepChange]]
+"""The steps of a decomposition by iodepth."""
+
+
+def _describe_waterfall(key: str, title: str, by_depth: _Depths, changes: _Changes) -> Iterator[Block]:
+    """One decomposition of one workload at all depths. Exits have a column if they explain a step."""
+    with_exits = any(step.exits for steps in changes.values() for step in steps)
     drawn = {depth: record for depth, record in by_depth.items() if record.added is not None}
     early = any(record.confidence > CONFIDENCE for record in drawn.values())
     confidence = f"{CONFIDENCE * 100:.0f} % each{', over all looks' if early else ''}"
@@ -136,8 +173,13 @@ def _describe_waterfall(key: str, title: str, by_depth: _Depths) -> Iterator[Blo
             Column("adds %", interval=""),
             Column("so far, % of host", interval=""),
             Column("beyond chance"),
+            *((Column("KVM exits per I/O", "text"),) if with_exits else ()),
         ),
-        tuple(row for depth, record in by_depth.items() for row in _make_rows(depth, record)),
+        tuple(
+            row
+            for depth, record in by_depth.items()
+            for row in _make_rows(depth, record, changes[depth], with_exits=with_exits)
+        ),
         f"Steps of {title}",
         style="cells steps",
     )
@@ -154,17 +196,19 @@ def _describe_waterfall(key: str, title: str, by_depth: _Depths) -> Iterator[Blo
         f"Waterfall of {title}, as in the table",
     )
     yield Part(title, (chart, table) if drawn else (table,), key)
-    yield from _describe_smallest_depth(title, by_depth, drawn, confidence)
+    yield from _describe_smallest_depth(title, by_depth, drawn, changes, confidence)
 
 
-def _describe_smallest_depth(title: str, by_depth: _Depths, drawn: _Depths, confidence: str) -> Iterator[Block]:
+def _describe_smallest_depth(
+    title: str, by_depth: _Depths, drawn: _Depths, changes_by_depth: _Changes, confidence: str
+) -> Iterator[Block]:
     if not drawn:
         reason = next(iter(by_depth.values())).skipped
         yield Sentence(f"{title}: no decomposition: {reason}", on=On.TERMINAL)
         yield Sentence((Mark(title, "strong"), f": {reason or ''}"), on=On.MARKDOWN)
         return
     depth, record = next(iter(drawn.items()))
-    changes, basis = list_changes(record), _describe_basis(record)
+    changes, basis = changes_by_depth[depth], _describe_basis(record)
     yield Sentence(f"{title} qd{depth}, mean latency [{confidence}]. {basis}:", on=On.TERMINAL)
     yield Listing(tuple(_align_steps(changes)), on=On.TERMINAL, indent=2)
     if len(drawn) > 1:
@@ -176,14 +220,20 @@ def _describe_smallest_depth(title: str, by_depth: _Depths, drawn: _Depths, conf
         (Column("step", "text"), lambda step: step.change),
         (Column("adds us", interval=confidence), _format_added),
         (Column("adds %", interval=""), lambda step: _format_share(step.overhead)),
-        (Column("", "text"), lambda step: step.remark),
+        (Column("", "text"), _remark_on),
         on=On.MARKDOWN,
     )
 
 
-def _make_rows(depth: int, record: DecompositionRecord) -> Iterator[Row]:
+def _remark_on(step: StepChange) -> str:
+    """Why the step is not a finding, and how it changes the exits; empty for neither."""
+    return "; ".join(filter(None, (step.remark, f"KVM exits per I/O {step.exits}" if step.exits else "")))
+
+
+def _make_rows(
+    depth: int, record: DecompositionRecord, changes: Sequence[StepChange], *, with_exits: bool
+) -> Iterator[Row]:
     """The rows of one depth: what they are based on, then each step."""
-    changes = list_changes(record)
     if not changes:
         yield Row((str(depth), record.skipped or ""), group=str(depth))
         return
@@ -198,6 +248,7 @@ def _make_rows(depth: int, record: DecompositionRecord) -> Iterator[Row]:
                 percent_cell(step.overhead),
                 percent_cell(step.so_far),
                 "not a result" if step.doubt else chance,
+                *((step.exits,) if with_exits else ()),
             ),
             doubtful=bool(step.doubt),
             remark=step.remark if step.doubt else "",
@@ -221,7 +272,7 @@ def _align_steps(changes: Sequence[StepChange]) -> Iterator[str]:
     widths = [max(len(pair[column]) for pair in figures) for column in (0, 1)]
     for step, (added, overhead) in zip(changes, figures, strict=True):
         name = f"{ALL}, to {step.arm}" if step.change == ALL else step.change
-        remark = f" ({step.remark})" if step.remark else ""
+        remark = f" ({words})" if (words := _remark_on(step)) else ""
         yield f"{added:<{widths[0]}} us  {overhead:<{widths[1]}} %  {name}{remark}"
 
 

@@ -64,6 +64,24 @@ def html(run: Run) -> Page:
     return page(run)
 
 
+def test_a_step_that_saves_exits_shows_them() -> None:
+    run = with_decompositions(synthetic_run())
+    assert "KVM exits per I/O" not in page(run).text
+    cells = []
+    for cell in run.cells:
+        cost = cell.accounting.get("exits")
+        if cell.mode == "raw" and cost is not None:
+            fewer = {"exits": replace(cost, guest=(1.0, 1.0)), "halt_exits": replace(cost, guest=(0.1, 0.1))}
+            cells.append(replace(cell, accounting=cell.accounting | fewer))
+        else:
+            halts = {} if cost is None else {"halt_exits": replace(cost, guest=(1.0,))}
+            cells.append(replace(cell, accounting=cell.accounting | halts))
+    changed = replace(run, cells=tuple(cells))
+    assert rows_of(changed, "lvm -> raw")[0][-1] == "2.50 -> 1.00, by HLT 1.00 -> 0.100"
+    (line,) = [line for line in summary_lines(changed) if "lvm -> raw" in line and " us " in line][:1]
+    assert line.endswith("KVM exits per I/O 2.50 -> 1.00, by HLT 1.00 -> 0.100)")
+
+
 def rows_of(run: Run, change: str) -> list[list[str]]:
     """The rows of the page's tables for these steps."""
     return [row for row in page(run).rows if row[1:2] == [change]]
