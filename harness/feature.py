@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from harness.model.base import Md
     from harness.model.counters import Counters
     from harness.model.guest import GuestOptions
+    from harness.model.layout import Layout
     from harness.model.mode import Cell, Mode
     from harness.model.option import Effective
     from harness.report.blocks import Banner, Block, Chart
@@ -381,6 +382,8 @@ class Feature:
     storage: FeatureStorage | None = None
     guest_images: GuestImages | None = None
     load_array_maker: Callable[[], ArrayMaker] | None = None
+    read_volume: Callable[[Runner, Layout, str], Effective | None] = lambda _runner, _layout, _path: None
+    """What a host reports of a volume at this path; None for a layout that it is not about. Raises HostError."""
     tables: FeatureTables | None = None
     mode_keys: ModeKeys | None = None
     read_workloads: Callable[[Path, Sequence[str]], WorkloadFiles] | None = None

@@ -32,6 +32,7 @@ NAMES: tuple[str, ...] = (
     "history",
     "calibrate",
     "write_limit",
+    "zfs",
     "exchange",
 )
 """The order in which the kernel asks the features, and in which the command line shows their verbs."""

@@ -20,7 +20,7 @@ from harness.layout.regions import FIND, LUKS_NEED, CryptDevice, Need, Region, e
 from harness.layout.source import BlockSource, Sources
 from harness.layout.storage_files import Files
 from harness.model.base import Base, Device, Md
-from harness.model.layout import Layout, Lvm, LvmThin, Partition, ZfsFile, Zvol
+from harness.model.layout import Layout, Lvm, LvmThin, OnZfs, Partition, ZfsFile, Zvol
 from harness.model.mode import Mode
 
 MIB = 1024**2
@@ -203,9 +203,6 @@ ZFS_FIXED = 256 * MIB
 """Labels, the log, and the part of a pool that ZFS reserves: at least 128 MiB."""
 ZFS_SHARE = 0.15
 """Checksums and trees of block pointers, and the reserved part: 1/32 of a large pool."""
-UNCACHED_PROPERTY = "primarycache=metadata"
-"""A property of what a run creates: reads come from the disks and not from ZFS's own cache (ARC)."""
-UNCACHED = ("-o", UNCACHED_PROPERTY)
 
 _REMOVE_POOL = FIND + read_script("harness.layout", "remove_pool.sh")
 
@@ -272,15 +269,19 @@ class Datasets:
             }
 
 
+def list_zfs_options(layout: OnZfs) -> Iterator[str]:
+    """The options of `zfs create` for the properties that this layout requests."""
+    record = "volblocksize" if isinstance(layout, Zvol) else "recordsize"
+    for name, value in {record: str(layout.record_bytes), **layout.properties}.items():
+        yield from ("-o", f"{name}={value}")
+
+
 def _create_dataset(device: Writable, layout: Zvol | ZfsFile, pool: Pool, mode: str, span: int) -> str:
     dataset = f"{pool.name}/{mode}"
     if isinstance(layout, Zvol):
-        device.run(
-            ["zfs", "create", "-V", str(span), "-o", f"volblocksize={layout.volblocksize}", *UNCACHED, dataset],
-            deadline=60,
-        )
+        device.run(["zfs", "create", "-V", str(span), *list_zfs_options(layout), dataset], deadline=60)
         return f"/dev/zvol/{dataset}"
-    device.run(["zfs", "create", "-o", f"recordsize={layout.recordsize}", *UNCACHED, dataset], deadline=60)
+    device.run(["zfs", "create", *list_zfs_options(layout), dataset], deadline=60)
     path = f"{pool.point}/{mode}/disk.raw"
     # Not allocated: each write goes to a new place anyway.
     device.run(["truncate", "-s", str(span), path], deadline=20)

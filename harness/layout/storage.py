@@ -23,13 +23,13 @@ from harness.lab.storage_look import FoundStorage, Place
 from harness.layout.build import Layouts, SharedStorage
 from harness.layout.device import BackingFile, LoopDevice
 from harness.layout.disks import UdevRule, inhibit_udev_for_volumes
-from harness.layout.layers import LAYERS, UNCACHED, ZFS_SHARE
+from harness.layout.layers import LAYERS, ZFS_SHARE, list_zfs_options
 from harness.layout.regions import GuidPartitionTable
 from harness.layout.source import BlockSource, Sources
 from harness.layout.storage_files import StoredFiles, create_in_directory
 from harness.layout.storage_lvm import LinearVolumes, ThinPoolVolumes
 from harness.model.base import Device, Md
-from harness.model.layout import Layout, LvmThin, Qcow2, RawFile, ZfsFile, Zvol
+from harness.model.layout import Layout, LvmThin, OnZfs, Qcow2, RawFile, ZfsFile, Zvol
 from harness.model.mode import Mode
 from harness.units import format_size
 
@@ -98,12 +98,12 @@ def _create_stored_dataset(
     known = [thing]
     with log.making(thing, lambda: known[-1].remove(runner)) as entry:
         # A snapshot of it would keep it from being removed.
-        common = ["-o", f"{_TOKEN}={thing.token}", "-o", "com.sun:auto-snapshot=false", *UNCACHED]
+        common = ["-o", f"{_TOKEN}={thing.token}", "-o", "com.sun:auto-snapshot=false"]
+        common += list_zfs_options(layout if isinstance(layout, OnZfs) else ZfsFile())
         if isinstance(layout, Zvol):
-            options = ["-V", str(span), "-o", f"volblocksize={layout.volblocksize}"]
+            options = ["-V", str(span)]
         else:
-            block = layout.recordsize if isinstance(layout, ZfsFile) else ZfsFile().recordsize
-            options = ["-o", f"recordsize={block}", "-o", f"mountpoint={thing.point}", "-o", "atime=off"]
+            options = ["-o", f"mountpoint={thing.point}", "-o", "atime=off"]
             runner.run(["mkdir", "-p", MOUNT_DIRECTORY], deadline=20)
         # Fails if a dataset with this name exists.
         room.run(["zfs", "create", *options, *common, thing.name], deadline=60)

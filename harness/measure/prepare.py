@@ -10,7 +10,7 @@ from functools import partial
 
 from harness.errors import GuestError, MeasurementError, Unsupported
 from harness.events import Events
-from harness.feature import find_conditioner
+from harness.feature import features, find_conditioner
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor
 from harness.lab.counters import md_devices
 from harness.lab.created import CreationLog
@@ -328,6 +328,9 @@ def _read_effective(
     for mode in modes:
         if mode.layout.encrypted:
             effective[mode.name] = effective[mode.name].merged(read_encryption(runner, layouts.guest(mode).path))
+        for feature in features() if mode.name in effective else ():
+            if read := feature.read_volume(runner, mode.layout, layouts.guest(mode).path):
+                effective[mode.name] = effective[mode.name].merged(read)
     return effective
 
 

@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar, Literal, Protocol, Self, get_args
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field
 
 from harness.model.job import Job
+from harness.model.option import NOTHING, Effective
 from harness.model.values import VALUE, Count, Size, power_of_two, require_whole_number
 
 
@@ -241,6 +242,11 @@ class Kind:
     def requirements(self) -> Iterator[Requirement]:
         """What a host must have to build it."""
         yield from ()
+
+    @property
+    def expected(self) -> Effective:
+        """The settings of the layout that must be read back, as `Attach.expected`."""
+        return NOTHING
 
     def amplification(self, job: Job) -> Amplification:  # noqa: ARG002
         """The amplification on its base for `job`. Conditioning has already allocated the blocks."""

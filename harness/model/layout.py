@@ -29,6 +29,7 @@ from harness.model.base import (
     of_records,
 )
 from harness.model.job import Job
+from harness.model.option import NOTHING, Effective
 from harness.model.values import VALUE, Flag, Size, power_of_two
 from harness.units import format_size
 
@@ -36,6 +37,10 @@ Filesystem = Literal["ext4", "xfs"]
 Preallocation = Literal["off", "falloc", "full"]
 Qcow2Preallocation = Literal["off", "metadata", "falloc", "full"]
 Encryption = Literal["none", "luks2"]
+ZfsCompression = Literal["off", "on", "lz4", "zstd", "zstd-fast", "gzip", "zle"]
+ZfsSync = Literal["standard", "always", "disabled"]
+ZfsLogBias = Literal["latency", "throughput"]
+ZfsCache = Literal["metadata", "none"]
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 
@@ -81,6 +86,10 @@ class Encryptable(Layer):
     @property
     def encrypted(self) -> bool:
         return self.encryption != "none"
+
+    @property
+    def expected(self) -> Effective:
+        return Effective(host_encryption="luks2") if self.encrypted else NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +225,11 @@ class Qcow2(Encryptable):
         yield from _require_filesystem(self.filesystem)
         yield Tools(("qemu-img",), "qemu-img is", "qemu-utils")
 
+    @property
+    def expected(self) -> Effective:
+        chain = Effective(qemu_backing_files=self.snapshots or None, qemu_data_file=self.data_file or None)
+        return super(Qcow2, self).expected.merged(chain)
+
     def amplification(self, job: Job) -> Amplification:
         tables = _QCOW2_TABLES * (1 + self.snapshots)
         if not self.snapshots:
@@ -229,50 +243,116 @@ class Qcow2(Encryptable):
         )
 
 
+ZFS_PROPERTIES = ("volblocksize", "recordsize", "compression", "sync", "logbias", "primarycache")
+"""The properties of a dataset that are options of a layout."""
+
+
+class OnZfs(Layer):
+    """A layer on ZFS, with the properties that every dataset has. Source: zfsprops(7)."""
+
+    __slots__ = ()
+
+    compression: ZfsCompression | None
+    sync: ZfsSync | None
+    logbias: ZfsLogBias | None
+    primarycache: ZfsCache
+    has_snapshots: ClassVar[bool] = True
+
+    @property
+    def record_bytes(self) -> int:
+        """Bytes of a record."""
+        raise NotImplementedError
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The requested properties by their names in ZFS, without the size of a record."""
+        asked = {
+            "compression": self.compression,
+            "sync": self.sync,
+            "logbias": self.logbias,
+            "primarycache": self.primarycache,
+        }
+        return {name: value for name, value in asked.items() if value is not None}
+
+    @property
+    def expected(self) -> Effective:
+        return Effective(
+            host_zfs_compression=self.compression,
+            host_zfs_sync=self.sync,
+            host_zfs_logbias=self.logbias,
+            host_zfs_primarycache=self.primarycache,
+        )
+
+    @property
+    def requirements(self) -> Iterator[Requirement]:
+        yield from _ZFS
+
+    def amplification(self, job: Job) -> Amplification:
+        return of_records(self.record_bytes, min(job.block_sizes), times_written=_ZFS_WRITES)
+
+
 @dataclass(frozen=True, slots=True)
-class Zvol(Layer):
+class Zvol(OnZfs):
     """A volume of a ZFS pool. ZFS has its own checksums and its own cache (ARC)."""
 
     __pydantic_config__ = VALUE
 
     volblocksize: ZfsBlock = 16 * KIB
     """Bytes of a record of the volume."""
+    compression: ZfsCompression | None = None
+    """How ZFS compresses records, as the three below; null: as the dataset above it."""
+    sync: ZfsSync | None = None
+    """What ZFS does with synchronous writes. `disabled`: nothing is durable when it completes."""
+    logbias: ZfsLogBias | None = None
+    """Where synchronous writes go first: to the log, or to their place."""
+    primarycache: ZfsCache = "metadata"
+    """What ZFS may have in its cache (ARC)."""
     on: OnBase = field(default_factory=Device)
     """What it lies on: the disk, or an array."""
     kind: Literal["zvol"] = "zvol"
     """Which layout it is."""
     effort: ClassVar[int] = 6
-    has_snapshots: ClassVar[bool] = True
 
     @property
-    def requirements(self) -> Iterator[Requirement]:
-        yield from _ZFS
+    def record_bytes(self) -> int:
+        return self.volblocksize
 
-    def amplification(self, job: Job) -> Amplification:
-        return of_records(self.volblocksize, min(job.block_sizes), times_written=_ZFS_WRITES)
+    @property
+    def expected(self) -> Effective:
+        # The default stands for what a storage in use of Proxmox VE has, whose volumes have no block size of their own.
+        size = self.volblocksize if self.volblocksize != Zvol().volblocksize else None
+        return super(Zvol, self).expected.merged(Effective(host_zfs_volblocksize=size))
 
 
 @dataclass(frozen=True, slots=True)
-class ZfsFile(Layer):
+class ZfsFile(OnZfs):
     """A RAW file on a ZFS dataset."""
 
     __pydantic_config__ = VALUE
 
     recordsize: ZfsBlock = 128 * KIB
     """Bytes of a record of the file."""
+    compression: ZfsCompression | None = None
+    """How ZFS compresses records, as the three below; null: as the dataset above it."""
+    sync: ZfsSync | None = None
+    """What ZFS does with synchronous writes. `disabled`: nothing is durable when it completes."""
+    logbias: ZfsLogBias | None = None
+    """Where synchronous writes go first: to the log, or to their place."""
+    primarycache: ZfsCache = "metadata"
+    """What ZFS may have in its cache (ARC)."""
     on: OnBase = field(default_factory=Device)
     """What it lies on: the disk, or an array."""
     kind: Literal["zfs"] = "zfs"
     """Which layout it is."""
     effort: ClassVar[int] = 7
-    has_snapshots: ClassVar[bool] = True
 
     @property
-    def requirements(self) -> Iterator[Requirement]:
-        yield from _ZFS
+    def record_bytes(self) -> int:
+        return self.recordsize
 
-    def amplification(self, job: Job) -> Amplification:
-        return of_records(self.recordsize, min(job.block_sizes), times_written=_ZFS_WRITES)
+    @property
+    def expected(self) -> Effective:
+        return super(ZfsFile, self).expected.merged(Effective(host_zfs_recordsize=self.recordsize))
 
 
 Layout = Device | Partition | Lvm | LvmThin | RawFile | Qcow2 | Md | Zvol | ZfsFile

@@ -16,7 +16,7 @@ from harness.model.attach import ATTACH_OPTIONS, Attach, Attachment, StoredAttac
 from harness.model.base import Device, Md
 from harness.model.guest import ANY_GUEST, GUEST_OPTIONS, GuestOptions
 from harness.model.job import Job
-from harness.model.layout import AnyLayout, Layout, Qcow2
+from harness.model.layout import ZFS_PROPERTIES, AnyLayout, Layout
 from harness.model.option import NOTHING, Effective, option_of_settings
 from harness.model.values import VALUE, Added, Iodepth, Share
 from harness.model.workloads import OneWorkload, WorkloadTuple
@@ -51,6 +51,7 @@ OPTIONS: Mapping[str, str] = {
     "qemu_backing_files": "snapshots",
     "qemu_data_file": "data_file",
     "host_encryption": "encryption",
+    **{f"host_zfs_{name}": name for name in ZFS_PROPERTIES},
 }
 """The name of the option for each setting that shows the effect of an option."""
 BESIDE_NEIGHBOUR = "neighbour"
@@ -191,12 +192,7 @@ class Mode:
         if self.attach is None:
             return NOTHING
         threads = self.attach.threads if isinstance(self.attach, Attach) and self.attach.in_qemu else 0
-        below = self.layout.snapshots if isinstance(self.layout, Qcow2) else 0
-        chain = Effective(qemu_backing_files=below) if below else NOTHING
-        if isinstance(self.layout, Qcow2) and self.layout.data_file:
-            chain = chain.merged(Effective(qemu_data_file=True))
-        luks = Effective(host_encryption="luks2") if self.layout.encrypted else NOTHING
-        return self.guest.expected(iothreads=threads).merged(self.attach.expected).merged(chain).merged(luks)
+        return self.guest.expected(iothreads=threads).merged(self.attach.expected).merged(self.layout.expected)
 
     def on(self, guest: GuestOptions, *, one_guest: bool = False) -> Mode:
         """The same mode on a host whose guests have these options. The mode's own ones win.

@@ -96,6 +96,20 @@ class Effective:
     host_key_bits: int | None = None
     host_encryption_sector: int | None = None
     """The bytes that it encrypts at once, which are its logical blocks."""
+    host_zfs_volblocksize: int | None = None
+    """The properties of the volume's dataset in ZFS, as the five below."""
+    host_zfs_recordsize: int | None = None
+    host_zfs_compression: str | None = None
+    host_zfs_sync: str | None = None
+    """`disabled`: what is written is not durable when it completes."""
+    host_zfs_logbias: str | None = None
+    host_zfs_primarycache: str | None = None
+    host_zfs_pool: str | None = None
+    """The pool's data disks, for example `mirror of 2 disks`, and what is wrong with them."""
+    host_zfs_space: float | None = None
+    """Bytes that a whole record takes on these disks for each of its own, with copies, parity and padding."""
+    host_zfs_txg_timeout: int | None = None
+    """Seconds after which ZFS writes what is in memory (zfs_txg_timeout)."""
     guest_scheduler: str | None = None
     guest_rotational: bool | None = None
     guest_write_cache: str | None = None

@@ -37,9 +37,9 @@ from harness.lab.inventory import GuestRules
 from harness.lab.pin import TAG
 from harness.lab.space import Allocation, StorageSpace, read_space, shortages
 from harness.lab.transport.base import Runner
-from harness.layout.layers import UNCACHED_PROPERTY
 from harness.layout.regions import Region
 from harness.layout.source import BlockSource
+from harness.model.layout import Zvol
 from harness.signals import wait_until
 from harness.units import format_duration
 from harness.untrusted import reading
@@ -334,6 +334,8 @@ SLOWEST_BYTES_PER_SECOND = 20e6
 """The slowest expected growth of a volume that is written in full: the rate of a worn-out disk."""
 ZVOLS = "/dev/zvol/"
 """Below it, udev has a link for each zvol, with the name of its dataset."""
+_PROPERTIES = Zvol().properties
+"""Of a zvol for which nothing is requested: reads come from the disks and not from ZFS's own cache (ARC)."""
 _POLL_SECONDS = 0.5
 _BEING_WRITTEN = 'shared "write" lock'
 """Part of qemu-img's error for a qcow2 file that another process is writing."""
@@ -417,11 +419,20 @@ class Stores:
             yield Store(name, disks, made=True)
 
     @contextmanager
-    def volume(self, store: Store, number: int, size: int, image: Image, *, file: bool) -> Iterator[PveVolume]:
+    def volume(
+        self,
+        store: Store,
+        number: int,
+        size: int,
+        image: Image,
+        *,
+        file: bool,
+        properties: Mapping[str, str] = _PROPERTIES,
+    ) -> Iterator[PveVolume]:
         """A volume of `size` bytes (whole KiB) with the number `number` in its name. It is removed at the end.
 
-        `file`: the storage stores volumes as files, whose names end with their format. Raises SafetyError if a volume
-        with this name already exists.
+        `file`: the storage stores volumes as files, whose names end with their format. `properties`: of a zvol. Raises
+        SafetyError if a volume with this name already exists.
         """
         client, vm = self.client, self._vm
         # PVE requires the VM's id at the beginning. The rest must differ from a clone's own disk-0.
@@ -468,8 +479,9 @@ class Stores:
             self.log.amend(entry, known[-1])
             (grant,) = created(runner, entry, [where])
             if where.startswith(ZVOLS):
-                # PVE has no option for this.
-                grant.run(["zfs", "set", UNCACHED_PROPERTY, where.removeprefix(ZVOLS)], deadline=60)
+                # PVE has no option for these.
+                words = [f"{name}={value}" for name, value in properties.items()]
+                grant.run(["zfs", "set", *words, where.removeprefix(ZVOLS)], deadline=60)
             kind: Literal["file", "block"] = "file" if file else "block"
             yield PveVolume(where, kind, 0, size, image, grant, volid, vm.vmid)
 

@@ -118,7 +118,9 @@ def create_volumes(stores: Stores, store: Store, number: int, layout: Stored, sp
         if isinstance(layout, Zvol):
             stores.block_size(store, layout.volblocksize)
         file = isinstance(layout, RawFile)
-        yield Sources.same(stack.enter_context(stores.volume(store, number, span, "raw", file=file)))
+        properties = layout.properties if isinstance(layout, Zvol) else {}
+        volume = stores.volume(store, number, span, "raw", file=file, properties=properties)
+        yield Sources.same(stack.enter_context(volume))
 
 
 def store_layers(stores: Stores, modes: Sequence[Mode]) -> list[LayerBuilder]:

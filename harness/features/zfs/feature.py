@@ -1,0 +1,57 @@
+"""What the feature adds to the kernel: what ZFS reports of a volume, and what a reader of its cells must know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from harness.feature import Feature, FeatureRecords, Subject
+from harness.features.zfs.records import ZfsRecord, account_cells
+from harness.lab.transport.base import Runner
+from harness.model.layout import Layout, OnZfs, Zvol
+from harness.model.option import Effective
+from harness.results import CellRecord
+from harness.units import format_size
+
+
+def _read_volume(runner: Runner, layout: Layout, path: str) -> Effective | None:
+    from harness.features.zfs.pool import read_zfs
+
+    return read_zfs(runner, path) if isinstance(layout, OnZfs) else None
+
+
+def annotate(cells: Sequence[CellRecord]) -> Iterator[tuple[str, str]]:
+    """What the host reported of the volume of a cell and was not requested: the id of the cell, and the note."""
+    for cell in cells:
+        layout, found = cell.mode_detail.layout, cell.effective
+        if not isinstance(layout, OnZfs) or found.host_zfs_pool is None:
+            continue
+        if found.host_zfs_sync == "disabled":
+            whose = "as requested" if layout.sync == "disabled" else "which the dataset above it has"
+            why = "what is written is not durable when it completes, and a power failure loses the last seconds"
+            yield cell.id, f"sync is disabled on its dataset, {whose}: {why}"
+        size = found.host_zfs_volblocksize
+        if isinstance(layout, Zvol) and size not in (None, layout.volblocksize):
+            yield cell.id, f"its volblocksize is {format_size(size)}, that of its storage"
+        shape, *wrong = found.host_zfs_pool.split(", ")
+        if wrong:
+            yield cell.id, f"its pool ({shape}) is not as it should be: {', '.join(wrong)}"
+
+
+FEATURE = Feature(
+    name="zfs",
+    subject=Subject(
+        in_cell=lambda cell, _slices: isinstance(cell.mode.layout, OnZfs),
+        in_record=lambda cell: isinstance(cell.mode_detail.layout, OnZfs),
+    ),
+    read_volume=_read_volume,
+    annotate=annotate,
+    records=(
+        FeatureRecords(
+            key="zfs",
+            record=ZfsRecord,
+            place=14,
+            description="One entry per measured cell on ZFS: what the pool's disks moved for the bytes of its job.",
+            compute=account_cells,
+        ),
+    ),
+)
