@@ -58,6 +58,8 @@ _FILES = {
     "sys/devices/system/cpu/cpu0/cpuidle/state1/name": "C1",
     "sys/devices/system/cpu/cpu0/cpuidle/state1/latency": "2",
     "sys/devices/system/cpu/cpu0/cpuidle/state1/disable": "0",
+    "sys/devices/system/cpu/cpuidle/current_driver": "intel_idle",
+    "sys/devices/system/cpu/cpuidle/current_governor": "menu",
     "sys/devices/system/clocksource/clocksource0/current_clocksource": "tsc",
     "sys/devices/system/node/node0/cpulist": "0-1",
     KSM: "0",

@@ -31,6 +31,7 @@ from harness.features.doctor.machine import (
     list_settings,
     look,
 )
+from harness.features.doctor.syncs import examine_syncs
 from harness.lab import embedded
 from harness.lab.facts import read_facts
 from harness.lab.hosts import connect
@@ -143,6 +144,8 @@ class DoctorRequest:
     restore: bool = False
     as_json: bool = False
     command: tuple[str, ...] = ()
+    sync: tuple[str, ...] = ()
+    """Directories of the hosts in which syncs are timed."""
     window: float = WINDOW_SECONDS
     """How long CPUs and disks are watched, in seconds."""
     root: str = ""
@@ -208,6 +211,7 @@ def _check(spec: HostSpec, request: DoctorRequest, stack: ExitStack, notes: Clea
         state = look(runner, facts, spec.disks, root=request.root, window=request.window)
         with reading(f"host {spec.name}: its settings"):
             findings = [finding for finding in examine(state, find_proof(facts)) if _is_needed(finding, spec)]
+        findings += examine_syncs(runner, facts["fio_program"] or "fio", request.sync)
         return _CheckedHost(spec, runner, state, (*findings, *examine_hypervisor(spec, runner)))
     except HarnessError as error:
         return _CheckedHost(spec, error=str(error))

@@ -20,6 +20,13 @@ def add_commands(commands: Any) -> None:
     parser.add_argument("--lab", type=Path, metavar="FILE", help="the lab file (default: this machine)")
     parser.add_argument("--host", metavar="NAME", help="only this host (`lab`: the embedded lab's)")
     add_json(parser, "the findings")
+    parser.add_argument(
+        "--sync",
+        action="append",
+        default=[],
+        metavar="DIRECTORY",
+        help="also measure how long a small write takes there until it is safe (in a file of its own, 2 s, 1 MiB)",
+    )
     change = parser.add_mutually_exclusive_group()
     change.add_argument("--tune", action="store_true", help="hold better settings until Ctrl-C or the end of COMMAND")
     change.add_argument("--restore", action="store_true", help="restore the settings that a killed --tune changed")
@@ -32,5 +39,9 @@ def _doctor(options: argparse.Namespace) -> int:
 
     if options.command and not options.tune:
         raise ConfigError("a COMMAND needs --tune", hint="run: virt-overhead doctor --tune -- COMMAND")
-    request = DoctorRequest(options.tune, options.restore, options.json, tuple(options.command))
+    if relative := [directory for directory in options.sync if not directory.startswith("/")]:
+        raise ConfigError(f"--sync {relative[0]}: not an absolute path", hint="name a directory of the host")
+    request = DoctorRequest(
+        options.tune, options.restore, options.json, tuple(options.command), tuple(dict.fromkeys(options.sync))
+    )
     return doctor(choose_hosts(options.lab, options.host), request)

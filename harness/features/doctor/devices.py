@@ -231,6 +231,23 @@ def _judge_idle_states(state: HostState) -> CheckedValue | None:
     return advise(value, f"cpupower idle-set -D {IDLE_LIMIT_US}   (and afterwards: cpupower idle-set -E)")
 
 
+@add_check(
+    "CPU idle governor",
+    "it decides how a CPU waits for the disk. In a virtual machine without a driver, each wait is an exit to its host",
+)
+def _judge_idle_governor(state: HostState) -> CheckedValue | None:
+    files = (f"{_CPU}/cpuidle/current_{name}" for name in ("driver", "governor", "governor_ro"))
+    driver, *governors = (state.text(path) for path in files)
+    if not driver:
+        return None
+    if "idle=poll" in state.text("/proc/cmdline").split():
+        return CheckedValue("idle=poll: its CPUs never halt")
+    if driver != "none":
+        return CheckedValue(f"{next(filter(None, governors), 'unknown')}, driver {driver}")
+    of_guest = ", each time with an exit; cpuidle_haltpoll would poll first" if state.facts["hypervisor"] else ""
+    return CheckedValue(f"no driver: its CPUs halt at once{of_guest}")
+
+
 @add_check("SMT", "two threads of one core slow each other down; compare figures only of hosts with the same setting")
 def _judge_smt(state: HostState) -> CheckedValue | None:
     active, control = state.number(f"{_CPU}/smt/active"), state.text(f"{_CPU}/smt/control")

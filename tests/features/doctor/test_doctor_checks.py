@@ -112,6 +112,9 @@ def test_values_that_a_machine_without_sysfs_lacks_are_not_available_and_no_prob
             "CPU idle states",
             ("deepest is C1, 133 us to wake up", "advice"),
         ),
+        (f"{CPU}/cpuidle/current_governor", "haltpoll", "CPU idle governor", ("haltpoll, driver intel_idle", "ok")),
+        (f"{CPU}/cpuidle/current_driver", "none", "CPU idle governor", ("no driver: its CPUs halt at once", "ok")),
+        ("proc/cmdline", "quiet idle=poll", "CPU idle governor", ("idle=poll: its CPUs never halt", "ok")),
         (f"{CPU}/smt/active", "0", "SMT", ("not active (on)", "ok")),
         (CLOCK, "kvm-clock", "clock source", ("kvm-clock", "ok")),
         (CLOCK, "hpet", "clock source", ("hpet", "advice")),
@@ -191,6 +194,13 @@ def test_a_governor_that_the_driver_does_not_offer_is_not_set(tree: Tree) -> Non
     finding = finding_of(read_state(tree), "CPU frequency governor")
     assert (finding.value, finding.level, finding.settings) == ("schedutil", Level.ADVICE, ())
     assert "firmware" in finding.advice
+
+
+def test_a_virtual_machine_whose_cpus_halt_could_poll(tree: Tree) -> None:
+    tree.write(f"{CPU}/cpuidle/current_driver", "none")
+    state = read_state(tree)
+    inside = replace(state, facts=HostFacts({**FACTS.values, "hypervisor": "kvm"}))
+    assert finding_of(inside, "CPU idle governor").value.endswith("an exit; cpuidle_haltpoll would poll first")
 
 
 def test_a_disabled_idle_state_does_not_count(tree: Tree) -> None:

@@ -11,6 +11,7 @@ import pytest
 from harness.cli import main
 from harness.features.doctor.devices import examine
 from harness.features.doctor.machine import HostState, look
+from harness.features.doctor.syncs import examine_syncs
 from harness.lab.facts import HostFacts
 from harness.lab.lease import SettingsRecord, Tunable
 from harness.lab.transport.local import LocalRunner
@@ -36,7 +37,9 @@ def every_check(tmp_path: Path) -> set[str]:
         replace(seen, disks=(replace(disk, device=""),)),
         replace(seen, disks=(replace(disk, device="", owned=False),)),
     ]
-    return {finding.check.replace(f"{DISK.name}: ", "DISK: ") for case in cases for finding in examine(case)}
+    checks = {finding.check.replace(f"{DISK.name}: ", "DISK: ") for case in cases for finding in examine(case)}
+    (of_syncs,) = examine_syncs(LocalRunner(), "fio", ["DIRECTORY"])
+    return checks | {of_syncs.check}
 
 
 def documented_checks() -> set[str]:
