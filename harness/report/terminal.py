@@ -223,7 +223,7 @@ def row_values(cell: CellRecord) -> tuple[str, str, str, str, str]:
     )
 
 
-SHORT_LINES = 12
+SHORT_LINES = 14
 """The lines at the end of a run, without -v."""
 
 
@@ -261,6 +261,8 @@ def _answers(run: Run) -> Iterator[str]:
     the cause of the loss, and what to measure next."""
     sections = find_sections(run)
     for banner in find_banners(run):
+        if banner.kind == "judged" and not any(cell.budget for cell in run.cells):
+            continue  # nobody asked for a verdict
         # What the lab is; the report says what that means.
         yield f"{banner.title}: {banner.text.partition('. ')[0] if banner.kind == 'lab' else banner.text}"
     for section in sections:

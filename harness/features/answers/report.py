@@ -19,6 +19,7 @@ from harness.features.answers.decision import (
     select_results,
 )
 from harness.features.answers.responsible import yield_blame, yield_blame_sentences
+from harness.model.job import Job
 from harness.report.blocks import (
     MOST_LISTED,
     Aside,
@@ -37,10 +38,10 @@ from harness.report.blocks import (
     join_words,
     make_table,
 )
-from harness.report.numbers import percent, percent_with_interval, signed_percent, significant, with_interval
+from harness.report.numbers import percent, percent_with_interval, short, signed_percent, significant, with_interval
 from harness.report.section import Section
-from harness.results import CellRecord, Run, RunStore
-from harness.units import format_duration
+from harness.results import ArmName, CellRecord, MetricRecord, Run, RunStore
+from harness.units import format_duration, short_size
 
 _OF_THE_RUN = ("serial", "size", "backup", "file")
 """Options of a drive that belong to the run's own guest."""
@@ -86,6 +87,8 @@ def _choose_volume(volume: str) -> str:
 MOST_NAMED = 5
 """Modes that a sentence names. Of more, it gives the number of the others."""
 _WITHIN = "5 %"
+_MOST_JOBS = 8
+"""Of a single mode, the last lines of a run show so many jobs."""
 _RELATIONS = {Relation.SHOWN: "", Relation.EQUAL: " (equal)", Relation.UNDECIDED: " (undecided)", Relation.UNKNOWN: ""}
 _WORSE = {"iops": ("fewer IOPS", "more IOPS"), "bw": ("fewer MB/s", "more MB/s")}
 _SHORT = {"iops": "IOPS", "bw": "MB/s", "lat_mean": "mean latency", "clat_mean": "mean latency"}
@@ -129,7 +132,12 @@ def answer_blocks(section: Section) -> Iterator[Block]:
 
 
 def yield_brief(section: Section) -> Iterator[Block]:
-    """A small table with the mode for each use that was measured."""
+    """A small table with the mode for each use that was measured; of a single mode, with its few jobs instead."""
+    guests = [cell for cell in section.cells if not cell.is_baseline]
+    shown = guests or section.cells
+    if len({cell.mode for cell in shown}) == 1 and len(shown) <= _MOST_JOBS:
+        yield from _yield_jobs(section, [cell for cell in shown if cell.usable or cell.is_baseline])
+        return
     measured = [answer for answer in get_answers(section) if answer.judge is not None]
     if measured:
         yield make_table(
@@ -141,6 +149,42 @@ def yield_brief(section: Section) -> Iterator[Block]:
             (Column("other modes", "name"), _say_rivals),
             on=On.BRIEF,
         )
+
+
+def _yield_jobs(section: Section, cells: Sequence[CellRecord]) -> Iterator[Block]:
+    """What host and guest do in each job, in the figure that people quote for it; without a guest, the host alone."""
+    measured = [cell for cell in cells if cell.measured]
+    if not measured:
+        return
+    columns = [
+        (Column(section.name, "head"), lambda cell: _name_job(cell.job)),
+        (Column("host"), lambda cell: _quote(cell, "host")),
+    ]
+    if not measured[0].is_baseline:
+        columns += [
+            (Column(f"guest ({measured[0].mode})"), lambda cell: _quote(cell, "guest")),
+            (Column("lost"), lambda cell: percent_with_interval(_quoted(cell).overhead, " %")),
+        ]
+    yield make_table(measured, f"What {section.name} does", *columns, on=On.BRIEF)
+
+
+def _quoted(cell: CellRecord) -> MetricRecord:
+    """IOPS; MB/s of sequential jobs without flushes."""
+    return cell.metrics["iops" if cell.job.is_random or cell.job.flushes else "bw"]
+
+
+def _quote(cell: CellRecord, place: ArmName) -> str:
+    metric = METRICS["iops" if cell.job.is_random or cell.job.flushes else "bw"]
+    unit = "fsync/s" if cell.job.flushes else metric.shown.unit
+    value = cell.mean(_quoted(cell), place)
+    return f"{with_interval(value, lambda number: short(number / metric.shown.scale))} {unit}" if value else "-"
+
+
+def _name_job(job: Job) -> str:
+    """For example "read 4k, random, 32 at a time"."""
+    what = "read and write" if job.reads and job.writes else "read" if job.reads else "write"
+    order = "fsync after each" if job.flushes else "random" if job.is_random else "sequential"
+    return f"{what} {short_size(job.bs)}, {order}, {job.depth} at a time"
 
 
 def yield_rest_in_brief(section: Section) -> Iterator[Block]:

@@ -3,4 +3,6 @@
 It looks for storages in use with room, on a node of Proxmox VE by its API (storages.py), and for disks that nothing
 uses (disks.py). It only reads. lab_file.py writes storages as tables and disks as comments: a user releases a disk by
 hand. What is not offered is named with the reason.
+
+`virt-overhead quick` (quick.py) chooses one of these storages, writes the lab file for it, and measures it.
 """

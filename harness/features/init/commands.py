@@ -1,4 +1,4 @@
-"""`virt-overhead init`: the command line says which host to inspect, as its table in a lab file."""
+"""`virt-overhead init` and `quick`: the command line says which host to inspect, as its table in a lab file."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from harness.cli.common import FAILED
+from harness.cli.common import FAILED, REPORTS
 from harness.errors import ConfigError
 from harness.files import shipped
 
@@ -36,12 +36,56 @@ class InitRequest:
 
 
 def add_commands(commands: Any) -> None:
-    """Add the verb `init` to the subparsers."""
+    """Add the verbs `init` and `quick` to the subparsers."""
     parser = commands.add_parser(
         "init",
         help="find the storages and disks of a host that can be measured, and write lab.toml",
         example="virt-overhead init --ssh root@192.0.2.7 --key ~/.ssh/id_ed25519",
     )
+    _add_host(parser)
+    parser.add_argument("--output", type=Path, metavar="FILE", help=f"the file to write (default: {OUTPUT})")
+    parser.add_argument("--force", action="store_true", help="replace the file if it exists")
+    parser.add_argument(
+        "--json", action="store_true", help="print what was found as JSON; write a file only with --output"
+    )
+    parser.set_defaults(run=_init)
+    _add_quick(commands)
+
+
+def _add_quick(commands: Any) -> None:
+    parser = commands.add_parser(
+        "quick",
+        help="measure in about three minutes what a VM loses on a storage of this host, without a configuration",
+        example="virt-overhead quick /var/lib/libvirt/images",
+    )
+    parser.add_argument(
+        "storage", nargs="?", metavar="PATH|STORAGE", help="a directory or a storage (default: most free space)"
+    )
+    _add_host(parser)
+    parser.add_argument("--host-only", action="store_true", help="measure the storage on the host, without any guest")
+    parser.add_argument("--vm", metavar="NAME", help="plug the disk into this running VM, through its guest agent")
+    parser.add_argument("--reports", type=Path, metavar="DIR", default=REPORTS, help="the directory of runs (reports)")
+    parser.add_argument("--max-writes", metavar="SIZE", help="write at most so much to the storage, for example 20GiB")
+    parser.set_defaults(run=_quick, output=None, json=True, force=False)
+
+
+def _quick(options: argparse.Namespace) -> NoReturn:
+    from harness.features.init.quick import QuickRequest, measure_quickly
+
+    limit = [f"--max-writes={options.max_writes}"] if options.max_writes else []
+    request = QuickRequest(
+        host=read_request(options, _list_reserved()),
+        storage=options.storage,
+        host_only=options.host_only,
+        vm=options.vm,
+        reports=options.reports,
+        arguments=limit,
+    )
+    measure_quickly(request)
+
+
+def _add_host(parser: argparse.ArgumentParser) -> None:
+    """The options that say which host."""
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--ssh", metavar="USER@HOST[:PORT]", help="a host over SSH (default: this machine)")
     where.add_argument("--proxmox", metavar="HOST[:PORT]", help="a node of Proxmox VE, by the address of its API")
@@ -63,23 +107,21 @@ def add_commands(commands: Any) -> None:
         metavar="ADDRESS/PREFIX",
         help="a free address for the guests, for example 192.0.2.50/24, if their network has no DHCP",
     )
-    parser.add_argument("--output", type=Path, metavar="FILE", help=f"the file to write (default: {OUTPUT})")
-    parser.add_argument("--force", action="store_true", help="replace the file if it exists")
-    parser.add_argument(
-        "--json", action="store_true", help="print what was found as JSON; write a file only with --output"
-    )
-    parser.set_defaults(run=_init)
 
 
 def _init(options: argparse.Namespace) -> int:
     from harness.features.init.lab_file import init
-    from harness.model.disk import REQUESTED_CLASSES
 
-    # A storage or disk with the name of a scenario would be measured by that scenario only.
-    scenarios = [path.stem for path in shipped("scenarios").glob("*.toml")]
-    inspected = init(read_request(options, (*scenarios, *REQUESTED_CLASSES)))
+    inspected = init(read_request(options, _list_reserved()))
     print("\n".join(inspected.lines))
     return 0 if inspected.found_any else FAILED
+
+
+def _list_reserved() -> tuple[str, ...]:
+    """Names that mean something else: a storage or disk with that of a scenario would be measured by it only."""
+    from harness.model.disk import REQUESTED_CLASSES
+
+    return (*(path.stem for path in shipped("scenarios").glob("*.toml")), *REQUESTED_CLASSES)
 
 
 def read_request(options: argparse.Namespace, reserved: Collection[str]) -> InitRequest:

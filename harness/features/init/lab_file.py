@@ -153,14 +153,8 @@ def init(request: InitRequest) -> InspectedHost:
     output = request.output
     if output is not None and output.exists() and not request.force:
         raise _refuse_existing(output)
-    name, host = request.name, request.host
-    spec = _parse_host(name, host)
-    withdraw_secrets([spec])
-    with closing(connect(spec)) as runner:
-        if spec.proxmox is not None:
-            host, offers = _inspect_node(request, spec.proxmox, runner)
-        else:
-            offers = inspect_host(runner, Names.besides(request.reserved))
+    name = request.name
+    host, offers = inspect_requested(request)
     text = write_lab_text(name, host, offers, str(output or OUTPUT))
     # The file must load as it is, whatever the host printed.
     lab_of(tomllib.loads(text), str(output or OUTPUT))
@@ -174,9 +168,22 @@ def init(request: InitRequest) -> InspectedHost:
     return InspectedHost(tuple(lines), bool(offers.storages or offers.disks))
 
 
-def inspect_host(runner: Runner, names: Names) -> Offers:
-    """What a host with libvirt has to measure. Raises HostError."""
-    storages, other_storages = find_storages(runner, names)
+def inspect_requested(request: InitRequest, path: str | None = None) -> tuple[dict[str, Any], Offers]:
+    """The host's table of a lab file, and what the host has to measure: of a host with libvirt, `path` as well.
+
+    Raises ConfigError, LabUnavailable, HostError.
+    """
+    spec = _parse_host(request.name, request.host)
+    withdraw_secrets([spec])
+    with closing(connect(spec)) as runner:
+        if spec.proxmox is not None:
+            return _inspect_node(request, spec.proxmox, runner)
+        return request.host, inspect_host(runner, Names.besides(request.reserved), path)
+
+
+def inspect_host(runner: Runner, names: Names, path: str | None = None) -> Offers:
+    """What a host with libvirt has to measure, and the directory `path`. Raises HostError."""
+    storages, other_storages = find_storages(runner, names, path)
     disks, other_disks = find_disks(runner, names)
     notes = []
     if not is_root(runner):

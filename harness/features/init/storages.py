@@ -80,13 +80,17 @@ class _Candidate:
         return f"{storage_kinds()[self.place].words} {self.at}"
 
 
-def find_storages(runner: Runner, names: Names) -> tuple[list[StorageOffer], list[NotOffered]]:
-    """The storages that can be measured without loss, and those that cannot with the reason. Raises HostError."""
+def find_storages(runner: Runner, names: Names, path: str | None = None) -> tuple[list[StorageOffer], list[NotOffered]]:
+    """The storages that can be measured without loss, and those that cannot with the reason. Raises HostError.
+
+    `path` is a directory that its owner named, besides those that are found.
+    """
     refused: list[NotOffered] = []
     candidates = [*_find_lvm(runner, refused), *_find_zfs(runner, refused)]
     candidates += _find_pools(runner, refused)
     candidates += _find_of_features(runner, refused)
     candidates += _find_directories(runner, candidates, refused)
+    candidates += [_Candidate("directory", path)] if path is not None else []
     offers: list[StorageOffer] = []
     merged: dict[tuple[str, str], _Candidate] = {}
     for candidate in candidates:

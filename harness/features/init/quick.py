@@ -1,0 +1,101 @@
+"""`virt-overhead quick`: chooses a storage of a host, writes the lab file for it, and measures the scenario `quick`."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NoReturn
+
+from harness.cli.labs import pytest_arguments
+from harness.errors import ConfigError
+from harness.features.init.commands import InitRequest
+from harness.features.init.disks import Offers, StorageOffer, show
+from harness.features.init.lab_file import inspect_requested, write_lab_text
+from harness.files import write_atomically
+from harness.lab.lab_file import lab_of
+
+SCENARIO = "quick"
+_PREFERRED = ("lvm-thin", "zvol", "lvm", "raw")
+"""What most owners of such a storage use; of the layouts that a storage offers, the first one is measured."""
+_MOST_NAMED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class QuickRequest:
+    """What the user requested: the host, and where and how to measure."""
+
+    host: InitRequest
+    storage: str | None
+    """A storage by its name, or a path in it; None for the one with most free space."""
+    host_only: bool
+    vm: str | None
+    """A running VM of the user, into which the disk is plugged; None for a guest of our own."""
+    reports: Path
+    arguments: Sequence[str] = ()
+    """Further arguments for pytest."""
+
+
+def measure_quickly(request: QuickRequest) -> NoReturn:
+    """Choose a storage, write its lab file, and replace this process by the run, whose clean-up then gets all signals.
+
+    Raises ConfigError if the storage is not offered, with what is; LabUnavailable, HostError.
+    """
+    environment = dict(os.environ)  # with the secrets, which this process withdraws from its own
+    is_path = request.storage is not None and request.storage.startswith("/")
+    host, offers = inspect_requested(request.host, request.storage if is_path else None)
+    storage = choose_storage(offers, request.storage)
+    if request.vm is not None:
+        host = host | {"guest": {"borrow": request.vm, "reach": "agent"}}
+    lab = request.reports.absolute() / SCENARIO / "lab.toml"
+    text = write_lab_text(request.host.name, host, replace(offers, storages=(storage,)), str(lab))
+    lab_of(tomllib.loads(text), str(lab))
+    lab.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(lab, text)
+    quoted = shlex.quote(str(lab))
+    sys.stdout.write(
+        f"storage {storage.name}: {show(storage.words)}. A run creates only its own volumes there, and removes them.\n"
+        f"all its modes: virt-overhead run --lab={quoted} --profile=smoke -k storage\n"
+        f"if this run is killed: virt-overhead reap --lab={quoted} --yes\n"
+    )
+    sys.stdout.flush()
+    options = [f"--lab={lab}", f"--reports={request.reports.absolute()}", "--profile=smoke", "-q", "--no-header"]
+    options += ["-k", select_cells(storage, host_only=request.host_only), *request.arguments]
+    command = [sys.executable, "-P", "-m", "pytest", *pytest_arguments(Path.cwd(), options)]
+    os.execve(sys.executable, command, environment)
+
+
+def choose_storage(offers: Offers, wanted: str | None) -> StorageOffer:
+    """The storage of this name or place, or the one that has the path; without a wish, the one with most free space.
+
+    Raises ConfigError, which lists what is offered, and why others are not.
+    """
+    if wanted is None:
+        if offers.ready:
+            return max(offers.ready, key=lambda storage: storage.usable_bytes)
+        raise ConfigError(
+            "no storage for virtual machines was found", hint=_list_choices(offers) or "name a directory: quick PATH"
+        )
+    named = [storage for storage in offers.storages if wanted in (storage.name, storage.at)]
+    if named:
+        return replace(named[0], for_vms=True)
+    reasons = [f"{other.what}: {other.why}" for other in offers.other_storages if wanted in other.what.split()]
+    why = f": {'; '.join(reasons)}" if reasons else ""
+    raise ConfigError(f"{wanted} cannot be measured{why}", hint=_list_choices(offers))
+
+
+def _list_choices(offers: Offers) -> str:
+    names = [f"{storage.name} ({show(storage.words)})" for storage in offers.storages[:_MOST_NAMED]]
+    return f"storages that can be measured: {', '.join(names)}" if names else ""
+
+
+def select_cells(storage: StorageOffer, *, host_only: bool) -> str:
+    """The expression for `-k`: the baseline alone, or one layout of the storage."""
+    if host_only:
+        return f"{SCENARIO}-host"
+    layout = next((layout for layout in _PREFERRED if layout in storage.layouts), storage.layouts[0])
+    return f"{SCENARIO}-{layout}-" + (" and not lvm-thin" if layout == "lvm" else "")
