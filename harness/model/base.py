@@ -200,6 +200,9 @@ class Kind:
     kind: str
     effort: ClassVar[int] = 100
     """How much there is to look after, relative to others: layers, space to be watched, metadata to be repaired."""
+    write_interval: ClassVar[float] = 0.0
+    """Seconds after which it writes what is in memory; 0 if what a job writes reaches the disks at once. Slices of jobs
+    that write last for whole intervals."""
     has_snapshots: ClassVar[bool] = False
     """Whether it has snapshots that do not slow every later write down, as those of thick LVM volumes do."""
 

@@ -257,6 +257,8 @@ class OnZfs(Layer):
     logbias: ZfsLogBias | None
     primarycache: ZfsCache
     has_snapshots: ClassVar[bool] = True
+    write_interval: ClassVar[float] = 5.0
+    """A transaction group: the default of zfs_txg_timeout (zfs(4))."""
 
     @property
     def record_bytes(self) -> int:

@@ -32,7 +32,7 @@ from harness.scenario.setups import (
     regions,
     setups,
 )
-from harness.scenario.timetable import takes_turns
+from harness.scenario.timetable import find_interval, last_whole_intervals, takes_turns
 from harness.units import format_size
 
 FIO_SHARE = 0.84
@@ -449,11 +449,19 @@ def expand(scenario: Scenario, profile_name: str) -> list[Cell]:
     """
     profile = find_profile(scenario.profiles, profile_name)
     return [
-        Cell(scenario.name, scenario.disk, mode, job, scenario.reference)
+        Cell(scenario.name, scenario.disk, mode, last_whole_intervals(job, interval), scenario.reference)
         for together in setups(scenario.modes)
+        for has_interval in (False, True)
         for job in _make_jobs(scenario.workloads, profile, together)
         for mode in together
+        if bool(interval := _find_interval_of(job, mode, together)) is has_interval
     ]
+
+
+def _find_interval_of(job: Job, mode: Mode, together: Sequence[Mode]) -> float:
+    """The interval of the mode's layout. The baseline has that of the others if all have one: it is among them then."""
+    others = [mode] if mode.attach is not None else [other for other in together if other.attach is not None]
+    return min((find_interval(job, [other]) for other in others), default=0.0)
 
 
 def _make_jobs(workloads: Sequence[Workload], profile: Profile, together: Sequence[Mode]) -> Iterator[Job]:
@@ -490,8 +498,15 @@ def _split_into_batches(
         for cell in cells:
             if cell.mode in together:
                 by_job.setdefault(cell.job, []).append(cell)
-        for batch in _fit_into_rounds(list(by_job.values()), max_round_seconds, blocks):
-            yield number, batch
+        # A job of the same name has longer slices on some layouts, so these cells have blocks of their own.
+        for longer in (False, True):
+            of_length = [cells for cells in by_job.values() if _has_intervals(cells) is longer]
+            for batch in _fit_into_rounds(of_length, max_round_seconds, blocks):
+                yield number, batch
+
+
+def _has_intervals(cells: Sequence[Cell]) -> bool:
+    return any(find_interval(cell.job, [cell.mode]) for cell in cells)
 
 
 def _fit_into_rounds(cells_by_job: Sequence[list[Cell]], max_round_seconds: float, blocks: int) -> list[list[Cell]]:
@@ -509,7 +524,7 @@ def _fit_into_rounds(cells_by_job: Sequence[list[Cell]], max_round_seconds: floa
 
 
 def _count_blocks(cells: Sequence[Cell], blocks: int) -> int:
-    return 1 if takes_turns(cell.mode for cell in cells) else blocks
+    return 1 if takes_turns(cell.mode for cell in cells) or _has_intervals(cells) else blocks
 
 
 def describe_plan(plan: Plan) -> str:

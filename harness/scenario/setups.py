@@ -272,8 +272,9 @@ class Group:
 
     @cached_property
     def round_seconds(self) -> float:
-        """fio seconds of one round over all arms, with what slices during a backup wait for it."""
-        return self.blocks * sum(job.wall + waiting(arm) for arm, jobs in self._jobs_by_arm.items() for job in jobs)
+        """fio seconds of one round over all arms, with what slices wait for backups and layouts."""
+        arms = self._jobs_by_arm
+        return self.blocks * sum(job.wall + waiting(job, arm, arms) for arm, jobs in arms.items() for job in jobs)
 
     @cached_property
     def writing_seconds(self) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +20,10 @@ BACKUP_LEAD = 1.0
 """Seconds before a slice during a backup in which the backup begins: libvirt answers when QEMU has begun to copy."""
 BACKUP_TAIL = 1.0
 """Seconds after such a slice in which the backup is cancelled, before it is known how long that takes."""
+WRITE_BACK_SECONDS = 1.0
+"""For how long a layout writes what was in memory, after its interval has ended."""
+INTERVALS = 2
+"""The fewest intervals of a layout that a slice of a job that writes has."""
 MOST_SLICES = 300
 """Slices that one fio process on each machine runs."""
 MOST_SECONDS = 120.0
@@ -68,7 +73,7 @@ class Slice:
     lead: float = 0.0
     """Seconds before the slice in which its backup begins."""
     tail: float = 0.0
-    """Seconds after the slice in which its backup ends."""
+    """Seconds after the slice in which its backup ends, or in which its layout writes what is in memory."""
 
     @property
     def arm(self) -> Arm:
@@ -189,7 +194,7 @@ def count_timetables(jobs_by_arm: Mapping[Arm, Iterable[Job]], blocks: int, paus
         for job in jobs:
             of_key = together.setdefault(_apart(ScheduledArm(arm), job, sequential=sequential), {})
             after = (_short(pause) if rebuilds(arm.mode) else pause)(job, arm)
-            of_key.setdefault(job, []).append(job.wall + waiting(arm) + after)
+            of_key.setdefault(job, []).append(job.wall + waiting(job, arm, jobs_by_arm) + after)
     recovering = {
         _apart(ScheduledArm(arm), job, sequential=sequential)
         for arm, jobs in jobs_by_arm.items()
@@ -252,9 +257,40 @@ def backed_up(arm: Arm) -> bool:
     return arm.in_guest and arm.mode is not None and arm.mode.backup
 
 
-def waiting(arm: Arm) -> float:
-    """Seconds before and after each slice of the arm in which a backup begins and ends; 0 without one."""
-    return BACKUP_LEAD + BACKUP_TAIL if backed_up(arm) else 0.0
+def waiting(job: Job, arm: Arm, arms: Iterable[Arm]) -> float:
+    """Seconds before and after each slice in which a backup begins and ends, or a layout writes what is in memory.
+
+    `arms` are those of the job's blocks.
+    """
+    return (BACKUP_LEAD + BACKUP_TAIL if backed_up(arm) else 0.0) + _write_back(job, arms)
+
+
+def find_interval(job: Job, modes: Iterable[Mode | None]) -> float:
+    """The longest interval in which a layout of these modes writes what the job leaves in memory; 0 without one."""
+    if not job.writes:
+        return 0.0
+    return max((mode.layout.write_interval for mode in modes if mode is not None), default=0.0)
+
+
+def last_whole_intervals(job: Job, interval: float) -> Job:
+    """The job with slices of whole intervals, whose first one does not count: it only fills the memory.
+
+    The memory takes writes faster than the disks, so a shorter slice would show the speed of the memory. What is still
+    there at the end of a slice is about as much as at its beginning.
+    """
+    if not interval:
+        return job
+    intervals = max(math.ceil(job.seconds / interval), INTERVALS)
+    return replace(job, ramp=max(job.ramp, interval), seconds=intervals * interval)
+
+
+def _write_back(job: Job, arms: Iterable[Arm]) -> float:
+    """Seconds after a slice in which no other runs, because layouts of the job's arms still write what it left.
+
+    All arms of a block wait, so that none has a longer rest than another.
+    """
+    interval = find_interval(job, (arm.mode for arm in arms))
+    return interval + WRITE_BACK_SECONDS if interval else 0.0
 
 
 def takes_turns(modes: Iterable[Mode]) -> bool:
@@ -292,10 +328,11 @@ def _job_orders(jobs: Sequence[Job], blocks: int, chance: random.Random) -> Iter
 
 def _timetable(slices: Sequence[_Planned], pause: Pause, backup_tail: float = BACKUP_TAIL) -> Timetable:
     pauses = {each: pause(*each) for each in dict.fromkeys((job, turn.arm) for _, job, turn in slices)}
+    written = {job: _write_back(job, (arm for other, arm in pauses if other == job)) for job, _ in pauses}
     planned, now = [], 0.0
     for block, job, turn in slices:
         lead, tail = (BACKUP_LEAD, backup_tail) if backed_up(turn.arm) else (0.0, 0.0)
-        after = pauses[job, turn.arm]
+        tail, after = tail + written[job], pauses[job, turn.arm]
         planned.append(Slice(block, turn, job, now + lead, settle=max(after, GUARD_SECONDS), lead=lead, tail=tail))
         now = planned[-1].end + tail + after
     return Timetable(tuple(planned), now)

@@ -15,7 +15,7 @@ from harness.measure.prepare import SetupRequest
 from harness.model.attach import Attach, Vfio
 from harness.model.base import Device, Md
 from harness.model.job import Job, Workload, parse_workload
-from harness.model.layout import Layout, Lvm
+from harness.model.layout import Layout, Lvm, ZfsFile, Zvol
 from harness.model.mode import Cell, Mode
 from harness.model.workloads import PROFILES, Conditioning
 from harness.scenario.load import load_scenario
@@ -470,3 +470,32 @@ def test_a_slow_disk_needs_longer_pauses_if_many_ios_are_in_flight() -> None:
     fast, slow = plan_for(OPTANE, "smoke").on(Paces(), 10_000), plan_for(OPTANE, "smoke").on(Paces(), 100)
     assert slow.work(0)["pause"] > 4 * fast.work(0)["pause"]
     assert slow.work(0)["fio"] == fast.work(0)["fio"]
+
+
+def on_zfs(*modes: Mode) -> list[Cell]:
+    workloads = tuple(map(parse_workload, ("randread-4k", "randwrite-4k")))
+    return expand(replace(OPTANE, modes=(PRESETS[0], *modes), workloads=workloads, profiles=PROFILES), "smoke")
+
+
+def test_slices_that_write_on_zfs_last_for_whole_transaction_groups() -> None:
+    """A quarter of a second shows the speed of the memory: ZFS writes after five seconds."""
+    cells = on_zfs(Mode("zvol", Zvol(), Attach()), Mode("file", ZfsFile(), Attach()))
+    assert {(cell.job.rw, cell.job.ramp, cell.job.seconds) for cell in cells} == {
+        ("randread", 0, 0.25),
+        ("randwrite", 5, 10),
+    }
+    reads, writes = group_cells(cells, max_round_seconds=3600, blocks=10)
+    assert (reads.blocks, writes.blocks) == (10, 1)
+    assert [cell.mode.name for cell in writes.cells] == ["host", "zvol", "file"]
+    # Ramp and slice, and the pause in which the last group is written: of the host, two twins and two guests.
+    assert writes.round_seconds == 5 * (5 + 10 + 6)
+
+
+def test_modes_on_other_layouts_keep_their_slices_beside_zfs() -> None:
+    cells = on_zfs(Mode("lvm", Lvm(), Attach()), Mode("zvol", Zvol(), Attach()))
+    short, long = group_cells(cells, max_round_seconds=3600, blocks=10)
+    assert [cell.id for cell in cells] == [cell.id for group in (short, long) for cell in group.cells]
+    assert {cell.mode.name for cell in long.cells} == {"zvol"}
+    assert arm_ids(long) == ["host", "twin:zvol", "guest:zvol"]
+    alone = on_zfs(Mode("lvm", Lvm(), Attach()))
+    assert [cell for cell in short.cells if cell.mode.name != "zvol"] == alone

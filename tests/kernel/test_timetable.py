@@ -14,7 +14,7 @@ from harness.measure.slices import reading_times, reported_slices
 from harness.model.attach import Attach, Vfio
 from harness.model.base import Device, Md
 from harness.model.job import Job, parse_workload
-from harness.model.layout import Lvm
+from harness.model.layout import Lvm, Zvol
 from harness.model.mode import Arm, Mode, Place
 from harness.scenario.plan import expand, group_cells
 from harness.scenario.scenario import PRESETS
@@ -24,6 +24,7 @@ from harness.scenario.timetable import (
     MOST_SECONDS,
     MOST_SLICES,
     RECOVERY_SECONDS,
+    WRITE_BACK_SECONDS,
     ScheduledArm,
     Timetable,
     count_timetables,
@@ -411,3 +412,22 @@ def test_a_guess_of_long_pauses_leads_to_no_more_recoveries() -> None:
         return sum(each.slices[0].arm.mode == REBUILDING for each in made)
 
     assert recoveries(30.0) == recoveries(1.0) == 1
+
+
+ZVOL = Mode("zvol", Zvol(), Attach())
+
+
+def test_after_a_slice_that_writes_on_zfs_all_arms_wait_until_its_group_was_written() -> None:
+    """ZFS writes up to five seconds later. The counters are read after that, so they belong to the slice."""
+    (first, *_) = found = tables({WRITE: turns(ZVOL)})
+    assert {slice_.tail for table in found for slice_ in table.slices} == {5.0 + WRITE_BACK_SECONDS}
+    for (before, after), read in zip(pairwise(first.slices), list(reading_times(first))[1:], strict=False):
+        assert before.end + before.tail <= read <= after.start
+        assert after.start - before.end == pytest.approx(before.tail + pause(WRITE))
+    assert {slice_.tail for table in tables({READ: turns(ZVOL)}) for slice_ in table.slices} == {0.0}
+    assert {slice_.tail for table in tables({WRITE: turns(LVM)}) for slice_ in table.slices} == {0.0}
+
+
+def test_the_cost_of_a_group_on_zfs_has_the_waiting() -> None:
+    counts = count_timetables({turn.arm: [WRITE] for turn in turns(ZVOL)}, 10, pause)
+    assert counts.timetables == len(tables({WRITE: turns(ZVOL)}, 10))

@@ -32,6 +32,11 @@ def annotate(cells: Sequence[CellRecord]) -> Iterator[tuple[str, str]]:
         size = found.host_zfs_volblocksize
         if isinstance(layout, Zvol) and size not in (None, layout.volblocksize):
             yield cell.id, f"its volblocksize is {format_size(size)}, that of its storage"
+        if cell.job.writes and (found.host_zfs_txg_timeout or 0) > layout.write_interval:
+            why = (
+                f"slices are made for {layout.write_interval:g} s, so what an arm leaves may be written during another"
+            )
+            yield cell.id, f"ZFS writes after {found.host_zfs_txg_timeout} s there (zfs_txg_timeout): {why}"
         shape, *wrong = found.host_zfs_pool.split(", ")
         if wrong:
             yield cell.id, f"its pool ({shape}) is not as it should be: {', '.join(wrong)}"

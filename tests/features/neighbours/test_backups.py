@@ -89,8 +89,8 @@ def test_a_slice_with_a_backup_has_time_for_it_to_begin_and_end() -> None:
         lead = BACKUP_LEAD if each.arm == ARM else 0.0
         assert each.start - ended == pytest.approx(lead + after)
         ended, after = each.end, 0.2 + (BACKUP_TAIL if each.arm == ARM else 0.0)
-    assert waiting(ARM) == BACKUP_LEAD + BACKUP_TAIL
-    assert waiting(arms[1]) == 0
+    assert waiting(JOB, ARM, [ARM]) == BACKUP_LEAD + BACKUP_TAIL
+    assert waiting(JOB, arms[1], arms) == 0
 
 
 @dataclass

@@ -207,6 +207,12 @@ def test_another_block_size_of_the_storage_and_a_degraded_pool_are_noted() -> No
     ]
 
 
+def test_a_longer_transaction_group_than_a_slice_is_made_for_is_noted() -> None:
+    effective = parse_zfs(FOUND.replace("disabled", "standard").replace("timeout]\n5", "timeout]\n30")).effective
+    (note,) = notes_of(zfs_run(effective).cell(ZVOL))
+    assert note.startswith("ZFS writes after 30 s there (zfs_txg_timeout): slices are made for 5 s")
+
+
 def test_the_bytes_of_a_cell_are_those_of_the_pools_disks_over_all_slices() -> None:
     plan = plan_for(replace(SCENARIO, workloads=tuple(parse_workloads("randwrite-4k"))), "smoke")
     measured = (slice_ for group in plan.groups for slice_ in measure(group, 3, speed=speed))
