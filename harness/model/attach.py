@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Discriminator, Field, Tag
 
 from harness.model.option import (
     BUSES,
+    BY_ARGUMENTS,
     NOTHING,
     POLLING,
     BlockInfo,
@@ -303,11 +304,11 @@ class Attach:
         ),
         pve=Pve(
             "queues",
-            buses=("virtio-scsi",),
-            what="a number of queues",
             always=False,
-            # The minimum is 2. Without the option, QEMU has one queue per CPU of the guest.
-            refused=lambda attach: "a single queue" if (attach.queues, attach.bus) == (1, "virtio-scsi") else None,
+            # Only drives on SCSI have it, and from 2 on. Without it, QEMU has one queue per CPU of the guest.
+            by_arguments=lambda attach: (
+                attach.bus != "virtio-scsi" or attach.queues == 1 or attach.iothread_vq_mapping > 0
+            ),
         ),
     )
     """None is the hypervisor's default: one per vCPU for virtio."""
@@ -322,6 +323,7 @@ class Attach:
             ReadBack("qemu_queue_size", Property(("queue-size", "virtqueue_size"), of_queues=True)),
             ReadBack("guest_queue_size"),
         ),
+        pve=BY_ARGUMENTS,
     )
     """Requests in a queue. None is the hypervisor's default."""
     iothread_vq_mapping: Annotated[Count, Field(ge=0, le=1022)] = option(
@@ -341,6 +343,7 @@ class Attach:
             ),
         ),
         served=False,
+        pve=BY_ARGUMENTS,
     )
     """The number of iothreads that share the queues of virtio-blk or virtio-scsi. 0 is no mapping."""
     poll_max_ns: PollTime | None = option(
@@ -360,6 +363,7 @@ class Attach:
                 "iothread = true, or no poll_max_ns",
             ),
         ),
+        pve=BY_ARGUMENTS,
     )
     """The longest time in nanoseconds for which its iothreads poll. 0 is no polling, None that of the guest."""
     controller: Controller = option(
@@ -451,6 +455,7 @@ class Attach:
         ),
         served=False,
         of_lun=False,
+        pve=BY_ARGUMENTS,
     )
     """In bytes. None is the hypervisor's default."""
     physical_block_size: PhysicalBlock | None = option(
@@ -465,6 +470,7 @@ class Attach:
         ),
         served=False,
         of_lun=False,
+        pve=BY_ARGUMENTS,
     )
     """In bytes. None is the hypervisor's default."""
     read_only: Flag = option(
@@ -571,6 +577,7 @@ class Attach:
         ),
         since=Since("6.3.0"),
         served=False,
+        pve=BY_ARGUMENTS,
     )
     """Whether the queues are packed rings. None is the hypervisor's default: split rings."""
     event_idx: Flag | None = option(
@@ -584,6 +591,7 @@ class Attach:
             ReadBack("qemu_event_idx", Property(("event_idx",), of_queues=True)),
             ReadBack("guest_event_idx", VirtioFeature(29)),
         ),
+        pve=BY_ARGUMENTS,
     )
     """Whether guest and host tell each other when to notify. None is the hypervisor's default: they do."""
     metadata_cache: Size | None = option(

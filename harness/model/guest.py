@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar, Unpack, get_type_hints
 from pydantic import AfterValidator, BeforeValidator, Field, Strict, create_model
 
 from harness.model.option import (
+    BY_ARGUMENTS,
     POLLING,
     Effective,
     IothreadInfo,
@@ -105,13 +106,6 @@ Factor = Annotated[Count, Field(ge=0, le=1_000_000)]
 
 _NOT_PINNED = "not pinned"
 _OF_LIBVIRT = "libvirt's"
-_NO_POLLING: Pve[GuestOptions] = Pve(
-    refused=lambda guest: (
-        "Proxmox VE does not offer the polling of iothreads: leave out poll_max_ns, poll_grow and poll_shrink"
-        if guest.polls
-        else None
-    )
-)
 
 
 def option(default: T, **row: Unpack[OptionArguments[GuestOptions]]) -> T:
@@ -320,33 +314,33 @@ class GuestOptions:
     """The size in bytes of the host's huge pages that back the memory."""
     poll_max_ns: PollTime | None = option(
         None,
-        docs="`<poll max>` of every iothread whose mode has no `attach.poll_max_ns`, libvirt 9.4.0; not offered",
+        docs="`<poll max>` of every iothread whose mode has no `attach.poll_max_ns`, libvirt 9.4.0; `args`",
         values="nanoseconds; 0: no polling",
         by_default="QEMU's: 32768",
         shown=(ReadBack("qemu_poll_max_ns", IothreadInfo("poll-max-ns"), of_iothreads=True),),
         since=POLLING,
-        pve=_NO_POLLING,
+        pve=BY_ARGUMENTS,
     )
     """The longest time in nanoseconds for which an iothread polls before it sleeps, unless the attachment requests
     another. 0 turns polling off."""
     poll_grow: Factor | None = option(
         None,
-        docs="`<poll grow>`; not offered",
+        docs="`<poll grow>`; `args`",
         values="factor; 0: QEMU's own",
         by_default="QEMU's",
         shown=(ReadBack("qemu_poll_grow", IothreadInfo("poll-grow"), of_iothreads=True),),
         since=POLLING,
-        pve=_NO_POLLING,
+        pve=BY_ARGUMENTS,
     )
     """The factor by which that time grows; 0 is QEMU's default."""
     poll_shrink: Factor | None = option(
         None,
-        docs="`<poll shrink>`; not offered",
+        docs="`<poll shrink>`; `args`",
         values="divisor; 0: QEMU's own",
         by_default="QEMU's",
         shown=(ReadBack("qemu_poll_shrink", IothreadInfo("poll-shrink"), of_iothreads=True),),
         since=POLLING,
-        pve=_NO_POLLING,
+        pve=BY_ARGUMENTS,
     )
     """The divisor by which it shrinks; 0 is QEMU's default."""
     idle: Idle | None = option(

@@ -408,6 +408,12 @@ class Pve(Generic[Owner]):
     """Whether only root@pam with a password may set it (API2/Qemu.pm)."""
     refused: Callable[[Owner], str | None] = lambda _: None
     """Values that Proxmox VE does not have, for a message."""
+    by_arguments: Callable[[Owner], bool] = lambda _: False
+    """Whether only arguments of QEMU have the value (`args`, root@pam only). Asked if the option is used."""
+
+
+BY_ARGUMENTS: Pve[Any] = Pve(by_arguments=lambda _: True)
+"""An option that Proxmox VE does not know, and that QEMU's arguments have."""
 
 
 class OptionArguments(TypedDict, Generic[Owner], total=False):

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pve_double.executor.base import GuestFailed, GuestHungUp
+from pve_double.executor.base import GuestFailed, GuestHungUp, QemuFailed
 from pve_double.executor.guest import READ_BYTES, UNANSWERED
-from pve_double.qemu import network
+from pve_double.qemu import devices, network
 from pve_double.qemu.drives import Drive
 from pve_double.qemu.machine import Config, agent_enabled, cpus
 from pve_double.storage.disks import Disk
@@ -71,7 +71,8 @@ class MemoryExecutor:
         self.guests: dict[int, Guest] = {}
 
     def start(self, vmid: int, config: Config, command: list[str]) -> int:
-        del command
+        if said := devices.problem(command):
+            raise QemuFailed(said)
         self.guests[vmid] = Guest(config)
         return next(self._pids)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pve_double.errors import PveError
-from pve_double.qemu import blockdev, command
+from pve_double.qemu import blockdev, command, devices
 from pve_double.qemu.blockdev import chipset
 from pve_double.qemu.drives import Drive, drives
 from pve_double.qemu.hmp import require_for_command
@@ -11,6 +13,7 @@ from pve_double.qemu.machine import Machine
 from pve_double.qemu.machine_type import QEMU_VERSION
 from pve_double.qemu.volumes import Request
 from pve_double.state import Node
+from pve_double.tasks import TaskLog
 
 _END = "\r\n"
 
@@ -52,7 +55,23 @@ def _from_configuration(node: Node, machine: Machine, text: str) -> str:
             return f"VM status: {'paused' if paused else 'running'}{_END}"
         case ["info", "version"]:
             return f"{QEMU_VERSION}{_END}"
+        case ["info", "iothreads"]:
+            threads = devices.iothreads(_started_with(node, machine))
+            return "".join(_iothread(name, polling) for name, polling in threads.items())
+        case ["qom-get", path, name]:
+            return f"{devices.get_property(_started_with(node, machine), path, name)}{_END}"
     return f"unknown command: '{text.partition(' ')[0]}'{_END}"
+
+
+def _started_with(node: Node, machine: Machine) -> list[str]:
+    """The command of the running QEMU."""
+    config = machine.process.config if machine.process else machine.config
+    return command.build(node, machine.vmid, config, TaskLog())
+
+
+def _iothread(name: str, polling: Mapping[str, int]) -> str:
+    lines = [f"{name}:", "  thread_id=4242", *(f"  {key}={value}" for key, value in polling.items())]
+    return "".join(f"{line}{_END}" for line in lines)
 
 
 def _block(node: Node, machine: Machine, drive: Drive) -> str:

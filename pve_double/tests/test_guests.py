@@ -323,3 +323,34 @@ def test_a_storage_on_a_group_that_is_not_there_is_taken_and_offline(root: Clien
     refused = root.post(f"{NODE}/storage/ghost/content", vmid=900, filename="vm-900-disk-0", size="1G")
     assert refused.text == "no such volume group 'ghost'"
     assert root.delete("storage/ghost").status == 200
+
+
+def test_the_monitor_knows_what_arguments_change(root: Client) -> None:
+    args = "-object iothread,id=own,poll-max-ns=0 -set device.virtio0.num-queues=2 -set device.virtio0.iothread=own"
+    vmid = made(root, virtio0="local-lvm:1", scsi0="local-lvm:1", args=args, kvm=0)
+    assert root.post(f"{QEMU}/{vmid}/status/start").exitstatus == "OK"
+
+    def ask(command: str) -> str:
+        return str(root.post(f"{QEMU}/{vmid}/monitor", command=command).result).strip()
+
+    device = "/machine/peripheral/virtio0"
+    assert ask(f"qom-get {device} num-queues") == "2"
+    assert ask(f"qom-get {device} iothread") == '"/objects/own"'
+    assert ask(f"qom-get {device} packed") == "false"
+    assert ask(f"qom-get {device} bogus") == "Error: Property 'virtio-blk-pci.bogus' not found"
+    assert ask("qom-get /machine/peripheral/none x") == "Error: Device '/machine/peripheral/none' not found"
+    assert "own:\r\n  thread_id=4242\r\n  poll-max-ns=0\r\n" in ask("info iothreads")
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ("-set device.virtio7.num-queues=2", 'there is no device "virtio7" defined'),
+        ("-set object.iothread-virtio0.poll-max-ns=0", "There is no option group 'object'"),
+    ],
+)
+def test_a_start_fails_if_arguments_change_what_is_not_there(root: Client, args: str, said: str) -> None:
+    vmid = made(root, virtio0="local-lvm:1,iothread=1", args=args, kvm=0)
+    started = root.post(f"{QEMU}/{vmid}/status/start")
+    assert any(said in line for line in started.log), started.log
+    assert root.get(f"{QEMU}/{vmid}/status/current").result["status"] == "stopped"

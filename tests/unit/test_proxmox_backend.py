@@ -396,8 +396,6 @@ def test_a_size_that_pve_does_not_offer_is_skipped_with_the_remedy(
     pinned = replace(THIN, guest=GUEST_OPTIONS["one-place"])
     assert ours.unsupported_by_host(pinned, STORED) is None
     assert "pin_vcpus: Proxmox VE accepts this only from root@pam" in (theirs.unsupported_by_host(pinned, STORED) or "")
-    polling = replace(THIN, guest=GUEST_OPTIONS["polling"])
-    assert "does not offer the polling of iothreads" in (ours.unsupported_by_host(polling, STORED) or "")
     large = replace(THIN, guest=GuestOptions(vcpus=5))
     assert "needs 5 vCPUs, but the host has 4 CPUs" in (ours.unsupported_by_host(large, STORED) or "")
 

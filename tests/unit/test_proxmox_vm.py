@@ -100,6 +100,8 @@ PVE_HAS = {
     "numa-preferred": {"cores": 2, "numa": 1, "numa0": "cpus=0-1,hostnodes=0,memory=768,policy=preferred"},
     "numa-interleave": {"cores": 2, "numa": 1, "numa0": "cpus=0-1,hostnodes=0-1,memory=768,policy=interleave"},
     "hidden": {"cores": 2, "cpu": "host,hidden=1"},
+    "polling": {"cores": 2},
+    "no-polling": {"cores": 2},
     "hugepages": {
         "cores": 2, "numa": 1, "numa0": "cpus=0-1,hostnodes=0,memory=768,policy=bind", "hugepages": "2",
     },
@@ -121,8 +123,6 @@ def test_a_guests_options_are_those_of_qm_or_refused_with_the_remedy(name: str) 
             "topology",
             "pc",
             "pins",
-            "polling",
-            "no-polling",
             "haltpoll",
             "poll",
             "files",
@@ -143,7 +143,8 @@ def test_a_guest_without_a_request_has_only_its_number_of_vcpus() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "options"), [("one-place", ["pin_vcpus"]), ("hugepages", ["hugepages"]), ("numa", [])]
+    ("name", "options"),
+    [("one-place", ["pin_vcpus"]), ("hugepages", ["hugepages"]), ("numa", []), ("no-polling", ["poll_max_ns"])],
 )
 def test_some_options_are_for_root_only(name: str, options: list[str]) -> None:
-    assert list_root_options(GUEST_OPTIONS[name]) == options
+    assert list_root_options(GUEST_OPTIONS[name], None) == options

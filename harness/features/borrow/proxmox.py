@@ -26,7 +26,7 @@ from harness.features.borrow.agent import (
 from harness.features.borrow.hypervisor import BorrowingHypervisor, Plugging, describe_vm, refuse_plugging, require_same
 from harness.guest.booting import Booted, GuestRunner, refuse_queues
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor
-from harness.guest.proxmox import PluggedDrive, choose_drives, format_drive, read_uuid
+from harness.guest.proxmox import PluggedDrive, choose_drives, format_drive, list_by_arguments, read_uuid
 from harness.guest.proxmox.backend import ProxmoxHypervisor, name_source, require_attachable
 from harness.guest.proxmox.client import Client, PveError, list_needed_to_borrow, open_client
 from harness.guest.proxmox.creation import PveVolume
@@ -225,13 +225,10 @@ def refuse_disk(vm: str, config: Mapping[str, Any], attach: Attachment, options:
     """Why a VM with this configuration cannot get a disk like this while it runs, with the remedy; None if it can."""
     if (why := refuse_plugging(vm, attach, options)) or not isinstance(attach, Attach):
         return why
-    if lock := config.get("lock"):
-        return f"{vm} is locked ({lock}): wait for the end of the task, or qm unlock it"
-    if str(config.get("protection", "0")) == "1":
-        return f"{vm} is protected, so that no disk can be removed from it: qm set ID --protection 0"
-    features = str(config.get("hotplug", "1"))
-    if features != "1" and "disk" not in features.split(","):
-        return f'{vm} takes no disks while it runs (hotplug = "{features}"): qm set ID --hotplug disk,network,usb'
+    if why := _refuse_any_disk(vm, config):
+        return why
+    if names := list_by_arguments(attach):
+        return f"{vm} gets arguments of QEMU only at its start, which {', '.join(names)} needs: leave it out"
     controller = str(config.get("scsihw", "lsi"))
     if attach.bus == "virtio-scsi" and controller != _CONTROLLER:
         return (
@@ -240,6 +237,18 @@ def refuse_disk(vm: str, config: Mapping[str, Any], attach: Attachment, options:
         )
     vcpus = int(config.get("vcpus") or int(config.get("sockets", 1)) * int(config.get("cores", 1)))
     return refuse_queues(attach, vcpus, GuestOptions(vcpus=vcpus))
+
+
+def _refuse_any_disk(vm: str, config: Mapping[str, Any]) -> str | None:
+    """Why a VM with this configuration takes no disks at all while it runs."""
+    if lock := config.get("lock"):
+        return f"{vm} is locked ({lock}): wait for the end of the task, or qm unlock it"
+    if str(config.get("protection", "0")) == "1":
+        return f"{vm} is protected, so that no disk can be removed from it: qm set ID --protection 0"
+    features = str(config.get("hotplug", "1"))
+    if features != "1" and "disk" not in features.split(","):
+        return f'{vm} takes no disks while it runs (hotplug = "{features}"): qm set ID --hotplug disk,network,usb'
+    return None
 
 
 def list_changed_settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:

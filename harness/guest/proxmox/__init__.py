@@ -46,6 +46,12 @@ def _refuse_option(attach: Attach, name: str, pve: Pve[Attach] | None) -> str | 
     return pve.refused(attach)
 
 
+def list_by_arguments(attach: Attachment) -> list[str]:
+    """The options of an attachment that drives lack, and that arguments of QEMU have."""
+    used = attach.used if isinstance(attach, Attach) else {}
+    return [name for name, row in used.items() if row.pve is not None and row.pve.by_arguments(attach)]  # type: ignore[arg-type] # it is one
+
+
 def format_drive(source: str, attach: Attachment, serial: str) -> str:
     """PVE's configuration of a drive. `source` is a volume id or a path. Sets every option that affects a figure.
 
@@ -55,7 +61,10 @@ def format_drive(source: str, attach: Attachment, serial: str) -> str:
         raise ValueError(why)
     if "," in source or "," in serial or len(serial) > LONGEST_SERIAL:
         raise ValueError(f"{source} with serial {serial} cannot be written as a drive of Proxmox VE")
-    rows = [(name, row.pve) for name, row in ATTACH_OPTIONS.items() if row.pve and row.pve.key]
+    elsewhere = list_by_arguments(attach)
+    rows = [
+        (name, row.pve) for name, row in ATTACH_OPTIONS.items() if row.pve and row.pve.key and name not in elsewhere
+    ]
     everywhere = [(name, pve) for name, pve in rows if pve.always and not pve.buses]
     options: dict[str, str | int] = {pve.key: pve.value(getattr(attach, name)) for name, pve in everywhere}
     options |= {"backup": 0, "serial": serial}
@@ -194,9 +203,14 @@ def refuse_options(guest: GuestOptions) -> str | None:
     return next((why for why in refusals if why), None)
 
 
-def list_root_options(guest: GuestOptions) -> list[str]:
-    """The requested options that Proxmox VE lets only root@pam with a password set."""
-    return [name for name in guest.requested if (pve := GUEST_OPTIONS[name].pve) is not None and pve.root_only]
+def list_root_options(guest: GuestOptions, attach: Attachment | None) -> list[str]:
+    """The requested options that Proxmox VE lets only root@pam with a password set, such as arguments of QEMU."""
+    of_guest = [
+        name
+        for name in guest.requested
+        if (pve := GUEST_OPTIONS[name].pve) is not None and (pve.root_only or pve.by_arguments(guest))
+    ]
+    return of_guest + [f"attach.{name}" for name in (list_by_arguments(attach) if attach is not None else ())]
 
 
 def build_clone_parameters(

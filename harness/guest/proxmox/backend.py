@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -19,10 +20,11 @@ from harness.guest.proxmox import (
     build_size_parameters,
     choose_drives,
     format_drive,
-    list_root_options,
+    list_by_arguments,
     refuse_drive,
     refuse_options,
 )
+from harness.guest.proxmox.arguments import build_arguments, has_own_threads
 from harness.guest.proxmox.client import Client, open_client
 from harness.guest.proxmox.creation import PveVolume, Stores, Together, clone_vm, create_vm, refuse_number
 from harness.guest.proxmox.disk_users import require_same_node, require_unclaimed, require_unshared
@@ -97,6 +99,8 @@ class ProxmoxHypervisor(ProxmoxRemover):
         self._events = events
         self._together = Together(rules)
         self._own_systems = OwnSystems()
+        self._set: dict[int, frozenset[str]] = {}
+        """The settings that the last guest of each VM has set."""
 
     @property
     def poll_seconds(self) -> float:
@@ -143,15 +147,9 @@ class ProxmoxHypervisor(ProxmoxRemover):
 
     def _refuse_guest(self, guest: GuestOptions, attach: Attachment) -> str | None:
         """Why the node cannot have a guest with these options for a disk that is attached in this way."""
-        spec = self._client.spec
         cpus = int(self._host.facts["cpus"] or 1)
         if why := refuse_queues(attach, cpus, guest) or refuse_options(guest):
             return why
-        if (options := list_root_options(guest)) and not spec.may_pass_devices:
-            return (
-                f"{', '.join(options)}: Proxmox VE accepts this only from {ROOT} with a password, not from {spec.who}: "
-                f"log in as {ROOT} without a token, or leave it out"
-            )
         # Proxmox VE reserves huge pages itself when it starts the VM.
         return refuse_size(guest, self._host, reserved=False)
 
@@ -276,15 +274,26 @@ class ProxmoxHypervisor(ProxmoxRemover):
         for path in dict.fromkeys(disk.source.path for disk in disks if not isinstance(disk.source, PveVolume)):
             require_unshared(self._client, self._host.runner, path, machine.vmid)
 
-        def strings() -> dict[str, Any]:
+        def settings() -> dict[str, Any]:
             buses = {disk.name: disk.attach.bus for disk in disks if isinstance(disk.attach, Attach)}
-            keys.update(choose_drives(buses, machine.config()))
-            drives = {keys[disk.name]: format_drive(name_source(disk), disk.attach, disk.serial) for disk in disks}
+            keys.update(choose_drives(buses, machine.config().keys() - before))
             vcpus = choose_vcpus(self._host.facts, [disk.attach for disk in disks], options)
-            return build_size_parameters(options, vcpus, self._rules.cpu) | drives
+            wanted = build_size_parameters(options, vcpus, self._rules.cpu)
+            if before:
+                hardware = build_shell_parameters(self._together.of(machine.vmid), "", vcpus)
+                wanted = {key: value for key, value in hardware.items() if key in before} | wanted
+            by_key = {keys[disk.name]: disk for disk in disks}
+            if arguments := build_arguments(by_key, options):
+                wanted["args"] = arguments
+            return wanted | dict(_yield_drives(by_key, options))
 
         keys: dict[str, str] = {}
-        machine.set(self._require_supported(strings))
+        before = self._set.get(machine.vmid, frozenset())
+        wanted = self._require_supported(settings)
+        # What an earlier guest of this VM had, and this one does not request.
+        gone = sorted(before - wanted.keys())
+        machine.set(wanted | ({"delete": ",".join(gone)} if gone else {}))
+        self._set[machine.vmid] = frozenset(wanted)
         return keys
 
     def _require_supported(self, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -312,6 +321,17 @@ class ProxmoxBackend:
             yield ProxmoxRemover(host.runner, client)
 
 
+def _yield_drives(disks: Mapping[str, GuestDisk], options: GuestOptions) -> Iterator[tuple[str, str]]:
+    """The drives of disks by their names. Disks that are arguments of QEMU as a whole have none."""
+    for key, disk in disks.items():
+        attach = disk.attach
+        if isinstance(attach, Attach) and has_own_threads(attach, options):
+            if attach.iothread_vq_mapping:
+                continue
+            attach = replace(attach, iothread=False, poll_max_ns=None)
+        yield key, format_drive(name_source(disk), attach, disk.serial)
+
+
 def name_source(disk: GuestDisk) -> str:
     """How a VM's configuration names the disk."""
     return disk.source.volid if isinstance(disk.source, PveVolume) else disk.source.path
@@ -322,6 +342,12 @@ def require_attachable(client: Client, disks: Sequence[GuestDisk]) -> None:
     for disk in disks:
         if why := refuse_drive(disk.attach):
             raise Unsupported(f"host {client.host}: {disk.name}: {why}")
+        if (by_arguments := list_by_arguments(disk.attach)) and not client.spec.may_pass_devices:
+            raise Unsupported(
+                f"host {client.host}: {disk.name}: {', '.join(by_arguments)} needs arguments of QEMU, which Proxmox VE "
+                f"accepts only from {ROOT} with a password, not from {client.spec.who}",
+                hint=f"log in as {ROOT} without a token, or leave it out",
+            )
         if not isinstance(disk.source, PveVolume) and (why := client.spec.why_no_devices):
             raise Unsupported(
                 f"host {client.host}: {disk.name}: {disk.source.path} is not attached: {why}",

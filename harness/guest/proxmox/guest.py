@@ -11,7 +11,8 @@ from typing import Any, cast
 from harness.errors import GuestError, HostError
 from harness.guest.booting import Booted, BootedGuest
 from harness.guest.protocol import GuestDisk, block_devices
-from harness.guest.proxmox import parse_drive
+from harness.guest.proxmox import list_by_arguments, parse_drive
+from harness.guest.proxmox.arguments import read_by_arguments
 from harness.guest.proxmox.machine import VirtualMachine
 from harness.guest.qemu_process import (
     InspectedProcess,
@@ -23,8 +24,9 @@ from harness.guest.qemu_process import (
     read_placement,
 )
 from harness.lab.counters import VmThreads
+from harness.lab.pin import TAG
 from harness.lab.transport.base import Runner
-from harness.model.attach import CACHES, Cache
+from harness.model.attach import CACHES, Attach, Cache
 from harness.model.counters import Transferred
 from harness.model.option import Effective
 from harness.model.values import format_limits, normalise_list
@@ -86,9 +88,11 @@ class ProxmoxGuest(BootedGuest):
         return {disk: counted[self._keys[disk]] for disk in disks}
 
     def effective(self, disk: str) -> Effective:
-        key, vmid = self._keys[disk], self._machine.vmid
+        key, vmid, attach = self._keys[disk], self._machine.vmid, self._disks[disk].attach
         config = self._machine.config()
-        if key not in config:
+        arguments = str(config.get("args", ""))
+        in_arguments = f"{TAG}-{key}-" in arguments or bool(list_by_arguments(attach))
+        if key not in config and not in_arguments:
             raise GuestError(
                 f"{self._node.name}: VM {self._machine.vmid} no longer has the drive {key}",
                 hint="it was detached while the guest was running: see the task log of the node",
@@ -102,6 +106,8 @@ class ProxmoxGuest(BootedGuest):
                 # Without the process, only the arguments that it would get are known.
                 filename = find_drive(drives, key).filename
                 effective = effective.merged(read_io_limit(self._node, PID_FILE.format(vmid=vmid), filename))
+        if in_arguments and isinstance(attach, Attach):
+            effective = effective.merged(read_by_arguments(self._machine, key, attach))
         seen = read_guest_facts(self.evidence, size.qemu_memory)
         return effective.merged(size).merged(self._devices[self._disks[disk].serial].effective).merged(seen)
 
@@ -120,14 +126,18 @@ class ProxmoxGuest(BootedGuest):
 
 
 def _merge_effective(config: Mapping[str, Any], process: InspectedProcess, key: str) -> Effective:
-    options, qemu = parse_drive(str(config[key])), find_drive(process, key)
+    qemu = find_drive(process, key)
+    arguments = str(config.get("args", ""))
+    # A disk that is an argument as a whole is no drive.
+    options = parse_drive(str(config[key])) if key in config else {"cache": qemu.cache, "aio": qemu.aio}
+    lines = [f"{name}: {config[name]}" for name in (key, "args") if name in config]
     return Effective(
         bus=key.rstrip("0123456789"),
         cache=options.get("cache"),
         aio=options.get("aio"),
-        iothread=options.get("iothread") == "1",
+        iothread=options.get("iothread") == "1" or f"iothread,id={TAG}-{key}-" in arguments,
         machine=str(config.get("machine", "")),
-        pve_drive=f"{key}: {config[key]}",
+        pve_drive="\n".join(lines),
         qemu_device=qemu.device,
         qemu_format=qemu.format,
         qemu_aio=process.engines.in_effect(qemu.aio, qemu.format),
@@ -258,6 +268,10 @@ def parse_resolved(arguments: Sequence[str], key: str) -> Resolved | None:
     """
     options = [(first.lstrip("-"), second) for first, second in pairwise(arguments) if first.startswith("-")]
     devices = [_parse_device(text) for option, text in options if option == "device"]
+    for name, value in (text.partition("=")[::2] for option, text in options if option == "set"):
+        for changed in devices:
+            if name.startswith(prefix := f"device.{changed.get('id')}."):
+                changed[name.removeprefix(prefix)] = value
     device = next((device for device in devices if device.get("id") == key), None)
     if device is None:
         return None
@@ -273,7 +287,7 @@ def parse_resolved(arguments: Sequence[str], key: str) -> Resolved | None:
         **block,
         device=device["driver"],
         write_cache=device.get("write-cache", "on") == "on" if write_cache is None else write_cache,
-        iothread="iothread" in owner,
+        iothread=bool({"iothread", "iothread-vq-mapping"} & owner.keys()),
         queues=int(queues) if queues else None,
         rotation_rate=int(device.get("rotation_rate", 0)),
         controller_disks=sum(other.get("bus") == device.get("bus") for other in devices) if controller else 1,
@@ -281,6 +295,8 @@ def parse_resolved(arguments: Sequence[str], key: str) -> Resolved | None:
 
 
 def _parse_device(text: str) -> dict[str, str]:
+    if text.startswith("{"):
+        return {str(name): str(value) for name, value in parse_json(text, "QEMU's -device", GuestError).items()}
     driver, _, rest = text.partition(",")
     pairs = (part.partition("=") for part in rest.split(",") if part)
     return {"driver": driver} | {name: value for name, _, value in pairs}

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 from harness.errors import SafetyError, Unsupported
-from harness.guest.proxmox import MOUNTS, Maker, refuse_drive
+from harness.guest.proxmox import MOUNTS, Maker, list_root_options, refuse_drive
 from harness.guest.proxmox.client import Client
 from harness.guest.proxmox.creation import Filled, PveVolume, Store, Stores, StoresReserve, allocated, require_room
 from harness.guest.proxmox.disk_users import find_stable_path, require_unclaimed
@@ -223,6 +223,11 @@ def refuse_mode(spec: ApiSpec, mode: Mode, disk: AnyDisk) -> str | None:
     why = refuse_layout(mode.layout) or (refuse_drive(mode.attach) if mode.attach else None)
     if why:
         return why
+    if (options := list_root_options(mode.guest, mode.attach)) and not spec.may_pass_devices:
+        return (
+            f"{', '.join(options)}: Proxmox VE accepts this only from {ROOT} with a password, not from {spec.who}: "
+            f"log in as {ROOT} without a token, or leave it out"
+        )
     if isinstance(disk, DiskByStorage):
         return _refuse_stored(mode, disk)
     if mode.attach is not None and isinstance(mode.layout, Device | Partition) and (why := spec.why_no_devices):

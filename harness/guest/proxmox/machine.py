@@ -10,7 +10,7 @@ from typing import Any
 
 from harness.errors import GuestError, HarnessError, HostError
 from harness.guest.booting import logging_in
-from harness.guest.proxmox.client import Client, Expected, Method, PveError, TaskEnd
+from harness.guest.proxmox.client import READ_SECONDS, Client, Expected, Method, PveError, TaskEnd
 from harness.lab.hosts import Host
 from harness.lab.inventory import GuestRules
 from harness.lab.transport.base import Runner
@@ -143,6 +143,16 @@ class VirtualMachine:
                     raise GuestError(f"host {self.client.host}: QEMU counts nothing for {key} of VM {self.vmid}")
                 counts[key] = Transferred(count(int(counted["rd_bytes"])), count(int(counted["wr_bytes"])))
         return counts
+
+    def ask_monitor(self, command: str) -> str:
+        """What QEMU's human monitor prints for a command that only reads. Raises PveError."""
+        answer = self.client.write(
+            "post", f"{self.path}/monitor", {"command": command}, is_done=lambda: False, deadline=READ_SECONDS
+        )
+        with self._read_answer(f"monitor's answer to `{command}`"):
+            if not isinstance(answer, str):
+                raise TypeError(f"it is {type(answer).__name__} instead of a text")
+            return answer
 
     def interfaces(self) -> list[dict[str, Any]] | None:
         """The guest's network interfaces as its agent reports them; None while no agent answers."""
