@@ -266,10 +266,13 @@ def waiting(job: Job, arm: Arm, arms: Iterable[Arm]) -> float:
 
 
 def find_interval(job: Job, modes: Iterable[Mode | None]) -> float:
-    """The longest interval in which a layout of these modes writes what the job leaves in memory; 0 without one."""
-    if not job.writes:
-        return 0.0
-    return max((mode.layout.write_interval for mode in modes if mode is not None), default=0.0)
+    """The longest interval in which a layout of these modes writes what the job, or a neighbour, leaves in memory."""
+    written = (
+        mode.layout.write_interval
+        for mode in modes
+        if mode is not None and (job.writes or (mode.neighbour is not None and mode.neighbour.workload.writes))
+    )
+    return max(written, default=0.0)
 
 
 def last_whole_intervals(job: Job, interval: float) -> Job:

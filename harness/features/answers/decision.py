@@ -23,11 +23,13 @@ from harness.features.answers.uses import (
 from harness.model.attach import Attach
 from harness.model.base import Kind
 from harness.model.job import Job
+from harness.model.layout import OnZfs
 from harness.model.mode import ModeDetail
 from harness.model.values import format_field, names_of
 from harness.report.section import Section
 from harness.results.cells import CPU_TIME, CellRecord
 from harness.results.contrasts import ModeChange, compare_guests, loss_over_jobs, most_comparable
+from harness.units import format_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,13 @@ def _compare_layouts(before: Kind, after: Kind) -> Iterator[Factor]:
         return
     if before.kind != after.kind:
         yield Factor("layout", before.kind, after.kind, attached=False)
+        if isinstance(before, OnZfs) and isinstance(after, OnZfs):
+            # A zvol and a file have the same properties, and their records have a size each.
+            if before.record_bytes != after.record_bytes:
+                yield Factor(
+                    "record", format_size(before.record_bytes), format_size(after.record_bytes), attached=False
+                )
+            yield from _compare_fields(before, after, sorted({*names_of(before)} & {*names_of(after)} - {"kind"}))
     else:
         yield from _compare_fields(before, after)
 
@@ -73,8 +82,10 @@ def _compare_attachments(before: ModeDetail, after: ModeDetail) -> Iterator[Fact
         yield Factor("attachment", before_words, after_words, attached=True)
 
 
-def _compare_fields(before: Any, after: Any, *, attached: bool = False) -> Iterator[Factor]:
-    for name in names_of(before):
+def _compare_fields(
+    before: Any, after: Any, names: Iterable[str] | None = None, *, attached: bool = False
+) -> Iterator[Factor]:
+    for name in names_of(before) if names is None else names:
         if (value_before := getattr(before, name)) != (value_after := getattr(after, name)):
             words = _format_option(before, name, value_before), _format_option(after, name, value_after)
             yield Factor(name.replace("_", " "), words[0], words[1], attached)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from harness.features.answers.decision import factors
 from harness.features.zfs.feature import annotate
 from harness.features.zfs.pool import DiskGroup, PoolShape, parse_pool, parse_zfs
 from harness.features.zfs.records import MovedBytes, ZfsRecord, account_cells
@@ -233,3 +234,13 @@ def test_the_bytes_of_a_cell_are_those_of_the_pools_disks_over_all_slices() -> N
     (record,) = account_cells(AssembledRun(plan.cells, {}, slices, groups=plan.groups))
     assert record == ZfsRecord(ZVOL, {"guest": MovedBytes(read=4.0, written=8.0)})
     assert list_zfs_cells(section_of(synthetic_run(scenario=SCENARIO, workloads=["randwrite-4k"], speed=speed))) == []
+
+
+def test_a_file_and_a_zvol_differ_in_their_kind_and_in_the_size_of_a_record() -> None:
+    def differ(one: Zvol | ZfsFile, other: Zvol | ZfsFile) -> list[str]:
+        details = (Mode("m", layout, Attach()).detail for layout in (one, other))
+        return [factor.words for factor in factors(*details)]
+
+    assert differ(Zvol(), ZfsFile(recordsize=16 * KIB)) == ["layout zfs"]
+    assert differ(Zvol(), ZfsFile()) == ["layout zfs", "record 128 KiB"]
+    assert differ(Zvol(sync="always"), ZfsFile(recordsize=16 * KIB)) == ["layout zfs", "sync by default"]
