@@ -378,6 +378,8 @@ class Feature:
     """Its flag is in `CampaignSpec.switches` of a run that has it."""
     hypervisor: Callable[[Host, Events], AbstractContextManager[Hypervisor] | None] = lambda _host, _events: None
     """What makes guests on a host instead of the host's own backend; None for all other hosts."""
+    extend_hypervisor: Callable[[Host, Hypervisor, Events], Hypervisor] = lambda _host, hypervisor, _events: hypervisor
+    """The hypervisor of a host, with guests of another kind beside its own."""
     disk_server: DiskServer | None = None
     storage: FeatureStorage | None = None
     guest_images: GuestImages | None = None

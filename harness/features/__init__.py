@@ -24,6 +24,7 @@ NAMES: tuple[str, ...] = (
     "storage_daemon",
     "throttles",
     "neighbours",
+    "container",
     "distributions",
     "borrow",
     "fio_files",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import reduce
 
 from harness.errors import LabUnavailable
 from harness.events import Events
@@ -23,8 +25,15 @@ def choose_backend(spec: HostSpec) -> Backend:
     return LibvirtBackend()
 
 
-def open_hypervisor(host: Host, events: Events) -> AbstractContextManager[Hypervisor]:
+@contextmanager
+def open_hypervisor(host: Host, events: Events) -> Iterator[Hypervisor]:
     """The hypervisor that makes guests on this host. Raises LabUnavailable, with the remedy, if it is unreachable."""
+    with _open_own(host, events) as of_host:
+        yield reduce(lambda below, feature: feature.extend_hypervisor(host, below, events), features(), of_host)
+
+
+def _open_own(host: Host, events: Events) -> AbstractContextManager[Hypervisor]:
+    """That of the host's backend, or of a feature in its place."""
     for feature in features():
         if (hypervisor := feature.hypervisor(host, events)) is not None:
             return hypervisor

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from itertools import product, starmap
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Unpack, get_args
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar, Unpack, get_args
 
 from pydantic import AfterValidator, Discriminator, Field, Tag
 
@@ -742,6 +742,27 @@ class Vfio(NotServed):
 
 
 @dataclass(frozen=True, slots=True)
+class InContainer(NotServed):
+    """A volume of the host in a container, which has the place of the guest. There is no QEMU: the host's kernel does
+    the I/O of the container. A scenario requests it with `container` of a mode."""
+
+    __pydantic_config__ = VALUE
+
+    device: Literal["container"] = "container"
+    """`container`: the volume itself, in a container."""
+    host_counts: ClassVar[bool] = True
+
+    @property
+    def words(self) -> str:
+        return "container"
+
+    @property
+    def expected(self) -> Effective:
+        """The settings that must be read back from its control group."""
+        return Effective(container="lxc", host_io_limit=NO_LIMIT)
+
+
+@dataclass(frozen=True, slots=True)
 class Unknown(NotServed):
     """An attachment that is not known: the guest of a run that was imported. No scenario can request it."""
 
@@ -760,7 +781,7 @@ class Unknown(NotServed):
         return NOTHING
 
 
-Attachment = Attach | Vfio | Unknown
+Attachment = Attach | Vfio | InContainer | Unknown
 
 
 def device(attachment: Any) -> str:
@@ -778,6 +799,7 @@ StoredAttachment = Annotated[
     Annotated[Attach, Tag("disk")]
     | Annotated[Attach, Tag("lun")]
     | Annotated[Vfio, Tag("vfio")]
+    | Annotated[InContainer, Tag("container")]
     | Annotated[Unknown, Tag("unknown")],
     Discriminator(device),
 ]

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, ConfigDict, Field, model_validator
 from harness.analysis import METRICS, Limit
 from harness.analysis.verdict import Both
 from harness.config.names import choices
-from harness.model.attach import ATTACH_OPTIONS, Attach, Attachment, StoredAttachment
+from harness.model.attach import ATTACH_OPTIONS, Attach, Attachment, InContainer, StoredAttachment
 from harness.model.base import Device, Md
 from harness.model.guest import ANY_GUEST, GUEST_OPTIONS, GuestOptions
 from harness.model.job import Job
@@ -52,12 +52,16 @@ OPTIONS: Mapping[str, str] = {
     "qemu_data_file": "data_file",
     "host_encryption": "encryption",
     **{f"host_zfs_{name}": name for name in ZFS_PROPERTIES},
+    "container": "container",
+    "container_memory": "memory",
 }
 """The name of the option for each setting that shows the effect of an option."""
 BESIDE_NEIGHBOUR = "neighbour"
 """The end of the name of a mode with a neighbour."""
 DURING_BACKUP = "backup"
 """The end of the name of a mode whose disk is backed up meanwhile."""
+IN_CONTAINER = "container"
+"""The end of the name of a mode with a container in place of the guest, and the name of that guest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +111,8 @@ class Mode:
     """The mode of which it is a variant. All variants of a mode use the same data on the disk."""
     against: Mode | None = None
     """The mode that this one is compared with in the same blocks: the same one in the reference variant, without a
-    neighbour, or without a backup. None for the reference, and without any of these."""
+    neighbour, without a backup, or with a VM instead of a container. None for the reference, and without any of these.
+    """
     guests: int = 1
     """How many guests run a job at the same time, each on a volume of its own."""
     neighbour: Neighbour | None = None
@@ -130,7 +135,14 @@ class Mode:
     @property
     def guest_name(self) -> str:
         """The name of its guest among those of a session: that of the variant, or `g2` for a second guest."""
+        if self.in_container:
+            return IN_CONTAINER
         return f"g{self.number}" if self.number > 1 else self.variant_name
+
+    @property
+    def in_container(self) -> bool:
+        """Whether a container has the place of the guest."""
+        return isinstance(self.attach, InContainer)
 
     @property
     def attached(self) -> Mode:
@@ -192,6 +204,9 @@ class Mode:
         if self.attach is None:
             return NOTHING
         threads = self.attach.threads if isinstance(self.attach, Attach) and self.attach.in_qemu else 0
+        if self.in_container:
+            size = Effective(guest_cpus=self.guest.vcpu_count, container_memory=self.guest.memory)
+            return size.merged(self.attach.expected).merged(self.layout.expected)
         return self.guest.expected(iothreads=threads).merged(self.attach.expected).merged(self.layout.expected)
 
     def on(self, guest: GuestOptions, *, one_guest: bool = False) -> Mode:
@@ -213,6 +228,11 @@ class Mode:
         """The same mode while a neighbour runs, which is compared with this one."""
         name = f"{self.name}-{BESIDE_NEIGHBOUR}"
         return replace(self, name=name, neighbour=neighbour, base=self, against=self)
+
+    @property
+    def inside_container(self) -> Mode:
+        """The same volume in a container instead of the VM, which is compared with this one."""
+        return replace(self, name=f"{self.name}-{IN_CONTAINER}", attach=InContainer(), base=self, against=self)
 
     @property
     def during_backup(self) -> Mode:
@@ -247,6 +267,11 @@ class ModeDetail:
         """Whether other guests, or a backup, do I/O while it is measured. Then its figures are not those of the
         attachment alone."""
         return self.guests > 1 or self.neighbour is not None or self.backup
+
+    @property
+    def in_container(self) -> bool:
+        """Whether a container has the place of the guest."""
+        return isinstance(self.attach, InContainer)
 
     @property
     def has_bare_host(self) -> bool:

@@ -110,6 +110,17 @@ class Effective:
     """Bytes that a whole record takes on these disks for each of its own, with copies, parity and padding."""
     host_zfs_txg_timeout: int | None = None
     """Seconds after which ZFS writes what is in memory (zfs_txg_timeout)."""
+    container: str | None = None
+    """What runs the container that has the place of the guest: `lxc`."""
+    container_version: str | None = None
+    container_cpus: str | None = None
+    """The host's CPUs of its control group."""
+    container_memory: int | None = None
+    """The limit of its memory in bytes."""
+    container_unprivileged: bool | None = None
+    """Whether its root is another user of the host."""
+    container_confinement: str | None = None
+    """What restricts the calls of its processes: `seccomp`, and the profile of AppArmor."""
     guest_scheduler: str | None = None
     guest_rotational: bool | None = None
     guest_write_cache: str | None = None

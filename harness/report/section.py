@@ -312,8 +312,9 @@ class Section:
 
     @cached_property
     def alone(self) -> tuple[CellRecord, ...]:
-        """The cells whose guest runs alone: only these are figures of an attach mode. All cells, if none of them is."""
-        alone = tuple(cell for cell in self.cells if not cell.mode_detail.runs_with_others)
+        """The cells of VMs that run alone: only these are figures of an attach mode. All cells, if none of them is."""
+        details = ((cell, cell.mode_detail) for cell in self.cells)
+        alone = tuple(cell for cell, detail in details if not (detail.runs_with_others or detail.in_container))
         return alone if any(not cell.is_baseline for cell in alone) else self.cells
 
     def own(self, records: Iterable[_RecordT]) -> tuple[_RecordT, ...]:

@@ -52,7 +52,7 @@ from harness.measure.rounds import FollowingSeries, SeriesContext
 from harness.measure.series import LimitReached, OpenSession, PreparedGroup, SpecialStep, Step
 from harness.measure.session import Session
 from harness.measure.slices import run_timetable
-from harness.model.attach import Attach, Vfio
+from harness.model.attach import Attach, InContainer, Vfio
 from harness.model.job import Job
 from harness.model.mode import Arm, Cell, Place
 from harness.scenario.plan import Plan
@@ -324,6 +324,7 @@ def _find_obstacle(cell: Cell, *, limited: bool) -> str | None:
     cached = isinstance(attach, Attach) and not attach.direct
     reasons = {
         "the guest has the disk itself (VFIO), so its I/Os do not pass the host": isinstance(attach, Vfio),
+        "a container has no QEMU, which handles the requests of a guest": isinstance(attach, InContainer),
         "the host's page cache is between QEMU and the disk": cached,
         "the guests of these variants do not run at the same time; measure one variant": mode.alternating,
         "the recovery of the array also does I/O": rebuilds(mode),

@@ -139,9 +139,11 @@ def find_conflicts(scenario: Scenario, variants: Mapping[str, Variant]) -> Itera
     for mode in scenario.modes:
         if mode.attach is None:
             continue
-        if mode.runs_with_others:
+        if mode.runs_with_others or mode.in_container:
             if variants:
-                of, key = mode.attached.name, "backup" if mode.backup else "neighbour" if mode.neighbour else "guests"
+                of = mode.base.name if mode.in_container and mode.base else mode.attached.name
+                key = "backup" if mode.backup else "neighbour" if mode.neighbour else "guests"
+                key = "container" if mode.in_container else key
                 yield (
                     f"variant.{_reference_of(variants)}: conflicts with mode.{of}.{key}, because the guests of "
                     "variants use the same volume; allowed: another scenario for one of them"

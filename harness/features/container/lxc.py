@@ -1,0 +1,299 @@
+"""Containers of LXC on a host that commands reach: configuration, start, commands in one, what it really has, removal.
+
+LXC, because the containers of Proxmox VE are LXC, so both kinds of host are measured with the same program; because it
+runs a container from a file without a service of its own; and because Debian has had it in each release.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from harness.errors import GuestError, HostError, Unsupported
+from harness.events import Events
+from harness.files import read_script
+from harness.guest.booting import LinuxSystem
+from harness.guest.protocol import Backup, GuestDisk
+from harness.guest.qemu_process import read_io_limit
+from harness.lab.counters import VmThreads
+from harness.lab.created import CreationLog, Processes, fenced
+from harness.lab.guard.writable import run_all
+from harness.lab.hosts import Host
+from harness.lab.pin import TAG, BlockPin
+from harness.lab.transport.base import Completed, Runner, whole
+from harness.model.counters import Transferred
+from harness.model.guest import GUEST_MEMORY, GuestOptions
+from harness.model.option import Effective
+from harness.model.values import format_list, parse_cpus
+from harness.untrusted import count, reading
+
+_PACKAGE = "harness.features.container"
+_CREATE = read_script(_PACKAGE, "create_container.sh")
+_CHECK = read_script(_PACKAGE, "check_lxc.sh")
+_READ = read_script(_PACKAGE, "read_container.sh")
+_IO_STAT = read_script(_PACKAGE, "read_io_stat.sh")
+_START_SECONDS = 60.0
+_DISKS = "/disks"
+_COMMON = "/usr/share/lxc/config/common.conf"
+"""What every distribution's containers have: the devices, the capabilities and the filter of system calls."""
+_CGROUP2 = "cgroup2fs"
+_NO_LIMIT = "max"
+
+
+class Container(Processes):
+    """A container with `mark` in the environment of its processes, in a directory that nobody else knows."""
+
+    kind: Literal["container"] = "container"  # type: ignore[assignment] # a kind of its own
+    name: str
+    directory: str
+
+    removal: ClassVar[str] = (
+        read_script(_PACKAGE, "end_container.sh") + Processes.removal + read_script(_PACKAGE, "remove_container.sh")
+    )
+
+    @property
+    def words(self) -> str:
+        return f"the container {self.name}"
+
+    def arguments(self) -> Sequence[str]:
+        return [self.mark, self.directory, self.name]
+
+    @property
+    def pid_file(self) -> str:
+        """The file with the id of its first process."""
+        return f"{self.directory}/pid"
+
+
+def refuse_lxc(host: Host, options: GuestOptions) -> str | None:
+    """Why the host cannot have a container of this size, with the remedy; None if it can. Raises HostError."""
+    printed = host.runner.run(["sh", "-c", _CHECK], deadline=30, check=False).stdout
+    facts = dict(line.split("=", 1) for line in printed.splitlines() if "=" in line)
+    if not facts.get("version") or "common" not in facts:
+        return f"LXC is not installed there, which runs containers: {host.facts.install('lxc')}"
+    if facts.get("groups") != _CGROUP2:
+        return (
+            "the host has control groups of version 1, which do not count the I/O of a container: boot it with "
+            "systemd.unified_cgroup_hierarchy=1"
+        )
+    cpus = int(host.facts["cpus"] or 1)
+    if (vcpus := options.vcpu_count or 1) > cpus:
+        return f"the container needs {vcpus} CPUs, but the host has {cpus}: request fewer vcpus"
+    return None
+
+
+def choose_cpus(options: GuestOptions, wanted: int, cpus: int) -> str:
+    """The host's CPUs for a container that needs so many of them: the pinned ones, else the last ones.
+
+    The first ones handle most of the host's interrupts.
+    """
+    if options.pin_vcpus:
+        return format_list({cpu for text in options.pin_vcpus for cpu in parse_cpus(text)})
+    return format_list(range(max(cpus - wanted, 0), cpus))
+
+
+def make_config(made: Container, disks: Sequence[GuestDisk], *, cpus: str, memory: int, programs: Sequence[str]) -> str:
+    """The configuration of a container with these disks, CPUs of the host, and bytes of memory (lxc.container.conf(5)).
+
+    `programs` are further directories of the host with programs. Pure.
+    """
+    lines = [
+        f"lxc.include = {_COMMON}",
+        f"lxc.uts.name = {made.name}",
+        f"lxc.rootfs.path = dir:{made.directory}/{made.name}/rootfs",
+        "lxc.apparmor.profile = generated",
+        "lxc.net.0.type = empty",
+        f"lxc.environment = {made.mark}",
+        # It has nothing to do but to be there: commands come from outside, and their ends are awaited there.
+        "lxc.init.cmd = /usr/bin/sleep infinity",
+        "lxc.signal.halt = SIGKILL",
+        f"lxc.cgroup2.cpuset.cpus = {cpus}",
+        f"lxc.cgroup2.memory.max = {memory}",
+        "lxc.mount.entry = tmpfs run tmpfs nosuid,nodev,mode=0755 0 0",
+        "lxc.mount.entry = tmpfs tmp tmpfs nosuid,nodev 0 0",
+        "lxc.mount.entry = /etc/ld.so.cache etc/ld.so.cache none bind,ro,optional,create=file 0 0",
+        "lxc.mount.entry = /etc/alternatives etc/alternatives none bind,ro,optional,create=dir 0 0",
+    ]
+    lines += [f"lxc.mount.entry = {path} {path[1:]} none bind,ro,create=dir 0 0" for path in map(_escape, programs)]
+    for disk in disks:
+        pin = disk.source.writable.pin
+        path = pin.path if isinstance(pin, BlockPin) else disk.source.path
+        lines.append(f"lxc.mount.entry = {_escape(path)} {_inside(disk.name)[1:]} none bind,create=file 0 0")
+        if isinstance(pin, BlockPin):
+            lines.append(f"lxc.cgroup2.devices.allow = b {pin.number} rw")
+    return "\n".join(lines) + "\n"
+
+
+def _inside(disk: str) -> str:
+    return f"{_DISKS}/{disk}"
+
+
+def _escape(path: str) -> str:
+    """The path as in fstab(5)."""
+    for character in "\\ \t":
+        path = path.replace(character, f"\\{ord(character):03o}")
+    return path
+
+
+class ContainerRunner:
+    """Runs commands in a container, by way of its host. `enter` is the command there that runs the one that follows."""
+
+    def __init__(self, name: str, host: Runner, enter: Sequence[str]) -> None:
+        self.name = name
+        self._host = host
+        self._enter = tuple(enter)
+
+    def run(
+        self, argv: Sequence[str], *, deadline: float, stdin: str | bytes | None = None, check: bool = True
+    ) -> Completed:
+        """A `Runner`. Both outputs have the limits of the host's runner."""
+        return self._host.run([*self._enter, *argv], deadline=deadline, stdin=stdin, check=check)
+
+    def put(self, source: Path, target: str, *, deadline: float) -> None:  # noqa: ARG002 - a Runner
+        """No container gets files: its programs are those of its host."""
+        raise HostError(f"{self.name}: {source} cannot be copied to {target}")
+
+    def close(self) -> None:
+        """There is no connection of its own."""
+
+
+class RunningContainer:
+    """A `Guest`: a container with its disks."""
+
+    windows: ClassVar[bool] = False
+    threads: ClassVar[VmThreads | None] = None
+    """There is no process of QEMU."""
+
+    def __init__(self, host: Host, made: Container, disks: Sequence[GuestDisk], seconds: float | None) -> None:
+        self._host = host
+        self._made = made
+        self._disks = {disk.name: disk for disk in disks}
+        self.fio = host.spec.fio
+        self.boot_seconds = seconds
+        enter = ("lxc-attach", "--lxcpath", made.directory, "--name", made.name, "--")
+        self.runner: Runner = ContainerRunner(f"container on {host.name}", host.runner, enter)
+        system = LinuxSystem(self.runner, self.fio)
+        self.evidence: Mapping[str, str] = {**system.evidence(), "container": "lxc"}
+
+    def device(self, disk: str) -> str:
+        """The path of the disk in the container."""
+        return _inside(disk)
+
+    def transferred(self, disks: Sequence[str]) -> Mapping[str, Transferred | None]:
+        """The bytes by the container's control group; None for a disk that shares its device with others."""
+        printed = self._run(_IO_STAT, "read what it moved")
+        with reading(f"{self.runner.name}: io.stat of its control group", GuestError):
+            moved = parse_io_stat(printed)
+        return {disk: moved.get(number, Transferred()) if (number := self._number(disk)) else None for disk in disks}
+
+    def _number(self, disk: str) -> str | None:
+        """The number of the device, if only this disk is on it: the group counts partitions as their disk."""
+        pin = self._disks[disk].source.writable.pin
+        return pin.number if isinstance(pin, BlockPin) and pin.name.startswith("dm-") else None
+
+    def effective(self, disk: str) -> Effective:
+        """What the container really has."""
+        printed = self._run(_READ, "read its limits")
+        limits = read_io_limit(self._host.runner, self._made.pid_file, self._disks[disk].source.path)
+        cpus = self.runner.run(["nproc"], deadline=30).stdout
+        with reading(f"{self.runner.name}: its control group", GuestError):
+            return parse_container(printed, self.evidence).merged(limits).merged(Effective(guest_cpus=count(int(cpus))))
+
+    def holding(self, disk: str) -> AbstractContextManager[None]:  # noqa: ARG002 - a Guest
+        """Nothing to do: it always has its disks."""
+        return nullcontext()
+
+    def backup(self, disk: str, target: str) -> Backup:
+        """No tool of the host copies a volume while its container runs."""
+        raise Unsupported(f"{self.runner.name}: no backup of {disk} to {target}", hint="leave out backup in the mode")
+
+    def post_mortem(self) -> str | None:
+        """Whether the container has ended, as text for the end of a message; None if it runs."""
+        alive = 'read -r pid <"$1" && [ -d "/proc/$pid" ]'
+        done = self._host.runner.run(["sh", "-c", alive, "sh", self._made.pid_file], deadline=20, check=False)
+        return None if done.status == 0 else f"{self._made.words} has ended on {self._host.name}"
+
+    def _run(self, script: str, what: str) -> str:
+        done = self._host.runner.run(["sh", "-s", "--", self._made.pid_file], stdin=script, deadline=30, check=False)
+        if done.status != 0:
+            raise GuestError(f"{self.runner.name}: cannot {what}: {done.stderr.strip() or 'it has ended'}")
+        return done.stdout
+
+
+def parse_io_stat(printed: str) -> dict[str, Transferred]:
+    """The bytes of each device by its number, from io.stat of control groups (the kernel's cgroup-v2.rst).
+
+    Raises ValueError or KeyError for other text. Pure.
+    """
+    moved = {}
+    for line in printed.splitlines():
+        number, *pairs = line.split()
+        values = dict(pair.split("=", 1) for pair in pairs)
+        if values:
+            moved[number] = Transferred(count(int(values["rbytes"])), count(int(values["wbytes"])))
+    return moved
+
+
+def parse_container(printed: str, evidence: Mapping[str, str]) -> Effective:
+    """What the kernel shows of a container, from the output of the script. Raises ValueError for other text. Pure."""
+    facts = dict(line.split("=", 1) for line in printed.splitlines() if "=" in line)
+    memory = facts.get("memory.max", _NO_LIMIT)
+    confined = ["seccomp"] if facts.get("seccomp") == "2" else []
+    if (profile := facts.get("profile", "unconfined").rstrip("\0")) != "unconfined":
+        confined.append(f"AppArmor {profile.partition(' ')[2] or profile}" if profile.startswith("lxc") else profile)
+    return Effective(
+        container="lxc",
+        container_version=facts.get("version") or None,
+        container_cpus=facts.get("cpuset.cpus.effective") or None,
+        container_memory=None if memory == _NO_LIMIT else int(memory),
+        container_unprivileged=int(facts["root"]) != 0 if "root" in facts else None,
+        container_confinement=", ".join(confined) or "none",
+        guest_kernel=evidence.get("kernel") or None,
+        guest_fio=evidence.get("fio_program") or None,
+    )
+
+
+@contextmanager
+def start_container(
+    host: Host, log: CreationLog, disks: Sequence[GuestDisk], options: GuestOptions, *, cpus: int, events: Events
+) -> Iterator[RunningContainer]:
+    """A container with these disks and so many CPUs. It is ended and removed at the end, also after a failure.
+
+    Raises SafetyError if a disk is no longer the one that was checked, HostError and GuestError.
+    """
+    token = uuid.uuid4()
+    made = Container(
+        disks=tuple(dict.fromkeys(serial for disk in disks for serial in disk.source.writable.disks)),
+        mark=f"VIRT_OVERHEAD_CONTAINER={token}",
+        name=f"{TAG}-{log.run_id}-{str(token)[:8]}",
+        directory=f"/run/voh-{token}",
+    )
+    config = make_config(
+        made,
+        disks,
+        cpus=choose_cpus(options, cpus, int(host.facts["cpus"] or 1)),
+        memory=options.memory or GUEST_MEMORY,
+        programs=_list_program_directories(host.spec.fio),
+    )
+    with log.making_here(made) as entry:
+        create = ["sh", "-c", _CREATE, "sh", made.directory, made.name, made.mark]
+        devices = [disk.source.writable for disk in disks]
+        command = fenced(entry, whole(create, config))
+        with events.step("start the container", 2.0) as step:
+            done = run_all(devices, command, stdin=config, deadline=_START_SECONDS, check=False)
+            seconds = step.seconds
+        if done.status != 0:
+            raise GuestError(
+                f"host {host.name}: the container did not start: {done.stderr.strip()[-400:] or 'no reason given'}",
+                hint="lxc-checkconfig there shows what its kernel lacks",
+            )
+        yield RunningContainer(host, made, disks, seconds)
+
+
+def _list_program_directories(fio: str) -> list[str]:
+    """The directory of the program fio, if the container does not have it yet."""
+    directory = fio.rpartition("/")[0]
+    below = ("/usr", "/opt", "/bin", "/sbin")
+    return [directory] if directory and not any(f"{directory}/".startswith(f"{base}/") for base in below) else []
