@@ -6,7 +6,7 @@ import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -100,7 +100,7 @@ def test_variants_of_a_container_are_refused_by_the_name_of_the_key(tmp_path: Pa
 
 def disk(name: str, pin: BlockPin | FilePin) -> GuestDisk:
     runner: Any = None
-    kind = "block" if isinstance(pin, BlockPin) else "file"
+    kind: Literal["block", "file"] = "block" if isinstance(pin, BlockPin) else "file"
     grant = issue(runner, pin, ("S1",))
     return GuestDisk(name, BlockSource(f"/link/{name}", kind, 0, 4096, grant=grant), InContainer())
 
