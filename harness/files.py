@@ -229,12 +229,12 @@ def _names() -> dict[str, dict[Family, str]]:
     return {row[0]: dict(zip(_INSTALL, row, strict=True)) for row in rows}
 
 
-def write_page(path: Path, page: str) -> None:
-    """Write the page for `--html`. Raises ConfigError if the file cannot be written."""
+def write_page(path: Path, page: str, option: str = "--html") -> None:
+    """Write the page for `--html`, or the file of another option. Raises ConfigError if it cannot be written."""
     try:
         write_atomically(path, page)
     except OSError as error:
         raise ConfigError(
-            f"--html {path} cannot be written: {error.strerror or error}",
+            f"{option} {path} cannot be written: {error.strerror or error}",
             hint=f"check that {path.parent} exists and has space, and that this user may write there",
         ) from error

@@ -57,13 +57,16 @@ def _add_import(commands: Any) -> None:
 def _add_export(commands: Any) -> None:
     parser = commands.add_parser(
         "export",
-        help="write the measurements of a run as CSV or Parquet, or as a tree that fio-plot can draw",
+        help="write the measurements of a run as CSV or Parquet, as a tree for fio-plot, or as metrics for Prometheus",
         example="virt-overhead export latest --csv run.csv",
     )
     parser.add_argument("path", nargs="?", type=Path, default=REPORTS / "latest", metavar="RUN")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="a row for each measurement")
     parser.add_argument("--parquet", type=Path, metavar="FILE", help="the same with typed columns; needs pyarrow")
     parser.add_argument("--fio-plot", type=Path, metavar="DIR", help="fio's JSON output, one file per arm and job")
+    parser.add_argument(
+        "--openmetrics", type=Path, metavar="FILE", help="gauges for Prometheus, for node_exporter's textfile collector"
+    )
     add_json(parser, "what was written")
     parser.set_defaults(run=_export)
 
@@ -113,7 +116,9 @@ def _request_import(options: argparse.Namespace) -> Any:
 def _export(options: argparse.Namespace) -> int:
     from harness.features.exchange.exporting import ExportRequest, export_run
 
-    written = export_run(ExportRequest(options.path, options.csv, options.parquet, options.fio_plot))
+    written = export_run(
+        ExportRequest(options.path, options.csv, options.parquet, options.fio_plot, options.openmetrics)
+    )
     if options.json:
         print_json({"written": written})
     else:

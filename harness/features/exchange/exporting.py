@@ -20,11 +20,13 @@ from harness.analysis import METRICS, Verdict, merged
 from harness.analysis.metrics import QUANTILES
 from harness.errors import ConfigError, MeasurementError, ResultsError
 from harness.features.exchange.document import Document, LatencySpread, ReportedDirection, ReportedJob, read_documents
+from harness.features.exchange.gauges import make_gauges
 from harness.features.exchange.timeline import select_final
 from harness.files import read_regular, write_atomically
 from harness.measure.fio import is_ramp
 from harness.model.job import Job
 from harness.model.mode import ModeDetail, Place
+from harness.openmetrics import format_openmetrics
 from harness.results import Journal, Measurement, Run, RunStore
 from harness.results.carried import split_by_length
 from harness.results.cells import CellRecord
@@ -396,6 +398,7 @@ class ExportRequest:
     csv: Path | None
     parquet: Path | None
     fio_plot: Path | None
+    openmetrics: Path | None = None
 
 
 def export_run(request: ExportRequest) -> list[str]:
@@ -403,12 +406,22 @@ def export_run(request: ExportRequest) -> list[str]:
 
     Raises ConfigError if none is requested or one cannot be written, and ResultsError if the run cannot be read.
     """
-    if request.csv is None and request.parquet is None and request.fio_plot is None:
-        raise ConfigError("nothing to export", hint="add --csv FILE, --parquet FILE or --fio-plot DIR")
+    if not any((request.csv, request.parquet, request.fio_plot, request.openmetrics)):
+        raise ConfigError(
+            "nothing to export", hint="add --csv FILE, --parquet FILE, --fio-plot DIR or --openmetrics FILE"
+        )
     store = RunStore.open(request.run)
+    run = store.read_results()
+    done = []
+    if request.openmetrics is not None:
+        with _report_failures(request.openmetrics):
+            write_atomically(request.openmetrics, format_openmetrics(make_gauges(run)))
+        done.append(f"metrics of {len(run.cells)} cells: {request.openmetrics}")
+        if not any((request.csv, request.parquet, request.fio_plot)):
+            return done
     journal = store.read_journal()
-    rows = make_rows(store.read_results(), journal)
-    done = list(journal.notes)
+    rows = make_rows(run, journal)
+    done += journal.notes
     for path, write in ((request.csv, write_csv), (request.parquet, write_parquet)):
         if path is not None:
             with _report_failures(path):

@@ -26,7 +26,7 @@ def add_commands(commands: Any) -> None:
         example="virt-overhead history show randread-4k --html trends.html",
         usage="virt-overhead history add RUN [RUN ...] [--store URL] [--label NAME=VALUE ...] [--json]\n"
         "       virt-overhead history [show] [CELL] [--store URL] [--value WHAT] [--metric NAME] [--runs N]\n"
-        "                                    [--html FILE] [--json]",
+        "                                    [--html FILE] [--openmetrics FILE] [--json]",
     )
     parser.add_argument(
         "what", nargs="*", metavar="[show] CELL | add RUN", help="the cells to show, by a part of their id"
@@ -55,6 +55,12 @@ def add_commands(commands: Any) -> None:
         "--runs", type=number_from(1), default=200, metavar="N", help="the newest runs of each cell (%(default)s)"
     )
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write a page with charts")
+    parser.add_argument(
+        "--openmetrics",
+        type=Path,
+        metavar="FILE",
+        help="also write newest values and change points as gauges, for node_exporter's textfile collector",
+    )
     add_json(parser, "the trends, or what was added,")
     parser.set_defaults(run=_history)
 
@@ -115,6 +121,11 @@ def _show(options: argparse.Namespace, store: Any, cell: str) -> int:
         print_json([asdict(trend) for trend in shown])
     else:
         sys.stdout.writelines(f"{line}\n" for line in describe_trends(shown))
+    if options.openmetrics is not None:
+        from harness.features.history.gauges import make_trend_gauges
+        from harness.openmetrics import format_openmetrics
+
+        write_page(options.openmetrics, format_openmetrics(make_trend_gauges(shown)), option="--openmetrics")
     if options.html is not None:
         write_page(options.html, render_history(shown, store.url))
         sys.stderr.write(f"page: {options.html}\n") if options.json else print(f"page: {options.html}")

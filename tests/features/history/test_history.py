@@ -48,6 +48,19 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().out
 
 
+def test_the_change_points_are_written_as_gauges(capsys: pytest.CaptureFixture[str]) -> None:
+    chance = random.Random(2)
+    write_history(Path("history"), 20, 2, lambda run, _: (0.9 if run < 12 else 0.8) * chance.gauss(1, 0.005))
+    said(capsys, "job0", "--store=history", "--openmetrics=changes.prom")
+    lines = [line for line in Path("changes.prom").read_text().splitlines() if not line.startswith("#")]
+    values = {line.partition("{")[0]: float(line.rpartition(" ")[2]) for line in lines}
+    assert values["virt_overhead_history_runs"] == 20
+    assert values["virt_overhead_last_change_worse"] == 1
+    assert values["virt_overhead_last_change_timestamp_seconds"] == 1.7e9 + 12 * 86_400
+    assert values["virt_overhead_last_change_ratio"] == pytest.approx(0.8 / 0.9 - 1, abs=0.01)
+    assert all('cell="nvme-lvm-job0"' in line for line in lines)
+
+
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"x" * 100, b"PAR1" + bytes(20) + b"\xff\xff\xff\x7fPAR1"])
 def test_a_damaged_file_of_a_run_is_named_when_the_run_is_added_again(content: bytes) -> None:
     store = stored(replayed(1))
