@@ -18,6 +18,11 @@ Place = str
 FILESYSTEMS = ("ext4", "ext3", "xfs", "btrfs", "f2fs", "zfs", "nfs", "nfs4", "cifs", "smb3")
 """The file systems on which files of virtual machines are measured: on disks, and of file servers."""
 
+_USUAL_SHIFT = 12
+"""The power of two of a sector if a ZFS pool leaves it to its disks: today's have sectors of 4 KiB."""
+_MOST_SHIFT = 16
+"""The largest that ZFS has."""
+
 IDENTITY = FILE_IDENTITY + read_script("harness.lab", "storage_identity.sh")
 
 _LOOK = UNSAFE + read_script("harness.lab", "inspect_storage.sh")
@@ -35,7 +40,8 @@ class FoundStorage:
     `identity` is what no other storage of the host has. `group` is the UUID of LVM's volume group. `filesystem` and
     `source` are those of a directory. `extent` is the unit of LVM's allocations, and `chunk` that of a thin pool.
     `parts` has the free bytes of each physical volume of a volume group. `copies` is the space that a file takes at
-    most, as a multiple of its size: more than 1 if a write goes to a new place. `facts` are others, for the results.
+    most, as a multiple of its size: more than 1 if a write goes to a new place. `raidz` has parity, disks and bytes of
+    a sector for each raidz of a ZFS pool. `facts` are others, for the results.
     """
 
     place: Place
@@ -48,6 +54,7 @@ class FoundStorage:
     chunk: int = 0
     copies: int = 1
     parts: tuple[tuple[str, int], ...] = ()
+    raidz: tuple[tuple[int, int, int], ...] = ()
     facts: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -101,5 +108,13 @@ def _parse(place: Place, at: str, printed: str) -> FoundStorage:
         chunk=int(facts.get("chunk", 0)),
         copies=int(facts.get("copies", 1)),
         parts=tuple((device, int(free)) for free, device in parts),
+        raidz=tuple(_parse_raidz(value) for key, value in lines if key == "raidz"),
         facts=further,
     )
+
+
+def _parse_raidz(text: str) -> tuple[int, int, int]:
+    parity, disks, shift = map(int, text.split())
+    if not 0 < parity < disks or shift > _MOST_SHIFT:
+        raise ValueError(f"raidz with parity {parity} over {disks} disks, and sectors of 2^{shift} bytes")
+    return parity, disks, 1 << (shift or _USUAL_SHIFT)

@@ -29,7 +29,7 @@ from harness.layout.source import BlockSource, Sources
 from harness.layout.storage_files import StoredFiles, create_in_directory
 from harness.layout.storage_lvm import LinearVolumes, ThinPoolVolumes
 from harness.model.base import Device, Md
-from harness.model.layout import Layout, LvmThin, OnZfs, Qcow2, RawFile, ZfsFile, Zvol
+from harness.model.layout import Layout, LvmThin, OnZfs, Qcow2, RawFile, ZfsFile, Zvol, count_raidz_sectors
 from harness.model.mode import Mode
 from harness.units import format_size
 
@@ -67,9 +67,17 @@ class StoredDatasets:
     thing: ClassVar[type[HostThing]] = StoredDataset
     baseline: ClassVar[Layout] = Zvol()
 
-    def bytes_of(self, storage: FoundStorage, layout: Layout, span: int) -> int:  # noqa: ARG002 - all are the same
-        """With its checksums and block pointers."""
-        return round(span * (1 + ZFS_SHARE))
+    def bytes_of(self, storage: FoundStorage, layout: Layout, span: int) -> int:
+        """With its checksums and block pointers, and on raidz with the space that small records take there.
+
+        ZFS counts space there as if all records had 128 KiB.
+        """
+        record = layout.record_bytes if isinstance(layout, OnZfs) else ZfsFile().record_bytes
+        times = max(
+            (_count_space(record, *group) / _count_space(ZfsFile().record_bytes, *group) for group in storage.raidz),
+            default=1.0,
+        )
+        return round(span * (1 + ZFS_SHARE) * max(times, 1.0))
 
     @contextmanager
     def create(
@@ -88,6 +96,11 @@ class StoredDatasets:
                 )
                 sources[name] = stack.enter_context(_create_stored_dataset(log, room, thing, layout, span))
             yield sources
+
+
+def _count_space(record: int, parity: int, disks: int, sector: int) -> float:
+    """The space on raidz of a record of so many bytes, for each byte of it."""
+    return count_raidz_sectors(-(-record // sector), disks, parity) * sector / record
 
 
 @contextmanager

@@ -247,6 +247,16 @@ ZFS_PROPERTIES = ("volblocksize", "recordsize", "compression", "sync", "logbias"
 """The properties of a dataset that are options of a layout."""
 
 
+def count_raidz_sectors(sectors: int, disks: int, parity: int) -> int:
+    """The sectors that a record of so many takes on raidz: a record has its own parity, at least one sector for each
+    row of `disks` - `parity`. It takes a multiple of `parity` + 1 sectors, so that no hole is too small for a record.
+
+    Source: `vdev_raidz_asize` in OpenZFS's module/zfs/vdev_raidz.c.
+    """
+    sectors += parity * -(-sectors // (disks - parity))
+    return -(-sectors // (parity + 1)) * (parity + 1)
+
+
 class OnZfs(Layer):
     """A layer on ZFS, with the properties that every dataset has. Source: zfsprops(7)."""
 

@@ -163,4 +163,6 @@ echo "$1 $(($1 + $2))"
     free="zfs destroy use/neighbour",
     installed=zfs_installed,
 )
-STORAGES = (VOLUME_GROUP, THIN_POOL, EXT4, XFS, NFS, ARRAY, ZFS)
+ZFS_MIRROR = replace(ZFS, name="zfs-mirror", make=ZFS.make.replace('"$1"', 'mirror "$1" "$2"'), disks=2)
+ZFS_RAIDZ = replace(ZFS, name="zfs-raidz", make=ZFS.make.replace('"$1"', 'raidz "$1" "$2" "$3"'), disks=3)
+STORAGES = (VOLUME_GROUP, THIN_POOL, EXT4, XFS, NFS, ARRAY, ZFS, ZFS_MIRROR, ZFS_RAIDZ)

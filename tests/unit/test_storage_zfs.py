@@ -10,7 +10,7 @@ import pytest
 from harness.errors import HostError, Unsupported
 from harness.lab.storage_look import look_at
 from harness.layout.build import Layouts
-from harness.layout.storage import StoredDataset, build_on_storage
+from harness.layout.storage import StoredDataset, build_on_storage, find_volume_kind
 from harness.measure.reap import reap
 from harness.model.attach import Attach
 from harness.model.base import Device
@@ -66,6 +66,21 @@ def test_nothing_is_created_if_less_than_the_reserve_would_stay_free(host: ZfsHo
     with pytest.raises(Unsupported, match="5 GiB of them must stay free"):
         build(host, HOST, ZVOL, span=40 * GIB).__enter__()
     assert host.datasets == THEIRS
+
+
+@pytest.mark.parametrize(
+    ("layout", "times"),
+    [(Zvol(), 1.0), (Zvol(volblocksize=4 << 10), 4 / 3), (Zvol(volblocksize=8 << 10), 4 / 3), (ZfsFile(), 1.0)],
+)
+def test_small_records_take_more_space_on_raidz(host: ZfsHost, layout: Zvol | ZfsFile, times: float) -> None:
+    kind = find_volume_kind("dataset")
+    mirror = look_at(host, "dataset", "tank/vms")
+    assert mirror.raidz == ()
+    disks = [f"\t/dev/sd{disk}1\t-" for disk in "abc"]
+    host.change("pool", listed=["tank\t5G", "\traidz1-0\t5G", *disks, "logs\t-", "\t/dev/nvme0n1\t-"])
+    raidz = look_at(host, "dataset", "tank/vms")
+    assert raidz.raidz == ((1, 3, 4096),)
+    assert kind.bytes_of(raidz, layout, SPAN) == pytest.approx(times * kind.bytes_of(mirror, layout, SPAN), abs=2)
 
 
 def test_a_volume_is_not_a_place_for_volumes(host: ZfsHost) -> None:

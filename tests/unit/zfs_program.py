@@ -55,6 +55,8 @@ def main(path: Path, program: str, words: list[str]) -> None:
     if program == "zpool":
         if not state["pool"]["imported"]:
             raise SystemExit(f"cannot open '{words[-1]}': no such pool")
+        if "-v" in words:
+            sys.stdout.write("".join(f"{line}\n" for line in state["pool"].get("listed", [])))
     elif program == "zfs":
         if words[:4] == ["list", "-H", "-t", "filesystem,volume"]:
             sys.stdout.write("".join(f"{name}\t{each['type']}\n" for name, each in state["datasets"].items()))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from harness.files import read_script
 from harness.lab.transport.base import Runner
-from harness.model.layout import ZFS_PROPERTIES
+from harness.model.layout import ZFS_PROPERTIES, count_raidz_sectors
 from harness.model.option import Effective
 from harness.untrusted import reading
 
@@ -35,19 +35,10 @@ class DiskGroup:
         return "1 disk" if self.disks == 1 else f"mirror of {self.disks} disks"
 
     def compute_space(self, record: int, sector: int) -> float:
-        """The bytes that a record of so many bytes takes on the disks, for each byte of it.
-
-        raidz writes each record with its own parity: a sector for each row of at most `disks` - `parity` sectors. It
-        then takes a multiple of `parity` + 1 sectors, so that no hole is too small for a record. Source:
-        `vdev_raidz_asize` in OpenZFS.
-        """
+        """The bytes that a record of so many bytes takes on the disks, for each byte of it."""
         sectors = -(-record // sector)
-        if self.parity:
-            sectors += self.parity * -(-sectors // (self.disks - self.parity))
-            sectors = -(-sectors // (self.parity + 1)) * (self.parity + 1)
-        else:
-            sectors *= self.disks
-        return sectors * sector / record
+        taken = count_raidz_sectors(sectors, self.disks, self.parity) if self.parity else sectors * self.disks
+        return taken * sector / record
 
 
 @dataclass(frozen=True, slots=True)
