@@ -43,11 +43,13 @@ if TYPE_CHECKING:
     from harness.measure.prepare import FilledRegions
     from harness.measure.rounds import FollowingSeries, RunContext, SeriesContext
     from harness.measure.series import PreparedGroup, StepLimit
+    from harness.measure.session import Session
     from harness.model.base import Md
     from harness.model.counters import Counters
     from harness.model.guest import GuestOptions
+    from harness.model.job import Job
     from harness.model.layout import Layout
-    from harness.model.mode import Cell, Mode
+    from harness.model.mode import Arm, Cell, Mode
     from harness.model.option import Effective
     from harness.report.blocks import Banner, Block, Chart
     from harness.report.modes import Headline
@@ -403,6 +405,8 @@ class Feature:
     list_host_things: Callable[[], tuple[type[HostThing], ...]] = tuple
     """What it creates on hosts with commands, for the removal after a killed run."""
     records: tuple[FeatureRecords, ...] = ()
+    refuse_job: Callable[[Session, Arm, Job], str | None] = lambda _session, _arm, _job: None
+    """Why a job cannot run on an arm of a prepared disk; None if it can. The cell is skipped."""
     counts: Callable[[Measurement, Cell], bool] = lambda _slice, _cell: True
     """Whether a slice, and with it its block, is a sample of the cell."""
     find_checks: Callable[[Sequence[Measurement], Cell], Iterable[ValidityCheck]] = lambda _slices, _cell: ()

@@ -506,7 +506,7 @@ def counters(flat: Mapping[str, float]) -> Counters:
 
 
 def _whole(name: str, count: float) -> float:
-    whole = name.endswith(("read", "written")) or name in ("ios", "fio_switches", "disk_requests")
+    whole = name.endswith(("read", "written", "trimmed")) or name in ("ios", "fio_switches", "disk_requests")
     return round(count) if whole else count
 
 
@@ -636,12 +636,12 @@ def _nest(flat: Mapping[str, float]) -> dict[str, Any]:
             if origin not in _ORIGINS or not count:
                 others[key] = value
                 continue
-            bytes_of_qemu = origin == "qemu" and count in ("read", "written")
+            bytes_of_qemu = origin == "qemu" and count in ("read", "written", "trimmed")
             if bytes_of_qemu:
                 arm = found.setdefault("arm", {"qemu": {}, "fio": {}})
                 arm["qemu"][count] = value
             else:
                 found.setdefault(_ORIGINS[origin], {})[count] = value
     if "arm" in found:
-        found["arm"]["fio"] = {name: found["fio"].get(name, 0) for name in ("read", "written")}
+        found["arm"]["fio"] = {name: found["fio"].get(name, 0) for name in ("read", "written", "trimmed")}
     return found | others

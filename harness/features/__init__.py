@@ -23,6 +23,7 @@ NAMES: tuple[str, ...] = (
     "own_image",
     "storage_daemon",
     "throttles",
+    "trims",
     "neighbours",
     "container",
     "distributions",

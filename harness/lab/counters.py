@@ -326,7 +326,16 @@ def _name_limit(array: str) -> str:
 
 def _parse_disk(line: str) -> MemberCounts:
     stat = [int(field) for field in line.split()]
-    return MemberCounts(stat[2] * _SECTOR, stat[6] * _SECTOR, stat[9] / 1000, stat[10] / 1000, ios=stat[0] + stat[4])
+    # Linux 4.18 and later also count discards.
+    discards, _, discarded = stat[11:14] if len(stat) >= 14 else (0, 0, 0)
+    return MemberCounts(
+        stat[2] * _SECTOR,
+        stat[6] * _SECTOR,
+        stat[9] / 1000,
+        stat[10] / 1000,
+        ios=stat[0] + stat[4] + discards,
+        trimmed=discarded * _SECTOR,
+    )
 
 
 def _parse_host_counts(lines: Mapping[str, list[str]]) -> HostCounts:

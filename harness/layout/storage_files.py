@@ -21,9 +21,11 @@ from harness.lab.guard.room import promise_of
 from harness.lab.pin import FILE_IDENTITY, MOUNT_DIRECTORY, TAG
 from harness.lab.space import promising
 from harness.lab.storage_look import IDENTITY, FoundStorage
+from harness.lab.transport.base import Runner
 from harness.layout.regions import FIND, LUKS_NEED, CryptDevice, Need, Region, encrypt_device
 from harness.layout.source import BlockSource, Sources
 from harness.model.layout import Filesystem, Layout, Preallocation, Qcow2, RawFile
+from harness.model.option import Effective
 from harness.untrusted import reading
 
 MIB = 1024**2
@@ -59,6 +61,12 @@ def compute_qcow2_need(layout: Qcow2) -> Need:
     fixed = _FIXED_CLUSTERS * layout.cluster_size * (1 + layout.snapshots)
     image = 1 + _BYTES_PER_CLUSTER / layout.cluster_size
     return Need(fixed, 1 + image * (2 if layout.snapshots else 1))
+
+
+def compute_files_need(layout: RawFile | Qcow2) -> Need:
+    """The space for the files of a layout. One that is copied on write has its old blocks until nothing uses them."""
+    need = RAW_NEED if isinstance(layout, RawFile) else compute_qcow2_need(layout)
+    return Need(2 * need.fixed, 2 * need.shares) if layout.writes_later else need
 
 
 def list_image_files(name: str, layout: Qcow2) -> list[str]:
@@ -111,8 +119,9 @@ def fill_image(sources: Sources) -> None:
     run_all(writable, [*copy, sources.twin.path, image.path], deadline=deadline)
 
 
-FIXED_OVERHEAD: Mapping[Filesystem, int] = {"ext4": 64 * MIB, "xfs": 300 * MIB}
-"""Bytes in addition to the files, for any size: journal, group descriptors. mkfs.xfs needs at least 300 MiB."""
+FIXED_OVERHEAD: Mapping[Filesystem, int] = {"ext4": 64 * MIB, "xfs": 300 * MIB, "btrfs": 320 * MIB}
+"""Bytes in addition to the files, for any size: journal, group descriptors. mkfs.xfs needs at least 300 MiB. btrfs
+allocates by chunks, and each of its tables twice."""
 SHARE_OVERHEAD = 0.05
 """Bytes in addition to the files, as a share of them: inode tables, bitmaps, B-trees, a larger journal."""
 
@@ -132,6 +141,7 @@ _MKFS: Mapping[Filesystem, tuple[str, ...]] = {
     ),
     # Not discarded, because the whole disk has just been discarded.
     "xfs": ("mkfs.xfs", "-q", "-f", "-K", "-m"),
+    "btrfs": ("mkfs.btrfs", "-q", "-f", "-K", "-U"),
 }
 _REMOVE_FILESYSTEM = FIND + read_script("harness.layout", "remove_filesystem.sh")
 
@@ -179,7 +189,7 @@ class Files:
 
     @property
     def need(self) -> Need:
-        needs = [RAW_NEED if isinstance(layout, RawFile) else compute_qcow2_need(layout) for _, layout in self.modes]
+        needs = [compute_files_need(layout) for _, layout in self.modes]
         files = Need(sum(need.fixed for need in needs), sum(need.shares for need in needs))
         fixed = FIXED_OVERHEAD[self.filesystem] + (LUKS_NEED.fixed if self.encrypted else 0)
         return Need(files.fixed + fixed, files.shares * (1 + SHARE_OVERHEAD))
@@ -192,14 +202,14 @@ class Files:
             uuid=str(uuid.uuid4()),
             partuuid=region.partuuid,
         )
-        identity = mount.uuid if self.filesystem == "ext4" else f"uuid={mount.uuid}"
+        identity = f"uuid={mount.uuid}" if self.filesystem == "xfs" else mount.uuid
         with self._open_device(log, region, name) as device, log.making_here(mount):
             device.run([*_MKFS[self.filesystem], identity, device.path], deadline=300)
             log.runner.run(["mkdir", "-p", MOUNT_DIRECTORY], deadline=20)
             # Fails if the directory already exists.
             log.runner.run(["mkdir", mount.point], deadline=20)
             device.run(["mount", "-t", self.filesystem, "-o", "noatime", device.path, mount.point], deadline=60)
-            yield {mode: _create_in_mount(device, layout, f"{mount.point}/{mode}", span) for mode, layout in self.modes}
+            yield {mode: _create_in_mount(device, layout, mount.point, mode, span) for mode, layout in self.modes}
 
     @contextmanager
     def _open_device(self, log: CreationLog, region: Region, name: str) -> Iterator[Writable]:
@@ -211,10 +221,22 @@ class Files:
             yield device
 
 
-def _create_in_mount(region: Writable, layout: RawFile | Qcow2, path: str, span: int) -> Sources:
+def _create_in_mount(region: Writable, layout: RawFile | Qcow2, point: str, mode: str, span: int) -> Sources:
+    directory = f"{point}/nodatacow" if layout.nodatacow else point
+    if layout.nodatacow:
+        # A file has the attribute from its directory. It has no effect on a file that is not empty.
+        region.runner.run(["sh", "-c", 'mkdir -p "$1" && chattr +C "$1"', "sh", directory], deadline=20)
+    path = f"{directory}/{mode}"
     if isinstance(layout, RawFile):
         return Sources.same(create_raw(region, f"{path}.raw", span, layout.preallocation))
     return create_qcow2(region, path, span, layout)
+
+
+def read_nodatacow(runner: Runner, path: str) -> Effective:
+    """Whether btrfs overwrites the file at `path` in place, as lsattr shows. Raises HostError."""
+    printed = runner.run(["lsattr", "-d", path], deadline=20).stdout
+    with reading(f"{runner.name}: the attributes of {path}"):
+        return Effective(host_nodatacow="C" in printed.split()[0])
 
 
 _MARK = ".voh"
@@ -254,7 +276,10 @@ class StoredDirectory(HostThing):
 def compute_file_bytes(storage: FoundStorage, layout: Layout, span: int) -> int:
     """The bytes that the files of a layout take once they are full."""
     need = compute_qcow2_need(layout) if isinstance(layout, Qcow2) else RAW_NEED
-    return storage.copies * need.bytes(span)
+    copies = storage.copies
+    if storage.filesystem == "btrfs" and isinstance(layout, RawFile | Qcow2) and layout.nodatacow is not None:
+        copies = 1 if layout.nodatacow else 2
+    return copies * need.bytes(span)
 
 
 @contextmanager
@@ -275,7 +300,7 @@ def files(
     size = sum(compute_file_bytes(storage, layout, span) for layout in wanted.values())
     promise = replace(promise_of(storage, size), path=thing.path)
     with promising(log.promises, [promise]), log.making(thing, lambda: known[-1].remove(runner)) as entry:
-        words = [thing.path, token, _MARK, *thing.files]
+        words = [thing.path, token, _MARK, _list_attributes(wanted), *thing.files]
         printed = room.run(fenced(entry, ["sh", "-c", _MAKE, "sh", *words]), deadline=60).stdout
         with reading(f"{runner.name}: the new directory {thing.path}"):
             inode, preallocates, *made = printed.splitlines()
@@ -304,6 +329,16 @@ def _list_files(name: str, layout: Layout) -> list[str]:
     if not isinstance(layout, Qcow2):
         return [f"{name}.raw"]
     return [f"{name}.raw", *filter(None, (*list_image_files(name, layout), name_data_file(name, layout)))]
+
+
+def _list_attributes(wanted: Mapping[str, Layout]) -> str:
+    """The attribute of each file for which a layout says whether btrfs copies it on write: ` NAME=+C NAME=-C `."""
+    signs = {
+        name: "+C" if layout.nodatacow else "-C"
+        for name, layout in wanted.items()
+        if isinstance(layout, RawFile | Qcow2) and layout.nodatacow is not None
+    }
+    return "".join(f" {file}={sign}" for name, sign in signs.items() for file in _list_files(name, wanted[name])) + " "
 
 
 class StoredFiles:

@@ -19,6 +19,9 @@ from harness.model.job import BlockShare, Job
 from harness.untrusted import parse_json, reading
 
 _RAMP = "-ramp"
+MOST_TRIMMED = 64 * 1024**2
+"""Bytes that a job may trim: as many as are written again in the ramp."""
+_REFILL = ("rw=write", "bs=1m", "iodepth=8", "refill_buffers=1")
 _LIBAIO = f"ioengine={ENGINE}"
 """The option in a user's own file for the asynchronous I/O of the system."""
 
@@ -32,7 +35,8 @@ def mark_fio(program: str = PROGRAM) -> tuple[str, ...]:
 class Target:
     """The target of fio: `size` bytes from `offset` of `path`. `direct` is False only for a twin of a cached mode.
 
-    `block` is the smallest I/O in bytes. Smaller ones of a workload with several sizes are rounded up.
+    `block` is the smallest I/O in bytes. Smaller ones of a workload with several sizes are rounded up. With `apart`,
+    the end of it is used by jobs that trim, and the rest by the others: trimmed blocks are not read from the disk.
     """
 
     path: str
@@ -40,6 +44,14 @@ class Target:
     size: int
     direct: bool
     block: int = 512
+    apart: bool = False
+
+    def part_of(self, job: Job) -> tuple[int, int]:
+        """Offset and size of the part that the job uses, in bytes. Regions are multiples of 4 MiB."""
+        trimmed = min(self.size // 4, MOST_TRIMMED)
+        if job.trims:
+            return self.offset + self.size - trimmed, trimmed
+        return self.offset, min(self.size - trimmed if self.apart else self.size, job.region or self.size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +140,11 @@ def _release_together(
     start = ["stonewall"]
     if section.delay is not None:
         start = [f"startdelay={_format_milliseconds(section.delay)}", *wait]
-    for place, pattern in enumerate(_list_patterns(section.job, section.target.block)):
+    refills = section.job.only_trims and is_ramp(name)
+    # As many processes wait for the start of the ramp as for that of the job.
+    refill = [*_REFILL, f"numjobs={section.job.numjobs}"]
+    patterns = [refill] if refills else _list_patterns(section.job, section.target.block)
+    for place, pattern in enumerate(patterns):
         yield from ("", f"[{name}+{place}]" if place else f"[{name}]")
         if place == 0:
             yield "new_group"
@@ -153,11 +169,12 @@ def _write_limit(section: TimedSection, pattern: Sequence[str]) -> Iterator[str]
 
 def _write_place(section: TimedSection, seconds: float, platform: Platform) -> list[str]:
     """Where and how long fio runs. Nothing in a user's own file changes this."""
-    job, target = section.job, section.target
+    target = section.target
+    offset, size = target.part_of(section.job)
     return [
         f"filename={_check_filename(target.path, platform)}",
-        f"offset={target.offset}",
-        f"size={min(target.size, job.region or target.size)}",
+        f"offset={offset}",
+        f"size={size}",
         f"direct={int(target.direct)}",
         # A cached twin must have a warm cache, in the same way as a cached guest.
         f"invalidate={int(target.direct)}",
@@ -320,6 +337,7 @@ class JobEntry(OutputPart):
 
     read: Direction
     write: Direction
+    trim: Direction | None = None
     usr_cpu: Number
     sys_cpu: Number
     ctx: Count
@@ -328,8 +346,8 @@ class JobEntry(OutputPart):
     sync: Syncs | None = None
 
     @property
-    def directions(self) -> tuple[Direction, Direction]:
-        return self.read, self.write
+    def directions(self) -> tuple[Direction, ...]:
+        return (self.read, self.write) if self.trim is None else (self.read, self.write, self.trim)
 
     @property
     def syncs(self) -> SyncLatency | None:
@@ -520,6 +538,7 @@ def _make_result(section: TimedSection, entries: Sequence[JobEntry], where: str)
         transferred=Transferred(
             read=sum(entry.read.io_bytes for entry in entries),
             written=sum(entry.write.io_bytes for entry in entries),
+            trimmed=sum(entry.trim.io_bytes for entry in entries if entry.trim is not None),
         ),
         ios=sum(side.total_ios for entry in entries for side in entry.directions),
         user_seconds=sum(entry.usr_cpu * entry.job_runtime for entry in entries) / 100_000,

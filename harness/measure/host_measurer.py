@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from harness.errors import GuestError, HarnessError, HostError
 from harness.events import Note
+from harness.feature import features
 from harness.guest import open_hypervisor
 from harness.guest.protocol import Hypervisor
 from harness.image import ImageSet
@@ -34,6 +35,7 @@ from harness.measure.session import Session, SessionFor
 from harness.measure.slices import run_timetable
 from harness.measure.spec import CampaignSpec
 from harness.model.counters import subtract_counts
+from harness.model.job import Job
 from harness.model.mode import Arm, Place
 from harness.results import Measurement, RunStore
 from harness.run_id import RunId
@@ -321,9 +323,14 @@ def _find_unable(group: Group, at: Session) -> dict[str, str]:
     for cell in group.cells:
         if cell.mode.name in at.skipped:
             continue
-        if why := next(filter(None, (at.platform(arm).why_unsupported(cell.job) for arm in cell.arms)), None):
+        if why := next(filter(None, (_refuse_job(at, arm, cell.job) for arm in cell.arms)), None):
             reasons[cell.id] = f"host {at.host.name}: {why}"
     return reasons
+
+
+def _refuse_job(at: Session, arm: Arm, job: Job) -> str | None:
+    refused = (feature.refuse_job(at, arm, job) for feature in features())
+    return at.platform(arm).why_unsupported(job) or next(filter(None, refused), None)
 
 
 def _find_notes(arm: Arm, at: Session) -> list[str]:

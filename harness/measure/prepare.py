@@ -24,7 +24,7 @@ from harness.layout.build import Layouts
 from harness.layout.layers import BARE
 from harness.layout.regions import read_encryption
 from harness.layout.source import BlockSource
-from harness.layout.storage_files import fill_image
+from harness.layout.storage_files import fill_image, read_nodatacow
 from harness.measure.fio import fill_file, mark_fio
 from harness.measure.phases import Phases
 from harness.measure.platform import PROGRAM, Clocks
@@ -32,6 +32,7 @@ from harness.measure.series import require_guest
 from harness.measure.session import Boot, Guests, Idle, Session, count_idle, find_unsettable, hold_settings_of
 from harness.model.disk import DiskFacts
 from harness.model.job import Job
+from harness.model.layout import OnFilesystem
 from harness.model.mode import REFERENCE_PLACE, HostSetting, Mode
 from harness.model.option import Effective
 from harness.model.workloads import Conditioning
@@ -255,6 +256,7 @@ def open_session(
             idle=idle,
             md=md_devices(host.runner, sorted({*layouts.arrays.values(), *_find_arrays(facts)})),
             backup_files=backup_files,
+            trims=any(job.trims for job in request.jobs),
         )
 
 
@@ -331,6 +333,8 @@ def _read_effective(
         for feature in features() if mode.name in effective else ():
             if read := feature.read_volume(runner, mode.layout, layouts.guest(mode).path):
                 effective[mode.name] = effective[mode.name].merged(read)
+        if isinstance(mode.layout, OnFilesystem) and mode.layout.filesystem == "btrfs" and mode.attach is not None:
+            effective[mode.name] = effective[mode.name].merged(read_nodatacow(runner, layouts.guest(mode).path))
     return effective
 
 

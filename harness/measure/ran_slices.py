@@ -313,7 +313,8 @@ def _count_probed(number: int, ran: Sequence[RanSlice]) -> int:
 def _count_in_flight(ran: RanSlice) -> Transferred:
     """The most bytes that the jobs of this slice have in flight at the same time."""
     jobs = [part.planned.job for part in ran.parts]
-    return sum((Transferred(job.depth * job.bs, job.depth * job.bs).of(job) for job in jobs), Transferred())
+    flying = ((job, job.depth * job.bs) for job in jobs)
+    return sum((Transferred(size, size, size).of(job) for job, size in flying), Transferred())
 
 
 def _read_counters(at: Session, ran: RanSlice, arm: ArmBytes | None, others: Background) -> Counters:
@@ -325,6 +326,7 @@ def _read_counters(at: Session, ran: RanSlice, arm: ArmBytes | None, others: Bac
         fio=FioCounts(
             read=moved.read,
             written=moved.written,
+            trimmed=moved.trimmed,
             ios=result.ios if alone else None,
             user_s=result.user_seconds,
             system_s=result.system_seconds,
@@ -421,7 +423,8 @@ def _state(array: ArrayStatus) -> ArrayState:
 
 def _sum_bytes(counts: Collection[MemberCounts]) -> Transferred | None:
     """The bytes of several disks together; None without disks."""
-    return sum((Transferred(count.read, count.written) for count in counts), Transferred()) if counts else None
+    moved = (Transferred(count.read, count.written, count.trimmed) for count in counts)
+    return sum(moved, Transferred()) if counts else None
 
 
 def _sum_requests(counts: Collection[MemberCounts]) -> int | None:

@@ -287,6 +287,8 @@ class Session:
     """The md devices of each array by its kernel name: those that the run built, and the disk if it is one."""
     backup_files: Mapping[str, str] = field(default_factory=dict)
     """The file on the host for the backup of each disk that is backed up, by the disk's name."""
+    trims: bool = False
+    """Whether a job trims. Then all jobs keep to their parts of the regions."""
     reference: Session | None = None
     """The single disk that the array is compared with; None without one. It has no guest and no modes."""
 
@@ -348,13 +350,13 @@ class Session:
         """The target of fio on this arm. All arms have the same span."""
         if (guest := self.guest(arm)) is not None and arm.mode is not None:
             source = self.layouts.guest(arm.mode)
-            return Target(
-                guest.device(arm.mode.attached.name), source.offset, source.size, direct=True, block=self.block
-            )
+            path = guest.device(arm.mode.attached.name)
+            return Target(path, source.offset, source.size, direct=True, block=self.block, apart=self.trims)
         source = self.layouts.twin(arm.mode)
         attach = arm.mode.attach if arm.mode else None
         direct = attach.direct if attach else True
-        return Target(source.writable.path, source.offset, source.size, direct=direct, block=self.block)
+        path = source.writable.path
+        return Target(path, source.offset, source.size, direct=direct, block=self.block, apart=self.trims)
 
     def counted_disks(self, arm: Arm) -> tuple[str, ...]:
         """The kernel names of the bare disks whose counters show the arm's I/O. Empty if the guest has the disk."""
@@ -406,10 +408,12 @@ class Session:
             yield
 
     def settle(self, arm: Arm) -> None:
-        """Write the host's cached data of a buffered arm to the disk, before the next arm uses the disk."""
-        if arm.mode is not None and arm.mode.attach is not None and not arm.mode.attach.direct:
+        """Write what the host has in its cache for this arm to the disk, before the next arm uses the disk."""
+        if arm.mode is not None and arm.mode.writes_later:
+            # What changed the tables of btrfs is in its log after fsync. Only a transaction writes the tables.
+            what = ["--file-system"] if arm.mode.layout.writes_later else []
             paths = [self.layouts.guest(volume).path for volume in arm.mode.volumes]
-            self.host.runner.run(["sync", *paths], deadline=SETTLE_SECONDS)
+            self.host.runner.run(["sync", *what, *paths], deadline=SETTLE_SECONDS)
 
     @property
     def _guests(self) -> Guests:

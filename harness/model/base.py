@@ -90,6 +90,8 @@ class Amplification:
     read_for_write: float = 0.0
     rebuild_read: float = 0.0
     rebuild_written: float = 0.0
+    fewest_trimmed: float = 1.0
+    most_trimmed: float = 1.0
 
     def over(self, below: Amplification) -> Amplification:
         """The amplification of a layer on a base. `below` is the amplification of the base."""
@@ -101,6 +103,8 @@ class Amplification:
             self.read_for_write * below.most_read + self.most_written * below.read_for_write,
             below.rebuild_read,
             below.rebuild_written,
+            self.fewest_trimmed * below.fewest_trimmed,
+            self.most_trimmed * below.most_trimmed,
         )
 
 
@@ -109,7 +113,8 @@ NONE = Amplification()
 
 METADATA = 0.03
 """Metadata as a share of the bytes written: a journal, file times, mappings of a thin pool, tables of an image."""
-WITH_METADATA = Amplification(most_written=1 + METADATA)
+WITH_METADATA = Amplification(most_written=1 + METADATA, fewest_trimmed=0.0)
+"""What is allocated by blocks. Only a trim of whole chunks reaches the disk, and none from a file."""
 
 
 def find_widest(several: Iterable[Amplification]) -> Amplification:
@@ -128,7 +133,11 @@ def of_records(record_bytes: int, block_bytes: int, *, times_written: float) -> 
     """
     records = max(1.0, record_bytes / block_bytes)
     return Amplification(
-        most_read=records, fewest_written=0.0, most_written=records * times_written, read_for_write=records
+        most_read=records,
+        fewest_written=0.0,
+        most_written=records * times_written,
+        read_for_write=records,
+        fewest_trimmed=0.0,
     )
 
 
@@ -224,6 +233,21 @@ class Kind:
     @property
     def encrypted(self) -> bool:
         """Whether the host encrypts what its user writes."""
+        return False
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is a file, and not a device."""
+        return False
+
+    @property
+    def keeps_trims(self) -> bool:
+        """Whether trims may end in it, and not reach what it lies on."""
+        return self.is_file
+
+    @property
+    def writes_later(self) -> bool:
+        """Whether some of what a write needs is written seconds later, when another arm may run."""
         return False
 
     @property
@@ -372,6 +396,8 @@ class Md(Bare):
             fewest_written=self.shape.written(full_stripe=True),
             most_written=self.shape.written(full_stripe=False),
             read_for_write=self.shape.read_for_write(full_stripe=False),
+            fewest_trimmed=0.0,
+            most_trimmed=self.disks,
         )
         return optimal if self.is_optimal else self._with_one_missing(optimal)
 

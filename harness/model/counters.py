@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Annotated, TypeVar
+
+from pydantic import Field
 
 from harness.model.base import ArrayState
 from harness.model.job import Job
 from harness.model.values import STRICT, names_of
+
+# A journal has only trims that there were.
+Trimmed = Annotated[int, Field(exclude_if=lambda size: size == 0)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,13 +26,17 @@ class Transferred:
     """Bytes read."""
     written: int = 0
     """Bytes written."""
+    trimmed: Trimmed = 0
+    """Bytes trimmed."""
 
     def __add__(self, other: Transferred) -> Transferred:
-        return Transferred(self.read + other.read, self.written + other.written)
+        return Transferred(self.read + other.read, self.written + other.written, self.trimmed + other.trimmed)
 
     def of(self, job: Job) -> Transferred:
         """Only the directions of the job. Its process may have a second job with the other direction."""
-        return Transferred(self.read if job.reads else 0, self.written if job.writes else 0)
+        return Transferred(
+            self.read if job.reads else 0, self.written if job.writes else 0, self.trimmed if job.trims else 0
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +69,13 @@ class MemberCounts:
     """I/Os completed."""
     path: str | None = None
     """The PCI address of its controller on the host; null if the kernel shows none."""
+    trimmed: Trimmed = 0
+    """Bytes trimmed."""
 
     def of(self, job: Job) -> MemberCounts:
         """Only the directions of the job, for a process with two jobs. Its times and I/Os belong to neither job."""
-        return MemberCounts(self.read if job.reads else 0, self.written if job.writes else 0, path=self.path)
+        moved = Transferred(self.read, self.written, self.trimmed).of(job)
+        return MemberCounts(moved.read, moved.written, path=self.path, trimmed=moved.trimmed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +88,8 @@ class FioCounts:
     """Bytes read."""
     written: int = 0
     """Bytes written."""
+    trimmed: Trimmed = 0
+    """Bytes trimmed."""
     ios: int | None = None
     """I/Os."""
     user_s: float | None = None

@@ -174,7 +174,8 @@ class FromFile:
         return tuple(sorted({size for section in self.sections for size in section.block_sizes}))
 
 
-Rw = Literal["read", "write", "randread", "randwrite", "rw", "randrw"]
+# Not randtrimwrite: fio 3.33 and 3.39 only trim then, and never write.
+Rw = Literal["read", "write", "randread", "randwrite", "rw", "randrw", "trim", "randtrim", "trimwrite"]
 
 PATTERNS: Mapping[str, Rw] = {
     "seqread": "read",
@@ -183,6 +184,9 @@ PATTERNS: Mapping[str, Rw] = {
     "randread": "randread",
     "randwrite": "randwrite",
     "randrw": "randrw",
+    "seqtrim": "trim",
+    "randtrim": "randtrim",
+    "seqtrimwrite": "trimwrite",
 }
 """The usual name of a pattern, and its name in fio."""
 _PATTERN_OF_RW = {rw: pattern for pattern, rw in PATTERNS.items()}
@@ -194,6 +198,8 @@ _WORKLOAD = re.compile(
 _GRAMMAR = "PATTERN-BS[-njNUMJOBS][-rREADS][-iIOPS], for example randread-4k, randrw-8k-r67 or randread-4k-i1000"
 _LARGEST_BS = 16 * 1024**2
 _LARGEST_RATE = 10_000_000
+REFILL_SECONDS = 0.5
+"""For how long a job that only trims writes what it will trim, in its ramp."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,6 +325,16 @@ class Workload:
         return has_writes(self.rw)
 
     @property
+    def trims(self) -> bool:
+        """Whether it trims blocks. Then it has a part of the arm's region that no other job uses."""
+        return has_trims(self.rw)
+
+    @property
+    def only_trims(self) -> bool:
+        """Whether it leaves trimmed blocks behind. Then its ramp writes them again."""
+        return self.trims and not self.rw.endswith("write")
+
+    @property
     def share_of_reads(self) -> float | None:
         """The share of reads in its I/Os, 0 to 1; None if each of several sections of a file has its own speed."""
         if self.read_share is None and self.reads and self.writes:
@@ -358,6 +374,7 @@ class Workload:
 
     def job(self, iodepth: int, *, ramp: float, seconds: float) -> Job:
         """The workload at this depth, measured for `seconds` after `ramp` seconds."""
+        ramp = max(ramp, REFILL_SECONDS) if self.only_trims else ramp
         return Job(*_read_values(self), iodepth=iodepth, ramp=ramp, seconds=seconds)
 
 
@@ -415,11 +432,16 @@ def _read_values(workload: Workload) -> tuple[Any, ...]:
 
 def has_reads(rw: str) -> bool:
     """Whether fio's pattern of this name has reads."""
-    return rw not in ("write", "randwrite")
+    return rw not in ("write", "randwrite") and not has_trims(rw)
 
 
 def has_writes(rw: str) -> bool:
+    """Whether it has writes. What only trims is refilled before, and changes the disk as well."""
     return rw not in ("read", "randread")
+
+
+def has_trims(rw: str) -> bool:
+    return "trim" in rw
 
 
 def parse_workload(text: str) -> Workload:
@@ -446,6 +468,11 @@ def parse_workload(text: str) -> Workload:
     if reads is not None and not 1 <= int(reads) <= 99:
         raise ValueError("share of reads out of range; allowed: r1 to r99 (percent)")
     read_share = int(reads) / 100 if reads is not None else None
+    if has_trims(pattern):
+        if match["rate"] is not None:
+            raise ValueError("a rate (-i) is for reads and writes; allowed: trims as fast as possible")
+        # fio waits for each trim, whatever the depth is.
+        return Workload(PATTERNS[pattern], bs, numjobs, iodepths=(1,))
     return Workload(PATTERNS[pattern], bs, numjobs, read_share, _parse_rate(match["rate"], numjobs, read_share))
 
 

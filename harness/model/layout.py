@@ -33,7 +33,7 @@ from harness.model.option import NOTHING, Effective
 from harness.model.values import VALUE, Flag, Size, power_of_two
 from harness.units import format_size
 
-Filesystem = Literal["ext4", "xfs"]
+Filesystem = Literal["ext4", "xfs", "btrfs"]
 Preallocation = Literal["off", "falloc", "full"]
 Qcow2Preallocation = Literal["off", "metadata", "falloc", "full"]
 Encryption = Literal["none", "luks2"]
@@ -46,6 +46,8 @@ KIB, MIB, GIB = 1024, 1024**2, 1024**3
 
 _QCOW2_TABLES = 0.05
 """Share of the bytes read if QEMU's cache does not have all tables of an image."""
+_COPIED = Amplification(most_written=2.0, most_read=1.1, read_for_write=0.1, fewest_trimmed=0.0)
+"""A file on btrfs that is copied on write. The tables are written twice, if a transaction ends in a slice."""
 _ZFS_WRITES = 2
 """Synchronous writes go to the intent log first, then to their place."""
 
@@ -62,6 +64,8 @@ ThinChunk = Annotated[Size, AfterValidator(_check_thin_chunk)]
 Cluster = Annotated[Size, AfterValidator(power_of_two(512, 2 * MIB))]
 # zfsprops(7): from a sector to 16 MiB, SPA_MAXBLOCKSIZE. The version of a host may limit it further.
 ZfsBlock = Annotated[Size, AfterValidator(power_of_two(512, 16 * MIB))]
+# Records of other layouts stay as they are.
+NoCow = Annotated[Flag | None, Field(exclude_if=lambda value: value is None)]
 
 
 class Layer(Kind):
@@ -90,6 +94,28 @@ class Encryptable(Layer):
     @property
     def expected(self) -> Effective:
         return Effective(host_encryption="luks2") if self.encrypted else NOTHING
+
+
+class OnFilesystem(Encryptable):
+    """A file on a file system."""
+
+    __slots__ = ()
+
+    filesystem: Filesystem
+    nodatacow: bool | None
+
+    @property
+    def is_file(self) -> bool:
+        return True
+
+    @property
+    def writes_later(self) -> bool:
+        """Each write of btrfs goes to a new place, unless `nodatacow` is set, and the tables of it follow by 30 s."""
+        return self.filesystem == "btrfs" and not self.nodatacow
+
+    @property
+    def expected(self) -> Effective:
+        return super().expected.merged(Effective(host_nodatacow=self.nodatacow))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +170,10 @@ class LvmThin(Encryptable):
     has_snapshots: ClassVar[bool] = True
 
     @property
+    def keeps_trims(self) -> bool:
+        return True
+
+    @property
     def requirements(self) -> Iterator[Requirement]:
         yield from _LVM
         yield Tools(("thin_check",), "the tools of thin pools are", "thin-provisioning-tools")
@@ -154,7 +184,7 @@ class LvmThin(Encryptable):
 
 
 @dataclass(frozen=True, slots=True)
-class RawFile(Encryptable):
+class RawFile(OnFilesystem):
     """A RAW file on a file system."""
 
     __pydantic_config__ = VALUE
@@ -167,6 +197,8 @@ class RawFile(Encryptable):
     """What it lies on: the disk, or an array."""
     encryption: Encryption = "none"
     """`luks2`: dm-crypt encrypts what the file system is on."""
+    nodatacow: NoCow = None
+    """Whether btrfs overwrites blocks in place, without checksums; null: what the directory says, by default not."""
     kind: Literal["raw"] = "raw"
     """Which layout it is."""
     effort: ClassVar[int] = 4
@@ -180,11 +212,11 @@ class RawFile(Encryptable):
         yield from _require_filesystem(self.filesystem)
 
     def amplification(self, job: Job) -> Amplification:  # noqa: ARG002
-        return WITH_METADATA
+        return _COPIED if self.writes_later else WITH_METADATA
 
 
 @dataclass(frozen=True, slots=True)
-class Qcow2(Encryptable):
+class Qcow2(OnFilesystem):
     """A qcow2 file on a file system. Its twin is a separate RAW file, because fio cannot read the qcow2 format."""
 
     __pydantic_config__ = VALUE
@@ -205,6 +237,8 @@ class Qcow2(Encryptable):
     """What it lies on: the disk, or an array."""
     encryption: Encryption = "none"
     """`luks2`: dm-crypt encrypts what the file system is on."""
+    nodatacow: NoCow = None
+    """Whether btrfs overwrites blocks in place, without checksums; null: what the directory says, by default not."""
     kind: Literal["qcow2"] = "qcow2"
     """Which layout it is."""
     effort: ClassVar[int] = 8
@@ -214,7 +248,7 @@ class Qcow2(Encryptable):
     def twin(self) -> RawFile:
         # `metadata` allocates the image's tables. The file's data blocks are allocated when they are written.
         preallocation = "off" if self.preallocation == "metadata" else self.preallocation
-        return RawFile(self.filesystem, preallocation, self.on, self.encryption)
+        return RawFile(self.filesystem, preallocation, self.on, self.encryption, self.nodatacow)
 
     @property
     def regions(self) -> int:
@@ -233,13 +267,15 @@ class Qcow2(Encryptable):
     def amplification(self, job: Job) -> Amplification:
         tables = _QCOW2_TABLES * (1 + self.snapshots)
         if not self.snapshots:
-            return Amplification(most_written=1 + METADATA, most_read=1 + tables, read_for_write=tables)
+            most = _COPIED.most_written if self.writes_later else 1 + METADATA
+            return Amplification(most_written=most, most_read=1 + tables, read_for_write=tables, fewest_trimmed=0.0)
         # The first write to a cluster copies it to the last image.
         copied = of_records(self.cluster_size, min(job.block_sizes), times_written=1)
         return Amplification(
             most_written=copied.most_written + METADATA,
             most_read=1 + tables,
             read_for_write=copied.read_for_write + tables,
+            fewest_trimmed=0.0,
         )
 
 
@@ -330,6 +366,10 @@ class Zvol(OnZfs):
         return self.volblocksize
 
     @property
+    def keeps_trims(self) -> bool:
+        return True
+
+    @property
     def expected(self) -> Effective:
         # The default stands for what a storage in use of Proxmox VE has, whose volumes have no block size of their own.
         size = self.volblocksize if self.volblocksize != Zvol().volblocksize else None
@@ -363,6 +403,10 @@ class ZfsFile(OnZfs):
         return self.recordsize
 
     @property
+    def is_file(self) -> bool:
+        return True
+
+    @property
     def expected(self) -> Effective:
         return super(ZfsFile, self).expected.merged(Effective(host_zfs_recordsize=self.recordsize))
 
@@ -381,7 +425,7 @@ _ZFS: tuple[Requirement, ...] = (
     Tools(("zpool", "zfs"), "ZFS is", "zfsutils-linux"),
     Module("zfs", "ZFS", "apt-get install zfs-dkms, or measure on a Proxmox VE node, which has it"),
 )
-_PACKAGES: dict[Filesystem, str] = {"ext4": "e2fsprogs", "xfs": "xfsprogs"}
+_PACKAGES: dict[Filesystem, str] = {"ext4": "e2fsprogs", "xfs": "xfsprogs", "btrfs": "btrfs-progs"}
 
 
 def requirements(layout: Layout) -> Iterator[Requirement]:
@@ -422,4 +466,6 @@ def every_requirement() -> Iterator[Requirement]:
 
 def _require_filesystem(filesystem: Filesystem) -> Iterator[Requirement]:
     yield Tools((f"mkfs.{filesystem}",), f"mkfs.{filesystem} is", _PACKAGES[filesystem])
+    if filesystem == "btrfs":
+        yield Tools(("chattr", "lsattr"), "chattr is", "e2fsprogs")
     yield Module(filesystem, filesystem, f"load the module {filesystem}, or measure on another host")

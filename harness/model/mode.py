@@ -54,6 +54,7 @@ OPTIONS: Mapping[str, str] = {
     **{f"host_zfs_{name}": name for name in ZFS_PROPERTIES},
     "container": "container",
     "container_memory": "memory",
+    "host_nodatacow": "nodatacow",
 }
 """The name of the option for each setting that shows the effect of an option."""
 BESIDE_NEIGHBOUR = "neighbour"
@@ -182,6 +183,11 @@ class Mode:
     def twin(self) -> Mode:
         """The mode of its twin on the host, which variants share unless only one of them uses the page cache."""
         return self.stored if self._direct == self.stored._direct else self
+
+    @property
+    def writes_later(self) -> bool:
+        """Whether the host may write data, or tables of a file system, after a slice in which they were changed."""
+        return not self._direct or (self.attach is not None and self.layout.writes_later)
 
     @property
     def _direct(self) -> bool:
@@ -420,7 +426,11 @@ class Cell:
     @property
     def by_role(self) -> dict[Place, Arm]:
         """Its arms by their role in the cell, in the order in which they are listed."""
-        return arms_of(self.mode) | ({Place.REFERENCE: Arm(Place.REFERENCE)} if self.reference else {})
+        arms = arms_of(self.mode) | ({Place.REFERENCE: Arm(Place.REFERENCE)} if self.reference else {})
+        if self.job.trims and self.mode.layout.twin.is_file:
+            # On the host, fio trims devices only.
+            arms.pop(Place.TWIN, None)
+        return arms
 
     @property
     def writes(self) -> bool:

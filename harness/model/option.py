@@ -121,6 +121,8 @@ class Effective:
     """Whether its root is another user of the host."""
     container_confinement: str | None = None
     """What restricts the calls of its processes: `seccomp`, and the profile of AppArmor."""
+    host_nodatacow: bool | None = None
+    """Whether its file has the attribute C, with which btrfs overwrites blocks in place."""
     guest_scheduler: str | None = None
     guest_rotational: bool | None = None
     guest_write_cache: str | None = None

@@ -21,7 +21,7 @@ from pydantic import (
 
 from harness.config.names import choices
 from harness.errors import ConfigError
-from harness.model.job import PATTERNS, BlockShare, Bursts, Rw, Workload, parse_workload
+from harness.model.job import PATTERNS, BlockShare, Bursts, Rw, Workload, has_trims, parse_workload
 from harness.model.values import (
     STORED,
     Flag,
@@ -274,6 +274,8 @@ def _parse_one(value: object, handler: ValidatorFunctionWrapHandler, info: Valid
     if info.context != STORED and isinstance(value, str) and is_fio_file(value):
         raise ValueError("a fio file cannot be used here; allowed: a workload with a name, or a pattern")
     parsed = _parse(value, handler, info)
+    if info.context != STORED and isinstance(value, str) and has_trims(value.partition("-")[0]):
+        raise ValueError("a workload with trims cannot be used here; allowed: one that reads or writes")
     if isinstance(parsed, tuple):
         if len(parsed) > 1:
             raise ValueError(

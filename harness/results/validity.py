@@ -464,7 +464,7 @@ def _count_bytes(
         ("qemu", [piece.fio for piece in pieces.values()], [piece.qemu for piece in pieces.values()]),
     ]
     counts = []
-    for direction in ("read", "written"):
+    for direction in ("read", "written", "trimmed"):
         for by, by_fio, moved in sources:
             fio, counted = (sum(getattr(count, direction) for count in several) for several in (by_fio, moved))
             if not fio:
@@ -474,6 +474,8 @@ def _count_bytes(
             if direction == "read":
                 for_writes = sum(count.written for count in by_fio) * needs.read_for_write
                 fewest, most = fio * needs.fewest_read, fio * needs.most_read + for_writes
+            elif direction == "trimmed":
+                fewest, most = fio * needs.fewest_trimmed, fio * needs.most_trimmed
             polled, extra = 0.0, 0.0
             if by == "disk" and direction == "read":
                 polled = _estimate_polled(whole)
@@ -507,7 +509,7 @@ def _count_bytes(
 
 def _estimate_rebuild(slices: Sequence[Measurement], direction: str, needs: Amplification) -> float:
     """Bytes that the recovery of an array may have moved in these slices, by md's own count of what it rebuilt."""
-    per_byte = needs.rebuild_read if direction == "read" else needs.rebuild_written
+    per_byte = {"read": needs.rebuild_read, "written": needs.rebuild_written}.get(direction, 0.0)
     arrays = [slice_.counters.array for slice_ in slices if per_byte and slice_.counters.array is not None]
     rebuilt = [array.rebuilt for array in arrays if array.state == "rebuilding"]
     return sum(size * per_byte + REBUILD_IN_FLIGHT * (per_byte + 1) for size in rebuilt)
@@ -554,14 +556,15 @@ def _describe_agreement(counts: Sequence[_ByteCount]) -> str:
 
 def _explain(count: _ByteCount) -> str:
     match count.by, count.direction, count.off < 0:
+        case _, "trimmed", less:
+            return "a layer did not pass the rest on" if less else "something else trimmed the disk"
         case "qemu", _, True:
             return "the guest's own cache served the rest, or the guest sent requests that QEMU does not count as data"
         case "qemu", _, False:
             return "something else in the guest used the disk"
-        case _, "read", True:
-            return "the rest did not come from the disk: the host's page cache served it, or it was never written"
-        case _, "read", False:
-            return "read-ahead, or something else read from the disk"
+        case _, "read", less:
+            never = "the rest did not come from the disk: the host's page cache served it, or it was never written"
+            return never if less else "read-ahead, or something else read from the disk"
         case _, _, True:
             return (
                 "the rest was not on the disk at the job's end: the host's page cache holds it, or zeros were dropped"

@@ -16,7 +16,7 @@ from harness.config.names import choices
 from harness.config.problems import shown
 from harness.model.attach import ATTACH_OPTIONS, LUN, Attach, Attachment, Vfio
 from harness.model.base import Device, Md, RaidLevel
-from harness.model.layout import Layout, Qcow2
+from harness.model.layout import Layout, OnFilesystem, Qcow2
 from harness.model.mode import Budget, Cell, LabKind, Mode
 from harness.model.values import format_field
 from harness.scenario.plan import expand
@@ -40,6 +40,12 @@ def find_mode_problems(layout: Layout, attach: Attachment, given: Collection[str
         yield from _of_options(layout, attach, option)
         if isinstance(layout, Qcow2) and layout.data_file:
             yield from _data_file(layout, attach, option)
+    if isinstance(layout, OnFilesystem) and layout.nodatacow is not None and layout.filesystem != "btrfs":
+        filesystem = f'layout.filesystem = "{layout.filesystem}"'
+        filesystem += "" if "layout.filesystem" in given else " (the default)"
+        why = "which never copies a block to write it"
+        one = f"layout.nodatacow = {format_field(layout, 'nodatacow')}"
+        yield _conflict(one, filesystem, why, "filesystem btrfs, or no nodatacow")
     yield from _whole_device(layout, attach)
 
 

@@ -228,9 +228,8 @@ def in_order(job: Job, blocks: Iterable[Sequence[ScheduledArm]], *, pause: float
 
 
 def stays_in_cache(arm: Arm, job: Job) -> bool:
-    """Whether data that the job writes on this arm may still be in the host's cache afterwards."""
-    attach = arm.mode.attach if arm.mode else None
-    return attach is not None and not attach.direct and arm.writes(job)
+    """Whether data that the job writes on this arm, or tables of its file system, may be in the host's cache later."""
+    return arm.mode is not None and arm.mode.writes_later and arm.writes(job)
 
 
 def rebuilds(mode: Mode | None) -> bool:

@@ -45,6 +45,12 @@ def test_modes_of_one_kind_share_a_volume_group_and_a_file_system() -> None:
     assert regions(disk)["xfs"] == pytest.approx(1.05)
 
 
+def test_a_file_that_is_copied_on_write_has_room_for_its_old_blocks() -> None:
+    (disk,) = plan_bases(modes(cow=RawFile("btrfs"), nodatacow=RawFile("btrfs", nodatacow=True)))
+    assert list(disk.needs) == ["device", "btrfs"]
+    assert regions(disk)["btrfs"] == pytest.approx(3 * 1.05)
+
+
 def test_each_partition_is_its_own_and_pools_hold_volumes_and_datasets() -> None:
     (disk,) = plan_bases(modes(one=Partition(), two=Partition(), zvol=Zvol(), zfs=ZfsFile(), thin=LvmThin()))
     assert list(disk.needs) == ["device", "part1", "part2", "lvm-thin", "zfs"]

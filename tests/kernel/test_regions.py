@@ -22,8 +22,20 @@ from harness.model.layout import (
 
 MIB = 1024**2
 GIB = 1024**3
-TOOLS = ("lvm", "thin_check", "mdadm", "mkfs.ext4", "mkfs.xfs", "qemu-img", "zpool", "zfs")
-MODULES = ("raid0", "raid1", "raid10", "raid456", "dm_thin_pool", "ext4", "xfs", "zfs")
+TOOLS = (
+    "lvm",
+    "thin_check",
+    "mdadm",
+    "mkfs.ext4",
+    "mkfs.xfs",
+    "mkfs.btrfs",
+    "chattr",
+    "lsattr",
+    "qemu-img",
+    "zpool",
+    "zfs",
+)
+MODULES = ("raid0", "raid1", "raid10", "raid456", "dm_thin_pool", "ext4", "xfs", "btrfs", "zfs")
 READY = {
     "device_mapper": "252 device-mapper",
     **{f"tool_{tool}": f"/sbin/{tool}" for tool in TOOLS},
@@ -60,7 +72,7 @@ def test_a_disk_without_room_says_how_many_regions_do_not_fit_and_what_to_do(dis
 
 
 EVERY = [
-    *(Device(), Partition(), Lvm(), LvmThin(), RawFile(), RawFile("xfs"), Qcow2(), Qcow2("xfs"), Zvol(), ZfsFile()),
+    *(Device(), Partition(), Lvm(), LvmThin(), RawFile(), RawFile("xfs"), Qcow2(), Qcow2("btrfs"), Zvol(), ZfsFile()),
     *(Md(0, 2), Md(1, 2), Md(5, 3), Md(6, 4), Md(10, 4), Md(5, 6, legs=2), Lvm(on=Md(5, 3)), Qcow2(on=Md(10, 4))),
 ]
 
@@ -90,6 +102,8 @@ def test_a_host_with_everything_lacks_nothing(layout: Layout) -> None:
             "its kernel has no thin pools: load dm_thin_pool, or measure on another host",
         ),
         (RawFile(), "tool_mkfs.ext4", "mkfs.ext4 is not installed there: apt-get install e2fsprogs"),
+        (Qcow2("btrfs"), "tool_mkfs.btrfs", "mkfs.btrfs is not installed there: apt-get install btrfs-progs"),
+        (RawFile("btrfs"), "tool_lsattr", "chattr is not installed there: apt-get install e2fsprogs"),
         (Qcow2("xfs"), "tool_mkfs.xfs", "mkfs.xfs is not installed there: apt-get install xfsprogs"),
         (
             RawFile("xfs"),

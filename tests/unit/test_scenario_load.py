@@ -86,6 +86,8 @@ attach = { bus = "sata", cache = "unsafe", aio = "io_uring", iothread = false }
         ('kind = "lvm"', Lvm()),
         ('kind = "lvm-thin", chunk = "1 MiB"', LvmThin(MIB)),
         ('kind = "raw", filesystem = "xfs", preallocation = "full"', RawFile("xfs", "full")),
+        ('kind = "raw", filesystem = "btrfs"', RawFile("btrfs")),
+        ('kind = "raw", filesystem = "btrfs", nodatacow = true', RawFile("btrfs", nodatacow=True)),
         ('kind = "raw"', RawFile("ext4", "falloc")),
         (
             'kind = "qcow2", cluster_size = "2 MiB", preallocation = "off", lazy_refcounts = true',
@@ -215,7 +217,7 @@ ALL_MODES = (
 )
 NO_NAME = "not a valid name; allowed: letters, digits and `_`, `.`, `-`, with a letter or digit first"
 ALL_KINDS = "device, partition, lvm, lvm-thin, raw, qcow2, md, zvol, zfs"
-ALL_PATTERNS = "seqread, seqwrite, seqrw, randread, randwrite, randrw"
+ALL_PATTERNS = "seqread, seqwrite, seqrw, randread, randwrite, randrw, seqtrim, randtrim, seqtrimwrite"
 
 
 @pytest.mark.parametrize(
@@ -455,7 +457,11 @@ def test_a_mistake_in_a_table_is_reported_with_key_and_value(tmp_path: Path, tab
             "",
             'layout.filesystem = "ext4": no such key; allowed: on, encryption, kind',
         ),
-        ('kind = "raw", filesystem = "zfs"', "", 'layout.filesystem = "zfs": allowed: ext4, xfs (did you mean "xfs"?)'),
+        (
+            'kind = "raw", filesystem = "zfs"',
+            "",
+            'layout.filesystem = "zfs": allowed: ext4, xfs, btrfs (did you mean "xfs"?)',
+        ),
         ('kind = "raw"', 'iothread = "yes"', 'attach.iothread = "yes": must be true or false, without quotes'),
         (
             'kind = "raw"',

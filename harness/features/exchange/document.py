@@ -399,8 +399,16 @@ class ReportedDirection(Direction):
     lat_ns: LatencySpread
 
 
-class _Trims(OutputPart):
+class _Trims(Direction):
+    """Nothing but their number is needed, because an output with trims is refused."""
+
+    io_bytes: Count = 0
+    bw_bytes: Count = 0
+    iops: Number = 0.0
+    runtime: Count = 0
     total_ios: Count = 0
+    clat_ns: Latency = Latency(mean=0.0)
+    lat_ns: Latency = Latency(mean=0.0)
 
 
 _NO_LATENCY = {"mean": 0.0}

@@ -26,6 +26,7 @@ from harness.model.job import (
     Rw,
     Workload,
     has_reads,
+    has_trims,
     has_writes,
     parse_fio_size,
     parse_rates,
@@ -107,8 +108,9 @@ class JobSection:
     def rw(self) -> str:
         rw = self.options.get("rw", "read").partition(":")[0]
         rw = _ALIASES.get(rw, rw)
-        if rw not in get_args(Rw):
-            self.refuse("rw", rw, f"virt-overhead knows {', '.join(get_args(Rw))}")
+        known = [pattern for pattern in get_args(Rw) if not has_trims(pattern)]
+        if rw not in known:
+            self.refuse("rw", rw, f"virt-overhead imports {', '.join(known)}")
         return rw
 
     @property

@@ -33,7 +33,10 @@ _FORMS = {
     ),
 }
 _PATTERN = re.compile(r"(?P<rw>[a-z]+)(:[0-9]{1,12}[kmg]?)?")
-_PATTERNS = ("read", "write", "randread", "randwrite", "rw", "readwrite", "randrw")
+_PATTERNS = (
+    *("read", "write", "randread", "randwrite", "rw", "readwrite", "randrw"),
+    *("trim", "randtrim", "trimwrite"),
+)
 
 ALIASES: Mapping[str, str] = {
     "readwrite": "rw",
@@ -90,8 +93,8 @@ def parse_pattern(value: str) -> str:
     if re.fullmatch(r"[a-z]+:-[0-9]+[a-z]*", value):
         raise ValueError("backwards patterns would leave the arm's region; remove the part after the colon")
     if match is None or match["rw"] not in _PATTERNS:
-        trims = "; trims are not measured" if "trim" in value else ""
-        raise ValueError(f"no such pattern{trims}; {choices(value, _PATTERNS)}")
+        broken = " that writes (fio only trims then)" if value == "randtrimwrite" else ""
+        raise ValueError(f"no such pattern{broken}; {choices(value, _PATTERNS)}")
     return "rw" if match["rw"] == "readwrite" else match["rw"]
 
 
@@ -325,7 +328,7 @@ _REFUSED: Mapping[str, Refused] = {
     "cmd_type": Refused("commands of NVMe do not reach a guest's disk; remove the line", off=()),
     "verify": Refused("the reads that verify would be measured as reads of the workload; remove the line"),
     "verify_only": Refused("the section only verifies what an earlier run wrote; remove the section"),
-    "trim_percentage": Refused("trims are not measured; remove the line"),
+    "trim_percentage": Refused("trims beside reads would make blocks that are not read from the disk; remove the line"),
     "create_only": Refused("the section only creates files, so there is nothing to measure; remove the section"),
     "stats": Refused("fio would not report the section's I/O; remove the line, or the section", off=("1",)),
     "read_iolog": Refused("recorded I/O cannot be measured; write its pattern instead", off=()),

@@ -36,6 +36,7 @@ from harness.model.job import (
     Overridden,
     Rw,
     Workload,
+    has_reads,
     parse_fio_size,
     parse_rates,
     read_base,
@@ -328,9 +329,18 @@ def _make_workload(file: str, sections: Sequence[_Section], label: str) -> Workl
 
 
 def _combine_patterns(sections: Sequence[_Section]) -> Rw:
-    """What the sections do together. It is random if one of them is."""
+    """What the sections do together. It is random if one of them is. Raises ValueError for reads beside trims."""
     patterns = {section.rw.removeprefix("rand") for section in sections}
     random = any(section.rw.startswith("rand") for section in sections)
+    if patterns & {"trim", "trimwrite"}:
+        if reader := next((section for section in sections if has_reads(section.rw)), None):
+            raise ValueError(
+                f"{reader.at}: [{reader.title}] reads while another section trims, and trimmed blocks are not read "
+                "from the disk; allowed: stonewall between them, or sections that only write"
+            )
+        if "trim" in patterns:
+            return "randtrim" if random else "trim"
+        return "trimwrite"
     if patterns == {"read"}:
         return "randread" if random else "read"
     if patterns == {"write"}:

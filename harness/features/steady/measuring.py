@@ -50,9 +50,15 @@ def choose_job(jobs: Sequence[Job]) -> Job:
     """The job with the highest load on the disk: it writes, at random, with the smallest blocks, at the highest depth.
 
     The result has no fixed rate, and runs for SECONDS, because the slices of a measurement are too short. Of a
-    user's own file, it has what the sections have in common, without their rates and pauses.
+    user's own file, it has what the sections have in common, without their rates and pauses. Nothing is trimmed.
     """
-    hardest = min(jobs, key=lambda job: (not job.writes, not job.rw.startswith("rand"), job.bs, -job.iodepth))
+
+    def load(job: Job) -> tuple[bool, bool, bool, int, int]:
+        return job.trims, not job.writes, not job.is_random, job.bs, -job.iodepth
+
+    hardest = min(jobs, key=load)
+    if hardest.trims:
+        hardest = replace(hardest, rw="randwrite" if hardest.is_random else "write")
     return replace(hardest, from_file=None, rate=None, ramp=0.0, seconds=SECONDS)
 
 

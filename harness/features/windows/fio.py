@@ -96,6 +96,8 @@ class Windows(Platform):
         return find_notes(evidence)
 
     def why_unsupported(self, job: Job) -> str | None:
+        if job.trims:
+            return "fio for Windows cannot trim a disk: measure trims in a guest with Linux"
         if job.durable:
             return (
                 "fio for Windows has no sync=dsync, and its write-through is not the same as O_DSYNC on the host; "

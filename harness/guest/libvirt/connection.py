@@ -199,5 +199,8 @@ def transferred(connection: Connection, domain: Any, aliases: Iterable[str]) -> 
             entry = find_device_entry(alias, entries)
             if entry is None:
                 raise GuestError(f"host {connection.host}: QEMU counts nothing for the guest's disk {alias}")
-            counted[alias] = Transferred(count(entry["stats"]["rd_bytes"]), count(entry["stats"]["wr_bytes"]))
+            stats = entry["stats"]
+            # QEMU 4.0 and later also count trims.
+            trimmed = count(stats.get("unmap_bytes", 0))
+            counted[alias] = Transferred(count(stats["rd_bytes"]), count(stats["wr_bytes"]), trimmed)
     return counted

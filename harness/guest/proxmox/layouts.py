@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, get_args
+from typing import Any
 
 from harness.errors import SafetyError, Unsupported
 from harness.guest.proxmox import MOUNTS, Maker, list_root_options, refuse_drive
@@ -24,7 +24,7 @@ from harness.layout.layers import BARE, Alone, LayerBuilder
 from harness.layout.regions import Need, Region
 from harness.layout.source import BlockSource, Sources
 from harness.model.base import Device
-from harness.model.layout import Filesystem, Layout, Lvm, LvmThin, Partition, Qcow2, RawFile, Zvol
+from harness.model.layout import Filesystem, Layout, Lvm, LvmThin, OnFilesystem, Partition, Qcow2, RawFile, Zvol
 from harness.model.mode import Mode
 from harness.units import format_size
 
@@ -54,6 +54,9 @@ def refuse_layout(layout: Layout) -> str | None:
         "Proxmox VE has no option for the chunk of a thin pool: LVM chooses it": chunk,
         "Proxmox VE creates qcow2 files with clusters of 64 KiB and without lazy_refcounts": clusters or refcounts,
         "virt-overhead makes chains of snapshots only on a host with libvirt": chain,
+        "Proxmox VE makes directories on ext4 or xfs only, and sets no attributes of files: use a host with libvirt": (
+            isinstance(layout, OnFilesystem) and layout.filesystem == "btrfs"
+        ),
         "Proxmox VE has no option for a data file of qcow2": isinstance(layout, Qcow2) and layout.data_file,
         f"Proxmox VE has no storage for the layout {layout.kind}": not isinstance(layout, Device | Partition | Stored),
     }
@@ -135,7 +138,7 @@ def store_layers(stores: Stores, modes: Sequence[Mode]) -> list[LayerBuilder]:
 
     add("lvm", "lvm", _LVM, [item for item in on_disk if isinstance(item[1], Lvm)])
     add("lvmthin", "thin", _THIN, [item for item in on_disk if isinstance(item[1], LvmThin)])
-    for filesystem in get_args(Filesystem):
+    for filesystem in _FILES:
         files = [item for item in on_disk if isinstance(item[1], RawFile | Qcow2) and item[1].filesystem == filesystem]
         add("directory", filesystem, _FILES[filesystem], files, filesystem=filesystem)
     add("zfs", "zfs", _ZFS, [item for item in on_disk if isinstance(item[1], Zvol)], raidlevel="single")

@@ -141,7 +141,8 @@ class VirtualMachine:
                 counted = (status.get("blockstat") or {}).get(key)
                 if counted is None:
                     raise GuestError(f"host {self.client.host}: QEMU counts nothing for {key} of VM {self.vmid}")
-                counts[key] = Transferred(count(int(counted["rd_bytes"])), count(int(counted["wr_bytes"])))
+                moved, trimmed = (counted["rd_bytes"], counted["wr_bytes"]), counted.get("unmap_bytes", 0)
+                counts[key] = Transferred(*(count(int(number)) for number in (*moved, trimmed)))
         return counts
 
     def ask_monitor(self, command: str) -> str:

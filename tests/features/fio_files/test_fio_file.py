@@ -424,7 +424,6 @@ def test_variables_of_the_environment_are_replaced_and_stored(tmp_path: Path, mo
             "ioengine = mmap: this engine is not one that reads and writes the disk under test; allowed: ",
         ),
         ("ioengine=libiao", '(did you mean "libaio"?)'),
-        ("rw=randtrim", "rw = randtrim: no such pattern; trims are not measured; allowed: read, "),
         ("rw=random", "rw = random: no such pattern; allowed: read, "),
         (
             "iodpeth=4",
@@ -439,7 +438,7 @@ def test_variables_of_the_environment_are_replaced_and_stored(tmp_path: Path, mo
         ("zoneskip=1m", "zoneskip = 1m: zones would change where the I/O goes"),
         ("read_iolog=trace", "read_iolog = trace: recorded I/O cannot be measured; write its pattern instead"),
         ("profile=tiobench", "profile = tiobench: a profile of fio replaces the whole workload"),
-        ("trim_percentage=10", "trim_percentage = 10: trims are not measured"),
+        ("trim_percentage=10", "trim_percentage = 10: trims beside reads would make blocks"),
         ("flow=8", "flow = 8: the speed of a section would follow that of another one"),
         ("hipri", "hipri: a guest's disk has no queues to poll"),
         ("rw=read:-8k", "rw = read:-8k: backwards patterns would leave the arm's region"),

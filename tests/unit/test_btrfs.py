@@ -1,0 +1,84 @@
+"""Files on btrfs: what is made, where a file is copied on write, what is read back, and when its arms run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.guest.proxmox.layouts import refuse_layout
+from harness.lab.storage_look import FoundStorage
+from harness.layout.storage_files import Files, StoredFiles, read_nodatacow
+from harness.model.attach import Attach
+from harness.model.job import Job
+from harness.model.layout import Layout, Qcow2, RawFile
+from harness.model.mode import Arm, Mode, Place
+from harness.model.option import Effective
+from harness.results.validity import configuration_check
+from harness.scenario.timetable import stays_in_cache
+from tests.unit.test_layouts_commands import MIB, NAME, Listening, log, regions
+from tests.unit.test_scenario_load import complaint, good_but
+
+IN_PLACE = RawFile("btrfs", nodatacow=True)
+COPIED = RawFile("btrfs")
+
+
+def test_files_that_are_written_in_place_are_in_a_directory_with_the_attribute() -> None:
+    host = Listening()
+    (files,) = Files.group([("cow", COPIED), ("place", IN_PLACE), ("image", Qcow2("btrfs", nodatacow=True))])
+    (region,) = regions(host, "a")
+    with files.build(log(host), region, NAME, 64 * MIB) as sources:
+        paths = {mode: pair.guest.path.partition(f"{NAME}-btrfs/")[2] for mode, pair in sources.items()}
+        twin = sources["image"].twin.path
+    assert paths == {"cow": "cow.raw", "place": "nodatacow/place.raw", "image": "nodatacow/image.qcow2"}
+    assert twin.endswith("/nodatacow/image.raw")
+    made = [command.split()[0] for command in host.commands if "mkfs.btrfs" in command or command.startswith("mount")]
+    assert made == ["mkfs.btrfs", "mount"]
+
+
+@pytest.mark.parametrize(
+    ("printed", "asked", "ok"),
+    [
+        ("---------------C------ /m/x.raw\n", IN_PLACE, True),
+        ("---------------------- /m/x.raw\n", IN_PLACE, False),
+        ("---------------C------ /m/x.raw\n", RawFile("btrfs", nodatacow=False), False),
+    ],
+)
+def test_the_attribute_is_read_back(printed: str, asked: Layout, *, ok: bool) -> None:
+    host = Listening(lambda words, _script: printed if words[0] == "lsattr" else "")
+    effective = read_nodatacow(host, "/m/x.raw")
+    check = configuration_check(Mode("own", asked, Attach()), effective.merged(Effective(bus="scsi")))
+    assert check is not None
+    assert check.ok is ok
+
+
+def test_a_directory_in_use_decides_unless_the_layout_does() -> None:
+    inherits = FoundStorage("directory", "/srv", "2", filesystem="btrfs", copies=1)
+    copies = FoundStorage("directory", "/srv", "2", filesystem="btrfs", copies=2)
+    files = StoredFiles()
+    sizes = [
+        files.bytes_of(storage, layout, 64 * MIB) // MIB
+        for storage in (inherits, copies)
+        for layout in (RawFile(), IN_PLACE, RawFile("btrfs", nodatacow=False))
+    ]
+    assert sizes == [64, 64, 128, 128, 64, 128]
+
+
+@pytest.mark.parametrize(("layout", "alone"), [(COPIED, True), (IN_PLACE, False), (RawFile(), False)])
+def test_no_other_arm_runs_while_btrfs_has_tables_to_write(layout: Layout, *, alone: bool) -> None:
+    job = Job("randwrite", 4096, iodepth=32, ramp=0.0, seconds=0.25)
+    mode = Mode("own", layout, Attach())
+    assert stays_in_cache(Arm(Place.GUEST, mode), job) is alone
+    assert stays_in_cache(Arm(Place.TWIN, mode), job) is alone
+    assert not stays_in_cache(Arm(Place.GUEST, mode), Job("randread", 4096, iodepth=32, ramp=0.0, seconds=0.25))
+
+
+def test_other_file_systems_have_no_such_choice(tmp_path: Path) -> None:
+    mode = '[mode.own]\nlayout = { kind = "raw", nodatacow = true }\nattach = {}\n'
+    (line,) = complaint(tmp_path, good_but('"lvm"', '"own"') + mode)
+    assert line.startswith('mode.own: layout.nodatacow = true conflicts with layout.filesystem = "ext4" (the default)')
+    assert line.endswith("which never copies a block to write it; allowed: filesystem btrfs, or no nodatacow")
+
+
+def test_proxmox_ve_has_no_such_directory() -> None:
+    assert "ext4 or xfs only" in (refuse_layout(COPIED) or "")
