@@ -40,6 +40,7 @@ cd /var/lib/virt-overhead && find mnt created console /run/virt-overhead -mindep
 find /sys/kernel/tracing/instances -mindepth 1 -maxdepth 1
 find /etc/lvm/archive /etc/lvm/backup /dev/md -mindepth 1
 ls -d /sys/bus/pci/drivers/*/0000:*
+ls -d /run/voh-* /sys/fs/cgroup/lxc.*.voh-*
 true
 """
 

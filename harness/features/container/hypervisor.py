@@ -12,7 +12,7 @@ from harness.guest.booting import choose_vcpus, refuse_memory
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor
 from harness.lab.created import CreationLog, Entry, Removal
 from harness.lab.hosts import Host
-from harness.lab.inventory import AnyDisk, ProxmoxSpec
+from harness.lab.inventory import AnyDisk
 from harness.layout.build import Layouts
 from harness.model.guest import ANY_GUEST, GuestOptions
 from harness.model.mode import Mode
@@ -48,10 +48,8 @@ class ContainersBesideVms:
         """Why the host does not support `mode` on `disk`, with the remedy; None if it does."""
         if not mode.in_container:
             return self._vms.unsupported_by_host(mode, disk)
-        if isinstance(self._host.spec.hypervisor, ProxmoxSpec):
-            return "containers on nodes of Proxmox VE are not measured yet: use a host with libvirt"
         # Without an attachment, it is about the layout only.
-        why = self._vms.unsupported_by_host(replace(mode, attach=None), disk)
+        why = self._vms.unsupported_by_host(replace(mode, attach=None, guest=ANY_GUEST), disk)
         return why or refuse_memory(1, mode.guest, self._host) or refuse_lxc(self._host, mode.guest)
 
     def unsupported_by_guest_os(self, log: CreationLog, mode: Mode) -> str | None:

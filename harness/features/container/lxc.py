@@ -101,6 +101,8 @@ def make_config(made: Container, disks: Sequence[GuestDisk], *, cpus: str, memor
     """
     lines = [
         f"lxc.include = {_COMMON}",
+        # Without lxcfs: its /proc/uptime is not the clock of fio's jobs.
+        "lxc.hook.mount =",
         f"lxc.uts.name = {made.name}",
         f"lxc.rootfs.path = dir:{made.directory}/{made.name}/rootfs",
         "lxc.apparmor.profile = generated",
