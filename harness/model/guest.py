@@ -346,7 +346,7 @@ class GuestOptions:
     idle: Idle | None = option(
         None,
         docs="how its CPUs wait for an I/O: `haltpoll` polls for a moment before it halts (`cpuidle_haltpoll.force=1` "
-        "of its kernel), `poll` never halts (`idle=poll`). See [depth 1](depth1.md); not offered",
+        "of its kernel), `poll` never halts (`idle=poll`). See [depth 1](waiting.md); not offered",
         by_default="its kernel's",
         shown=(ReadBack("guest_idle"),),
         pve=_NO_COMMAND_LINE,
