@@ -15,7 +15,7 @@ from itertools import pairwise, product
 from typing import ClassVar, Literal, get_args
 
 from harness.files import read_script
-from harness.lab.created import CreationLog, HostThing, fenced
+from harness.lab.created import CreationLog, Entry, HostThing, fenced
 from harness.lab.guard import Room, Writable, built_on, created_directory, run_all
 from harness.lab.guard.room import promise_of
 from harness.lab.pin import FILE_IDENTITY, MOUNT_DIRECTORY, TAG
@@ -203,13 +203,17 @@ class Files:
             partuuid=region.partuuid,
         )
         identity = f"uuid={mount.uuid}" if self.filesystem == "xfs" else mount.uuid
-        with self._open_device(log, region, name) as device, log.making_here(mount):
+        with self._open_device(log, region, name) as device, log.making_here(mount) as entry:
             device.run([*_MKFS[self.filesystem], identity, device.path], deadline=300)
             log.runner.run(["mkdir", "-p", MOUNT_DIRECTORY], deadline=20)
             # Fails if the directory already exists.
             log.runner.run(["mkdir", mount.point], deadline=20)
             device.run(["mount", "-t", self.filesystem, "-o", "noatime", device.path, mount.point], deadline=60)
-            yield {mode: _create_in_mount(device, layout, mount.point, mode, span) for mode, layout in self.modes}
+            sources = {}
+            for mode, layout in self.modes:
+                grant, directory = _choose_directory(device, entry, layout, mount.point)
+                sources[mode] = _create_in_mount(grant, layout, f"{directory}/{mode}", span)
+            yield sources
 
     @contextmanager
     def _open_device(self, log: CreationLog, region: Region, name: str) -> Iterator[Writable]:
@@ -221,12 +225,19 @@ class Files:
             yield device
 
 
-def _create_in_mount(region: Writable, layout: RawFile | Qcow2, point: str, mode: str, span: int) -> Sources:
+def _choose_directory(device: Writable, entry: Entry, layout: RawFile | Qcow2, point: str) -> tuple[Writable, str]:
+    """Where the files of a layout are on the file system at `point`, and the permission to write them."""
+    if layout.filesystem != "btrfs":
+        return device, point
     directory = f"{point}/nodatacow" if layout.nodatacow else point
     if layout.nodatacow:
         # A file has the attribute from its directory. It has no effect on a file that is not empty.
-        region.runner.run(["sh", "-c", 'mkdir -p "$1" && chattr +C "$1"', "sh", directory], deadline=20)
-    path = f"{directory}/{mode}"
+        device.runner.run(["sh", "-c", 'mkdir -p "$1" && chattr +C "$1"', "sh", directory], deadline=20)
+    # The kernel does not show the device below a file there, but the file system was just made and is in the log.
+    return created_directory(device.runner, entry, directory), directory
+
+
+def _create_in_mount(region: Writable, layout: RawFile | Qcow2, path: str, span: int) -> Sources:
     if isinstance(layout, RawFile):
         return Sources.same(create_raw(region, f"{path}.raw", span, layout.preallocation))
     return create_qcow2(region, path, span, layout)
