@@ -119,6 +119,17 @@ EXT4 = StorageInUse(
     free=f"rm -f {_DIRECTORY}/neighbour.*",
 )
 XFS = replace(EXT4, name="xfs", make=EXT4.make.replace("mkfs.ext4 -q -F -m 0", "mkfs.xfs -q -f"))
+BTRFS = replace(
+    EXT4,
+    name="btrfs",
+    make=EXT4.make.replace("mkfs.ext4 -q -F -m 0", "mkfs.btrfs -q -f"),
+    needs="command -v mkfs.btrfs",
+)
+BTRFS_IN_PLACE = replace(
+    BTRFS,
+    name="btrfs-nodatacow",
+    make=BTRFS.make.replace(_BYSTANDER_FILE, f"chattr +C {_DIRECTORY} && {_BYSTANDER_FILE}"),
+)
 NFS = replace(
     EXT4,
     name="nfs",
@@ -165,4 +176,4 @@ echo "$1 $(($1 + $2))"
 )
 ZFS_MIRROR = replace(ZFS, name="zfs-mirror", make=ZFS.make.replace('"$1"', 'mirror "$1" "$2"'), disks=2)
 ZFS_RAIDZ = replace(ZFS, name="zfs-raidz", make=ZFS.make.replace('"$1"', 'raidz "$1" "$2" "$3"'), disks=3)
-STORAGES = (VOLUME_GROUP, THIN_POOL, EXT4, XFS, NFS, ARRAY, ZFS, ZFS_MIRROR, ZFS_RAIDZ)
+STORAGES = (VOLUME_GROUP, THIN_POOL, EXT4, XFS, BTRFS, BTRFS_IN_PLACE, NFS, ARRAY, ZFS, ZFS_MIRROR, ZFS_RAIDZ)

@@ -330,3 +330,19 @@ def test_a_mode_that_a_directory_cannot_have_is_skipped_with_the_reason(mode: Mo
     said = refuse_on_storage(mode, FoundStorage("directory", "/srv", "2 ef53", filesystem="ext4"), HostFacts({}))
     assert (said or "").startswith(why or "")
     assert (said is None) == (why is None)
+
+
+def test_a_file_on_btrfs_gets_its_attribute_while_it_is_empty(
+    tmp_path: Path, directory: Path, found: FoundStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As far as it can be seen without btrfs: each file with its sign, when it is there and nothing is in it."""
+    programs, said = tmp_path / "programs", tmp_path / "said"
+    programs.mkdir()
+    chattr = programs / "chattr"
+    chattr.write_text(f'#!/bin/sh\n[ -s "$2" ] || echo "$1 ${{2##*/}}" >>"{said}"\n')
+    chattr.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    copied = Mode("cow", RawFile("btrfs", nodatacow=False), Attach())
+    in_place = Mode("place", RawFile("btrfs", nodatacow=True), Attach())
+    with build(directory, found, RAW, copied, in_place):
+        assert sorted(said.read_text().splitlines()) == ["+C place.raw", "-C cow.raw"]

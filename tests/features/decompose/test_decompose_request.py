@@ -85,6 +85,7 @@ def test_the_guest_may_follow_the_host_on_the_same_device_and_a_cache_may_be_a_s
         (Lvm(), RawFile(), ["lvm -> raw"]),
         (RawFile("ext4"), RawFile("xfs"), ["filesystem ext4 -> xfs"]),
         (RawFile("ext4", "off"), RawFile("xfs", "full"), ["filesystem ext4 -> xfs", "preallocation off -> full"]),
+        (RawFile("btrfs", nodatacow=False), RawFile("btrfs", nodatacow=True), ["nodatacow off -> on"]),
         (Qcow2(cluster_size=65536), Qcow2(cluster_size=1 << 20), ["cluster size 64 KiB -> 1 MiB"]),
         (Qcow2(), Qcow2(lazy_refcounts=True), ["lazy refcounts off -> on"]),
         (Device(), Md(5, 3), ["bare device -> RAID 5 over 3 disks"]),
