@@ -284,4 +284,7 @@ def test_the_size_that_was_read_back_is_one_line() -> None:
         "(strict), pc-q35-9.2, CPU model host, iothreads on host CPUs 4-5, QEMU's other threads on host CPUs 1, "
         "no polling"
     )
+    assert describe_guest(Effective(guest_idle="halt")) == "idle: halt"
+    polling = Effective(guest_idle="haltpoll", guest_haltpoll_ns=200_000)
+    assert describe_guest(polling) == "idle: haltpoll for up to 200000 ns"
     assert describe_guest(Effective()) == ""

@@ -6,12 +6,20 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import socket
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from statistics import geometric_mean
+from threading import Thread
 from typing import Any
+from urllib.error import URLError
+from urllib.parse import urlencode
+from urllib.request import urlopen
 
 import pytest
 
@@ -23,6 +31,7 @@ from harness.features.history.trends import Shift, Trend
 from harness.openmetrics import Gauge, GaugeSample, format_openmetrics
 from harness.results import Run, RunStore
 from harness.run_id import RunId
+from harness.signals import wait_until
 from tests.build import synthetic_run
 
 OBSERVATORY = Path(__file__).parents[3] / "docs" / "observatory"
@@ -129,6 +138,45 @@ def check_with_promtool(arguments: list[str], text: str = "") -> None:
         assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.fixture
+def page_server(tmp_path: Path) -> Iterator[str]:
+    """The address of a server of the files in the directory of the test."""
+    serve = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), serve) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@contextmanager
+def prometheus(directory: Path) -> Iterator[Callable[[str], list[Any]]]:
+    """A running Prometheus with the configuration in the directory. Yields what answers a query."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    options = [f"--config.file={directory}/prometheus.yml", f"--storage.tsdb.path={directory}/data"]
+    process = subprocess.Popen(
+        ["prometheus", *options, f"--web.listen-address=127.0.0.1:{port}"], stderr=subprocess.DEVNULL, cwd=directory
+    )
+
+    def answer(query: str) -> list[Any]:
+        url = f"http://127.0.0.1:{port}/api/v1/query?{urlencode({'query': query})}"
+        try:
+            with urlopen(url, timeout=20) as found:
+                result: list[Any] = json.load(found)["data"]["result"]
+                return result
+        except (URLError, ConnectionError):
+            return []
+
+    try:
+        yield answer
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
 def list_queries(node: Any) -> Iterator[str]:
     if isinstance(node, dict):
         yield from (text for key, text in node.items() if key in ("expr", "query") and isinstance(text, str))
@@ -195,6 +243,24 @@ def test_prometheus_accepts_the_alerts_and_every_query_of_the_dashboard(tmp_path
     check_with_promtool(["check", "rules", str(file)])
 
 
+@pytest.mark.skipif(shutil.which("prometheus") is None, reason="Prometheus is not installed")
+def test_a_prometheus_answers_every_query_from_the_files(
+    gauges: Mapping[str, Gauge], tmp_path: Path, page_server: str
+) -> None:
+    (tmp_path / "metrics").write_text(format_openmetrics(gauges.values()))
+    config = {
+        "global": {"scrape_interval": "1s"},
+        "scrape_configs": [{"job_name": "nightly", "static_configs": [{"targets": [page_server]}]}],
+    }
+    (tmp_path / "prometheus.yml").write_text(json.dumps(config))
+    with prometheus(tmp_path) as answer:
+        assert wait_until(lambda: bool(answer("virt_overhead_history_runs")), deadline=60, every=0.5)
+        for query in [query for query in QUERIES if not query.startswith("label_values")]:
+            chosen = query.replace("$cell", gauges["virt_overhead_loss_ratio"].samples[0].labels["cell"])
+            chosen = re.sub(r"\$\w+", ".*", chosen.replace("$metric", "iops"))
+            assert answer(chosen), chosen
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
 def test_systemd_accepts_the_units(tmp_path: Path) -> None:
     units = []
@@ -225,6 +291,4 @@ def test_the_service_uses_options_that_exist(line: str, capsys: pytest.CaptureFi
     with pytest.raises(SystemExit):
         main([verb, "--help"])
     known = capsys.readouterr().out
-    if verb == "run":
-        known += Path(__file__).parents[3].joinpath("docs", "running.md").read_text()
     assert {option for option in options if option not in known} == set()
