@@ -35,6 +35,7 @@ NAMES: tuple[str, ...] = (
     "calibrate",
     "write_limit",
     "zfs",
+    "commands",
     "exchange",
 )
 """The order in which the kernel asks the features, and in which the command line shows their verbs."""

@@ -1,0 +1,289 @@
+"""What a scenario may ask of a command, how its figure is read, and the record. Pure."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, Strict
+
+from harness.analysis import Estimate, estimate_overhead, mean_interval
+from harness.config.names import choices
+from harness.config.problems import shown
+from harness.errors import MeasurementError
+from harness.model.attach import Attach
+from harness.model.mode import Arm, Cell, Place
+from harness.model.values import STRICT, VALUE, Count, Flag, SomeSeconds
+from harness.results.records import Run
+from harness.scenario.load import ModeName
+from harness.scenario.plan import FollowUp, Plan
+from harness.scenario.scenario import Scenario
+from harness.scenario.setups import Group
+
+CONFIDENCE = 0.95
+MOST_OUTPUT = 256 << 10
+"""Bytes of a command's output that are kept and searched."""
+_LAST_LINES = 5
+_TIMED_OUT = 137
+_NOTHING_RUN = 125
+_SETUP_SECONDS = 2.0
+"""For the mounts of one run."""
+
+
+def _check_regex(text: str) -> str:
+    try:
+        compiled = re.compile(text, re.MULTILINE)
+    except re.error as error:
+        raise ValueError(f"not a regular expression: {error}") from None
+    if compiled.groups != 1:
+        raise ValueError("allowed: exactly one group in parentheses, which is the number")
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """How the figure of a run is read: the group of the last match of `regex`, the number at the path `json`, or time.
+
+    With neither, it is the time that the command takes.
+    """
+
+    __pydantic_config__ = VALUE
+
+    regex: Annotated[str, AfterValidator(_check_regex)] | None = None
+    json: str | None = None
+    """Keys and indexes with points between them, for example `jobs.0.read.iops`."""
+    unit: Annotated[str, Field(min_length=1, max_length=20)] = "s"
+    better: Literal["higher", "lower"] = "lower"
+
+    def read(self, output: str, seconds: float) -> float:
+        """The figure. Raises ValueError, which says what is wrong."""
+        if self.regex is None and self.json is None:
+            text: Any = seconds
+        elif self.regex is not None:
+            matches = re.findall(self.regex, output, re.MULTILINE)
+            if not matches:
+                raise ValueError(f"nothing in the output matches {shown(self.regex)}")
+            text = matches[-1]
+        else:
+            text = _follow_path(output, self.json or "")
+        try:
+            value = float(text)
+        except (TypeError, ValueError):
+            raise ValueError(f"{shown(str(text)[:60])} is not a number") from None
+        if not math.isfinite(value) or value <= 0:
+            raise ValueError(f"{shown(str(text)[:60])} is not a number above 0")
+        return value
+
+
+def _follow_path(output: str, path: str) -> Any:
+    begin = min((at for mark in "{[" if (at := output.find(mark)) >= 0), default=0)
+    try:
+        value, _ = json.JSONDecoder().raw_decode(output[begin:])
+    except (ValueError, RecursionError):
+        raise ValueError("the output has no JSON") from None
+    for key in path.split("."):
+        try:
+            value = value[int(key)] if isinstance(value, list) else value[key]
+        except (KeyError, IndexError, TypeError, ValueError):
+            raise ValueError(f"the JSON of the output has no {shown(path)}") from None
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Runs `command` with sh in a directory of a new file system on the volume of each mode, in the guest.
+
+    With `on_host`, it also runs on the host, on the same volume by turns, and the figures are compared. `prepare` runs
+    before the first run of each side. A run may take `seconds`. If `modes` is None, all modes of the scenario are
+    measured. `runs` is how often each side runs it.
+    """
+
+    __pydantic_config__ = VALUE
+
+    command: Annotated[str, Field(min_length=1)]
+    figure: Figure = Figure()
+    prepare: str = ""
+    seconds: SomeSeconds = 30.0
+    filesystem: Literal["ext4", "xfs"] = "ext4"
+    mount_options: Annotated[str, Field(pattern=r"^[A-Za-z0-9_=,.-]*$")] = ""
+    runs: Annotated[Count, Field(ge=2)] = 10
+    on_host: Flag = False
+    modes: Annotated[tuple[ModeName, ...], Field(min_length=1), Strict(False)] | None = None
+
+    def covers(self, cell: Cell) -> bool:
+        """Whether it runs in the guest of this cell."""
+        mode = cell.mode
+        if mode.attach is None or mode.runs_with_others:
+            return False
+        return self.modes is None or any(name in self.modes for name in mode.names)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedCommand(FollowUp):
+    """A command on the volume of one mode: that of its only cell."""
+
+    command: Command
+
+    kind = "command"
+    title = "command"
+    description = "a command of yours"
+    writes = True
+
+    @property
+    def id(self) -> str:
+        return f"{self.group}-{self.kind}-{self.name}-{self.cell.mode.name}"
+
+    @property
+    def cell(self) -> Cell:
+        return self.cells[0]
+
+    @property
+    def guest(self) -> Arm:
+        return self.cell.by_role[Place.GUEST]
+
+    @property
+    def host(self) -> Arm | None:
+        """The host on the mode's own volume; None without one, or if the command may not run there."""
+        twin = self.cell.by_role.get(Place.TWIN)
+        return twin if self.command.on_host else None
+
+    @property
+    def usual_seconds(self) -> float:
+        return self.most_seconds / 2
+
+    @property
+    def most_seconds(self) -> float:
+        sides = 1 + self.command.on_host
+        runs = self.command.runs + bool(self.command.prepare)
+        return sides * runs * (self.command.seconds + _SETUP_SECONDS)
+
+    def bytes_written(self, write_rate: int, place: int | None = None) -> float:
+        if place is not None and place not in self.guest.places:
+            return 0.0
+        return self.most_seconds * write_rate
+
+
+def plan_commands(scenario: Scenario, group: Group) -> Iterator[PlannedCommand]:
+    """Each command on each mode of this group."""
+    for name, command in scenario.requests_of(Command).items():
+        cells = {cell.mode.name: cell for cell in reversed(group.cells) if command.covers(cell)}
+        for mode in dict.fromkeys(cell.mode.name for cell in group.cells if cell.mode.name in cells):
+            yield PlannedCommand(group=group.id, name=name, cells=(cells[mode],), command=command)
+
+
+def find_problems(scenario: Scenario) -> Iterator[str]:
+    """One line for each command that cannot be run, in the form of the schema's messages."""
+    modes = {mode.name: mode for mode in scenario.modes}
+    for name, command in scenario.requests_of(Command).items():
+        key = f"workload.{name}"
+        if command.figure.regex is not None and command.figure.json is not None:
+            yield f"{key}.figure: has regex and json; allowed: one of them, or neither for the time of a run"
+        for number, mode in enumerate(command.modes or ()):
+            if mode not in modes:
+                yield f"{key}.modes[{number}] = {shown(mode)}: not a mode of this scenario; {choices(mode, modes)}"
+            elif modes[mode].attach is None:
+                yield f"{key}.modes[{number}] = {shown(mode)}: has no guest; allowed: modes with a guest"
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRecord:
+    """What a command gave on the volume of one mode."""
+
+    __pydantic_config__ = STRICT
+
+    id: str
+    """`GROUP-command-NAME-MODE`."""
+    name: str
+    """Name of the command in the scenario."""
+    scenario: str
+    """Name of the scenario."""
+    host: str
+    """Name of the host in the lab file."""
+    disk: str
+    """Name of the disk under test."""
+    mode: str
+    """Name of the attach mode."""
+    command: str
+    """What sh ran."""
+    filesystem: str
+    """The file system on the volume, with its mount options."""
+    unit: str
+    """The unit of the figures."""
+    better: str
+    """`higher` or `lower`: which figure is better."""
+    on_host: tuple[float, ...]
+    """The figures of the host by run; empty if it did not run there."""
+    in_guest: tuple[float, ...]
+    """The figures of the guest by run, in the same order of pairs."""
+    raw: tuple[str, ...]
+    """The outputs of all runs, as paths relative to the run's directory."""
+    problem: str | None
+    """Why it ended early, or was not run; null if it ran as often as planned."""
+
+    @property
+    def pairs(self) -> tuple[tuple[float, float], ...]:
+        return tuple(zip(self.on_host, self.in_guest, strict=False))
+
+    @property
+    def loss(self) -> Estimate | None:
+        """How much worse the guest is, as a share of the host, by pairs of runs (`estimate_overhead`)."""
+        if not self.pairs:
+            return None
+        host, guest = zip(*self.pairs, strict=True)
+        return estimate_overhead(host, guest, higher_is_better=self.better == "higher", confidence=CONFIDENCE)
+
+    def mean(self, values: Sequence[float]) -> Estimate | None:
+        """Geometric mean with its interval, in the unit."""
+        return mean_interval(values, confidence=CONFIDENCE) if values else None
+
+
+def are_finished(plan: Plan, run: Run) -> bool:
+    """Whether a stored run has all of the plan's commands, or skipped their cells."""
+    skipped = {cell.id for cell in run.cells if cell.skipped is not None}
+    done = {record.id for record in run.of(CommandRecord)}
+    planned = [follow_up for follow_up in plan.follow_ups if isinstance(follow_up, PlannedCommand)]
+    return all(command.id in done or command.cell.id in skipped for command in planned)
+
+
+class CommandFailed(MeasurementError):
+    """A run of a command gave no figure. The message has the reason and the end of the output."""
+
+
+def read_run(printed: str, figure: Figure, where: str, seconds: float) -> float:
+    """The figure of a run, from what run_command.sh printed. Raises CommandFailed."""
+    head, _, output = printed.partition("\n")
+    try:
+        status, taken = int(head.split()[0]), float(head.split()[1])
+    except (ValueError, IndexError):
+        raise CommandFailed(f"{where}: it could not be started: {_quote_end(printed)}") from None
+    if status == _NOTHING_RUN and taken == 0:
+        raise CommandFailed(f"{where}: it was not run: {_quote_end(output)}")
+    if status == _TIMED_OUT and taken >= seconds:
+        raise CommandFailed(f"{where}: it did not end within {seconds:g} s and was ended: {_quote_end(output)}")
+    if status != 0:
+        raise CommandFailed(f"{where}: exit status {status}: {_quote_end(output)}")
+    try:
+        return figure.read(output, taken)
+    except ValueError as error:
+        raise CommandFailed(f"{where}: {error}; it printed: {_quote_end(output)}") from None
+
+
+def _quote_end(output: str) -> str:
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    return " | ".join(line[:200] for line in lines[-_LAST_LINES:]) or "nothing"
+
+
+def find_obstacle(planned: PlannedCommand) -> str | None:
+    """Why nothing can run on the volume; None if it can."""
+    attach = planned.cell.mode.attach
+    if not isinstance(attach, Attach):
+        return "the guest has the disk itself, so the host cannot make a file system on it"
+    if attach.read_only:
+        return "the guest cannot write"
+    if planned.host is not None and not attach.direct:
+        return "the host's cache is between the guest and the volume, so host and guest would see different data"
+    return None

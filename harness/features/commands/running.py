@@ -1,0 +1,190 @@
+"""Runs a user's command on a file system on the volume of a mode, by turns on the host and in the guest."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from harness.errors import HarnessError, Unsupported
+from harness.events import Note
+from harness.features.commands.request import (
+    MOST_OUTPUT,
+    CommandFailed,
+    CommandRecord,
+    PlannedCommand,
+    find_obstacle,
+    read_run,
+)
+from harness.files import read_script
+from harness.lab.pin import MARK, MOUNT_DIRECTORY
+from harness.layout.source import BlockSource
+from harness.measure.phases import MEASURE
+from harness.measure.rounds import FollowingSeries, SeriesContext
+from harness.measure.series import LimitReached, OpenSession, PreparedGroup, SpecialStep, Step
+from harness.model.mode import Arm
+from harness.units import format_duration
+
+_RUN = read_script("harness.features.commands", "run_command.sh")
+_MKFS = {
+    # Not discarded: the blocks of a thin volume stay allocated.
+    "ext4": ("mkfs.ext4", "-q", "-F", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"),
+    "xfs": ("mkfs.xfs", "-q", "-f", "-K"),
+}
+_BESIDE = 30.0
+"""Seconds for the mounts of one run on a slow machine, until it counts as hanging."""
+
+
+def follow(context: SeriesContext, prepared: PreparedGroup) -> Iterator[FollowingSeries]:
+    """The commands of a group that was measured, if the run has none of them yet."""
+    recorder = context.recorder
+    for planned in context.plan.follow_ups_of(PlannedCommand, context.group):
+        if recorder.has_record(CommandRecord, planned.id):
+            continue
+        why = prepared.why_skipped(planned.cell) or find_obstacle(planned)
+        if why is None:
+            yield CommandRuns(context, planned)
+        else:
+            recorder.add_record(make_record(planned, context.spec.host.name, problem=why))
+        recorder.write_if_due()
+
+
+class CommandRuns(FollowingSeries):
+    """The series of one command on one mode: its only step has all of its runs."""
+
+    def __init__(self, context: SeriesContext, planned: PlannedCommand) -> None:
+        self.phase = MEASURE
+        self.title = f"run {planned.name} on {planned.cell.mode.name}, at most {format_duration(planned.most_seconds)}"
+        self._context = context
+        self._planned = planned
+        self._ended = False
+
+    def next_step(self, prepared: PreparedGroup) -> Step | None:  # noqa: ARG002 - a Policy
+        if self._ended:
+            return None
+        failure = f"the lab failed while {self._planned.id} ran"
+        return SpecialStep(self._context.plan, self._context.group, failure, self._run)
+
+    def handle_refusal(self, refusal: Unsupported) -> None:
+        if isinstance(refusal, LimitReached):
+            raise refusal
+        self._record(make_record(self._planned, self._context.spec.host.name, problem=refusal.message))
+
+    def _run(self) -> None:
+        work = partial(run_in_turns, self._planned, self._context.spec.host.name)
+        self._record(self._context.measurer.use_session(work))
+
+    def _record(self, record: CommandRecord) -> None:
+        if record.problem is not None:
+            self._context.phases.events(Note(f"{record.id}: {record.problem}"))
+        self._context.recorder.add_record(record)
+        self._ended = True
+
+
+def make_record(
+    planned: PlannedCommand,
+    host: str,
+    *,
+    problem: str | None = None,
+    on_host: Sequence[float] = (),
+    in_guest: Sequence[float] = (),
+    raw: Sequence[str] = (),
+) -> CommandRecord:
+    """The record of a command on one mode, with its figures by run."""
+    command, cell = planned.command, planned.cell
+    options = f" ({command.mount_options})" if command.mount_options else ""
+    return CommandRecord(
+        id=planned.id,
+        name=planned.name,
+        scenario=cell.scenario,
+        host=host,
+        disk=cell.disk,
+        mode=cell.mode.name,
+        command=command.command,
+        filesystem=f"{command.filesystem}{options}",
+        unit=command.figure.unit,
+        better=command.figure.better,
+        on_host=tuple(on_host),
+        in_guest=tuple(in_guest),
+        raw=tuple(raw),
+        problem=problem,
+    )
+
+
+def run_in_turns(planned: PlannedCommand, host: str, opened: OpenSession) -> CommandRecord:
+    """Make the file system, prepare both sides, and run the command on each of them by turns, in random order.
+
+    The first run without a figure ends it; the pairs before count. Raises HostError, GuestError, SafetyError.
+    """
+    arms = [arm for arm in (planned.host, planned.guest) if arm is not None]
+    figures: dict[Arm, list[float]] = {arm: [] for arm in arms}
+    raw: list[str] = []
+    chance = random.Random(f"command {opened.seed} {planned.id}")
+    problem = None
+    try:
+        with opened.session.holding(planned.guest):
+            _make_filesystem(planned, opened)
+            turns = [("prepare", arm) for arm in arms] if planned.command.prepare else []
+            for number in range(1, planned.command.runs + 1):
+                turns += [(str(number), arm) for arm in chance.sample(arms, len(arms))]
+            for what, arm in turns:
+                printed = _run_once(planned, opened, arm, prepares=what == "prepare")
+                name = f"{planned.id}-{what}-{arm.place.value}.txt"
+                raw.append(opened.store.save_raw(name, printed, command=planned.command.command))
+                where = f"{planned.name} {'in the guest' if arm.in_guest else 'on the host'}"
+                figure = planned.command.figure
+                if what == "prepare":
+                    read_run(printed, type(figure)(), f"prepare of {where}", planned.command.seconds)
+                else:
+                    figures[arm].append(read_run(printed, figure, where, planned.command.seconds))
+    except CommandFailed as error:
+        problem = error.message
+    # A pair counts only as a whole.
+    pairs = min(map(len, figures.values()))
+    values = {arm.in_guest: figures[arm][:pairs] for arm in arms}
+    return make_record(
+        planned, host, problem=problem, on_host=values.get(False, ()), in_guest=values.get(True, ()), raw=raw
+    )
+
+
+def _make_filesystem(planned: PlannedCommand, opened: OpenSession) -> None:
+    source = _source(planned, opened)
+    if source.offset:
+        raise Unsupported(f"{planned.id}: its volume does not begin at the start of a device or file")
+    if source.format != "raw":
+        raise Unsupported(f"{planned.id}: the host cannot make a file system in an image of this format")
+    argv = [*_MKFS[planned.command.filesystem], source.path]
+    try:
+        _run_on_source(source, argv, deadline=300)
+    except HarnessError as error:
+        if isinstance(error, CommandFailed):
+            raise
+        hint = "install e2fsprogs or xfsprogs there, or set a larger `span` in the profile: xfs wants 300 MiB"
+        raise Unsupported(f"{planned.id}: no {planned.command.filesystem}: {error.message}", hint=hint) from error
+
+
+def _source(planned: PlannedCommand, opened: OpenSession) -> BlockSource:
+    return opened.session.layouts.guest(planned.cell.mode)
+
+
+def _run_on_source(source: BlockSource, argv: Sequence[str], *, deadline: float) -> str:
+    """Run a command that writes to the source, on the host. Returns what it printed."""
+    if source.kind == "file":
+        return source.writable.run_on_file(argv, source.path, deadline=deadline).stdout
+    return source.writable.run(argv, deadline=deadline).stdout
+
+
+def _run_once(planned: PlannedCommand, opened: OpenSession, arm: Arm, *, prepares: bool) -> str:
+    """Run the command, or its preparation, once. Returns what run_command.sh printed."""
+    command, session = planned.command, opened.session
+    guest, source = session.guest(arm), _source(planned, opened)
+    seconds = math.ceil(command.seconds)
+    device = source.path if guest is None else session.target(arm).path
+    what = command.prepare if prepares else command.command
+    argv = ["sh", "-c", _RUN, "sh", MARK, MOUNT_DIRECTORY, device, command.filesystem, command.mount_options]
+    argv += ["guest" if arm.in_guest else "host", str(seconds), str(MOST_OUTPUT), what]
+    deadline = seconds + _BESIDE
+    if guest is None:
+        return _run_on_source(source, argv, deadline=deadline)
+    return guest.runner.run(argv, deadline=deadline).stdout

@@ -1,0 +1,126 @@
+"""Commands of the user: how a figure is read, what is refused, and what a run leaves behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from harness.features.commands.request import MOST_OUTPUT, CommandFailed, CommandRecord, Figure, read_run
+from harness.files import read_script
+
+_SCRIPT = read_script("harness.features.commands", "run_command.sh")
+
+
+@pytest.mark.parametrize(
+    ("figure", "output", "value"),
+    [
+        (Figure(), "anything", 2.5),
+        (Figure(regex=r"tps = ([0-9.]+)"), "tps = 10.5\nlatency 3\ntps = 812.25 (without)\n", 812.25),
+        (Figure(json="jobs.0.read.iops"), 'fio: note\n{"jobs": [{"read": {"iops": 1234.5}}]}\n', 1234.5),
+        (Figure(regex=r"^([0-9.e+]+)$"), "1e3\n", 1000.0),
+    ],
+)
+def test_a_figure_is_read(figure: Figure, output: str, value: float) -> None:
+    assert read_run(f"0 2.50\n{output}", figure, "it", 30) == value
+
+
+@pytest.mark.parametrize(
+    ("figure", "printed", "error"),
+    [
+        (Figure(regex="x=(.*)"), "0 1.00\nx=nan\n", "'nan' is not a number above 0"),
+        (Figure(regex="x=(.*)"), "0 1.00\nx=-3\n", "'-3' is not a number above 0"),
+        (Figure(regex="x=(.*)"), "0 1.00\nx=many\n", "'many' is not a number"),
+        (Figure(regex="x=(.*)"), "0 1.00\nnothing\n", "nothing in the output matches .* it printed: nothing"),
+        (Figure(json="a.b"), '0 1.00\n{"a": 1}\n', "has no 'a.b'"),
+        (Figure(json="a"), "0 1.00\n{{{{\n", "has no JSON"),
+        (Figure(), "3 1.00\nfirst\ncannot open database\n", "exit status 3: first | cannot open database"),
+        (Figure(), "137 30.01\nworking\n", "did not end within 30 s and was ended: working"),
+        (Figure(), "125 0\next4 cannot be mounted: wrong fs type\n", "it was not run: ext4 cannot be mounted"),
+        (Figure(), "unshare: Operation not permitted\n", "could not be started: unshare"),
+        (Figure(), "", "could not be started: nothing"),
+    ],
+)
+def test_a_run_without_a_figure_says_why(figure: Figure, printed: str, error: str) -> None:
+    with pytest.raises(CommandFailed) as failed:
+        read_run(printed, figure, "pgbench in the guest", 30)
+    assert failed.value.message.startswith("pgbench in the guest: ")
+    assert re.search(error.replace(" | ", r" \| ").replace("'", "[\"']"), failed.value.message)
+
+
+def test_the_loss_is_by_pairs_of_runs() -> None:
+    record = CommandRecord(
+        *("g-command-c-lvm", "c", "s", "h", "d", "lvm", "true", "ext4", "tps", "higher"),
+        on_host=(100.0, 200.0, 400.0, 90.0),
+        in_guest=(50.0, 100.0, 200.0),
+        raw=(),
+        problem="c on the host: exit status 1",
+    )
+    assert len(record.pairs) == 3
+    assert record.loss is not None
+    assert record.loss.point == pytest.approx(0.5)
+
+
+@pytest.fixture
+def volume(tmp_path: Path) -> Path:
+    """A file with a new file system."""
+    if os.geteuid() != 0 or any(shutil.which(tool) is None for tool in ("unshare", "mkfs.ext4", "losetup")):
+        pytest.skip("needs root, util-linux and e2fsprogs")
+    path = tmp_path / "volume"
+    path.touch()
+    os.truncate(path, 32 << 20)
+    subprocess.run(["mkfs.ext4", "-q", "-F", path], check=True)
+    return path
+
+
+def run(volume: Path, command: str, *, seconds: int = 20, mark: str = "VOH_TEST=1") -> str:
+    argv = ["sh", "-c", _SCRIPT, "sh", mark, str(volume.parent / "point"), str(volume), "ext4", "", "host"]
+    argv += [str(seconds), str(MOST_OUTPUT), command]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=True)
+    return done.stdout
+
+
+def left(volume: Path, what: str) -> str:
+    """Processes with these words on the machine, mounts and loop devices of the volume."""
+    processes = subprocess.run(["pgrep", "-f", what], capture_output=True, text=True, check=False).stdout
+    loops = subprocess.run(["losetup", "-j", volume], capture_output=True, text=True, check=True).stdout
+    mounts = [line for line in Path("/proc/mounts").read_text().splitlines() if str(volume.parent) in line]
+    return processes + loops + "".join(mounts)
+
+
+def test_runs_use_the_same_file_system_and_leave_nothing(volume: Path) -> None:
+    assert read_run(run(volume, "echo 42 >kept; cat kept"), Figure(regex="([0-9]+)"), "it", 20) == 42
+    assert read_run(run(volume, "cat kept"), Figure(regex="([0-9]+)"), "it", 20) == 42
+    assert left(volume, "no such process") == ""
+
+
+@pytest.mark.parametrize("start", ["sleep {}", "setsid sleep {}", "(trap '' HUP TERM INT; sleep {})"])
+def test_what_it_starts_ends_with_it(volume: Path, start: str) -> None:
+    sleeping = start.format(7000 + len(start))
+    command = f"{sleeping} & echo 5"
+    assert read_run(run(volume, command), Figure(regex="([0-9]+)"), "it", 20) == 5
+    assert left(volume, f"sleep {7000 + len(start)}") == ""
+
+
+def test_endless_output_is_cut_and_ends(volume: Path) -> None:
+    printed = run(volume, "yes 7172", seconds=3)
+    assert len(printed) < MOST_OUTPUT + 100
+    with pytest.raises(CommandFailed):
+        read_run(printed, Figure(), "it", 3)
+    assert left(volume, "yes 7172") == ""
+
+
+def test_a_run_that_does_not_end_is_ended(volume: Path) -> None:
+    with pytest.raises(CommandFailed, match="did not end within 2 s"):
+        read_run(run(volume, "echo begun; sleep 7173", seconds=2), Figure(), "it", 2)
+    assert left(volume, "sleep 7173") == ""
+
+
+def test_many_processes_end_with_it(volume: Path) -> None:
+    command = "for i in $(seq 200); do sleep 7174 & done; echo 200"
+    assert read_run(run(volume, command), Figure(regex="([0-9]+)"), "it", 20) == 200
+    assert left(volume, "sleep 7174") == ""
