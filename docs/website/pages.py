@@ -98,7 +98,7 @@ def _toctrees(index: str) -> Iterator[str]:
     listed: set[str] = set()
     for part in re.split(r"^## ", index, flags=re.M)[1:]:
         title = part.partition("\n")[0]
-        linked = re.findall(r"^\| \[[^\]]*\]\(([a-z-]+)\.md\)", part, re.M)
+        linked = re.findall(r"^\| \[[^\]]*\]\(([a-z0-9-]+)\.md\)", part, re.M)
         pages = [each for each in dict.fromkeys((*linked, *_FURTHER.get(title, ()))) if each not in listed]
         listed.update(pages)
         yield _toctree(pages, f":caption: {title}")

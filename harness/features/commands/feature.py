@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from harness.feature import Feature, FeatureRecords, FeatureTables
-from harness.features.commands.request import Command, CommandRecord, are_finished, find_problems, plan_commands
+from harness.features.commands.request import CommandRecord, OwnCommand, are_finished, find_problems, plan_commands
 
 if TYPE_CHECKING:
     from harness.measure.rounds import FollowingSeries, SeriesContext
@@ -23,7 +23,7 @@ FEATURE = Feature(
     name="commands",
     tables=FeatureTables(
         key="workload",
-        table=Command,
+        table=OwnCommand,
         what="a command",
         sets=("modes",),
         find_problems=find_problems,

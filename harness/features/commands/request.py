@@ -45,7 +45,7 @@ def _check_regex(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class OwnFigure:
     """How the figure of a run is read: the group of the last match of `regex`, the number at the path `json`, or time.
 
     With neither, it is the time that the command takes.
@@ -94,7 +94,7 @@ def _follow_path(output: str, path: str) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class OwnCommand:
     """Runs `command` with sh in a directory of a new file system on the volume of each mode, in the guest.
 
     With `on_host`, it also runs on the host, on the same volume by turns, and the figures are compared. `prepare` runs
@@ -105,7 +105,7 @@ class Command:
     __pydantic_config__ = VALUE
 
     command: Annotated[str, Field(min_length=1)]
-    figure: Figure = Figure()
+    figure: OwnFigure = OwnFigure()
     prepare: str = ""
     seconds: SomeSeconds = 30.0
     filesystem: Literal["ext4", "xfs"] = "ext4"
@@ -126,7 +126,7 @@ class Command:
 class PlannedCommand(FollowUp):
     """A command on the volume of one mode: that of its only cell."""
 
-    command: Command
+    command: OwnCommand
 
     kind = "command"
     title = "command"
@@ -169,7 +169,7 @@ class PlannedCommand(FollowUp):
 
 def plan_commands(scenario: Scenario, group: Group) -> Iterator[PlannedCommand]:
     """Each command on each mode of this group."""
-    for name, command in scenario.requests_of(Command).items():
+    for name, command in scenario.requests_of(OwnCommand).items():
         cells = {cell.mode.name: cell for cell in reversed(group.cells) if command.covers(cell)}
         for mode in dict.fromkeys(cell.mode.name for cell in group.cells if cell.mode.name in cells):
             yield PlannedCommand(group=group.id, name=name, cells=(cells[mode],), command=command)
@@ -178,7 +178,7 @@ def plan_commands(scenario: Scenario, group: Group) -> Iterator[PlannedCommand]:
 def find_problems(scenario: Scenario) -> Iterator[str]:
     """One line for each command that cannot be run, in the form of the schema's messages."""
     modes = {mode.name: mode for mode in scenario.modes}
-    for name, command in scenario.requests_of(Command).items():
+    for name, command in scenario.requests_of(OwnCommand).items():
         key = f"workload.{name}"
         if command.figure.regex is not None and command.figure.json is not None:
             yield f"{key}.figure: has regex and json; allowed: one of them, or neither for the time of a run"
@@ -253,7 +253,7 @@ class CommandFailed(MeasurementError):
     """A run of a command gave no figure. The message has the reason and the end of the output."""
 
 
-def read_run(printed: str, figure: Figure, where: str, seconds: float) -> float:
+def read_run(printed: str, figure: OwnFigure, where: str, seconds: float) -> float:
     """The figure of a run, from what run_command.sh printed. Raises CommandFailed."""
     head, _, output = printed.partition("\n")
     try:

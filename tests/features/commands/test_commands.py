@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.features.commands.request import MOST_OUTPUT, CommandFailed, CommandRecord, Figure, read_run
+from harness.features.commands.request import MOST_OUTPUT, CommandFailed, CommandRecord, OwnFigure, read_run
 from harness.files import read_script
 
 _SCRIPT = read_script("harness.features.commands", "run_command.sh")
@@ -19,33 +19,33 @@ _SCRIPT = read_script("harness.features.commands", "run_command.sh")
 @pytest.mark.parametrize(
     ("figure", "output", "value"),
     [
-        (Figure(), "anything", 2.5),
-        (Figure(regex=r"tps = ([0-9.]+)"), "tps = 10.5\nlatency 3\ntps = 812.25 (without)\n", 812.25),
-        (Figure(json="jobs.0.read.iops"), 'fio: note\n{"jobs": [{"read": {"iops": 1234.5}}]}\n', 1234.5),
-        (Figure(regex=r"^([0-9.e+]+)$"), "1e3\n", 1000.0),
+        (OwnFigure(), "anything", 2.5),
+        (OwnFigure(regex=r"tps = ([0-9.]+)"), "tps = 10.5\nlatency 3\ntps = 812.25 (without)\n", 812.25),
+        (OwnFigure(json="jobs.0.read.iops"), 'fio: note\n{"jobs": [{"read": {"iops": 1234.5}}]}\n', 1234.5),
+        (OwnFigure(regex=r"^([0-9.e+]+)$"), "1e3\n", 1000.0),
     ],
 )
-def test_a_figure_is_read(figure: Figure, output: str, value: float) -> None:
+def test_a_figure_is_read(figure: OwnFigure, output: str, value: float) -> None:
     assert read_run(f"0 2.50\n{output}", figure, "it", 30) == value
 
 
 @pytest.mark.parametrize(
     ("figure", "printed", "error"),
     [
-        (Figure(regex="x=(.*)"), "0 1.00\nx=nan\n", "'nan' is not a number above 0"),
-        (Figure(regex="x=(.*)"), "0 1.00\nx=-3\n", "'-3' is not a number above 0"),
-        (Figure(regex="x=(.*)"), "0 1.00\nx=many\n", "'many' is not a number"),
-        (Figure(regex="x=(.*)"), "0 1.00\nnothing\n", "nothing in the output matches .* it printed: nothing"),
-        (Figure(json="a.b"), '0 1.00\n{"a": 1}\n', "has no 'a.b'"),
-        (Figure(json="a"), "0 1.00\n{{{{\n", "has no JSON"),
-        (Figure(), "3 1.00\nfirst\ncannot open database\n", "exit status 3: first | cannot open database"),
-        (Figure(), "137 30.01\nworking\n", "did not end within 30 s and was ended: working"),
-        (Figure(), "125 0\next4 cannot be mounted: wrong fs type\n", "it was not run: ext4 cannot be mounted"),
-        (Figure(), "unshare: Operation not permitted\n", "could not be started: unshare"),
-        (Figure(), "", "could not be started: nothing"),
+        (OwnFigure(regex="x=(.*)"), "0 1.00\nx=nan\n", "'nan' is not a number above 0"),
+        (OwnFigure(regex="x=(.*)"), "0 1.00\nx=-3\n", "'-3' is not a number above 0"),
+        (OwnFigure(regex="x=(.*)"), "0 1.00\nx=many\n", "'many' is not a number"),
+        (OwnFigure(regex="x=(.*)"), "0 1.00\nnothing\n", "nothing in the output matches .* it printed: nothing"),
+        (OwnFigure(json="a.b"), '0 1.00\n{"a": 1}\n', "has no 'a.b'"),
+        (OwnFigure(json="a"), "0 1.00\n{{{{\n", "has no JSON"),
+        (OwnFigure(), "3 1.00\nfirst\ncannot open database\n", "exit status 3: first | cannot open database"),
+        (OwnFigure(), "137 30.01\nworking\n", "did not end within 30 s and was ended: working"),
+        (OwnFigure(), "125 0\next4 cannot be mounted: wrong fs type\n", "it was not run: ext4 cannot be mounted"),
+        (OwnFigure(), "unshare: Operation not permitted\n", "could not be started: unshare"),
+        (OwnFigure(), "", "could not be started: nothing"),
     ],
 )
-def test_a_run_without_a_figure_says_why(figure: Figure, printed: str, error: str) -> None:
+def test_a_run_without_a_figure_says_why(figure: OwnFigure, printed: str, error: str) -> None:
     with pytest.raises(CommandFailed) as failed:
         read_run(printed, figure, "pgbench in the guest", 30)
     assert failed.value.message.startswith("pgbench in the guest: ")
@@ -93,8 +93,8 @@ def left(volume: Path, what: str) -> str:
 
 
 def test_runs_use_the_same_file_system_and_leave_nothing(volume: Path) -> None:
-    assert read_run(run(volume, "echo 42 >kept; cat kept"), Figure(regex="([0-9]+)"), "it", 20) == 42
-    assert read_run(run(volume, "cat kept"), Figure(regex="([0-9]+)"), "it", 20) == 42
+    assert read_run(run(volume, "echo 42 >kept; cat kept"), OwnFigure(regex="([0-9]+)"), "it", 20) == 42
+    assert read_run(run(volume, "cat kept"), OwnFigure(regex="([0-9]+)"), "it", 20) == 42
     assert left(volume, "no such process") == ""
 
 
@@ -102,7 +102,7 @@ def test_runs_use_the_same_file_system_and_leave_nothing(volume: Path) -> None:
 def test_what_it_starts_ends_with_it(volume: Path, start: str) -> None:
     sleeping = start.format(7000 + len(start))
     command = f"{sleeping} & echo 5"
-    assert read_run(run(volume, command), Figure(regex="([0-9]+)"), "it", 20) == 5
+    assert read_run(run(volume, command), OwnFigure(regex="([0-9]+)"), "it", 20) == 5
     assert left(volume, f"sleep {7000 + len(start)}") == ""
 
 
@@ -110,17 +110,17 @@ def test_endless_output_is_cut_and_ends(volume: Path) -> None:
     printed = run(volume, "yes 7172", seconds=3)
     assert len(printed) < MOST_OUTPUT + 100
     with pytest.raises(CommandFailed):
-        read_run(printed, Figure(), "it", 3)
+        read_run(printed, OwnFigure(), "it", 3)
     assert left(volume, "yes 7172") == ""
 
 
 def test_a_run_that_does_not_end_is_ended(volume: Path) -> None:
     with pytest.raises(CommandFailed, match="did not end within 2 s"):
-        read_run(run(volume, "echo begun; sleep 7173", seconds=2), Figure(), "it", 2)
+        read_run(run(volume, "echo begun; sleep 7173", seconds=2), OwnFigure(), "it", 2)
     assert left(volume, "sleep 7173") == ""
 
 
 def test_many_processes_end_with_it(volume: Path) -> None:
     command = "for i in $(seq 200); do sleep 7174 & done; echo 200"
-    assert read_run(run(volume, command), Figure(regex="([0-9]+)"), "it", 20) == 200
+    assert read_run(run(volume, command), OwnFigure(regex="([0-9]+)"), "it", 20) == 200
     assert left(volume, "sleep 7174") == ""
