@@ -411,8 +411,9 @@ class Feature:
     """Whether a slice, and with it its block, is a sample of the cell."""
     find_checks: Callable[[Sequence[Measurement], Cell], Iterable[ValidityCheck]] = lambda _slices, _cell: ()
     """Checks of the slices of a cell, in the order of time."""
-    measure: Callable[[Cell, Blocks, Samples, float], Mapping[str, Any]] = lambda _cell, _blocks, _samples, _level: {}
-    """Further values of the record of a cell, from its blocks that count. The last argument is the confidence."""
+    measure: Callable[[Cell, Blocks, Samples, float, int], Mapping[str, Any]] = lambda *_arguments: {}
+    """Further values of the record of a cell, from its blocks that count. The last arguments are the confidence and the
+    bytes that each arm uses."""
     find_notes: Callable[[Sequence[Measurement], Cell], Iterable[str]] = lambda _slices, _cell: ()
     """What a reader of the cell must know."""
     annotate: Callable[[Sequence[CellRecord]], Iterable[tuple[str, str]]] = lambda _cells: ()

@@ -26,6 +26,7 @@ NAMES: tuple[str, ...] = (
     "trims",
     "neighbours",
     "container",
+    "cached",
     "distributions",
     "borrow",
     "fio_files",

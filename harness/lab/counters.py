@@ -16,7 +16,7 @@ from harness.errors import HostError
 from harness.files import read_script
 from harness.lab.pin import MARK
 from harness.lab.transport.base import Runner
-from harness.model.counters import HostCounts, KvmCounts, MemberCounts, QemuCounts
+from harness.model.counters import HostCounts, KvmCounts, MemberCounts, MemoryCounts, QemuCounts
 from harness.untrusted import finite, reading
 
 Role = Literal["vcpu", "iothread", "main"]
@@ -190,11 +190,14 @@ def parse_mdstat(lines: Iterable[str]) -> dict[str, ArrayStatus]:
 
 _SECTOR = 512  # the unit of /sys/block/*/stat, independent of the device's sectors
 
-LINES = r" *[0-9]|cpu|ctxt |voluntary_ctxt_switches|nonvoluntary_ctxt_switches|md| *\[|[a-z_-]+$"
+LINES = r" *[0-9]|cpu|ctxt |voluntary_ctxt_switches|nonvoluntary_ctxt_switches|md| *\[|Mem[TA]|[a-z_-]+$"
 """How needed lines begin, as a pattern of perl. Counters of a device, a process or a thread are a line of numbers. Two
 are of arrays in /proc/mdstat: the line with its name, and the one with its progress. The last is a clock source."""
 CLOCK = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
 """The file with the clock source that the kernel uses. The kernel changes it if it finds that it is not exact."""
+
+
+MEMINFO = "/proc/meminfo"
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +240,8 @@ class HostCounters:
     """Of further guests, by variant."""
     clock: str | None = None
     """The clock source of the host's kernel: `tsc`, `hpet`, ..."""
+    memory: MemoryCounts | None = None
+    """None if it was not read."""
 
     def of_guest(self, variant: str) -> GuestCounters:
         """The counters of the guest of this variant; those of the first guest if there is only one."""
@@ -259,6 +264,8 @@ class CounterFiles:
     """The process ids of the kernel's threads that work for arrays."""
     others: Mapping[str, VmThreads] = field(default_factory=dict)
     """Further guests, by variant."""
+    memory: bool = False
+    """Whether the host's memory is read as well."""
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -272,6 +279,7 @@ class CounterFiles:
             "/proc/stat",
             "/proc/uptime",
             CLOCK,
+            *([MEMINFO] if self.memory else []),
             *guests,
             *map(_name_task, self.tasks),
         )
@@ -309,6 +317,7 @@ class CounterFiles:
                     variant: GuestCounters(vm.counts(lines), vm.exits(lines)) for variant, vm in self.others.items()
                 },
                 clock=lines[CLOCK][0] if CLOCK in lines else None,
+                memory=_parse_memory(lines[MEMINFO]) if MEMINFO in lines else None,
             )
 
 
@@ -336,6 +345,12 @@ def _parse_disk(line: str) -> MemberCounts:
         ios=stat[0] + stat[4] + discards,
         trimmed=discarded * _SECTOR,
     )
+
+
+def _parse_memory(lines: Iterable[str]) -> MemoryCounts:
+    """Lines such as "MemAvailable:   12345 kB"."""
+    sizes = {name: int(rest.split()[0]) * _KIB for name, _, rest in (line.partition(":") for line in lines)}
+    return MemoryCounts(total=sizes["MemTotal"], available=sizes["MemAvailable"])
 
 
 def _parse_host_counts(lines: Mapping[str, list[str]]) -> HostCounts:

@@ -98,6 +98,8 @@ def measure_timetable(
     name = f"{group.id}-round{segment.number}" + (f"-{segment.index}" if segment.index > 1 else "")
     fio_seed = random.Random(f"fio {seed} {name}").getrandbits(31)
     with session.holding(arms[0]), session.rebuilding(arms[0], table.seconds):
+        if segment.index == 1 or len(arms) == 1:
+            session.warm(arms)
         before = session.transferred(arms)
         zero = time.time() - time.monotonic()
         ran = run_timetable(at, session, store, table, name=name, seed=fio_seed, began=began)

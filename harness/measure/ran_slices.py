@@ -380,6 +380,7 @@ def _add_host_counters(counted: Counters, before: Sample, after: Sample, at: Ses
         array=count_array(before, after, [device.name for device in at.arrays(arm)]),
         md_s=_find_busiest(before, after, at.arrays(arm)),
         clock=now.clock,
+        memory=now.memory,
     )
 
 

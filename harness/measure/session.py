@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -254,6 +254,8 @@ def hold_settings_of(
         yield
 
 
+SLOWEST_READ = 2 * 1024**2
+"""Bytes per second. A slower disk is broken."""
 SETTLE_SECONDS = 600.0
 """The longest time to write a page cache with many small writes back to a slow disk."""
 
@@ -281,6 +283,8 @@ class Session:
     """The health of each disk under test before it was conditioned, by its kernel name."""
     block: int = 512
     """The smallest I/O in bytes that every arm can do: the largest logical block size."""
+    cached: bool = False
+    """Whether one of its modes is cached. Then nothing may empty the page cache."""
     idle: Idle = field(default_factory=Idle)
     """What other programs read from the disks before anything was measured, when the guest was up."""
     md: Mapping[str, tuple[MdDevice, ...]] = field(default_factory=dict)
@@ -355,8 +359,8 @@ class Session:
         source = self.layouts.twin(arm.mode)
         attach = arm.mode.attach if arm.mode else None
         direct = attach.direct if attach else True
-        path = source.writable.path
-        return Target(path, source.offset, source.size, direct=direct, block=self.block, apart=self.trims)
+        where = (source.writable.path, source.offset, source.size)
+        return Target(*where, direct=direct, block=self.block, apart=self.trims, invalidate=not self.cached)
 
     def counted_disks(self, arm: Arm) -> tuple[str, ...]:
         """The kernel names of the bare disks whose counters show the arm's I/O. Empty if the guest has the disk."""
@@ -414,6 +418,18 @@ class Session:
             what = ["--file-system"] if arm.mode.layout.writes_later else []
             paths = [self.layouts.guest(volume).path for volume in arm.mode.volumes]
             self.host.runner.run(["sync", *what, *paths], deadline=SETTLE_SECONDS)
+
+    def warm(self, arms: Iterable[Arm]) -> None:
+        """Read what cached arms use once on the host, so that twin and guest begin in the same state of its cache."""
+        cached = [arm.mode for arm in arms if arm.mode is not None and arm.mode.cached]
+        modes = {volume.stored.name: volume for mode in cached for volume in mode.volumes}
+        for mode in modes.values():
+            # A cache below the page cache, as that of ZFS, is not asked again for what is in the page cache.
+            how = "direct,skip_bytes,count_bytes" if mode.attach and mode.attach.direct else "skip_bytes,count_bytes"
+            for source in dict.fromkeys((self.layouts.twin(mode), self.layouts.guest(mode))):
+                part = [f"skip={source.offset}", f"count={source.size}", f"iflag={how}"]
+                read = ["dd", f"if={source.path}", "of=/dev/null", "bs=1M", *part, "status=none"]
+                self.host.runner.run(read, deadline=60 + source.size / SLOWEST_READ)
 
     @property
     def _guests(self) -> Guests:

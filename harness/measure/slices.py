@@ -156,7 +156,8 @@ def _list_counter_files(at: SessionFor, session: Session, table: Timetable) -> C
     md = _list_arrays(at, table)
     tasks = tuple(device.thread for device in md if device.thread is not None)
     names = tuple(device.name for device in md)
-    return CounterFiles(_list_disks(at, table), threads.get(first), names, tasks, others)
+    memory = any(slice_.arm.mode is not None and slice_.arm.mode.cached for slice_ in table.slices)
+    return CounterFiles(_list_disks(at, table), threads.get(first), names, tasks, others, memory)
 
 
 def _list_disks(at: SessionFor, table: Timetable) -> tuple[str, ...]:

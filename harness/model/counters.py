@@ -189,6 +189,18 @@ class ArrayCounts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryCounts:
+    """The host's memory at one moment. Source: the kernel's Documentation/filesystems/proc.rst, meminfo."""
+
+    __pydantic_config__ = STRICT
+
+    total: int
+    """Bytes of memory that the kernel can use: MemTotal."""
+    available: int
+    """Bytes that could be used without swapping, with those of the page cache: MemAvailable."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Background:
     """What the disks may have moved for others during the measurement: for other programs, and for the slice before."""
 
@@ -248,6 +260,8 @@ class Counters:
     """CPU seconds of the kernel's thread of the array, the busiest one of a stripe over arrays; null without one."""
     clock: str | None = None
     """The clock source of the host's kernel at the end of the slice."""
+    memory: MemoryCounts | None = None
+    """Of the host's memory at the end of the slice; null unless the timetable has an arm of a cached mode."""
 
 
 T = TypeVar("T")

@@ -122,6 +122,8 @@ class Mode:
     """Whether a backup of its disk runs while its guest is measured."""
     number: int = 1
     """The number of its guest: 1, or that of a further guest."""
+    cached: bool = False
+    """Whether the user declares that the host's memory serves its I/O. It is compared with a twin in the same state."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -196,13 +198,15 @@ class Mode:
     @property
     def has_twin(self) -> bool:
         """Whether fio on the host uses another device than its baseline. That of several guests is on their volumes."""
-        return not isinstance(self.layout, Device) and self.guests == 1
+        return not isinstance(self.layout, Device) and self.detail.has_bare_host
 
     @property
     def detail(self) -> ModeDetail:
         """The meaning of its name, as stored in a run."""
         neighbour = self.neighbour.id if self.neighbour else None
-        return ModeDetail(self.layout, self.attach, self.guest, self.variant, self.guests, neighbour, self.backup)
+        return ModeDetail(
+            self.layout, self.attach, self.guest, self.variant, self.guests, neighbour, self.backup, self.cached
+        )
 
     @property
     def expected(self) -> Effective:
@@ -267,6 +271,9 @@ class ModeDetail:
     """The job of a second guest that runs beside this one, for example `randwrite-4k-qd32`; null without one."""
     backup: bool = False
     """Whether a backup of its disk runs meanwhile."""
+    cached: bool = False
+    """Whether it is declared that the host's memory serves its I/O. Its cells are compared with a twin in the same
+    state of the cache, and never ranked with those of other modes."""
 
     @property
     def runs_with_others(self) -> bool:
@@ -281,8 +288,9 @@ class ModeDetail:
 
     @property
     def has_bare_host(self) -> bool:
-        """Whether its baseline is the bare host, which modes share. That of several guests is on their volumes."""
-        return self.guests == 1
+        """Whether its baseline is the bare host, which modes share. That of several guests is on their volumes, and
+        that of a cached mode is its twin."""
+        return self.guests == 1 and not self.cached
 
     @property
     def on_array(self) -> bool:
@@ -303,8 +311,8 @@ class Place(StrEnum):
     """Where an arm runs: on the host's bare device, on the host with the mode's layout, in the guest, or on the host on
     the single disk that an array which was there already is compared with.
 
-    `against` is only a role in a cell: it is the guest with which the cell's own guest is compared, that of another
-    variant, or without a neighbour or a backup.
+    `against` and `direct` are only roles in a cell. `against` is the guest with which the cell's own guest is compared,
+    that of another variant, or without a neighbour or a backup. `direct` is the bare host in a cached cell.
     """
 
     HOST = "host"
@@ -312,6 +320,7 @@ class Place(StrEnum):
     GUEST = "guest"
     REFERENCE = "reference"
     AGAINST = "against"
+    DIRECT = "direct"
 
 
 REFERENCE_PLACE = 1
@@ -388,9 +397,14 @@ class ConcurrentJob:
 def arms_of(mode: Mode) -> dict[Place, Arm]:
     """The arms that a cell of this mode needs, by their role.
 
-    The baseline of several guests is fio on the host as often as there are guests, on the same volumes at once.
+    The baseline of several guests is fio on the host as often as there are guests, on the same volumes at once. That of
+    a cached mode is its twin, and the bare host is beside it.
     """
-    arms = {Place.HOST: Arm(Place.TWIN, mode) if mode.guests > 1 else Arm(Place.HOST)}
+    arms = {Place.HOST: Arm(Place.HOST)}
+    if mode.guests > 1:
+        arms = {Place.HOST: Arm(Place.TWIN, mode)}
+    elif mode.cached:
+        arms = {Place.HOST: Arm(Place.TWIN, mode.twin), Place.DIRECT: Arm(Place.HOST)}
     if mode.has_twin:
         arms[Place.TWIN] = Arm(Place.TWIN, mode.twin)
     if mode.against is not None:
@@ -418,8 +432,8 @@ class Cell:
 
     @property
     def arms(self) -> tuple[Arm, ...]:
-        """The arms of this cell: the host, the twin if the mode has a layout on the device, the guest, the reference of
-        an array. If the mode is compared with another variant, also the guest of that one.
+        """The arms of this cell: the host, the twin if the mode has a layout on the device or is cached, the guest, the
+        reference of an array. If the mode is compared with another variant, also the guest of that one.
         """
         return tuple(self.by_role.values())
 

@@ -140,8 +140,6 @@ def record(cell: Cell, request: pytest.FixtureRequest) -> CellRecord:
         pytest.fail(cell_record.skipped, pytrace=False)
     if cell_record.skipped:
         pytest.skip(cell_record.skipped)
-    if cell_record.verdict is Verdict.VOID and engine.expects_void(cell):
-        pytest.xfail(explain(cell_record))
     if cell_record.verdict is Verdict.VOID:
         pytest.fail(explain(cell_record), pytrace=False)
     if cell_record.verdict is Verdict.INCONCLUSIVE and engine.options.inconclusive == "skip":

@@ -155,10 +155,6 @@ class Engine:
         campaign = self._campaigns.get(self._hosts[cell.scenario].name)
         return campaign is not None and cell.id in campaign.not_measured
 
-    def expects_void(self, cell: Cell) -> bool:
-        """Whether the scenario's author expects the cells of this mode to be void."""
-        return any(name in self.scenarios[cell.scenario].expect_void for name in cell.mode.names)
-
     @property
     def without_verdict(self) -> dict[str, str]:
         """Why nothing was judged, by host, or by scenario if no host has its disks. Known at the end."""

@@ -54,7 +54,7 @@ class Facts:
 def configuration_blocks(section: Section) -> Iterator[Block]:
     """What was requested and read back of each mode: first what differs between the modes."""
     yield Heading("Effective configuration")
-    apart, same = differing(configuration(section.cells))
+    apart, same = differing(configuration(section.all_cells))
     if apart.rows:
         yield apart.table("Configuration requested and read back in which the modes differ")
     if same.rows:

@@ -39,7 +39,7 @@ NO_MODEL = "its host reports no model"
 
 def disk_blocks(section: Section) -> Iterator[Block]:
     """What the disks of a section are, what a reader must know about them, and the size of its guests."""
-    disks = disks_of(section.run, section.cells[0].scenario, section.cells[0].disk)
+    disks = disks_of(section.run, section.all_cells[0].scenario, section.all_cells[0].disk)
     notes = disk_notes(disks)
     for names, record in disks:
         named = ", ".join(names)
@@ -57,7 +57,7 @@ def disk_blocks(section: Section) -> Iterator[Block]:
 
 def guest_sentences(section: Section) -> tuple[str, ...]:
     """Size and placement of the guests, as read back: a sentence for all modes with the same."""
-    guests = guests_of(section.cells)
+    guests = guests_of(section.all_cells)
     return tuple(f"{what[0].upper()}{what[1:]}: {words}." for what, words in guests)
 
 

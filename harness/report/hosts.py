@@ -102,7 +102,7 @@ def _cell_table(host: HostReport) -> Table:
     names = ("host", "guest", "unit", "overhead %", "n", "added us")
     rows = []
     for section in find_sections(host.run):
-        for cell in section.cells:
+        for cell in section.all_cells:
             host_value, guest_value, *figures = row_values(cell)
             verdict = TableCell(outcome_words(cell), tone=cell.outcome)
             rows.append(Row((cell.id, host_value, guest_value, cell.headline_unit, *figures, verdict)))

@@ -242,7 +242,7 @@ def _main_blocks(run: Run, sections: Sequence[Section]) -> Iterator[Block]:
     yield Box((*verdict_blocks(find_verdicts(run.cells)),), key="verdicts")
     unsteady = find_unsteady_disks(run)
     for section in sections:
-        state = Mark("not steady", "verdict", "exceeds") if section.cells[0].disk in unsteady else None
+        state = Mark("not steady", "verdict", "exceeds") if section.all_cells[0].disk in unsteady else None
         title = Mark(f"{section.title}; " if state else section.title, "small")
         heading = Heading(join_words(section.name, " ", title, *([state] if state else [])), level=2)
         yield Box((heading, *_section_blocks(section)), key=section.key, style="disk")
@@ -263,7 +263,7 @@ def _section_blocks(section: Section) -> Iterator[Block]:
     yield Heading("Evidence")
     yield Aside("Each cell with every metric, the checks of its measurement and fio's outputs exactly as printed.")
     style = "proofs many" if len(section.cells) > MOST_INLINE else "proofs"
-    yield Box((Box(tuple(map(_evidence, section.cells)), lazy=f"{section.key}-proofs"),), style=style)
+    yield Box((Box(tuple(map(_evidence, section.all_cells)), lazy=f"{section.key}-proofs"),), style=style)
 
 
 def _mode_blocks(section: Section) -> Iterator[Block]:

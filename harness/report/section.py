@@ -281,7 +281,8 @@ class Section:
     """Unique within the page, and valid as an HTML id."""
     name: str
     title: str
-    cells: tuple[CellRecord, ...]
+    all_cells: tuple[CellRecord, ...]
+    """Also those that memory serves, which stand in no table, chart or comparison with others."""
     _computed: dict[object, object] = field(default_factory=dict, compare=False, repr=False)
 
     def once(self, compute: Callable[[Section], _ComputedT]) -> _ComputedT:
@@ -291,9 +292,14 @@ class Section:
         return self._computed[compute]  # type: ignore[return-value]
 
     @cached_property
+    def cells(self) -> tuple[CellRecord, ...]:
+        """The cells that a disk served."""
+        return tuple(cell for cell in self.all_cells if not cell.is_cached)
+
+    @cached_property
     def reports(self) -> tuple[FeatureReport, ...]:
         """What features add that may have something of this disk."""
-        return feature_reports(self.run, self.cells)
+        return feature_reports(self.run, self.all_cells)
 
     @cached_property
     def special(self) -> Headline | None:
@@ -319,7 +325,7 @@ class Section:
 
     def own(self, records: Iterable[_RecordT]) -> tuple[_RecordT, ...]:
         """Those of the records that are of this disk and scenario."""
-        cell = self.cells[0]
+        cell = self.all_cells[0]
         key = (cell.host, cell.disk, cell.scenario)
         return tuple(record for record in records if (record.host, record.disk, record.scenario) == key)
 
@@ -364,11 +370,11 @@ class Section:
 
     @property
     def notes(self) -> Notes:
-        return notes_of(self.cells)
+        return notes_of(self.all_cells)
 
     @property
     def counts(self) -> dict[Outcome, int]:
-        return outcome_counts(self.cells)
+        return outcome_counts(self.all_cells)
 
 
 def outcome_counts(cells: Sequence[CellRecord]) -> dict[Outcome, int]:

@@ -73,6 +73,8 @@ def overhead_table(run: Run, *, width: int) -> RenderableType:
     """
     cells = [cell for section in find_sections(run) for cell in section.cells if not cell.is_baseline]
     if not cells:
+        if any(cell.is_cached for cell in run.cells):
+            return Text("every cell with a guest is served from memory: see below")
         return Text("no cell with a guest was planned" if run.cells else "no cell was measured")
     overhead = overhead_head(cells)
     if width >= ID_WIDTH:
@@ -154,7 +156,7 @@ def _seconds(seconds: float) -> str:
 
 
 def _by_workload(sections: Sequence[Section], width: int, overhead: str) -> Group:
-    widest = max(len(_row_name(cell)) for section in sections for cell in section.cells)
+    widest = max((len(_row_name(cell)) for section in sections for cell in section.cells), default=0)
     parts: list[RenderableType] = []
     for section in sections:
         for workload in section.workloads:

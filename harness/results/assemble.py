@@ -207,7 +207,7 @@ def _make_cell_record(
     measured = {
         key: value
         for feature in (() if impossible else asked)
-        for key, value in feature.measure(cell, blocks, samples, confidence).items()
+        for key, value in feature.measure(cell, blocks, samples, confidence, context.span_bytes).items()
     }
     budgets = judge_budgets(context.budgets, metrics, look, samples) if context.skipped is None else ()
     headline = metrics.get(job.headline)
@@ -267,7 +267,7 @@ def _check_cell(
         *context.validity,
         *configuration_checks(cell.mode, context.effective, context.against, context.others),
         *impossible,
-        *check_bytes(counting, *_read_in_flight(cell)),
+        *check_bytes(counting, *_read_in_flight(cell), cached=cell.mode.cached),
         *rate_checks(slices, cell.job),
         *write_limit_checks(slices),
         *clock_checks(slices),
@@ -291,8 +291,8 @@ def _is_sample(slice_: Measurement, cell: Cell, asked: Iterable[Feature]) -> boo
 
 
 def _can_be_better(cell: Cell) -> bool:
-    """At a fixed rate, only latencies can be better."""
-    return cell.job.rate is None or METRICS[cell.job.headline].is_latency
+    """At a fixed rate, only latencies can be better. What memory serves is not compared with the disk."""
+    return not cell.mode.cached and (cell.job.rate is None or METRICS[cell.job.headline].is_latency)
 
 
 def _read_in_flight(cell: Cell) -> tuple[int, Amplification]:

@@ -28,7 +28,7 @@ from harness.model.values import Name, RawPath
 from harness.results.contrasts import BlockKey, Series
 from harness.untrusted import LARGEST
 
-ArmName = Literal["host", "twin", "guest", "reference", "against"]
+ArmName = Literal["host", "twin", "guest", "reference", "against", "direct"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +42,11 @@ class MetricRecord:
     better: Better
     """Whether higher or lower values are better."""
     host: tuple[float, ...]
-    """Values of the bare device on the host; `host[i]`, `twin[i]` and `guest[i]` are of one block. No arm has values
-    of a percentile for which a block has too few I/Os."""
+    """Values of the bare device on the host; of a cached cell, those of its twin in the same state of the cache.
+    `host[i]`, `twin[i]` and `guest[i]` are of one block. No arm has values of a percentile for which a block has too
+    few I/Os."""
     twin: tuple[float, ...]
-    """Values on the host on the mode's own layout; empty if the layout is the bare device."""
+    """Values on the host on the mode's own layout; empty if the layout is the bare device, and in a cached cell."""
     guest: tuple[float, ...]
     """Values in the guest; empty for the mode `host`."""
     overhead: Estimate | None
@@ -261,6 +262,56 @@ class BackupRecord:
     """Bytes per second that it copied, in the order of the cell's rounds."""
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryShare:
+    """How much of one direction of an arm's bytes did not pass the disk while its slices ran."""
+
+    __pydantic_config__ = _STRICT
+
+    fio: int
+    """Bytes by fio, in all slices whose bytes the disk counted."""
+    disk: int
+    """Bytes by the disk, or the disks below the layout, in the same slices."""
+    share: float
+    """1 - disk / fio, at least 0: of reads, what the host's memory served; of writes, what was not on the disk at the
+    end of its slice. On a storage in use, the disks also move the bytes of others, so it is at least as much."""
+    low: float
+    """The smallest share of a slice."""
+    high: float
+    """The largest share of a slice."""
+    slices: int
+    """How many slices that are."""
+
+
+@dataclass(frozen=True, slots=True)
+class CachedRecord:
+    """What the host's memory did for a cell of a cached mode, and the same guest against the disk itself."""
+
+    __pydantic_config__ = _STRICT
+
+    working_set_bytes: int
+    """Bytes in which the job reads and writes."""
+    memory_bytes: int | None
+    """The host's memory, in bytes; null if it was not read."""
+    available_bytes: int | None
+    """The least memory that was available during the slices, in bytes, with that of the page cache."""
+    reads: dict[str, MemoryShare]
+    """By arm, `host` (the twin) and `guest`; empty for a job that does not read, and if the disk counted nothing."""
+    writes: dict[str, MemoryShare]
+    """The same of what the job writes."""
+    metric: MetricName
+    """The metric of `direct` and `against_direct`: the main one of the job."""
+    direct: tuple[float, ...]
+    """Values of the bare device with direct I/O, of the same blocks."""
+    against_direct: Estimate | None
+    """How much worse the guest is than that, as a share: below 0, memory makes it better. It is not an overhead."""
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether the working set is larger than the memory that was available, so that only a part can be cached."""
+        return self.available_bytes is not None and self.working_set_bytes > self.available_bytes
+
+
 class Outcome(StrEnum):
     """The outcome of a cell: its verdict, or why it has none. In the order of the reports."""
 
@@ -338,6 +389,8 @@ class CellRecord:
     """The backup that ran meanwhile; null without one."""
     neighbour: NeighbourRecord | None = None
     """What the neighbour did meanwhile; null without one."""
+    cached: CachedRecord | None = None
+    """What the host's memory did; null unless the mode is declared as cached."""
     ios: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """The I/Os in the histogram of each block, by arm (`host`, `twin`, `guest`, `against`), in the order of `rounds`.
     A percentile p(q) needs 10 / (1 - q) of them for a sample."""
@@ -360,8 +413,8 @@ class CellRecord:
 
         On an array, the guest is compared with the array on the host, because a single disk is slower anyway.
         """
-        if self.better is not None:
-            return self.better
+        if self.better is not None or self.is_cached:
+            return self.better is True
         headline = self.metrics.get(self.job.headline)
         return headline is not None and headline.gained(self.mode_detail)
 
@@ -399,6 +452,11 @@ class CellRecord:
     def is_baseline(self) -> bool:
         """True for the mode `host`, which has no guest and therefore no overhead."""
         return self.mode_detail.attach is None
+
+    @property
+    def is_cached(self) -> bool:
+        """True if it is declared that memory serves the cell, which is then compared with nothing but its twin."""
+        return self.mode_detail.cached
 
     @property
     def rated(self) -> bool:
@@ -466,7 +524,7 @@ class CellRecord:
     @property
     def ranked(self) -> bool:
         """True if the cell counts for the throughput that a mode loses."""
-        return self.usable and not self.rated
+        return self.usable and not self.rated and not self.is_cached
 
     @property
     def outcome(self) -> Outcome:

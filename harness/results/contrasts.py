@@ -92,9 +92,11 @@ class Blocks:
             round(min(slice_.started for slice_ in block), 1) for block in zip(*self.arms.values(), strict=True)
         )
 
-    def without(self, arm: Place) -> Blocks:
-        """The blocks without an arm."""
-        return Blocks(self.keys, {place: slices for place, slices in self.arms.items() if place is not arm})
+    @property
+    def compared(self) -> Blocks:
+        """The blocks without the arms that are only beside the others."""
+        beside = (Place.REFERENCE, Place.DIRECT)
+        return Blocks(self.keys, {place: slices for place, slices in self.arms.items() if place not in beside})
 
     def where(self, condition: Callable[[Measurement], bool]) -> Blocks:
         """The blocks in which the condition holds for the slice of every arm."""

@@ -44,7 +44,7 @@ def count_calls(blocks: Blocks) -> dict[Calls, dict[str, tuple[int, ...]]]:
     return {
         of: {
             str(arm): tuple(sum(read_histogram(slice_, of).values()) for slice_ in slices)
-            for arm, slices in blocks.without(Place.REFERENCE).arms.items()
+            for arm, slices in blocks.compared.arms.items()
         }
         for of in get_args(Calls)
     }
@@ -87,7 +87,7 @@ def merge_histograms(blocks: Blocks) -> Whole:
     return {
         of: {
             str(arm): merged(read_histogram(slice_, of) for slice_ in slices)
-            for arm, slices in blocks.without(Place.REFERENCE).arms.items()
+            for arm, slices in blocks.compared.arms.items()
         }
         for of in get_args(Calls)
     }
@@ -221,7 +221,7 @@ def make_metric_records(
     A percentile is one of all blocks together. The reference of an array has values, but none for percentiles, so that
     a slow disk does not take them from the other arms.
     """
-    measured = blocks.without(Place.REFERENCE)
+    measured = blocks.compared
     records = {}
     for name, metric in METRICS.items():
         pooled = pool_blocks(metric, measured, counts)

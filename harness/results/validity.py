@@ -399,15 +399,16 @@ class _ByteCount:
 
 
 def check_bytes(
-    measurements: Iterable[Measurement], in_flight: int, layout: Amplification = NONE
+    measurements: Iterable[Measurement], in_flight: int, layout: Amplification = NONE, *, cached: bool = False
 ) -> tuple[ValidityCheck, ...]:
     """One check per arm: fio's bytes against those of the host's bare disk or disks and, for a guest, of QEMU.
 
     On a storage in use, the disks also move the bytes of others, so only fewer bytes than fio's are a fault.
 
     `in_flight` is iodepth x numjobs x block size in bytes: one side may have counted these bytes and the other not yet.
-    `layout` is what the disks may move for the arms on it, which are all arms except host and reference. A measurement
-    without counters is not checked.
+    `layout` is what the disks may move for the arms on it, which are all arms except host and reference. With `cached`,
+    the host's memory may serve these arms, so their bytes are only compared with QEMU's. A measurement without counters
+    is not checked.
     """
     by_round: dict[tuple[str, int], list[Measurement]] = {}
     for measurement in measurements:
@@ -422,7 +423,21 @@ def check_bytes(
         if any(count.polled for count in counts):
             every = [slice_ for (other, _), slices in by_round.items() if other == arm for slice_ in slices]
             by_arm[arm] = [*counts, *_count_bytes(every, in_flight, NONE if arm in _BARE else layout, None)]
-    return tuple(_check_counts(arm, counts) for arm, counts in by_arm.items() if counts)
+    in_memory = {arm for arm in by_arm if cached and arm not in _BARE}
+    checks = (
+        _check_cached(arm, counts) if arm in in_memory else _check_counts(arm, counts)
+        for arm, counts in by_arm.items()
+        if counts
+    )
+    return tuple(checks)
+
+
+def _check_cached(arm: str, counts: Sequence[_ByteCount]) -> ValidityCheck:
+    """An arm that is declared as cached. How much its disk moved is a result, and no fault."""
+    by_qemu = [count for count in counts if count.by == "qemu"]
+    declared = "its mode is declared as cached, so the disk may move other bytes than fio"
+    check = _check_counts(arm, by_qemu) if by_qemu else ValidityCheck(f"bytes {arm}", ok=True, detail=declared)
+    return replace(check, detail=f"{check.detail}; {declared}") if by_qemu and check.ok else check
 
 
 def _estimate_polled(slices: Iterable[Measurement]) -> float:
@@ -554,6 +569,9 @@ def _describe_agreement(counts: Sequence[_ByteCount]) -> str:
     return words + (f", and the rebuild up to {format_size(rebuild)} in a round" if rebuild else "")
 
 
+_DECLARE = "If the mode is meant to use the host's memory, declare it with cached = true"
+
+
 def _explain(count: _ByteCount) -> str:
     match count.by, count.direction, count.off < 0:
         case _, "trimmed", less:
@@ -564,10 +582,11 @@ def _explain(count: _ByteCount) -> str:
             return "something else in the guest used the disk"
         case _, "read", less:
             never = "the rest did not come from the disk: the host's page cache served it, or it was never written"
-            return never if less else "read-ahead, or something else read from the disk"
+            return f"{never}. {_DECLARE}" if less else "read-ahead, or something else read from the disk"
         case _, _, True:
             return (
-                "the rest was not on the disk at the job's end: the host's page cache holds it, or zeros were dropped"
+                "the rest was not on the disk at the job's end: the host's page cache holds it, or zeros were dropped. "
+                f"{_DECLARE}"
             )
         case _:
             return "the layers write more than requested (metadata, journal, parity), or something else wrote"

@@ -57,6 +57,13 @@ def find_vfio_problems(attach: object) -> Iterator[str]:
             yield _conflict(f"attach.{key}", 'attach.device = "vfio"', why, "device alone, or device disk")
 
 
+def find_cache_problems(mode: Mode) -> Iterator[str]:
+    """A declared cache where the host does not see the guest's I/O."""
+    if mode.cached and mode.attach is not None and not mode.attach.host_counts:
+        why = "because the guest's I/O passes no cache of the host"
+        yield _conflict("cached", f'attach.device = "{mode.attach.device}"', why, "device disk, or no cached")
+
+
 @dataclass(frozen=True, slots=True)
 class _Option:
     """A key of a table with its value, as messages write it."""
@@ -280,14 +287,14 @@ def budgets_for(scenario: Scenario, cell: Cell, lab_kind: LabKind) -> dict[str, 
 
 
 def find_reference_problems(scenario: Scenario) -> Iterator[str]:
-    """One line for each name in `budget` and `expect_void` that is not measured, and for each budget without effect.
+    """One line for each name in `budget` that is not measured, and for each budget without effect.
 
     The lines have the form of the schema's messages: `budget[0].modes[1] = "lmv": ...; allowed: ...`.
     """
     modes = list(dict.fromkeys(name for mode in scenario.modes if mode.attach is not None for name in mode.names))
     workloads = [workload.name for workload in scenario.workloads]
     depths = sorted({depth for profile in scenario.profiles for depth in profile.iodepth})
-    unknown = [*_find_unknown("expect_void", scenario.expect_void, modes, _NOT_A_GUEST_MODE)]
+    unknown: list[str] = []
     for index, rule in enumerate(scenario.budgets):
         key = f"budget[{index}]"
         named = [workload.name for workload in rule.workloads or ()]

@@ -33,9 +33,10 @@ from harness.model.guest import ANY_GUEST, GuestOptions, find_guest_problems
 from harness.model.job import Workload
 from harness.model.layout import AnyLayout
 from harness.model.mode import Budget, Mode
-from harness.model.values import Rate, TomlTable
+from harness.model.values import Flag, Rate, TomlTable
 from harness.model.workloads import PROFILE_TABLE, PROFILES, WorkloadList, is_fio_file, parse_workloads
 from harness.scenario.legality import (
+    find_cache_problems,
     find_mode_problems,
     find_reference_problems,
     find_scenario_problems,
@@ -90,6 +91,7 @@ def _require_consistent(data: Any, handler: ValidatorFunctionWrapHandler) -> Any
         table = handler(data)
         mode = _make_mode("", table)
         problems += find_mode_problems(mode.layout, table.attach, frozenset(_keys(data)))
+        problems += find_cache_problems(mode)
         problems += (problem for keys in mode_keys() for problem in keys.find_problems(mode, table))
     if problems:
         raise ValueError("\n".join(problems))
@@ -97,7 +99,7 @@ def _require_consistent(data: Any, handler: ValidatorFunctionWrapHandler) -> Any
 
 
 def _make_mode(name: str, table: Any) -> Mode:
-    return Mode(name, table.layout, table.attach, table.guest)
+    return Mode(name, table.layout, table.attach, table.guest, cached=table.cached)
 
 
 def _keys(table: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
@@ -124,7 +126,8 @@ class ScenarioFile(TomlTable):
     write_rate: Rate
     guest: GuestOptions = ANY_GUEST
     published: str | None = None
-    expect_void: Annotated[list[str], Field(min_length=1)] | None = None
+    expect_void: Annotated[list[ModeName], Field(min_length=1)] | None = None
+    """Of earlier versions: modes that are cached."""
     mode: dict[OwnModeName, Any] = Field(default_factory=dict)
     profile: dict[ProfileName, PROFILE_TABLE] = Field(default_factory=dict)  # type: ignore[valid-type]
     budget: list[Budget] = Field(default_factory=list)
@@ -133,7 +136,12 @@ class ScenarioFile(TomlTable):
 @cache
 def scenario_schema() -> type[ScenarioFile]:
     """The whole file: with the tables of the features that are installed."""
-    own_keys: Any = {"layout": (AnyLayout, ...), "attach": (AnyAttachment, ...), "guest": (GuestOptions, ANY_GUEST)}
+    own_keys: Any = {
+        "layout": (AnyLayout, ...),
+        "attach": (AnyAttachment, ...),
+        "guest": (GuestOptions, ANY_GUEST),
+        "cached": (Flag, False),
+    }
     of_mode: Any = create_model(Mode.__name__, __base__=TomlTable, **own_keys)
     whole: Any = create_model(Mode.__name__, __base__=(*(keys.table for keys in mode_keys()), of_mode))
     mode = Annotated[whole, WrapValidator(_require_consistent)]
@@ -330,19 +338,21 @@ def _find_guest_problems(table: ScenarioFile) -> Iterator[str]:
 
 def _make_scenario(name: str, table: ScenarioFile) -> Scenario:
     modes = {mode.name: mode for mode in PRESETS} | {key: _make_mode(key, own) for key, own in table.mode.items()}
-    disks = tuple(table.disks or [table.disk or name])
+    disks, old = tuple(table.disks or [table.disk or name]), table.expect_void or ()
     return Scenario(
         name=name,
         title=table.title,
         disk=disks[0],
         disks=disks,
-        modes=tuple(modes[mode].on(table.guest) for mode in table.modes),
+        modes=tuple(
+            replace(mode, cached=mode.cached or (mode.name in old and mode.attach is not None)).on(table.guest)
+            for mode in (modes[name] for name in table.modes)
+        ),
         workloads=tuple(table.workloads),
         write_rate=table.write_rate,
         profiles=tuple(profile.changed(table.profile.get(profile.name)) for profile in PROFILES),
         published=table.published,
         budgets=tuple(table.budget),
-        expect_void=tuple(table.expect_void or ()),
         disk_class=table.disk_class or next((name for name in REQUESTED_CLASSES if name == table.disk), None),
         requests=tuple(
             Requested(key, own) for tables in feature_tables() for key, own in getattr(table, tables.key).items()

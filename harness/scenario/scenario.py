@@ -23,9 +23,8 @@ PRESETS = (
     Mode("passthrough", Device(), Attach()),
     Mode("lvm", Lvm(), Attach()),
     Mode("raw", RawFile(), Attach()),
-    # The study of Proxmox VE measured RAW in this way. Reads may come from the host's page cache. Proxmox VE uses
-    # io_uring.
-    Mode("raw-cached", RawFile(), Attach(cache="writeback", aio="io_uring")),
+    # The study of Proxmox VE measured RAW in this way: the host's page cache serves reads. Proxmox VE uses io_uring.
+    Mode("raw-cached", RawFile(), Attach(cache="writeback", aio="io_uring"), cached=True),
     # Each of these differs in one option from a preset above.
     Mode("partition", Partition(), Attach()),
     Mode("lvm-thin", LvmThin(), Attach()),
@@ -83,9 +82,9 @@ class Scenario:
     only `disk`. `disk_class` is the class that the file asks for if the lab has no disk named `disk`. For each disk of
     the class, `scenario.classes` makes a scenario. `file` is the name of the file, which those share.
     `published` is the key of the published figures to compare with. If several `budgets` of one metric
-    cover a cell, the last one counts. `expect_void` names modes whose cells the author expects to be void. `fio_files`
-    are the fio files among the workloads. `reference` is the single disk that `disk` is compared with, if the lab says
-    that `disk` is an array and names one. It is then the second of `disks`. `requests` are what it asks of features.
+    cover a cell, the last one counts. `fio_files` are the fio files among the workloads. `reference` is the single disk
+    that `disk` is compared with, if the lab says that `disk` is an array and names one. It is then the second of
+    `disks`. `requests` are what it asks of features.
     """
 
     name: str
@@ -97,7 +96,6 @@ class Scenario:
     profiles: tuple[Profile, ...]
     published: str | None = None
     budgets: tuple[Budget, ...] = ()
-    expect_void: tuple[str, ...] = ()
     requests: tuple[Requested, ...] = ()
     fio_files: tuple[FioFile, ...] = ()
     disks: tuple[str, ...] = ()

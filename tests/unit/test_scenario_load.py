@@ -64,7 +64,7 @@ def test_the_presets_are_the_modes_of_the_study(tmp_path: Path) -> None:
         Mode("passthrough", Device(), Attach("virtio-scsi", "none", "native", iothread=True)),
         Mode("lvm", Lvm(), Attach()),
         Mode("raw", RawFile("ext4"), Attach()),
-        Mode("raw-cached", RawFile("ext4"), Attach("virtio-scsi", "writeback", "io_uring", iothread=True)),
+        Mode("raw-cached", RawFile("ext4"), Attach("virtio-scsi", "writeback", "io_uring", iothread=True), cached=True),
     )
 
 
@@ -190,10 +190,13 @@ def test_more_rounds_than_the_profiles_most_are_a_fixed_number(tmp_path: Path) -
     assert (smoke.rounds, smoke.most_rounds) == (7, 7)
 
 
-def test_a_scenario_names_the_modes_that_it_expects_to_be_void(tmp_path: Path) -> None:
-    text = good_but('"lvm"]', '"lvm", "raw-cached"]\nexpect_void = ["raw-cached"]')
-    assert load(tmp_path, text).expect_void == ("raw-cached",)
-    assert load(tmp_path, GOOD).expect_void == ()
+def test_modes_that_an_older_file_expects_to_be_void_are_cached(tmp_path: Path) -> None:
+    text = good_but('"lvm"]', '"lvm", "raw"]\nexpect_void = ["raw"]')
+    assert [(mode.name, mode.cached) for mode in load(tmp_path, text).modes] == [
+        ("host", False),
+        ("lvm", False),
+        ("raw", True),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -229,8 +232,8 @@ ALL_PATTERNS = "seqread, seqwrite, seqrw, randread, randwrite, randrw, seqtrim, 
         ('["host", "lvm"]', "[]", "modes = []: must not be empty"),
         (
             '"lvm"]',
-            '"lvm"]\nexpect_void = ["raw-cached"]',
-            'expect_void[0] = "raw-cached": not a mode with a guest in this scenario; allowed: lvm',
+            '"lvm"]\nexpect_void = ["lmv"]',
+            f'expect_void[0] = "lmv": no such mode; allowed: {ALL_MODES} (did you mean "lvm"?)',
         ),
         (
             '"lvm"]',

@@ -36,7 +36,7 @@ def fio_file_blocks(section: Section) -> Iterator[Block]:
             f"Sections of {file} as they were measured on {section.name}",
             on=On.PAGE,
         )
-        for path, text in _read_texts(section.run, section.cells[0].scenario, file):
+        for path, text in _read_texts(section.run, section.all_cells[0].scenario, file):
             yield Fold(path, (Code(text),))
         yield Sentence(f"{describe_fio_file(file, tuple(parts))}.", on=On.TEXT)
 

@@ -78,7 +78,9 @@ def note_lost_backups(measurements: Sequence[Measurement]) -> list[str]:
     return [f"{len(lost)} of {len(asked)} blocks do not count, because the backup ended in them"] if lost else []
 
 
-def measure_others(cell: Cell, blocks: Blocks, samples: Samples, confidence: float) -> Mapping[str, Any]:
+def measure_others(
+    cell: Cell, blocks: Blocks, samples: Samples, confidence: float, _span_bytes: int = 0
+) -> Mapping[str, Any]:
     """What the record of a cell has of other guests, of the neighbour and of the backup; nothing without blocks."""
     if not blocks.keys:
         return {}

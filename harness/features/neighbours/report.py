@@ -44,7 +44,7 @@ _WORDS = {"clat_p99": "p99", "clat_mean": "mean latency"}
 
 def neighbour_blocks(section: Section) -> Iterator[Block]:
     """What neighbours and backups cost the guests of a disk; nothing without any."""
-    details = ((cell, cell.mode_detail) for cell in section.cells)
+    details = ((cell, cell.mode_detail) for cell in section.all_cells)
     examined = [(_examine(cell), cell) for cell, detail in details if detail.neighbour is not None or detail.backup]
     if not examined:
         return
@@ -84,7 +84,7 @@ def neighbour_blocks(section: Section) -> Iterator[Block]:
 
 def shared_blocks(section: Section) -> Iterator[Block]:
     """What each of several guests got at the same time; nothing if all ran alone."""
-    shared = [(cell, cell.several) for cell in section.cells if cell.several is not None]
+    shared = [(cell, cell.several) for cell in section.all_cells if cell.several is not None]
     for cell, several in shared:
         sentence = describe_shared(cell, several)
         yield Heading(f"{_name_shared(cell)}: {len(several.guests)} guests at the same time")

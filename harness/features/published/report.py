@@ -120,6 +120,8 @@ class PublishedRow:
         """What the ratio divides: guest/host, guest/array or array/disk."""
         if self.counterpart.place is Place.TWIN:
             return "array/disk"
+        if self.cells[0].is_cached:
+            return "guest from memory/disk"
         return "guest/array" if self.cells[0].mode_detail.on_array else "guest/host"
 
     @property
@@ -209,7 +211,7 @@ class PublishedRow:
 
     def _measure_own(self, cell: CellRecord) -> Own | None:
         metric = cell.metrics.get(self.metric)
-        if not cell.usable or metric is None:
+        if not cell.usable or metric is None or (cell.is_cached and self.counterpart.place is not Place.GUEST):
             return None
         value = cell.mean(metric, self.counterpart.place.value)
         return Own(cell.iodepth, value.point if value else None, *self._estimate_ratio(cell, metric))
@@ -219,6 +221,9 @@ class PublishedRow:
     ) -> tuple[float | None, float | None, float | None]:
         """The place of the figure divided by its reference in the same cell, and the ends of the interval."""
         estimate = metric.virtualisation if cell.mode_detail.on_array else metric.overhead
+        if cell.is_cached:
+            cached = cell.cached
+            estimate = cached.against_direct if cached is not None and cached.metric == self.metric else None
         if self.counterpart.place is Place.TWIN:
             estimate = metric.layer
         if estimate is None or self.counterpart.place is Place.HOST:
@@ -244,7 +249,7 @@ class PublishedRow:
         """The ratio, and for the throughput of a guest what it loses: "0.500 to 0.550 (45.0 to 50.0 % lost)"."""
         ends = list(dict.fromkeys((band.low, band.high)))
         words = " to ".join(map(significant, ends))
-        if self.relation == "array/disk" or not METRICS[self.metric].higher_is_better:
+        if self.relation == "array/disk" or self.cells[0].is_cached or not METRICS[self.metric].higher_is_better:
             return words
         if band.low > 1:
             return f"{words} ({' to '.join(percent(end - 1) for end in ends)} % faster)"
@@ -344,14 +349,15 @@ def _format_remark(row: PublishedRow) -> Words:
 def find_published(section: Section) -> PublishedFigures | None:
     """What was published about the modes and jobs of a disk; None if its scenario names no figures."""
     run = section.run
-    name = run.run.published.get(section.cells[0].scenario)
+    name = run.run.published.get(section.all_cells[0].scenario)
     if name is None:
         return None
     link = links().get(name)
     if link is None:
         return PublishedFigures(name, None, (), ("This version of virt-overhead does not have them.",))
     arrays = {disk.name: disk.facts.array.shape for disk in run.disks if disk.facts.array is not None}
-    all_rows = _make_rows(link, section.alone, arrays, absolute=run.lab.representative)
+    cached = (cell for cell in section.all_cells if cell.is_cached)
+    all_rows = _make_rows(link, (*section.alone, *cached), arrays, absolute=run.lab.representative)
     rows = tuple(row for row in all_rows if row.comparable)
     return PublishedFigures(name, link, rows, tuple(_describe_basis(run, rows, left_out=len(all_rows) - len(rows))))
 
@@ -504,7 +510,7 @@ def _estimate_times(one: CellRecord, other: CellRecord) -> Estimate | None:
 
 
 def _detail_gains(section: Section) -> Iterator[str]:
-    published = section.run.run.published.get(section.cells[0].scenario)
+    published = section.run.run.published.get(section.all_cells[0].scenario)
     return describe_gains(published, section.run.of_features.get("scalings", ()), section.cells)
 
 

@@ -33,7 +33,7 @@ _WAYS = "side by side", "one after the other, each booted anew for every round"
 
 def variant_blocks(section: Section) -> Iterator[Block]:
     """For each variant of a disk, its guests against those of the reference; nothing without variants."""
-    for cells in variants_of(section.cells):
+    for cells in variants_of(section.all_cells):
         detail = _detail(cells[0])
         title, basis = _title(detail), _basis(cells)
         yield Heading(title)
