@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from harness.errors import HarnessError, HostError
 from harness.feature import features
 from harness.guest.libvirt.plugging import KINDS as BORROWED_THINGS
-from harness.guest.libvirt.requirements import PassedThrough
+from harness.guest.passthrough import PassedThrough
 from harness.guest.protocol import Remover
 from harness.guest.proxmox import KINDS as PROXMOX_THINGS
 from harness.lab.created import REMEDY, Entry, HostThing, Processes, Removal, close, forget

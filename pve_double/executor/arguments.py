@@ -22,6 +22,11 @@ _Q35_BRIDGES = (
     "pci-bridge,id=pci.2,bus=pcidmi,addr=0x3,chassis_nr=13",
 )
 """The bridges of pve-q35-4.0.cfg, on which PVE's addresses of devices rest."""
+_PORT = (
+    "pcie-root-port,id=ich9-pcie-port-{number},bus=pcie.0,addr=0x1c.{function},port={number},chassis={number},"
+    "multifunction=on"
+)
+"""A port of the same file for a device that is passed through. Others would only slow the guest's boot."""
 _ON_THE_HOST = {"file", "host_device"}
 _DROPPED = {"-id", "-vnc", "-no-shutdown"}
 
@@ -29,10 +34,17 @@ _DROPPED = {"-id", "-vnc", "-no-shutdown"}
 def runnable(command: list[str], *, kvm: bool) -> list[str]:
     """The command that starts the same guest with plain QEMU, under KVM or emulated."""
     words = [QEMU, "-display", "none"]
+    ports = [_PORT.format(number=number, function=int(number) - 1) for number in _find_ports(command)]
     # Before it may be the program that pins it.
     for name, value in _options(command[command.index(KVM) + 1 :]):
-        words += _translated(name, value, kvm=kvm)
+        words += _translated(name, value, ports, kvm=kvm)
     return words
+
+
+def _find_ports(command: list[str]) -> list[str]:
+    """The numbers of the ports that have a device. The first function of a slot must be there."""
+    used = {match[1] for word in command if (match := re.search(r",bus=ich9-pcie-port-(\d)", word))}
+    return sorted(used | {"1"}) if used else []
 
 
 def _options(words: list[str]) -> Iterator[tuple[str, str]]:
@@ -43,13 +55,13 @@ def _options(words: list[str]) -> Iterator[tuple[str, str]]:
             yield name, "" if value.startswith("-") else value
 
 
-def _translated(name: str, value: str, *, kvm: bool) -> list[str]:
+def _translated(name: str, value: str, ports: list[str], *, kvm: bool) -> list[str]:
     if name in _DROPPED or "qmp-event" in value or "qmeventd" in value:
         return []
     if not value:
         return [name]
     if name == "-readconfig":
-        return [word for bridge in _Q35_BRIDGES for word in ("-device", bridge)]
+        return [word for bridge in (*_Q35_BRIDGES, *ports) for word in ("-device", bridge)]
     return [name, _value(name, value, kvm=kvm)]
 
 

@@ -40,6 +40,10 @@ class Executor(Backing, DiskBacking, Protocol):
         """The device below the volume group of `local-lvm`, and of others that exist from the beginning."""
         ...
 
+    def pci_devices(self) -> list[str]:
+        """The addresses of the node's PCI devices."""
+        ...
+
     def start(self, vmid: int, config: Config, command: list[str]) -> int:
         """Start the VM of this QEMU command line; its process id. Raises QemuFailed."""
         ...

@@ -69,10 +69,17 @@ class MemoryExecutor:
         self._factor = factor
         self._pids = itertools.count(30_000)
         self.guests: dict[int, Guest] = {}
+        self.pci: dict[str, str] = {}
+        """The driver of each PCI device, set by a test."""
+
+    def pci_devices(self) -> list[str]:
+        return list(self.pci)
 
     def start(self, vmid: int, config: Config, command: list[str]) -> int:
         if said := devices.problem(command):
             raise QemuFailed(said)
+        # PVE takes them from their drivers, and returns none.
+        self.pci |= dict.fromkeys(devices.passed_through(command), "vfio-pci")
         self.guests[vmid] = Guest(config)
         return next(self._pids)
 

@@ -15,6 +15,7 @@ from pve_double.executor.commands import Commands
 from pve_double.executor.node_storage import TRACELESS, NodeStorage
 from pve_double.qemu import network
 from pve_double.qemu.blockdev import throttle_group
+from pve_double.qemu.devices import passed_through
 from pve_double.qemu.drives import Drive
 from pve_double.qemu.machine import Config, agent_enabled
 
@@ -73,6 +74,18 @@ done
 _REMOVE_TRACES = """
 for tap in /sys/class/net/tap"$1"i*; do [ ! -e "$tap" ] || ip link delete "${tap##*/}"; done
 rm -f "$2/$1".*
+"""
+# As PVE::SysFSTools does it: the device stays with VFIO's driver until somebody returns it.
+_TO_VFIO = """
+modprobe vfio-pci
+cd /sys/bus/pci/drivers/vfio-pci || exit 1
+for address; do
+    pci=/sys/bus/pci/devices/$address
+    [ ! -e "$address" ] || continue
+    echo "$(cat "$pci/vendor") $(cat "$pci/device")" >new_id 2>/dev/null
+    [ -e "$address" ] || { [ ! -e "$pci/driver" ] || echo "$address" >"$pci/driver/unbind"; echo "$address" >bind; }
+    [ -e "$address" ] || { echo "can't unbind/bind PCI group to VFIO '$address'" >&2; exit 1; }
+done
 """
 _UNDO = """
 traceless=$1 mark=$2
@@ -134,7 +147,14 @@ class QemuExecutor(NodeStorage):
     def _remove_all(self) -> None:
         self._commands.run(["sh", "-uc", _UNDO, "sh", TRACELESS, MARK], check=False)
 
+    def pci_devices(self) -> list[str]:
+        return self._commands.run(["ls", "/sys/bus/pci/devices"]).stdout.split()
+
     def start(self, vmid: int, config: Config, command: list[str]) -> int:
+        if passed := passed_through(command):
+            done = self._commands.run(["sh", "-c", _TO_VFIO, "sh", *passed], check=False)
+            if done.status != 0:
+                raise QemuFailed(done.stderr.strip())
         cards = network.cards(config)
         for argv in tap_commands(vmid, cards):
             self._commands.run(argv)

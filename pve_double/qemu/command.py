@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from collections.abc import Mapping
 
 from pve_double.errors import PveError
 from pve_double.formats import parse
@@ -85,7 +86,7 @@ def build(node: Node, vmid: int, config: Config, log: TaskLog) -> list[str]:
             words += ["-object", blockdev.throttle_group(drive)]
     words += _chipset_devices(q35, config) + _serial_ports(vmid, config) + _agent(vmid, config)
     words += ["-device", "ahci,id=ahci0,multifunction=on,bus=pci.0,addr=0x7"] if _has_sata(found) else []
-    _passed_through(config)
+    words += _passed_through(node, config)
     made: set[str] = set()
     for drive in found:
         words += _once(drive_command(node, config, drive, log), made)
@@ -195,12 +196,53 @@ def _network(node: Node, vmid: int, config: Config) -> list[str]:
     return words
 
 
-def _passed_through(config: Config) -> None:
-    """The node has no PCI device to give away, nor a mapping of one."""
+def _passed_through(node: Node, config: Config) -> list[str]:
+    """The PCI devices of the node that the VM gets, as PVE::QemuServer::PCI finds and writes them."""
+    words: list[str] = []
+    used: set[str] = set()
     for index in range(COUNTS["hostpci"]):
-        if device := config.get(f"hostpci{index}"):
-            given = parse("pve-qm-hostpci", device)
-            raise PveError(f"no PCI device found for '{given.get('host', given.get('mapping', ''))}'")
+        if not (text := config.get(f"hostpci{index}")):
+            continue
+        given = parse("pve-qm-hostpci", text)
+        pcie = given.get("pcie") == "1"
+        if pcie and not chipset(config).q35:
+            raise PveError("q35 machine model is not enabled")
+        found = _functions(node, given)
+        if twice := used & set(found):
+            raise PveError(f"device '{min(twice)}' assigned more than once")
+        used |= set(found)
+        for place, address in enumerate(found):
+            part = f".{place}" if len(found) > 1 else ""
+            where = f"ich9-pcie-port-{index + 1},addr=0x0" if pcie else f"pci.0,addr={0x10 + index:#x}"
+            device = f"vfio-pci,host={address},id=hostpci{index}{part},bus={where}{part}"
+            device += ",rombar=0" if place == 0 and given.get("rombar") == "0" else ""
+            words += ["-device", device + (",multifunction=on" if place == 0 and part else "")]
+    return words
+
+
+def _functions(node: Node, given: Mapping[str, str]) -> list[str]:
+    """The addresses of all functions of the device, or of the first alternative of its mapping on this node."""
+    if "host" in given and "mapping" in given:
+        raise PveError("Cannot set both 'host' and 'mapping'.")
+    asked = given.get("host", "")
+    if mapping := given.get("mapping"):
+        entries = [
+            dict(part.partition("=")[::2] for part in each.split(",")) for each in node.pci_mappings.get(mapping, [])
+        ]
+        asked = next((each["path"] for each in entries if each.get("node") == node.name), "")
+        if not asked:
+            raise PveError(f"PCI device mapping not found for '{mapping}'")
+    if not asked:
+        raise PveError("Either 'host' or 'mapping' must be set.")
+    known = node.executor.pci_devices()
+    found: list[str] = []
+    for each in asked.split(";"):
+        whole = each if each.count(":") == 2 else f"0000:{each}"
+        functions = [address for address in known if address == whole or address.startswith(f"{whole}.")]
+        if not functions:
+            raise PveError(f"no PCI device found for '{each}'")
+        found += functions
+    return found
 
 
 def _machine(config: Config, *, q35: bool) -> str:

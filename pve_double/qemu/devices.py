@@ -47,6 +47,11 @@ def parse(words: Sequence[str]) -> dict[str, dict[str, Any]]:
     return devices
 
 
+def passed_through(words: Sequence[str]) -> list[str]:
+    """The addresses of the node's PCI devices that QEMU gives to the guest."""
+    return [str(each["host"]) for each in parse(words).values() if each["driver"] == "vfio-pci" and "host" in each]
+
+
 def iothreads(words: Sequence[str]) -> dict[str, dict[str, int]]:
     """How each iothread polls, by its name."""
     found = {}

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from pve_double import nodeshell
+from pve_double.executor.memory import MemoryExecutor
 from pve_double.qemu.power import shutdown_seconds
 from pve_double.server import Serving, serve
 from pve_double.testing import NODE, QEMU, Client, memory_node
@@ -354,3 +356,42 @@ def test_a_start_fails_if_arguments_change_what_is_not_there(root: Client, args:
     started = root.post(f"{QEMU}/{vmid}/status/start")
     assert any(said in line for line in started.log), started.log
     assert root.get(f"{QEMU}/{vmid}/status/current").result["status"] == "stopped"
+
+
+@pytest.fixture
+def pci(serving: Serving) -> MemoryExecutor:
+    """The node has two PCI devices, of which one is a resource mapping."""
+    executor = serving.node.executor
+    assert isinstance(executor, MemoryExecutor)
+    executor.pci = {"0000:41:00.0": "nvme", "0000:42:00.0": "nvme", "0000:42:00.1": "ixgbe"}
+    serving.node.pci_mappings["fast"] = ["node=other,path=0000:99:00.0", "node=pve,path=0000:41:00.0,id=8086:2700"]
+    return executor
+
+
+def test_a_vm_gets_pci_devices_by_address_and_by_mapping_and_the_node_does_not_get_them_back(
+    root: Client, serving: Serving, pci: MemoryExecutor
+) -> None:
+    vmid = made(root, machine="q35", hostpci0="mapping=fast,pcie=1", hostpci1="42:00,rombar=0", kvm=0)
+    assert root.post(f"{QEMU}/{vmid}/status/start").exitstatus == "OK"
+    command = nodeshell.run(serving.node, ["qm", "showcmd", str(vmid)]).text
+    assert "vfio-pci,host=0000:41:00.0,id=hostpci0,bus=ich9-pcie-port-1,addr=0x0" in command
+    both = "vfio-pci,host=0000:42:00.0,id=hostpci1.0,bus=pci.0,addr=0x11.0,rombar=0,multifunction=on"
+    assert both in command
+    assert "vfio-pci,host=0000:42:00.1,id=hostpci1.1,bus=pci.0,addr=0x11.1" in command
+    root.post(f"{QEMU}/{vmid}/status/stop")
+    assert set(pci.pci.values()) == {"vfio-pci"}
+
+
+@pytest.mark.usefixtures("pci")
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"hostpci0": "0000:43:00.0"}, "no PCI device found for '0000:43:00.0'"),
+        ({"hostpci0": "mapping=slow"}, "PCI device mapping not found for 'slow'"),
+        ({"hostpci0": "mapping=fast", "hostpci1": "0000:41:00.0"}, "device '0000:41:00.0' assigned more than once"),
+        ({"machine": "pc", "hostpci0": "mapping=fast,pcie=1"}, "q35 machine model is not enabled"),
+    ],
+)
+def test_a_pci_device_that_a_vm_cannot_get_fails_its_start(root: Client, settings: dict[str, str], said: str) -> None:
+    vmid = made(root, kvm=0, **({"machine": "q35"} | settings))
+    assert said in str(root.post(f"{QEMU}/{vmid}/status/start").exitstatus)

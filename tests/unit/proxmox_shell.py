@@ -164,6 +164,8 @@ class NodeShell(PlayedShell):
         return self._printed(said)
 
     def _facts(self, path: str, *, partuuid: bool) -> str:
+        if path == LINK:
+            return f"{path}\tblock\t8:16\t5\t{(2 << 30) // SECTOR}\tPVETEST_disk1\n"
         number = self._numbered(path) or "252:7"
         facts = f"{path}\tblock\t{number}\t9\t{128 * MIB // SECTOR}\tof {path}\n"
         found = [each.partuuid for each in self.node.disks.disks if each.device == path] if partuuid else []

@@ -21,7 +21,7 @@ from harness.guest.libvirt.effective import (
     read_effective,
     read_passed_through,
 )
-from harness.guest.libvirt.requirements import PciDisk
+from harness.guest.passthrough import PciDisk
 from harness.guest.qemu_process import Engines
 from harness.model.option import Effective
 from tests.unit.proxmox_shell import PlayedShell

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.guest.libvirt.requirements import GroupMember, PciDisk, parse_pci_disk, refuse_passthrough
+from harness.guest.passthrough import GroupMember, PciDisk, parse_pci_disk, refuse_passthrough
 
 LINK = "/dev/disk/by-id/nvme-900P"
 # As a host with one NVMe behind a port with ACS prints it.

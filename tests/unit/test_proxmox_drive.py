@@ -17,7 +17,7 @@ from harness.guest.proxmox import choose_drives, format_drive, parse_drive, refu
 from harness.guest.proxmox.guest import find_drive, parse_resolved
 from harness.guest.qemu_process import InspectedProcess, parse_inspected
 from harness.layout.source import BlockSource
-from harness.model.attach import CACHES, Aio, Attach, Cache, DetectZeroes, Discard, Vfio
+from harness.model.attach import CACHES, Aio, Attach, Cache, DetectZeroes, Discard
 from harness.model.option import Bus, Effective
 from harness.model.values import format_limits
 from harness.results.validity import configuration_check
@@ -231,11 +231,10 @@ def as_libvirt_has_it(attach: Attach) -> tuple[str, str, bool]:
         (Attach(device="lun"), 'device = "lun"'),
         (Attach(detect_zeroes="unmap"), "detect_zeroes unmap with discard ignore"),
         (Attach(cache="writeback", aio="native"), "aio native with cache writeback"),
-        (Vfio(), "VFIO passthrough"),
     ],
     ids=str,
 )
-def test_an_option_that_pve_lacks_is_refused_by_name(attach: Attach | Vfio, said: str) -> None:
+def test_an_option_that_pve_lacks_is_refused_by_name(attach: Attach, said: str) -> None:
     assert said in (refuse_drive(attach) or "")
     with pytest.raises(ValueError, match=r"."):
         format_drive(VOLUME, attach, "serial")

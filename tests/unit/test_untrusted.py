@@ -13,7 +13,7 @@ from harness.errors import GuestError, HarnessError, HostError
 from harness.guest.booting import LinuxSystem
 from harness.guest.libvirt.connection import answer_of
 from harness.guest.libvirt.effective import read_process
-from harness.guest.libvirt.requirements import find_pci_disk
+from harness.guest.passthrough import find_pci_disk
 from harness.guest.protocol import block_devices
 from harness.guest.proxmox.guest import find_drive
 from harness.guest.proxmox.guest import read_process as read_pve_process

@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 from harness.errors import GuestError
 from harness.feature import guest_images
 from harness.guest.libvirt.connection import Connection, ask, find_device_entry
-from harness.guest.libvirt.requirements import PciDisk
+from harness.guest.passthrough import PciDisk, read_host_driver
 from harness.guest.qemu_process import Engines, Placement, look_at_process, parse_inspected, read_placement
 from harness.lab.transport.base import Runner
 from harness.model.attach import ATTACH_OPTIONS
@@ -321,14 +321,8 @@ def read_passed_through(connection: Connection, domain: Any, host: Runner, disk:
     """The host's device that QEMU passes through under this alias, and its driver on the host."""
     with reading(f"host {connection.host}: how QEMU passes {alias} through", GuestError):
         device = QemuDevice(connection, domain, alias)
-        link = f"/sys/bus/pci/devices/{disk.address}/driver"
-        return Effective(
-            qemu_device=device.get("type"),
-            qemu_host=device.get("host"),
-            pci_address=disk.address,
-            iommu_group=disk.group,
-            host_driver=host.run(["readlink", link], deadline=20).stdout.strip().rpartition("/")[2],
-        )
+        passed = Effective(qemu_device=device.get("type"), qemu_host=device.get("host"))
+        return passed.merged(read_host_driver(host, disk))
 
 
 def find_disk(live: ET.Element, alias: str) -> ET.Element:

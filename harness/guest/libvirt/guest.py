@@ -29,12 +29,13 @@ from harness.guest.libvirt.effective import (
     read_vhost_user,
     running,
 )
-from harness.guest.libvirt.requirements import Attachments, PassedThrough, PciDisk
+from harness.guest.libvirt.requirements import Attachments
+from harness.guest.passthrough import PciDisk, lent
 from harness.guest.protocol import Backup, BlockDevice, block_devices, wait_for_disk
 from harness.guest.qemu_process import read_guest_facts, read_io_limit
 from harness.lab.counters import VmThreads
 from harness.lab.created import CreationLog
-from harness.lab.guard import Writable, lend, require_leading_to, take_back
+from harness.lab.guard import Writable, require_leading_to
 from harness.lab.hosts import Host
 from harness.lab.transport.base import Runner
 from harness.lab.transport.ssh import SshRunner, SshTarget
@@ -196,31 +197,24 @@ def pass_through(
     Raises SafetyError if the host uses the disk or another disk comes back, GuestError if the guest does not release
     it (then the guest is destroyed), and HostError if the guest does not get it or the host does not get it back.
     """
-    loan = lend(grant, disk.path)
     xml = build_hostdev_xml(disk.address, bus, alias)
     released = True
-    try:
-        with log.making_here(
-            PassedThrough(disks=grant.disks, address=disk.address, driver=disk.driver, link=disk.path)
-        ):
-            try:
-                connection.call(
-                    f"give {disk.path} ({disk.address}) to the guest",
-                    partial(domain.attachDeviceFlags, xml, libvirt.VIR_DOMAIN_AFFECT_LIVE),
-                    deadline=PLUG_SECONDS,
-                    hint="see dmesg there; another device of its IOMMU group may be in use",
-                )
-                yield
-            finally:
-                with cleaning_up():
-                    released = _unplug(connection, domain, xml, alias)
-                    if not released:
-                        # The kernel returns the device to the host when the process ends.
-                        with suppress(HostError):
-                            connection.call("destroy the guest", domain.destroy, deadline=60)
-    finally:
-        with cleaning_up():
-            take_back(loan)
+    with lent(log, disk, grant):
+        try:
+            connection.call(
+                f"give {disk.path} ({disk.address}) to the guest",
+                partial(domain.attachDeviceFlags, xml, libvirt.VIR_DOMAIN_AFFECT_LIVE),
+                deadline=PLUG_SECONDS,
+                hint="see dmesg there; another device of its IOMMU group may be in use",
+            )
+            yield
+        finally:
+            with cleaning_up():
+                released = _unplug(connection, domain, xml, alias)
+                if not released:
+                    # The kernel returns the device to the host when the process ends.
+                    with suppress(HostError):
+                        connection.call("destroy the guest", domain.destroy, deadline=60)
     if not released:
         raise GuestError(
             f"host {connection.host}: the guest did not release {disk.path} within "

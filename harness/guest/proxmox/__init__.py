@@ -26,9 +26,12 @@ CDROM = "ide2"
 
 
 def refuse_drive(attach: Attachment) -> str | None:
-    """The options of an attachment that Proxmox VE's drives do not have, as a message; None if they have all."""
+    """The options of an attachment that Proxmox VE's drives do not have, as a message; None if they have all.
+
+    A device that is passed through is no drive.
+    """
     if not isinstance(attach, Attach):
-        return "VFIO passthrough is not offered by this backend"
+        return None
     if attach.bus not in _OFFERED:
         # On a q35 machine, which all guests here are, PVE's IDE drives are on AHCI.
         return f"a guest of Proxmox VE has no bus {attach.bus}; allowed: {', '.join(_OFFERED)}"
@@ -58,7 +61,7 @@ def format_drive(source: str, attach: Attachment, serial: str) -> str:
     Raises ValueError for options that `refuse_drive` names, and for a source or serial that the format cannot hold.
     """
     if (why := refuse_drive(attach)) or not isinstance(attach, Attach):
-        raise ValueError(why)
+        raise ValueError(why or "a device that is passed through is no drive")
     if "," in source or "," in serial or len(serial) > LONGEST_SERIAL:
         raise ValueError(f"{source} with serial {serial} cannot be written as a drive of Proxmox VE")
     elsewhere = list_by_arguments(attach)

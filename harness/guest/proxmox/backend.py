@@ -11,6 +11,7 @@ from typing import Any
 from harness.errors import Unsupported
 from harness.events import Events
 from harness.guest.booting import OwnSystems, Started, booted, choose_vcpus, refuse_memory, refuse_queues, refuse_size
+from harness.guest.passthrough import PciDisk
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor, Remover
 from harness.guest.proxmox import (
     CreatedVm,
@@ -40,6 +41,7 @@ from harness.guest.proxmox.layouts import (
     require_storages,
 )
 from harness.guest.proxmox.machine import VirtualMachine, log_in
+from harness.guest.proxmox.passed import format_devices, name_key, pass_disks, refuse_device
 from harness.guest.proxmox.removal import remove
 from harness.guest.qemu_process import find_qemu_threads
 from harness.image.keys import read_public_key
@@ -48,7 +50,7 @@ from harness.lab.hosts import Host, ReachedHost
 from harness.lab.inventory import ROOT, AnyDisk, DiskById, DiskByStorage, GuestRules, ProxmoxSpec
 from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts
-from harness.model.attach import Attach, Attachment
+from harness.model.attach import Attach, Attachment, Vfio
 from harness.model.guest import ANY_GUEST, GuestOptions
 from harness.model.layout import Zvol, find_missing_requirement
 from harness.model.mode import Mode
@@ -103,6 +105,11 @@ class ProxmoxHypervisor(ProxmoxRemover):
         """The settings that the last guest of each VM has set."""
 
     @property
+    def passes_at_boot(self) -> bool:
+        """Proxmox VE gives a device to a VM only when it starts it."""
+        return True
+
+    @property
     def poll_seconds(self) -> float:
         """How often pvestatd asks all storages for their space, which reads the metadata of every volume group."""
         return _POLL_SECONDS
@@ -125,6 +132,8 @@ class ProxmoxHypervisor(ProxmoxRemover):
             why = find_missing_requirement(mode.layout, self._host.facts)
         elif why is None and isinstance(disk, DiskByStorage):
             why = refuse_block_size(self._client, disk, mode.layout)
+        if why is None and isinstance(mode.attach, Vfio) and isinstance(disk, DiskById):
+            return refuse_device(self._client, self._host.runner, disk.id)
         if why is None and mode.attach is not None and mode.backup:
             return "virt-overhead makes backups only through libvirt, not with vzdump: use a host with libvirt"
         return why
@@ -195,13 +204,18 @@ class ProxmoxHypervisor(ProxmoxRemover):
         Variants have the same VM one after the other. A guest that runs beside others has a VM of its own.
         """
         require_attachable(self._client, disks)
-        with self._choose_machine(log, disks) as machine, self._together.as_guest(machine.vmid):
-            keys = self._attach(machine, disks, options)
+        with (
+            pass_disks(self._client, log, disks) as passed,
+            self._choose_machine(log, disks) as machine,
+            self._together.as_guest(machine.vmid),
+        ):
+            keys = self._attach(machine, disks, options, passed)
             start = partial(self._start, machine)
             with booted(start, tries=BOOT_TRIES, expected_s=_EXPECTED_BOOT_SECONDS, events=self._events) as up:
                 pid_file = PID_FILE.format(vmid=machine.vmid)
                 threads = find_qemu_threads(self._host.runner, pid_file, self._events)
-                yield ProxmoxGuest(up, threads=threads, node=self._host.runner, disks=disks, keys=keys)
+                node = self._host.runner
+                yield ProxmoxGuest(up, threads=threads, node=node, disks=disks, keys=keys, passed=passed)
 
     @contextmanager
     def _start(self, machine: VirtualMachine) -> Iterator[Started[VirtualMachine]]:
@@ -269,9 +283,16 @@ class ProxmoxHypervisor(ProxmoxRemover):
             machine.set({"tags": build_marks(log.run_id, vm.token)["tags"], **settings})
             yield machine, vm
 
-    def _attach(self, machine: VirtualMachine, disks: Sequence[GuestDisk], options: GuestOptions) -> Mapping[str, str]:
-        """Set size and disks in the VM's configuration. Returns the drive of each disk."""
-        for path in dict.fromkeys(disk.source.path for disk in disks if not isinstance(disk.source, PveVolume)):
+    def _attach(
+        self,
+        machine: VirtualMachine,
+        disks: Sequence[GuestDisk],
+        options: GuestOptions,
+        passed: Mapping[str, PciDisk],
+    ) -> Mapping[str, str]:
+        """Set size and disks in the VM's configuration. Returns the drive of each disk, or its device."""
+        by_path = (disk for disk in disks if disk.name not in passed and not isinstance(disk.source, PveVolume))
+        for path in dict.fromkeys(disk.source.path for disk in by_path):
             require_unshared(self._client, self._host.runner, path, machine.vmid)
 
         def settings() -> dict[str, Any]:
@@ -282,7 +303,8 @@ class ProxmoxHypervisor(ProxmoxRemover):
             if before:
                 hardware = build_shell_parameters(self._together.of(machine.vmid), "", vcpus)
                 wanted = {key: value for key, value in hardware.items() if key in before} | wanted
-            by_key = {keys[disk.name]: disk for disk in disks}
+            by_key = {keys[disk.name]: disk for disk in disks if disk.name in keys}
+            wanted |= format_devices(self._client, passed)
             if arguments := build_arguments(by_key, options):
                 wanted["args"] = arguments
             return wanted | dict(_yield_drives(by_key, options))
@@ -294,7 +316,7 @@ class ProxmoxHypervisor(ProxmoxRemover):
         gone = sorted(before - wanted.keys())
         machine.set(wanted | ({"delete": ",".join(gone)} if gone else {}))
         self._set[machine.vmid] = frozenset(wanted)
-        return keys
+        return keys | {name: name_key(number) for number, name in enumerate(passed)}
 
     def _require_supported(self, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """What `make` returns. Raises Unsupported if PVE's configuration cannot express it."""
@@ -348,7 +370,8 @@ def require_attachable(client: Client, disks: Sequence[GuestDisk]) -> None:
                 f"accepts only from {ROOT} with a password, not from {client.spec.who}",
                 hint=f"log in as {ROOT} without a token, or leave it out",
             )
-        if not isinstance(disk.source, PveVolume) and (why := client.spec.why_no_devices):
+        by_path = not isinstance(disk.source, PveVolume) and not isinstance(disk.attach, Vfio)
+        if by_path and (why := client.spec.why_no_devices):
             raise Unsupported(
                 f"host {client.host}: {disk.name}: {disk.source.path} is not attached: {why}",
                 hint=f"log in as {ROOT} without a token, or select modes on storages",

@@ -220,7 +220,7 @@ def require_unclaimed(client: Client, runner: Runner, disk: DiskById) -> None:
 
 
 @reading("Proxmox VE's answer about its VMs", SafetyError)
-def require_unshared(client: Client, runner: Runner, device: str, vmid: int) -> None:
+def require_unshared(client: Client, runner: Runner, device: str, vmid: int | None) -> None:
     """Raises SafetyError if another VM or container than `vmid` names the device: PVE would start both."""
     guests = dict(_read_guests(client, without=vmid))
     reasons = find_sharing(

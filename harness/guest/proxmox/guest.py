@@ -10,10 +10,12 @@ from typing import Any, cast
 
 from harness.errors import GuestError, HostError
 from harness.guest.booting import Booted, BootedGuest
+from harness.guest.passthrough import PciDisk
 from harness.guest.protocol import GuestDisk, block_devices
 from harness.guest.proxmox import list_by_arguments, parse_drive
 from harness.guest.proxmox.arguments import read_by_arguments
 from harness.guest.proxmox.machine import VirtualMachine
+from harness.guest.proxmox.passed import read_passed
 from harness.guest.qemu_process import (
     InspectedProcess,
     Placement,
@@ -72,24 +74,32 @@ class ProxmoxGuest(BootedGuest):
         node: Runner,
         disks: Sequence[GuestDisk],
         keys: Mapping[str, str],
+        passed: Mapping[str, PciDisk] | None = None,
     ) -> None:
+        """`passed` has the devices that are passed through to it, by the names of the disks."""
         super().__init__(booted, threads=threads)
         self._machine = booted.machine
         self._node = node
         self._disks = {disk.name: disk for disk in disks}
         self._keys = keys
-        self._devices = block_devices(self.system, [disk.serial for disk in disks], booted.machine.client.host)
+        self._passed = passed or {}
+        serials = {disk.name: disk.serial for disk in disks} | {name: pci.serial for name, pci in self._passed.items()}
+        devices = block_devices(self.system, list(serials.values()), booted.machine.client.host)
+        self._devices = {name: devices[serial] for name, serial in serials.items()}
 
     def device(self, disk: str) -> str:
-        return self._devices[self._disks[disk].serial].path
+        return self._devices[disk].path
 
     def transferred(self, disks: Sequence[str]) -> Mapping[str, Transferred | None]:
-        counted = self._machine.transferred([self._keys[disk] for disk in disks])
-        return {disk: counted[self._keys[disk]] for disk in disks}
+        drives = [self._keys[disk] for disk in disks if disk not in self._passed]
+        counted: Mapping[str, Transferred | None] = self._machine.transferred(drives) if drives else {}
+        return {disk: counted.get(self._keys[disk]) for disk in disks}
 
     def effective(self, disk: str) -> Effective:
         key, vmid, attach = self._keys[disk], self._machine.vmid, self._disks[disk].attach
         config = self._machine.config()
+        if disk in self._passed:
+            return self._read_passed(disk, config)
         arguments = str(config.get("args", ""))
         in_arguments = f"{TAG}-{key}-" in arguments or bool(list_by_arguments(attach))
         if key not in config and not in_arguments:
@@ -108,8 +118,19 @@ class ProxmoxGuest(BootedGuest):
                 effective = effective.merged(read_io_limit(self._node, PID_FILE.format(vmid=vmid), filename))
         if in_arguments and isinstance(attach, Attach):
             effective = effective.merged(read_by_arguments(self._machine, key, attach))
+        return self._add_guest(effective, size, disk)
+
+    def _read_passed(self, disk: str, config: Mapping[str, Any]) -> Effective:
+        """The configuration of a disk that is passed through."""
+        key, vmid = self._keys[disk], self._machine.vmid
+        process = read_process(self._node, vmid)
+        with reading(f"{self._node.name}: VM {vmid}: how QEMU passes {key} through", GuestError):
+            effective = read_passed(self._node, self._passed[disk], key, config, find_device(process.arguments, key))
+            return self._add_guest(effective, read_size(self._node, vmid, process, self.threads), disk)
+
+    def _add_guest(self, effective: Effective, size: Effective, disk: str) -> Effective:
         seen = read_guest_facts(self.evidence, size.qemu_memory)
-        return effective.merged(size).merged(self._devices[self._disks[disk].serial].effective).merged(seen)
+        return effective.merged(size).merged(self._devices[disk].effective).merged(seen)
 
     def _with_drives(self, process: InspectedProcess) -> InspectedProcess:
         """The process with the arguments that show its drives."""
@@ -117,7 +138,7 @@ class ProxmoxGuest(BootedGuest):
 
     @contextmanager
     def holding(self, disk: str) -> Iterator[None]:  # noqa: ARG002 - a Guest
-        """Nothing to do: no disk is passed through by VFIO here."""
+        """Nothing to do: a device that is passed through is the guest's from its start to its end."""
         yield
 
     def state(self) -> str:
@@ -292,6 +313,12 @@ def parse_resolved(arguments: Sequence[str], key: str) -> Resolved | None:
         rotation_rate=int(device.get("rotation_rate", 0)),
         controller_disks=sum(other.get("bus") == device.get("bus") for other in devices) if controller else 1,
     )
+
+
+def find_device(arguments: Sequence[str], id_: str) -> Mapping[str, str]:
+    """The device with this id in QEMU's arguments; empty if there is none."""
+    devices = (_parse_device(second) for first, second in pairwise(arguments) if first == "-device")
+    return next((device for device in devices if device.get("id") == id_), {})
 
 
 def _parse_device(text: str) -> dict[str, str]:

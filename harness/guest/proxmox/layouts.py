@@ -23,6 +23,7 @@ from harness.layout.disks import partitioned_disks
 from harness.layout.layers import BARE, Alone, LayerBuilder
 from harness.layout.regions import Need, Region
 from harness.layout.source import BlockSource, Sources
+from harness.model.attach import Vfio
 from harness.model.base import Device
 from harness.model.layout import Filesystem, Layout, Lvm, LvmThin, OnFilesystem, Partition, Qcow2, RawFile, Zvol
 from harness.model.mode import Mode
@@ -233,7 +234,8 @@ def refuse_mode(spec: ApiSpec, mode: Mode, disk: AnyDisk) -> str | None:
         )
     if isinstance(disk, DiskByStorage):
         return _refuse_stored(mode, disk)
-    if mode.attach is not None and isinstance(mode.layout, Device | Partition) and (why := spec.why_no_devices):
+    by_path = mode.attach is not None and not isinstance(mode.attach, Vfio)
+    if by_path and isinstance(mode.layout, Device | Partition) and (why := spec.why_no_devices):
         return f"{why}: log in as {ROOT} without a token, or select modes on storages"
     return None
 
