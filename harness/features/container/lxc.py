@@ -213,7 +213,7 @@ class RunningContainer:
 
     def post_mortem(self) -> str | None:
         """Whether the container has ended, as text for the end of a message; None if it runs."""
-        alive = 'read -r pid <"$1" && [ -d "/proc/$pid" ]'
+        alive = 'read -r pid <"$1" && grep -q "^State:[[:space:]]*[^[:space:]XZ]" "/proc/$pid/status"'
         done = self._host.runner.run(["sh", "-c", alive, "sh", self._made.pid_file], deadline=20, check=False)
         return None if done.status == 0 else f"{self._made.words} has ended on {self._host.name}"
 
