@@ -267,7 +267,12 @@ def _check_cell(
         *context.validity,
         *configuration_checks(cell.mode, context.effective, context.against, context.others),
         *impossible,
-        *check_bytes(counting, *_read_in_flight(cell), cached=cell.mode.cached),
+        *check_bytes(
+            counting,
+            *_read_in_flight(cell),
+            cached=cell.mode.cached,
+            contained=f"guest:{cell.mode.name}" if cell.mode.in_container else "",
+        ),
         *rate_checks(slices, cell.job),
         *write_limit_checks(slices),
         *clock_checks(slices),

@@ -399,7 +399,12 @@ class _ByteCount:
 
 
 def check_bytes(
-    measurements: Iterable[Measurement], in_flight: int, layout: Amplification = NONE, *, cached: bool = False
+    measurements: Iterable[Measurement],
+    in_flight: int,
+    layout: Amplification = NONE,
+    *,
+    cached: bool = False,
+    contained: str = "",
 ) -> tuple[ValidityCheck, ...]:
     """One check per arm: fio's bytes against those of the host's bare disk or disks and, for a guest, of QEMU.
 
@@ -408,7 +413,7 @@ def check_bytes(
     `in_flight` is iodepth x numjobs x block size in bytes: one side may have counted these bytes and the other not yet.
     `layout` is what the disks may move for the arms on it, which are all arms except host and reference. With `cached`,
     the host's memory may serve these arms, so their bytes are only compared with QEMU's. A measurement without counters
-    is not checked.
+    is not checked. The arm `contained` is in a container, whose control group counts instead of QEMU.
     """
     by_round: dict[tuple[str, int], list[Measurement]] = {}
     for measurement in measurements:
@@ -425,7 +430,9 @@ def check_bytes(
             by_arm[arm] = [*counts, *_count_bytes(every, in_flight, NONE if arm in _BARE else layout, None)]
     in_memory = {arm for arm in by_arm if cached and arm not in _BARE}
     checks = (
-        _check_cached(arm, counts) if arm in in_memory else _check_counts(arm, counts)
+        _check_cached(arm, counts)
+        if arm in in_memory
+        else _check_counts(arm, counts, "its control group" if arm == contained else "QEMU")
         for arm, counts in by_arm.items()
         if counts
     )
@@ -530,13 +537,13 @@ def _estimate_rebuild(slices: Sequence[Measurement], direction: str, needs: Ampl
     return sum(size * per_byte + REBUILD_IN_FLIGHT * (per_byte + 1) for size in rebuilt)
 
 
-def _check_counts(arm: str, counts: Sequence[_ByteCount]) -> ValidityCheck:
+def _check_counts(arm: str, counts: Sequence[_ByteCount], qemu: str = "QEMU") -> ValidityCheck:
     wrong = [count for count in counts if abs(count.off) > TOLERANCE]
     if not wrong:
-        return ValidityCheck(f"bytes {arm}", ok=True, detail=_describe_agreement(counts))
+        return ValidityCheck(f"bytes {arm}", ok=True, detail=_describe_agreement(counts, qemu))
     worst = max(wrong, key=lambda count: abs(count.off))
     first = next((count for count in wrong if count.by == "qemu" and count.round == worst.round), worst)
-    whose = {"qemu": "QEMU", "disk": "the host's disk", "storage": "the disks below the storage"}[first.by]
+    whose = {"qemu": qemu, "disk": "the host's disk", "storage": "the disks below the storage"}[first.by]
     needed = f"; its layout needs {first.needed} times as much as fio" if first.amplified else ""
     if first.polled and first.off > 0:
         needed += f"; {format_size(first.polled)} allowed for {_POLLERS}"
@@ -548,8 +555,8 @@ def _check_counts(arm: str, counts: Sequence[_ByteCount]) -> ValidityCheck:
     )
 
 
-def _describe_agreement(counts: Sequence[_ByteCount]) -> str:
-    names = {"qemu": "QEMU", "disk": "the disk", "storage": "the disks below the storage"}
+def _describe_agreement(counts: Sequence[_ByteCount], qemu: str) -> str:
+    names = {"qemu": qemu, "disk": "the disk", "storage": "the disks below the storage"}
     others = [name for by, name in names.items() if any(count.by == by for count in counts)]
     who = ", ".join(["fio", *others[:-1]])
     amplified = [count for count in counts if count.amplified and count.by != "storage"]

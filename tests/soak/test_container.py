@@ -114,7 +114,7 @@ def test_a_container_is_measured_beside_a_vm_of_libvirt(tmp_path: Path) -> None:
     require_valid(run)
     # The control group of the container counts what fio counts.
     (check,) = (check for check in run.cells[-1].validity if check.check == "bytes guest:own-container")
-    assert "agree" in check.detail
+    assert check.detail.startswith("fio, its control group and the disk agree"), check.detail
 
 
 @pytest.mark.usefixtures("as_before")

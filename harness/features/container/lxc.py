@@ -40,6 +40,8 @@ _DISKS = "/disks"
 _COMMON = "/usr/share/lxc/config/common.conf"
 """What every distribution's containers have: the devices, the capabilities and the filter of system calls."""
 _CGROUP2 = "cgroup2fs"
+_COUNTED = ("dm-", "rbd")
+"""Volumes that are a device of their own: control groups count partitions as their disk."""
 _NO_LIMIT = "max"
 
 
@@ -191,9 +193,9 @@ class RunningContainer:
         return {disk: moved.get(number, Transferred()) if (number := self._number(disk)) else None for disk in disks}
 
     def _number(self, disk: str) -> str | None:
-        """The number of the device, if only this disk is on it: the group counts partitions as their disk."""
+        """The number of the device, if only this disk is on it."""
         pin = self._disks[disk].source.writable.pin
-        return pin.number if isinstance(pin, BlockPin) and pin.name.startswith("dm-") else None
+        return pin.number if isinstance(pin, BlockPin) and pin.name.startswith(_COUNTED) else None
 
     def effective(self, disk: str) -> Effective:
         """What the container really has."""

@@ -25,10 +25,10 @@ from harness.model.option import Effective
 from harness.report.html import render_html
 from harness.report.markdown import markdown_table
 from harness.report.terminal import difference_lines
-from harness.results.validity import configuration_check
+from harness.results.validity import check_bytes, configuration_check
 from harness.scenario.setups import by_guest, stored_volumes
 from harness.units import parse_size
-from tests.build import optane, synthetic_run
+from tests.build import build_measurement, optane, synthetic_run
 from tests.unit.test_scenario_load import complaint, load
 
 VM = Mode("lvm", Lvm(), Attach(), GuestOptions(vcpus=2, memory=parse_size("1 GiB"), machine="q35"))
@@ -185,6 +185,16 @@ def test_the_bytes_of_the_control_group_are_by_device() -> None:
     # As the kernel 6.12 writes it. A device without I/O may have no counts.
     printed = "7:0 rbytes=2310144 wbytes=4096 rios=564 wios=1 dbytes=0 dios=0\n254:0 \n"
     assert parse_io_stat(printed) == {"7:0": Transferred(2310144, 4096)}
+
+
+def test_a_wrong_count_of_the_control_group_is_named_as_its_own() -> None:
+    arm = Arm(Place.GUEST, INSIDE).id
+    size = float(1 << 24)
+    slices = [build_measurement(arm, counts={"fio_read": size, "disk_read": size, "qemu_read": size / 2})]
+    (named,) = check_bytes(slices, JOB.bs, contained=arm)
+    (otherwise,) = check_bytes(slices, JOB.bs)
+    assert "its control group 8 MiB" in named.detail, named.detail
+    assert "QEMU 8 MiB" in otherwise.detail
 
 
 def remove(made: Container) -> str:

@@ -57,7 +57,7 @@ def host() -> Host:
         runner=LocalRunner("host node1"),
         ssh=None,
         target=None,
-        facts=HostFacts({"cpus": 4, "memory_bytes": 8 << 30, "os_id": "debian", "fio": "fio-3.39"}),
+        facts=HostFacts({"cpus": "4", "memory_bytes": str(8 << 30), "os_id": "debian", "fio": "fio-3.39"}),
         guest_files=GuestFiles("", "", Path(), ""),
         acceleration=Acceleration("kvm", "it was tried"),
     )
