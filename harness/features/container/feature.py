@@ -39,6 +39,8 @@ def find_problems(mode: Mode, beside: BesideVm) -> Iterator[str]:
     for key, alone in others.items():
         if getattr(beside, key, alone) != alone:
             yield f"{asked} conflicts with {key}, because it needs a VM that is alone; allowed: a mode of its own"
+    if mode.cached:
+        yield f"{asked} conflicts with cached = true, because fio in it bypasses the cache; allowed: one of them"
     if isinstance(layout, Qcow2):
         yield (
             f'{asked} conflicts with layout.kind = "{layout.kind}", which only QEMU can read; allowed: a volume, a RAW '

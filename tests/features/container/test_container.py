@@ -86,6 +86,7 @@ def test_a_container_has_the_size_of_the_vm_and_nothing_that_only_a_vm_has(tmp_p
         ("attach = {}", "attach = { read_only = true }", "conflicts with attach.read_only = true"),
         ("container = true", "container = true\nguests = 2", "container = true conflicts with guests"),
         ("container = true", "container = true\nbackup = true", "container = true conflicts with backup"),
+        ("container = true", "container = true\ncached = true", "container = true conflicts with cached = true"),
     ],
 )
 def test_what_a_container_cannot_have_is_refused(before: str, after: str, said: str, tmp_path: Path) -> None:
