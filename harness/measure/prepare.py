@@ -34,7 +34,7 @@ from harness.model.attach import Vfio
 from harness.model.disk import DiskFacts
 from harness.model.job import Job
 from harness.model.layout import OnFilesystem
-from harness.model.mode import REFERENCE_PLACE, HostSetting, Mode
+from harness.model.mode import REFERENCE_PLACE, Arm, HostSetting, Mode, Place
 from harness.model.option import Effective
 from harness.model.workloads import Conditioning
 from harness.results import ConditioningRecord
@@ -249,7 +249,7 @@ def open_session(
         if hypervisor.poll_seconds:
             with phases.step("idle", f"count what other programs read from {words} meanwhile"):
                 idle = count_idle(host.runner, clocks.read(host.runner), devices, hypervisor.poll_seconds)
-        yield Session(
+        session = Session(
             host,
             layouts,
             guests,
@@ -267,6 +267,11 @@ def open_session(
             backup_files=backup_files,
             trims=any(job.trims for job in request.jobs),
         )
+        for mode in usable:
+            # Conditioning has changed the tables of its file system.
+            if mode.attach is not None and mode.layout.writes_later:
+                session.settle(Arm(Place.TWIN, mode))
+        yield session
 
 
 def _find_without_room(host: Host, modes: Sequence[Mode], span: int) -> dict[str, str]:

@@ -46,8 +46,12 @@ KIB, MIB, GIB = 1024, 1024**2, 1024**3
 
 _QCOW2_TABLES = 0.05
 """Share of the bytes read if QEMU's cache does not have all tables of an image."""
-_COPIED = Amplification(most_written=2.0, most_read=1.1, read_for_write=0.1, fewest_trimmed=0.0)
-"""A file on btrfs that is copied on write. The tables are written twice, if a transaction ends in a slice."""
+_BTRFS_TABLES = 128 * KIB
+"""Bytes of tables that a write changes at most in a file that is copied on write: in each of the trees of files,
+extents, checksums and free space a node of 16 KiB, all stored twice (mkfs.btrfs(8), PROFILES)."""
+_BTRFS_LOG = 96 * KIB
+"""The same of each flush, also of a file that is written in place: two nodes of the log's trees, the path to them, and
+the superblocks."""
 _ZFS_WRITES = 2
 """Synchronous writes go to the intent log first, then to their place."""
 
@@ -116,6 +120,13 @@ class OnFilesystem(Encryptable):
     @property
     def expected(self) -> Effective:
         return super().expected.merged(Effective(host_nodatacow=self.nodatacow))
+
+    def count_tables(self, job: Job) -> float:
+        """The most bytes of the file system's tables for each byte that the job writes."""
+        if self.filesystem != "btrfs":
+            return METADATA
+        flushed = _BTRFS_LOG if job.flushes or job.durable else 0
+        return METADATA + (flushed + (_BTRFS_TABLES if self.writes_later else 0)) / min(job.block_sizes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,8 +222,8 @@ class RawFile(OnFilesystem):
     def requirements(self) -> Iterator[Requirement]:
         yield from _require_filesystem(self.filesystem)
 
-    def amplification(self, job: Job) -> Amplification:  # noqa: ARG002
-        return _COPIED if self.writes_later else WITH_METADATA
+    def amplification(self, job: Job) -> Amplification:
+        return replace(WITH_METADATA, most_written=1 + self.count_tables(job))
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,12 +278,12 @@ class Qcow2(OnFilesystem):
     def amplification(self, job: Job) -> Amplification:
         tables = _QCOW2_TABLES * (1 + self.snapshots)
         if not self.snapshots:
-            most = _COPIED.most_written if self.writes_later else 1 + METADATA
+            most = 1 + self.count_tables(job)
             return Amplification(most_written=most, most_read=1 + tables, read_for_write=tables, fewest_trimmed=0.0)
         # The first write to a cluster copies it to the last image.
         copied = of_records(self.cluster_size, min(job.block_sizes), times_written=1)
         return Amplification(
-            most_written=copied.most_written + METADATA,
+            most_written=copied.most_written + self.count_tables(job),
             most_read=1 + tables,
             read_for_write=copied.read_for_write + tables,
             fewest_trimmed=0.0,

@@ -11,9 +11,10 @@ from harness.lab.storage_look import FoundStorage
 from harness.layout.storage_files import Files, StoredFiles, read_nodatacow
 from harness.model.attach import Attach
 from harness.model.job import Job
-from harness.model.layout import Layout, Qcow2, RawFile
+from harness.model.layout import Layout, Qcow2, RawFile, amplification
 from harness.model.mode import Arm, Mode, Place
 from harness.model.option import Effective
+from harness.model.workloads import parse_workloads
 from harness.results.validity import configuration_check
 from harness.scenario.timetable import stays_in_cache
 from tests.unit.test_layouts_commands import MIB, NAME, Listening, log, regions
@@ -95,3 +96,23 @@ def test_other_file_systems_have_no_such_choice(tmp_path: Path) -> None:
 
 def test_proxmox_ve_has_no_such_directory() -> None:
     assert "ext4 or xfs only" in (refuse_layout(COPIED) or "")
+
+
+@pytest.mark.parametrize(
+    ("layout", "workload", "most"),
+    [
+        (IN_PLACE, "randwrite-4k", 1.03),
+        (COPIED, "randwrite-4k", 33.03),
+        (COPIED, "seqwrite-256k", 1.53),
+        (IN_PLACE, "wal", 25.03),
+        (COPIED, "wal", 57.03),
+        (RawFile(), "wal", 1.03),
+    ],
+)
+def test_each_write_of_a_copied_file_changes_tables_and_each_flush_writes_a_log(
+    layout: Layout, workload: str, most: float
+) -> None:
+    (pattern,) = parse_workloads(workload)
+    job = pattern.job(1, ramp=0.0, seconds=1.0)
+    assert amplification(layout, job).most_written == pytest.approx(most)
+    assert amplification(layout, job).fewest_written == 1
