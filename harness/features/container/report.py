@@ -51,6 +51,7 @@ def container_blocks(section: Section) -> Iterator[Block]:
         yield Heading(_TITLE)
         yield Aside(f"{_SAME} {_describe(cells)} A loss of the VM below 0 is a loss of the container.")
         yield Sentence((Mark(f"{section.name}: {_TITLE}", "strong"), f" {_SAME}"), on=On.MARKDOWN)
+        yield Sentence(_answer(vm, cells), on=On.TERMINAL)
         yield make_table(
             cells,
             f"{_TITLE} {vm} on {section.name}",
@@ -63,7 +64,7 @@ def container_blocks(section: Section) -> Iterator[Block]:
             (Column("VM loses against it, %", "strong"), lambda cell: percent_with_interval(_loss_of_vm(cell))),
             (Column("latency, +%"), lambda cell: percent_with_interval(_latency_of_vm(cell))),
             (Column("n"), lambda cell: str(cell.n) if cell.usable else "-"),
-            (Column("verdict", "reason"), _verdict),
+            (Column("the container is", "reason"), _verdict),
             row=lambda cell: Row((), sentence=f"  {_sentence(cell)}", doubtful=not _is_compared(cell)),
             style="cells containers",
             most=MOST_DIFFERENCES,
@@ -72,7 +73,7 @@ def container_blocks(section: Section) -> Iterator[Block]:
 
 
 def _lead(section: Section) -> Iterator[str]:
-    return (_answer(vm, cells) for vm, cells in _in_containers(section).items())
+    return (f"{_answer(vm, cells)}." for vm, cells in _in_containers(section).items())
 
 
 def _answer(vm: str, cells: Sequence[CellRecord]) -> str:
