@@ -46,7 +46,8 @@ class MetricRecord:
     `host[i]`, `twin[i]` and `guest[i]` are of one block. No arm has values of a percentile for which a block has too
     few I/Os."""
     twin: tuple[float, ...]
-    """Values on the host on the mode's own layout; empty if the layout is the bare device, and in a cached cell."""
+    """Values on the host on the mode's own layout; empty if the layout is the bare device. In a cached cell, those of
+    `host`."""
     guest: tuple[float, ...]
     """Values in the guest; empty for the mode `host`."""
     overhead: Estimate | None

@@ -254,7 +254,7 @@ def _make_metric_record(
         unit=metric.unit,
         better=metric.better,
         host=values.get(Place.HOST, ()),
-        twin=values.get(Place.TWIN, ()),
+        twin=values.get(Place.HOST if Place.DIRECT in blocks.arms else Place.TWIN, ()),
         guest=values.get(Place.GUEST, ()),
         overhead=None if overhead is None else overhead.loss,
         layer=lose(Place.HOST, Place.TWIN),

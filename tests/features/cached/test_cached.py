@@ -133,7 +133,7 @@ def test_the_overhead_is_against_the_twin_and_the_disk_has_a_figure_of_its_own(d
     assert cached is not None
     assert cached.against_direct is not None
     assert metric.overhead is not None
-    assert metric.twin == ()
+    assert metric.twin == metric.host
     assert metric.layer is None
     # The planted guest does three times the IOPS of the bare device.
     assert cached.direct == declared.cell("optane-host-randread-4k-qd32").metrics["iops"].host
