@@ -309,7 +309,8 @@ def _choose_cells(group: Group) -> list[Cell]:
     cells: dict[str, Cell] = {}
     for cell in group.cells:
         job = cell.job
-        if cell.mode.attach is None or cell.mode.runs_with_others or job.from_file is not None or job.numjobs > 1:
+        ordinary = cell.mode.attach is not None and not cell.mode.runs_with_others and not cell.mode.cached
+        if not ordinary or job.from_file is not None or job.numjobs > 1:
             continue
         # A workload with depths of its own is about those.
         if not job.iodepths or 1 in job.iodepths:

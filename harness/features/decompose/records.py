@@ -121,7 +121,9 @@ def _find_single_step_problems(key: str, decomposition: Decomposition, arms: Seq
     for number, (before, after) in enumerate(pairwise(arms), start=1):
         at, against = _format_place(key, decomposition, number), f'against "{before.id}"'
         changes = compare_arms(before, after)
-        if _PLACES.index(after.place) < _PLACES.index(before.place):
+        if after.mode is not None and after.mode.cached:
+            yield f"{at}: memory serves this arm; allowed: arms of modes without cached = true"
+        elif _PLACES.index(after.place) < _PLACES.index(before.place):
             yield f"{at}: goes back from {before.place} to {after.place}; allowed: host, then twins, then guests"
         elif not changes and before != after:
             yield f"{at}: changes nothing {against}; allowed: one change per step"

@@ -42,7 +42,8 @@ def make_gauges(run: Run) -> list[Gauge]:
 def label_cell(cell: CellRecord) -> dict[str, str]:
     """The labels of a cell. They are the same in every run, so a cell is one series over the nights."""
     names = {"lab_host": cell.host, "disk": cell.disk, "scenario": cell.scenario, "mode": cell.mode}
-    return names | {"fio_job": cell.job.id, "cell": cell.id}
+    cached = {"cached": "yes"} if cell.is_cached else {}
+    return names | {"fio_job": cell.job.id, "cell": cell.id} | cached
 
 
 def _list_times(run: Run) -> Iterator[Gauge]:

@@ -73,7 +73,7 @@ class Search:
     def covers(self, cell: Cell) -> bool:
         """Whether the arms of this cell are searched."""
         same = cell.job.workload == self.workload and cell.job.iodepth == self.iodepth
-        if cell.mode.runs_with_others:
+        if cell.mode.runs_with_others or cell.mode.cached:
             return False
         return same and (self.modes is None or any(name in self.modes for name in cell.mode.names))
 
@@ -178,6 +178,8 @@ def find_problems(scenario: Scenario) -> Iterator[str]:
         for number, mode in enumerate(search.modes or ()):
             if mode not in modes:
                 yield f"{key}.modes[{number}] = {shown(mode)}: not a mode of this scenario; {choices(mode, modes)}"
+            elif modes[mode].cached:
+                yield f"{key}.modes[{number}] = {shown(mode)}: memory serves it; allowed: modes without cached = true"
             elif modes[mode].runs_with_others:
                 yield (
                     f"{key}.modes[{number}] = {shown(mode)}: others do I/O beside it; allowed: modes "

@@ -13,6 +13,7 @@ from harness.features.answers.advice import list_advice, map_results
 from harness.features.answers.decision import compare_options, get_answers, select_results
 from harness.features.cached.feature import describe_state, find_change, measure_share
 from harness.features.cached.report import cached_blocks, describe_cell
+from harness.features.exchange.gauges import label_cell
 from harness.lab.counters import CounterFiles, parse_samples, read_samples
 from harness.lab.transport.local import LocalRunner
 from harness.measure.fio import Target, TimedSection, job_file
@@ -269,3 +270,28 @@ def test_a_run_without_cached_cells_has_nothing_of_them() -> None:
 def test_a_cell_of_several_cached_guests_has_no_disk_beside_it() -> None:
     several = replace(CACHED, guests=2, layout=Lvm())
     assert list(Cell("d", "d", several, build_cell(CACHED).job).by_role) == [Place.HOST, Place.GUEST]
+
+
+@pytest.mark.parametrize(
+    ("tables", "line"),
+    [
+        (
+            '[search.load]\nworkload = "randread-4k"\nmetric = "clat_p99"\nbound = "1 ms"\nmodes = ["raw-cached"]\n',
+            'search.load.modes[0] = "raw-cached": memory serves it; allowed: modes without cached = true',
+        ),
+        (
+            '[decompose.all]\nsteps = ["host", "twin:raw-cached", "guest:raw-cached"]\n',
+            'steps[1] = "twin:raw-cached": memory serves this arm; allowed: arms of modes without cached = true',
+        ),
+    ],
+)
+def test_a_search_or_a_waterfall_has_no_cached_mode(tmp_path: Path, tables: str, line: str) -> None:
+    assert line in "\n".join(complaint(tmp_path, good_but('"lvm"]', '"lvm", "raw-cached"]') + tables))
+
+
+def test_the_gauges_of_a_cached_cell_are_labelled(declared: Run) -> None:
+    labels = [label_cell(cell).get("cached") for cell in declared.cells]
+    assert {(cell.is_cached, label) for cell, label in zip(declared.cells, labels, strict=True)} == {
+        (True, "yes"),
+        (False, None),
+    }
