@@ -39,6 +39,9 @@ _SHARES = (0.0, 0.5, 3.0, 30.0, 300.0, 3000.0)
 _NUGGET = 1e-9
 """It keeps a matrix invertible if two slices follow each other at once."""
 _ROUNDING = 1e-12
+_STEP = 4
+"""A quantile function that is so many times steeper on one side of a percentile has a step there."""
+
 HALF_BIN = math.log1p(1 / FINEST) / 2
 """Half a bin of fio's histograms, as a logarithm. The interval of a ratio of percentiles is wider by it."""
 
@@ -115,8 +118,10 @@ def pool_percentiles(histograms: Sequence[Mapping[int, int]], share: float) -> l
     percentile of the merged histograms, as a logarithm of seconds; within a bin, completions are spread evenly by the
     logarithm. A block in which a larger share was slower than this percentile has a larger value, by the slope of the
     quantile function (linearisation of a ratio estimate: Woodruff 1952). The slope is that over the interval of the
-    share, because a histogram has no density at a point. A single block has the percentile itself. ValueError without a
-    block, for a block without completions, or an impossible share.
+    share, because a histogram has no density at a point. Beside a step, as of a cache that 1.2 % of the I/Os miss, it is
+    the steeper of the slopes below and above: the percentile is off by the whole step if chance puts it on the other
+    side. A single block has the percentile itself. ValueError without a block, for a block without completions, or an
+    impossible share.
     """
     import numpy as np  # noqa: PLC0415
 
@@ -135,7 +140,8 @@ def pool_percentiles(histograms: Sequence[Mapping[int, int]], share: float) -> l
         return [whole] * blocks
     half = t_quantile(0.975, blocks - 1) * error
     low, high = max(share - half, 0.0), min(share + half, 1.0)
-    slope = (scale.find(high) - scale.find(low)) / (high - low)
+    flat, steep = sorted(((whole - scale.find(low)) / (share - low), (scale.find(high) - whole) / (high - share)))
+    slope = steep if steep > _STEP * flat else (scale.find(high) - scale.find(low)) / (high - low)
     return [whole - float(contribution) * slope for contribution in contributions - contributions.mean()]
 
 

@@ -140,6 +140,14 @@ def test_a_percentile_of_ten_times_fewer_ios_is_not_smaller_for_that_reason() ->
     assert fmean(losses) == pytest.approx(0.0, abs=0.06)
 
 
+def test_a_percentile_beside_a_step_is_as_uncertain_as_the_step_is_high() -> None:
+    """10 of 800 I/Os take 50 times as long. Another 800 may have fewer than 8, so that their p99 is a fast one."""
+    slow = (2, 0, 1, 2, 1, 2, 1, 1)
+    values = pool_percentiles([{100_000: 50, 110_000: 50 - number, 5_000_000: number} for number in slow], 0.99)
+    half_width = 2.36 * stdev(values) / math.sqrt(len(values))
+    assert half_width > 0.8 * math.log(50)
+
+
 @pytest.mark.parametrize(
     ("histograms", "share", "message"),
     [
