@@ -41,7 +41,6 @@ _NUGGET = 1e-9
 _ROUNDING = 1e-12
 _STEP = 4
 """A quantile function that is so many times steeper on one side of a percentile has a step there."""
-
 HALF_BIN = math.log1p(1 / FINEST) / 2
 """Half a bin of fio's histograms, as a logarithm. The interval of a ratio of percentiles is wider by it."""
 
@@ -58,9 +57,10 @@ def adjust_values(values: Rows, times: Rows) -> list[list[float]]:
     estimate of their error, with blocks as clusters (Liang & Zeger 1986; CR3: Bell & McCaffrey 2002). A wrong model of
     the correlation costs precision, not coverage.
 
-    The values are returned as they are for fewer than four blocks or three arms with any spread, and if two slices of a
-    block began at the same time. An arm without any spread keeps its values. ValueError for rows of different length,
-    or values and times that are not finite.
+    NaN is a slice that a block lacks, which has no weight and stays NaN. The values are returned as they are for fewer
+    than four blocks or three arms with any spread, and if two slices of a block began at the same time. An arm without
+    any spread, or with fewer than four values, keeps its values. ValueError for rows of different length, or values and
+    times that are not finite.
     """
     import numpy as np  # noqa: PLC0415
 
@@ -70,45 +70,48 @@ def adjust_values(values: Rows, times: Rows) -> list[list[float]]:
     if len(values) < FEWEST_BLOCKS or arms < FEWEST_ARMS:
         return [list(row) for row in values]
     logs, starts = np.array(values, dtype=float), np.array(times, dtype=float)
-    if not (np.isfinite(logs).all() and np.isfinite(starts).all()):
+    there = ~np.isnan(logs)
+    if not np.isfinite([logs[there], starts[there]]).all():
         raise ValueError("an adjustment needs finite logarithms and times")
-    spread = logs.std(axis=0, ddof=1)
-    loud = np.flatnonzero(spread > 1e-12 * np.abs(logs).max(initial=1.0))
-    starts = starts[:, loud]
+    several = [arm[measured] for arm, measured in zip(logs.T, there.T, strict=True)]
+    spread = np.array([arm.std(ddof=1) if len(arm) >= FEWEST_BLOCKS else 0.0 for arm in several])
+    loud = np.flatnonzero(spread > 1e-12 * np.abs(logs[there]).max(initial=1.0))
+    there, starts = there[:, loud], np.where(there, starts, math.nan)[:, loud]
     at_once = bool((np.diff(np.sort(starts, axis=1), axis=1) <= 0).any())
-    if len(loud) >= FEWEST_ARMS and not at_once:
-        logs[:, loud] = _adjust_scaled(logs[:, loud] / spread[loud], starts) * spread[loud]
+    if len(loud) < FEWEST_ARMS or at_once:
+        return [list(row) for row in values]
+    logs[:, loud] = _adjust_scaled(logs[:, loud] / spread[loud], starts, there) * spread[loud]
     rows: list[list[float]] = logs.tolist()
     return rows
 
 
-def _adjust_scaled(values: Floats, starts: Floats) -> Floats:
+def _adjust_scaled(values: Floats, starts: Floats, there: npt.NDArray[np.bool_]) -> Floats:
     """The adjusted values of arms whose standard deviations are 1."""
     import numpy as np  # noqa: PLC0415
 
     blocks, arms = values.shape
     lags = np.abs(starts[:, :, None] - starts[:, None, :])
-    freedom = arms * (blocks - 1)
+    pairs = there[:, :, None] & there[:, None, :]
+    measured, freedom = np.where(there, values, 0), int(there.sum()) - arms
     identity: Floats = np.eye(arms)
     best = -math.inf
     weights: Floats = np.broadcast_to(identity, (blocks, arms, arms))
     for tau, share in product(_TAUS, _SHARES):
         within = np.exp(-lags / tau) if tau else identity
-        correlation = np.broadcast_to((within + share) / (1 + share) + _NUGGET * identity, lags.shape)
-        inverse = np.linalg.inv(correlation).astype(float, copy=False)
+        correlation = np.where(pairs, (within + share) / (1 + share) + _NUGGET * identity, identity)
+        inverse = np.where(pairs, np.linalg.inv(correlation).astype(float, copy=False), 0)
         total = inverse.sum(axis=0)
-        residuals = values - np.linalg.solve(total, np.einsum("bij,bj->i", inverse, values))
+        residuals = measured - np.linalg.solve(total, np.einsum("bij,bj->i", inverse, measured))
         squares = float(np.einsum("bi,bij,bj->", residuals, inverse, residuals))
         determinants = float(np.linalg.slogdet(correlation)[1].sum() + np.linalg.slogdet(total)[1])
         likelihood = -(freedom * math.log(squares) + determinants) / 2 if squares > 0 else -math.inf
         # A tie keeps the simpler model: the likelihoods of two may differ by rounding only.
         if likelihood > best + 1e-9:
             best, weights = likelihood, inverse
-    weighted, total = np.einsum("bij,bj->bi", weights, values), weights.sum(axis=0)
+    weighted, total = np.einsum("bij,bj->bi", weights, measured), weights.sum(axis=0)
     means = np.linalg.solve(total, weighted.sum(axis=0))
     without = np.linalg.solve(total - weights, (weighted.sum(axis=0) - weighted)[:, :, None])[:, :, 0]
-    adjusted: Floats = means + (blocks - 1) * (without.mean(axis=0) - without)
-    return adjusted
+    return np.where(there, means + (blocks - 1) * (without.mean(axis=0) - without), values)
 
 
 def pool_percentiles(histograms: Sequence[Mapping[int, int]], share: float) -> list[float]:
@@ -118,8 +121,8 @@ def pool_percentiles(histograms: Sequence[Mapping[int, int]], share: float) -> l
     percentile of the merged histograms, as a logarithm of seconds; within a bin, completions are spread evenly by the
     logarithm. A block in which a larger share was slower than this percentile has a larger value, by the slope of the
     quantile function (linearisation of a ratio estimate: Woodruff 1952). The slope is that over the interval of the
-    share, because a histogram has no density at a point. Beside a step, as of a cache that 1.2 % of the I/Os miss, it is
-    the steeper of the slopes below and above: the percentile is off by the whole step if chance puts it on the other
+    share, because a histogram has no density at a point. Beside a step, as of a cache that 1.2 % of the I/Os miss, it
+    is the steeper of the slopes below and above: the percentile is off by the whole step if chance puts it on the other
     side. A single block has the percentile itself. ValueError without a block, for a block without completions, or an
     impossible share.
     """

@@ -69,12 +69,8 @@ def estimate_boot_variance(ratios: Iterable[Sequence[float]], *, confidence: flo
         raise ValueError("the variance of boots needs a boot with at least two blocks")
     mean = fmean(ratio for group in groups for ratio in group)
     means = [fmean(group) for group in groups]
-    between_squares = math.fsum(
-        len(group) * (group_mean - mean) ** 2 for group, group_mean in zip(groups, means, strict=True)
-    )
-    within_squares = math.fsum(
-        (ratio - group_mean) ** 2 for group, group_mean in zip(groups, means, strict=True) for ratio in group
-    )
+    between_squares = math.fsum(len(group) * (of - mean) ** 2 for group, of in zip(groups, means, strict=True))
+    within_squares = math.fsum((ratio - of) ** 2 for group, of in zip(groups, means, strict=True) for ratio in group)
     among, inside = between_squares / (boots - 1), within_squares / (count - boots)
     size = (count - sum(len(group) ** 2 for group in groups) / count) / (boots - 1)
     if inside == 0:
@@ -285,16 +281,11 @@ def _select_usable(observations: Sequence[Observation]) -> list[Observation]:
     used = [observation for observation in observations if observation.previous is not None]
     while True:
         after = Counter(observation.previous for observation in used)
-        arms, blocks = (
-            Counter(observation.arm for observation in used),
-            Counter(observation.block for observation in used),
-        )
+        arms, blocks = Counter(slice_.arm for slice_ in used), Counter(slice_.block for slice_ in used)
         kept = [
-            observation
-            for observation in used
-            if after[observation.previous] >= LEAST_AFTER
-            and arms[observation.arm] >= 2
-            and blocks[observation.block] >= 2
+            slice_
+            for slice_ in used
+            if after[slice_.previous] >= LEAST_AFTER and arms[slice_.arm] >= 2 and blocks[slice_.block] >= 2
         ]
         if len(kept) == len(used):
             return used

@@ -118,8 +118,8 @@ def assemble(
     The group of the cell's context, its job's id and the ids of its arms select the cell's measurements. Only blocks in
     which every arm of the cell was measured count, in which none of its slices overlapped another, and in which an
     array that should be rebuilding was. So host, twin and guest values are pairs and triples of one block. All arms of
-    the job that have a slice in each of these blocks say what its moments were like (`adjust_job`). Of a job whose
-    slices became longer, only the longest count. ResultsError for an unknown metric.
+    the job that have slices in these blocks say what its moments were like (`adjust_job`). Of a job whose slices became
+    longer, only the longest count. ResultsError for an unknown metric.
     """
     counted, replaced = split_by_length(measurements)
     for measurement in counted:

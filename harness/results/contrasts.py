@@ -160,29 +160,31 @@ AdjustedValues = Mapping[str, Mapping[str, tuple[float, ...]]]
 def adjust_job(job: Mapping[str, Mapping[BlockKey, Measurement]], keys: Sequence[BlockKey]) -> AdjustedValues:
     """The values of a job's arms in these blocks, adjusted for the moments of their slices (`adjust_values`).
 
-    `job` has the slices by the arm's id. Only arms that have a slice in each of these blocks take part. Percentiles are
-    left out, as a percentile is one of all blocks together.
+    `job` has the slices by the arm's id. An arm that lacks a slice in some of these blocks takes part in the others,
+    but has no adjusted values. Percentiles are left out, as a percentile is one of all blocks together.
     """
-    whole = {
-        arm: [slices[key] for key in keys]
-        for arm, slices in job.items()
-        if all(key in slices and slices[key].overlap is None for key in keys)
-    }
     values: dict[str, dict[str, tuple[float, ...]]] = {}
+    if not keys:
+        return values
     for name in (metric.name for metric in METRICS.values() if metric.quantile is None):
-        arms = {
-            arm: slices
-            for arm, slices in whole.items()
-            if all(0 < slice_.metrics.get(name, 0) < math.inf for slice_ in slices)
+        arms = {arm: [_read_log(slices.get(key), name) for key in keys] for arm, slices in job.items()}
+        blocks = [list(zip(*block, strict=True)) for block in zip(*arms.values(), strict=True)]
+        adjusted = adjust_values([logs for logs, _ in blocks], [starts for _, starts in blocks])
+        whole = {
+            arm: tuple(map(math.exp, logs))
+            for arm, slices, logs in zip(arms, arms.values(), zip(*adjusted, strict=True), strict=True)
+            if not any(map(math.isnan, logs)) and list(logs) != [log for log, _ in slices]
         }
-        blocks = list(zip(*arms.values(), strict=True))
-        logs = [[math.log(slice_.metrics[name]) for slice_ in block] for block in blocks]
-        adjusted = adjust_values(logs, [[slice_.started for slice_ in block] for block in blocks])
-        if adjusted != logs:
-            values[name] = {
-                arm: tuple(map(math.exp, of_arm)) for arm, of_arm in zip(arms, zip(*adjusted, strict=True), strict=True)
-            }
+        if whole:
+            values[name] = whole
     return values
+
+
+def _read_log(slice_: Measurement | None, metric: str) -> tuple[float, float]:
+    """The logarithm of the metric and when the slice began; NaN for a slice that does not count."""
+    if slice_ is None or slice_.overlap is not None or not 0 < slice_.metrics.get(metric, 0) < math.inf:
+        return math.nan, math.nan
+    return math.log(slice_.metrics[metric]), slice_.started
 
 
 CONFIDENCE = 0.95

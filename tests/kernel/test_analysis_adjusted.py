@@ -77,6 +77,40 @@ def test_an_arm_without_spread_keeps_its_values_and_does_not_matter_to_the_other
     assert [row[:4] for row in adjusted] == adjust_values([row[:4] for row in values], [row[:4] for row in times])
 
 
+def test_an_arm_that_blocks_lack_says_what_the_moments_of_the_other_blocks_were_like() -> None:
+    rng = random.Random(10)
+    spread: dict[str, list[float]] = {"whole": [], "partly": [], "without": []}
+    for _ in range(30):
+        times = make_times(rng, 12, 8)
+        values = make_noise(rng, times, tau=1.0)
+        gaps = [
+            [value if place < 2 or rng.random() < 0.7 else math.nan for place, value in enumerate(row)]
+            for row in values
+        ]
+        adjusted = {
+            "whole": adjust_values(values, times),
+            "partly": adjust_values(gaps, times),
+            "without": [row[:2] for row in values],
+        }
+        assert [list(map(math.isnan, row)) for row in adjusted["partly"]] == [
+            list(map(math.isnan, row)) for row in gaps
+        ]
+        for arms, rows in adjusted.items():
+            spread[arms].append(stdev(differ(rows, 0, 1)))
+    assert fmean(spread["whole"]) < fmean(spread["partly"]) < 0.9 * fmean(spread["without"])
+
+
+def test_an_arm_with_three_values_keeps_them_and_does_not_matter_to_the_others() -> None:
+    rng = random.Random(11)
+    times = make_times(rng, 10, 5)
+    values = [
+        [*row[:4], row[4] if block < 3 else math.nan] for block, row in enumerate(make_noise(rng, times, tau=1.0))
+    ]
+    adjusted = adjust_values(values, times)
+    assert [row[4] for row in adjusted[:3]] == [row[4] for row in values[:3]]
+    assert [row[:4] for row in adjusted] == adjust_values([row[:4] for row in values], [row[:4] for row in times])
+
+
 def test_the_units_of_an_arm_do_not_matter() -> None:
     rng = random.Random(6)
     times = make_times(rng, 10, 5)

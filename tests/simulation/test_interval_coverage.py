@@ -96,6 +96,19 @@ def test_only_labels_of_guests_are_permuted_and_slices_keep_their_times() -> Non
     assert permuted.logs.tolist() != logs.tolist()
 
 
+def test_guests_exchange_labels_only_in_blocks_that_have_them() -> None:
+    logs = np.arange(20.0).reshape(5, 4)
+    logs[2, 3] = math.nan
+    job = Job("job", logs, 100 + logs, ("guest:a", "guest:b", "guest:c"))
+    permuted = job.permute(np.random.default_rng(1))
+    assert np.isnan(permuted.logs).tolist() == np.isnan(logs).tolist()
+    assert {guest: list(values) for guest, values in permuted.adjust().items()} == {
+        "guest:a": [0, 1, 2, 3, 4],
+        "guest:b": [0, 1, 2, 3, 4],
+        "guest:c": [0, 1, 3, 4],
+    }
+
+
 @pytest.mark.parametrize("name", ["independent", "guests twice as sensitive, 60 s", "neighbour of 10 s"])
 def test_a_simulated_block_has_a_slice_of_each_arm_at_a_moment_of_its_own(name: str) -> None:
     run = Simulated.run(NOISES[name], 6, 20)

@@ -19,6 +19,7 @@ from harness.scenario.plan import expand, plan_for
 from tests.bench.decide.__main__ import main
 from tests.bench.decide.checkout import IODEPTHS, measured, scenario
 from tests.bench.decide.costs import Comparison, Cost, compare_guests, costs, summarise_comparisons, table
+from tests.bench.decide.replay import Decision, read_jobs, replay_runs, summarise_replay
 from tests.build import RUN_ID, measure, optane, synthetic_run
 
 # A plugin as each checkout has one. It measures nothing: its run is complete when it is resumed.
@@ -255,3 +256,84 @@ def test_the_summary_has_the_median_of_each_version_and_what_both_say() -> None:
         "3 comparisons of two modes in one job, of which both decided 2; the same: 1",
         "median seconds of fio until a comparison is decided: 40.0 and 5.0, 8.0 : 1",
     ]
+
+
+def write_slices(path: Path, losses: Mapping[str, float], blocks: int, noise: float) -> Path:
+    """A run of one job, of slices of 0.5 s. `losses` has the loss of each guest against the host.
+
+    Half of each guest's slices are faster and half are slower by `noise`, a logarithm.
+    """
+    lines = []
+    for block in range(blocks):
+        for place, (arm, loss) in enumerate({"host": 0.0, **losses}.items()):
+            fields = {"arm": arm, "repeat": 1, "started": 10.0 * block + place, "seconds": 0.5, "overlap": None}
+            sign = (1 if block // place % 2 else -1) if place else 0
+            value = 1000 * (1 - loss) * math.exp(sign * noise)
+            keys = {"group": "optane", "job": "randread-4k", "rate": None, "discarded_s": 0.0, "boot": 1}
+            lines.append(keys | fields | {"round": 1, "block": block, "metrics": {"iops": value}})
+    path.mkdir()
+    (path / "journal.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return path
+
+
+THIS = Path(__file__).parents[2]
+
+
+def test_a_replay_decides_a_clear_loss_at_once_and_a_small_difference_after_more_blocks(tmp_path: Path) -> None:
+    losses = {"guest:lvm": 0.3, "guest:raw": 0.34}
+    run = write_slices(tmp_path / "run", losses, blocks=12, noise=0.05)
+    (decisions,) = replay_runs([run], [THIS])
+    by_pair = {name.partition(": ")[2]: decision for name, decision in decisions.items()}
+    clear, small = by_pair["guest:lvm against host"], by_pair["guest:raw against guest:lvm"]
+    assert (clear.is_budget, clear.decided, clear.fio_s, clear.is_recorded) == (True, "exceeds", 6.0, True)
+    assert (small.is_budget, small.decided, small.is_recorded) == (False, "worse", False)
+    assert small.fio_s > 12.0
+    assert 0.02 < clear.half_width < 0.05
+
+
+def test_blocks_that_are_not_enough_follow_again_until_there_are_200(tmp_path: Path) -> None:
+    run = write_slices(tmp_path / "run", {"guest:lvm": 0.1}, blocks=8, noise=0.3)
+    (decisions,) = replay_runs([run], [THIS])
+    (decision,) = decisions.values()
+    assert (decision.decided, decision.fio_s, decision.is_recorded) == (None, 200.0, False)
+
+
+def test_a_slice_that_overlapped_another_one_is_not_replayed(tmp_path: Path) -> None:
+    run = write_slices(tmp_path / "run", {"guest:lvm": 0.1}, blocks=7, noise=0.1)
+    lines = [json.loads(line) for line in (run / "journal.jsonl").read_text().splitlines()]
+    lines[1]["overlap"] = "host"
+    (run / "journal.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    (job,) = read_jobs(run)
+    assert [sorted(block) for block in job["blocks"]] == [["host"], *[["guest:lvm", "host"]] * 6]
+
+
+def test_the_table_of_a_replay_has_the_seconds_of_both_versions_and_their_ratio() -> None:
+    old = {
+        "a": Decision(True, "exceeds", 20.0, is_recorded=False, half_width=0.2),
+        "b": Decision(False, None, 90.0, is_recorded=False, half_width=math.inf),
+    }
+    new = {
+        "a": Decision(True, "exceeds", 8.0, is_recorded=True, half_width=0.1),
+        "b": Decision(False, "equal", 30.0, is_recorded=True, half_width=0.1),
+    }
+    assert summarise_replay(old, new)[2:4] == [
+        "| a budget of 10 % | 1 | 1, 1 | 0, 1 | 1 of 1 | 20.0, 8.0 | 2.5 | 2.00, 4.0 |",
+        "| a comparison of two modes | 1 | 0, 1 | 0, 1 | 0 of 0 | 90.0, 30.0 | 3.0 | inf, inf |",
+    ]
+
+
+def test_a_harness_that_cannot_evaluate_slices_is_named(tmp_path: Path) -> None:
+    run = write_slices(tmp_path / "run", {"guest:lvm": 0.1}, blocks=6, noise=0.1)
+    with pytest.raises(ConfigError, match=f"{tmp_path} is not a checkout"):
+        replay_runs([run], [tmp_path])
+    (tmp_path / "harness").mkdir()
+    (tmp_path / "harness" / "__init__.py").write_text("")
+    with pytest.raises(ResultsError, match=f"the harness of {tmp_path} cannot evaluate the slices"):
+        replay_runs([run], [tmp_path])
+
+
+def test_measuring_and_replaying_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in ([], ["work", "--replay", "run"], ["--replay", "run"]):
+        with pytest.raises(SystemExit):
+            main(arguments)
+    assert "--replay needs --old and --new" in capsys.readouterr().err

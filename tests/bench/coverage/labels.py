@@ -9,7 +9,7 @@ import gzip
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -32,9 +32,9 @@ KEYS = ("group", "job", "rate", "discarded_s", "round", "block", "boot", "arm", 
 
 @dataclass(frozen=True)
 class Job:
-    """The complete blocks of a job: logarithms of IOPS and starts in seconds, with the shape (blocks, arms).
+    """The blocks of a job: logarithms of IOPS and starts in seconds, with the shape (blocks, arms).
 
-    The guests are the last arms.
+    NaN is a slice that overlapped another one, or is not there. The first arm is the host, the guests are the last.
     """
 
     name: str
@@ -43,13 +43,27 @@ class Job:
     guests: tuple[str, ...]
 
     def permute(self, chance: np.random.Generator) -> Job:
-        """The same slices with the guests' labels permuted in each block."""
-        arms = self.logs.shape[1]
-        order = np.tile(np.arange(arms), (len(self.logs), 1))
-        first = arms - len(self.guests)
-        order[:, first:] = chance.permuted(order[:, first:], axis=1)
+        """The same slices with the guests' labels permuted in each block, among the guests that the block has."""
+        order = np.tile(np.arange(self.logs.shape[1]), (len(self.logs), 1))
+        for row, there in zip(order, ~np.isnan(self.logs), strict=True):
+            guests = np.flatnonzero(there[-len(self.guests) :]) - len(self.guests)
+            row[guests] = chance.permutation(row[guests])
         logs, times = (np.take_along_axis(of, order, axis=1) for of in (self.logs, self.times))
         return Job(self.name, logs, times, self.guests)
+
+    def adjust(self) -> dict[str, dict[int, tuple[float, float]]]:
+        """Each guest's values by block, as measured and adjusted, from the blocks that it shares with the host."""
+        there = ~np.isnan(self.logs)
+        fits: dict[tuple[int, ...], Floats] = {}
+        adjusted: dict[str, dict[int, tuple[float, float]]] = {}
+        for column, guest in enumerate(self.guests, start=-len(self.guests)):
+            keys = tuple(np.flatnonzero(there[:, 0] & there[:, column]).tolist())
+            if keys not in fits:
+                logs, times = (of[list(keys)].tolist() for of in (self.logs, self.times))
+                fits[keys] = np.array(adjust_values(logs, times))
+            values = zip(self.logs[list(keys), column].tolist(), fits[keys][:, column].tolist(), strict=True)
+            adjusted[guest] = dict(zip(keys, values, strict=True))
+        return adjusted
 
 
 def read_slices(path: Path) -> list[dict[str, Any]]:
@@ -87,19 +101,24 @@ def read_jobs(path: Path) -> list[list[Job]]:
 
 
 def _find_job(name: str, blocks: Sequence[dict[tuple[str, int], dict[str, Any]]]) -> Iterator[Job]:
-    """The job in the blocks in which all of its guests count. Other arms take part if they count in each of them."""
+    """The job, with those of its guests that have enough blocks in common with the host and with each other."""
     counting = [{arm: slice_ for arm, slice_ in block.items() if slice_["overlap"] is None} for block in blocks]
     numbers = Counter(arm for block in counting for arm in block)
+    host = ("host", 1)
     # A mode that was decided early has half of the blocks; it would take the others from the modes that have all.
     of_guests = {arm: number for arm, number in numbers.items() if arm[0].startswith("guest:")}
     guests = sorted(arm for arm, number in of_guests.items() if 3 * number >= 2 * max(of_guests.values()))
-    whole = [block for block in counting if all(arm in block for arm in guests)]
-    others = sorted(arm for arm in numbers if arm not in guests and all(arm in block for block in whole))
-    if len(guests) >= 2 and len(whole) >= FEWEST_BLOCKS:
-        slices = [[block[arm] for arm in (*others, *guests)] for block in whole]
-        logs = np.array([[math.log(slice_["metrics"][METRIC]) for slice_ in block] for block in slices])
-        times = np.array([[slice_["started"] for slice_ in block] for block in slices])
+    fewest = min((_count_common(counting, (host, *pair)) for pair in combinations(guests, 2)), default=0)
+    if fewest >= FEWEST_BLOCKS:
+        others = sorted(numbers.keys() - {host, *guests})
+        slices = [[block.get(arm) for arm in (host, *others, *guests)] for block in counting]
+        logs = np.array([[math.log(one["metrics"][METRIC]) if one else math.nan for one in block] for block in slices])
+        times = np.array([[one["started"] if one else math.nan for one in block] for block in slices])
         yield Job(name, logs, times, tuple(mode for mode, _ in guests))
+
+
+def _count_common(blocks: Sequence[Collection[tuple[str, int]]], arms: Sequence[tuple[str, int]]) -> int:
+    return sum(all(arm in block for arm in arms) for block in blocks)
 
 
 @dataclass(frozen=True)
@@ -123,9 +142,9 @@ def permute_labels(path: Path, permutations: int) -> Iterator[LabelsRow]:
     """Each job of the run alone, and the mean over the jobs of a group for the guests that all of them have."""
     for jobs in read_jobs(path):
         chance = np.random.default_rng(len(jobs))
-        permuted = [[_permute_once(job, chance) for _ in range(permutations)] for job in jobs]
+        permuted = [[job.permute(chance).adjust() for _ in range(permutations)] for job in jobs]
         name = path.name.removesuffix(".jsonl.gz")
-        blocks = min(len(job.logs) for job in jobs)
+        blocks = min(len(_share_blocks(of_job[0].values())) for of_job in permuted)
         alone = [
             _compare_all([[one] for one in of_job], job.guests) for job, of_job in zip(jobs, permuted, strict=True)
         ]
@@ -136,15 +155,12 @@ def permute_labels(path: Path, permutations: int) -> Iterator[LabelsRow]:
             yield LabelsRow(name, len(jobs), blocks, len(common), _compare_all(together, common))
 
 
-_Permuted = Mapping[str, tuple[Floats, Floats]]
-"""Logarithms of each guest's blocks, as measured and adjusted."""
+_Permuted = Mapping[str, Mapping[int, tuple[float, float]]]
+"""Logarithms of each guest by block, as measured and adjusted."""
 
 
-def _permute_once(job: Job, chance: np.random.Generator) -> _Permuted:
-    permuted = job.permute(chance)
-    adjusted = np.array(adjust_values(permuted.logs.tolist(), permuted.times.tolist()))
-    columns = range(-len(job.guests), 0)
-    return {guest: (permuted.logs[:, at], adjusted[:, at]) for guest, at in zip(job.guests, columns, strict=True)}
+def _share_blocks(guests: Iterable[Mapping[int, object]]) -> list[int]:
+    return sorted(set.intersection(*map(set, guests)))
 
 
 def _compare_all(permutations: Sequence[Sequence[_Permuted]], guests: Sequence[str]) -> Intervals:
@@ -153,13 +169,16 @@ def _compare_all(permutations: Sequence[Sequence[_Permuted]], guests: Sequence[s
     ends = np.empty((3, len(permutations), len(pairs)))
     by_t = np.empty((len(permutations), len(pairs)))
     for number, jobs in enumerate(permutations):
-        blocks = min(len(logs) for job in jobs for logs, _ in job.values())
-        means = {
-            guest: [np.mean([job[guest][side][:blocks] for job in jobs], axis=0) for side in (0, 1)] for guest in guests
-        }
-        for column, (one, other) in enumerate(pairs):
-            ends[:, number, column] = compare(means[one][1].tolist(), means[other][1].tolist())
-            by_t[number, column] = compute_half_by_t(means[other][0] - means[one][0])
+        for column, pair in enumerate(pairs):
+            # Blocks of each job, two guests, and values as measured and adjusted.
+            of_jobs = [
+                np.array([[job[guest][at] for guest in pair] for at in _share_blocks(job[guest] for guest in pair)])
+                for job in jobs
+            ]
+            blocks = min(map(len, of_jobs))
+            one, other = np.mean([values[:blocks] for values in of_jobs], axis=0).transpose(1, 2, 0)
+            ends[:, number, column] = compare(one[1].tolist(), other[1].tolist())
+            by_t[number, column] = compute_half_by_t(other[0] - one[0])
     return Intervals(ends[0], ends[1], ends[2], np.zeros_like(by_t), by_t)
 
 

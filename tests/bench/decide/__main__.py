@@ -1,6 +1,7 @@
 """How many seconds of fio two versions of the harness need to decide a budget of 10 %, and comparisons of two modes.
 
     python -m tests.bench.decide WORK --old=DIRECTORY --new=DIRECTORY
+    python -m tests.bench.decide --replay RUN ... --old=DIRECTORY --new=DIRECTORY
 
 Each directory is a checkout. A directory of an older commit comes from `git worktree add DIRECTORY COMMIT`. The cells
 are 4 attach modes x 3 jobs on two simulated disks: `optane` with 32 requests in its queue, which loses most of its
@@ -32,6 +33,9 @@ until then are those of the two guests, scaled by the square of the half width. 
 
 The time of an arm that several cells use is shared between them, so the sum of the cells is the time of the run.
 Rounds that were lost with the lab are left out.
+
+With --replay, nothing is measured, and a minute is enough on any machine. Both versions evaluate the slices of stored
+runs, the same blocks in the same order, until each decides (`replay.py`). So this compares the statistics alone.
 """
 
 from __future__ import annotations
@@ -44,13 +48,17 @@ from pathlib import Path
 from harness.errors import HarnessError
 from tests.bench.decide.checkout import measured
 from tests.bench.decide.costs import compare_guests, costs, summarise_comparisons, table
+from tests.bench.decide.replay import replay_runs, summarise_replay
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.bench.decide", description="Seconds of fio to decide 24 lab cells, old against new."
     )
-    parser.add_argument("work", type=Path, help="the directory for scenarios and results")
+    parser.add_argument("work", type=Path, nargs="?", help="the directory for scenarios and results")
+    parser.add_argument(
+        "--replay", type=Path, nargs="+", metavar="RUN", help="directories of runs; nothing is measured"
+    )
     parser.add_argument("--old", type=Path, metavar="DIRECTORY", help="a checkout of the old version")
     parser.add_argument("--new", type=Path, metavar="DIRECTORY", help="a checkout of the new version")
     parser.add_argument("--minutes", type=int, default=20, help="the time limit for each disk (%(default)s)")
@@ -58,24 +66,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--profile", choices=("smoke", "standard"), default="standard", help="the profile (%(default)s)"
     )
     options = parser.parse_args(arguments)
+    if (options.work is None) is (options.replay is None):
+        parser.error("name either a directory for measurements, or --replay with runs")
+    if options.replay and not (options.old and options.new):
+        parser.error("--replay needs --old and --new")
     try:
-        runs = [
-            measured(options.work / name, checkout, options.profile, options.minutes)
-            for name, checkout in (("old", options.old), ("new", options.new))
-        ]
-        old, new = (costs(run) if run else {} for run in runs)
-        compared = [
-            compare_guests(run, checkout) if run and checkout else {}
-            for run, checkout in zip(runs, (options.old, options.new), strict=True)
-        ]
+        lines = _replay(options) if options.replay else _measure(options)
     except HarnessError as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    if old and new:
-        print("\n".join(table(old, new)))
-    if all(compared):
-        print("\n".join(summarise_comparisons(*compared)))
+    print("\n".join(lines))
     return 0
+
+
+def _replay(options: argparse.Namespace) -> list[str]:
+    old, new = replay_runs(options.replay, (options.old, options.new))
+    return summarise_replay(old, new)
+
+
+def _measure(options: argparse.Namespace) -> list[str]:
+    runs = [
+        measured(options.work / name, checkout, options.profile, options.minutes)
+        for name, checkout in (("old", options.old), ("new", options.new))
+    ]
+    old, new = (costs(run) if run else {} for run in runs)
+    compared = [
+        compare_guests(run, checkout) if run and checkout else {}
+        for run, checkout in zip(runs, (options.old, options.new), strict=True)
+    ]
+    lines = table(old, new) if old and new else []
+    return [*lines, *(summarise_comparisons(*compared) if all(compared) else [])]
 
 
 if __name__ == "__main__":
