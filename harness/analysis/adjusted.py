@@ -51,11 +51,11 @@ def adjust_values(values: Rows, times: Rows) -> list[list[float]]:
     `values` are logarithms, a row for each block with a value for each arm; `times` are the starts of the slices in
     seconds, of the same shape, as is the result. The means of its columns are the estimates of the arms' means by
     generalised least squares: each arm has its own standard deviation, and two slices of a block are correlated by
-    exp(-lag / tau), plus what the block has in common. tau and this part are those with the highest restricted
-    likelihood on a grid (REML: Patterson & Thompson 1971). The value of a block is that of the jackknife: what the
-    estimate changes without this block (Tukey 1958). So Student's t on the differences of two columns is a sandwich
-    estimate of their error, with blocks as clusters (Liang & Zeger 1986; CR3: Bell & McCaffrey 2002). A wrong model of
-    the correlation costs precision, not coverage.
+    exp(-lag / tau), plus what the block has in common. The result is the mean over a grid of tau and of this part,
+    weighted by the restricted likelihood (REML: Patterson & Thompson 1971; averaging: Hoeting et al. 1999). The value
+    of a block is that of the jackknife: what the estimate changes without it (Tukey 1958). So Student's t on the
+    differences of two columns is a sandwich estimate of their error, with blocks as clusters (Liang & Zeger 1986; CR3:
+    Bell & McCaffrey 2002). A wrong model of the correlation costs precision, not coverage.
 
     NaN is a slice that a block lacks, which has no weight and stays NaN. The values are returned as they are for fewer
     than four blocks or three arms with any spread, and if two slices of a block began at the same time. An arm without
@@ -77,41 +77,45 @@ def adjust_values(values: Rows, times: Rows) -> list[list[float]]:
     spread = np.array([arm.std(ddof=1) if len(arm) >= FEWEST_BLOCKS else 0.0 for arm in several])
     loud = np.flatnonzero(spread > 1e-12 * np.abs(logs[there]).max(initial=1.0))
     there, starts = there[:, loud], np.where(there, starts, math.nan)[:, loud]
-    at_once = bool((np.diff(np.sort(starts, axis=1), axis=1) <= 0).any())
-    if len(loud) < FEWEST_ARMS or at_once:
+    if len(loud) < FEWEST_ARMS or (np.diff(np.sort(starts, axis=1), axis=1) <= 0).any():
         return [list(row) for row in values]
     logs[:, loud] = _adjust_scaled(logs[:, loud] / spread[loud], starts, there) * spread[loud]
-    rows: list[list[float]] = logs.tolist()
-    return rows
+    return [list(map(float, row)) for row in logs]
 
 
 def _adjust_scaled(values: Floats, starts: Floats, there: npt.NDArray[np.bool_]) -> Floats:
     """The adjusted values of arms whose standard deviations are 1."""
     import numpy as np  # noqa: PLC0415
 
-    blocks, arms = values.shape
     lags = np.abs(starts[:, :, None] - starts[:, None, :])
     pairs = there[:, :, None] & there[:, None, :]
-    measured, freedom = np.where(there, values, 0), int(there.sum()) - arms
-    identity: Floats = np.eye(arms)
-    best = -math.inf
-    weights: Floats = np.broadcast_to(identity, (blocks, arms, arms))
+    measured, identity = np.where(there, values, 0), np.eye(values.shape[1])
+    freedom = int(there.sum()) - len(identity)
+    models: list[tuple[float, Floats]] = []
     for tau, share in product(_TAUS, _SHARES):
         within = np.exp(-lags / tau) if tau else identity
         correlation = np.where(pairs, (within + share) / (1 + share) + _NUGGET * identity, identity)
         inverse = np.where(pairs, np.linalg.inv(correlation).astype(float, copy=False), 0)
         total = inverse.sum(axis=0)
         residuals = measured - np.linalg.solve(total, np.einsum("bij,bj->i", inverse, measured))
-        squares = float(np.einsum("bi,bij,bj->", residuals, inverse, residuals))
+        squares = max(float(np.einsum("bi,bij,bj->", residuals, inverse, residuals)), _NUGGET)
         determinants = float(np.linalg.slogdet(correlation)[1].sum() + np.linalg.slogdet(total)[1])
-        likelihood = -(freedom * math.log(squares) + determinants) / 2 if squares > 0 else -math.inf
-        # A tie keeps the simpler model: the likelihoods of two may differ by rounding only.
-        if likelihood > best + 1e-9:
-            best, weights = likelihood, inverse
-    weighted, total = np.einsum("bij,bj->bi", weights, measured), weights.sum(axis=0)
+        models.append((-(freedom * math.log(squares) + determinants) / 2, inverse))
+    best = max(likelihood for likelihood, _ in models)
+    likely = [(math.exp(likelihood - best), inverse) for likelihood, inverse in models if best - likelihood < 10]
+    values_by_model = [weight * _apply_weights(measured, inverse) for weight, inverse in likely]
+    return np.where(there, np.sum(values_by_model, axis=0) / math.fsum(weight for weight, _ in likely), values)
+
+
+def _apply_weights(values: Floats, weights: Floats) -> Floats:
+    """The jackknife's values of the means with these weights of each block."""
+    import numpy as np  # noqa: PLC0415
+
+    weighted, total = np.einsum("bij,bj->bi", weights, values), weights.sum(axis=0)
     means = np.linalg.solve(total, weighted.sum(axis=0))
     without = np.linalg.solve(total - weights, (weighted.sum(axis=0) - weighted)[:, :, None])[:, :, 0]
-    return np.where(there, means + (blocks - 1) * (without.mean(axis=0) - without), values)
+    adjusted: Floats = means + (len(values) - 1) * (without.mean(axis=0) - without)
+    return adjusted
 
 
 def pool_percentiles(histograms: Sequence[Mapping[int, int]], share: float) -> list[float]:

@@ -180,9 +180,8 @@ def _fit_variances(points: Sequence[tuple[float, float, int]]) -> SliceVariance:
             slice_variance = SliceVariance(0.0, y_mean)
         elif y_mean - within * x_mean <= 0:
             proportional = math.fsum(w * x * y for w, (x, y, _) in zip(weights, points, strict=True))
-            slice_variance = SliceVariance(
-                proportional / math.fsum(w * x * x for w, (x, _, _) in zip(weights, points, strict=True)), 0.0
-            )
+            squares = math.fsum(w * x * x for w, (x, _, _) in zip(weights, points, strict=True))
+            slice_variance = SliceVariance(proportional / squares, 0.0)
         else:
             slice_variance = SliceVariance(within, y_mean - within * x_mean)
         fitted = [slice_variance.between + slice_variance.within * x for x, _, _ in points]

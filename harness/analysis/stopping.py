@@ -229,7 +229,8 @@ def decided(
     judgement = judge_look(host, guest, budget, look, higher_is_better=higher_is_better, samples=samples)
     if _is_settled(judgement, look, cells):
         return Reason.BUDGET
-    if target is not None and _is_narrow(judgement.overhead, target):
+    half_width = judgement.overhead.half_width
+    if target is not None and half_width is not None and half_width <= target:
         return Reason.NARROW
     if look.rounds == plan.most or time_spent:
         return Reason.MOST if look.rounds == plan.most else Reason.TIME
@@ -246,7 +247,3 @@ def _is_settled(judgement: Judgement, look: Look, cells: int) -> bool:
     if judgement.verdict is Verdict.EXCEEDS:
         return judgement.p_value is not None and judgement.p_value * cells <= look.error_rate
     return judgement.verdict is Verdict.WITHIN
-
-
-def _is_narrow(estimate: Estimate, target: float) -> bool:
-    return estimate.half_width is not None and estimate.half_width <= target

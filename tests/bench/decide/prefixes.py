@@ -59,12 +59,12 @@ def _look_at(
     decided, until = None, 0
     for count in plan.looks:
         until = places[count - 1]
-        *values, samples = compare(blocks[:until])
-        decided = judge(*values, plan, plan.look(count), samples)
+        lefts, rights, samples = compare(blocks[:until])
+        decided = judge(lefts, rights, plan, plan.look(count), samples)
         if decided is not None:
             break
-    *values, samples = compare(job["blocks"])
-    whole = _find_change(*values, confidence=0.95, samples=samples)
+    lefts, rights, samples = compare(job["blocks"])
+    whole = _find_change(lefts, rights, confidence=0.95, samples=samples)
     half = None if whole.low is None else math.log(whole.high / whole.low) / 2
     yield {"job": job["name"], "left": left, "right": right, "decided": decided, "blocks": until, "half": half}
 
