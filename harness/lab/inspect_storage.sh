@@ -29,16 +29,6 @@ directory)
         case $(lsattr -d "$2" 2>/dev/null) in *C*\ *) ;; *) echo copies=2;; esac;;
     zfs) echo copies=2;;
     esac;;
-dataset)
-    [ "$(zfs get -Hp -o value type "$2")" = filesystem ] || refuse "it is not a dataset"
-    [ "$(zfs get -Hp -o value readonly "$2")" = off ] || refuse "it is read-only"
-    # Parity, disks and the power of two of a sector of each raidz. Small records take more space there.
-    zpool list -v -H -P "${2%%/*}" | awk -F '\t' -v shift="$(zpool get -Hp -o value ashift "${2%%/*}")" '
-        function put() { if (disks) print "raidz=" parity " " disks " " shift + 0; disks = 0 }
-        $2 ~ /^raidz/ { put(); parity = substr($2, 6, 1); counting = 1; next }
-        $2 !~ /^\// { put(); counting = 0 }
-        counting { disks++ }
-        END { put() }';;
 *) "inspect_$1" "$2" || exit;; # of a feature
 esac
 case $1 in volume_group|thin_pool) echo "group=$(lvm_fact vgs vg_uuid "${2%%/*}")";; esac

@@ -323,13 +323,6 @@ STORAGE_KINDS: Mapping[StorageKey, StorageKind] = {
         "above it",
     ),
     "pool": StorageKind("libvirt pool"),
-    "dataset": StorageKind(
-        "ZFS dataset",
-        ("zvol", "zfs"),
-        space="zfspool",
-        allocates="when written",
-        hint="see zfs list on the host, and correct the name in the lab file",
-    ),
     "storage": StorageKind("storage", of_hypervisor=True),
 }
 """The kinds of the kernel, by the key of the table."""

@@ -280,7 +280,6 @@ def check_references(
 _NOT_STORAGE = ("/dev", "/proc", "/sys", "/run")
 # lvm(8): the names of volume groups and volumes; a hyphen cannot be first.
 _LVM = r"[A-Za-z0-9_.+][A-Za-z0-9_.+-]*"
-_DATASET = re.compile(r"[A-Za-z][\w.:-]*(/[\w.:-]+)*")
 
 
 def _check_group(text: str) -> str:
@@ -305,12 +304,6 @@ def _check_directory(value: object) -> str:
     return path
 
 
-def _check_dataset(text: str) -> str:
-    if not _DATASET.fullmatch(text):
-        raise ValueError('allowed: a ZFS pool or dataset, for example "tank/vms" (zfs list shows them)')
-    return text
-
-
 class StorageKeys(TomlTable):
     """`[host.NAME.storage.X]`: exactly one of the keys of `storage_kinds`, the endurance of its disk, and its array."""
 
@@ -318,7 +311,6 @@ class StorageKeys(TomlTable):
     thin_pool: Annotated[str, AfterValidator(_check_thin_pool)] | None = None
     directory: Annotated[str, BeforeValidator(_check_directory)] | None = None
     pool: Annotated[str, AfterValidator(one_line)] | None = None
-    dataset: Annotated[str, AfterValidator(_check_dataset)] | None = None
     storage: Word | None = None
     endurance: Endurance | None = None
     array: StatedArray | None = None

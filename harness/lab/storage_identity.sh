@@ -8,7 +8,6 @@ identity_of() {
     volume_group) lvm_fact vgs vg_uuid "$2";;
     thin_pool) lvm_fact lvs lv_uuid "$2";;
     directory) file_of "$2/." | tr '\n' ' ' && filesystem_of "$2/.";;
-    dataset) zfs get -Hp -o value guid "$2";;
     *) "identify_$1" "$2";; # of a feature
     esac
 }

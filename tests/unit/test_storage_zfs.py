@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from harness.errors import HostError, Unsupported
+from harness.features.zfs.volumes import StoredDataset
 from harness.lab.storage_look import look_at
 from harness.layout.build import Layouts
-from harness.layout.storage import StoredDataset, build_on_storage, find_volume_kind
+from harness.layout.storage import build_on_storage, find_volume_kind
 from harness.measure.reap import reap
 from harness.model.attach import Attach
 from harness.model.base import Device
@@ -31,7 +32,7 @@ FILE = Mode("zfs", ZfsFile(recordsize=16 << 10), Attach())
 
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ZfsHost:
-    monkeypatch.setattr("harness.layout.storage.MOUNT_DIRECTORY", str(tmp_path / "mnt"))
+    monkeypatch.setattr("harness.features.zfs.volumes.MOUNT_DIRECTORY", str(tmp_path / "mnt"))
     return ZfsHost(tmp_path)
 
 

@@ -2,15 +2,43 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from harness.feature import Feature, FeatureRecords, Subject
+from harness.feature import Feature, FeatureRecords, FeatureStorage, Subject
 from harness.features.zfs.records import ZfsRecord, account_cells
+from harness.files import read_script
+from harness.lab.inventory import StorageKind
 from harness.lab.transport.base import Runner
 from harness.model.layout import Layout, OnZfs, Zvol
 from harness.model.option import Effective
 from harness.results import CellRecord
 from harness.units import format_size
+
+if TYPE_CHECKING:
+    from harness.lab.created import HostThing
+    from harness.layout.storage import VolumeKind
+
+_DATASET = re.compile(r"[A-Za-z][\w.:-]*(/[\w.:-]+)*")
+
+
+def _check_dataset(text: str) -> str:
+    if not _DATASET.fullmatch(text):
+        raise ValueError('allowed: a ZFS pool or dataset, for example "tank/vms" (zfs list shows them)')
+    return text
+
+
+def _load_volumes() -> VolumeKind:
+    from harness.features.zfs.volumes import StoredDatasets
+
+    return StoredDatasets()
+
+
+def _list_host_things() -> tuple[type[HostThing], ...]:
+    from harness.features.zfs.volumes import StoredDataset
+
+    return (StoredDataset,)
 
 
 def _read_volume(runner: Runner, layout: Layout, path: str) -> Effective | None:
@@ -48,6 +76,20 @@ FEATURE = Feature(
         in_cell=lambda cell, _slices: isinstance(cell.mode.layout, OnZfs),
         in_record=lambda cell: isinstance(cell.mode_detail.layout, OnZfs),
     ),
+    storage=FeatureStorage(
+        key="dataset",
+        kind=StorageKind(
+            "ZFS dataset",
+            ("zvol", "zfs"),
+            space="zfspool",
+            allocates="when written",
+            hint="see zfs list on the host, and correct the name in the lab file",
+        ),
+        check=_check_dataset,
+        script=read_script("harness.features.zfs", "dataset.sh"),
+        load_volumes=_load_volumes,
+    ),
+    list_host_things=_list_host_things,
     read_volume=_read_volume,
     annotate=annotate,
     records=(
