@@ -21,6 +21,9 @@ SIZES = {
         sockets=1, cores=2, memory=GIB, pin_iothreads="0", pin_emulator="0", numa_nodes="0", poll_max_ns=0, poll_grow=2
     ),
     "pc": GuestOptions(machine="pc", memory=512 * MIB, cpu="max", poll_max_ns=50_000, poll_shrink=2),
+    "haltpoll": GuestOptions(memory=512 * MIB, idle="haltpoll", haltpoll_ns=500_000),
+    "poll": GuestOptions(memory=512 * MIB, idle="poll"),
+    "hidden": GuestOptions(memory=512 * MIB, hide_kvm=True),
 }
 
 
@@ -36,3 +39,7 @@ def test_a_guest_has_the_requested_size_at_the_requested_place(name: str, lab_ho
     assert check.ok, check.detail
     assert "not read back" not in check.detail
     assert found.host_page_size == 4096
+    # What nobody requests is read back as well.
+    assert found.guest_idle == (mode.guest.idle or "halt")
+    if lab_host.host.acceleration.accel == "kvm":
+        assert found.guest_kvm_clock is not bool(mode.guest.hide_kvm)
