@@ -40,7 +40,7 @@ Encryption = Literal["none", "luks2"]
 ZfsCompression = Literal["off", "on", "lz4", "zstd", "zstd-fast", "gzip", "zle"]
 ZfsSync = Literal["standard", "always", "disabled"]
 ZfsLogBias = Literal["latency", "throughput"]
-ZfsCache = Literal["metadata", "none"]
+ZfsCache = Literal["metadata", "none", "all"]
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 

@@ -16,7 +16,7 @@ from harness.config.names import choices
 from harness.config.problems import shown
 from harness.model.attach import ATTACH_OPTIONS, LUN, Attach, Attachment, Vfio
 from harness.model.base import Device, Md, RaidLevel
-from harness.model.layout import Layout, OnFilesystem, Qcow2
+from harness.model.layout import Layout, OnFilesystem, OnZfs, Qcow2
 from harness.model.mode import Budget, Cell, LabKind, Mode
 from harness.model.values import format_field
 from harness.scenario.plan import expand
@@ -62,6 +62,9 @@ def find_cache_problems(mode: Mode) -> Iterator[str]:
     if mode.cached and mode.attach is not None and not mode.attach.host_counts:
         why = "because the guest's I/O passes no cache of the host"
         yield _conflict("cached", f'attach.device = "{mode.attach.device}"', why, "device disk, or no cached")
+    if isinstance(mode.layout, OnZfs) and mode.layout.primarycache == "all" and not mode.cached:
+        why = "because ZFS then serves reads from memory (ARC), which is to be declared"
+        yield _conflict('layout.primarycache = "all"', "no cached", why, "cached = true, or primarycache metadata")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from harness.errors import ConfigError
 from harness.features.answers.decision import factors
 from harness.features.zfs.feature import annotate
 from harness.features.zfs.pool import DiskGroup, PoolShape, parse_pool, parse_zfs
@@ -23,10 +25,12 @@ from harness.report.section import Section, find_sections
 from harness.results import CellRecord, Run
 from harness.results.assemble import AssembledRun
 from harness.results.validity import configuration_check
+from harness.scenario.load import load_scenario
 from harness.scenario.plan import plan_for
 from tests.build import measure, optane, synthetic_run
 
 KIB = 1024
+ROOT = Path(__file__).parents[3]
 ZVOL = "zfs-zvol-randwrite-4k-qd32"
 SCENARIO = replace(
     optane(),
@@ -244,3 +248,17 @@ def test_a_file_and_a_zvol_differ_in_their_kind_and_in_the_size_of_a_record() ->
     assert differ(Zvol(), ZfsFile(recordsize=16 * KIB)) == ["layout zfs"]
     assert differ(Zvol(), ZfsFile()) == ["layout zfs", "record 128 KiB"]
     assert differ(Zvol(sync="always"), ZfsFile(recordsize=16 * KIB)) == ["layout zfs", "sync by default"]
+
+
+def test_a_cache_of_zfs_must_be_declared(tmp_path: Path) -> None:
+    text = (ROOT / "scenarios" / "zfs.toml").read_text()
+    path = tmp_path / "zfs.toml"
+    path.write_text(text)
+    assert [mode.name for mode in load_scenario(path).modes if mode.cached] == ["arc"]
+    path.write_text(text.replace("cached = true\n", ""))
+    with pytest.raises(ConfigError) as error:
+        load_scenario(path)
+    assert (
+        'mode.arc: layout.primarycache = "all" conflicts with no cached, because ZFS then serves reads from memory '
+        "(ARC), which is to be declared; allowed: cached = true, or primarycache metadata"
+    ) in str(error.value)
