@@ -143,6 +143,8 @@ _MKFS: Mapping[Filesystem, tuple[str, ...]] = {
     "xfs": ("mkfs.xfs", "-q", "-f", "-K", "-m"),
     "btrfs": ("mkfs.btrfs", "-q", "-f", "-K", "-U"),
 }
+# From Linux 6.2 on, btrfs would trim freed blocks in the background, during the slices of any arm.
+_MOUNT_OPTIONS: Mapping[Filesystem, tuple[str, ...]] = {"btrfs": ("nodiscard",)}
 _REMOVE_FILESYSTEM = FIND + read_script("harness.layout", "remove_filesystem.sh")
 
 
@@ -208,7 +210,8 @@ class Files:
             log.runner.run(["mkdir", "-p", MOUNT_DIRECTORY], deadline=20)
             # Fails if the directory already exists.
             log.runner.run(["mkdir", mount.point], deadline=20)
-            device.run(["mount", "-t", self.filesystem, "-o", "noatime", device.path, mount.point], deadline=60)
+            options = ",".join(("noatime", *_MOUNT_OPTIONS.get(self.filesystem, ())))
+            device.run(["mount", "-t", self.filesystem, "-o", options, device.path, mount.point], deadline=60)
             sources = {}
             for mode, layout in self.modes:
                 grant, directory = _choose_directory(device, entry, layout, mount.point)

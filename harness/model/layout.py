@@ -51,7 +51,7 @@ _BTRFS_TABLES = 128 * KIB
 extents, checksums and free space a node of 16 KiB, all stored twice (mkfs.btrfs(8), PROFILES)."""
 _BTRFS_LOG = 96 * KIB
 """The same of each flush, also of a file that is written in place: two nodes of the log's trees, the path to them, and
-the superblocks."""
+the superblocks. Measured with Linux 6.12: 70 KiB."""
 _ZFS_WRITES = 2
 """Synchronous writes go to the intent log first, then to their place."""
 
