@@ -55,7 +55,7 @@ class OwnFigure:
 
     regex: Annotated[str, AfterValidator(_check_regex)] | None = None
     json: str | None = None
-    """Keys and indexes with points between them, for example `jobs.0.read.iops`."""
+    """Keys and indexes with points or, if a key has one, slashes between them: `jobs.0.read.iops`."""
     unit: Annotated[str, Field(min_length=1, max_length=20)] = "s"
     better: Literal["higher", "lower"] = "lower"
 
@@ -80,12 +80,12 @@ class OwnFigure:
 
 
 def _follow_path(output: str, path: str) -> Any:
-    begin = min((at for mark in "{[" if (at := output.find(mark)) >= 0), default=0)
+    begin = output.find("{") if "{" in output else max(output.find("["), 0)
     try:
         value, _ = json.JSONDecoder().raw_decode(output[begin:])
     except (ValueError, RecursionError):
         raise ValueError("the output has no JSON") from None
-    for key in path.split("."):
+    for key in path.split("/" if "/" in path else "."):
         try:
             value = value[int(key)] if isinstance(value, list) else value[key]
         except (KeyError, IndexError, TypeError, ValueError):

@@ -22,6 +22,7 @@ _SCRIPT = read_script("harness.features.commands", "run_command.sh")
         (OwnFigure(), "anything", 2.5),
         (OwnFigure(regex=r"tps = ([0-9.]+)"), "tps = 10.5\nlatency 3\ntps = 812.25 (without)\n", 812.25),
         (OwnFigure(json="jobs.0.read.iops"), 'fio: note\n{"jobs": [{"read": {"iops": 1234.5}}]}\n', 1234.5),
+        (OwnFigure(json="sync/percentile/99.000000"), 'note: [x]\n{"sync": {"percentile": {"99.000000": 7}}}\n', 7.0),
         (OwnFigure(regex=r"^([0-9.e+]+)$"), "1e3\n", 1000.0),
     ],
 )
