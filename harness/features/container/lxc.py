@@ -30,11 +30,10 @@ from harness.model.option import Effective
 from harness.model.values import format_list, parse_cpus
 from harness.untrusted import count, reading
 
-_PACKAGE = "harness.features.container"
-_CREATE = read_script(_PACKAGE, "create_container.sh")
-_CHECK = read_script(_PACKAGE, "check_lxc.sh")
-_READ = read_script(_PACKAGE, "read_container.sh")
-_IO_STAT = read_script(_PACKAGE, "read_io_stat.sh")
+_CREATE = read_script("harness.features.container", "create_container.sh")
+_CHECK = read_script("harness.features.container", "check_lxc.sh")
+_READ = read_script("harness.features.container", "read_container.sh")
+_IO_STAT = read_script("harness.features.container", "read_io_stat.sh")
 _START_SECONDS = 60.0
 _DISKS = "/disks"
 _COMMON = "/usr/share/lxc/config/common.conf"
@@ -53,7 +52,9 @@ class Container(Processes):
     directory: str
 
     removal: ClassVar[str] = (
-        read_script(_PACKAGE, "end_container.sh") + Processes.removal + read_script(_PACKAGE, "remove_container.sh")
+        read_script("harness.features.container", "end_container.sh")
+        + Processes.removal
+        + read_script("harness.features.container", "remove_container.sh")
     )
 
     @property
