@@ -35,10 +35,14 @@ def _create(state: Any, words: list[str]) -> None:
 
 
 def _get(dataset: Any, words: list[str]) -> str:
-    options, (field, _) = _options(words, "Hp")
+    options, (names, _) = _options(words, "Hp")
     local = dataset.get("local", {})
-    value, source = (local[field], "local") if field in local else (dataset.get(field, "-"), "-")
-    return "\t".join({"value": value, "source": source}[column] for column in dict(options)["-o"].split(","))
+    lines = []
+    for name in names.split(","):
+        value, source = (local[name], "local") if name in local else (dataset.get(name, "-"), "-")
+        columns = {"property": name, "value": value, "source": source}
+        lines.append("\t".join(columns[column] for column in dict(options)["-o"].split(",")))
+    return "\n".join(lines)
 
 
 def _destroy(state: Any, name: str) -> None:
@@ -55,8 +59,8 @@ def main(path: Path, program: str, words: list[str]) -> None:
     if program == "zpool":
         if not state["pool"]["imported"]:
             raise SystemExit(f"cannot open '{words[-1]}': no such pool")
-        if "-v" in words:
-            sys.stdout.write("".join(f"{line}\n" for line in state["pool"].get("listed", [])))
+        printed = "status" if words[0] == "status" else "listed" if "-v" in words else "ashift"
+        sys.stdout.write("".join(f"{line}\n" for line in state["pool"].get(printed, [])))
     elif program == "zfs":
         if words[:4] == ["list", "-H", "-t", "filesystem,volume"]:
             sys.stdout.write("".join(f"{name}\t{each['type']}\n" for name, each in state["datasets"].items()))

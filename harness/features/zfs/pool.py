@@ -71,11 +71,14 @@ class PoolShape:
 
 @dataclass(frozen=True, slots=True)
 class FoundZfs:
-    """What the host reports of one volume: the properties of its dataset, its pool, the seconds between two groups."""
+    """What the host reports of one volume: the properties of its dataset, its pool, the seconds between two groups.
+
+    Without the seconds, the host does not show the parameters of its module.
+    """
 
     properties: dict[str, str]
     pool: PoolShape
-    txg_seconds: int
+    txg_seconds: int | None
 
     @property
     def effective(self) -> Effective:
@@ -116,7 +119,7 @@ def parse_zfs(printed: str) -> FoundZfs:
     return FoundZfs(
         {name: value for name, value in properties.items() if name in ZFS_PROPERTIES and value != "-"},
         parse_pool(sections["status"], sector=1 << max(shifts, default=_USUAL_SHIFT)),
-        int(sections["txg_timeout"][0]),
+        int(sections["txg_timeout"][0]) if sections["txg_timeout"] else None,
     )
 
 

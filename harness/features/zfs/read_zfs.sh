@@ -12,6 +12,6 @@ echo "[ashift]"
 zpool get -Hp -o value ashift "$pool" all-vdevs 2>/dev/null
 zpool get -Hp -o value ashift "$pool" || exit
 echo "[txg_timeout]"
-cat /sys/module/zfs/parameters/zfs_txg_timeout || exit
+cat /sys/module/zfs/parameters/zfs_txg_timeout 2>/dev/null
 echo "[status]"
 zpool status -P "$pool"

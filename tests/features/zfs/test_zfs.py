@@ -10,9 +10,11 @@ import pytest
 from harness.errors import ConfigError
 from harness.features.answers.decision import factors
 from harness.features.zfs.feature import annotate
-from harness.features.zfs.pool import DiskGroup, PoolShape, parse_pool, parse_zfs
+from harness.features.zfs.pool import DiskGroup, PoolShape, parse_pool, parse_zfs, read_zfs
 from harness.features.zfs.records import MovedBytes, ZfsRecord, account_cells
 from harness.features.zfs.report import REPORT, list_zfs_cells, zfs_blocks
+from harness.lab.storage_look import look_at
+from harness.layout.storage import build_on_storage
 from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.counters import FioCounts, Transferred
@@ -28,6 +30,7 @@ from harness.results.validity import configuration_check
 from harness.scenario.load import load_scenario
 from harness.scenario.plan import plan_for
 from tests.build import measure, optane, synthetic_run
+from tests.unit.storage_doubles import ZfsHost
 
 KIB = 1024
 ROOT = Path(__file__).parents[3]
@@ -262,3 +265,24 @@ def test_a_cache_of_zfs_must_be_declared(tmp_path: Path) -> None:
         'mode.arc: layout.primarycache = "all" conflicts with no cached, because ZFS then serves reads from memory '
         "(ARC), which is to be declared; allowed: cached = true, or primarycache metadata"
     ) in str(error.value)
+
+
+def test_a_volume_that_a_run_created_is_read_back_with_what_it_inherits(tmp_path: Path) -> None:
+    host = ZfsHost(tmp_path)
+    vdevs = "".join(f"\t{vdev}  ONLINE  0 0 0\n" for vdev in ("  mirror-0", "    /dev/sda1", "    /dev/sdb1"))
+    host.change("pool", ashift=["12"], status=STATUS.format(vdevs=vdevs).splitlines())
+    mode = Mode("z", Zvol(volblocksize=64 * KIB, compression="zstd"), Attach())
+    found = look_at(host, "dataset", "tank/vms")
+    with build_on_storage(host.log, found, "ZFS dataset tank/vms", [mode], span=16 << 20) as layouts:
+        path = layouts.guest(mode).path
+        dataset = path.removeprefix("/dev/zvol/")
+        state = host.state
+        state["datasets"][dataset]["sync"] = "disabled"
+        host.state = state
+        effective = read_zfs(host, path)
+    assert (effective.host_zfs_volblocksize, effective.host_zfs_compression) == (64 * KIB, "zstd")
+    assert (effective.host_zfs_sync, effective.host_zfs_primarycache) == ("disabled", "metadata")
+    assert (effective.host_zfs_pool, effective.host_zfs_space) == ("mirror of 2 disks", 2.0)
+    check = configuration_check(mode, effective)
+    assert check is not None
+    assert check.ok
