@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from harness.lab.guard import Writable
     from harness.lab.hosts import Host
     from harness.lab.inventory import HostSpec, StorageKind
+    from harness.lab.storage_look import FoundStorage
     from harness.lab.transport.base import Runner
     from harness.layout.build import Rebuild
     from harness.layout.regions import Need, Region
@@ -178,6 +179,10 @@ class FeatureStorage:
     """How volumes are created on it, and removed. Their class is also in `Feature.list_host_things`."""
     find: Callable[[Runner], Iterable[str]] = lambda _runner: ()
     """The values of the key that name what a host has, for `virt-overhead init`. Raises HostError."""
+    refuse: Callable[[Mode, FoundStorage], str | None] = lambda _mode, _storage: None
+    """Why the storage cannot have the layout of a mode, which it offers, with the remedy; None if it can."""
+    describe: Callable[[Mode], str | None] = lambda _mode: None
+    """What a reader of the mode's cells must know about its volume."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -525,6 +530,11 @@ def find_disk_server(name: str) -> DiskServer | None:
 def feature_storages() -> tuple[FeatureStorage, ...]:
     """The kinds of storage in use that features bring."""
     return tuple(feature.storage for feature in features() if feature.storage is not None)
+
+
+def find_feature_storage(key: str) -> FeatureStorage | None:
+    """The kind of storage in use with this key; None if no feature brings it."""
+    return next((storage for storage in feature_storages() if storage.key == key), None)
 
 
 def storage_scripts(*names: str) -> str:

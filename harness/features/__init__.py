@@ -22,6 +22,7 @@ NAMES: tuple[str, ...] = (
     "steady",
     "own_image",
     "storage_daemon",
+    "rbd",
     "throttles",
     "trims",
     "neighbours",

@@ -42,6 +42,7 @@ class FoundStorage:
     `parts` has the free bytes of each physical volume of a volume group. `copies` is the space that a file takes at
     most, as a multiple of its size: more than 1 if a write goes to a new place. `raidz` has parity, disks and bytes of
     a sector for each raidz of a ZFS pool. `facts` are others, for the results.
+    `disks` are the kernel's names of the disks below it; None if they are those below its volumes.
     """
 
     place: Place
@@ -56,6 +57,7 @@ class FoundStorage:
     parts: tuple[tuple[str, int], ...] = ()
     raidz: tuple[tuple[int, int, int], ...] = ()
     facts: tuple[tuple[str, str], ...] = ()
+    disks: tuple[str, ...] | None = None
 
     @property
     def kind(self) -> StorageKind:
@@ -110,6 +112,7 @@ def _parse(place: Place, at: str, printed: str) -> FoundStorage:
         parts=tuple((device, int(free)) for free, device in parts),
         raidz=tuple(_parse_raidz(value) for key, value in lines if key == "raidz"),
         facts=further,
+        disks=tuple(facts["disks"].split()) if "disks" in facts else None,
     )
 
 

@@ -76,7 +76,7 @@ class SharedStorage:
 
     def counted(self, source: BlockSource) -> tuple[str, ...]:
         """The device of the volume, if its counters show which bytes reached the disks. Only this run uses it."""
-        name = source.grant.name if source.grant is not None else ""
+        name = source.grant.name if source.grant is not None and source.network is None else ""
         return (name,) if name.startswith(_COUNTED) else ()
 
     def how_counted(self, source: BlockSource) -> str:

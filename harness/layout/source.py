@@ -10,6 +10,19 @@ from harness.lab.guard.writable import Writable
 
 
 @dataclass(frozen=True, slots=True)
+class NetworkDisk:
+    """How QEMU opens a volume over the network by itself: protocol and name. `login` has the user and libvirt's secret.
+
+    `config` is a file on the host. Without them, QEMU uses those of the protocol's client.
+    """
+
+    protocol: Literal["rbd"]
+    name: str
+    config: str | None = None
+    login: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class BlockSource:
     """`size` bytes from `offset` of `path` on the host. Every arm works only on such a span.
 
@@ -27,6 +40,8 @@ class BlockSource:
     """The file with the data of a qcow2 image that has it elsewhere."""
     data: BlockSource | None = field(default=None, compare=False, repr=False, kw_only=True)
     """The image that holds the data, if `path` is a snapshot on top of it."""
+    network: NetworkDisk | None = field(default=None, kw_only=True)
+    """How the guest's QEMU opens the same volume, if it does not use the host's device at `path`."""
 
     @property
     def writable(self) -> Writable:

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import ClassVar, Protocol
 
 from harness.errors import SafetyError
-from harness.feature import feature_storages
+from harness.feature import find_feature_storage
 from harness.lab.created import CreationLog, HostThing
 from harness.lab.facts import HostFacts
 from harness.lab.guard import Room, require_room
@@ -64,8 +64,8 @@ VOLUMES: Mapping[Place, VolumeKind] = {
 
 def find_volume_kind(place: Place) -> VolumeKind:
     """How volumes are created on storages of this place."""
-    kinds = {storage.key: storage.load_volumes for storage in feature_storages()}
-    return VOLUMES[place] if place in VOLUMES else kinds[place]()
+    own = find_feature_storage(place)
+    return VOLUMES[place] if own is None else own.load_volumes()
 
 
 def refuse_on_storage(mode: Mode, storage: FoundStorage, facts: HostFacts) -> str | None:
@@ -79,6 +79,9 @@ def refuse_on_storage(mode: Mode, storage: FoundStorage, facts: HostFacts) -> st
         return f"its layout is {layout.kind} on {layout.base.words}; {offered}"
     if layout.encrypted:
         return f"virt-overhead encrypts only on disks of its own, and {words} is in use; {offered}"
+    own = find_feature_storage(storage.place)
+    if own is not None and (why := own.refuse(mode, storage)):
+        return why
     return _refuse_options(layout, storage) or (
         f"qemu-img is not installed there: {facts.install('qemu-utils')}"
         if isinstance(layout, Qcow2) and not facts.has_tool("qemu-img")
@@ -117,7 +120,10 @@ def build_on_storage(
         inhibit_udev_for_volumes(log, label),
         kind.create(log, room, label, wanted, span) as sources,
     ):
-        below = {name: disks_below(runner, pair.twin.path) for name, pair in sources.items()}
+        below = {
+            name: disks_below(runner, pair.twin.path) if storage.disks is None else storage.disks
+            for name, pair in sources.items()
+        }
         disks = below[BASELINE]
         if other := next((name for name, disks_of_other in below.items() if disks_of_other != disks), None):
             raise SafetyError(
@@ -149,7 +155,10 @@ def _list_facts(storage: FoundStorage) -> dict[str, str]:
 
 
 def _list_notes(storage: FoundStorage, modes: Sequence[Mode]) -> Iterator[tuple[str, str]]:
+    own = find_feature_storage(storage.place)
     for mode in modes:
+        if own is not None and (note := own.describe(mode)):
+            yield mode.name, note
         layout = mode.layout
         if isinstance(layout, RawFile | Qcow2) and layout.filesystem != storage.filesystem:
             yield mode.name, f"its files are on {storage.filesystem}, the file system of {storage.words}"

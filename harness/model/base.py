@@ -271,6 +271,11 @@ class Kind:
         yield from ()
 
     @property
+    def over_network(self) -> bool:
+        """Whether QEMU opens the volume over a network by itself, without a device or a file of the host."""
+        return False
+
+    @property
     def expected(self) -> Effective:
         """The settings of the layout that must be read back, as `Attach.expected`."""
         return NOTHING

@@ -64,6 +64,9 @@ def _check_thin_chunk(size: int) -> int:
 
 
 ThinChunk = Annotated[Size, AfterValidator(_check_thin_chunk)]
+RbdClient = Literal["krbd", "librbd"]
+# rbd(8): from 4 KiB to 32 MiB.
+RbdObject = Annotated[Size, AfterValidator(power_of_two(4 * KIB, 32 * MIB))]
 # docs/interop/qcow2.txt of QEMU: cluster_bits from 9 to 21.
 Cluster = Annotated[Size, AfterValidator(power_of_two(512, 2 * MIB))]
 # zfsprops(7): from a sector to 16 MiB, SPA_MAXBLOCKSIZE. The version of a host may limit it further.
@@ -422,7 +425,38 @@ class ZfsFile(OnZfs):
         return super(ZfsFile, self).expected.merged(Effective(host_zfs_recordsize=self.recordsize))
 
 
-Layout = Device | Partition | Lvm | LvmThin | RawFile | Qcow2 | Md | Zvol | ZfsFile
+@dataclass(frozen=True, slots=True)
+class Rbd(Layer):
+    """An image of Ceph RBD, in a pool that the host uses. It has no lock, so that host and guest use it in turn."""
+
+    __pydantic_config__ = VALUE
+
+    client: RbdClient = "krbd"
+    """`krbd`: the host's kernel maps the image, and the guest gets the device. `librbd`: QEMU opens the image."""
+    object_size: RbdObject = 4 * MIB
+    """Bytes of each of the objects that have the data."""
+    on: OnBase = field(default_factory=Device)
+    """What it lies on. An image is never on a disk under test."""
+    kind: Literal["rbd"] = "rbd"
+    """Which layout it is."""
+    effort: ClassVar[int] = 9
+    has_snapshots: ClassVar[bool] = True
+
+    @property
+    def over_network(self) -> bool:
+        return self.client == "librbd"
+
+    @property
+    def expected(self) -> Effective:
+        return Effective(qemu_block_driver="rbd" if self.over_network else None)
+
+    @property
+    def requirements(self) -> Iterator[Requirement]:
+        yield Tools(("rbd", "ceph"), "the clients of Ceph are", "ceph-common")
+        yield Module("rbd", "client of Ceph RBD")
+
+
+Layout = Device | Partition | Lvm | LvmThin | RawFile | Qcow2 | Md | Zvol | ZfsFile | Rbd
 AnyLayout = Annotated[Layout, Discriminator("kind")]
 """A layout in a file or in a record. `kind` selects the type."""
 

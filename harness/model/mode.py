@@ -55,6 +55,7 @@ OPTIONS: Mapping[str, str] = {
     "container": "container",
     "container_memory": "memory",
     "host_nodatacow": "nodatacow",
+    "qemu_block_driver": "client",
 }
 """The name of the option for each setting that shows the effect of an option."""
 BESIDE_NEIGHBOUR = "neighbour"
@@ -217,7 +218,11 @@ class Mode:
         if self.in_container:
             size = Effective(guest_cpus=self.guest.vcpu_count, container_memory=self.guest.memory)
             return size.merged(self.attach.expected).merged(self.layout.expected)
-        return self.guest.expected(iothreads=threads).merged(self.attach.expected).merged(self.layout.expected)
+        attach = self.attach.expected
+        if self.layout.over_network:
+            # The client of the network has no engine of the kernel.
+            attach = replace(attach, aio=None, qemu_aio=None)
+        return self.guest.expected(iothreads=threads).merged(attach).merged(self.layout.expected)
 
     def on(self, guest: GuestOptions, *, one_guest: bool = False) -> Mode:
         """The same mode on a host whose guests have these options. The mode's own ones win.

@@ -35,7 +35,7 @@ class ProgramHost:
         tools = directory / "tools"
         tools.mkdir()
         (directory / "created").mkdir()
-        file = Path(__file__).with_name(program)
+        file = Path(__file__).parent / program
         for name in (*names, "udevadm"):
             command = tools / name
             command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "{file}" "{self._state}" {name} "$@"\n')
@@ -49,6 +49,9 @@ class ProgramHost:
     @state.setter
     def state(self, value: Any) -> None:
         self._state.write_text(json.dumps(value))
+
+    def change_all(self, **values: object) -> None:
+        self.state = self.state | values
 
     def change(self, part: str, **values: object) -> None:
         state = self.state

@@ -12,6 +12,7 @@ from xml.etree import ElementTree as ET
 
 from harness.errors import Unsupported
 from harness.guest.protocol import GuestDisk
+from harness.layout.source import NetworkDisk
 from harness.model.attach import ATTACH_OPTIONS, Attach, Attachment, Vfio
 from harness.model.guest import ANY_GUEST, GUEST_MEMORY, GuestOptions
 from harness.model.option import BUSES, Bus, OnController, QemuOverride, Xml
@@ -194,9 +195,11 @@ class DomainDisks:
         if socket is not None:
             self._add_served(disk, attach, socket)
             return
-        element = ET.SubElement(self._devices, "disk", type=disk.source.kind)
+        network = disk.source.network
+        element = ET.SubElement(self._devices, "disk", type="network" if network else disk.source.kind)
         ET.SubElement(element, "driver", name="qemu", type=disk.source.format)
-        source = ET.SubElement(element, "source", {"dev" if disk.source.kind == "block" else "file": disk.source.path})
+        path = {"dev" if disk.source.kind == "block" else "file": disk.source.path}
+        source = ET.SubElement(element, "source", {} if network else path)
         if disk.source.data_file:
             store = ET.SubElement(source, "dataStore", type="file")
             ET.SubElement(store, "format", type="raw")
@@ -209,6 +212,10 @@ class DomainDisks:
         for option, row in ATTACH_OPTIONS.items():
             if isinstance(place := row.place(attach.bus), Xml):
                 place.write(element, getattr(attach, option))
+        if network:
+            _write_network(source, network)
+            # Clients of the network have no engine of the kernel.
+            _get_driver(element).attrib.pop("io", None)
         self._attach(element, attach)
         if shared:
             ET.SubElement(element, "shareable")
@@ -309,6 +316,16 @@ def _get_driver(device: ET.Element) -> ET.Element:
     driver = device.find("driver")
     assert driver is not None, "every disk has one"
     return driver
+
+
+def _write_network(source: ET.Element, disk: NetworkDisk) -> None:
+    source.set("protocol", disk.protocol)
+    source.set("name", disk.name)
+    if disk.config is not None:
+        ET.SubElement(source, "config", file=disk.config)
+    if disk.login is not None:
+        user, secret = disk.login
+        ET.SubElement(ET.SubElement(source, "auth", username=user), "secret", type="ceph", uuid=secret)
 
 
 def _write_limits(disk: ET.Element, attach: Attach) -> None:

@@ -34,6 +34,8 @@ from harness.untrusted import parse_json, reading
 _ARGUMENTS = read_from(QemuArgument, GUEST_OPTIONS)
 PID_FILE = "/run/libvirt/qemu/{name}.pid"
 _LOGS = "/var/log/libvirt/qemu"
+_NETWORKS = ("rbd",)
+"""The drivers of QEMU that are clients of a network."""
 
 
 def name_log(name: str, directory: str = _LOGS) -> str:
@@ -55,12 +57,19 @@ class QemuProcess:
         given: dict[str, Any] = dict(pairwise(self.arguments)) | {"": next(iter(self.arguments), None)}
         return Effective(**{setting: given.get(source.name) for setting, source in _ARGUMENTS.items()})
 
-    def aio(self, node: str) -> str:
-        """The engine in effect: the requested one, unless QEMU dropped it or never set it up."""
+    def aio(self, node: str) -> str | None:
+        """The engine in effect: the requested one, unless QEMU dropped it or never set it up. None over a network."""
         *formats, storage = self._list_layers(node)
+        if storage["driver"] in _NETWORKS:
+            return None
         # A node that leads to the storage without a format is raw.
         image_format = formats[0]["driver"] if formats else "raw"
         return self.engines.in_effect(storage.get("aio", "threads"), image_format)
+
+    def network(self, node: str) -> str | None:
+        """The driver of the network that has the data; None if a file or a device of the host has it."""
+        *_, storage = self._list_layers(node)
+        return str(storage["driver"]) if storage["driver"] in _NETWORKS else None
 
     def discard(self, node: str) -> str:
         """`unmap` if every layer of block devices passes discards on."""
@@ -271,7 +280,7 @@ def _merge_effective(connection: Connection, domain: Any, guest: Running, alias:
         qemu_iothreads=len(iothreads),
         qemu_aio=process.aio(node),
         qemu_discard=process.discard(node),
-        qemu_block_driver=inserted["drv"],
+        qemu_block_driver=process.network(node) or inserted["drv"],
         qemu_backing_files=inserted.get("backing_file_depth") if is_qcow2 else None,
         qemu_data_file="data-file" in top if is_qcow2 else None,
         qemu_iops_limit=format_limits(limits, "iops"),

@@ -1,0 +1,82 @@
+"""What the feature adds to the kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from harness.feature import Feature, FeatureStorage
+from harness.files import read_script
+from harness.lab.inventory import StorageKind
+
+if TYPE_CHECKING:
+    from harness.lab.created import HostThing
+    from harness.lab.storage_look import FoundStorage
+    from harness.lab.transport.base import Runner
+    from harness.layout.storage import VolumeKind
+    from harness.model.mode import Mode
+
+CONFIGURATION = "/etc/ceph/ceph.conf"
+# $1: the host's own configuration of Ceph. Prints the pools for images of the cluster that it names.
+_FIND = """
+export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin" CEPH_ARGS=--client_mount_timeout=20
+[ -r "$1" ] && command -v ceph >/dev/null && command -v rbd >/dev/null || exit 0
+ceph osd dump | sed -n "s/^pool [0-9]* '\\([^']*\\)' replicated .* application rbd.*/\\1/p"
+"""
+
+
+def _check(text: str) -> str:
+    from harness.features.rbd.images import CephPool
+
+    CephPool.parse(text)
+    return text
+
+
+def _load_volumes() -> VolumeKind:
+    from harness.features.rbd.images import Images
+
+    return Images()
+
+
+def _list_host_things() -> tuple[type[HostThing], ...]:
+    from harness.features.rbd.images import StoredImage
+
+    return (StoredImage,)
+
+
+def _find(runner: Runner) -> Iterable[str]:
+    return runner.run(["sh", "-c", _FIND, "sh", CONFIGURATION], deadline=120).stdout.split("\n")[:-1]
+
+
+def _refuse(mode: Mode, storage: FoundStorage) -> str | None:
+    from harness.features.rbd.images import refuse_client
+
+    return refuse_client(mode, storage)
+
+
+def _describe(mode: Mode) -> str | None:
+    from harness.features.rbd.images import describe_twin
+
+    return describe_twin(mode)
+
+
+FEATURE = Feature(
+    name="rbd",
+    storage=FeatureStorage(
+        key="rbd",
+        kind=StorageKind(
+            "Ceph pool",
+            ("rbd",),
+            space="rbd",
+            allocates="when written",
+            hint="see `ceph -s` and `ceph osd pool ls detail` on the host, and correct the pool in the lab file",
+        ),
+        check=_check,
+        script=read_script("harness.features.rbd", "pool.sh"),
+        load_volumes=_load_volumes,
+        find=_find,
+        refuse=_refuse,
+        describe=_describe,
+    ),
+    list_host_things=_list_host_things,
+)

@@ -1,0 +1,68 @@
+# Shell functions for a pool of Ceph, given as `POOL[:id=USER][:conf=FILE][:secret=UUID]`.
+use_pool() { # AT: sets pool, and the options of Ceph's commands
+    pool=${1%%:*}
+    CEPH_ARGS=--client_mount_timeout=60
+    for word in $(printf '%s' "$1" | tr : ' '); do
+        case $word in
+        id=*) CEPH_ARGS="$CEPH_ARGS --id ${word#*=}";;
+        conf=*) CEPH_ARGS="$CEPH_ARGS --conf ${word#*=}";;
+        esac
+    done
+    export CEPH_ARGS
+}
+read_pool() { # sets fsid, the pool's number and settings (both empty if there is none), and the number of OSDs
+    dump=$(ceph osd dump) || return
+    fsid=$(printf '%s\n' "$dump" | sed -n 's/^fsid //p')
+    osds=$(printf '%s\n' "$dump" | grep -c '^osd\.') || :
+    set -- "$(printf '%s\n' "$dump" | while read -r word number name settings; do
+        [ "$word $name" != "pool '$pool'" ] || echo "$number $settings"
+    done)"
+    number=${1%% *} settings=${1#* }
+}
+identify_rbd() { # AT
+    use_pool "$1"
+    read_pool || return
+    [ -z "$number" ] || echo "$fsid/$number"
+}
+inspect_rbd() { # AT
+    for tool in ceph rbd; do
+        command -v "$tool" >/dev/null || refuse "$tool is not installed there: apt-get install ceph-common"
+    done
+    use_pool "$1"
+    read_pool || refuse "its cluster does not tell which pools it has"
+    [ -n "$number" ] || refuse "cluster $fsid has no pool with this name"
+    case $settings in replicated\ *) ;; *) refuse "it is not replicated, so it cannot have the metadata of images";; esac
+    case " ${settings#*application } " in *[\ ,]rbd[\ ,]*) ;; *) refuse "it is not meant for images: rbd pool init $pool";; esac
+    replicas=${settings#*size }
+    echo "fact cluster=$fsid"
+    echo "fact replicas=${replicas%% *}"
+    qemu_opens_images && echo "fact librbd=yes" || echo "fact librbd=no"
+    echo "disks=$(list_osd_disks)"
+}
+qemu_opens_images() {
+    # There is no such image. QEMU without the driver says so before it looks for it.
+    case $(qemu-img info "rbd:none/none:conf=/dev/null" 2>&1) in *oad\ module*|*nknown\ protocol*|*not\ found*) return 1;; esac
+}
+list_osd_disks() { # the disks of all OSDs of the cluster, if all are on this host; nothing if one is elsewhere
+    here=0 disks=
+    for osd in /var/lib/ceph/osd/*-[0-9]* "/var/lib/ceph/$fsid"/osd.[0-9]*; do
+        [ "$(cat "$osd/ceph_fsid" 2>/dev/null)" = "$fsid" ] || continue
+        here=$((here + 1))
+        for device in "$osd"/block "$osd"/block.db "$osd"/block.wal; do
+            [ -b "$device" ] || continue
+            disks="$disks $(lsblk --noheadings --inverse --list --output KNAME,TYPE "$(readlink -f "$device")" |
+                sed -n 's/ *disk$//p' | tr '\n' ' ')"
+        done
+    done
+    [ "$here" -ne "$osds" ] || printf '%s\n' $disks | sort -u | tr '\n' ' '
+}
+space_rbd() { # STORAGE AT
+    use_pool "$2"
+    facts=$(ceph df detail --format json) || return
+    facts=$(printf '%s\n' "$facts" | sed 's/{"name":/\n&/g' | grep -F "{\"name\":\"$pool\",")
+    stored=$(count_of stored) free=$(count_of max_avail) quota=$(count_of quota_bytes)
+    [ -n "$stored" ] && [ -n "$free" ] || { echo "Ceph does not report the free space of pool $pool" >&2; return 1; }
+    if [ "${quota:-0}" -gt 0 ] && [ $((quota - stored)) -lt "$free" ]; then free=$((quota - stored)); fi
+    put "$1" own "Ceph pool $2" "Ceph pool $pool" "$((stored + free))" "$free"
+}
+count_of() { printf '%s\n' "$facts" | sed -n "s/.*\"$1\":\([0-9]*\)[,}].*/\1/p"; }

@@ -1,0 +1,104 @@
+"""ceph, rbd and qemu-img for `CephHost`, on a state in a file."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+NOT_FOUND, NOT_EMPTY, BUSY = 2, 39, 16
+
+
+def _fail(status: int, why: str) -> None:
+    sys.stderr.write(f"{why}\n")
+    raise SystemExit(status)
+
+
+def _dump(state: Any) -> str:
+    lines = ["epoch 7", f"fsid {state['fsid']}", "created 2026-01-01T00:00:00"]
+    for name, pool in state["pools"].items():
+        lines.append(
+            f"pool {pool['id']} '{name}' {pool.get('type', 'replicated')} size {pool.get('size', 3)} min_size 2 "
+            f"crush_rule 0 flags hashpspool stripe_width 0 application {pool.get('application', 'rbd')}"
+        )
+    return "\n".join([*lines, *(f"osd.{number} up   in  weight 1" for number in range(state["osds"]))]) + "\n"
+
+
+def _usage(state: Any) -> str:
+    pools = [
+        {
+            "name": name,
+            "id": pool["id"],
+            "stats": {"stored": pool["stored"], "max_avail": pool["free"], "quota_bytes": pool.get("quota", 0)},
+        }
+        for name, pool in state["pools"].items()
+    ]
+    return json.dumps({"stats": {"total_bytes": 1}, "pools": pools}, separators=(",", ":"))
+
+
+def _ceph(state: Any, words: list[str]) -> str:
+    if not state["up"]:
+        _fail(1, "error connecting to the cluster")
+    return _dump(state) if words[:2] == ["osd", "dump"] else _usage(state)
+
+
+def _rbd(state: Any, words: list[str]) -> str:  # noqa: PLR0911, PLR0912 - one line per command
+    flags = [word for word in words if word.startswith("--")]
+    command = " ".join(words[:2]) if words[0] in ("image-meta", "snap", "device") else words[0]
+    images = state["images"]
+    if command == "device list":
+        mapped = [{"id": str(number), "pool": "vms", "name": name.partition("/")[2], "device": device}
+                  for number, (name, device) in enumerate(state["mapped"].items())]  # fmt: skip
+        return json.dumps(mapped, separators=(",", ":"))
+    if command == "unmap":
+        state["mapped"] = {name: device for name, device in state["mapped"].items() if device != words[1]}
+        return ""
+    name = next(word for word in words if word.startswith("vms/"))
+    if command == "create":
+        if name in images:
+            _fail(17, "rbd image already exists")
+        size = words[words.index("--size") + 1]
+        images[name] = {"id": f"{len(images) + 16:x}", "meta": {}, "snapshots": [], "size": size, "words": words}
+        return ""
+    if name not in images:
+        _fail(NOT_FOUND, f"rbd: error opening image {name}")
+    image = images[name]
+    match command:
+        case "image-meta set":
+            image["meta"][words[3]] = words[4]
+        case "image-meta get":
+            if words[3] not in image["meta"]:
+                _fail(NOT_FOUND, "failed to get metadata")
+            return f"{image['meta'][words[3]]}\n"
+        case "info":
+            assert flags
+            return json.dumps({"name": name, "id": image["id"], "size": 1}, separators=(",", ":"))
+        case "snap ls":
+            return json.dumps(image["snapshots"], separators=(",", ":"))
+        case "map":
+            state["mapped"][name] = f"/dev/rbd{len(state['mapped'])}"
+            return f"{state['mapped'][name]}\n"
+        case "rm":
+            if image["snapshots"]:
+                _fail(NOT_EMPTY, "image has snapshots")
+            if name in state["mapped"]:
+                _fail(BUSY, "image still has watchers")
+            del images[name]
+    return ""
+
+
+def main(path: Path, program: str, words: list[str]) -> None:
+    """Run one command of Ceph on the state in the file at `path`."""
+    state = json.loads(path.read_text())
+    printed = ""
+    if program == "qemu-img":
+        _fail(1, "error connecting" if state["qemu"] else "Unable to load module rbd")
+    elif program in ("ceph", "rbd"):
+        printed = (_ceph if program == "ceph" else _rbd)(state, words)
+    path.write_text(json.dumps(state))
+    sys.stdout.write(printed)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])
