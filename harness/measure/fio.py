@@ -37,7 +37,8 @@ class Target:
 
     `block` is the smallest I/O in bytes. Smaller ones of a workload with several sizes are rounded up. With `apart`,
     the end of it is used by jobs that trim, and the rest by the others: trimmed blocks are not read from the disk.
-    Without `invalidate`, fio leaves what the page cache has of a device. Direct I/O does not need that.
+    Without `invalidate`, fio leaves what the page cache has of a device. Direct I/O does not need that. `engine` is
+    fio's; empty for that of the system. libaio has one I/O in flight without direct I/O, io_uring has several.
     """
 
     path: str
@@ -47,6 +48,7 @@ class Target:
     block: int = 512
     apart: bool = False
     invalidate: bool = True
+    engine: str = ""
 
     def part_of(self, job: Job) -> tuple[int, int]:
         """Offset and size of the part that the job uses, in bytes. Regions are multiples of 4 MiB."""
@@ -178,6 +180,7 @@ def _write_place(section: TimedSection, seconds: float, platform: Platform) -> l
         f"offset={offset}",
         f"size={size}",
         f"direct={int(target.direct)}",
+        *([f"ioengine={target.engine}"] if target.engine and section.job.from_file is None else []),
         # A cached twin must have a warm cache, in the same way as a cached guest.
         f"invalidate={int(target.direct and target.invalidate)}",
         f"runtime={_format_milliseconds(seconds)}",

@@ -31,7 +31,7 @@ from harness.measure.ran_slices import make_measurements
 from harness.measure.reap import reap, split_by_disks
 from harness.measure.resume import DiskRecords, describe_disks, describe_guests, examine
 from harness.measure.series import LabFound, OpenSession, PreparedGroup, RoundSegment
-from harness.measure.session import Session, SessionFor
+from harness.measure.session import Session, SessionFor, find_cached_engine
 from harness.measure.slices import run_timetable
 from harness.measure.spec import CampaignSpec
 from harness.model.counters import subtract_counts
@@ -352,7 +352,9 @@ def _find_notes(arm: Arm, at: Session) -> list[str]:
         notes.append(f"fio's engine differs: {LINUX.engine} on the host, {engine} in the guest")
         notes += at.platform(arm).notes(at.guest_evidence(arm))
     attach = arm.mode.attach if arm.mode else None
-    if arm.place is Place.TWIN and attach and not attach.direct:
+    if engine := find_cached_engine(arm):
+        notes.append(f"the host twin runs with direct=0 and fio's engine {engine}, as QEMU does for this disk")
+    elif arm.place is Place.TWIN and attach and not attach.direct:
         notes.append("the host twin runs with direct=0, so libaio is synchronous and its effective iodepth is 1")
     return notes
 

@@ -21,6 +21,7 @@ from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts
 from harness.measure.fio import Target
 from harness.measure.platform import Clock, Clocks, Platform, choose_platform
+from harness.model.attach import Attach
 from harness.model.counters import Transferred
 from harness.model.disk import DiskFacts
 from harness.model.mode import Arm, HostSetting, Mode, Place
@@ -360,7 +361,9 @@ class Session:
         attach = arm.mode.attach if arm.mode else None
         direct = attach.direct if attach else True
         where = (source.writable.path, source.offset, source.size)
-        return Target(*where, direct=direct, block=self.block, apart=self.trims, invalidate=not self.cached)
+        engine = find_cached_engine(arm)
+        apart, keeps = self.trims, self.cached
+        return Target(*where, direct=direct, block=self.block, apart=apart, invalidate=not keeps, engine=engine)
 
     def counted_disks(self, arm: Arm) -> tuple[str, ...]:
         """The kernel names of the bare disks whose counters show the arm's I/O. Empty if the guest has the disk."""
@@ -436,6 +439,13 @@ class Session:
         if self.guests is None:
             raise GuestError(f"host {self.host.name}: no guest was started, because no selected mode needs one")
         return self.guests
+
+
+def find_cached_engine(arm: Arm) -> str:
+    """fio's engine for the twin of a cached mode: io_uring, if QEMU uses it as well; empty for the usual one."""
+    mode = arm.mode if arm.place is Place.TWIN else None
+    attach = mode.attach if mode is not None and mode.cached else None
+    return attach.aio if isinstance(attach, Attach) and not attach.direct and attach.aio == "io_uring" else ""
 
 
 SessionFor = Callable[[ScheduledArm], Session]

@@ -17,6 +17,7 @@ from harness.features.exchange.gauges import label_cell
 from harness.lab.counters import CounterFiles, parse_samples, read_samples
 from harness.lab.transport.local import LocalRunner
 from harness.measure.fio import Target, TimedSection, job_file
+from harness.measure.session import find_cached_engine
 from harness.model.attach import Attach
 from harness.model.layout import Lvm, RawFile
 from harness.model.mode import Arm, Cell, Mode, Place, arms_of
@@ -91,6 +92,22 @@ def test_fio_with_direct_io_leaves_the_page_cache_as_it_is_if_a_mode_is_cached()
         {"invalidate=1"},
         {"invalidate=0"},
     ]
+
+
+def test_the_twin_of_a_cached_mode_has_the_engine_of_qemu() -> None:
+    threads = replace(CACHED, attach=Attach(cache="writeback", aio="threads"))
+    undeclared = replace(CACHED, cached=False)
+    arms = [Arm(Place.TWIN, mode) for mode in (CACHED, threads, undeclared)]
+    assert [find_cached_engine(arm) for arm in (*arms, Arm(Place.GUEST, CACHED), Arm(Place.HOST))] == [
+        "io_uring",
+        "",
+        "",
+        "",
+        "",
+    ]
+    target = Target("/dev/d", 0, 4096, direct=False, engine="io_uring")
+    lines = job_file([TimedSection("a", build_cell(CACHED).job, target)], 1).splitlines()
+    assert [line for line in lines if line.startswith("ioengine")][1:] == ["ioengine=io_uring"] * 2
 
 
 # -------------------------------------------------------------------------------------------- what memory served
