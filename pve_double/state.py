@@ -18,7 +18,7 @@ from pve_double.faults import Faults
 from pve_double.pace import LOCK_SECONDS, Pace
 from pve_double.permissions import Permissions
 from pve_double.pvestatd import Pvestatd
-from pve_double.qemu.machine import Machine
+from pve_double.qemu.machine import Machine, VmBackup
 from pve_double.storage.disks import Disk, Disks
 from pve_double.storage.locks import StorageLocks
 from pve_double.storage.store import Store
@@ -93,6 +93,9 @@ class Node:
         self.thin_usage: dict[str, tuple[str, str]] = {}
         """How full a thin pool's data and metadata are, in percent as LVM writes it."""
         self.containers: dict[int, Container] = {}
+        self.backups: dict[int, VmBackup] = {}
+        """The last backup of each VM, as its QEMU knows it."""
+        self.backup_lock = threading.Lock()
         self.store = store
         self.disks = Disks(disks, store, executor, self.name)
         self.pvestatd = Pvestatd(self.disks, store)

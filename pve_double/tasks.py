@@ -26,6 +26,8 @@ class TaskLog:
 
     lines: list[str] = field(default_factory=list)
     warnings: int = 0
+    stop: threading.Event = field(default_factory=threading.Event)
+    """Set when somebody stops the task. Only tasks that take long look at it."""
 
     def line(self, text: str) -> None:
         self.lines.append(text)

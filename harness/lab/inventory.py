@@ -192,6 +192,8 @@ class GuestRules:
 
     bridge: str = "vmbr0"
     iso_storage: str = "local"
+    backup_storage: str | None = None
+    """The storage for backups that are measured (`backup = true`)."""
     vmids: tuple[int, int] = (9000, 9099)
     kvm: bool = True
     cpu: str = "host"

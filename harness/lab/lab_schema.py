@@ -403,6 +403,7 @@ class GuestKeys(OPTIONS_TABLE):  # type: ignore[misc, valid-type] # it is create
     host_key: HostKey | None = None
     bridge: str = Field(default="vmbr0", min_length=1)
     iso_storage: str = Field(default="local", min_length=1)
+    backup_storage: Word | None = None
     vmids: Annotated[tuple[int, int], BeforeValidator(_check_vmids)] = (9000, 9099)
     kvm: bool = True
     network: Network = "agent"
@@ -471,6 +472,7 @@ def check_guest_rules(where: str, table: GuestKeys, problems: list[str]) -> Gues
     return GuestRules(
         bridge=table.bridge,
         iso_storage=table.iso_storage,
+        backup_storage=table.backup_storage,
         vmids=table.vmids,
         kvm=table.kvm,
         cpu=table.cpu or ("host" if table.kvm else "max"),

@@ -230,7 +230,7 @@ def open_session(
             conditioning = _condition_for(request, host, layouts, seed=seed, events=phases.events)
         backup_files = {
             mode.name: stack.enter_context(backup_file(log, host.spec, mode.name, layouts.guest(mode)))
-            for mode in (mode.attached for mode in usable if mode.backup)
+            for mode in (mode.attached for mode in usable if mode.backup and host.spec.proxmox is None)
         }
         with phases.timed("attach"):
             guests = _start_guests(
@@ -279,7 +279,8 @@ def _find_without_room(host: Host, modes: Sequence[Mode], span: int) -> dict[str
 
     Raises NothingToCompare if no guest is left.
     """
-    backups = [mode.name for mode in modes if mode.backup]
+    # Proxmox VE writes backups to a storage, whose space it checks.
+    backups = [mode.name for mode in modes if mode.backup and host.spec.proxmox is None]
     why = refuse_backup(host.runner, host.spec, len(backups) * span) if backups else None
     skipped = dict.fromkeys(backups, f"host {host.name}: {why}") if why else {}
     require_guest(modes, skipped)

@@ -291,7 +291,7 @@ class Session:
     md: Mapping[str, tuple[MdDevice, ...]] = field(default_factory=dict)
     """The md devices of each array by its kernel name: those that the run built, and the disk if it is one."""
     backup_files: Mapping[str, str] = field(default_factory=dict)
-    """The file on the host for the backup of each disk that is backed up, by the disk's name."""
+    """The file on the host for the backup of each disk that is backed up, by the disk's name. Empty with vzdump."""
     trims: bool = False
     """Whether a job trims. Then all jobs keep to their parts of the regions."""
     reference: Session | None = None
@@ -341,7 +341,7 @@ class Session:
         if guest is None or arm.mode is None:
             return None
         disk = arm.mode.attached.name
-        return guest.backup(disk, self.backup_files[disk])
+        return guest.backup(disk, self.backup_files.get(disk, ""))
 
     def boot_again(self) -> None:
         """Boot the guests anew, if there are any and something was measured since their boot.

@@ -121,6 +121,8 @@ class Mode:
     """What a second guest does while the guest of this mode is measured; None if it is alone."""
     backup: bool = False
     """Whether a backup of its disk runs while its guest is measured."""
+    by_vzdump: bool = field(default=False, compare=False)
+    """Whether Proxmox VE makes the backup, whose tasks begin slowly."""
     number: int = 1
     """The number of its guest: 1, or that of a further guest."""
     cached: bool = False
@@ -227,13 +229,14 @@ class Mode:
     def on(self, guest: GuestOptions, *, one_guest: bool = False) -> Mode:
         """The same mode on a host whose guests have these options. The mode's own ones win.
 
-        `one_guest` says that the host runs only one guest of a run at a time.
+        `one_guest` says that the host is a node of Proxmox VE, where variants have the same VM one after the other.
         """
         if self.attach is None:
             return self
         return replace(
             self,
             guest=self.guest.over(guest),
+            by_vzdump=one_guest,
             variant=replace(self.variant, alternating=True) if self.variant and one_guest else self.variant,
             against=self.against.on(guest, one_guest=one_guest) if self.against else None,
             base=self.base.on(guest, one_guest=one_guest) if self.base else None,

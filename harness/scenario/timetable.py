@@ -18,6 +18,8 @@ GUARD_SECONDS = 0.05
 """The shortest time between the ramp of a slice and its measured time."""
 BACKUP_LEAD = 1.0
 """Seconds before a slice during a backup in which the backup begins: libvirt answers when QEMU has begun to copy."""
+VZDUMP_LEAD = 6.0
+"""The same for Proxmox VE, which starts a task, reads the VM's configuration and asks the guest's agent first."""
 BACKUP_TAIL = 1.0
 """Seconds after such a slice in which the backup is cancelled, before it is known how long that takes."""
 WRITE_BACK_SECONDS = 1.0
@@ -251,6 +253,10 @@ def drain_seconds(job: Job, arm: Arm | None, iops: float) -> float:
     return job.depth * requests / (iops * base.disks)
 
 
+def _find_lead(arm: Arm) -> float:
+    return VZDUMP_LEAD if arm.mode is not None and arm.mode.by_vzdump else BACKUP_LEAD
+
+
 def backed_up(arm: Arm) -> bool:
     """Whether a backup runs during the slices of the arm."""
     return arm.in_guest and arm.mode is not None and arm.mode.backup
@@ -261,7 +267,7 @@ def waiting(job: Job, arm: Arm, arms: Iterable[Arm]) -> float:
 
     `arms` are those of the job's blocks.
     """
-    return (BACKUP_LEAD + BACKUP_TAIL if backed_up(arm) else 0.0) + _write_back(job, arms)
+    return (_find_lead(arm) + BACKUP_TAIL if backed_up(arm) else 0.0) + _write_back(job, arms)
 
 
 def find_interval(job: Job, modes: Iterable[Mode | None]) -> float:
@@ -333,7 +339,7 @@ def _timetable(slices: Sequence[_Planned], pause: Pause, backup_tail: float = BA
     written = {job: _write_back(job, (arm for other, arm in pauses if other == job)) for job, _ in pauses}
     planned, now = [], 0.0
     for block, job, turn in slices:
-        lead, tail = (BACKUP_LEAD, backup_tail) if backed_up(turn.arm) else (0.0, 0.0)
+        lead, tail = (_find_lead(turn.arm), backup_tail) if backed_up(turn.arm) else (0.0, 0.0)
         tail, after = tail + written[job], pauses[job, turn.arm]
         planned.append(Slice(block, turn, job, now + lead, settle=max(after, GUARD_SECONDS), lead=lead, tail=tail))
         now = planned[-1].end + tail + after

@@ -9,7 +9,7 @@ from pve_double.api.call import Call, Handler
 from pve_double.errors import PveError, bad_parameters
 from pve_double.permissions import ROOT
 from pve_double.qemu import clone as clones
-from pve_double.qemu import cloudinit, copies, create, monitor, power, snapshots, status, update
+from pve_double.qemu import cloudinit, copies, create, monitor, power, snapshots, status, update, vzdump
 from pve_double.qemu.drives import drives
 from pve_double.qemu.machine import CONFIG_PATH, presented
 from pve_double.qemu.volumes import Request
@@ -200,7 +200,14 @@ def cloudinit_regenerate(call: Call) -> None:
                 call.node.store.activate(drive.file)
 
 
+def back_up(call: Call) -> str:
+    return vzdump.backup_task(
+        call.node, call.user, {name: value for name, value in call.texts.items() if name != "node"}
+    )
+
+
 ROUTES: dict[tuple[str, str], Handler] = {
+    ("POST", "/nodes/{node}/vzdump"): back_up,
     ("GET", _QEMU): list_machines,
     ("POST", _QEMU): create_machine,
     ("DELETE", _VM): destroy_machine,

@@ -8,6 +8,7 @@ import re
 import tempfile
 import time
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -136,7 +137,13 @@ def delete_volume(call: Call) -> str | None:
     volid = _volume_id(call)
     named = call.node.store.parse(volid)
     storage, _ = split_volume_id(volid)
-    call.node.permissions.require(call.user, f"/storage/{storage}", ["Datastore.Allocate"])
+    volume = call.node.store.volumes.get(volid)
+    if volume is not None and volume.content == "backup" and volume.vmid is not None:
+        call.node.permissions.require(call.user, f"/storage/{storage}", ["Datastore.AllocateSpace"])
+        call.node.permissions.require(call.user, f"/vms/{volume.vmid}", ["VM.Backup"])
+        named = replace(named, vmid=volume.vmid)
+    else:
+        call.node.permissions.require(call.user, f"/storage/{storage}", ["Datastore.Allocate"])
 
     def work(log: TaskLog) -> None:
         call.node.store.free(volid, log)

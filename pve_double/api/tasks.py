@@ -70,9 +70,17 @@ def _task(call: Call) -> Task:
     return task
 
 
+def stop_task(call: Call) -> None:
+    task = call.node.tasks.find(call.text("upid"))
+    if not _own(call, task):
+        call.node.permissions.require(call.user, f"/nodes/{call.node.name}", ["Sys.Modify"])
+    task.log.stop.set()
+
+
 ROUTES: dict[tuple[str, str], Handler] = {
     ("GET", "/nodes/{node}/tasks"): list_tasks,
     ("GET", _TASK): below_task,
+    ("DELETE", _TASK): stop_task,
     ("GET", f"{_TASK}/status"): task_status,
     ("GET", f"{_TASK}/log"): task_log,
 }

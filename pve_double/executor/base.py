@@ -64,6 +64,18 @@ class Executor(Backing, DiskBacking, Protocol):
 
     def unplug(self, vmid: int, drive: Drive) -> None: ...
 
+    def begin_backup(self, vmid: int, keys: list[str], path: str, total: int) -> None:
+        """Copy these drives of the running VM, `total` bytes, to a file. Raises PveError."""
+        ...
+
+    def backed_up(self, vmid: int) -> int | None:
+        """The bytes that are copied so far; None where nothing is copied any more."""
+        ...
+
+    def cancel_backup(self, vmid: int) -> None:
+        """End the copy, and remove its file."""
+        ...
+
     def agent(self, vmid: int, command: str, arguments: Mapping[str, Any]) -> Any:
         """What the guest agent returns. Raises GuestFailed or GuestHungUp."""
         ...

@@ -69,6 +69,9 @@ class MemoryExecutor:
         self._factor = factor
         self._pids = itertools.count(30_000)
         self.guests: dict[int, Guest] = {}
+        self.backup_rate = 256 << 20
+        """Bytes per second of a backup, set by a test."""
+        self._backups: dict[int, tuple[float, int]] = {}
         self.pci: dict[str, str] = {}
         """The driver of each PCI device, set by a test."""
 
@@ -102,6 +105,23 @@ class MemoryExecutor:
     def plug(self, vmid: int, drive: Drive, arguments: list[str]) -> None: ...
 
     def unplug(self, vmid: int, drive: Drive) -> None: ...
+
+    def begin_backup(self, vmid: int, keys: list[str], path: str, total: int) -> None:
+        del keys, path
+        self._backups[vmid] = time.monotonic(), total
+
+    def backed_up(self, vmid: int) -> int | None:
+        if vmid not in self._backups:
+            return None
+        began, total = self._backups[vmid]
+        copied = int((time.monotonic() - began) * self.backup_rate)
+        if copied >= total:
+            del self._backups[vmid]
+            return None
+        return copied
+
+    def cancel_backup(self, vmid: int) -> None:
+        self._backups.pop(vmid, None)
 
     def monitor(self, vmid: int, command: str) -> str | None:
         del vmid, command

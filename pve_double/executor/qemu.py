@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from pve_double.errors import PveError
@@ -124,6 +125,7 @@ class QemuExecutor(NodeStorage):
         self._bridges = bridges
         self._kvm = kvm
         self._pids: dict[int, int] = {}
+        self._backups: dict[int, tuple[str, list[str], int]] = {}
 
     @property
     def group_device(self) -> str:
@@ -214,6 +216,48 @@ class QemuExecutor(NodeStorage):
 
     def pause(self, vmid: int, *, resume: bool) -> None:
         self._qmp(vmid, "cont" if resume else "stop")
+
+    def begin_backup(self, vmid: int, keys: list[str], path: str, total: int) -> None:
+        """With plain QEMU, each drive is copied to a file of its own beside the archive, by a job of its own."""
+        self._commands.run(["mkdir", "-p", path.rpartition("/")[0]])
+        sizes = {}
+        for device in self._qmp(vmid, "query-named-block-nodes"):
+            sizes[str(device.get("node-name"))] = int(device["image"]["virtual-size"])
+        for key in keys:
+            target = f"{path}.{key}"
+            self._commands.run(["truncate", "-s", str(sizes[f"drive-{key}"]), target])
+            file = {"driver": "file", "filename": target, "locking": "off"}
+            self._qmp(vmid, "blockdev-add", {"driver": "raw", "node-name": f"backup-{key}", "file": file})
+            job = {"job-id": f"vzdump-{key}", "device": f"drive-{key}", "target": f"backup-{key}", "sync": "full"}
+            self._qmp(vmid, "blockdev-backup", job)
+        self._backups[vmid] = path, keys, total
+
+    def backed_up(self, vmid: int) -> int | None:
+        if vmid not in self._backups:
+            return None
+        jobs = [job for job in self._qmp(vmid, "query-block-jobs") if str(job["device"]).startswith("vzdump-")]
+        if not jobs:
+            self._drop_backup(vmid)
+            return None
+        left = sum(int(job["len"]) - int(job["offset"]) for job in jobs)
+        return max(self._backups[vmid][2] - left, 0)
+
+    def cancel_backup(self, vmid: int) -> None:
+        if vmid not in self._backups:
+            return
+        for key in self._backups[vmid][1]:
+            with suppress(PveError):
+                self._qmp(vmid, "block-job-cancel", {"device": f"vzdump-{key}", "force": True})
+        deadline = time.monotonic() + UNPLUG_SECONDS
+        while self.backed_up(vmid) is not None and time.monotonic() < deadline:
+            time.sleep(0.1)
+
+    def _drop_backup(self, vmid: int) -> None:
+        path, keys, _ = self._backups.pop(vmid)
+        for key in keys:
+            with suppress(PveError):
+                self._qmp(vmid, "blockdev-del", {"node-name": f"backup-{key}"})
+            self._commands.run(["rm", "-f", f"{path}.{key}"])
 
     def agent(self, vmid: int, command: str, arguments: Mapping[str, Any]) -> Any:
         return guest.ask(self._commands.socket(f"{RUN}/{vmid}.qga"), command, arguments)

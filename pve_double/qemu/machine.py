@@ -39,6 +39,32 @@ class Snapshot:
 
 
 @dataclass(slots=True)
+class VmBackup:
+    """The last backup of a VM, as its QEMU knows it."""
+
+    uuid: str
+    path: str
+    started: float
+    total: int
+    transferred: int = 0
+    status: str = "active"
+
+    def text(self) -> str:
+        """What `info backup` prints."""
+        share = self.transferred * 100 // self.total if self.total else 0
+        lines = [
+            f"Backup status: {self.status}",
+            f"Start time: {time.ctime(self.started)}",
+            f"Backup file: {self.path}",
+            f"Backup uuid: {self.uuid}",
+            f"Total size: {self.total}",
+            f"Transferred bytes: {self.transferred} ({share}%)",
+            "Zero bytes: 0 (0%)",
+        ]
+        return "".join(f"{line}\r\n" for line in lines)
+
+
+@dataclass(slots=True)
 class Machine:
     """`config` is what applies now, `pending` and `deletions` what waits; `deletions` say whether by force."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pve_double.errors import PveError
-from pve_double.qemu import blockdev, command, devices
+from pve_double.qemu import blockdev, command, devices, vzdump
 from pve_double.qemu.blockdev import chipset
 from pve_double.qemu.drives import Drive, drives
 from pve_double.qemu.hmp import require_for_command
@@ -29,6 +29,9 @@ def answer(request: Request, text: str) -> str:
     machine = node.machine(vmid)
     if not node.running(vmid):
         return f"ERROR: VM {vmid} not running\n"
+    if text.split() == ["info", "backup"]:
+        # A command of Proxmox VE's own QEMU.
+        return vzdump.describe(node, vmid)
     said = node.executor.monitor(vmid, text)
     return _from_configuration(node, machine, text) if said is None else said
 

@@ -47,6 +47,8 @@ class Volume:
     created: int
     vmid: int | None = None
     virtual_bytes: int | None = None
+    notes: str = ""
+    """Of a backup."""
     uid: str = field(default_factory=lambda: str(uuid.uuid4()))
     """What LVM, ZFS or a file system gives to no other one."""
 
@@ -222,6 +224,12 @@ class Store:
         self.volumes[volid] = Volume(volid, content, listed, size_bytes, int(time.time()), virtual_bytes=virtual)
         return volid
 
+    def add_backup(self, storage_id: str, name: str, size_bytes: int, vmid: int, notes: str) -> str:
+        """A backup that is complete; its volume id."""
+        volid = f"{storage_id}:backup/{name}"
+        self.volumes[volid] = Volume(volid, "backup", "vma", size_bytes, int(time.time()), vmid, notes=notes)
+        return volid
+
     def free(self, volid: str, log: TaskLog) -> None:
         """Remove a volume; as PVE does, without a word where a logical volume is already gone."""
         storage_id, volname = split_volume_id(volid)
@@ -302,6 +310,8 @@ class Store:
         if volume.vmid is not None:
             entry["vmid"] = volume.vmid
         is_image = volume.content == "images"
+        if volume.content == "backup":
+            entry |= {"subtype": "qemu"} | ({"notes": volume.notes} if volume.notes else {})
         if storage.pool and is_image:
             # ZFSPoolPlugin::list_images: without a time.
             return entry | {"name": storage.parse(split_volume_id(volume.id)[1]).name, "parent": self.parent(volume)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -395,3 +396,40 @@ def test_a_vm_gets_pci_devices_by_address_and_by_mapping_and_the_node_does_not_g
 def test_a_pci_device_that_a_vm_cannot_get_fails_its_start(root: Client, settings: dict[str, str], said: str) -> None:
     vmid = made(root, kvm=0, **({"machine": "q35"} | settings))
     assert said in str(root.post(f"{QEMU}/{vmid}/status/start").exitstatus)
+
+
+def test_a_backup_copies_the_drives_that_are_not_excluded_and_can_be_stopped(
+    root: Client, serving: Serving, pci: MemoryExecutor
+) -> None:
+    vmid = made(root, scsi0="local-lvm:1", scsi1="local-lvm:1,backup=0", kvm=0)
+    root.post(f"{QEMU}/{vmid}/status/start")
+    done = root.post(f"{NODE}/vzdump", vmid=vmid, storage="local", **{"notes-template": "mine"})
+    assert done.exitstatus == "OK", done
+    assert any("exclude disk 'scsi1'" in line for line in done.log)
+    (listed,) = root.get(f"{NODE}/storage/local/content", content="backup", vmid=vmid).result
+    assert (listed["notes"], listed["subtype"], listed["format"]) == ("mine", "qemu", "vma")
+    printed = root.post(f"{QEMU}/{vmid}/monitor", command="info backup").result
+    assert "Backup status: done" in printed
+    assert f"Transferred bytes: {1 << 30} (100%)" in printed
+    assert root.delete(f"{NODE}/storage/local/content/{listed['volid']}").exitstatus == "OK"
+    pci.backup_rate = 1 << 20
+    upid = str(root._api(f"{NODE}/vzdump").post(vmid=vmid, storage="local"))
+    while not any("started backup task" in line for line in serving.node.tasks.find(upid).log.lines):
+        time.sleep(0.01)
+    assert root.get(f"{QEMU}/{vmid}/config").result["lock"] == "backup"
+    assert root.delete(f"{NODE}/tasks/{upid}").status == 200
+    assert root.finished(upid).exitstatus == "job errors"
+    assert root.get(f"{NODE}/storage/local/content", content="backup", vmid=vmid).result == []
+    assert root.post(f"{NODE}/vzdump", vmid=vmid, storage="local-lvm").exitstatus != "OK"
+
+
+def test_a_backup_needs_its_privileges(root: Client, serving: Serving) -> None:
+    vmid = made(root, scsi0="local-lvm:1", kvm=0)
+    root.post("access/users", userid="backup@pve", password="of the backup")
+    root.put("access/acl", path="/storage/local", users="backup@pve", roles="PVEDatastoreUser")
+    user = Client(serving, "backup@pve", password="of the backup")
+    lacking = user.post(f"{NODE}/vzdump", vmid=vmid, storage="local")
+    assert "VM.Backup" in str(lacking.exitstatus)
+    assert user.post(f"{NODE}/vzdump", vmid=vmid, storage="local-lvm").status == 403
+    assert user.post(f"{NODE}/vzdump", vmid=vmid, storage="local", script="/bin/sh").status == 400
+    assert user.post(f"{NODE}/vzdump", vmid=vmid, storage="local", bwlimit=1).status == 403

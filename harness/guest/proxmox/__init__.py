@@ -134,6 +134,12 @@ def write_notes(run_id: str, token: str) -> str:
     )
 
 
+def read_token(notes: str) -> str | None:
+    """The token in the notes that `write_notes` wrote."""
+    match = re.search(r"token from its notes: ([0-9a-f]{32})", notes)
+    return match[1] if match else None
+
+
 def build_marks(run_id: str, token: str) -> dict[str, object]:
     """The marks of a run's VM from its creation on: for its administrator, and for its removal."""
     return {
@@ -361,6 +367,20 @@ class CreatedStore(Thing):
         ]
 
 
+class CreatedBackups(Thing):
+    """The backups of the VM `vmid` of a run on a storage. The token of the VM is in their notes."""
+
+    kind: Literal["pve-backups"] = "pve-backups"
+    node: str
+    storage: str
+    vmid: int
+    token: str
+
+    @property
+    def words(self) -> str:
+        return f"backups of VM {self.vmid} on storage {self.storage}"
+
+
 class PluggedDrive(Thing):
     """A drive in the running VM of others with this SMBIOS UUID. Source and serial number identify the drive."""
 
@@ -384,7 +404,7 @@ class PluggedDrive(Thing):
         return (options["file"], options.get("serial")) == (self.source, self.serial)
 
 
-KINDS: tuple[type[Thing], ...] = (CreatedVm, CreatedVolume, CreatedStore, PluggedDrive)
+KINDS: tuple[type[Thing], ...] = (CreatedVm, CreatedVolume, CreatedStore, CreatedBackups, PluggedDrive)
 
 
 def read_uuid(config: Mapping[str, Any]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -14,6 +14,7 @@ from harness.guest.booting import OwnSystems, Started, booted, choose_vcpus, ref
 from harness.guest.passthrough import PciDisk
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor, Remover
 from harness.guest.proxmox import (
+    CreatedBackups,
     CreatedVm,
     build_clone_parameters,
     build_marks,
@@ -22,12 +23,21 @@ from harness.guest.proxmox import (
     choose_drives,
     format_drive,
     list_by_arguments,
+    read_token,
     refuse_drive,
     refuse_options,
 )
 from harness.guest.proxmox.arguments import build_arguments, has_own_threads
 from harness.guest.proxmox.client import Client, open_client
-from harness.guest.proxmox.creation import PveVolume, Stores, Together, clone_vm, create_vm, refuse_number
+from harness.guest.proxmox.creation import (
+    PveVolume,
+    Stores,
+    Together,
+    clone_vm,
+    create_vm,
+    refuse_number,
+    require_room,
+)
 from harness.guest.proxmox.disk_users import require_same_node, require_unclaimed, require_unshared
 from harness.guest.proxmox.guest import PID_FILE, ProxmoxGuest
 from harness.guest.proxmox.iso import ensure_iso
@@ -43,11 +53,13 @@ from harness.guest.proxmox.layouts import (
 from harness.guest.proxmox.machine import VirtualMachine, log_in
 from harness.guest.proxmox.passed import format_devices, name_key, pass_disks, refuse_device
 from harness.guest.proxmox.removal import remove
+from harness.guest.proxmox.vzdump import end_backups, refuse_backups
 from harness.guest.qemu_process import find_qemu_threads
 from harness.image.keys import read_public_key
 from harness.lab.created import CreationLog, Entry, Removal
 from harness.lab.hosts import Host, ReachedHost
 from harness.lab.inventory import ROOT, AnyDisk, DiskById, DiskByStorage, GuestRules, ProxmoxSpec
+from harness.lab.space import Allocation
 from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts
 from harness.model.attach import Attach, Attachment, Vfio
@@ -135,7 +147,9 @@ class ProxmoxHypervisor(ProxmoxRemover):
         if why is None and isinstance(mode.attach, Vfio) and isinstance(disk, DiskById):
             return refuse_device(self._client, self._host.runner, disk.id)
         if why is None and mode.attach is not None and mode.backup:
-            return "virt-overhead makes backups only through libvirt, not with vzdump: use a host with libvirt"
+            if isinstance(mode.attach, Attach) and mode.attach.iothread_vq_mapping:
+                return "vzdump copies drives, and a disk with iothread_vq_mapping is an argument of QEMU: leave out one"
+            return refuse_backups(self._client, self._rules)
         return why
 
     def unsupported_by_guest_os(self, log: CreationLog, mode: Mode) -> str | None:
@@ -181,6 +195,8 @@ class ProxmoxHypervisor(ProxmoxRemover):
             require_unclaimed(self._client, log.runner, disk)
         else:
             require_storages(self._client, log.runner, disk, modes, span=span)
+        if (copies := sum(mode.backup for mode in modes)) and self._rules.backup_storage is not None:
+            require_room(self._client, log.runner, [Allocation(self._rules.backup_storage, copies * span)])
         with self._create_owner(log, disk, modes) as vm:
             stores = Stores(self._client, log, vm)
             if isinstance(disk, DiskByStorage):
@@ -215,7 +231,27 @@ class ProxmoxHypervisor(ProxmoxRemover):
                 pid_file = PID_FILE.format(vmid=machine.vmid)
                 threads = find_qemu_threads(self._host.runner, pid_file, self._events)
                 node = self._host.runner
-                yield ProxmoxGuest(up, threads=threads, node=node, disks=disks, keys=keys, passed=passed)
+                backups = self._find_backups(machine)
+                with ExitStack() as stack:
+                    log_backups = partial(_log_backups, stack, log, self._client, backups)
+                    yield ProxmoxGuest(
+                        up,
+                        threads=threads,
+                        node=node,
+                        disks=disks,
+                        keys=keys,
+                        passed=passed,
+                        log_backups=log_backups,
+                    )
+
+    def _find_backups(self, machine: VirtualMachine) -> CreatedBackups | None:
+        """The backups of this VM; None without a storage for them."""
+        storage = self._rules.backup_storage
+        notes = str(machine.config().get("description", "")) if storage is not None else ""
+        token = read_token(notes)
+        if storage is None or token is None:
+            return None
+        return CreatedBackups(node=self._client.spec.node, storage=storage, vmid=machine.vmid, token=token)
 
     @contextmanager
     def _start(self, machine: VirtualMachine) -> Iterator[Started[VirtualMachine]]:
@@ -352,6 +388,15 @@ def _yield_drives(disks: Mapping[str, GuestDisk], options: GuestOptions) -> Iter
                 continue
             attach = replace(attach, iothread=False, poll_max_ns=None)
         yield key, format_drive(name_source(disk), attach, disk.serial)
+
+
+def _log_backups(
+    stack: ExitStack, log: CreationLog, client: Client, backups: CreatedBackups | None
+) -> CreatedBackups | None:
+    """The backups, in the log until the end of the stack. Then they are removed."""
+    if backups is not None:
+        stack.enter_context(log.making(backups, partial(end_backups, client, backups)))
+    return backups
 
 
 def name_source(disk: GuestDisk) -> str:

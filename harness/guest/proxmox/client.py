@@ -346,6 +346,22 @@ class Client:
                     return TaskEnd(())
         raise AssertionError("unreachable: the pauses have no end")
 
+    def start_task(self, method: Method, path: str, params: Params, *, expected: Expected) -> str:
+        """Start a task, and return its UPID while it runs. Raises PveError."""
+        change = _Change(method, path, params, lambda: False, expected)
+        answer = self._write(change, Deadline.after(WRITE_SECONDS))
+        if not is_upid(answer):
+            raise PveError(
+                f"host {self.host}: {change}: Proxmox VE started no task, but answers {str(answer)[:80]!r}",
+                status=0,
+                reason=str(answer),
+            )
+        return str(answer)
+
+    def read_log(self, upid: str) -> list[str]:
+        """The lines of the log of a task so far."""
+        return list(self._log(f"nodes/{parse_node(upid)}/tasks/{upid}").lines)
+
     def _undo(self, undo: Undo, first: PveError) -> bool:
         try:
             return undo()

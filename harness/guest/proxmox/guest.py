@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
@@ -11,11 +11,12 @@ from typing import Any, cast
 from harness.errors import GuestError, HostError
 from harness.guest.booting import Booted, BootedGuest
 from harness.guest.passthrough import PciDisk
-from harness.guest.protocol import GuestDisk, block_devices
-from harness.guest.proxmox import list_by_arguments, parse_drive
+from harness.guest.protocol import Backup, GuestDisk, block_devices
+from harness.guest.proxmox import CreatedBackups, list_by_arguments, parse_drive
 from harness.guest.proxmox.arguments import read_by_arguments
 from harness.guest.proxmox.machine import VirtualMachine
 from harness.guest.proxmox.passed import read_passed
+from harness.guest.proxmox.vzdump import Vzdump
 from harness.guest.qemu_process import (
     InspectedProcess,
     Placement,
@@ -75,14 +76,20 @@ class ProxmoxGuest(BootedGuest):
         disks: Sequence[GuestDisk],
         keys: Mapping[str, str],
         passed: Mapping[str, PciDisk] | None = None,
+        log_backups: Callable[[], CreatedBackups | None] = lambda: None,
     ) -> None:
-        """`passed` has the devices that are passed through to it, by the names of the disks."""
+        """`passed` has the devices that are passed through to it, by the names of the disks.
+
+        `log_backups` records the backups of the VM before the first one is made. None if there is no storage for them.
+        """
         super().__init__(booted, threads=threads)
         self._machine = booted.machine
         self._node = node
         self._disks = {disk.name: disk for disk in disks}
         self._keys = keys
         self._passed = passed or {}
+        self._log_backups = log_backups
+        self._backups: CreatedBackups | None = None
         serials = {disk.name: disk.serial for disk in disks} | {name: pci.serial for name, pci in self._passed.items()}
         devices = block_devices(self.system, list(serials.values()), booted.machine.client.host)
         self._devices = {name: devices[serial] for name, serial in serials.items()}
@@ -135,6 +142,13 @@ class ProxmoxGuest(BootedGuest):
     def _with_drives(self, process: InspectedProcess) -> InspectedProcess:
         """The process with the arguments that show its drives."""
         return process
+
+    def backup(self, disk: str, target: str) -> Backup:
+        self._backups = self._backups or self._log_backups()
+        if self._backups is None:
+            return super().backup(disk, target)
+        drives = [key for name, key in self._keys.items() if name not in self._passed]
+        return Vzdump(self._machine, self._keys[disk], drives, self._backups)
 
     @contextmanager
     def holding(self, disk: str) -> Iterator[None]:  # noqa: ARG002 - a Guest

@@ -11,6 +11,7 @@ from harness.feature import features
 from harness.files import read_script
 from harness.guest.proxmox import (
     MOUNTS,
+    CreatedBackups,
     CreatedStore,
     CreatedVm,
     CreatedVolume,
@@ -22,6 +23,7 @@ from harness.guest.proxmox import (
 from harness.guest.proxmox.client import Client, Expected, PveError, is_lock_timeout
 from harness.guest.proxmox.disk_users import list_children, require_same_node
 from harness.guest.proxmox.machine import VirtualMachine, has_vm
+from harness.guest.proxmox.vzdump import end_backups
 from harness.lab.created import Entry, Removal
 from harness.lab.transport.base import Runner
 from harness.signals import Deadline, attempts, growing
@@ -188,7 +190,7 @@ def remove(client: Client, runner: Runner, entry: Entry) -> Removal | None:
 
     Raises HostError, GuestError, SafetyError if commands do not run on the API's node.
     """
-    thing = entry.parsed((CreatedVm, CreatedVolume, CreatedStore, PluggedDrive))
+    thing = entry.parsed((CreatedVm, CreatedVolume, CreatedStore, CreatedBackups, PluggedDrive))
     if thing is not None:
         require_same_node(client, runner)
     match thing:
@@ -198,6 +200,8 @@ def remove(client: Client, runner: Runner, entry: Entry) -> Removal | None:
             return remove_volume(client, runner, thing)
         case CreatedStore():
             return remove_store(client, runner, thing)
+        case CreatedBackups():
+            return end_backups(client, thing)
         case PluggedDrive():
             removals = (feature.unplug_from_node(client, thing) for feature in features())
             return next((removal for removal in removals if removal is not None), None)
