@@ -20,7 +20,8 @@ def command_blocks(section: Section) -> Iterator[Block]:
     yield Heading("Commands of yours")
     yield Aside(
         "Each run has the file system mounted for it alone, so the first access to a file is not cached. Host and "
-        "guest use the same volume by turns, in random order; the loss is by pairs of runs, with its 95 % interval."
+        "guest use the same volume by turns, in random order; how much worse the guest is follows from pairs of "
+        "runs, with a 95 % interval."
     )
     yield make_table(
         records,
@@ -31,7 +32,7 @@ def command_blocks(section: Section) -> Iterator[Block]:
         (Column("host"), lambda record: _format(record.mean(record.on_host))),
         (Column("guest"), lambda record: _format(record.mean(record.in_guest))),
         (Column("unit"), lambda record: record.unit),
-        (Column("lost, %", "strong"), lambda record: percent_with_interval(record.loss)),
+        (Column("worse, %", "strong"), lambda record: percent_with_interval(record.loss)),
         (Column("runs"), lambda record: str(len(record.in_guest))),
         (Column("ended early", "reason"), lambda record: record.problem or ""),
         row=lambda record: Row((), sentence=describe_command(record), doubtful=record.problem is not None),
@@ -54,7 +55,8 @@ def describe_command(record: CommandRecord) -> str:
         return f"{name}: no figure{ended}"
     words = f"{name}: {significant(guest.point)} {record.unit} in the guest"
     if host is not None and record.loss is not None:
-        words += f", {significant(host.point)} on the host: {percent_with_interval(record.loss, ' %')} lost"
+        worse = "lost" if record.better == "higher" else "more"
+        words += f", {significant(host.point)} on the host: {percent_with_interval(record.loss, ' %')} {worse}"
     return f"{words} in {count(len(record.in_guest), 'run')}{ended}"
 
 
