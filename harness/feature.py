@@ -539,8 +539,12 @@ def find_feature_storage(key: str) -> FeatureStorage | None:
 
 def storage_scripts(*names: str) -> str:
     """The shell functions of the kinds of storage with one of these keys or types of space."""
-    storages = (storage for storage in feature_storages() if storage.key in names or storage.kind.space in names)
-    return "".join(f"{storage.script}\n" for storage in storages)
+
+    def is_needed(storage: FeatureStorage) -> bool:
+        # The kernel itself reads the space of some types, as that of ZFS.
+        return storage.key in names or (storage.kind.space in names and f"space_{storage.kind.space}" in storage.script)
+
+    return "".join(f"{storage.script}\n" for storage in feature_storages() if is_needed(storage))
 
 
 def guest_images() -> GuestImages | None:

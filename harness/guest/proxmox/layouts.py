@@ -321,7 +321,13 @@ def build_on_storages(stores: Stores, disk: DiskByStorage, modes: Sequence[Mode]
             if isinstance(source, PveVolume)
             for storage in [source.volid.partition(":")[0]]
         }
-        shared = SharedStorage(disk.identity, below, StoresReserve(stores.client, runner, filled))
+        facts = {
+            f"{key} of {storage}": str(entries[storage][key])
+            for storage in dict.fromkeys(volume.storage for volume in filled.values())
+            for key in ("blocksize", "sparse")
+            if key in entries[storage]
+        }
+        shared = SharedStorage(disk.identity, below, StoresReserve(stores.client, runner, filled), facts)
         yield _make_layouts(bare, sources, span, below[0] if below else "", shared)
 
 
