@@ -40,6 +40,8 @@ def test_every_cell_of_the_smoke_profile_is_measured_under_kvm(tmp_path: Path) -
     assert re.search(r"filename=/dev/dm-[0-9]+\n", command)
     cached = run.cell("optane-raw-cached-randread-4k-qd32")
     assert cached.effective.qemu_cache_direct is False
+    assert cached.cached is not None
+    assert cached.cached.reads["guest"].share > 0.9
 
     html = (tmp_path / "latest" / "index.html").read_text()
     assert "KVM nested under emulation" in html
