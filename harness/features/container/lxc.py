@@ -187,11 +187,12 @@ class RunningContainer:
         return _inside(disk)
 
     def transferred(self, disks: Sequence[str]) -> Mapping[str, Transferred | None]:
-        """The bytes by the container's control group; None for a disk that shares its device with others."""
+        """The bytes by the container's control group; None for a disk that it does not count on its own."""
         printed = self._run(_IO_STAT, "read what it moved")
         with reading(f"{self.runner.name}: io.stat of its control group", GuestError):
             moved = parse_io_stat(printed)
-        return {disk: moved.get(number, Transferred()) if (number := self._number(disk)) else None for disk in disks}
+        numbers = {disk: self._number(disk) if moved is not None else None for disk in disks}
+        return {disk: (moved or {}).get(number, Transferred()) if number else None for disk, number in numbers.items()}
 
     def _number(self, disk: str) -> str | None:
         """The number of the device, if only this disk is on it."""
@@ -227,13 +228,16 @@ class RunningContainer:
         return done.stdout
 
 
-def parse_io_stat(printed: str) -> dict[str, Transferred]:
-    """The bytes of each device by its number, from io.stat of control groups (the kernel's cgroup-v2.rst).
+def parse_io_stat(printed: str) -> dict[str, Transferred] | None:
+    """The bytes of each device by its number, from io.stat of a control group (the kernel's cgroup-v2.rst).
 
-    Raises ValueError or KeyError for other text. Pure.
+    None if the group does not count them. Raises ValueError or KeyError for other text. Pure.
     """
+    first, *lines = printed.splitlines() or [""]
+    if first != "counted":
+        return None
     moved = {}
-    for line in printed.splitlines():
+    for line in lines:
         number, *pairs = line.split()
         values = dict(pair.split("=", 1) for pair in pairs)
         if values:

@@ -184,8 +184,9 @@ def test_a_container_is_not_asked_for_what_only_a_vm_has() -> None:
 
 def test_the_bytes_of_the_control_group_are_by_device() -> None:
     # As the kernel 6.12 writes it. A device without I/O may have no counts.
-    printed = "7:0 rbytes=2310144 wbytes=4096 rios=564 wios=1 dbytes=0 dios=0\n254:0 \n"
+    printed = "counted\n7:0 rbytes=2310144 wbytes=4096 rios=564 wios=1 dbytes=0 dios=0\n254:0 \n"
     assert parse_io_stat(printed) == {"7:0": Transferred(2310144, 4096)}
+    assert parse_io_stat("") is None
 
 
 def test_a_wrong_count_of_the_control_group_is_named_as_its_own() -> None:
