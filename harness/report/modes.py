@@ -90,9 +90,9 @@ def compare_modes(cells: Sequence[CellRecord]) -> Comparison:
     """The modes of one disk over the jobs that all of them have. A mode may be left out if that leaves more jobs.
 
     Void cells are left out, because they are not results. Jobs at a fixed rate are left out, because their throughput
-    is the same on every arm.
+    is the same on every arm, and so are trims, which a mode may drop.
     """
-    guests = [cell for cell in cells if not cell.is_baseline and not cell.rated]
+    guests = [cell for cell in cells if not cell.is_baseline and not cell.rated and not cell.job.trims]
     by_mode: dict[str, dict[str, CellRecord]] = {}
     for cell in guests:
         by_mode.setdefault(cell.mode, {})

@@ -525,7 +525,7 @@ class CellRecord:
     @property
     def ranked(self) -> bool:
         """True if the cell counts for the throughput that a mode loses."""
-        return self.usable and not self.rated and not self.is_cached
+        return self.usable and not self.rated and not self.is_cached and not self.job.trims
 
     @property
     def outcome(self) -> Outcome:

@@ -183,6 +183,8 @@ def _quote(cell: CellRecord, place: ArmName) -> str:
 def _name_job(job: Job) -> str:
     """For example "read 4k, random, 32 at a time"."""
     what = "read and write" if job.reads and job.writes else "read" if job.reads else "write"
+    if job.trims:
+        what = "trim" if job.only_trims else "trim and write"
     order = "fsync after each" if job.flushes else "random" if job.is_random else "sequential"
     return f"{what} {short_size(job.bs)}, {order}, {job.depth} at a time"
 

@@ -154,7 +154,7 @@ def _is_sequential(job: Job) -> bool:
 
 
 def _is_single(job: Job) -> bool:
-    return job.is_random and job.depth == 1 and not job.flushes and job.bursts is None
+    return job.is_random and job.depth == 1 and not job.flushes and job.bursts is None and not job.trims
 
 
 _LATENCY = ("lat_mean", "clat_mean")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.features.answers.uses import USES
 from harness.features.fio_files.reading import Line, make_workloads
 from harness.features.steady.measuring import choose_job
 from harness.features.trims.feature import FEATURE, find_notes, refuse_trims
@@ -23,6 +24,7 @@ from harness.model.layout import Layout, Lvm, LvmThin, RawFile, amplification
 from harness.model.mode import Arm, Cell, Mode, Place
 from harness.model.option import Effective
 from harness.model.workloads import parse_workloads
+from harness.report.modes import compare_modes
 from harness.results.validity import check_bytes
 from tests.build import build_cell, build_measurement, synthetic_run
 from tests.unit.loop_disks import loop, require, sparse
@@ -216,6 +218,17 @@ def test_a_section_of_a_fio_file_does_not_read_what_another_one_trims() -> None:
     assert len(read("[a]\nrw=trim\n[b]\nstonewall\nrw=read\n")) == 2
     with pytest.raises(ValueError, match=r"no such pattern that writes \(fio only trims then\)"):
         read("[a]\nrw=randtrimwrite\n")
+
+
+def test_trims_do_not_count_for_what_a_mode_loses_because_it_may_drop_them() -> None:
+    stored = synthetic_run(workloads=["randwrite-64k", "randwrite-4k"]).cells
+    trims = job("seqtrimwrite-64k")
+    cells = [replace(cell, job=trims) if cell.job.bs == 4096 else cell for cell in stored]
+    compared = compare_modes(cells)
+    assert (compared.jobs, compared.planned) == (2, 2), "the writes at two depths"
+    assert not any(cell.ranked for cell in cells if cell.job.trims)
+    assert any(cell.ranked for cell in cells)
+    assert {use.name for use in USES if use.judge_of([job("randtrim-4k")])} == set()
 
 
 def test_a_guest_whose_trims_are_dropped_is_faster_for_a_reason() -> None:
