@@ -136,6 +136,9 @@ def _processors(node: Node, config: Config) -> list[str]:
     model, has_kvm = cpu_model(config), config.get("kvm", "1") == "1"
     features = ",enforce,+kvm_pv_eoi,+kvm_pv_unhalt,+lahf_lm,+sep" if model == "kvm64" and has_kvm else ""
     features = features or (",+kvm_pv_eoi,+kvm_pv_unhalt" if has_kvm else "")
+    if parse("pve-vm-cpu-conf", config.get("cpu", "")).get("hidden") == "1":
+        # The flags are in the order of their names (resolve_cpu_flags in CPUConfig.pm).
+        features = features.replace(",+kvm_pv_eoi", ",kvm=off,+kvm_pv_eoi") or ",kvm=off"
     topology = f"{count},sockets={sockets},cores={count // sockets},maxcpus={count}"
     boot = "menu=on,strict=on,reboot-timeout=1000,splash=/usr/share/qemu-server/bootsplash.jpg"
     return ["-smp", topology, "-nodefaults", "-boot", boot, "-cpu", f"{model}{features}"]

@@ -109,6 +109,11 @@ def test_a_disk_is_locked_against_nobody_as_with_pves_qemu() -> None:
         assert json.loads(text)["file"]["file"]["locking"] == "off"
 
 
+def test_a_guest_that_does_not_see_kvm_gets_pves_flag() -> None:
+    hidden = command.build(memory_node(), 100, GUEST | {"cpu": "host,hidden=1"}, TaskLog())
+    assert after(hidden, "-cpu") == ["host,kvm=off,+kvm_pv_eoi,+kvm_pv_unhalt"]
+
+
 def test_the_command_that_is_run_needs_nothing_of_pve_around_it() -> None:
     run = runnable(built(), kvm=True)
     assert run[0] == "qemu-system-x86_64"
