@@ -161,7 +161,10 @@ def _list_notes(storage: FoundStorage, modes: Sequence[Mode]) -> Iterator[tuple[
             yield mode.name, note
         layout = mode.layout
         if isinstance(layout, RawFile | Qcow2) and layout.filesystem != storage.filesystem:
-            yield mode.name, f"its files are on {storage.filesystem}, the file system of {storage.words}"
+            # Only modes of the layouts zvol and zfs have slices of whole transaction groups.
+            later = "; ZFS writes seconds later, so name the dataset instead of the directory"
+            on = f"its files are on {storage.filesystem}, the file system of {storage.words}"
+            yield mode.name, on + (later if storage.filesystem == "zfs" else "")
         if isinstance(layout, LvmThin) and layout.chunk != storage.chunk:
             yield mode.name, f"its volume is allocated by {format_size(storage.chunk)}, the chunk of {storage.words}"
 
