@@ -97,6 +97,8 @@ def describe_cell(cell: CellRecord) -> str:
     words = [_describe_share(what, of) for what, of in directions if of]
     served = " and ".join(words) or "share not known"
     lost = f"{percent_with_interval(cell.overhead)} % lost against the twin with the same cache"
+    if cell.overhead is not None and cell.overhead.high is not None and cell.overhead.high < 0:
+        lost = f"better than the twin by {percent(-cell.overhead.point)} %, which memory does not explain: find out why"
     parts = [
         f"{cell.id}, served from memory: {served}, working set {_format_memory(cached)}",
         f"{_format_mean(cell, 'guest')} {cell.headline_unit}, {lost}",
