@@ -181,6 +181,15 @@ def _find_mapping_versions(attach: Attach) -> Since:
     return Since(libvirt, qemu, f'iothread_vq_mapping with bus = "{attach.bus}"')
 
 
+def _refuse_shared_queues(attach: Attach) -> str | None:
+    """The options that a shared controller of Proxmox VE lacks. It ignores iothreads, and drives share its queues."""
+    of_queues = ("iothread", "iothread_vq_mapping", "queues", "queue_size", "packed", "event_idx")
+    used = [name for name in of_queues if name in attach.used]
+    if attach.controller == "single" or not used:
+        return None
+    return f'{", ".join(used)} with controller = "shared"'
+
+
 @dataclass(frozen=True, slots=True)
 class Attach:
     """A disk that QEMU serves. Proxmox VE calls the default VirtIO SCSI single."""
@@ -369,7 +378,7 @@ class Attach:
     controller: Controller = option(
         "single",
         docs="for virtio-scsi: one controller for each disk, or one for all modes that ask for the same shared one. "
-        "Proxmox VE: VirtIO SCSI single, VirtIO SCSI",
+        "Proxmox VE: VirtIO SCSI single, VirtIO SCSI (`scsihw`), which has no iothreads",
         buses=Buses(("virtio-scsi",), "which has no choice of controllers", "bus virtio-scsi, or no controller"),
         shown=(
             ReadBack(
@@ -377,6 +386,7 @@ class Attach:
                 expected=lambda attach: 1 if (attach.bus, attach.controller) == ("virtio-scsi", "single") else None,
             ),
         ),
+        pve=Pve(refused=_refuse_shared_queues),
     )
     """Whether a virtio-scsi disk has its controller to itself."""
     discard: Discard = option(

@@ -121,8 +121,8 @@ class Mode:
     """What a second guest does while the guest of this mode is measured; None if it is alone."""
     backup: bool = False
     """Whether a backup of its disk runs while its guest is measured."""
-    by_vzdump: bool = field(default=False, compare=False)
-    """Whether Proxmox VE makes the backup, whose tasks begin slowly."""
+    on_node: bool = field(default=False, compare=False)
+    """Whether its guest is a VM of Proxmox VE. It has one kind of SCSI controller, and its backups begin slowly."""
     number: int = 1
     """The number of its guest: 1, or that of a further guest."""
     cached: bool = False
@@ -236,7 +236,7 @@ class Mode:
         return replace(
             self,
             guest=self.guest.over(guest),
-            by_vzdump=one_guest,
+            on_node=one_guest,
             variant=replace(self.variant, alternating=True) if self.variant and one_guest else self.variant,
             against=self.against.on(guest, one_guest=one_guest) if self.against else None,
             base=self.base.on(guest, one_guest=one_guest) if self.base else None,

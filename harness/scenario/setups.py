@@ -235,6 +235,9 @@ def _fit_one_guest(modes: Sequence[Mode]) -> bool:
     if any(daemons) and (not all(daemons) or len(daemons) > 1):
         # The guest's memory is shared with the daemon, so its pages are others. All daemons give one serial number.
         return False
+    scsi = {attach.controller for attach in attached if isinstance(attach, Attach) and attach.bus == "virtio-scsi"}
+    if len(scsi) > 1 and any(mode.on_node for mode in modes):
+        return False  # A VM of Proxmox VE has one kind of SCSI controller.
     buses = [attach.bus for attach in attached if isinstance(attach, Attach)]
     if "ide" in buses and set(buses) != {"ide"}:
         return False  # IDE needs another machine type, which would be a second difference between the modes.

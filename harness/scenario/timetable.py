@@ -254,7 +254,7 @@ def drain_seconds(job: Job, arm: Arm | None, iops: float) -> float:
 
 
 def _find_lead(arm: Arm) -> float:
-    return VZDUMP_LEAD if arm.mode is not None and arm.mode.by_vzdump else BACKUP_LEAD
+    return VZDUMP_LEAD if arm.mode is not None and arm.mode.on_node else BACKUP_LEAD
 
 
 def backed_up(arm: Arm) -> bool:

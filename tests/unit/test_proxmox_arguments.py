@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
+import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
@@ -18,15 +21,18 @@ from harness.guest.proxmox.arguments import build_arguments, parse_iothreads
 from harness.guest.proxmox.backend import _yield_drives
 from harness.guest.proxmox.client import Client
 from harness.guest.proxmox.creation import PveVolume, create_vm
-from harness.guest.proxmox.guest import ProxmoxGuest
+from harness.guest.proxmox.guest import ProxmoxGuest, Resolved, parse_resolved
 from harness.guest.proxmox.machine import VirtualMachine
 from harness.guest.proxmox.session import Secret
 from harness.lab.transport.ssh import SshRunner
+from harness.layout.source import BlockSource
 from harness.model.attach import Attach
+from harness.model.base import Device
 from harness.model.guest import ANY_GUEST, GuestOptions
 from harness.model.mode import Mode
 from harness.model.option import Bus, Effective
 from harness.results.validity import configuration_check
+from harness.scenario.setups import _fit_one_guest
 from pve_double import nodeshell
 from pve_double.server import Serving
 from pve_double.state import Node
@@ -192,6 +198,77 @@ def test_a_disk_that_is_an_argument_as_a_whole_leaves_nothing(
     assert '"filename": "/dev/pve/vm-9000-voh-1"' in seen[0]["args"]
     assert left(client) == []
     assert shell.logged == []
+
+
+def test_disks_on_a_shared_controller_are_read_back_as_sharing_it(
+    client: Client, iso: Path, monkeypatch: pytest.MonkeyPatch, shell: NodeShell
+) -> None:
+    seen: list[Resolved | None] = []
+
+    def look(*_: object) -> None:
+        command = nodeshell.run(shell.node, ["qm", "showcmd", "9000"]).text.strip()
+        seen.extend(parse_resolved(shlex.split(command), key) for key in ("scsi0", "scsi1"))
+        raise GuestError("that is enough")
+
+    monkeypatch.setattr("harness.guest.proxmox.backend.log_in", look)
+    ours = hypervisor(client, iso, shell)
+    shared = Attach(controller="shared", iothread=False)
+    modes = [Mode(name, THIN.layout, shared) for name in ("one", "two")]
+    assert [ours.unsupported_by_host(mode, STORED) for mode in modes] == [None, None]
+    with ours.layouts(shell.log(RUN), [STORED], [HOST, *modes], span=SPAN) as layouts:
+        disks = [GuestDisk(mode.name, layouts.guest(mode), shared) for mode in modes]
+        with pytest.raises(GuestError, match="enough"), ours.guest(shell.log(RUN), disks):
+            pass
+        assert [disk and (disk.device, disk.controller_disks, disk.iothread) for disk in seen[:2]] == [
+            ("scsi-hd", 2, False)
+        ] * 2
+        both = [disks[0], replace(disks[1], attach=Attach())]
+        with (
+            pytest.raises(Unsupported, match="one kind of SCSI controller, not virtio-scsi-pci and virtio-scsi-single"),
+            ours.guest(shell.log(RUN), both),
+        ):
+            pass
+    assert left(client) == []
+
+
+def test_modes_with_other_controllers_have_other_guests_on_proxmox_ve_only() -> None:
+    modes = [Mode(name, Device(), attach) for name, attach in (("one", Attach()), ("two", SHARED))]
+    assert _fit_one_guest(modes)
+    assert not _fit_one_guest([mode.on(ANY_GUEST, one_guest=True) for mode in modes])
+
+
+SHARED = Attach(controller="shared", iothread=False)
+
+
+def test_a_real_qemu_takes_the_arguments_and_its_monitor_reports_them(tmp_path: Path) -> None:
+    program = shutil.which("qemu-system-x86_64")
+    if program is None:
+        pytest.skip("qemu-system-x86_64 is not installed")
+    image = tmp_path / "disk.raw"
+    image.write_bytes(b"\0" * MIB)
+    attach = Attach("virtio-blk", queues=2, queue_size=64, packed=True, event_idx=False, poll_max_ns=0)
+    disk = GuestDisk("mode", BlockSource(str(image), "file", 0, MIB), attach)
+    words = [program, "-machine", "q35,accel=tcg", "-S", "-display", "none", "-nodefaults", "-smp", "2"]
+    words += ["-blockdev", f"driver=raw,node-name=drive-virtio0,file.driver=file,file.filename={image}"]
+    words += ["-device", "virtio-blk-pci,drive=drive-virtio0,id=virtio0", "-monitor", "stdio"]
+    words += shlex.split(build_arguments({"virtio0": disk}, GuestOptions(poll_grow=2)))
+    asked = [
+        f"qom-get /machine/peripheral/virtio0 {name}" for name in ("num-queues", "queue-size", "packed", "iothread")
+    ]
+    done = subprocess.run(
+        words,
+        input="\n".join([*asked, "info iothreads", "quit", ""]),
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    printed = [line.rpartition("\r")[2].strip() for line in done.stdout.splitlines()]
+    answers = [line for line in printed if line in ("2", "64", "true", '"/objects/voh-virtio0-1"')]
+    assert answers == ["2", "64", "true", '"/objects/voh-virtio0-1"']
+    threads = parse_iothreads(done.stdout)
+    assert (threads["voh-virtio0-1"]["poll-max-ns"], threads["voh-virtio0-1"]["poll-grow"]) == (0, 2)
 
 
 def test_each_option_that_only_arguments_have_is_one_that_libvirt_has_too() -> None:

@@ -26,7 +26,7 @@ from harness.features.borrow.agent import (
 from harness.features.borrow.hypervisor import BorrowingHypervisor, Plugging, describe_vm, refuse_plugging, require_same
 from harness.guest.booting import Booted, GuestRunner, refuse_queues
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor
-from harness.guest.proxmox import PluggedDrive, choose_drives, format_drive, list_by_arguments, read_uuid
+from harness.guest.proxmox import CONTROLLERS, PluggedDrive, choose_drives, format_drive, list_by_arguments, read_uuid
 from harness.guest.proxmox.backend import ProxmoxHypervisor, name_source, require_attachable
 from harness.guest.proxmox.client import Client, PveError, list_needed_to_borrow, open_client
 from harness.guest.proxmox.creation import PveVolume
@@ -48,7 +48,6 @@ from harness.untrusted import reading
 _OWNER: Mapping[str, object] = {"memory": 16, "onboot": 0}
 """The settings of the VM that owns the volumes of a run. It never starts."""
 _NO_VM = 0
-_CONTROLLER = "virtio-scsi-single"
 CALL_SECONDS = 30.0
 _BYTES = "latin-1"
 _SILENT = "QEMU guest agent is not running"
@@ -230,10 +229,10 @@ def refuse_disk(vm: str, config: Mapping[str, Any], attach: Attachment, options:
     if names := list_by_arguments(attach):
         return f"{vm} gets arguments of QEMU only at its start, which {', '.join(names)} needs: leave it out"
     controller = str(config.get("scsihw", "lsi"))
-    if attach.bus == "virtio-scsi" and controller != _CONTROLLER:
+    if attach.bus == "virtio-scsi" and controller != (needed := CONTROLLERS[attach.controller]):
         return (
             f"{vm} has scsihw = {controller}, which it can change only at its start, and a disk on virtio-scsi needs "
-            f'{_CONTROLLER} for a controller of its own: use bus = "virtio-blk", or change it and start the VM anew'
+            f'{needed} (controller = "{attach.controller}"): use bus = "virtio-blk", or change it and start the VM anew'
         )
     vcpus = int(config.get("vcpus") or int(config.get("sockets", 1)) * int(config.get("cores", 1)))
     return refuse_queues(attach, vcpus, GuestOptions(vcpus=vcpus))

@@ -12,12 +12,14 @@ from urllib.parse import quote
 from harness.lab.created import Thing
 from harness.lab.inventory import GuestRules
 from harness.lab.pin import TAG
-from harness.model.attach import ATTACH_OPTIONS, Attach, Attachment
+from harness.model.attach import ATTACH_OPTIONS, Attach, Attachment, Controller
 from harness.model.guest import GUEST_MEMORY, GUEST_OPTIONS, GuestOptions, NumaMode
 from harness.model.option import BUSES, Bus, Pve
 from harness.model.values import Limited, LimitWay, RateLimit, format_field
 
 LONGEST_SERIAL = 60
+CONTROLLERS: Mapping[Controller, str] = {"single": "virtio-scsi-single", "shared": "virtio-scsi-pci"}
+"""PVE's names of its SCSI controllers."""
 _WAYS: Mapping[LimitWay, str] = {"total": "", "read": "_rd", "write": "_wr"}
 """The suffix of PVE's limits."""
 _OFFERED: tuple[Bus, ...] = ("virtio-blk", "virtio-scsi", "sata")
@@ -88,6 +90,15 @@ def _format_limit(limited: Limited, limit: RateLimit) -> dict[str, str | int]:
         lasting = f"{limited.kind}{way}_max_length"
         options |= {f"{kind}{way}_max": f"{limit.burst / unit:.15g}", lasting: limit.seconds}
     return options
+
+
+def choose_controller(attachments: Iterable[Attachment]) -> str:
+    """The kind of SCSI controller (`scsihw`) of a VM with these disks. Raises ValueError if they need several."""
+    disks = [attach for attach in attachments if isinstance(attach, Attach) and attach.bus == "virtio-scsi"]
+    kinds = {CONTROLLERS[attach.controller] for attach in disks} or {CONTROLLERS["single"]}
+    if len(kinds) > 1:
+        raise ValueError(f"a VM of Proxmox VE has one kind of SCSI controller, not {' and '.join(sorted(kinds))}")
+    return kinds.pop()
 
 
 def choose_drives(buses: Mapping[str, Bus], taken: Iterable[str] = ()) -> dict[str, str]:
@@ -172,7 +183,7 @@ def _build_hardware(rules: GuestRules, vcpus: int) -> dict[str, object]:
         "memory": rules.memory // MIB,
         "balloon": 0,
         "kvm": int(rules.kvm),
-        "scsihw": "virtio-scsi-single",
+        "scsihw": CONTROLLERS["single"],
         "agent": "enabled=1",
         "net0": f"virtio,bridge={rules.bridge}",
         "onboot": 0,

@@ -20,6 +20,7 @@ from harness.guest.proxmox import (
     build_marks,
     build_shell_parameters,
     build_size_parameters,
+    choose_controller,
     choose_drives,
     format_drive,
     list_by_arguments,
@@ -339,6 +340,7 @@ class ProxmoxHypervisor(ProxmoxRemover):
             if before:
                 hardware = build_shell_parameters(self._together.of(machine.vmid), "", vcpus)
                 wanted = {key: value for key, value in hardware.items() if key in before} | wanted
+            wanted["scsihw"] = choose_controller(disk.attach for disk in disks)
             by_key = {keys[disk.name]: disk for disk in disks if disk.name in keys}
             wanted |= format_devices(self._client, passed)
             if arguments := build_arguments(by_key, options):
