@@ -351,10 +351,9 @@ def _find_notes(arm: Arm, at: Session) -> list[str]:
     if (engine := at.platform(arm).engine) != LINUX.engine:
         notes.append(f"fio's engine differs: {LINUX.engine} on the host, {engine} in the guest")
         notes += at.platform(arm).notes(at.guest_evidence(arm))
-    attach = arm.mode.attach if arm.mode else None
     if engine := find_cached_engine(arm):
         notes.append(f"the host twin runs with direct=0 and fio's engine {engine}, as QEMU does for this disk")
-    elif arm.place is Place.TWIN and attach and not attach.direct:
+    elif arm.place is Place.TWIN and arm.mode is not None and not arm.mode.is_direct:
         notes.append("the host twin runs with direct=0, so libaio is synchronous and its effective iodepth is 1")
     return notes
 

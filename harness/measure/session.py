@@ -358,8 +358,7 @@ class Session:
             path = guest.device(arm.mode.attached.name)
             return Target(path, source.offset, source.size, direct=True, block=self.block, apart=self.trims)
         source = self.layouts.twin(arm.mode)
-        attach = arm.mode.attach if arm.mode else None
-        direct = attach.direct if attach else True
+        direct = arm.mode is None or arm.mode.is_direct
         where = (source.writable.path, source.offset, source.size)
         engine = find_cached_engine(arm)
         apart, keeps = self.trims, self.cached

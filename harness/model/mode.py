@@ -187,16 +187,17 @@ class Mode:
     @property
     def twin(self) -> Mode:
         """The mode of its twin on the host, which variants share unless only one of them uses the page cache."""
-        return self.stored if self._direct == self.stored._direct else self
+        return self.stored if self.is_direct == self.stored.is_direct else self
 
     @property
     def writes_later(self) -> bool:
         """Whether the host may write data, or tables of a file system, after a slice in which they were changed."""
-        return not self._direct or (self.attach is not None and self.layout.writes_later)
+        return not self.is_direct or (self.attach is not None and self.layout.writes_later)
 
     @property
-    def _direct(self) -> bool:
-        return self.attach is None or self.attach.direct
+    def is_direct(self) -> bool:
+        """Whether no page cache is between the host's disks and the mode. QEMU's own client of a network has none."""
+        return self.attach is None or self.attach.direct or self.layout.over_network
 
     @property
     def has_twin(self) -> bool:

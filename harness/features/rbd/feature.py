@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from harness.feature import Feature, FeatureStorage
+from harness.feature import Feature, FeatureRecords, FeatureStorage, Subject
+from harness.features.rbd.replicas import RbdRecord, account_cells
 from harness.files import read_script
 from harness.lab.inventory import StorageKind
+from harness.model.layout import Rbd
 
 if TYPE_CHECKING:
     from harness.lab.created import HostThing
@@ -62,6 +64,10 @@ def _describe(mode: Mode) -> str | None:
 
 FEATURE = Feature(
     name="rbd",
+    subject=Subject(
+        in_cell=lambda cell, _slices: isinstance(cell.mode.layout, Rbd),
+        in_record=lambda cell: isinstance(cell.mode_detail.layout, Rbd),
+    ),
     storage=FeatureStorage(
         key="rbd",
         kind=StorageKind(
@@ -79,4 +85,13 @@ FEATURE = Feature(
         describe=_describe,
     ),
     list_host_things=_list_host_things,
+    records=(
+        FeatureRecords(
+            key="rbd",
+            record=RbdRecord,
+            place=16,
+            description="One entry per measured cell on an image of Ceph whose OSDs are all on the host: their bytes.",
+            compute=account_cells,
+        ),
+    ),
 )
