@@ -426,9 +426,11 @@ class Session:
         cached = [arm.mode for arm in arms if arm.mode is not None and arm.mode.cached]
         modes = {volume.stored.name: volume for mode in cached for volume in mode.volumes}
         for mode in modes.values():
-            # A cache below the page cache, as that of ZFS, is not asked again for what is in the page cache.
-            how = "direct,skip_bytes,count_bytes" if mode.attach and mode.attach.direct else "skip_bytes,count_bytes"
             for source in dict.fromkeys((self.layouts.twin(mode), self.layouts.guest(mode))):
+                # The cache below a zvol is not asked again for what is in the page cache. A file of ZFS has no other
+                # cache, and direct reads do not fill it.
+                below = source.kind == "block" and mode.attach is not None and mode.attach.direct
+                how = "direct,skip_bytes,count_bytes" if below else "skip_bytes,count_bytes"
                 part = [f"skip={source.offset}", f"count={source.size}", f"iflag={how}"]
                 read = ["dd", f"if={source.path}", "of=/dev/null", "bs=1M", *part, "status=none"]
                 self.host.runner.run(read, deadline=60 + source.size / SLOWEST_READ)
