@@ -12,9 +12,6 @@ from functools import cached_property, partial
 from typing import Any
 from xml.etree import ElementTree as ET
 
-import libvirt
-import libvirt_qemu
-
 from harness.errors import GuestError, HostError, Unsupported
 from harness.events import Events
 from harness.features.borrow.agent import (
@@ -28,6 +25,7 @@ from harness.features.borrow.agent import (
 from harness.features.borrow.hypervisor import BorrowingHypervisor, Plugging, describe_vm, refuse_plugging, require_same
 from harness.guest.booting import Booted, GuestRunner, refuse_queues
 from harness.guest.libvirt.backend import LibvirtHypervisor
+from harness.guest.libvirt.binding import libvirt, libvirt_qemu
 from harness.guest.libvirt.connection import Connection, LibvirtRefusal, ask, connect
 from harness.guest.libvirt.domain import name_alias
 from harness.guest.libvirt.effective import (

@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-import libvirt
-import libvirt_qemu
-
 from harness.errors import GuestError, HostError, LabUnavailable
 from harness.files import install_command, os_ids
+from harness.guest.libvirt.binding import libvirt, libvirt_qemu
 from harness.lab.hosts import ReachedHost
 from harness.lab.transport.base import Overdue, within
 from harness.lab.transport.handshake import in_brackets, recall

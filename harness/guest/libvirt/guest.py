@@ -10,12 +10,11 @@ from functools import cached_property, partial
 from typing import Any
 from xml.etree import ElementTree as ET
 
-import libvirt
-
 from harness.errors import GuestError, HostError
 from harness.events import Events
 from harness.feature import ServedDisk
 from harness.guest.booting import Booted, BootedGuest, Started, logging_in
+from harness.guest.libvirt.binding import libvirt
 from harness.guest.libvirt.connection import Connection, LibvirtRefusal, transferred
 from harness.guest.libvirt.domain import GuestSpec, build_domain_xml, name_alias
 from harness.guest.libvirt.effective import (

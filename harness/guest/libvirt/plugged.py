@@ -8,9 +8,8 @@ from functools import partial
 from typing import Any
 from xml.etree import ElementTree as ET
 
-import libvirt
-
 from harness.errors import HostError
+from harness.guest.libvirt.binding import libvirt
 from harness.guest.libvirt.connection import Connection, LibvirtRefusal
 from harness.guest.libvirt.effective import PID_FILE, live_xml
 from harness.guest.libvirt.plugging import AddedThread, Devices, PluggableDevice, PluggedIn, find_plugged, list_threads
