@@ -60,7 +60,7 @@ class QemuProcess:
     def aio(self, node: str) -> str | None:
         """The engine in effect: the requested one, unless QEMU dropped it or never set it up. None over a network."""
         *formats, storage = self._list_layers(node)
-        if storage["driver"] in _NETWORKS:
+        if storage.get("driver") in _NETWORKS:
             return None
         # A node that leads to the storage without a format is raw.
         image_format = formats[0]["driver"] if formats else "raw"
