@@ -72,7 +72,19 @@ class DeviceMapper:
         return "its kernel has no device-mapper, which LVM and LUKS need: load dm_mod, or measure on another host"
 
 
-Requirement = Tools | Module | DeviceMapper
+@dataclass(frozen=True, slots=True)
+class InUse:
+    """A storage in use, for layouts that are never built on a disk under test. Storages do not ask for this."""
+
+    what: str
+    key: str
+
+    def unsupported_by(self, host: HostFeatures) -> str:  # noqa: ARG002 - a requirement
+        """Where the layout can be, because this is asked of disks only."""
+        return f"{self.what} can only be on a storage in use: name one in the lab file, by the key {self.key}"
+
+
+Requirement = Tools | Module | DeviceMapper | InUse
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from harness.model.base import (
     Device,
     DeviceMapper,
     HostFeatures,
+    InUse,
     Kind,
     Md,
     Module,
@@ -452,6 +453,7 @@ class Rbd(Layer):
 
     @property
     def requirements(self) -> Iterator[Requirement]:
+        yield InUse("an image of Ceph RBD", "rbd")
         yield Tools(("rbd", "ceph"), "the clients of Ceph are", "ceph-common")
         yield Module("rbd", "client of Ceph RBD")
 

@@ -1,3 +1,4 @@
+# shellcheck disable=SC2154 # set by pool.sh
 # $1: the pool, $2: the image, $3: MiB, $4: KiB of an object, $5: its token. Creates the image and prints its id.
 # Fails if the pool has an image with this name.
 use_pool "$1"

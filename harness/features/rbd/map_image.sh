@@ -1,3 +1,4 @@
+# shellcheck disable=SC2154 # set by pool.sh
 # $1: the pool, $2: the image. The kernel maps the image. Prints the device.
 use_pool "$1"
 set -e

@@ -1,3 +1,4 @@
+# shellcheck disable=SC2086 # lists of words
 # Shell functions for a pool of Ceph, given as `POOL[:id=USER][:conf=FILE][:secret=UUID]`.
 use_pool() { # AT: sets pool, and the options of Ceph's commands
     pool=${1%%:*}

@@ -1,3 +1,4 @@
+# shellcheck disable=SC2154 # set by pool.sh
 # $1: the pool, $2: its identity, $3: the image, $4: its token, $5: its id, empty if it was not recorded yet.
 use_pool "$1"
 read_pool || exit
@@ -19,10 +20,12 @@ snapshots=$(rbd snap ls --format json "$image") || exit
 [ "$snapshots" = "[]" ] || { echo "foreign: somebody has made snapshots of it: rbd snap ls $image"; exit; }
 # No image of any cluster has the same name, because it has the token.
 for device in $(rbd device list --format json | tr '{' '\n' | sed -n "s/.*\"name\":\"$3\".*\"device\":\"\([^\"]*\)\".*/\1/p"); do
-    rbd unmap "$device" || exit
+    # udev may still read from it, because fio has closed it after writing.
+    udevadm settle --timeout=20
+    rbd unmap "$device" || { sleep 5; rbd unmap "$device"; } || exit
 done
 # The cluster forgets a client that was killed half a minute later.
-for try in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do
+for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do
     rbd rm --no-progress "$image" && { echo removed; exit; }
     [ $? -eq 16 ] || exit 1
     sleep 5

@@ -7,9 +7,10 @@ from xml.etree import ElementTree as ET
 from harness.guest.libvirt.domain import build_domain_xml
 from harness.guest.libvirt.effective import parse_process
 from harness.guest.protocol import GuestDisk
+from harness.lab.facts import HostFacts
 from harness.layout.source import BlockSource, NetworkDisk
 from harness.model.attach import Attach
-from harness.model.layout import Rbd
+from harness.model.layout import Rbd, find_missing_requirement
 from harness.model.mode import Mode
 from tests.unit.test_domain import guest
 
@@ -53,6 +54,11 @@ def test_the_driver_of_the_network_is_read_back() -> None:
     assert process.network("libvirt-2-storage") is None
     assert process.aio("libvirt-1-format") is None
     assert process.discard("libvirt-1-format") == "unmap"
+
+
+def test_an_image_is_never_on_a_disk_under_test() -> None:
+    why = find_missing_requirement(Rbd(), HostFacts({"tool_rbd": "/usr/bin/rbd", "tool_ceph": "/usr/bin/ceph"}))
+    assert why == "an image of Ceph RBD can only be on a storage in use: name one in the lab file, by the key rbd"
 
 
 def test_what_must_be_read_back_depends_on_the_client() -> None:
