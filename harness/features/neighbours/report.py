@@ -75,7 +75,7 @@ def neighbour_blocks(section: Section) -> Iterator[Block]:
     shown = [
         (neighbour.difference.point, neighbour.describe(cell))
         for neighbour, cell in examined
-        if neighbour.difference is not None
+        if neighbour.difference is not None and not cell.is_cached
     ]
     if shown:
         # The neighbour that costs most.
@@ -105,7 +105,7 @@ def shared_blocks(section: Section) -> Iterator[Block]:
     yield Listing(
         tuple(describe_shared(cell, several) for cell, several in shared), on=On.TERMINAL, most=MOST_DIFFERENCES
     )
-    if usable := [(cell, several) for cell, several in shared if cell.usable]:
+    if usable := [(cell, several) for cell, several in shared if cell.usable and not cell.is_cached]:
         least_fair = min(usable, key=lambda pair: pair[1].fairness.point)
         yield Sentence(describe_shared(*least_fair), on=On.BRIEF)
 

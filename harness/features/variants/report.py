@@ -33,9 +33,10 @@ _WAYS = "side by side", "one after the other, each booted anew for every round"
 
 def variant_blocks(section: Section) -> Iterator[Block]:
     """For each variant of a disk, its guests against those of the reference; nothing without variants."""
-    for cells in variants_of(section.all_cells):
+    of_memory = [cell for cell in section.all_cells if cell.is_cached]
+    for cells in (*variants_of(section.cells), *variants_of(of_memory)):
         detail = _detail(cells[0])
-        title, basis = _title(detail), _basis(cells)
+        title, basis = _title(detail) + (", served from memory" if cells[0].is_cached else ""), _basis(cells)
         yield Heading(title)
         yield Aside(
             f"{basis} The difference is that of the two guests in the same blocks: above 0, {detail.name} is worse."

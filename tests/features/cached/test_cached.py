@@ -14,6 +14,7 @@ from harness.features.answers.decision import compare_options, get_answers, sele
 from harness.features.cached.feature import describe_state, find_change, measure_share
 from harness.features.cached.report import cached_blocks, describe_cell
 from harness.features.exchange.gauges import label_cell
+from harness.features.variants.feature import Variant
 from harness.lab.counters import CounterFiles, parse_samples, read_samples
 from harness.lab.transport.local import LocalRunner
 from harness.measure.fio import Target, TimedSection, job_file
@@ -25,7 +26,7 @@ from harness.report.contents import headline_of
 from harness.report.html import render_html
 from harness.report.markdown import markdown_table
 from harness.report.section import Section, find_sections
-from harness.report.terminal import answers_json, overhead_text, short_lines, summary_lines
+from harness.report.terminal import answers_json, difference_lines, overhead_text, short_lines, summary_lines
 from harness.report.verdicts import find_verdicts
 from harness.results import Run
 from harness.results.cells import CachedRecord
@@ -313,6 +314,22 @@ def test_a_cell_of_several_cached_guests_has_no_disk_beside_it() -> None:
 )
 def test_a_search_or_a_waterfall_has_no_cached_mode(tmp_path: Path, tables: str, line: str) -> None:
     assert line in "\n".join(complaint(tmp_path, good_but('"lvm"]', '"lvm", "raw-cached"]') + tables))
+
+
+def test_variants_of_a_cached_mode_have_a_table_of_their_own() -> None:
+    variants = {"old": Variant(), "slow": Variant()}
+    run = synthetic_run(modes=["host", "lvm", FAST], declared=[FAST], rounds=6, variants=variants)
+    direct, of_memory = difference_texts(run)
+    assert "lvm" in direct
+    assert FAST not in direct
+    assert "served from memory" in of_memory
+    assert "lvm" not in of_memory
+
+
+def difference_texts(run: Run) -> list[str]:
+    """What the terminal says of each table of variants."""
+    text = "\n".join(difference_lines(run))
+    return [f"slow against old{part}" for part in text.split("slow against old")[1:]]
 
 
 def test_the_gauges_of_a_cached_cell_are_labelled(declared: Run) -> None:
