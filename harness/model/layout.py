@@ -53,6 +53,7 @@ extents, checksums and free space a node of 16 KiB, all stored twice (mkfs.btrfs
 _BTRFS_LOG = 96 * KIB
 """The same of each flush, also of a file that is written in place: two nodes of the log's trees, the path to them, and
 the superblocks. Measured with Linux 6.12: 70 KiB."""
+_SECTOR = 4 * KIB
 _ZFS_WRITES = 2
 """Synchronous writes go to the intent log first, then to their place."""
 
@@ -351,7 +352,11 @@ class OnZfs(Layer):
         yield from _ZFS
 
     def amplification(self, job: Job) -> Amplification:
-        return of_records(self.record_bytes, min(job.block_sizes), times_written=_ZFS_WRITES)
+        block = min(job.block_sizes)
+        twice = of_records(self.record_bytes, block, times_written=_ZFS_WRITES)
+        # A write in the log has a header, so it takes a sector more than its bytes.
+        logged = max(1.0, self.record_bytes / block) + 1 + _SECTOR / block
+        return replace(twice, most_written=max(twice.most_written, logged))
 
 
 @dataclass(frozen=True, slots=True)

@@ -330,6 +330,9 @@ def test_zfs_may_read_and_write_whole_records_but_never_less_than_requested() ->
     assert on(Zvol(volblocksize=16 * 1024), fio_written=1, disk_written=8).ok
     assert not on(Zvol(volblocksize=16 * 1024), fio_written=1, disk_written=9).ok
     assert on(Zvol(volblocksize=16 * 1024), fio_written=1, disk_written=0.5).ok, "ZFS writes the rest later"
+    # 4 KiB in records of the same size: to the log with a header, and to their place.
+    assert on(Zvol(volblocksize=4 * 1024), fio_written=1, disk_written=3).ok
+    assert not on(Zvol(volblocksize=4 * 1024), fio_written=1, disk_written=3.2).ok
     assert not on(ZfsFile(), Job("randread", 4096, iodepth=1, ramp=0.0, seconds=3.0), fio_read=1, disk_read=0.1).ok
 
 
