@@ -112,6 +112,15 @@ def test_the_doctor_reports_what_is_missing(state: NodeState, check: str, level:
     assert finding.advice
 
 
+def test_a_storage_for_backups_needs_the_privileges_of_vzdump() -> None:
+    spec = replace(TOKEN, guest=replace(NODE.guest, backup_storage="tape"))
+    finding = found(FIT, spec)["privileges"]
+    assert finding.level is Level.PROBLEM
+    assert "for backups of guests, bench@pve!voh lacks VM.Backup on /vms" in finding.value
+    assert "Datastore.AllocateSpace on /storage/tape" in finding.value
+    assert "privileges" not in found(replace(FIT, granted=all_granted(HOST, spec)), spec)
+
+
 def test_a_token_gets_advice_that_it_may_not_attach_devices() -> None:
     (finding,) = found(replace(FIT, granted=all_granted(HOST, TOKEN)), TOKEN).values()
     assert (finding.check, finding.level) == ("passthrough", Level.ADVICE)

@@ -72,6 +72,9 @@ def _needed_to_boot(rules: GuestRules) -> list[Needed]:
         privileges.append(Needed("/storage", "Datastore.AllocateSpace", "clones of a template"))
     if rules.network == "static":
         privileges.append(Needed("/vms", "VM.GuestAgent.Unrestricted", "setting the guest's address"))
+    if (storage := rules.backup_storage) is not None:
+        on = {"VM.Backup": "/vms", "Datastore.AllocateSpace": f"/storage/{storage}"}
+        privileges += [Needed(path, name, "backups of guests") for name, path in on.items()]
     if rules.template is not None and rules.reach == "direct":
         privileges.append(Needed("/vms", "VM.GuestAgent.FileRead", "the host key of a clone"))
     return privileges
