@@ -243,7 +243,9 @@ def _judge_idle_governor(state: HostState) -> CheckedValue | None:
     if "idle=poll" in state.text("/proc/cmdline").split():
         return CheckedValue("idle=poll: its CPUs never halt")
     if driver != "none":
-        return CheckedValue(f"{next(filter(None, governors), 'unknown')}, driver {driver}")
+        time = state.text("/sys/module/haltpoll/parameters/guest_halt_poll_ns")
+        polls = f", which polls for up to {time} ns" if driver == "haltpoll" and time else ""
+        return CheckedValue(f"{next(filter(None, governors), 'unknown')}, driver {driver}{polls}")
     of_guest = ", each time with an exit; cpuidle_haltpoll would poll first" if state.facts["hypervisor"] else ""
     return CheckedValue(f"no driver: its CPUs halt at once{of_guest}")
 

@@ -18,7 +18,8 @@ show $cpu/cpufreq/policy*/scaling_governor $cpu/cpufreq/policy*/scaling_availabl
     $cpu/cpufreq/policy*/energy_performance_preference $cpu/cpufreq/boost $cpu/intel_pstate/no_turbo \
     $cpu/smt/control $cpu/smt/active $cpu/vulnerabilities/* \
     $cpu/cpu0/cpuidle/state*/name $cpu/cpu0/cpuidle/state*/latency $cpu/cpu0/cpuidle/state*/disable \
-    $cpu/cpuidle/current_driver $cpu/cpuidle/current_governor $cpu/cpuidle/current_governor_ro
+    $cpu/cpuidle/current_driver $cpu/cpuidle/current_governor $cpu/cpuidle/current_governor_ro \
+    sys/module/haltpoll/parameters/guest_halt_poll_ns
 show sys/devices/system/clocksource/clocksource0/current_clocksource sys/devices/system/node/node*/cpulist
 show sys/kernel/mm/ksm/run sys/kernel/mm/transparent_hugepage/enabled sys/kernel/mm/transparent_hugepage/defrag
 show sys/module/kvm_intel/parameters/nested sys/module/kvm_amd/parameters/nested \

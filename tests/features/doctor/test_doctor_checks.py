@@ -196,6 +196,14 @@ def test_a_governor_that_the_driver_does_not_offer_is_not_set(tree: Tree) -> Non
     assert "firmware" in finding.advice
 
 
+def test_the_time_for_which_haltpoll_polls_is_shown(tree: Tree) -> None:
+    tree.write(f"{CPU}/cpuidle/current_driver", "haltpoll")
+    tree.write(f"{CPU}/cpuidle/current_governor", "haltpoll")
+    tree.write("sys/module/haltpoll/parameters/guest_halt_poll_ns", "0")
+    finding = finding_of(read_state(tree), "CPU idle governor")
+    assert finding.value == "haltpoll, driver haltpoll, which polls for up to 0 ns"
+
+
 def test_a_virtual_machine_whose_cpus_halt_could_poll(tree: Tree) -> None:
     tree.write(f"{CPU}/cpuidle/current_driver", "none")
     state = read_state(tree)
