@@ -20,7 +20,7 @@ from harness.files import write_atomically
 from harness.lab.lab_file import lab_of
 
 SCENARIO = "quick"
-_PREFERRED = ("lvm-thin", "zvol", "lvm", "raw")
+_PREFERRED = ("lvm-thin", "zvol", "rbd", "lvm", "raw")
 """What most owners of such a storage use; of the layouts that a storage offers, the first one is measured."""
 _MOST_NAMED = 8
 
