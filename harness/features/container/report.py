@@ -112,7 +112,7 @@ def _describe(cells: Sequence[CellRecord]) -> str:
     version = f" {shown.container_version}" if shown.container_version else ""
     user = "unprivileged" if shown.container_unprivileged else "privileged"
     cpus = f" on the host's CPUs {shown.container_cpus}" if shown.container_cpus else ""
-    return f"The container is {user}, of LXC{version},{cpus} (confined by {shown.container_confinement or 'nothing'})."
+    return f"The container is {user}, of LXC{version}{cpus}; confinement: {shown.container_confinement or 'unknown'}."
 
 
 def _is_compared(cell: CellRecord) -> bool:

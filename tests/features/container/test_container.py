@@ -265,3 +265,11 @@ def test_the_report_answers_vm_or_container_with_an_interval() -> None:
     assert "against the host, the VM loses 51" in page
     # A container is no attach mode of a VM, so it is never the best of them.
     assert "`lvm-container` loses least" not in markdown
+
+
+def test_the_page_says_what_the_container_really_is() -> None:
+    run = measured()
+    effective = parse_container(READ, {})
+    cells = tuple(replace(cell, effective=effective) if cell.mode_detail.in_container else cell for cell in run.cells)
+    page = render_html(replace(run, cells=cells))
+    assert "The container is privileged, of LXC 6.0.4 on the host&#39;s CPUs 1; confinement: seccomp." in page
