@@ -69,7 +69,7 @@ def test_a_storage_that_the_node_does_not_have_is_refused(client: Client) -> Non
 
 def test_a_ceph_pool_is_refused_with_the_reason(node: Node, client: Client) -> None:
     node.store.storages["ceph"] = Storage("ceph", "rbd", frozenset({"images"}), 1 << 40, pool="vms")
-    why = "storage ceph is of type rbd: the host would have to map its images"
+    why = "storage ceph is of type rbd: virt-overhead measures images of Ceph only on hosts with libvirt"
     with pytest.raises(Unsupported, match=why) as error:
         add_layouts(client, named("ceph"))
     assert error.value.hint == "allowed: a storage of type lvm, lvmthin, dir, nfs, cifs, cephfs, btrfs, zfspool"

@@ -108,7 +108,7 @@ def client_blocks(section: Section) -> Iterator[Block]:
     for clients in find_clients(section):
         yield Heading(f"{_TITLE} {clients.krbd} against {clients.librbd}")
         yield Aside(
-            "Both guests have images of the same pool, and take turns in the same blocks. With krbd, the host's kernel "
+            "Both are images of the same pool, and take turns in the same blocks. With krbd, the host's kernel "
             "is the client of the cluster, with librbd QEMU."
         )
         yield Sentence((Mark(f"{section.name}: {answer(clients)}", "strong"),), on=On.MARKDOWN)

@@ -159,7 +159,7 @@ STORAGE_TYPES: Mapping[str, tuple[str, ...]] = {
 KIB = 1024
 _LAYOUTS: tuple[StoredLayout, ...] = ("lvm", "lvm-thin", "raw", "qcow2", "zvol")
 
-_NOT_YET = {"rbd": ": the host would have to map its images to measure the baseline, which virt-overhead does not do"}
+_NOT_YET = {"rbd": ": virt-overhead measures images of Ceph only on hosts with libvirt"}
 """Why a type that has disk images is not supported."""
 
 
