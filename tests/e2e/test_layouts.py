@@ -15,7 +15,7 @@ from harness.lab.inventory import DiskById, DiskSpec
 from harness.lab.transport.base import Runner
 from harness.lab.transport.ssh import SshRunner
 from harness.layout.build import Layouts, built
-from harness.layout.storage_files import fill_image
+from harness.layout.storage_files import fill_image, read_nodatacow
 from harness.measure.fio import mark_fio
 from harness.model.attach import Attach
 from harness.model.base import Device, Md
@@ -83,6 +83,22 @@ def test_every_layer_of_one_disk_holds_what_is_written(host: SshRunner, facts: H
             fill_image(image)
             compare = ["qemu-img", "compare", "-f", "qcow2", "-F", "raw", image.guest.path, image.twin.path]
             host.run(compare, deadline=patience(60))
+
+
+def test_files_on_btrfs_hold_what_is_written_copied_or_in_place(host: SshRunner, facts: HostFacts) -> None:
+    files: dict[str, RawFile | Qcow2] = {
+        "copied": RawFile("btrfs"),
+        "in-place": RawFile("btrfs", nodatacow=True),
+        "image": Qcow2("btrfs", nodatacow=True),
+    }
+    with build(host, facts, [LAB.disk("optane")], files) as layouts:
+        hold_what_is_written(host, layouts)
+        for image in layouts.images:
+            fill_image(image)
+        for name, layout in files.items():
+            mode = Mode(name, layout, Attach())
+            for source in (layouts.guest(mode), layouts.twin(mode)):
+                assert read_nodatacow(host, source.path).host_nodatacow is bool(layout.nodatacow), source.path
 
 
 def status(host: Runner, layouts: Layouts, mode: str) -> ArrayStatus:

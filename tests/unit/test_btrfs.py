@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +20,7 @@ from harness.model.workloads import parse_workloads
 from harness.results.validity import configuration_check
 from harness.scenario.timetable import stays_in_cache
 from tests.unit.test_layouts_commands import MIB, NAME, Listening, log, regions
+from tests.unit.test_measure_blocks import session
 from tests.unit.test_scenario_load import complaint, good_but
 
 IN_PLACE = RawFile("btrfs", nodatacow=True)
@@ -85,6 +88,26 @@ def test_no_other_arm_runs_while_btrfs_has_tables_to_write(layout: Layout, *, al
     assert stays_in_cache(Arm(Place.GUEST, mode), job) is alone
     assert stays_in_cache(Arm(Place.TWIN, mode), job) is alone
     assert not stays_in_cache(Arm(Place.GUEST, mode), Job("randread", 4096, iodepth=32, ramp=0.0, seconds=0.25))
+
+
+@pytest.mark.parametrize(
+    ("layout", "attach", "synced"),
+    [
+        (COPIED, Attach(), "sync --file-system "),
+        (RawFile(), Attach(cache="writeback", aio="threads"), "sync /"),
+        (RawFile(), Attach(), ""),
+    ],
+)
+def test_the_tables_are_written_before_the_next_arm(
+    tmp_path: Path, layout: Layout, attach: Attach, synced: str
+) -> None:
+    (tmp_path / "disk").touch()
+    at = session(str(tmp_path / "disk"), "sda", counted=False, version="fio-3.39")
+    host: Any = Listening()
+    replace(at, host=replace(at.host, runner=host)).settle(Arm(Place.GUEST, Mode("lvm", layout, attach)))
+    assert [command.partition(str(tmp_path)[1:])[0] for command in host.commands] == (
+        [synced.removesuffix("/") + "/"] if synced else []
+    )
 
 
 def test_other_file_systems_have_no_such_choice(tmp_path: Path) -> None:
