@@ -157,14 +157,6 @@ class Hypervisor(Remover, Protocol):
         ...
 
     @property
-    def passes_at_boot(self) -> bool:
-        """Whether a guest has a disk that is passed through from its start to its end, and not only while it is held.
-
-        Then the host has the disk only while the guest does not run.
-        """
-        ...
-
-    @property
     def poll_seconds(self) -> float:
         """The time from one poll to the next in which its own services read the disks of its storages; 0 without."""
         ...

@@ -30,7 +30,6 @@ from harness.measure.phases import Phases
 from harness.measure.platform import PROGRAM, Clocks
 from harness.measure.series import require_guest
 from harness.measure.session import Boot, Guests, Idle, Session, count_idle, find_unsettable, hold_settings_of
-from harness.model.attach import Vfio
 from harness.model.disk import DiskFacts
 from harness.model.job import Job
 from harness.model.layout import OnFilesystem
@@ -233,14 +232,7 @@ def open_session(
             for mode in (mode.attached for mode in usable if mode.backup and host.spec.proxmox is None)
         }
         with phases.timed("attach"):
-            guests = _start_guests(
-                host,
-                layouts,
-                by_guest(usable),
-                partial(hypervisor.guest, log),
-                phases,
-                passes_at_boot=hypervisor.passes_at_boot,
-            )
+            guests = _start_guests(host, layouts, by_guest(usable), partial(hypervisor.guest, log), phases)
         if guests is not None:
             stack.callback(guests.close)
         effective = _read_effective(host.runner, layouts, guests, usable)
@@ -359,16 +351,10 @@ def _start_guests(
     modes: Mapping[str, Sequence[Mode]],
     start: Callable[..., AbstractContextManager[Guest]],
     phases: Phases,
-    *,
-    passes_at_boot: bool,
 ) -> Guests | None:
     if not modes:
         return None
-    alternating = any(
-        mode.alternating or (passes_at_boot and isinstance(mode.attach, Vfio))
-        for of_guest in modes.values()
-        for mode in of_guest
-    )
+    alternating = any(mode.alternating for of_guest in modes.values() for mode in of_guest)
     users = Counter(volume for of_guest in modes.values() for volume in {mode.stored for mode in of_guest})
     boots: dict[str, Boot] = {}
     for name, of_guest in modes.items():

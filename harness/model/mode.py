@@ -12,7 +12,7 @@ from pydantic import AfterValidator, ConfigDict, Field, model_validator
 from harness.analysis import METRICS, Limit
 from harness.analysis.verdict import Both
 from harness.config.names import choices
-from harness.model.attach import ATTACH_OPTIONS, Attach, Attachment, InContainer, StoredAttachment
+from harness.model.attach import ATTACH_OPTIONS, Attach, Attachment, InContainer, StoredAttachment, Vfio
 from harness.model.base import Device, Md
 from harness.model.guest import ANY_GUEST, GUEST_OPTIONS, GuestOptions
 from harness.model.job import Job
@@ -171,8 +171,12 @@ class Mode:
 
     @property
     def alternating(self) -> bool:
-        """Whether its guest and those of the other variants run one after the other."""
-        return self.variant is not None and self.variant.alternating
+        """Whether its guest runs only while it is measured: one after the other with those of the other variants.
+
+        Proxmox VE gives a device to a VM when it starts it, so the host has the disk only without this VM.
+        """
+        passed_at_boot = self.on_node and isinstance(self.attach, Vfio)
+        return passed_at_boot or (self.variant is not None and self.variant.alternating)
 
     @property
     def settings(self) -> tuple[HostSetting, ...]:

@@ -16,6 +16,7 @@ from harness.guest.proxmox.guest import find_device
 from harness.guest.proxmox.passed import find_mapping, read_passed
 from harness.model.attach import Vfio
 from harness.model.base import Device
+from harness.model.guest import ANY_GUEST
 from harness.model.mode import Mode
 from harness.results.validity import configuration_check
 from pve_double import nodeshell
@@ -77,7 +78,9 @@ def test_the_vm_gets_the_device_and_the_node_gets_it_back(
     monkeypatch.setattr("harness.guest.proxmox.backend.log_in", look)
     ours = hypervisor(client, iso, shell)
     assert ours.unsupported_by_host(VFIO, DISK) is None
-    assert ours.passes_at_boot
+    # It is booted for its slices alone: the host has the disk only without it.
+    assert VFIO.on(ANY_GUEST, one_guest=True).alternating
+    assert not VFIO.on(ANY_GUEST).alternating
     with ours.layouts(shell.log(RUN), [DISK], [HOST, VFIO], span=SPAN) as layouts:
         disk = GuestDisk("vfio", layouts.by_mode["vfio"], Vfio())
         with pytest.raises(GuestError, match="enough"), ours.guest(shell.log(RUN), [disk]):

@@ -114,10 +114,6 @@ class BorrowingHypervisor(Generic[State]):
         self._words = describe_vm(borrowed)
 
     @property
-    def passes_at_boot(self) -> bool:
-        return False
-
-    @property
     def poll_seconds(self) -> float:
         return self._layout_maker.poll_seconds
 

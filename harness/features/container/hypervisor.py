@@ -40,10 +40,6 @@ class ContainersBesideVms:
         return self._vms.remove(entry)
 
     @property
-    def passes_at_boot(self) -> bool:
-        return self._vms.passes_at_boot
-
-    @property
     def poll_seconds(self) -> float:
         """As without containers."""
         return self._vms.poll_seconds

@@ -266,11 +266,6 @@ class LibvirtHypervisor(LibvirtRemover):
         return built(log, self._host.facts, ours, modes, span=span, events=self._events)
 
     @property
-    def passes_at_boot(self) -> bool:
-        """libvirt plugs devices into running guests."""
-        return False
-
-    @property
     def poll_seconds(self) -> float:
         """libvirt never polls its storages."""
         return 0.0

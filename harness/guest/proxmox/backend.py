@@ -118,11 +118,6 @@ class ProxmoxHypervisor(ProxmoxRemover):
         """The settings that the last guest of each VM has set."""
 
     @property
-    def passes_at_boot(self) -> bool:
-        """Proxmox VE gives a device to a VM only when it starts it."""
-        return True
-
-    @property
     def poll_seconds(self) -> float:
         """How often pvestatd asks all storages for their space, which reads the metadata of every volume group."""
         return _POLL_SECONDS
