@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from harness.events import Events
-from harness.guest.protocol import Backup, GuestDisk
+from harness.guest.protocol import Backup, GuestDisk, Hypervisor
 from harness.lab.counters import VmThreads
 from harness.lab.created import CreationLog, Entry, Removal
 from harness.lab.facts import Acceleration
@@ -88,6 +88,7 @@ class SimulatedHypervisor:
 
     host: Host
     poll_seconds: float = 0.0
+    passes_at_boot: bool = False
 
     def unsupported_by_host(self, mode: Mode, disk: AnyDisk) -> str | None:
         del mode, disk
@@ -138,7 +139,7 @@ def open_host(spec: HostSpec, images: object, events: Events) -> Iterator[Host]:
 
 
 @contextmanager
-def hypervisor_of(host: Host, events: Events) -> Iterator[SimulatedHypervisor]:
+def hypervisor_of(host: Host, events: Events) -> Iterator[Hypervisor]:
     del events
     yield SimulatedHypervisor(host)
 
