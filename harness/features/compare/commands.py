@@ -33,7 +33,8 @@ def _add_compare(commands: Any) -> None:
         nargs="+",
         type=Path,
         metavar="RUN",
-        help="a run: reports/RUN-ID, or `latest` for the newest. The others are compared with the first one",
+        help="a run: reports/RUN-ID, `latest` for the newest, or the URL of a results.json. The others are compared "
+        "with the first one",
     )
     parser.add_argument("--baseline", metavar="NAME", help="compare with this baseline instead of the first run")
     parser.add_argument("--before-scenario", metavar="NAME", help="only this scenario of the first run or the baseline")
