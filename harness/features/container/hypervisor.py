@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from harness.events import Events
 from harness.features.container.lxc import refuse_lxc, start_container
-from harness.guest.booting import choose_vcpus, refuse_memory
+from harness.guest.booting import choose_vcpus
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor
 from harness.lab.created import CreationLog, Entry, Removal
 from harness.lab.hosts import Host
@@ -50,7 +50,7 @@ class ContainersBesideVms:
             return self._vms.unsupported_by_host(mode, disk)
         # Without an attachment, it is about the layout only.
         why = self._vms.unsupported_by_host(replace(mode, attach=None, guest=ANY_GUEST), disk)
-        return why or refuse_memory(1, mode.guest, self._host) or refuse_lxc(self._host, mode.guest)
+        return why or refuse_lxc(self._host, mode.guest)
 
     def unsupported_by_guest_os(self, log: CreationLog, mode: Mode) -> str | None:
         """What the system of a VM lacks. The system of a container is that of its host."""
