@@ -53,7 +53,7 @@ class SimulatedHost:
 @contextmanager
 def simulated_hosts(directory: Path, number: int) -> Iterator[list[SimulatedHost]]:
     """So many hosts. Log in with the key `user_key` in the directory; `host_key.pub` there is the key of all hosts."""
-    _install_fio(directory)
+    install_fio(directory)
     for key in ("user_key", "host_key"):
         make_key(directory / key)
     with ExitStack() as stack:
@@ -103,7 +103,7 @@ def _wait_for(host: SimulatedHost) -> None:
     sys.exit(f"{host.name} does not listen on {host.address}. It needs root, OpenSSH's server and mount namespaces")
 
 
-def _install_fio(directory: Path) -> None:
+def install_fio(directory: Path) -> None:
     programs = directory / "programs"
     programs.mkdir()
     recorded = {}
