@@ -1,4 +1,4 @@
-"""The fio of a simulated host follows the harness: it waits in its command, and prints figures that fio could measure."""
+"""The fio of a simulated host follows the harness: it waits in its command, and prints figures that fio could have."""
 
 from __future__ import annotations
 
