@@ -219,7 +219,7 @@ ALL_MODES = (
     "host, passthrough, lvm, raw, raw-cached, partition, lvm-thin, raw-xfs, qcow2, zvol, passthrough-blk, lvm-blk, vfio"
 )
 NO_NAME = "not a valid name; allowed: letters, digits and `_`, `.`, `-`, with a letter or digit first"
-ALL_KINDS = "device, partition, lvm, lvm-thin, raw, qcow2, md, zvol, zfs"
+ALL_KINDS = "device, partition, lvm, lvm-thin, raw, qcow2, md, zvol, zfs, rbd"
 ALL_PATTERNS = "seqread, seqwrite, seqrw, randread, randwrite, randrw, seqtrim, randtrim, seqtrimwrite"
 
 
@@ -396,7 +396,7 @@ def test_a_mistake_is_reported_with_key_value_and_what_is_allowed(
             (
                 "profiles = { smoke = { rounds = 4 } }: no such key; allowed: title, disk, class, disks, modes, "
                 "workloads, write_rate, guest, published, expect_void, mode, profile, budget, decompose, variant, "
-                'search (did you mean "profile"?)'
+                'search, workload (did you mean "profile"?)'
             ),
         ),
         ("profile = 3", "profile = 3: must be a table"),
@@ -479,8 +479,9 @@ def test_a_mistake_in_a_table_is_reported_with_key_and_value(tmp_path: Path, tab
             'cach = "none"',
             (
                 'attach.cach = "none": no such key; allowed: bus, cache, aio, iothread, queues, queue_size, '
-                "iothread_vq_mapping, poll_max_ns, controller, discard, detect_zeroes, logical_block_size, "
-                "physical_block_size, read_only, iops, bw, iops_burst, bw_burst, burst_seconds, "
+                "iothread_vq_mapping, poll_max_ns, controller, discard, detect_zeroes, ssd, logical_block_size, "
+                "physical_block_size, read_only, iops, bw, iops_burst, bw_burst, read_iops, write_iops, read_bw, "
+                "write_bw, read_iops_burst, write_iops_burst, read_bw_burst, write_bw_burst, burst_seconds, "
                 "throttle_group, packed, event_idx, metadata_cache, server, device "
                 '(did you mean "cache"?)'
             ),
