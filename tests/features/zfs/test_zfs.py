@@ -286,3 +286,13 @@ def test_a_volume_that_a_run_created_is_read_back_with_what_it_inherits(tmp_path
     check = configuration_check(mode, effective)
     assert check is not None
     assert check.ok
+
+
+def test_what_openzfs_2_3_prints_of_a_file_is_understood() -> None:
+    """Recorded on the lab's host: the pool leaves its sectors to the disks, which have 512 bytes."""
+    sizes = "volblocksize\t-\nrecordsize\t131072"
+    recorded = FOUND.replace("\n12\n12\n0\n", "\n0\n9\n0\n").replace("volblocksize\t131072\nrecordsize\t-", sizes)
+    found = parse_zfs(recorded)
+    assert found.pool.sector == 512
+    assert found.effective.host_zfs_recordsize == 128 * KIB
+    assert found.effective.host_zfs_volblocksize is None
