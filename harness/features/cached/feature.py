@@ -69,7 +69,7 @@ def measure_cached(
     beside = Place.DIRECT in blocks.arms and blocks.has(name)
     direct = contrast(
         blocks.series(name, Place.DIRECT) if beside else None,
-        blocks.series(name, Place.GUEST) if Place.GUEST in blocks.arms else None,
+        blocks.series(name, Place.GUEST) if beside and Place.GUEST in blocks.arms else None,
         confidence=confidence,
     )
     record = CachedRecord(
