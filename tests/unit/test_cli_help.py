@@ -22,6 +22,7 @@ HEAVY_OF_HARNESS = ("harness.lab", "harness.layout", "harness.measure", "harness
 COMMANDS = [each for each in commands(make_parser()) if isinstance(each, Command)]
 WITHOUT_JSON = {
     "virt-overhead run": "pytest",
+    "virt-overhead quick": "pytest",
     "virt-overhead quickstart": "pytest",
     "virt-overhead lab": "a group",
     "virt-overhead lab ssh": "ssh",

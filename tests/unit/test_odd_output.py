@@ -135,6 +135,10 @@ def functions() -> Iterator[tuple[str, Callable[..., Any], dict[str, Any]]]:
                     yield f"{found.name}.{name}", function, needed
 
 
+NAMED = {"place": "directory"}
+"""Values of arguments and fields of which only some texts are possible."""
+
+
 def value(of: Any, odd: Odd) -> Any:
     """Some value of this type. LookupError if none can be made up."""
     origin, arguments = typing.get_origin(of), typing.get_args(of)
@@ -166,12 +170,12 @@ def value(of: Any, odd: Odd) -> Any:
             for each in dataclasses.fields(of)
             if each.init and each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING
         ]
-        return of(**{each.name: value(hints[each.name], odd) for each in needed})
+        return of(**{each.name: NAMED.get(each.name) or value(hints[each.name], odd) for each in needed})
     raise LookupError(of)
 
 
 def _called(function: Callable[..., Any], needed: dict[str, Any], odd: Odd) -> None:
-    arguments = {name: value(of, odd) for name, of in needed.items()}
+    arguments = {name: NAMED.get(name) or value(of, odd) for name, of in needed.items()}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("time.sleep", lambda _seconds: None)
         try:

@@ -72,6 +72,7 @@ def test_files_that_the_explanations_of_the_code_name_exist() -> None:
 OUTSIDE = {
     *("need_this_block", "handle_stripe_dirtying", "group_thread_cnt", "acpi_pm"),  # Linux
     *("strip_blank_end", "fio_keyword_replace", "dynamic_ownership", "pytest_plugins"),  # fio, libvirt, pytest
+    *("vdev_raidz_asize", "bluestore_prefer_deferred_size_hdd"),  # OpenZFS, Ceph
     "nvme_vfio",  # a scenario
 }
 """Names of other programs, which are no names of the harness."""

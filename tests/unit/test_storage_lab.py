@@ -58,7 +58,7 @@ def test_a_node_has_storages_by_name_and_by_layout(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "host.here.storage.vms: allowed: exactly one of volume_group, thin_pool, directory, pool, dataset"),
+        ("", "host.here.storage.vms: allowed: exactly one of volume_group, thin_pool, directory, pool, rbd, dataset"),
         ('volume_group = "a"\npool = "b"', "host.here.storage.vms: allowed: exactly one of"),
         ('volume_group = "-a"', "allowed: the name of a volume group"),
         ('volume_group = ""', "allowed: the name of a volume group"),
@@ -69,7 +69,7 @@ def test_a_node_has_storages_by_name_and_by_layout(tmp_path: Path) -> None:
         ('directory = "/srv/a#b"', "fio treats the text after # as a comment"),
         ('dataset = "tank/"', "allowed: a ZFS pool or dataset"),
         ('storage = "local"', "host.here.storage.vms.storage: cannot be used on this kind of host"),
-        ('device = "/dev/sda"', "no such key; allowed: volume_group, thin_pool, directory, pool, dataset, storage"),
+        ('device = "/dev/sda"', "no such key; allowed: volume_group, thin_pool, directory, pool, storage"),
     ],
 )
 def test_a_mistake_is_told_with_what_is_allowed(tmp_path: Path, text: str, said: str) -> None:

@@ -277,7 +277,7 @@ def test_a_use_without_jobs_says_what_to_measure() -> None:
 def test_every_kind_of_layout_has_a_place_in_the_order_of_simplicity() -> None:
     kinds = sorted(Layout.__args__, key=lambda kind: kind.effort)
     names = [kind.__dataclass_fields__["kind"].default for kind in kinds]
-    assert names == ["device", "partition", "md", "lvm", "raw", "lvm-thin", "zvol", "zfs", "qcow2"]
+    assert names == ["device", "partition", "md", "lvm", "raw", "lvm-thin", "zvol", "zfs", "qcow2", "rbd"]
 
 
 def test_the_mode_to_use_comes_with_a_line_of_qm_set_or_with_xml() -> None:
