@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -84,3 +86,22 @@ def test_the_key_of_an_ipv6_host_that_an_earlier_version_stored_is_found(tmp_pat
     known = tmp_path / "known_hosts"
     known.write_text("2001:db8::7:22 ssh-ed25519 AAAA\n")
     assert recall(known, SshTarget("2001:db8::7", 22, "root", tmp_path / "key").address) == "ssh-ed25519 AAAA"
+
+
+def test_signals_that_all_processes_get_do_not_end_the_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C, and the end of a service: what a run made is removed through this connection."""
+    ssh = tmp_path / "ssh"
+    ssh.write_text("#!/bin/sh\necho begun\nread line\necho ended\n")
+    ssh.chmod(0o700)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    directory = tmp_path / "connection"
+    directory.mkdir()
+    _build_ssh_uri(SshTarget("192.0.2.7", 22, "root", tmp_path / "key", host_key="ssh-ed25519 AAAA"), directory)
+    with subprocess.Popen(directory / "ssh", stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        for sent in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            process.send_signal(sent)
+        assert process.communicate("\n")[0] == "ended\n"

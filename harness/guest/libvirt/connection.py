@@ -142,7 +142,10 @@ def _build_ssh_uri(target: SshTarget, directory: Path) -> str:
         "BatchMode yes\nConnectTimeout 20\nServerAliveInterval 5\nServerAliveCountMax 6\n"
     )
     program = directory / "ssh"
-    program.write_text(f'#!/bin/sh\nexec {shlex.quote(ssh)} -F {shlex.quote(str(config))} "$@"\n')
+    # Ctrl-C and the end of a service signal all processes: the clean-up still needs the connection, which ends with it.
+    program.write_text(
+        f"#!/bin/sh\ntrap '' HUP INT QUIT TERM\nexec {shlex.quote(ssh)} -F {shlex.quote(str(config))} \"$@\"\n"
+    )
     program.chmod(0o700)
     # `%` before a zone and all other special characters are encoded; libvirt removes the brackets.
     at = f"{quote(target.user, safe='')}@{in_brackets(quote(target.host, safe=':'))}:{target.port}"
