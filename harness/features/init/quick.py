@@ -18,6 +18,7 @@ from harness.features.init.disks import Offers, StorageOffer, show
 from harness.features.init.lab_file import inspect_requested, write_lab_text
 from harness.files import write_atomically
 from harness.lab.lab_file import lab_of
+from harness.model.disk import STORAGE
 
 SCENARIO = "quick"
 _PREFERRED = ("lvm-thin", "zvol", "rbd", "lvm", "raw")
@@ -94,8 +95,12 @@ def _list_choices(offers: Offers) -> str:
 
 
 def select_cells(storage: StorageOffer, *, host_only: bool) -> str:
-    """The expression for `-k`: the baseline alone, or one layout of the storage."""
+    """The expression for `-k`: the baseline alone, or one layout of the storage.
+
+    Ids begin with the name of the storage, which may be part of the ids of other scenarios.
+    """
+    scenario = SCENARIO if storage.name == STORAGE else f"{storage.name}_{SCENARIO}"
     if host_only:
-        return f"{SCENARIO}-host"
+        return f"{scenario}-host-"
     layout = next((layout for layout in _PREFERRED if layout in storage.layouts), storage.layouts[0])
-    return f"{SCENARIO}-{layout}-" + (" and not lvm-thin" if layout == "lvm" else "")
+    return f"{scenario}-{layout}-" + (" and not lvm-thin" if layout == "lvm" else "")

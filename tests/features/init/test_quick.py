@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from harness.cli import main
@@ -36,9 +41,21 @@ def test_what_is_not_offered_is_refused_with_the_reason_and_the_others() -> None
 
 
 def test_one_layout_is_measured() -> None:
-    assert select_cells(SMALL, host_only=False) == "quick-lvm- and not lvm-thin"
-    assert select_cells(LARGE, host_only=False) == "quick-raw-"
-    assert select_cells(LARGE, host_only=True) == "quick-host"
+    assert select_cells(SMALL, host_only=False) == "vms_quick-lvm- and not lvm-thin"
+    assert select_cells(LARGE, host_only=False) == "images_quick-raw-"
+    assert select_cells(LARGE, host_only=True) == "images_quick-host-"
+
+
+@pytest.mark.parametrize("name", ["vms", "srv-quick", "storage"])
+def test_no_cell_of_another_scenario_is_selected(name: str, tmp_path: Path) -> None:
+    lab = tmp_path / "lab.toml"
+    lab.write_text(f'[host.here]\nkind = "local"\n[host.here.storage.{name}]\ndirectory = "/srv"\n')
+    selected = select_cells(replace(LARGE, name=name), host_only=False)
+    command = [sys.executable, "-m", "harness.cli", "run", f"--lab={lab}", "--collect-only", "-q", "--profile=smoke"]
+    done = subprocess.run([*command, "-k", selected], capture_output=True, text=True, check=False, timeout=600)
+    ids = [line for line in done.stdout.splitlines() if "test_overhead[" in line]
+    assert len(ids) == 7, done.stdout
+    assert all("quick-raw-" in line for line in ids)
 
 
 def test_a_directory_that_does_not_exist_is_named(capsys: pytest.CaptureFixture[str]) -> None:
