@@ -195,9 +195,7 @@ def synthetic_run(
     fdatasync, and values scatter by the share `noise`. With `variants`, the guests of the one called `slow` reach 95 %
     of the others. `shape` is that of the histogram of every slice.
     """
-    scenario = _narrow_scenario(scenario or replace(optane(), disk=disk), modes, workloads)
-    of_memory = tuple(replace(mode, cached=mode.cached or mode.name in declared) for mode in scenario.modes)
-    scenario = replace(scenario, modes=of_memory)
+    scenario = _narrow_scenario(scenario or replace(optane(), disk=disk), modes, workloads, declared)
     scenario = in_variants(scenario, variants)
     plan = plan_for(scenario, profile)
     quick = (*cached, *faster)
@@ -232,9 +230,14 @@ def synthetic_run(
 
 
 def _narrow_scenario(
-    scenario: Scenario, modes: Collection[str] | None, workloads: Sequence[str | Workload]
+    scenario: Scenario, modes: Collection[str] | None, workloads: Sequence[str | Workload], declared: Collection[str]
 ) -> Scenario:
-    """The scenario with only these modes, unless None, and with these workloads, if there are some."""
+    """The scenario with only these modes, unless None, and with these workloads, if there are some.
+
+    The modes `declared` are cached.
+    """
+    of_memory = (replace(mode, cached=mode.cached or mode.name in declared) for mode in scenario.modes)
+    scenario = replace(scenario, modes=tuple(of_memory))
     if workloads:
         named = (each for own in workloads for each in ((own,) if isinstance(own, Workload) else parse_workloads(own)))
         scenario = replace(scenario, workloads=tuple(named))

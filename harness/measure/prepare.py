@@ -229,7 +229,7 @@ def open_session(
             conditioning = _condition_for(request, host, layouts, seed=seed, events=phases.events)
         backup_files = {
             mode.name: stack.enter_context(backup_file(log, host.spec, mode.name, layouts.guest(mode)))
-            for mode in (mode.attached for mode in usable if mode.backup and host.spec.proxmox is None)
+            for mode in (mode.attached for mode in usable if _has_backup_file(host, mode))
         }
         with phases.timed("attach"):
             guests = _start_guests(host, layouts, by_guest(usable), partial(hypervisor.guest, log), phases)
@@ -259,11 +259,15 @@ def open_session(
             backup_files=backup_files,
             trims=any(job.trims for job in request.jobs),
         )
-        for mode in usable:
-            # Conditioning has changed the tables of its file system.
-            if mode.attach is not None and mode.layout.writes_later:
-                session.settle(Arm(Place.TWIN, mode))
+        # Conditioning has changed the tables of file systems.
+        for mode in (mode for mode in usable if mode.attach is not None and mode.layout.writes_later):
+            session.settle(Arm(Place.TWIN, mode))
         yield session
+
+
+def _has_backup_file(host: Host, mode: Mode) -> bool:
+    """Whether the mode is backed up into a file of the host. Proxmox VE writes to a storage, whose space it checks."""
+    return mode.backup and host.spec.proxmox is None
 
 
 def _find_without_room(host: Host, modes: Sequence[Mode], span: int) -> dict[str, str]:
@@ -271,8 +275,7 @@ def _find_without_room(host: Host, modes: Sequence[Mode], span: int) -> dict[str
 
     Raises NothingToCompare if no guest is left.
     """
-    # Proxmox VE writes backups to a storage, whose space it checks.
-    backups = [mode.name for mode in modes if mode.backup and host.spec.proxmox is None]
+    backups = [mode.name for mode in modes if _has_backup_file(host, mode)]
     why = refuse_backup(host.runner, host.spec, len(backups) * span) if backups else None
     skipped = dict.fromkeys(backups, f"host {host.name}: {why}") if why else {}
     require_guest(modes, skipped)

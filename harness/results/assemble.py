@@ -15,7 +15,7 @@ from harness.analysis import (
 from harness.errors import ResultsError
 from harness.feature import Feature, features, features_of_cell
 from harness.model.attach import Attach
-from harness.model.base import Amplification, find_widest
+from harness.model.base import Amplification, Kind, find_widest
 from harness.model.disk import DiskRecord
 from harness.model.layout import amplification
 from harness.model.mode import Arm, Budget, Cell, Mode, Place, find_setting_changes
@@ -108,6 +108,12 @@ class AssembledRun:
     disks: Sequence[DiskRecord] = ()
     scenarios: Sequence[Scenario] = ()
     groups: Sequence[Group] = ()
+
+    def tabulate_on(self, layout: type[Kind]) -> dict[str, CellSlices]:
+        """The slices of the cells on a layout of this class that overlapped no other, by the cell's id."""
+        groups = {cell.id: group.id for group in self.groups for cell in group.cells}
+        cells = [cell for cell in self.cells if isinstance(cell.mode.layout, layout) and cell.id in groups]
+        return tabulate(cells, groups, (slice_ for slice_ in self.measurements if slice_.overlap is None))
 
 
 def assemble(
@@ -306,10 +312,8 @@ def _read_in_flight(cell: Cell) -> tuple[int, Amplification]:
     jobs = [part.job for part in arm.parts(cell.job)]
     layout = cell.mode.layout
     moved = find_widest(amplification(layout, job) for job in dict.fromkeys(jobs))
-    if isinstance(cell.mode.attach, Attach) and cell.mode.attach.discard == "ignore":
-        # QEMU drops the guest's trims.
-        moved = replace(moved, fewest_trimmed=0.0)
-    return sum(job.depth * job.bs for job in jobs), moved
+    drops_trims = isinstance(cell.mode.attach, Attach) and cell.mode.attach.discard == "ignore"
+    return sum(job.depth * job.bs for job in jobs), replace(moved, fewest_trimmed=0.0) if drops_trims else moved
 
 
 def _list_differences(mode: Mode, context: CellContext) -> tuple[str, ...]:

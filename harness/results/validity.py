@@ -428,15 +428,13 @@ def check_bytes(
         if any(count.polled for count in counts):
             every = [slice_ for (other, _), slices in by_round.items() if other == arm for slice_ in slices]
             by_arm[arm] = [*counts, *_count_bytes(every, in_flight, NONE if arm in _BARE else layout, None)]
-    in_memory = {arm for arm in by_arm if cached and arm not in _BARE}
-    checks = (
+    return tuple(
         _check_cached(arm, counts)
-        if arm in in_memory
+        if cached and arm not in _BARE
         else _check_counts(arm, counts, "its control group" if arm == contained else "QEMU")
         for arm, counts in by_arm.items()
         if counts
     )
-    return tuple(checks)
 
 
 def _check_cached(arm: str, counts: Sequence[_ByteCount]) -> ValidityCheck:

@@ -40,7 +40,7 @@ from harness.report.blocks import (
 )
 from harness.report.numbers import percent, percent_with_interval, short, signed_percent, significant, with_interval
 from harness.report.section import Section
-from harness.results import ArmName, CellRecord, MetricRecord, Run, RunStore
+from harness.results import ArmName, CellRecord, Run, RunStore
 from harness.units import format_duration, short_size
 
 _OF_THE_RUN = ("serial", "size", "backup", "file")
@@ -163,20 +163,21 @@ def _yield_jobs(section: Section, cells: Sequence[CellRecord]) -> Iterator[Block
     if not measured[0].is_baseline:
         columns += [
             (Column(f"guest ({measured[0].mode})"), lambda cell: _quote(cell, "guest")),
-            (Column("lost"), lambda cell: percent_with_interval(_quoted(cell).overhead, " %")),
+            (Column("lost"), lambda cell: percent_with_interval(cell.metrics[_choose_quoted(cell.job)].overhead, " %")),
         ]
     yield make_table(measured, f"What {section.name} does", *columns, on=On.BRIEF)
 
 
-def _quoted(cell: CellRecord) -> MetricRecord:
-    """IOPS; MB/s of sequential jobs without flushes."""
-    return cell.metrics["iops" if cell.job.is_random or cell.job.flushes else "bw"]
+def _choose_quoted(job: Job) -> str:
+    """The metric that people quote: IOPS; MB/s of sequential jobs without flushes."""
+    return "iops" if job.is_random or job.flushes else "bw"
 
 
 def _quote(cell: CellRecord, place: ArmName) -> str:
-    metric = METRICS["iops" if cell.job.is_random or cell.job.flushes else "bw"]
+    name = _choose_quoted(cell.job)
+    metric = METRICS[name]
     unit = "fsync/s" if cell.job.flushes else metric.shown.unit
-    value = cell.mean(_quoted(cell), place)
+    value = cell.mean(cell.metrics[name], place)
     return f"{with_interval(value, lambda number: short(number / metric.shown.scale))} {unit}" if value else "-"
 
 

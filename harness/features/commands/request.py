@@ -117,7 +117,7 @@ class OwnCommand:
     def covers(self, cell: Cell) -> bool:
         """Whether it runs in the guest of this cell."""
         mode = cell.mode
-        if mode.attach is None or mode.runs_with_others:
+        if mode.attach is None or mode.runs_with_others or mode.in_container:
             return False
         return self.modes is None or any(name in self.modes for name in mode.names)
 
@@ -277,13 +277,17 @@ def _quote_end(output: str) -> str:
     return " | ".join(line[:200] for line in lines[-_LAST_LINES:]) or "nothing"
 
 
-def find_obstacle(planned: PlannedCommand) -> str | None:
-    """Why nothing can run on the volume; None if it can."""
+def find_obstacle(planned: PlannedCommand, *, limited: bool) -> str | None:
+    """Why nothing can run on the volume; None if it can. `limited`: the run may write only so many bytes."""
     attach = planned.cell.mode.attach
+    if limited:
+        return "nothing limits what a command writes, and this run has a limit; run it without"
     if not isinstance(attach, Attach):
         return "the guest has the disk itself, so the host cannot make a file system on it"
     if attach.read_only:
         return "the guest cannot write"
-    if planned.host is not None and not attach.direct:
+    if planned.command.on_host and planned.host is None:
+        return "the host has no volume of this mode for itself: choose a mode with a layout, or leave out on_host"
+    if planned.command.on_host and not attach.direct:
         return "the host's cache is between the guest and the volume, so host and guest would see different data"
     return None

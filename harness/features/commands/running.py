@@ -42,7 +42,7 @@ def follow(context: SeriesContext, prepared: PreparedGroup) -> Iterator[Followin
     for planned in context.plan.follow_ups_of(PlannedCommand, context.group):
         if recorder.has_record(CommandRecord, planned.id):
             continue
-        why = prepared.why_skipped(planned.cell) or find_obstacle(planned)
+        why = prepared.why_skipped(planned.cell) or find_obstacle(planned, limited=bool(context.spec.limits))
         if why is None:
             yield CommandRuns(context, planned)
         else:

@@ -55,7 +55,7 @@ def add_commands(commands: Any) -> None:
 def _add_quick(commands: Any) -> None:
     parser = commands.add_parser(
         "quick",
-        help="measure in about three minutes what a VM loses on a storage of this host, without a configuration",
+        help="measure in a few minutes what a VM loses on a storage of this host, without a configuration",
         example="virt-overhead quick /var/lib/libvirt/images",
     )
     parser.add_argument(
@@ -66,7 +66,7 @@ def _add_quick(commands: Any) -> None:
     parser.add_argument("--vm", metavar="NAME", help="plug the disk into this running VM, through its guest agent")
     parser.add_argument("--reports", type=Path, metavar="DIR", default=REPORTS, help="the directory of runs (reports)")
     parser.add_argument("--max-writes", metavar="SIZE", help="write at most so much to the storage, for example 20GiB")
-    parser.set_defaults(run=_quick, output=None, json=True, force=False)
+    parser.set_defaults(run=_quick, output=None, json=False, force=False)
 
 
 def _quick(options: argparse.Namespace) -> NoReturn:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from harness.model.counters import Transferred
@@ -43,29 +43,24 @@ class RbdRecord:
 
 def account_cells(run: AssembledRun) -> tuple[RbdRecord, ...]:
     """A record for each cell on an image with an arm whose disks were counted, in the order of the cells."""
-    slices: dict[tuple[str, str, str], list[Measurement]] = {}
-    for measurement in run.measurements:
-        if measurement.overlap is None and measurement.counters.storage is not None:
-            slices.setdefault((measurement.group, measurement.arm, measurement.job), []).append(measurement)
-    group_of = {cell.id: group.id for group in run.groups for cell in group.cells}
     records = []
-    for cell in run.cells:
-        if not isinstance(cell.mode.layout, Rbd) or cell.id not in group_of:
-            continue
+    for cell, slices in run.tabulate_on(Rbd).items():
         arms: dict[ArmName, OsdBytes] = {
-            place.value: _account(counted)
-            for place, arm in cell.by_role.items()
-            if place.value in ("host", "twin", "guest")
-            and (counted := slices.get((group_of[cell.id], arm.id, cell.job.id)))
+            place.value: moved
+            for place, of_arm in slices.arms.items()
+            if place.value in ("host", "twin", "guest") and (moved := _account(of_arm.values())) is not None
         }
         if arms:
-            records.append(RbdRecord(cell.id, arms))
+            records.append(RbdRecord(cell, arms))
     return tuple(records)
 
 
-def _account(slices: Sequence[Measurement]) -> OsdBytes:
-    counters = [slice_.counters for slice_ in slices]
+def _account(slices: Iterable[Measurement]) -> OsdBytes | None:
+    """The bytes of these slices of one arm; None if the disks were not counted."""
+    counted = [(slice_.counters.fio, disks) for slice_ in slices if (disks := slice_.counters.storage) is not None]
+    if not counted:
+        return None
     return OsdBytes(
-        fio=sum((Transferred(of.fio.read, of.fio.written) for of in counters), Transferred()),
-        disks=sum((of.storage for of in counters if of.storage is not None), Transferred()),
+        fio=sum((Transferred(fio.read, fio.written) for fio, _ in counted), Transferred()),
+        disks=sum((disks for _, disks in counted), Transferred()),
     )

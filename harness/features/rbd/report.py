@@ -23,7 +23,7 @@ from harness.report.blocks import (
     TableCell,
     make_table,
 )
-from harness.report.numbers import count, short, significant
+from harness.report.numbers import count, percent_with_interval, short, significant
 from harness.report.section import Section
 from harness.report.verdicts import link_cell
 from harness.results import CellRecord
@@ -83,12 +83,7 @@ def _differ_in_client(krbd: CellRecord, librbd: CellRecord) -> bool:
 
 def _show_change(change: Change) -> str:
     """For example "+23.1 % [20.0, 26.3]"."""
-    ends = "" if change.low is None or change.high is None else f" [{_share(change.low)}, {_share(change.high)}]"
-    return f"{_share(change.ratio)} %{ends}"
-
-
-def _share(ratio: float) -> str:
-    return f"{(ratio - 1) * 100:+.1f}"
+    return percent_with_interval(change.share, " %", signed=True)
 
 
 def answer(clients: Clients) -> str:

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from harness.feature import Feature, Subject
-from harness.model.attach import Attach
+from harness.model.attach import Attach, Attachment
 from harness.model.job import Job
-from harness.model.mode import Arm, Cell, Mode, Place
+from harness.model.mode import Arm, Cell, Place
 from harness.results import CellRecord, Measurement
 from harness.scenario.scenario import Scenario
 from harness.units import format_size
@@ -23,7 +23,7 @@ def find_dropped_trims(scenario: Scenario) -> Iterator[str]:
     """Modes whose guest would measure nothing, beside jobs that only trim."""
     for index, workload in enumerate(scenario.workloads):
         for mode in scenario.modes if workload.only_trims else ():
-            if drops_trims(mode):
+            if drops_trims(mode.attach):
                 yield (
                     f'mode.{mode.name}.attach.discard = "ignore": conflicts with workloads[{index}] = '
                     f'"{workload.name}", because QEMU drops the guest\'s trims; allowed: discard = "unmap", or '
@@ -31,9 +31,8 @@ def find_dropped_trims(scenario: Scenario) -> Iterator[str]:
                 )
 
 
-def drops_trims(mode: Mode) -> bool:
+def drops_trims(attach: Attachment | None) -> bool:
     """Whether QEMU answers the guest's trims without doing anything."""
-    attach = mode.attach
     return isinstance(attach, Attach) and attach.device == "disk" and attach.discard == "ignore"
 
 
@@ -65,7 +64,7 @@ def find_notes(slices: Sequence[Measurement], cell: Cell) -> Iterator[str]:
             f"up to {format_size(most)} were trimmed in a slice, of a part of the region that was written before; "
             "a block that is trimmed twice in a slice costs less the second time"
         )
-    if drops_trims(cell.mode):
+    if drops_trims(cell.mode.attach):
         yield 'QEMU drops the guest\'s trims (discard = "ignore"), so only the host and the twin trim'
     if cell.mode.layout.twin.is_file:
         yield "no twin: fio on the host trims devices only, and not files"
@@ -91,8 +90,7 @@ def explain_faster(cell: CellRecord) -> str | None:
     """A trim that does not reach the disk costs less than one that does."""
     if not cell.job.trims:
         return None
-    attach = cell.mode_detail.attach
-    if isinstance(attach, Attach) and attach.device == "disk" and attach.discard == "ignore":
+    if drops_trims(cell.mode_detail.attach):
         return 'QEMU drops its trims (discard = "ignore"), and those of the host reach the disk'
     layout = cell.mode_detail.layout
     return (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from harness.model.counters import Transferred
@@ -42,27 +42,19 @@ class ZfsRecord:
 
 def account_cells(run: AssembledRun) -> tuple[ZfsRecord, ...]:
     """A record for each cell on ZFS with an arm whose disks were counted, in the order of the cells."""
-    slices: dict[tuple[str, str, str], list[Measurement]] = {}
-    for measurement in run.measurements:
-        if measurement.overlap is None:
-            slices.setdefault((measurement.group, measurement.arm, measurement.job), []).append(measurement)
-    group_of = {cell.id: group.id for group in run.groups for cell in group.cells}
     records = []
-    for cell in run.cells:
-        if not isinstance(cell.mode.layout, OnZfs) or cell.id not in group_of:
-            continue
-        counted: dict[ArmName, MovedBytes | None] = {
-            place.value: _account(slices.get((group_of[cell.id], arm.id, cell.job.id), ()))
-            for place, arm in cell.by_role.items()
-            if place.value in ("host", "twin", "guest")
+    for cell, slices in run.tabulate_on(OnZfs).items():
+        arms: dict[ArmName, MovedBytes] = {
+            place.value: moved
+            for place, of_arm in slices.arms.items()
+            if place.value in ("host", "twin", "guest") and (moved := _account(of_arm.values())) is not None
         }
-        arms = {place: moved for place, moved in counted.items() if moved is not None}
         if arms:
-            records.append(ZfsRecord(cell.id, arms))
+            records.append(ZfsRecord(cell, arms))
     return tuple(records)
 
 
-def _account(slices: Sequence[Measurement]) -> MovedBytes | None:
+def _account(slices: Iterable[Measurement]) -> MovedBytes | None:
     """What the disks moved in these slices of one arm; None if that was not counted, or fio moved nothing."""
     moved, by_fio = Transferred(), 0
     for slice_ in slices:

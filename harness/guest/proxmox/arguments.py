@@ -47,7 +47,9 @@ def build_arguments(drives: Mapping[str, GuestDisk], guest: GuestOptions) -> str
         if not isinstance(attach, Attach):
             continue
         threads = [f"{TAG}-{key}-{number}" for number in range(1, attach.threads + 1)]
-        settings = list(_list_properties(key, attach))
+        settings = [
+            (device, name, getattr(attach, option)) for option, _, device, name in _list_properties(key, attach)
+        ]
         if has_own_threads(attach, guest):
             polls = guest.polls | ({} if attach.poll_max_ns is None else {"max": attach.poll_max_ns})
             polling = "".join(f",{_POLLS[name]}={value}" for name, value in polls.items())
@@ -65,13 +67,13 @@ def _format_set(device: str, name: str, value: object) -> str:
     return f"device.{device}.{name}={('on' if value else 'off') if isinstance(value, bool) else value}"
 
 
-def _list_properties(key: str, attach: Attach) -> Iterator[tuple[str, str, Any]]:
-    """Device, property and value of each option that the drive lacks."""
+def _list_properties(key: str, attach: Attach) -> Iterator[tuple[str, str, str, str]]:
+    """Each option that the drive lacks: its name, the setting that shows it, and its device and property in QEMU."""
     for option in list_by_arguments(attach):
         for shown in ATTACH_OPTIONS[option].shown:
             if isinstance(place := shown.source, Property):
                 name = place.names[-1] if attach.bus == "virtio-scsi" else place.names[0]
-                yield name_queue_device(key) if place.of_queues else key, name, getattr(attach, option)
+                yield option, shown.setting, name_queue_device(key) if place.of_queues else key, name
 
 
 def _add_disk(
@@ -116,15 +118,10 @@ def _add_disk(
 def read_by_arguments(machine: VirtualMachine, key: str, attach: Attach) -> Effective:
     """The options of the drive that are arguments, as QEMU's monitor reports them. Raises GuestError, PveError."""
     with reading(f"{machine.words}: QEMU's devices of the drive {key}", GuestError):
-        found: dict[str, Any] = {}
-        for option in list_by_arguments(attach):
-            for shown in ATTACH_OPTIONS[option].shown:
-                if isinstance(place := shown.source, Property):
-                    device = name_queue_device(key) if place.of_queues else key
-                    name = place.names[-1] if attach.bus == "virtio-scsi" else place.names[0]
-                    found[shown.setting] = _read_property(machine, device, name)
+        properties = _list_properties(key, attach)
+        settings: Any = {setting: _read_property(machine, device, name) for _, setting, device, name in properties}
         threads = _list_threads(machine, name_queue_device(key)) if attach.threads else ()
-        effective = Effective(qemu_iothread=bool(threads), qemu_iothreads=len(threads), **found)
+        effective = Effective(qemu_iothread=bool(threads), qemu_iothreads=len(threads), **settings)
         known = parse_iothreads(machine.ask_monitor("info iothreads")) if threads else {}
         for thread in threads:
             polling = {setting: known[thread][source.key] for setting, source in _POLLING.items()}
