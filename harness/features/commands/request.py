@@ -286,8 +286,8 @@ def find_obstacle(planned: PlannedCommand, *, limited: bool) -> str | None:
         return "the guest has the disk itself, so the host cannot make a file system on it"
     if attach.read_only:
         return "the guest cannot write"
-    if planned.command.on_host and planned.host is None:
-        return "the host has no volume of this mode for itself: choose a mode with a layout, or leave out on_host"
     if planned.command.on_host and not attach.direct:
         return "the host's cache is between the guest and the volume, so host and guest would see different data"
+    if planned.command.on_host and planned.host is None:
+        return "the host has no volume of this mode for itself: choose a mode with a layout, or leave out on_host"
     return None

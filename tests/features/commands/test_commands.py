@@ -10,8 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from harness.features.commands.request import MOST_OUTPUT, CommandFailed, CommandRecord, OwnFigure, read_run
+from harness.features.commands.request import (
+    MOST_OUTPUT,
+    CommandFailed,
+    CommandRecord,
+    OwnFigure,
+    PlannedCommand,
+    find_obstacle,
+    read_run,
+)
 from harness.files import read_script
+from harness.scenario.load import load_scenario
+from harness.scenario.plan import plan_for
 
 _SCRIPT = read_script("harness.features.commands", "run_command.sh")
 
@@ -125,3 +135,58 @@ def test_many_processes_end_with_it(volume: Path) -> None:
     command = "for i in $(seq 200); do sleep 7174 & done; echo 200"
     assert read_run(run(volume, command), OwnFigure(regex="([0-9]+)"), "it", 20) == 200
     assert left(volume, "sleep 7174") == ""
+
+
+SCENARIO = """
+title = "Where a command can run"
+disk = "optane"
+modes = ["host", "passthrough", "own", "raw-cached"]
+workloads = ["randread-4k"]
+write_rate = "1 GiB/s"
+
+[mode.own]
+layout = { kind = "lvm" }
+attach = {}
+container = true
+
+[workload.host]
+command = "true"
+on_host = true
+
+[workload.guest]
+command = "true"
+"""
+
+
+@pytest.fixture
+def planned(tmp_path: Path) -> dict[tuple[str, str], PlannedCommand]:
+    """The commands of the scenario by their name and mode."""
+    path = tmp_path / "where.toml"
+    path.write_text(SCENARIO)
+    plan = plan_for(load_scenario(path), "smoke")
+    commands = [follow_up for follow_up in plan.follow_ups if isinstance(follow_up, PlannedCommand)]
+    return {(command.name, command.cell.mode.name): command for command in commands}
+
+
+def test_a_command_runs_in_guests_and_not_in_containers(planned: dict[tuple[str, str], PlannedCommand]) -> None:
+    modes = ("passthrough", "own", "raw-cached")
+    assert set(planned) == {(name, mode) for name in ("host", "guest") for mode in modes}
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "why"),
+    [
+        ("host", "passthrough", "the host has no volume of this mode for itself"),
+        ("host", "raw-cached", "host and guest would see different data"),
+    ],
+)
+def test_what_keeps_the_host_from_taking_part_is_said(
+    planned: dict[tuple[str, str], PlannedCommand], name: str, mode: str, why: str
+) -> None:
+    assert why in (find_obstacle(planned[name, mode], limited=False) or "")
+    assert find_obstacle(planned["guest", mode], limited=False) is None
+
+
+def test_a_run_with_a_limit_of_bytes_runs_no_command(planned: dict[tuple[str, str], PlannedCommand]) -> None:
+    assert find_obstacle(planned["host", "own"], limited=False) is None
+    assert "this run has a limit" in (find_obstacle(planned["host", "own"], limited=True) or "")
