@@ -64,8 +64,8 @@ VOLUMES: Mapping[Place, VolumeKind] = {
 
 def find_volume_kind(place: Place) -> VolumeKind:
     """How volumes are created on storages of this place."""
-    own = find_feature_storage(place)
-    return VOLUMES[place] if own is None else own.load_volumes()
+    of_feature = find_feature_storage(place)
+    return VOLUMES[place] if of_feature is None else of_feature.load_volumes()
 
 
 def refuse_on_storage(mode: Mode, storage: FoundStorage, facts: HostFacts) -> str | None:
@@ -79,8 +79,8 @@ def refuse_on_storage(mode: Mode, storage: FoundStorage, facts: HostFacts) -> st
         return f"its layout is {layout.kind} on {layout.base.words}; {offered}"
     if layout.encrypted:
         return f"virt-overhead encrypts only on disks of its own, and {words} is in use; {offered}"
-    own = find_feature_storage(storage.place)
-    if own is not None and (why := own.refuse(mode, storage)):
+    of_feature = find_feature_storage(storage.place)
+    if of_feature is not None and (why := of_feature.refuse(mode, storage)):
         return why
     return _refuse_options(layout, storage) or (
         f"qemu-img is not installed there: {facts.install('qemu-utils')}"
@@ -155,9 +155,9 @@ def _list_facts(storage: FoundStorage) -> dict[str, str]:
 
 
 def _list_notes(storage: FoundStorage, modes: Sequence[Mode]) -> Iterator[tuple[str, str]]:
-    own = find_feature_storage(storage.place)
+    of_feature = find_feature_storage(storage.place)
     for mode in modes:
-        if own is not None and (note := own.describe(mode)):
+        if of_feature is not None and (note := of_feature.describe(mode)):
             yield mode.name, note
         layout = mode.layout
         if isinstance(layout, RawFile | Qcow2) and layout.filesystem != storage.filesystem:

@@ -50,22 +50,22 @@ def _read_volume(runner: Runner, layout: Layout, path: str) -> Effective | None:
 def annotate(cells: Sequence[CellRecord]) -> Iterator[tuple[str, str]]:
     """What the host reported of the volume of a cell and was not requested: the id of the cell, and the note."""
     for cell in cells:
-        layout, found = cell.mode_detail.layout, cell.effective
-        if not isinstance(layout, OnZfs) or found.host_zfs_pool is None:
+        layout, effective = cell.mode_detail.layout, cell.effective
+        if not isinstance(layout, OnZfs) or effective.host_zfs_pool is None:
             continue
-        if found.host_zfs_sync == "disabled":
+        if effective.host_zfs_sync == "disabled":
             whose = "as requested" if layout.sync == "disabled" else "which the dataset above it has"
             why = "what is written is not durable when it completes, and a power failure loses the last seconds"
             yield cell.id, f"sync is disabled on its dataset, {whose}: {why}"
-        size = found.host_zfs_volblocksize
+        size = effective.host_zfs_volblocksize
         if isinstance(layout, Zvol) and size not in (None, layout.volblocksize):
             yield cell.id, f"its volblocksize is {format_size(size)}, that of its storage"
-        if cell.job.writes and (found.host_zfs_txg_timeout or 0) > layout.write_interval:
+        if cell.job.writes and (effective.host_zfs_txg_timeout or 0) > layout.write_interval:
             why = (
                 f"slices are made for {layout.write_interval:g} s, so what an arm leaves may be written during another"
             )
-            yield cell.id, f"ZFS writes after {found.host_zfs_txg_timeout} s there (zfs_txg_timeout): {why}"
-        shape, *wrong = found.host_zfs_pool.split(", ")
+            yield cell.id, f"ZFS writes after {effective.host_zfs_txg_timeout} s there (zfs_txg_timeout): {why}"
+        shape, *wrong = effective.host_zfs_pool.split(", ")
         if wrong:
             yield cell.id, f"its pool ({shape}) is not as it should be: {', '.join(wrong)}"
 

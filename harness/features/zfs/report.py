@@ -35,17 +35,17 @@ class ZfsCell:
     @property
     def record_bytes(self) -> int:
         """Bytes of a record, as ZFS reports them."""
-        found = self.cell.effective
-        return found.host_zfs_volblocksize or found.host_zfs_recordsize or self.layout.record_bytes
+        effective = self.cell.effective
+        return effective.host_zfs_volblocksize or effective.host_zfs_recordsize or self.layout.record_bytes
 
     @property
     def words(self) -> str:
         """For example "records of 16 KiB, compression lz4, sync standard, on a mirror of 2 disks"."""
-        found = self.cell.effective
-        pool = f", on {found.host_zfs_pool}" if found.host_zfs_pool else ""
+        effective = self.cell.effective
+        pool = f", on {effective.host_zfs_pool}" if effective.host_zfs_pool else ""
         return (
-            f"records of {format_size(self.record_bytes)}, compression {found.host_zfs_compression or 'not read'}, "
-            f"sync {found.host_zfs_sync or 'not read'}{pool}"
+            f"records of {format_size(self.record_bytes)}, compression {effective.host_zfs_compression or 'not read'}, "
+            f"sync {effective.host_zfs_sync or 'not read'}{pool}"
         )
 
     @property

@@ -81,9 +81,9 @@ def _add_disk(
 ) -> list[str]:
     """The arguments of a whole disk: its block devices as Proxmox VE writes them, its controller and its device."""
     flags = CACHES[attach.cache]
-    own: dict[str, dict[str, Any]] = {key: {}, name_queue_device(key): {}}
+    properties: dict[str, dict[str, Any]] = {key: {}, name_queue_device(key): {}}
     for device, name, value in settings:
-        own[device][name] = value
+        properties[device][name] = value
     common: dict[str, Any] = {
         "cache": {"direct": flags.direct, "no-flush": flags.no_flush},
         "detect-zeroes": attach.detect_zeroes,
@@ -104,15 +104,15 @@ def _add_disk(
             "file": node,
         }
     words += ["-blockdev", json.dumps(node | {"node-name": top})]
-    queues = own[name_queue_device(key)] | {"iothread-vq-mapping": [{"iothread": thread} for thread in threads]}
+    queues = properties[name_queue_device(key)] | {"iothread-vq-mapping": [{"iothread": thread} for thread in threads]}
     write_cache = "on" if flags.write_cache else "off"
     front: dict[str, Any] = {"id": key, "drive": top, "serial": disk.serial, "write-cache": write_cache}
     if attach.bus == "virtio-blk":
-        return [*words, "-device", json.dumps({"driver": "virtio-blk-pci"} | front | own[key] | queues)]
+        return [*words, "-device", json.dumps({"driver": "virtio-blk-pci"} | front | properties[key] | queues)]
     controller = {"driver": "virtio-scsi-pci", "id": name_queue_device(key)}
     front |= {"bus": f"{controller['id']}.0"} | ({"rotation_rate": 1} if attach.ssd else {})
     words += ["-device", json.dumps(controller | queues)]
-    return [*words, "-device", json.dumps({"driver": "scsi-hd"} | front | own[key])]
+    return [*words, "-device", json.dumps({"driver": "scsi-hd"} | front | properties[key])]
 
 
 def read_by_arguments(machine: VirtualMachine, key: str, attach: Attach) -> Effective:
