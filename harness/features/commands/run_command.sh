@@ -8,6 +8,8 @@ mkdir -p "$point" || exit
 inside=$(cat <<'INSIDE'
 point=$1 device=$2 filesystem=$3 options=$4 directory=$5 seconds=$6 most=$7 command=$8
 fail() { echo "125 0"; echo "$1"; exit; }
+# The first process of a name space of its own: what follows would otherwise end and mount for the whole machine.
+[ $$ = 1 ] || fail "there are no namespaces"
 mount --make-rprivate / 2>/dev/null
 mount -t proc proc /proc || fail "there are no namespaces"
 loop=

@@ -117,6 +117,17 @@ def test_what_it_starts_ends_with_it(volume: Path, start: str) -> None:
     assert left(volume, f"sleep {7000 + len(start)}") == ""
 
 
+def test_without_a_name_space_nothing_is_run(volume: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = tmp_path / "bin" / "unshare"
+    fake.parent.mkdir()
+    fake.write_text('#!/bin/sh\nshift 3\nexec "$@"\n')
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", str(fake.parent), prepend=":")
+    with pytest.raises(CommandFailed, match="it was not run: there are no namespaces"):
+        read_run(run(volume, f"touch {tmp_path}/ran"), OwnFigure(), "it", 20)
+    assert not (tmp_path / "ran").exists()
+
+
 def test_endless_output_is_cut_and_ends(volume: Path) -> None:
     printed = run(volume, "yes 7172", seconds=3)
     assert len(printed) < MOST_OUTPUT + 100
