@@ -1,4 +1,4 @@
-"""Generates the tables of docs/safety.md from the code: the kinds of the creation log, and the functions that write."""
+"""Generates docs/reference/safety-tables.md: the kinds of the creation log, and the functions that write."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from harness.lab.created import Thing
 from harness.measure.reap import HOST_THINGS
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "safety.md"
+PAGE = ROOT / "docs" / "reference" / "safety-tables.md"
 THINGS: tuple[type[Thing], ...] = (*HOST_THINGS, Domain, *BORROWED_THINGS, *PROXMOX_THINGS)
 
 WRITING = re.compile(

@@ -1,4 +1,4 @@
-"""The source of the site: the pages of docs/, the project's other Markdown files, and the pages made from the code."""
+"""The source of the site: the pages of docs/, and the project's other Markdown files."""
 
 from __future__ import annotations
 
@@ -8,9 +8,6 @@ import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
-from docs.website.reference import command_page, schema_page
-from harness.cli import make_parser
-
 OUTSIDE = {
     "README.md": "start.md",
     "CONTRIBUTING.md": "contributing.md",
@@ -19,6 +16,10 @@ OUTSIDE = {
     "pve_double/README.md": "pve-double.md",
     "docs/gallery/README.md": "gallery.md",
     "docs/adr/README.md": "decisions.md",
+    "docs/reference/commands.md": "commands.md",
+    "docs/reference/options.md": "options.md",
+    "docs/reference/results-keys.md": "results-keys.md",
+    "docs/reference/safety-tables.md": "safety-tables.md",
 }
 """Files elsewhere than in docs/ itself that are pages, and their names in the site."""
 
@@ -29,7 +30,6 @@ _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?!https?:|mailto:|#)([^)#\s]+)(#[^)\s]
 _IMAGE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")
 _FURTHER = {
     "Tutorial": ("start", "gallery"),
-    "Reference": ("commands", "results-keys"),
     "For maintainers": ("contributing", "decisions", "security", "changelog", "pve-double"),
 }
 """Pages of the navigation that the index cannot link to, because they exist only in the site."""
@@ -39,7 +39,7 @@ def write_source(root: Path, target: Path) -> None:
     """Write all pages of the repository at `root` into the empty directory `target`."""
     docs = root / "docs"
     for path in docs.iterdir():
-        if path.is_dir() and path.name not in ("website", "__pycache__"):
+        if path.is_dir() and path.name not in ("website", "reference", "__pycache__"):
             shutil.copytree(path, target / path.name, ignore=shutil.ignore_patterns(INDEX))
         elif path.suffix == ".json":
             shutil.copy(path, target)
@@ -52,9 +52,6 @@ def write_source(root: Path, target: Path) -> None:
     decisions = target / OUTSIDE["docs/adr/README.md"]
     pages = sorted(f"adr/{path.stem}" for path in (docs / "adr").glob("0*.md"))
     decisions.write_text(decisions.read_text(encoding="utf-8") + _toctree(pages), encoding="utf-8")
-    (target / "commands.md").write_text(command_page(make_parser()), encoding="utf-8")
-    schema = (docs / "results.schema.json").read_text(encoding="utf-8")
-    (target / "results-keys.md").write_text(schema_page(schema), encoding="utf-8")
 
 
 def in_site(text: str, name: str, root: Path) -> str:

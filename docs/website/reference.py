@@ -4,23 +4,47 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from harness.analysis.metrics import METRICS
 from harness.cli import commands
+from harness.features.io_costs.feature import IO_COSTS
+
+_ON_COMMANDS = """For everyone who types commands: every command with its options and an example. Made from the command
+line itself by `python -m docs.website.generate`. [Running](../running.md) explains how to use them."""
+
+_ON_KEYS = """For people who write scripts: every object of results.json with its keys. Made from the
+[JSON Schema](../results.schema.json) by `python -m docs.website.generate`. [Results](../results.md) explains the
+format."""
 
 
-def command_page(parser: argparse.ArgumentParser) -> str:
-    """Every command with its help, options and example."""
+def command_page(parser: argparse.ArgumentParser, of_runs: Sequence[Any]) -> str:
+    """Every command with its help, options and example, and the options of a run: `of_runs` are pytest's."""
     return "\n".join(
         [
-            "# Commands",
+            "# Commands and options",
             "",
-            "Made from the command line itself. [running.md](running.md#the-virt-overhead-command) is the overview.",
+            _ON_COMMANDS,
+            "",
+            "## Options of a run",
+            "",
+            "For `pytest` in a checkout, and for `virt-overhead run` anywhere, beside pytest's own options.",
+            "",
+            "| option | meaning |",
+            "|---|---|",
+            *(_run_option(option.attrs(), option.names()) for option in of_runs),
             "",
             *(line for command in commands(parser) for line in _command(command)),
         ]
     )
+
+
+def _run_option(attributes: Mapping[str, Any], names: Sequence[str]) -> str:
+    choices = "|".join(attributes.get("choices") or ())
+    value = "" if attributes.get("nargs") == 0 else f"={attributes.get('metavar') or choices}"
+    name = f"{names[0]}{value}".replace("|", "\\|")
+    return f"| `{name}` | {_escaped(attributes['help'].replace('%%', '%'))} |"
 
 
 def _command(parser: argparse.ArgumentParser) -> Iterator[str]:
@@ -63,7 +87,21 @@ def schema_page(text: str) -> str:
     lines = [
         "# Keys of results.json",
         "",
-        "Made from the [JSON Schema](results.schema.json). [results.md](results.md) explains the format.",
+        _ON_KEYS,
+        "",
+        "## Metrics",
+        "",
+        "| name | unit | better | what it is |",
+        "|---|---|---|---|",
+        *(f"| `{metric.name}` | {metric.unit} | {metric.better} | {metric.label} |" for metric in METRICS.values()),
+        "",
+        "## Costs of an I/O",
+        "",
+        "Seconds of CPU time, or a number, for one I/O. [How they are counted](../measuring.md#what-an-io-costs).",
+        "",
+        "| name | unit | what it is |",
+        "|---|---|---|",
+        *(f"| `{cost.name}` | {cost.unit} | {cost.title} |" for cost in IO_COSTS.values()),
         "",
         *_object("The document", schema),
     ]

@@ -9,6 +9,8 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from harness.feature import feature_records
+from harness.model.attach import ATTACH_OPTIONS, Attach
+from harness.model.job import Job, Workload
 from harness.results.records import SCHEMA_VERSION, Run
 from harness.results.store import list_kernel_keys, make_stored_adapter
 
@@ -24,11 +26,23 @@ def json_schema() -> dict[str, Any]:
     }
     schema = dict(sorted({**schema, "description": Run.__doc__}.items()))
     schema["properties"]["schema"]["const"] = SCHEMA_VERSION
+    _describe_the_rest(schema["$defs"])
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"results.json of virt-overhead, schema {SCHEMA_VERSION}",
         **{key: value for key, value in schema.items() if key != "title"},
     }
+
+
+def _describe_the_rest(records: dict[str, Any]) -> None:
+    """Add the words on keys that a job has from its workload, and on options whose row in the table explains them."""
+    of_workload = TypeAdapter(Workload).json_schema(mode="serialization")["properties"]
+    for key, value in records[Job.__name__]["properties"].items():
+        if key in of_workload:
+            value["description"] = of_workload[key]["description"]
+    for key, value in records[Attach.__name__]["properties"].items():
+        if "description" not in value and ATTACH_OPTIONS[key].values:
+            value["description"] = f"{ATTACH_OPTIONS[key].values}; null: {ATTACH_OPTIONS[key].by_default}."
 
 
 def text() -> str:

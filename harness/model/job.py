@@ -121,11 +121,13 @@ class FioSection:
     name: str
     """As in the file."""
     options: Annotated[tuple[FioOption, ...], Strict(False)]
+    """Those that fio gets."""
     processes: Count
     """fio's numjobs."""
     iodepth: Count
     """I/Os in flight of each process; 1 with an engine that waits for each I/O."""
     overridden: Annotated[tuple[Overridden, ...], Strict(False)] = ()
+    """Those that virt-overhead sets itself."""
 
     @property
     def block_sizes(self) -> tuple[int, ...]:
@@ -156,6 +158,7 @@ class FromFile:
     file: str
     """Path of the file, relative to the scenario's folder."""
     sections: Annotated[tuple[FioSection, ...], Strict(False)]
+    """In the order of the file."""
     saturating: Annotated[bool, Strict()]
     """Whether every section always keeps as many I/Os in flight as its depth allows."""
     paced: Annotated[bool, Strict()]
@@ -221,6 +224,7 @@ class Bursts:
     __pydantic_config__ = VALUE
 
     ios: Count
+    """I/Os of a process between two pauses."""
     pause: Annotated[float, Strict()]
     """In seconds."""
 

@@ -10,7 +10,7 @@ from harness.analysis import METRICS, Metric
 from harness.analysis.metrics import QUANTILES, CompletedIo, read_metrics
 from harness.measure.fio import Direction, Latency
 
-DOCS = (Path(__file__).parents[2] / "docs" / "results.md").read_text(encoding="utf-8")
+DOCS = (Path(__file__).parents[2] / "docs" / "reference" / "results-keys.md").read_text(encoding="utf-8")
 
 
 def direction(ios: int, mean_ns: float, bins: dict[int, int]) -> Direction:

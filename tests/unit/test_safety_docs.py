@@ -1,4 +1,4 @@
-"""docs/safety.md is what the code is: its tables are generated, and no command writes without a permission."""
+"""The tables of safety are what the code is, and no command writes without a permission."""
 
 from __future__ import annotations
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
 
+from docs.website.generate import DOCS, PAGES
 from docs.website.pages import in_site, navigation, write_source
-from docs.website.reference import command_page, schema_page
+from docs.website.reference import schema_page
 from harness.cli import commands, make_parser
 from harness.results import RunStore
 
@@ -77,8 +79,44 @@ def test_a_page_is_listed_under_its_first_heading_alone() -> None:
     assert tree.index("\nlab\n") < tree.index(":caption: Reference") < tree.index("\nci\n")
 
 
+@pytest.mark.parametrize("name", PAGES)
+def test_a_generated_page_is_what_the_code_says(name: str, regenerate: bool) -> None:
+    text = PAGES[name]()
+    if regenerate:
+        (DOCS / name).write_text(text, encoding="utf-8")
+    assert (DOCS / name).read_text(encoding="utf-8") == text, "python -m docs.website.generate writes it anew"
+
+
+def test_links_in_pages_lead_to_headings() -> None:
+    """The anchors of GitHub. Sphinx also checks them, but only in `tox -e docs`."""
+    missing = []
+    for page in PAGES_WITH_LINKS:
+        text = re.sub(r"^ *```.*?^ *```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+        base = ROOT if page.parent.name == "changelog.d" else page.parent
+        for path, anchor in re.findall(r"\]\((?!https?:|mailto:)([^)#\s]*)#([^)\s]+)\)", text):
+            target = page if not path else (base / path).resolve()
+            if target.suffix == ".md" and anchor not in list_anchors(target):
+                missing.append(f"{page.relative_to(ROOT)}: {path}#{anchor}")
+    assert missing == []
+
+
+PAGES_WITH_LINKS = [
+    *sorted(ROOT.glob("docs/**/*.md")),
+    *sorted(ROOT.glob("changelog.d/*.md")),
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "images/README.md")),
+]
+
+
+@cache
+def list_anchors(page: Path) -> set[str]:
+    text = re.sub(r"^ *```.*?^ *```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    headings = re.findall(r"^#+ (.+)$", text, re.M)
+    words = (re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower() for heading in headings)
+    return {re.sub(r"[^\w\- ]", "", heading).strip().replace(" ", "-") for heading in words}
+
+
 def test_the_page_of_commands_has_each_with_its_options_and_example() -> None:
-    page = command_page(make_parser())
+    page = PAGES["reference/commands.md"]()
     for command in commands(make_parser()):
         own = page.partition(f"\n## {command.prog}\n")[2].partition("\n## ")[0]
         assert [option for option in command._option_string_actions if f"`{option}" not in own] in (
@@ -92,7 +130,7 @@ def test_the_page_of_keys_has_each_object_with_its_keys() -> None:
     page = schema_page(SCHEMA)
     definitions = json.loads(SCHEMA)["$defs"]
     for name, definition in definitions.items():
-        own = page.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
-        assert re.findall(r"^\| `(.+?)` \|", own, re.M) == list(definition.get("properties", ()))
+        of_object = page.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+        assert re.findall(r"^\| `(.+?)` \|", of_object, re.M) == list(definition.get("properties", ()))
     anchors = {name.lower() for name in definitions}
     assert set(re.findall(r"\]\(#(.+?)\)", page)) <= anchors
