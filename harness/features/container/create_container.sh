@@ -12,7 +12,14 @@ for name in bin sbin lib lib32 lib64 libx32 usr opt; do
         mkdir "$root/$name" && echo "lxc.mount.entry = /$name $name none bind,ro 0 0" >>"$config" || exit
     fi
 done
+if [ "$(cat /sys/module/apparmor/parameters/enabled 2>/dev/null)" = Y ]; then
+    # A host without the program that loads profiles has none for containers.
+    profile=unconfined
+    if command -v apparmor_parser >/dev/null; then profile=generated; fi
+    echo "lxc.apparmor.profile = $profile" >>"$config" || exit
+fi
 env "$3" lxc-start --lxcpath "$1" --name "$2" --logfile "$1/log" --logpriority ERROR --daemon &&
     lxc-info --lxcpath "$1" --name "$2" --no-humanize --pid >"$1/pid" && [ -s "$1/pid" ] && exit 0
-tail -n 5 "$1/log" >&2
+# The cause is what failed first.
+sed 's/^.* ERROR .* - [^ ]*:[0-9]* - //' "$1/log" | head -n 3 >&2
 exit 1

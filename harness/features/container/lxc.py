@@ -108,7 +108,6 @@ def make_config(made: Container, disks: Sequence[GuestDisk], *, cpus: str, memor
         "lxc.hook.mount =",
         f"lxc.uts.name = {made.name}",
         f"lxc.rootfs.path = dir:{made.directory}/{made.name}/rootfs",
-        "lxc.apparmor.profile = generated",
         "lxc.net.0.type = empty",
         f"lxc.environment = {made.mark}",
         # It has nothing to do but to be there: commands come from outside, and their ends are awaited there.
@@ -295,7 +294,7 @@ def start_container(
             seconds = step.seconds
         if done.status != 0:
             raise GuestError(
-                f"host {host.name}: the container did not start: {done.stderr.strip()[-400:] or 'no reason given'}",
+                f"host {host.name}: the container did not start: {done.stderr.strip()[:400] or 'no reason given'}",
                 hint="lxc-checkconfig there shows what its kernel lacks",
             )
         yield RunningContainer(host, made, disks, seconds)

@@ -121,9 +121,13 @@ def test_a_container_that_does_not_start_is_explained_and_leaves_nothing(
     host: Host, tmp_path: Path, disk: GuestDisk
 ) -> None:
     program = tmp_path / "bin" / "lxc-start"
-    program.write_text('#!/bin/sh\necho "lxc-start: no such controller" >"$2/log"\nexit 1\n')
+    line = "lxc-start voh 20261127173938.938 ERROR    apparmor - ../src/lxc/lsm/apparmor.c:set:1231 - No such profile"
+    program.write_text(f'#!/bin/sh\nfor line in 1 2 3 4 5; do echo "{line} $line" >>"$2/log"; done\nexit 1\n')
     created = tmp_path / "created"
-    with pytest.raises(GuestError, match="did not start: lxc-start: no such controller"), start(host, disk, created):
+    with (
+        pytest.raises(GuestError, match=r"did not start: No such profile 1\nNo such profile 2\nNo such profile 3\n"),
+        start(host, disk, created),
+    ):
         pytest.fail("it must not start")
     assert read_log(LocalRunner(), str(created)) == []
 
