@@ -39,9 +39,19 @@ def read_regular(path: Path, *, most_bytes: int) -> bytes:
 
 
 def write_atomically(target: Path, content: str | bytes) -> None:
-    """Replace the content of `target` by `content`, which is on the disk when this returns. Raises OSError."""
-    with replacing(target) as file:
-        file.write(content.encode() if isinstance(content, str) else content)
+    """Replace the content of `target` by `content`, which is on the disk when this returns. Raises OSError.
+
+    The target of a symbolic link is replaced, not the link. A terminal, /dev/null or a pipe gets the content.
+    """
+    content = content.encode() if isinstance(content, str) else content
+    mode = target.stat().st_mode if target.exists() else stat.S_IFREG
+    if stat.S_ISCHR(mode) or stat.S_ISFIFO(mode):
+        target.write_bytes(content)
+        return
+    if stat.S_ISBLK(mode):
+        raise OSError(errno.EINVAL, "it is a disk")
+    with replacing(Path(os.path.realpath(target))) as file:
+        file.write(content)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -44,6 +45,37 @@ def test_an_error_during_the_write_leaves_the_old_content(tmp_path: Path) -> Non
         interrupted()
     assert (tmp_path / "record").read_text() == "old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["record"]
+
+
+def test_a_link_stays_and_what_it_points_to_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "pages").mkdir()
+    (tmp_path / "pages" / "1").write_text("old")
+    (tmp_path / "latest").symlink_to("pages/1")
+    write_atomically(tmp_path / "latest", "new")
+    assert (tmp_path / "latest").is_symlink()
+    assert (tmp_path / "pages" / "1").read_text() == "new"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes devices")
+def test_a_device_stays_and_a_disk_is_never_written(tmp_path: Path) -> None:
+    os.mknod(tmp_path / "null", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+    os.mknod(tmp_path / "disk", 0o600 | stat.S_IFBLK, os.makedev(7, 255))
+    write_atomically(tmp_path / "null", "page")
+    assert (tmp_path / "null").is_char_device()
+    with pytest.raises(OSError, match="it is a disk"):
+        write_atomically(tmp_path / "disk", "page")
+    assert (tmp_path / "disk").is_block_device()
+
+
+def test_a_pipe_gets_the_content() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "from harness.files import *; write_atomically(Path('/dev/stdout'), 'page')"],
+        cwd=HERE,
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    assert done.stdout == b"page"
+    assert Path("/dev/stdout").is_symlink()
 
 
 def test_a_full_disk_leaves_the_old_content(tmp_path: Path) -> None:
