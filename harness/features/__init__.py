@@ -27,6 +27,7 @@ NAMES: tuple[str, ...] = (
     "trims",
     "neighbours",
     "container",
+    "filesystem",
     "cached",
     "distributions",
     "borrow",

@@ -76,7 +76,8 @@ class SharedStorage:
 
     def counted(self, source: BlockSource) -> tuple[str, ...]:
         """The device of the volume, if its counters show which bytes reached the disks. Only this run uses it."""
-        name = source.grant.name if source.grant is not None and source.network is None else ""
+        grant = (source.data or source).grant
+        name = grant.name if grant is not None and source.network is None else ""
         return (name,) if name.startswith(_COUNTED) else ()
 
     def how_counted(self, source: BlockSource) -> str:
@@ -144,7 +145,9 @@ class Layouts:
         On a storage in use, the device of the mode's own volume, because others use the disks. Empty for files there.
         """
         if self.shared is not None:
-            return self.shared.counted(self.twin(mode))
+            # A guest with a file system has a volume of its own, and only one of the two is used at a time.
+            sources = (self.twin(mode), *([self.guest(mode)] if mode is not None else ()))
+            return tuple(dict.fromkeys(name for source in sources for name in self.shared.counted(source)))
         return (self.disk,) if mode is None else self.members.get(mode.stored.name, (self.disk,))
 
     @property
@@ -158,7 +161,8 @@ class Layouts:
     @property
     def images(self) -> list[Sources]:
         """The sources that only QEMU can write to (qcow2 files), with their twins."""
-        return [Sources(self.by_mode[name], twin) for name, twin in self.twins.items()]
+        pairs = (Sources(self.by_mode[name], twin) for name, twin in self.twins.items())
+        return [pair for pair in pairs if pair.guest.format != "raw"]
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import ClassVar, Literal
 
@@ -13,7 +13,7 @@ from harness.lab.created import CreationLog, Entry, HostThing, fenced
 from harness.lab.guard import serial_of
 from harness.lab.inventory import DiskByFile, DiskSpec
 from harness.lab.pin import FILE_IDENTITY
-from harness.lab.transport.base import Runner
+from harness.lab.transport.base import Completed, Runner
 from harness.layout.free_space import reserve_places
 from harness.untrusted import parse_json, reading
 
@@ -30,6 +30,7 @@ set -C
 : >"$2" && truncate -s "$3" "$2" && file_of "$2"
 """
 )
+_IDENTIFY = FILE_IDENTITY + 'file_of "$1"\n'
 _FILESYSTEM = FILE_IDENTITY + 'filesystem_of "$1"\n'
 # $1: the file, $2: its draft, $3: its inode and birth time.
 _NAME = r"""
@@ -112,14 +113,32 @@ def _attach_loop_device(log: CreationLog, disk: DiskByFile) -> Iterator[str]:
             "run left the file, run: virt-overhead reap",
         )
     with own_file(log, path, disk.size, (serial_of(disk),), refused) as (file, _):
-        known = [LoopDevice(disks=file.disks, path=path, draft=file.draft, inode=file.inode)]
-        with log.making(known[0], lambda: known[-1].remove(runner)) as entry:
-            attach = ["losetup", "--find", "--show", "--partscan", "--direct-io=on", path]
-            device = runner.run(fenced(entry, attach), deadline=30).stdout.strip()
-            attached = runner.run(["sh", "-c", _ATTACHED, "sh", device], deadline=20).stdout.strip()
-            known.append(known[0].model_copy(update={"device": attached}))
-            log.amend(entry, known[-1])
+        loop = LoopDevice(disks=file.disks, path=path, draft=file.draft, inode=file.inode)
+        with attach_loop(log, loop, runner.run, "--partscan") as (device, _):
             yield device
+
+
+@contextmanager
+def attach_loop(
+    log: CreationLog, loop: LoopDevice, run: Callable[..., Completed], *options: str
+) -> Iterator[tuple[str, Entry]]:
+    """The path of a new loop device on a file of the run, and its record in the log. It is detached at the end.
+
+    `run` runs the command that attaches it, as `Runner.run`. Raises HostError.
+    """
+    known = [loop]
+    with log.making(loop, lambda: known[-1].remove(log.runner)) as entry:
+        attach = ["losetup", "--find", "--show", *options, "--direct-io=on", loop.path]
+        device = run(fenced(entry, attach), deadline=30).stdout.strip()
+        attached = log.runner.run(["sh", "-c", _ATTACHED, "sh", device], deadline=20).stdout.strip()
+        known.append(loop.model_copy(update={"device": attached}))
+        log.amend(entry, known[-1])
+        yield device, entry
+
+
+def read_file_identity(runner: Runner, path: str) -> str:
+    """The inode of a file and its birth time, as the creation log has them. Raises HostError."""
+    return runner.run(["sh", "-c", _IDENTIFY, "sh", path], deadline=20).stdout.strip()
 
 
 @contextmanager

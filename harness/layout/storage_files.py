@@ -145,6 +145,13 @@ _MKFS: Mapping[Filesystem, tuple[str, ...]] = {
 }
 # From Linux 6.2 on, btrfs would trim freed blocks in the background, during the slices of any arm.
 _MOUNT_OPTIONS: Mapping[Filesystem, tuple[str, ...]] = {"btrfs": ("nodiscard",)}
+
+
+def format_command(filesystem: Filesystem, identity: str, device: str) -> list[str]:
+    """The command that makes this file system with this UUID on a device."""
+    return [*_MKFS[filesystem], f"uuid={identity}" if filesystem == "xfs" else identity, device]
+
+
 _REMOVE_FILESYSTEM = FIND + read_script("harness.layout", "remove_filesystem.sh")
 
 
@@ -204,9 +211,8 @@ class Files:
             uuid=str(uuid.uuid4()),
             partuuid=region.partuuid,
         )
-        identity = f"uuid={mount.uuid}" if self.filesystem == "xfs" else mount.uuid
         with self._open_device(log, region, name) as device, log.making_here(mount) as entry:
-            device.run([*_MKFS[self.filesystem], identity, device.path], deadline=300)
+            device.run(format_command(self.filesystem, mount.uuid, device.path), deadline=300)
             log.runner.run(["mkdir", "-p", MOUNT_DIRECTORY], deadline=20)
             # Fails if the directory already exists.
             log.runner.run(["mkdir", mount.point], deadline=20)

@@ -260,8 +260,9 @@ def open_session(
             trims=any(job.trims for job in request.jobs),
         )
         # Conditioning has changed the tables of file systems.
-        for mode in (mode for mode in usable if mode.attach is not None and mode.layout.writes_later):
-            session.settle(Arm(Place.TWIN, mode))
+        for mode in usable:
+            if mode.filesystem is not None or (mode.attach is not None and mode.layout.writes_later):
+                session.settle(Arm(Place.TWIN, mode))
         yield session
 
 

@@ -415,7 +415,10 @@ class Session:
 
     def settle(self, arm: Arm) -> None:
         """Write what the host has in its cache for this arm to the disk, before the next arm uses the disk."""
-        if arm.mode is not None and arm.mode.writes_later:
+        if arm.mode is not None and arm.mode.filesystem is not None:
+            runner = guest.runner if (guest := self.guest(arm)) is not None else self.host.runner
+            runner.run(["sync"], deadline=SETTLE_SECONDS)
+        elif arm.mode is not None and arm.mode.writes_later:
             # What changed the tables of btrfs is in its log after fsync. Only a transaction writes the tables.
             what = ["--file-system"] if arm.mode.layout.writes_later else []
             paths = [self.layouts.guest(volume).path for volume in arm.mode.volumes]

@@ -295,6 +295,27 @@ class Qcow2(OnFilesystem):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class InnerFilesystem:
+    """A file system on the disk of a guest. fio uses a file on it, and its twin one on the same file system."""
+
+    __pydantic_config__ = VALUE
+
+    kind: Filesystem
+    """What mkfs made."""
+    options: str = ""
+    """Options of mount, separated by commas; empty for the defaults of the kernel."""
+
+    @property
+    def writes_later(self) -> bool:
+        """Whether its tables follow a write by up to 30 s."""
+        return RawFile(self.kind).writes_later
+
+    def amplification(self, job: Job) -> Amplification:
+        """What its disk may move for each byte of the job: its journal, and the times of the file."""
+        return RawFile(self.kind).amplification(job)
+
+
 ZFS_PROPERTIES = ("volblocksize", "recordsize", "compression", "sync", "logbias", "primarycache")
 """The properties of a dataset that are options of a layout."""
 

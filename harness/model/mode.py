@@ -13,10 +13,10 @@ from harness.analysis import METRICS, Limit
 from harness.analysis.verdict import Both
 from harness.config.names import choices
 from harness.model.attach import ATTACH_OPTIONS, Attach, Attachment, InContainer, StoredAttachment, Vfio
-from harness.model.base import Device, Md
+from harness.model.base import Amplification, Device, Md
 from harness.model.guest import ANY_GUEST, GUEST_OPTIONS, GuestOptions
 from harness.model.job import Job
-from harness.model.layout import ZFS_PROPERTIES, AnyLayout, Layout
+from harness.model.layout import ZFS_PROPERTIES, AnyLayout, InnerFilesystem, Layout, amplification
 from harness.model.option import NOTHING, Effective, option_of_settings
 from harness.model.values import VALUE, Added, Iodepth, Share
 from harness.model.workloads import OneWorkload, WorkloadTuple
@@ -56,6 +56,8 @@ OPTIONS: Mapping[str, str] = {
     "container_memory": "memory",
     "host_nodatacow": "nodatacow",
     "qemu_block_driver": "client",
+    "guest_filesystem": "filesystem",
+    "host_filesystem": "filesystem",
 }
 """The name of the option for each setting that shows the effect of an option."""
 BESIDE_NEIGHBOUR = "neighbour"
@@ -127,6 +129,8 @@ class Mode:
     """The number of its guest: 1, or that of a further guest."""
     cached: bool = False
     """Whether the user declares that the host's memory serves its I/O. It is compared with a twin in the same state."""
+    filesystem: InnerFilesystem | None = None
+    """The file system in the guest that fio uses; None: fio uses the disk itself. Its twin has a volume of its own."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -196,7 +200,8 @@ class Mode:
     @property
     def writes_later(self) -> bool:
         """Whether the host may write data, or tables of a file system, after a slice in which they were changed."""
-        return not self.is_direct or (self.attach is not None and self.layout.writes_later)
+        inside = self.filesystem is not None and self.filesystem.writes_later
+        return not self.is_direct or inside or (self.attach is not None and self.layout.writes_later)
 
     @property
     def is_direct(self) -> bool:
@@ -213,8 +218,21 @@ class Mode:
         """The meaning of its name, as stored in a run."""
         neighbour = self.neighbour.id if self.neighbour else None
         return ModeDetail(
-            self.layout, self.attach, self.guest, self.variant, self.guests, neighbour, self.backup, self.cached
+            self.layout,
+            self.attach,
+            self.guest,
+            self.variant,
+            self.guests,
+            neighbour,
+            self.backup,
+            self.cached,
+            self.filesystem,
         )
+
+    def amplification(self, job: Job) -> Amplification:
+        """What the disks may move for each byte of the job."""
+        below = amplification(self.layout, job)
+        return below if self.filesystem is None else self.filesystem.amplification(job).over(below)
 
     @property
     def expected(self) -> Effective:
@@ -229,6 +247,8 @@ class Mode:
         if self.layout.over_network:
             # The client of the network has no engine of the kernel.
             attach = replace(attach, aio=None, qemu_aio=None)
+        if (inside := self.filesystem) is not None:
+            attach = replace(attach, guest_filesystem=inside.kind, host_filesystem=inside.kind)
         return self.guest.expected(iothreads=threads).merged(attach).merged(self.layout.expected)
 
     def on(self, guest: GuestOptions, *, one_guest: bool = False) -> Mode:
@@ -287,6 +307,8 @@ class ModeDetail:
     cached: bool = False
     """Whether it is declared that the host's memory serves its I/O. Its cells are compared with a twin in the same
     state of the cache, and never ranked with those of other modes."""
+    filesystem: Annotated[InnerFilesystem | None, Field(exclude_if=lambda value: value is None)] = None
+    """The file system in its guest that fio uses; left out if fio uses the disk itself."""
 
     @property
     def runs_with_others(self) -> bool:

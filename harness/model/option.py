@@ -123,6 +123,13 @@ class Effective:
     """What restricts the calls of its processes: `seccomp`, and the profile of AppArmor."""
     host_nodatacow: bool | None = None
     """Whether its file has the attribute C, with which btrfs overwrites blocks in place."""
+    host_filesystem: str | None = None
+    """The file system of its twin on the host, as the two below."""
+    host_mount_options: str | None = None
+    host_filesystem_features: str | None = None
+    """What its tool shows of it, the same on both volumes."""
+    guest_filesystem: str | None = None
+    guest_mount_options: str | None = None
     guest_scheduler: str | None = None
     guest_rotational: bool | None = None
     guest_write_cache: str | None = None

@@ -15,9 +15,8 @@ from harness.analysis import (
 from harness.errors import ResultsError
 from harness.feature import Feature, features, features_of_cell
 from harness.model.attach import Attach
-from harness.model.base import Amplification, Kind, find_widest
+from harness.model.base import NONE, Amplification, Kind, find_widest
 from harness.model.disk import DiskRecord
-from harness.model.layout import amplification
 from harness.model.mode import Arm, Budget, Cell, Mode, Place, find_setting_changes
 from harness.model.option import NOTHING, Effective
 from harness.results.carried import note_carry_over, split_by_length
@@ -278,6 +277,7 @@ def _check_cell(
             *_read_in_flight(cell),
             cached=cell.mode.cached,
             contained=f"guest:{cell.mode.name}" if cell.mode.in_container else "",
+            inside=NONE if cell.mode.filesystem is None else cell.mode.filesystem.amplification(cell.job),
         ),
         *rate_checks(slices, cell.job),
         *write_limit_checks(slices),
@@ -310,8 +310,7 @@ def _read_in_flight(cell: Cell) -> tuple[int, Amplification]:
     """The bytes in flight of all jobs at the same time, and what the layout may make of their bytes."""
     arm = cell.by_role.get(Place.GUEST, Arm(Place.HOST))
     jobs = [part.job for part in arm.parts(cell.job)]
-    layout = cell.mode.layout
-    moved = find_widest(amplification(layout, job) for job in dict.fromkeys(jobs))
+    moved = find_widest(cell.mode.amplification(job) for job in dict.fromkeys(jobs))
     drops_trims = isinstance(cell.mode.attach, Attach) and cell.mode.attach.discard == "ignore"
     return sum(job.depth * job.bs for job in jobs), replace(moved, fewest_trimmed=0.0) if drops_trims else moved
 

@@ -405,6 +405,7 @@ def check_bytes(
     *,
     cached: bool = False,
     contained: str = "",
+    inside: Amplification = NONE,
 ) -> tuple[ValidityCheck, ...]:
     """One check per arm: fio's bytes against those of the host's bare disk or disks and, for a guest, of QEMU.
 
@@ -413,7 +414,8 @@ def check_bytes(
     `in_flight` is iodepth x numjobs x block size in bytes: one side may have counted these bytes and the other not yet.
     `layout` is what the disks may move for the arms on it, which are all arms except host and reference. With `cached`,
     the host's memory may serve these arms, so their bytes are only compared with QEMU's. A measurement without counters
-    is not checked. The arm `contained` is in a container, whose control group counts instead of QEMU.
+    is not checked. The arm `contained` is in a container, whose control group counts instead of QEMU. `inside` is what
+    a file system in the guest moves, which QEMU counts as well.
     """
     by_round: dict[tuple[str, int], list[Measurement]] = {}
     for measurement in measurements:
@@ -421,13 +423,13 @@ def check_bytes(
     by_arm: dict[str, list[_ByteCount]] = {}
     for (arm, _), slices in by_round.items():
         by_arm.setdefault(arm, []).extend(
-            _count_bytes(slices, in_flight, NONE if arm in _BARE else layout, slices[0].round)
+            _count_bytes(slices, in_flight, NONE if arm in _BARE else layout, slices[0].round, inside)
         )
     # What polls may read is large beside the bytes of one round of a slow job, but not beside those of many.
     for arm, counts in by_arm.items():
         if any(count.polled for count in counts):
             every = [slice_ for (other, _), slices in by_round.items() if other == arm for slice_ in slices]
-            by_arm[arm] = [*counts, *_count_bytes(every, in_flight, NONE if arm in _BARE else layout, None)]
+            by_arm[arm] = [*counts, *_count_bytes(every, in_flight, NONE if arm in _BARE else layout, None, inside)]
     return tuple(
         _check_cached(arm, counts)
         if cached and arm not in _BARE
@@ -472,7 +474,7 @@ def _read_earlier(measurement: Measurement) -> Transferred:
 
 
 def _count_bytes(
-    slices: Sequence[Measurement], in_flight: int, of_disk: Amplification, number: int | None
+    slices: Sequence[Measurement], in_flight: int, of_disk: Amplification, number: int | None, of_qemu: Amplification
 ) -> list[_ByteCount]:
     """The counts of these slices of one arm together. Single slices may be short: a small write counts much."""
     whole = [slice_ for slice_ in slices if slice_.counters.disk is not None]
@@ -489,7 +491,7 @@ def _count_bytes(
             fio, counted = (sum(getattr(count, direction) for count in several) for several in (by_fio, moved))
             if not fio:
                 continue
-            needs = NONE if by == "qemu" else of_disk
+            needs = of_qemu if by == "qemu" else of_disk
             fewest, most = fio * needs.fewest_written, fio * needs.most_written
             if direction == "read":
                 for_writes = sum(count.written for count in by_fio) * needs.read_for_write

@@ -183,9 +183,12 @@ def regions(modes: Iterable[Mode]) -> list[Base]:
     Variants of a mode share its region. Each of several guests has a region. A qcow2 file has two regions. fio on the
     host cannot read the format, so the twin is a separate RAW file.
     """
-    layouts = [mode.layout for mode in stored_volumes(modes)]
+    volumes = stored_volumes(modes)
+    layouts = [mode.layout for mode in volumes]
     arrays = dict.fromkeys(layout for layout in layouts if isinstance(layout, Md))
     layers = [layout.base for layout in layouts if not layout.is_base for _ in range(layout.regions)]
+    # The twin of a guest with a file system has a volume of its own.
+    layers += [mode.layout.base for mode in volumes if mode.filesystem is not None]
     return [*arrays, *layers]
 
 

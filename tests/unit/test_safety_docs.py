@@ -22,6 +22,8 @@ WITHOUT_PERMISSION = {
     ("harness.lab.created.forget", "rm"),
     ("harness.lab.created.close", "rm"),
     ("harness.lab.created.forget", "rmdir"),
+    # In a guest of the run.
+    ("harness.features.filesystem.mounted.unmount", "umount"),
     # The console's file of a guest that is in the creation log.
     ("harness.guest.libvirt.backend._end_guest", "rm"),
     # Programs with which the guard's inspection reads a disk, or that it looks for; and its own temporary directory.
