@@ -17,6 +17,7 @@ OUTSIDE = {
     "docs/gallery/README.md": "gallery.md",
     "docs/adr/README.md": "decisions.md",
     "docs/reference/commands.md": "commands.md",
+    "docs/reference/coverage.md": "coverage.md",
     "docs/reference/options.md": "options.md",
     "docs/reference/results-keys.md": "results-keys.md",
     "docs/reference/safety-tables.md": "safety-tables.md",

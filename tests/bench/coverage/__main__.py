@@ -1,4 +1,4 @@
-"""Generates docs/coverage.md: how often the intervals that ship contain the truth, and how wide they are.
+"""Generates docs/reference/coverage.md: how often the intervals that ship contain the truth, and how wide they are.
 
     python -m tests.bench.coverage --write
     python -m tests.bench.coverage --quick
