@@ -1,4 +1,4 @@
-"""The figures of docs/reference/coverage.md are those of the intervals that ship. A small part of its simulations runs again."""
+"""The figures of docs/reference/coverage.md are those of the intervals that ship: some simulations run again."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("runs", metavar="RUN", nargs="*", type=Path, help="directories of runs for the labels test")
     parser.add_argument("--quick", action="store_true", help=f"a {QUICKER}th of the simulations: rough figures")
     parser.add_argument("--labels-only", action="store_true", help="only the labels test")
-    parser.add_argument("--write", action="store_true", help=f"write docs/{PAGE.name} instead of printing it")
+    parser.add_argument("--write", action="store_true", help=f"write docs/reference/{PAGE.name} instead of printing it")
     options = parser.parse_args(arguments)
     divisor = QUICKER if options.quick else 1
     runs = options.runs or sorted(RECORDED.glob("*.jsonl.gz"))

@@ -23,8 +23,9 @@ PAGE = Path(__file__).parents[3] / "docs" / "reference" / "coverage.md"
 _HEAD = f"""\
 # How often intervals contain the truth, and how wide they are
 
-For people who check the intervals. For people who check the intervals. `python -m tests.bench.coverage --write` generates this page from simulations of the
-functions that ship, and `python -m tests.bench.false_alarms --write` its last part. Do not edit it. [Statistics](../statistics.md) explains the method.
+For people who check the intervals. `python -m tests.bench.coverage --write` generates this page from simulations of
+the functions that ship, and `python -m tests.bench.false_alarms --write` its last part. Do not edit it.
+[Statistics](../statistics.md) explains the method.
 {{hold}} of {{rows}} rows hold, and {{low}} cover too rarely. The last column names what does not hold.
 
 - *Coverage* is how often a 95 % interval contains the truth. It should be {100 * LEAST:.0f} to {100 * MOST:.0f} %.

@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m tests.bench.false_alarms", description=(__doc__ or "").partition("\n")[0]
     )
     parser.add_argument("--quick", action="store_true", help=f"a {QUICKER}th of them")
-    parser.add_argument("--write", action="store_true", help=f"write the last part of docs/{PAGE.name}")
+    parser.add_argument("--write", action="store_true", help=f"write the last part of docs/reference/{PAGE.name}")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as scratch:
         # Simulated runs say nothing about how long runs of this user take.
