@@ -82,7 +82,12 @@ def load_recipes(public_key: str, directory: Path | None = None) -> tuple[Recipe
     """fio, guest, emulator and lab: each after the recipes whose files it uses. ConfigError if a recipe is missing."""
     directory = directory or shipped("images")
     fio = Recipe(
-        "fio", "extract", *_read_recipe(directory / "fio"), outputs=("fio.tar",), size_bytes=10 * _MIB, expected_s=10.0
+        "fio",
+        "extract",
+        *_read_recipe(directory / "fio"),
+        outputs=("fio.tar", "syncload"),
+        size_bytes=10 * _MIB,
+        expected_s=10.0,
     )
     guest = Recipe(
         "guest",

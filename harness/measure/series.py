@@ -209,12 +209,17 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class SpecialStep:
-    """What a policy measures instead of a round: `run`, in the prepared group. `failure` describes a failed lab."""
+    """What a policy measures instead of a round: `run`, in the prepared group. `failure` describes a failed lab.
+
+    It writes at most so many bytes as `writes` has by the disk's name; `title` is it in words, for a limit of them.
+    """
 
     plan: Plan
     group: Group
     failure: str
     run: Callable[[], None]
+    title: str = ""
+    writes: Mapping[str, float] = field(default_factory=dict)
 
 
 Step = Round | SpecialStep
@@ -267,6 +272,9 @@ class StepLimit:
 
     def require_round(self, plan: Plan, group: Group, tables: Sequence[Timetable]) -> None:
         """Before a round with these timetables begins."""
+
+    def require_step(self, step: SpecialStep) -> None:
+        """Before a step that is no round, and writes."""
 
     def require_table(self, plan: Plan, group: Group, table: Timetable) -> Timetable:  # noqa: ARG002 - a default
         """Before each timetable. Returns the timetable to measure."""
@@ -355,6 +363,8 @@ class SeriesEngine:
             if isinstance(step, Round):
                 self._measure_round(step)
             else:
+                if step.writes:
+                    self._limit.require_step(step)
                 step.run()
         except (HostError, GuestError) as error:
             self._start_again(error, step.failure)

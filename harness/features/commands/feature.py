@@ -6,7 +6,14 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from harness.feature import Feature, FeatureRecords, FeatureTables
-from harness.features.commands.request import CommandRecord, OwnCommand, are_finished, find_problems, plan_commands
+from harness.features.commands.request import (
+    CommandRecord,
+    OwnCommand,
+    are_finished,
+    find_problems,
+    note_ignored_flushes,
+    plan_commands,
+)
 
 if TYPE_CHECKING:
     from harness.measure.rounds import FollowingSeries, SeriesContext
@@ -31,6 +38,7 @@ FEATURE = Feature(
     follow_ups=plan_commands,
     follow=_follow,
     is_finished=are_finished,
+    find_notes=note_ignored_flushes,
     records=(
         FeatureRecords(
             key="commands",

@@ -6,32 +6,41 @@ import json
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, Strict
 
-from harness.analysis import Estimate, estimate_overhead, mean_interval
+from harness.analysis import Change, Estimate, estimate_overhead, estimate_paired_change, mean_interval
 from harness.config.names import choices
 from harness.config.problems import shown
 from harness.errors import MeasurementError
-from harness.model.attach import Attach
+from harness.model.attach import CACHES, Attach
 from harness.model.mode import Arm, Cell, Place
-from harness.model.values import STRICT, VALUE, Count, Flag, SomeSeconds
+from harness.model.values import STRICT, VALUE, Count, Flag, Size, SomeSeconds
+from harness.results.journal import Measurement
 from harness.results.records import Run
 from harness.scenario.load import ModeName
 from harness.scenario.plan import FollowUp, Plan
 from harness.scenario.scenario import Scenario
 from harness.scenario.setups import Group
+from harness.units import format_size
 
 CONFIDENCE = 0.95
+IGNORED = "QEMU ignores the flushes of this guest (cache unsafe), so what it calls synced is in the host's memory"
 MOST_OUTPUT = 256 << 10
 """Bytes of a command's output that are kept and searched."""
 _LAST_LINES = 5
+_MOST_TRIES = 100
+"""How many lines are tried that may be the beginning of JSON."""
 _TIMED_OUT = 137
 _NOTHING_RUN = 125
 _SETUP_SECONDS = 2.0
 """For the mounts of one run."""
+CONTROL_SECONDS = 1
+"""How long the loop of the CPU alone runs after each run."""
+_MOUNTS = 8 << 20
+"""What mounting and unmounting a file system may write, beside what a command declares."""
 
 
 def _check_regex(text: str) -> str:
@@ -71,20 +80,28 @@ class OwnFigure:
         else:
             text = _follow_path(output, self.json or "")
         try:
-            value = float(text)
-        except (TypeError, ValueError):
+            value = float(text) if not isinstance(text, bool) else math.nan
+        except (TypeError, ValueError, OverflowError):
             raise ValueError(f"{shown(str(text)[:60])} is not a number") from None
         if not math.isfinite(value) or value <= 0:
             raise ValueError(f"{shown(str(text)[:60])} is not a number above 0")
         return value
 
 
+def _find_json(output: str) -> Any:
+    """The first object or list in the output. Words before it may have braces, so it begins a line if one can."""
+    lines = [match.start(1) for match in re.finditer(r"^[ \t]*([{\[])", output, re.MULTILINE)]
+    anywhere = [at for at in (output.find("{"), output.find("[")) if at >= 0]
+    for begin in (*lines[:_MOST_TRIES], *anywhere):
+        try:
+            return json.JSONDecoder().raw_decode(output, begin)[0]
+        except (ValueError, RecursionError):
+            continue
+    raise ValueError("the output has no JSON")
+
+
 def _follow_path(output: str, path: str) -> Any:
-    begin = output.find("{") if "{" in output else max(output.find("["), 0)
-    try:
-        value, _ = json.JSONDecoder().raw_decode(output[begin:])
-    except (ValueError, RecursionError):
-        raise ValueError("the output has no JSON") from None
+    value = _find_json(output)
     for key in path.split("/" if "/" in path else "."):
         try:
             value = value[int(key)] if isinstance(value, list) else value[key]
@@ -98,8 +115,10 @@ class OwnCommand:
     """Runs `command` with sh in a directory of a new file system on the volume of each mode, in the guest.
 
     With `on_host`, it also runs on the host, on the same volume by turns, and the figures are compared. `prepare` runs
-    before the first run of each side. A run may take `seconds`. If `modes` is None, all modes of the scenario are
-    measured. `runs` is how often each side runs it.
+    before the first run of each side. A run may take `seconds`, and write so many bytes to the disk as `writes` says:
+    one that writes more ends the command. If `modes` is None, all modes of the scenario are measured. `runs` is how
+    often each side runs it. With `cpu_control`, a loop without a disk follows each run, which shows how much of a loss
+    is that of the CPU.
     """
 
     __pydantic_config__ = VALUE
@@ -112,6 +131,8 @@ class OwnCommand:
     mount_options: Annotated[str, Field(pattern=r"^[A-Za-z0-9_=,.-]*$")] = ""
     runs: Annotated[Count, Field(ge=2)] = 10
     on_host: Flag = False
+    writes: Size | None = None
+    cpu_control: Flag = True
     modes: Annotated[tuple[ModeName, ...], Field(min_length=1), Strict(False)] | None = None
 
     def covers(self, cell: Cell) -> bool:
@@ -147,9 +168,23 @@ class PlannedCommand(FollowUp):
 
     @property
     def host(self) -> Arm | None:
-        """The host on the mode's own volume; None without one, or if the command may not run there."""
-        twin = self.cell.by_role.get(Place.TWIN)
-        return twin if self.command.on_host else None
+        """The host on the mode's own volume; None without one, or if the command may not run there.
+
+        With the host's cache between guest and volume, host and guest would see different data.
+        """
+        twin, attach = self.cell.by_role.get(Place.TWIN), self.cell.mode.attach
+        direct = isinstance(attach, Attach) and attach.direct
+        return twin if self.command.on_host and direct else None
+
+    @property
+    def control_seconds(self) -> int:
+        """How long the loop of the CPU alone runs after each run; 0 without one, or with nothing to compare it with."""
+        return CONTROL_SECONDS if self.command.cpu_control and self.host is not None else 0
+
+    @property
+    def number_of_runs(self) -> int:
+        """On all sides together, with the preparations."""
+        return (1 + self.command.on_host) * (self.command.runs + bool(self.command.prepare))
 
     @property
     def usual_seconds(self) -> float:
@@ -157,14 +192,14 @@ class PlannedCommand(FollowUp):
 
     @property
     def most_seconds(self) -> float:
-        sides = 1 + self.command.on_host
-        runs = self.command.runs + bool(self.command.prepare)
-        return sides * runs * (self.command.seconds + _SETUP_SECONDS)
+        return self.number_of_runs * (self.command.seconds + self.control_seconds + _SETUP_SECONDS)
 
     def bytes_written(self, write_rate: int, place: int | None = None) -> float:
         if place is not None and place not in self.guest.places:
             return 0.0
-        return self.most_seconds * write_rate
+        if self.command.writes is not None:
+            return float(self.number_of_runs * (self.command.writes + _MOUNTS))
+        return self.number_of_runs * self.command.seconds * write_rate
 
 
 def plan_commands(scenario: Scenario, group: Group) -> Iterator[PlannedCommand]:
@@ -223,6 +258,14 @@ class CommandRecord:
     """The outputs of all runs, as paths relative to the run's directory."""
     problem: str | None
     """Why it ended early, or was not run; null if it ran as often as planned."""
+    cpu_on_host: tuple[float, ...] = ()
+    """Loops per second of the CPU alone after each run on the host; empty without this control."""
+    cpu_in_guest: tuple[float, ...] = ()
+    """The same in the guest."""
+    cpus: dict[str, int] = field(default_factory=dict)
+    """The CPUs of `host` and `guest`."""
+    most_written: int | None = None
+    """The most bytes that a run wrote to the volume; null if it is not known."""
 
     @property
     def pairs(self) -> tuple[tuple[float, float], ...]:
@@ -233,7 +276,39 @@ class CommandRecord:
         """How much worse the guest is, as a share of the host, by pairs of runs (`estimate_overhead`)."""
         if not self.pairs:
             return None
+        return self._estimate_loss(*zip(*self.pairs, strict=True))
+
+    @property
+    def times(self) -> Change | None:
+        """How many times as long the guest takes as the host, by pairs of runs (`estimate_paired_change`)."""
+        if not self.pairs:
+            return None
+        change = estimate_paired_change(*zip(*self.pairs, strict=True), confidence=CONFIDENCE)
+        return change.inverse if self.better == "higher" else change
+
+    @property
+    def cpu_loss(self) -> Estimate | None:
+        """How much slower the loop of the CPU alone is in the guest, as a share of the host."""
+        if not self.cpu_on_host or len(self.cpu_on_host) != len(self.cpu_in_guest):
+            return None
+        return estimate_overhead(self.cpu_on_host, self.cpu_in_guest, higher_is_better=True, confidence=CONFIDENCE)
+
+    @property
+    def loss_beside_cpu(self) -> Estimate | None:
+        """The loss that is left if a run does nothing but compute, so that the slower CPU explains as much as it can.
+
+        Each figure is divided by the loops per second after it: what slows down both in the same second cancels.
+        """
+        if self.cpu_loss is None or len(self.pairs) != len(self.cpu_on_host):
+            return None
+        power = -1 if self.better == "higher" else 1
         host, guest = zip(*self.pairs, strict=True)
+        return self._estimate_loss(
+            [figure * loops**power for figure, loops in zip(host, self.cpu_on_host, strict=True)],
+            [figure * loops**power for figure, loops in zip(guest, self.cpu_in_guest, strict=True)],
+        )
+
+    def _estimate_loss(self, host: Sequence[float], guest: Sequence[float]) -> Estimate:
         return estimate_overhead(host, guest, higher_is_better=self.better == "higher", confidence=CONFIDENCE)
 
     def mean(self, values: Sequence[float]) -> Estimate | None:
@@ -249,16 +324,37 @@ def are_finished(plan: Plan, run: Run) -> bool:
     return all(command.id in done or command.cell.id in skipped for command in planned)
 
 
+def note_ignored_flushes(_slices: Sequence[Measurement], cell: Cell) -> Iterator[str]:
+    """That latencies of flushes are not the disk's, if QEMU ignores them."""
+    attach = cell.mode.attach
+    if cell.job.flushes and isinstance(attach, Attach) and CACHES[attach.cache].no_flush:
+        yield f"{IGNORED}: its latencies of fdatasync say nothing about the disk"
+
+
 class CommandFailed(MeasurementError):
     """A run of a command gave no figure. The message has the reason and the end of the output."""
 
 
-def read_run(printed: str, figure: OwnFigure, where: str, seconds: float) -> float:
-    """The figure of a run, from what run_command.sh printed. Raises CommandFailed."""
+@dataclass(frozen=True, slots=True)
+class CommandRun:
+    """One run: its figure in the unit, and what was counted beside it; None for what is not known."""
+
+    figure: float
+    loops: float | None = None
+    """Loops per second of the CPU alone after it."""
+    cpus: int | None = None
+    written: int | None = None
+    """Bytes that it wrote to the volume, with those of mounting."""
+
+
+def read_run(printed: str, figure: OwnFigure, where: str, seconds: float, writes: int | None = None) -> CommandRun:
+    """A run, from what run_command.sh printed. It may have written `writes` bytes. Raises CommandFailed."""
     head, _, output = printed.partition("\n")
+    words = [*head.split(), "-", "-", "-"]
     try:
-        status, taken = int(head.split()[0]), float(head.split()[1])
-    except (ValueError, IndexError):
+        status, taken = int(words[0]), float(words[1])
+        loops, cpus, written = (None if word == "-" else float(word) for word in words[2:5])
+    except ValueError:
         raise CommandFailed(f"{where}: it could not be started: {_quote_end(printed)}") from None
     if status == _NOTHING_RUN and taken == 0:
         raise CommandFailed(f"{where}: it was not run: {_quote_end(output)}")
@@ -266,10 +362,13 @@ def read_run(printed: str, figure: OwnFigure, where: str, seconds: float) -> flo
         raise CommandFailed(f"{where}: it did not end within {seconds:g} s and was ended: {_quote_end(output)}")
     if status != 0:
         raise CommandFailed(f"{where}: exit status {status}: {_quote_end(output)}")
+    if writes is not None and written is not None and written > writes + _MOUNTS:
+        raise CommandFailed(f"{where}: it wrote {format_size(int(written))}, and `writes` allows {format_size(writes)}")
     try:
-        return figure.read(output, taken)
+        value = figure.read(output, taken)
     except ValueError as error:
         raise CommandFailed(f"{where}: {error}; it printed: {_quote_end(output)}") from None
+    return CommandRun(value, loops or None, cpus and int(cpus), None if written is None else int(written))
 
 
 def _quote_end(output: str) -> str:
@@ -280,14 +379,12 @@ def _quote_end(output: str) -> str:
 def find_obstacle(planned: PlannedCommand, *, limited: bool) -> str | None:
     """Why nothing can run on the volume; None if it can. `limited`: the run may write only so many bytes."""
     attach = planned.cell.mode.attach
-    if limited:
-        return "nothing limits what a command writes, and this run has a limit; run it without"
+    if limited and planned.command.writes is None:
+        return "nothing limits what a command writes, and this run has a limit: add `writes` to it"
     if not isinstance(attach, Attach):
         return "the guest has the disk itself, so the host cannot make a file system on it"
     if attach.read_only:
         return "the guest cannot write"
-    if planned.command.on_host and not attach.direct:
-        return "the host's cache is between the guest and the volume, so host and guest would see different data"
-    if planned.command.on_host and planned.host is None:
+    if planned.command.on_host and attach.direct and planned.host is None:
         return "the host has no volume of this mode for itself: choose a mode with a layout, or leave out on_host"
     return None

@@ -1,44 +1,59 @@
 # Runs a command in a directory of a file system on a device or in a file, in namespaces of its own.
 # $1: the mark of processes that measure, $2: the mount point, then what run_inside gets.
-# Prints `STATUS SECONDS` and, from the second line on, what the command printed. Status 125: nothing was run.
+# Prints `STATUS SECONDS LOOPS CPUS BYTES` and, from the second line on, what the command printed: the loops per second of
+# `syncload cpu` after it, the CPUs of the machine, and what was written to the device. Status 125: nothing was run.
 set -u
 mark=$1 point=$2
 shift 2
 mkdir -p "$point" || exit
 inside=$(cat <<'INSIDE'
-point=$1 device=$2 filesystem=$3 options=$4 directory=$5 seconds=$6 most=$7 command=$8
+point=$1 device=$2 filesystem=$3 options=$4 directory=$5 seconds=$6 most=$7 syncload=$8 control=$9
+shift 9
+command=$1
 fail() { echo "125 0"; echo "$1"; exit; }
+written() { echo $((512 * $(awk '{ print $7 }' "/sys/class/block/$name/stat" 2>/dev/null || echo 0))); }
 # The first process of a name space of its own: what follows would otherwise end and mount for the whole machine.
 [ $$ = 1 ] || fail "there are no namespaces"
 mount --make-rprivate / 2>/dev/null
 mount -t proc proc /proc || fail "there are no namespaces"
-loop=
-if [ -f "$device" ]; then
-    loop=$(losetup --find --show --direct-io=on "$device" 2>&1) || fail "no loop device for $device: $loop"
-    device=$loop
-fi
 # A command that prints more than there is room for gets an error.
-mount -t tmpfs -o "size=$most" tmpfs "$point" && mkdir "$point/volume" || fail "there are no namespaces"
+mount -t tmpfs -o "size=$((most + 65536))" tmpfs "$point" && mkdir "$point/volume" "$point/bin" ||
+    fail "there are no namespaces"
+if [ -n "$syncload" ]; then
+    echo "$syncload" | base64 -d >"$point/bin/syncload" && chmod +x "$point/bin/syncload" || fail "no room for syncload"
+fi
 # Others have the device open, so the kernel keeps what it read of it for the mount before.
-blockdev --flushbufs "$device" 2>/dev/null
+[ -f "$device" ] || blockdev --flushbufs "$device" 2>/dev/null
 if [ -r /lib/modules/filesystems ] && ! grep -qw "$filesystem" /proc/filesystems; then
     while read -r module; do insmod "/lib/modules/$module" 2>/dev/null; done </lib/modules/filesystems
 fi
-mounted=$(mount -t "$filesystem" -o "${options:-rw}" "$device" "$point/volume" 2>&1)
-status=$?
-# It is detached when the file system is unmounted.
-[ -z "$loop" ] || losetup -d "$loop"
-[ $status = 0 ] || fail "$filesystem cannot be mounted: $mounted"
+# The kernel detaches the loop device of this option with the file system, also if everything here is killed.
+loop=
+[ ! -f "$device" ] || loop=loop,
+name=$(readlink -f "$device") name=${name##*/}
+mounted=$(mount -t "$filesystem" -o "$loop${options:-rw}" "$device" "$point/volume" 2>&1) ||
+    fail "$filesystem cannot be mounted: $mounted"
+if [ -n "$loop" ]; then
+    device=$(awk -v at="$point/volume" '$2 == at { print $1 }' /proc/mounts) name=${device##*/}
+    # Its counter is read after the file system is unmounted.
+    exec 7<"$device" && direct=$(losetup --direct-io=on "$device" 2>&1) || fail "no direct I/O on $device: $direct"
+fi
+before=$(written)
 mkdir -p "$point/volume/$directory" && cd "$point/volume/$directory" || fail "no directory $directory"
 read -r begun _ </proc/uptime
-timeout -s KILL "$seconds" sh -c "$command" </dev/null >"$point/output" 2>&1
+# It gets none of the files that are open here: one of them is the device.
+PATH=$point/bin:$PATH timeout -s KILL "$seconds" sh -c "$command" </dev/null >"$point/output" 2>&1 \
+    3<&- 4<&- 5<&- 6<&- 7<&- 8<&- 9<&-
 status=$?
 read -r ended _ </proc/uptime
 cd /
 kill -s KILL -- -1 2>/dev/null
-echo "$status $(echo "$begun $ended" | awk '{ printf "%.2f", $2 - $1 }')"
-cat "$point/output"
-for _ in 1 2 3 4 5 6 7 8 9 10; do umount "$point/volume" 2>/dev/null && exit; sleep 0.5; done
+loops=-
+[ $status != 0 ] || [ "$control" = 0 ] || loops=$("$point/bin/syncload" cpu "$control" | sed -n 's/^LOOPS.*: //p')
+for _ in 1 2 3 4 5 6 7 8 9 10; do umount "$point/volume" 2>/dev/null && break; sleep 0.5; done
+seconds=$(echo "$begun $ended" | awk '{ printf "%.2f", $2 - $1 }')
+echo "$status $seconds ${loops:--} $(grep -c ^processor /proc/cpuinfo) $(($(written) - before))"
+head -c "$most" "$point/output"
 INSIDE
 )
 exec env "$mark" unshare -m -p -f sh -c "$inside" sh "$point" "$@"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import math
 import random
 from collections.abc import Iterator, Sequence
@@ -13,6 +14,8 @@ from harness.features.commands.request import (
     MOST_OUTPUT,
     CommandFailed,
     CommandRecord,
+    CommandRun,
+    OwnFigure,
     PlannedCommand,
     find_obstacle,
     read_run,
@@ -22,7 +25,7 @@ from harness.lab.pin import MARK, MOUNT_DIRECTORY
 from harness.layout.source import BlockSource
 from harness.measure.phases import MEASURE
 from harness.measure.rounds import FollowingSeries, SeriesContext
-from harness.measure.series import LimitReached, OpenSession, PreparedGroup, SpecialStep, Step
+from harness.measure.series import OpenSession, PreparedGroup, SpecialStep, Step
 from harness.model.mode import Arm
 from harness.units import format_duration
 
@@ -32,6 +35,8 @@ _MKFS = {
     "ext4": ("mkfs.ext4", "-q", "-F", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"),
     "xfs": ("mkfs.xfs", "-q", "-f", "-K"),
 }
+SYNCLOAD = "syncload"
+"""The file in the image of fio with the program for small synchronous writes (images/fio/syncload.c)."""
 _BESIDE = 30.0
 """Seconds for the mounts of one run on a slow machine, until it counts as hanging."""
 
@@ -63,12 +68,12 @@ class CommandRuns(FollowingSeries):
     def next_step(self, prepared: PreparedGroup) -> Step | None:  # noqa: ARG002 - a Policy
         if self._ended:
             return None
-        failure = f"the lab failed while {self._planned.id} ran"
-        return SpecialStep(self._context.plan, self._context.group, failure, self._run)
+        plan, planned = self._context.plan, self._planned
+        writes = {disk: planned.bytes_written(plan.write_rate, place) for place, disk in enumerate(plan.disks)}
+        failure = f"the lab failed while {planned.id} ran"
+        return SpecialStep(plan, self._context.group, failure, self._run, title=planned.id, writes=writes)
 
     def handle_refusal(self, refusal: Unsupported) -> None:
-        if isinstance(refusal, LimitReached):
-            raise refusal
         self._record(make_record(self._planned, self._context.spec.host.name, problem=refusal.message))
 
     def _run(self) -> None:
@@ -87,13 +92,15 @@ def make_record(
     host: str,
     *,
     problem: str | None = None,
-    on_host: Sequence[float] = (),
-    in_guest: Sequence[float] = (),
+    on_host: Sequence[CommandRun] = (),
+    in_guest: Sequence[CommandRun] = (),
     raw: Sequence[str] = (),
 ) -> CommandRecord:
-    """The record of a command on one mode, with its figures by run."""
+    """The record of a command on one mode, with its runs."""
     command, cell = planned.command, planned.cell
     options = f" ({command.mount_options})" if command.mount_options else ""
+    sides = {"host": on_host, "guest": in_guest}
+    written = [run.written for runs in sides.values() for run in runs if run.written is not None]
     return CommandRecord(
         id=planned.id,
         name=planned.name,
@@ -105,11 +112,21 @@ def make_record(
         filesystem=f"{command.filesystem}{options}",
         unit=command.figure.unit,
         better=command.figure.better,
-        on_host=tuple(on_host),
-        in_guest=tuple(in_guest),
+        on_host=tuple(run.figure for run in on_host),
+        in_guest=tuple(run.figure for run in in_guest),
         raw=tuple(raw),
         problem=problem,
+        cpu_on_host=_list_loops(on_host),
+        cpu_in_guest=_list_loops(in_guest),
+        cpus={side: runs[0].cpus for side, runs in sides.items() if runs and runs[0].cpus is not None},
+        most_written=max(written, default=None),
     )
+
+
+def _list_loops(runs: Sequence[CommandRun]) -> tuple[float, ...]:
+    """Those of all runs; empty if one has none."""
+    loops = [run.loops for run in runs if run.loops is not None]
+    return tuple(loops) if len(loops) == len(runs) else ()
 
 
 def run_in_turns(planned: PlannedCommand, host: str, opened: OpenSession) -> CommandRecord:
@@ -118,7 +135,7 @@ def run_in_turns(planned: PlannedCommand, host: str, opened: OpenSession) -> Com
     The first run without a figure ends it; the pairs before count. Raises HostError, GuestError, SafetyError.
     """
     arms = [arm for arm in (planned.host, planned.guest) if arm is not None]
-    figures: dict[Arm, list[float]] = {arm: [] for arm in arms}
+    runs: dict[Arm, list[CommandRun]] = {arm: [] for arm in arms}
     raw: list[str] = []
     chance = random.Random(f"command {opened.seed} {planned.id}")
     problem = None
@@ -133,18 +150,18 @@ def run_in_turns(planned: PlannedCommand, host: str, opened: OpenSession) -> Com
                 name = f"{planned.id}-{what}-{arm.place.value}.txt"
                 raw.append(opened.store.save_raw(name, printed, command=planned.command.command))
                 where = f"{planned.name} {'in the guest' if arm.in_guest else 'on the host'}"
-                figure = planned.command.figure
+                figure, seconds, writes = planned.command.figure, planned.command.seconds, planned.command.writes
                 if what == "prepare":
-                    read_run(printed, type(figure)(), f"prepare of {where}", planned.command.seconds)
+                    read_run(printed, OwnFigure(), f"prepare of {where}", seconds, writes)
                 else:
-                    figures[arm].append(read_run(printed, figure, where, planned.command.seconds))
+                    runs[arm].append(read_run(printed, figure, where, seconds, writes))
     except CommandFailed as error:
         problem = error.message
     # A pair counts only as a whole.
-    pairs = min(map(len, figures.values()))
-    values = {arm.in_guest: figures[arm][:pairs] for arm in arms}
+    pairs = min(map(len, runs.values()))
+    sides = {arm.in_guest: runs[arm][:pairs] for arm in arms}
     return make_record(
-        planned, host, problem=problem, on_host=values.get(False, ()), in_guest=values.get(True, ()), raw=raw
+        planned, host, problem=problem, on_host=sides.get(False, ()), in_guest=sides.get(True, ()), raw=raw
     )
 
 
@@ -179,12 +196,18 @@ def _run_once(planned: PlannedCommand, opened: OpenSession, arm: Arm, *, prepare
     """Run the command, or its preparation, once. Returns what run_command.sh printed."""
     command, session = planned.command, opened.session
     guest, source = session.guest(arm), _source(planned, opened)
-    seconds = math.ceil(command.seconds)
+    seconds, control = math.ceil(command.seconds), 0 if prepares else planned.control_seconds
     device = source.path if guest is None else session.target(arm).path
     what = command.prepare if prepares else command.command
     argv = ["sh", "-c", _RUN, "sh", MARK, MOUNT_DIRECTORY, device, command.filesystem, command.mount_options]
-    argv += ["guest" if arm.in_guest else "host", str(seconds), str(MOST_OUTPUT), what]
-    deadline = seconds + _BESIDE
+    argv += ["guest" if arm.in_guest else "host", str(seconds), str(MOST_OUTPUT), _read_syncload(opened), str(control)]
+    argv += [what]
+    deadline = seconds + control + _BESIDE
     if guest is None:
         return _run_on_source(source, argv, deadline=deadline)
     return guest.runner.run(argv, deadline=deadline).stdout
+
+
+def _read_syncload(opened: OpenSession) -> str:
+    """The program `syncload` of the images in base64: some kilobytes, for which neither side needs a file."""
+    return base64.b64encode((opened.session.host.guest_files.fio.parent / SYNCLOAD).read_bytes()).decode()

@@ -13,7 +13,7 @@ from harness.files import read_script
 from harness.lab.inventory import AnyDisk, DiskByFile, DiskById
 from harness.lab.transport.base import Runner
 from harness.measure.rounds import RunContext, written
-from harness.measure.series import LimitReached, PreparedGroup, StepLimit
+from harness.measure.series import LimitReached, PreparedGroup, SpecialStep, StepLimit
 from harness.model.job import Job
 from harness.model.mode import Arm, Place
 from harness.results import Measurement, RunStore
@@ -226,6 +226,12 @@ class WriteLimit(StepLimit):
         if self._spec.limits:
             slices = [(slice_.arm, slice_.job) for table in tables for slice_ in table.slices]
             self._require(f"the next round of {group.id}", self._cost(plan, group, slices).by_disk, self._room(group))
+
+    def require_step(self, step: SpecialStep) -> None:
+        """Require that a step may write what it says. Raises WritesSpent."""
+        if self._spec.limits:
+            self._require(step.title, step.writes, self._room(step.group))
+            self._meter.may_write(step.title, step.writes)
 
     def find_refusal(self, plan: Plan, group: Group, arms: Mapping[Job, Sequence[ScheduledArm]]) -> WritesSpent | None:
         """Why another round cannot be measured; None if it can, or if the counters cannot be read."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 import shutil
+import signal
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -19,9 +22,10 @@ from harness.features.commands.request import (
     find_obstacle,
     read_run,
 )
-from harness.files import read_script
+from harness.files import read_script, shipped
 from harness.scenario.load import load_scenario
 from harness.scenario.plan import plan_for
+from harness.signals import wait_until
 
 _SCRIPT = read_script("harness.features.commands", "run_command.sh")
 
@@ -34,10 +38,17 @@ _SCRIPT = read_script("harness.features.commands", "run_command.sh")
         (OwnFigure(json="jobs.0.read.iops"), 'fio: note\n{"jobs": [{"read": {"iops": 1234.5}}]}\n', 1234.5),
         (OwnFigure(json="sync/percentile/99.000000"), 'note: [x]\n{"sync": {"percentile": {"99.000000": 7}}}\n', 7.0),
         (OwnFigure(regex=r"^([0-9.e+]+)$"), "1e3\n", 1000.0),
+        (OwnFigure(json="tps"), 'progress: {5 %}\n  {"tps": 3}\n', 3.0),
     ],
 )
 def test_a_figure_is_read(figure: OwnFigure, output: str, value: float) -> None:
-    assert read_run(f"0 2.50\n{output}", figure, "it", 30) == value
+    assert read_run(f"0 2.50\n{output}", figure, "it", 30).figure == value
+
+
+def test_what_was_counted_beside_a_run_is_read() -> None:
+    run = read_run("0 2.50 4125.83 4 1048576\n", OwnFigure(), "it", 30)
+    assert (run.loops, run.cpus, run.written) == (4125.83, 4, 1 << 20)
+    assert read_run("0 2.50 - 4 0\n", OwnFigure(), "it", 30).loops is None
 
 
 @pytest.mark.parametrize(
@@ -49,6 +60,9 @@ def test_a_figure_is_read(figure: OwnFigure, output: str, value: float) -> None:
         (OwnFigure(regex="x=(.*)"), "0 1.00\nnothing\n", "nothing in the output matches .* it printed: nothing"),
         (OwnFigure(json="a.b"), '0 1.00\n{"a": 1}\n', "has no 'a.b'"),
         (OwnFigure(json="a"), "0 1.00\n{{{{\n", "has no JSON"),
+        (OwnFigure(json="a"), '0 1.00\n{"a": true}\n', "'True' is not a number"),
+        (OwnFigure(json="a"), f'0 1.00\n{{"a": 1{"0" * 400}}}\n', "is not a number"),
+        (OwnFigure(json="a"), f"0 1.00\n{'[' * 100_000}\n", "has no JSON"),
         (OwnFigure(), "3 1.00\nfirst\ncannot open database\n", "exit status 3: first | cannot open database"),
         (OwnFigure(), "137 30.01\nworking\n", "did not end within 30 s and was ended: working"),
         (OwnFigure(), "125 0\next4 cannot be mounted: wrong fs type\n", "it was not run: ext4 cannot be mounted"),
@@ -88,9 +102,28 @@ def volume(tmp_path: Path) -> Path:
     return path
 
 
-def run(volume: Path, command: str, *, seconds: int = 20, mark: str = "VOH_TEST=1") -> str:
+@pytest.fixture(scope="session")
+def syncload(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program, compiled here. The image has it from another compiler."""
+    if shutil.which("gcc") is None:
+        pytest.skip("needs gcc")
+    program = tmp_path_factory.mktemp("syncload") / "syncload"
+    options = ("-Os", "-static", "-nostdlib", "-ffreestanding", "-fno-stack-protector", "-Wall", "-Wextra", "-Werror")
+    source = shipped("images") / "fio" / "syncload.c"
+    subprocess.run(["gcc", *options, "-fno-tree-loop-distribute-patterns", "-o", program, source], check=True)
+    return program
+
+
+def encode(program: Path) -> str:
+    """As a run gets it."""
+    return base64.b64encode(program.read_bytes()).decode()
+
+
+def run(
+    volume: Path, command: str, *, seconds: int = 20, mark: str = "VOH_TEST=1", program: str = "", control: int = 0
+) -> str:
     argv = ["sh", "-c", _SCRIPT, "sh", mark, str(volume.parent / "point"), str(volume), "ext4", "", "host"]
-    argv += [str(seconds), str(MOST_OUTPUT), command]
+    argv += [str(seconds), str(MOST_OUTPUT), program, str(control), command]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=True)
     return done.stdout
 
@@ -104,8 +137,8 @@ def left(volume: Path, what: str) -> str:
 
 
 def test_runs_use_the_same_file_system_and_leave_nothing(volume: Path) -> None:
-    assert read_run(run(volume, "echo 42 >kept; cat kept"), OwnFigure(regex="([0-9]+)"), "it", 20) == 42
-    assert read_run(run(volume, "cat kept"), OwnFigure(regex="([0-9]+)"), "it", 20) == 42
+    assert read_run(run(volume, "echo 42 >kept; cat kept"), OwnFigure(regex="([0-9]+)"), "it", 20).figure == 42
+    assert read_run(run(volume, "cat kept"), OwnFigure(regex="([0-9]+)"), "it", 20).figure == 42
     assert left(volume, "no such process") == ""
 
 
@@ -113,8 +146,104 @@ def test_runs_use_the_same_file_system_and_leave_nothing(volume: Path) -> None:
 def test_what_it_starts_ends_with_it(volume: Path, start: str) -> None:
     sleeping = start.format(7000 + len(start))
     command = f"{sleeping} & echo 5"
-    assert read_run(run(volume, command), OwnFigure(regex="([0-9]+)"), "it", 20) == 5
+    assert read_run(run(volume, command), OwnFigure(regex="([0-9]+)"), "it", 20).figure == 5
     assert left(volume, f"sleep {7000 + len(start)}") == ""
+
+
+@pytest.mark.parametrize("what", ["fsyncs 1", "transactions 1", "cpu 1"])
+def test_syncload_prints_a_rate_and_removes_its_files(volume: Path, syncload: Path, what: str) -> None:
+    printed = run(volume, f"syncload {what}; find . -type f | wc -l", program=encode(syncload))
+    figure = OwnFigure(regex=r"^[A-Z]+/SECOND: ([0-9.]+)$", unit="1/s", better="higher")
+    assert read_run(printed, figure, "it", 20).figure > 1
+    assert printed.splitlines()[-1] == "0"
+
+
+def test_syncload_says_what_failed(syncload: Path, tmp_path: Path) -> None:
+    done = subprocess.run([syncload, "fsyncs"], cwd="/proc", capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "mkdir failed with errno 2\n")
+    assert subprocess.run([syncload, "x"], cwd=tmp_path, capture_output=True, check=False).returncode == 2
+
+
+def list_calls(argv: Sequence[str | Path], directory: Path) -> list[str]:
+    """The calls that write and sync, in their order, without the numbers of descriptors."""
+    if shutil.which("strace") is None:
+        pytest.skip("needs strace")
+    calls = "trace=open,openat,write,pwrite64,fsync,fdatasync,unlink"
+    traced = ["strace", "-f", "-o", directory / "trace", "-e", calls, *argv]
+    subprocess.run(traced, cwd=directory, check=True, capture_output=True, timeout=120)
+    lines = []
+    for line in (directory / "trace").read_text().splitlines():
+        called = re.match(r"\d+ +(\w+)\((.*)\) += (\d+)", line)
+        if called is not None:
+            size = called[3] if "write" in called[1] else ""
+            lines.append(f"{called[1].removesuffix('at').removesuffix('64').removeprefix('p')} {size}".strip())
+    return lines
+
+
+def test_fsyncs_makes_the_calls_of_pveperf(syncload: Path, tmp_path: Path) -> None:
+    if shutil.which("perl") is None:
+        pytest.skip("needs perl")
+    perl = list_calls(["perl", Path(__file__).parent / "count_fsyncs.pl", "0"], tmp_path)
+    loop = ["open", "fsync", "write 4001"]
+    assert loop in [perl[at : at + 3] for at in range(len(perl))]
+    assert list_calls([syncload, "fsyncs", "0"], tmp_path)[:3] == loop
+
+
+def test_transactions_makes_the_calls_of_sqlite(syncload: Path, tmp_path: Path) -> None:
+    if shutil.which("sqlite3") is None:
+        pytest.skip("needs sqlite3")
+    statements = "CREATE TABLE t(v); INSERT INTO t VALUES(1); INSERT INTO t VALUES(2);"
+    sqlite = list_calls(["sqlite3", "made", statements], tmp_path)
+    ours = list_calls([syncload, "transactions", "0"], tmp_path)
+    ends = [at for at, call in enumerate(sqlite) if call == "unlink"]
+    transaction = sqlite[ends[-2] + 1 : ends[-1] + 1]
+    begins = ours.index("fdatasync") + 1
+    assert ours[begins : begins + len(transaction)] == transaction
+    assert transaction.count("fdatasync") == 4
+
+
+def test_the_cpu_alone_runs_after_the_command(volume: Path, syncload: Path) -> None:
+    run_of_it = read_run(
+        run(volume, "echo 1", program=encode(syncload), control=1), OwnFigure(regex="([0-9]+)"), "it", 20
+    )
+    assert run_of_it.loops is not None
+    assert run_of_it.loops > 1
+    assert run_of_it.cpus == os.cpu_count()
+
+
+def test_what_a_run_wrote_is_counted_and_more_than_declared_ends_it(volume: Path) -> None:
+    printed = run(volume, "dd if=/dev/zero of=file bs=1M count=16 conv=fsync 2>/dev/null")
+    written = read_run(printed.replace("0.00", "0.01"), OwnFigure(), "it", 20).written
+    assert written is not None
+    assert 16 << 20 <= written < 24 << 20
+    with pytest.raises(CommandFailed, match=r"it wrote 1[67].* MiB, and `writes` allows 4.* MiB"):
+        read_run(printed, OwnFigure(), "it", 20, 4 << 20)
+
+
+def test_a_command_gets_no_open_file_of_its_host(volume: Path) -> None:
+    with volume.open("r+b") as opened:
+        os.dup2(opened.fileno(), 3)
+        assert run(volume, "ls /proc/self/fd | tr '\\n' ' '").splitlines()[1].split()[:3] == ["0", "1", "2"]
+        assert "3 4 5" not in run(volume, "ls /proc/$$/fd | tr '\\n' ' '")
+
+
+def test_a_killed_run_leaves_no_loop_device(volume: Path) -> None:
+    argv = ["sh", "-c", _SCRIPT, "sh", "VOH_TEST=1", str(volume.parent / "point"), str(volume), "ext4", "", "host"]
+    for _ in range(20):
+        with subprocess.Popen(
+            [*argv, "60", str(MOST_OUTPUT), "", "0", "sleep 7175"], start_new_session=True
+        ) as process:
+            while not subprocess.run(["losetup", "-j", volume], capture_output=True, check=True).stdout:
+                pass
+            inside = subprocess.run(
+                ["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=False
+            ).stdout
+            for pid in (*inside.split(), str(process.pid)):
+                os.kill(int(pid), signal.SIGKILL)
+            process.wait(timeout=60)
+        # The kernel takes the namespace down a moment later.
+        gone = wait_until(lambda: left(volume, "sleep 7175") == "", deadline=60, every=0.1)
+        assert gone
 
 
 def test_without_a_name_space_nothing_is_run(volume: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +273,7 @@ def test_a_run_that_does_not_end_is_ended(volume: Path) -> None:
 
 def test_many_processes_end_with_it(volume: Path) -> None:
     command = "for i in $(seq 200); do sleep 7174 & done; echo 200"
-    assert read_run(run(volume, command), OwnFigure(regex="([0-9]+)"), "it", 20) == 200
+    assert read_run(run(volume, command), OwnFigure(regex="([0-9]+)"), "it", 20).figure == 200
     assert left(volume, "sleep 7174") == ""
 
 
@@ -185,17 +314,19 @@ def test_a_command_runs_in_guests_and_not_in_containers(planned: dict[tuple[str,
 
 
 @pytest.mark.parametrize(
-    ("name", "mode", "why"),
-    [
-        ("host", "passthrough", "the host has no volume of this mode for itself"),
-        ("host", "raw-cached", "host and guest would see different data"),
-    ],
+    ("mode", "why"), [("passthrough", "the host has no volume of this mode for itself"), ("raw-cached", None)]
 )
 def test_what_keeps_the_host_from_taking_part_is_said(
-    planned: dict[tuple[str, str], PlannedCommand], name: str, mode: str, why: str
+    planned: dict[tuple[str, str], PlannedCommand], mode: str, why: str | None
 ) -> None:
-    assert why in (find_obstacle(planned[name, mode], limited=False) or "")
+    obstacle = find_obstacle(planned["host", mode], limited=False)
+    assert obstacle is None if why is None else why in (obstacle or "")
     assert find_obstacle(planned["guest", mode], limited=False) is None
+
+
+def test_with_a_cache_between_them_only_the_guest_runs(planned: dict[tuple[str, str], PlannedCommand]) -> None:
+    assert planned["host", "raw-cached"].host is None
+    assert planned["host", "own"].host is not None
 
 
 def test_a_run_with_a_limit_of_bytes_runs_no_command(planned: dict[tuple[str, str], PlannedCommand]) -> None:

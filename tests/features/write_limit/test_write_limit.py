@@ -13,13 +13,15 @@ import pytest
 from harness.analysis import Reason, Verdict
 from harness.errors import ConfigError
 from harness.events import Event, Events, Note
+from harness.features.commands.request import CommandRecord, OwnCommand
+from harness.features.commands.running import make_record
 from harness.features.write_limit.fitting import MaxWrites, fitted
 from harness.lab.transport.base import Completed
 from harness.lab.transport.local import LocalRunner
 from harness.measure.campaign import Campaign
 from harness.measure.phases import Phases
 from harness.measure.resume import Earlier, choose_limit, earlier_part
-from harness.measure.series import LabFound, PreparedGroup, RoundSegment
+from harness.measure.series import LabFound, OpenSession, PreparedGroup, RoundSegment
 from harness.measure.spec import CampaignSpec
 from harness.model.job import parse_workload
 from harness.report.contents import find_banners
@@ -28,7 +30,7 @@ from harness.report.terminal import summary_lines
 from harness.results import Measurement, Run, RunStore
 from harness.results.validity import write_limit_checks
 from harness.scenario.plan import Plan, plan_for, planned_writes
-from harness.scenario.scenario import Scenario
+from harness.scenario.scenario import Requested, Scenario
 from harness.scenario.setups import Group
 from harness.scenario.timetable import Slice
 from tests.build import RUN_ID
@@ -358,3 +360,33 @@ def test_the_fewest_rounds_of_a_fitted_plan_are_always_measured(store: RunStore)
     found = measured(campaign(store, limit, of=of))
     assert rounds(found) == rounds(found, READ) == 3
     assert found.writes[0].left_out == ()
+
+
+class WithCommands(Counted):
+    """Writes for each command what it declares, in place of its runs."""
+
+    def use_session(self, work: Callable[[OpenSession], Any]) -> Any:
+        (planned, *_) = work.args  # type: ignore[attr-defined]
+        self.disk.written += planned.command.runs * planned.command.writes
+        return make_record(planned, HOST.name)
+
+
+@pytest.mark.parametrize("extra", [0, 40 * MIB])
+def test_commands_take_part_with_what_they_declare(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch, extra: int
+) -> None:
+    monkeypatch.setattr(Counted, "extra", extra)
+    requests = (Requested("large", OwnCommand("true", writes=200 * MIB)),)
+    of = replace(scenario(), requests=requests)
+    limit = int(planned_writes(plan_for(of, "smoke"))["optane"]) + MIB
+    run = measured(campaign(store, limit, of=of, measurer=WithCommands))
+    problems = [record.problem for record in run.of(CommandRecord)]
+    assert len(problems) == 2
+    if extra:
+        refused = [problem for problem in problems if problem is not None]
+        assert refused
+        assert all(f"--max-writes={limit} allows" in problem for problem in refused)
+        assert all("-command-large-passthrough may write 2.031 GiB, and " in problem for problem in refused)
+    else:
+        assert problems == [None, None]
+        assert counted() <= limit
