@@ -1,6 +1,6 @@
 """Estimates, intervals and verdicts from the values of blocks: pure functions, no I/O. See docs/statistics.md."""
 
-from harness.analysis.adjusted import HALF_BIN, adjust_values, pool_percentiles
+from harness.analysis.adjusted import HALF_BIN, adjust_values, pool_means, pool_percentiles
 from harness.analysis.estimate import (
     MARGIN,
     PRACTICAL,

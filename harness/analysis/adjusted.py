@@ -127,14 +127,14 @@ def pool_percentiles(histograms: Sequence[Mapping[int, int]], share: float) -> l
     quantile function (linearisation of a ratio estimate: Woodruff 1952). The slope is that over the interval of the
     share, because a histogram has no density at a point. Beside a step, as of a cache that 1.2 % of the I/Os miss, it
     is the steeper of the slopes below and above: the percentile is off by the whole step if chance puts it on the other
-    side. A single block has the percentile itself. ValueError without a block, for a block without completions, or an
-    impossible share.
+    side. A single block has the percentile itself, and one without completions says nothing about it. ValueError
+    without completions, or for an impossible share.
     """
     import numpy as np  # noqa: PLC0415
 
     if not 0 < share < 1:
         raise ValueError(f"a percentile must be a share between 0 and 1, for example 0.99, not {share}")
-    if not histograms or not all(sum(histogram.values()) for histogram in histograms):
+    if not any(sum(histogram.values()) for histogram in histograms):
         raise ValueError("a percentile needs blocks with completions")
     latencies = sorted({latency for histogram in histograms for latency, number in histogram.items() if number})
     reached = np.array([[histogram.get(latency, 0) for latency in latencies] for histogram in histograms]).cumsum(1)
@@ -150,6 +150,22 @@ def pool_percentiles(histograms: Sequence[Mapping[int, int]], share: float) -> l
     flat, steep = sorted(((whole - scale.find(low)) / (share - low), (scale.find(high) - whole) / (high - share)))
     slope = steep if steep > _STEP * flat else (scale.find(high) - scale.find(low)) / (high - low)
     return [whole - float(contribution) * slope for contribution in contributions - contributions.mean()]
+
+
+def pool_means(means: Sequence[float], numbers: Sequence[int]) -> list[float]:
+    """The logarithm of an arm's mean for each block, whose mean is that of all completions of the blocks together.
+
+    `means` are the means of the blocks, of so many completions as `numbers` says; a block without any says nothing. A
+    block with a larger mean has a larger value, by its share of the completions (linearisation of a ratio estimate:
+    Woodruff 1952). ValueError without completions, or if they took no time.
+    """
+    total = sum(mean * number for mean, number in zip(means, numbers, strict=True))
+    if total <= 0:
+        raise ValueError("a mean needs blocks with completions")
+    whole, blocks = total / sum(numbers), len(numbers)
+    return [
+        math.log(whole) + number * (mean - whole) * blocks / total for mean, number in zip(means, numbers, strict=True)
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from harness.analysis import (
     log_ratios,
     merged,
     percentile_interval,
+    pool_means,
     pool_percentiles,
     reduce_bins,
 )
@@ -58,10 +59,23 @@ def read_histogram(measurement: Measurement, of: Calls) -> Mapping[int, int]:
 def pool_blocks(metric: Metric, blocks: Blocks, counts: Counts) -> dict[Place, tuple[float, ...]]:
     """The values of the blocks of a percentile of all blocks together, by arm (`pool_percentiles`), in seconds.
 
-    Empty for another metric, and if an arm has too few I/Os.
+    The same of the mean of fdatasync (`pool_means`), if a slice was too short for a call. Empty for another metric, and
+    if an arm has too few I/Os.
     """
-    if metric.quantile is None or any(sum(counts[metric.of][arm]) < metric.fewest_ios for arm in blocks.arms):
+    if any(sum(counts[metric.of][arm]) < metric.fewest_ios for arm in blocks.arms):
         return {}
+    if metric.quantile is None:
+        if metric.of == "ios" or blocks.has(metric.name):
+            return {}
+        return {
+            arm: tuple(
+                map(
+                    math.exp,
+                    pool_means([slice_.metrics.get(metric.name, 0.0) for slice_ in slices], counts[metric.of][arm]),
+                )
+            )
+            for arm, slices in blocks.arms.items()
+        }
     return {
         arm: tuple(
             map(math.exp, pool_percentiles([read_histogram(slice_, metric.of) for slice_ in slices], metric.quantile))
@@ -116,6 +130,19 @@ def note_too_few_ios(names: Sequence[str], metrics: Mapping[str, MetricRecord], 
             f"least {FEWEST_SAMPLES} blocks, and {arm} completed {sum(slowest)} in {len(slowest)} blocks. "
             "Measure for longer (--time, --rounds), or set the budget for a lower percentile"
         )
+
+
+def note_missing_syncs(blocks: Blocks, counts: Counts) -> Iterator[str]:
+    """That slices of an arm were too short for a flush, while others had some: long ones are not counted."""
+    syncs = counts["syncs"]
+    if blocks.has("sync_mean") or not any(map(any, syncs.values())):
+        return
+    for arm, calls in syncs.items():
+        if lacking := calls.count(0):
+            yield (
+                f"{arm}: {lacking} of {len(calls)} slices had no complete flush, so longer ones are missing in "
+                "its latencies"
+            )
 
 
 STALLED = 5

@@ -12,7 +12,7 @@ from statistics import fmean, stdev
 import pytest
 
 from harness.analysis import estimate_overhead, percentile
-from harness.analysis.adjusted import HALF_BIN, adjust_values, pool_percentiles
+from harness.analysis.adjusted import HALF_BIN, adjust_values, pool_means, pool_percentiles
 
 
 def make_times(rng: random.Random, blocks: int, arms: int) -> list[list[float]]:
@@ -180,6 +180,20 @@ def test_a_percentile_beside_a_step_is_as_uncertain_as_the_step_is_high() -> Non
     values = pool_percentiles([{100_000: 50, 110_000: 50 - number, 5_000_000: number} for number in slow], 0.99)
     half_width = 2.36 * stdev(values) / math.sqrt(len(values))
     assert half_width > 0.8 * math.log(50)
+
+
+def test_a_block_without_completions_says_nothing_about_a_percentile() -> None:
+    histogram = {100_000: 99, 5_000_000: 1}
+    assert pool_percentiles([histogram, {}, histogram], 0.5) == pytest.approx(pool_percentiles([histogram] * 3, 0.5))
+
+
+def test_the_mean_of_the_values_is_the_mean_of_all_completions() -> None:
+    values = pool_means([0.1, 0.0, 0.4, 0.1], [10, 0, 5, 5])
+    assert fmean(values) == pytest.approx(math.log(0.175))
+    assert max(values) == values[2]
+    assert values[1] == pytest.approx(math.log(0.175))
+    with pytest.raises(ValueError, match="blocks with completions"):
+        pool_means([0.0], [0])
 
 
 @pytest.mark.parametrize(

@@ -163,3 +163,50 @@ def test_the_rounds_for_an_interval_follow_from_the_slowest_arm() -> None:
     assert count_rounds_needed(found, "clat_p999", reboot=False) == 20
     assert count_rounds_needed(found, "clat_p99", reboot=True) == 2
     assert count_rounds_needed(record(PASSTHROUGH, []), "clat_p99", reboot=False) is None
+
+
+FLUSHING = Cell("hdd", "hdd", LVM.mode, Job("write", 4096, iodepth=1, ramp=0, seconds=1, syncs=True))
+
+
+def flushed(syncs: Sequence[int]) -> list[Measurement]:
+    """A guest whose slices had so many flushes of 0.3 s; the other arms had five of 0.1 s in each."""
+    return [
+        build_measurement(
+            arm.id,
+            1,
+            job=FLUSHING.job,
+            group="hdd",
+            block=block,
+            started=10.0 * block + len(arm.id),
+            metrics={"iops": 5.0} | ({"sync_mean": of_arm[1] / 1e9} if of_arm[0] else {}),
+            raw=f"raw/{block}-{arm.place}.json",
+            sync_histogram={of_arm[1]: of_arm[0]} if of_arm[0] else {},
+        )
+        for block, calls in enumerate(syncs, start=1)
+        for arm in FLUSHING.arms
+        for of_arm in [(calls, 300_000_000) if arm.in_guest else (5, 100_000_000 + block * 100_000)]
+    ]
+
+
+def test_a_slice_without_a_flush_does_not_take_the_metric_from_the_cell() -> None:
+    cell = record(FLUSHING, flushed([3, 2, 0, 3, 1, 2]))
+    found = cell.metrics["sync_mean"]
+    assert {place: len(values) for place, values in found.adjusted.items()} == {"host": 6, "twin": 6, "guest": 6}
+    assert geometric_mean(found.samples("guest")) == pytest.approx(0.3)
+    assert found.overhead is not None
+    assert found.overhead.point == pytest.approx(2, abs=0.02)
+    assert "guest: 1 of 6 slices had no complete flush, so longer ones are missing in its latencies" in " ".join(
+        cell.notes
+    )
+
+
+def test_a_guest_without_any_flush_has_no_latency_of_them_and_says_so() -> None:
+    cell = record(FLUSHING, flushed([0, 0, 0]))
+    assert "sync_mean" not in cell.metrics
+    assert "guest: 3 of 3 slices had no complete flush" in " ".join(cell.notes)
+
+
+def test_slices_that_all_flush_are_compared_as_they_were() -> None:
+    cell = record(FLUSHING, flushed([3, 2, 1]))
+    assert cell.metrics["sync_mean"].host == (0.1001, 0.1002, 0.1003)
+    assert not any("flush" in note for note in cell.notes)

@@ -121,7 +121,7 @@ def _estimate_parts(
     cells: Sequence[CellRecord], metric: str, confidence: float
 ) -> tuple[Estimate, Estimate | None, Estimate]:
     estimate = partial(loss_over_jobs, cells, metric=metric, confidence=confidence)
-    if not all(cell.metrics[metric].twin for cell in cells):
+    if not all(cell.metrics[metric].samples(Place.TWIN) for cell in cells):
         return estimate(), None, estimate()
     return estimate(), estimate(of=Place.TWIN), estimate(than=Place.TWIN)
 

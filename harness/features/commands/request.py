@@ -368,7 +368,9 @@ def read_run(printed: str, figure: OwnFigure, where: str, seconds: float, writes
         value = figure.read(output, taken)
     except ValueError as error:
         raise CommandFailed(f"{where}: {error}; it printed: {_quote_end(output)}") from None
-    return CommandRun(value, loops or None, cpus and int(cpus), None if written is None else int(written))
+    return CommandRun(
+        value, loops or None, None if cpus is None else int(cpus), None if written is None else int(written)
+    )
 
 
 def _quote_end(output: str) -> str:
