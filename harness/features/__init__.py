@@ -39,6 +39,7 @@ NAMES: tuple[str, ...] = (
     "write_limit",
     "zfs",
     "commands",
+    "translation",
     "exchange",
 )
 """The order in which the kernel asks the features, and in which the command line shows their verbs."""

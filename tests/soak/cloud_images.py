@@ -42,7 +42,7 @@ def cloud_images(events: Events) -> Mapping[str, CloudImage]:
 def recipes() -> tuple[Recipe, ...]:
     """The images, each after those whose files it uses."""
     fio = load_recipes(ensure_key().public)[0]
-    debian = _image("cloud-debian", ("linux-image-cloud-amd64", "systemd-resolved"))
+    debian = make_image("cloud-debian", ("linux-image-cloud-amd64", "systemd-resolved"))
     keyring = Recipe(
         "ubuntu-keyring",
         "extract",
@@ -52,24 +52,27 @@ def recipes() -> tuple[Recipe, ...]:
     )
     takes = {"fio.tar": fio, _KEYRING: keyring}
     packages = ("linux-image-virtual", "initramfs-tools", "systemd-resolved")
-    ubuntu = _image("cloud-ubuntu", packages, suite="noble", takes=takes, keyring=_KEYRING)
+    ubuntu = make_image("cloud-ubuntu", packages, suite="noble", takes=takes, keyring=_KEYRING)
     return fio, debian, keyring, ubuntu
 
 
-def _image(
+def make_image(
     name: str,
     packages: tuple[str, ...],
     *,
     suite: str = "trixie",
     takes: Mapping[str, Recipe] | None = None,
     keyring: str = "",
+    extension: bytes = b"",
+    outputs: tuple[str, ...] = (),
 ) -> Recipe:
+    """The recipe of a cloud image with these packages. `extension` is run at the end, and makes further `outputs`."""
     return Recipe(
         name,
         "minbase",
         (*_COMMON, *packages),
-        _FILES,
-        outputs=(_DISK,),
+        {**_FILES, "build": _FILES["build"] + extension},
+        outputs=(_DISK, *outputs),
         takes=takes or {},
         scratch_bytes=3000 * _MIB,
         size_bytes=500 * _MIB,
