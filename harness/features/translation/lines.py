@@ -47,8 +47,13 @@ def _is_like(rw: str, bs: int, depth: int, jobs: int = 1, share: float | None = 
 
 
 def _make_cdm() -> Iterator[QuotedLine]:
-    tests = (("SEQ1M", "", MIB, 8, 1), ("SEQ1M", "", MIB, 1, 1))
-    tests += (("RND4K", "rand", 4096, 32, 16), ("RND4K", "rand", 4096, 32, 1), ("RND4K", "rand", 4096, 1, 1))
+    tests = (
+        ("SEQ1M", "", MIB, 8, 1),
+        ("SEQ1M", "", MIB, 1, 1),
+        ("RND4K", "rand", 4096, 32, 16),
+        ("RND4K", "rand", 4096, 32, 1),
+        ("RND4K", "rand", 4096, 1, 1),
+    )
     for test, random, bs, depth, threads in tests:
         for direction in ("read", "write"):
             fits = _is_like(f"{random}{direction}", bs, depth, threads)
