@@ -39,7 +39,7 @@ class BlockSource:
     data_file: str = field(default="", kw_only=True)
     """The file with the data of a qcow2 image that has it elsewhere."""
     data: BlockSource | None = field(default=None, compare=False, repr=False, kw_only=True)
-    """The image that holds the data, if `path` is a snapshot on top of it."""
+    """The image that holds the data, if `path` is a snapshot on top of it; the volume of the file system of a file."""
     network: NetworkDisk | None = field(default=None, kw_only=True)
     """How the guest's QEMU opens the same volume, if it does not use the host's device at `path`."""
 

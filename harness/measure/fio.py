@@ -15,7 +15,7 @@ from harness.errors import MeasurementError
 from harness.lab.pin import MARK
 from harness.measure.platform import ENGINE, LINUX, PROGRAM, Platform, fio_command
 from harness.model.counters import Transferred
-from harness.model.job import BlockShare, Job
+from harness.model.job import DEFAULT_ENGINE, BlockShare, Job
 from harness.untrusted import parse_json, reading
 
 _RAMP = "-ramp"
@@ -38,7 +38,8 @@ class Target:
     `block` is the smallest I/O in bytes. Smaller ones of a workload with several sizes are rounded up. With `apart`,
     the end of it is used by jobs that trim, and the rest by the others: trimmed blocks are not read from the disk.
     Without `invalidate`, fio leaves what the page cache has of a device. Direct I/O does not need that. `engine` is
-    fio's; empty for that of the system. libaio has one I/O in flight without direct I/O, io_uring has several.
+    fio's; empty for that of the system. libaio has one I/O in flight without direct I/O, io_uring has several. With
+    `warm`, a buffered job finds what the page cache has.
     """
 
     path: str
@@ -49,6 +50,7 @@ class Target:
     apart: bool = False
     invalidate: bool = True
     engine: str = ""
+    warm: bool = False
 
     def part_of(self, job: Job) -> tuple[int, int]:
         """Offset and size of the part that the job uses, in bytes. Regions are multiples of 4 MiB."""
@@ -173,16 +175,19 @@ def _write_limit(section: TimedSection, pattern: Sequence[str]) -> Iterator[str]
 
 def _write_place(section: TimedSection, seconds: float, platform: Platform) -> list[str]:
     """Where and how long fio runs. Nothing in a user's own file changes this."""
-    target = section.target
-    offset, size = target.part_of(section.job)
+    target, job = section.target, section.job
+    offset, size = target.part_of(job)
+    engine = target.engine if job.from_file is None else ""
+    # fio empties the page cache of its file when a job begins, and again when it begins at the start of the file.
+    cold = not target.warm if job.buffered else target.direct and target.invalidate
     return [
         f"filename={_check_filename(target.path, platform)}",
         f"offset={offset}",
         f"size={size}",
-        f"direct={int(target.direct)}",
-        *([f"ioengine={target.engine}"] if target.engine and section.job.from_file is None else []),
+        f"direct={int(target.direct and not job.buffered)}",
+        *([f"ioengine={engine}"] if engine and not job.buffered else []),
         # A cached twin must have a warm cache, in the same way as a cached guest.
-        f"invalidate={int(target.direct and target.invalidate)}",
+        f"invalidate={int(cold)}",
         f"runtime={_format_milliseconds(seconds)}",
     ]
 
@@ -210,6 +215,10 @@ def _write_pattern(job: Job, block: int) -> list[str]:
 
 
 def _write_behaviour(job: Job) -> Iterator[str]:
+    if job.buffered:
+        yield f"ioengine={DEFAULT_ENGINE}"
+        # fio's own hint would double the read-ahead. dd, cp and most programs give none.
+        yield "fadvise_hint=0"
     if job.random_share is not None:
         yield f"percentage_random={job.random_share * 100:.0f}"
     if job.syncs:

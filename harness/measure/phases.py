@@ -37,7 +37,7 @@ from harness.scenario.setups import (
     Paces,
     pace_of,
 )
-from harness.scenario.timetable import BACKUP_TAIL, Timetable, drain_seconds, rebuilds
+from harness.scenario.timetable import BACKUP_TAIL, Timetable, drain_seconds, find_ahead_seconds, rebuilds
 
 MEASURE = "measure"
 """The efficiency of a run is the share of fio in this phase."""
@@ -312,7 +312,7 @@ class Pauses:
             of_arm = self._of_arm.get((job.id, arm.id)) if arm is not None else None
             if of_arm and longest > _LONG_PAUSE:
                 longest = min(longest, _OF_ARM * max(_find_most(of_arm) - job.seconds, 0.0))
-            return self.jitter + longest
+            return self.jitter + longest + find_ahead_seconds(job)
         of_hard_disk = _SLOWEST_IOPS_DEEP if job.depth > _DEEP else _SLOWEST_IOPS_ROTATIONAL
         return self.jitter + drain_seconds(job, arm, of_hard_disk if rotational else _SLOWEST_IOPS)
 

@@ -28,6 +28,7 @@ from harness.model.counters import (
     subtract_counts,
 )
 from harness.model.mode import Arm, ConcurrentJob, Place
+from harness.model.option import NOTHING
 from harness.results import Measurement
 from harness.results.journal import BackupCounts, PartRecord
 from harness.results.validity import PROBED
@@ -224,7 +225,8 @@ def make_measurements(
     by_arm = {arm: _count_bytes(arm, ran, by_qemu) for arm in by_qemu}
     may_move = [
         Background(
-            probed=_count_probed(number, ran), earlier=_count_in_flight(ran[number - 1]) if number else Transferred()
+            probed=_count_probed(number, ran),
+            earlier=_count_in_flight(ran[number - 1], at(ran[number - 1].planned.turn)) if number else Transferred(),
         )
         for number in range(len(ran))
     ]
@@ -310,10 +312,11 @@ def _count_probed(number: int, ran: Sequence[RanSlice]) -> int:
     return PROBED * max(recent, default=0)
 
 
-def _count_in_flight(ran: RanSlice) -> Transferred:
-    """The most bytes that the jobs of this slice have in flight at the same time."""
+def _count_in_flight(ran: RanSlice, at: Session) -> Transferred:
+    """The most bytes that the jobs of this slice have in flight at the same time, or are read ahead of them."""
     jobs = [part.planned.job for part in ran.parts]
-    flying = ((job, job.depth * job.bs) for job in jobs)
+    read_ahead = max((effective.read_ahead for effective in at.effective.values()), default=NOTHING.read_ahead)
+    flying = ((job, job.depth * job.bs + job.count_ahead(read_ahead)) for job in jobs)
     return sum((Transferred(size, size, size).of(job) for job, size in flying), Transferred())
 
 

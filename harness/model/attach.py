@@ -66,6 +66,8 @@ PhysicalBlock = Annotated[Size, AfterValidator(power_of_two(512, 2 * MIB))]
 # A virtio device has at most 1024 virtqueues, and virtio-scsi reserves two. Each has room for 4 to 1024 requests.
 Queues = Annotated[Count, Field(ge=1, le=1022)]
 QueueSize = Annotated[Count, AfterValidator(power_of_two(4, 1024, sizes=False))]
+# Linux reads ahead in whole pages. 0 turns it off.
+ReadAhead = Annotated[Count, Field(ge=0, le=16 * KIB, multiple_of=4)]
 GroupName = Annotated[str, Field(pattern="^[a-z][a-z0-9-]{0,30}$")]
 Iops = Annotated[Count, Field(ge=1, le=1_000_000_000)]
 
@@ -616,6 +618,17 @@ class Attach:
         served=False,
     )
     """The cache of a qcow2 file's tables in bytes. None is QEMU's default."""
+    read_ahead_kb: Annotated[ReadAhead | None, Field(exclude_if=lambda value: value is None)] = option(
+        None,
+        docs="`queue/read_ahead_kb` of the disk in the guest, and of the volume of its twin on the host, for "
+        "[buffered reads](filesystem.md#buffered-io); the same on Proxmox VE",
+        values="KiB: multiples of 4 up to 16384",
+        by_default="the kernel's: 128",
+        shown=(ReadBack("guest_read_ahead_kb"),),
+        pve=Pve(),
+        example=512,
+    )
+    """The most KiB that the guest's kernel reads ahead of a buffered reader. None is the kernel's default."""
     server: Server = option(
         "qemu",
         docs="`storage-daemon`: `<disk type='vhostuser'>`, libvirt 7.1.0, and "

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, Literal
 
-from pydantic import Strict, computed_field, model_validator
+from pydantic import Field, Strict, computed_field, model_validator
 
 from harness.config.names import choices
 from harness.model.values import STRICT, VALUE, Count
@@ -196,9 +196,11 @@ _PATTERN_OF_RW = {rw: pattern for pattern, rw in PATTERNS.items()}
 
 _WORKLOAD = re.compile(
     r"(?P<pattern>[a-z]+)-(?P<bs>[0-9]+[a-z]*)"
-    r"(?:-nj(?P<numjobs>[0-9]{1,15}))?(?:-r(?P<reads>[0-9]{1,15}))?(?:-i(?P<rate>[0-9]{1,15}))?"
+    r"(?:-nj(?P<numjobs>[0-9]{1,15}))?(?:-r(?P<reads>[0-9]{1,15}))?(?:-i(?P<rate>[0-9]{1,15}))?(?P<buffered>-buffered)?"
 )
-_GRAMMAR = "PATTERN-BS[-njNUMJOBS][-rREADS][-iIOPS], for example randread-4k, randrw-8k-r67 or randread-4k-i1000"
+_GRAMMAR = (
+    "PATTERN-BS[-njNUMJOBS][-rREADS][-iIOPS][-buffered], for example randread-4k, randrw-8k-r67 or randread-4k-i1000"
+)
 _LARGEST_BS = 16 * 1024**2
 _LARGEST_RATE = 10_000_000
 REFILL_SECONDS = 0.5
@@ -269,6 +271,8 @@ class Workload:
     from_file: FromFile | None = None
     """What fio gets, from a user's own file. Then the other values describe all of its sections together. `read_share`
     is null as well if sections that read and sections that write run at their own speed."""
+    buffered: Annotated[bool, Strict(), Field(exclude_if=lambda value: not value)] = False
+    """Whether it goes through the page cache of the machine that it runs on (direct=0); left out if it does not."""
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -291,6 +295,8 @@ class Workload:
             parts.append(f"r{self.read_share * 100:.0f}")
         if self.rate is not None:
             parts.append(f"i{self.rate}")
+        if self.buffered:
+            parts.append("buffered")
         return tuple(parts)
 
     @property
@@ -312,8 +318,8 @@ class Workload:
     @property
     def is_saturating(self) -> bool:
         """Whether it always keeps as many I/Os in flight as its depth allows."""
-        if self.trims:
-            # fio waits for each trim, and one that is dropped costs next to nothing.
+        if self.trims or self.buffered:
+            # fio waits for each trim, and one that is dropped costs next to nothing. Memory answers some reads at once.
             return False
         if self.from_file is not None:
             return self.from_file.saturating
@@ -335,6 +341,18 @@ class Workload:
     def trims(self) -> bool:
         """Whether it trims blocks. Then it has a part of the arm's region that no other job uses."""
         return has_trims(self.rw)
+
+    @property
+    def reads_ahead(self) -> bool:
+        """Whether the kernel reads more than it asks for, also after the end of a slice."""
+        return self.buffered and self.reads
+
+    def count_ahead(self, read_ahead: int) -> int:
+        """The most bytes that the kernel has read ahead of it at the end of a slice, with windows of so many bytes.
+
+        One window may be in use while the next is read. Each has at least the size of a request (Linux: readahead.c).
+        """
+        return 2 * (read_ahead + self.bs) * self.numjobs if self.reads_ahead else 0
 
     @property
     def only_trims(self) -> bool:
@@ -476,11 +494,20 @@ def parse_workload(text: str) -> Workload:
         raise ValueError("share of reads out of range; allowed: r1 to r99 (percent)")
     read_share = int(reads) / 100 if reads is not None else None
     if has_trims(pattern):
-        if match["rate"] is not None:
-            raise ValueError("a rate (-i) is for reads and writes; allowed: trims as fast as possible")
+        if match["rate"] is not None or match["buffered"] is not None:
+            raise ValueError("a rate (-i) and -buffered are for reads and writes; allowed: trims as fast as possible")
         # fio waits for each trim, whatever the depth is.
         return Workload(PATTERNS[pattern], bs, numjobs, iodepths=(1,))
-    return Workload(PATTERNS[pattern], bs, numjobs, read_share, _parse_rate(match["rate"], numjobs, read_share))
+    rate = _parse_rate(match["rate"], numjobs, read_share)
+    if match["buffered"] is None:
+        return Workload(PATTERNS[pattern], bs, numjobs, read_share, rate)
+    if has_writes(PATTERNS[pattern]):
+        raise ValueError(
+            "buffered writes end in memory, so they measure no disk; allowed: buffered reads, or wal-buffered, which "
+            "flushes after each write"
+        )
+    # A read of the page cache has no queue.
+    return Workload(PATTERNS[pattern], bs, numjobs, read_share, rate, iodepths=(1,), buffered=True)
 
 
 def _parse_rate(text: str | None, numjobs: int, read_share: float | None) -> int | None:

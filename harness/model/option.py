@@ -128,6 +128,10 @@ class Effective:
     host_mount_options: str | None = None
     host_filesystem_features: str | None = None
     """What its tool shows of it, the same on both volumes."""
+    host_read_ahead_kb: int | None = None
+    """The read-ahead of its twin's volume on the host; of the bare disk below."""
+    disk_read_ahead_kb: int | None = None
+    guest_read_ahead_kb: int | None = None
     guest_filesystem: str | None = None
     guest_mount_options: str | None = None
     guest_scheduler: str | None = None
@@ -198,6 +202,12 @@ class Effective:
             if (value := getattr(self, setting.name)) is not None:
                 yield setting.name, list(value) if isinstance(value, tuple) else value
 
+    @property
+    def read_ahead(self) -> int:
+        """The longest read-ahead that was read back, in bytes; Linux's default without any."""
+        known = (self.guest_read_ahead_kb, self.host_read_ahead_kb, self.disk_read_ahead_kb)
+        return 1024 * max((size for size in known if size is not None), default=_READ_AHEAD_KB)
+
     def merged(self, other: Effective) -> Effective:
         """The settings of both. If both have a value, the value of `other` counts."""
         return Effective(**(dict(self.settings()) | dict(other.settings())))  # type: ignore[arg-type]
@@ -207,6 +217,8 @@ class Effective:
         return dict(self.settings())
 
 
+_READ_AHEAD_KB = 128
+"""VM_READAHEAD_PAGES of Linux."""
 NOTHING = Effective()
 """Nothing was read back."""
 DEFINITIONS = frozenset({"pve_drive", "libvirt_disk"})

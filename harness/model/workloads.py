@@ -171,6 +171,12 @@ _ALL = (
         (Workload("write", 4 * KIB, label="wal", iodepths=(1,), syncs=True),),
     ),
     Named(
+        "wal-buffered",
+        "the same log through the page cache, as most databases write it",
+        "cloud-hypervisor issue 6520: a slow fsync after buffered writes, which a benchmark with O_DIRECT did not show",
+        (Workload("write", 4 * KIB, label="wal-buffered", iodepths=(1,), syncs=True, buffered=True),),
+    ),
+    Named(
         "search",
         "a search server: many processes read, and each write is durable when it completes",
         "the busy guest of the study of SSD arrays; the sizes and shares are ours",

@@ -279,6 +279,7 @@ def _check_cell(
             *_read_in_flight(cell),
             cached=cell.mode.cached,
             contained=f"guest:{cell.mode.name}" if cell.mode.in_container else "",
+            ahead=cell.job.count_ahead(context.effective.read_ahead),
             inside=NONE if cell.mode.filesystem is None else cell.mode.filesystem.amplification(cell.job),
         ),
         *rate_checks(slices, cell.job),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from pydantic import JsonValue
 
@@ -406,6 +407,7 @@ def check_bytes(
     cached: bool = False,
     contained: str = "",
     inside: Amplification = NONE,
+    ahead: int = 0,
 ) -> tuple[ValidityCheck, ...]:
     """One check per arm: fio's bytes against those of the host's bare disk or disks and, for a guest, of QEMU.
 
@@ -415,21 +417,21 @@ def check_bytes(
     `layout` is what the disks may move for the arms on it, which are all arms except host and reference. With `cached`,
     the host's memory may serve these arms, so their bytes are only compared with QEMU's. A measurement without counters
     is not checked. The arm `contained` is in a container, whose control group counts instead of QEMU. `inside` is what
-    a file system in the guest moves, which QEMU counts as well.
+    a file system in the guest moves, which QEMU counts as well. `ahead` are the bytes that a kernel may read ahead in
+    each slice.
     """
+    count_bytes = partial(_count_bytes, in_flight=in_flight, of_qemu=inside, ahead=ahead)
     by_round: dict[tuple[str, int], list[Measurement]] = {}
     for measurement in measurements:
         by_round.setdefault((measurement.arm, measurement.round), []).append(measurement)
     by_arm: dict[str, list[_ByteCount]] = {}
     for (arm, _), slices in by_round.items():
-        by_arm.setdefault(arm, []).extend(
-            _count_bytes(slices, in_flight, NONE if arm in _BARE else layout, slices[0].round, inside)
-        )
+        by_arm.setdefault(arm, []).extend(count_bytes(slices, NONE if arm in _BARE else layout, slices[0].round))
     # What polls may read is large beside the bytes of one round of a slow job, but not beside those of many.
     for arm, counts in by_arm.items():
         if any(count.polled for count in counts):
             every = [slice_ for (other, _), slices in by_round.items() if other == arm for slice_ in slices]
-            by_arm[arm] = [*counts, *_count_bytes(every, in_flight, NONE if arm in _BARE else layout, None, inside)]
+            by_arm[arm] = [*counts, *count_bytes(every, NONE if arm in _BARE else layout, None)]
     return tuple(
         _check_cached(arm, counts)
         if cached and arm not in _BARE
@@ -474,7 +476,13 @@ def _read_earlier(measurement: Measurement) -> Transferred:
 
 
 def _count_bytes(
-    slices: Sequence[Measurement], in_flight: int, of_disk: Amplification, number: int | None, of_qemu: Amplification
+    slices: Sequence[Measurement],
+    of_disk: Amplification,
+    number: int | None,
+    *,
+    in_flight: int,
+    of_qemu: Amplification,
+    ahead: int,
 ) -> list[_ByteCount]:
     """The counts of these slices of one arm together. Single slices may be short: a small write counts much."""
     whole = [slice_ for slice_ in slices if slice_.counters.disk is not None]
@@ -498,10 +506,10 @@ def _count_bytes(
                 fewest, most = fio * needs.fewest_read, fio * needs.most_read + for_writes
             elif direction == "trimmed":
                 fewest, most = fio * needs.fewest_trimmed, fio * needs.most_trimmed
-            polled, extra = 0.0, 0.0
+            polled, extra = 0.0, float(ahead * len(slices) if direction == "read" else 0)
             if by == "disk" and direction == "read":
                 polled = _estimate_polled(whole)
-                extra = polled + sum(map(_read_probed, whole))
+                extra += polled + sum(map(_read_probed, whole))
             if by == "disk":
                 extra += (
                     sum(getattr(moved_before, direction) for moved_before in map(_read_earlier, whole)) * most / fio

@@ -24,6 +24,8 @@ BACKUP_TAIL = 1.0
 """Seconds after such a slice in which the backup is cancelled, before it is known how long that takes."""
 WRITE_BACK_SECONDS = 1.0
 """For how long a layout writes what was in memory, after its interval has ended."""
+AHEAD_SECONDS = 0.1
+"""For how long the kernel reads ahead after a buffered job has ended: 8 MiB at 80 MiB/s."""
 INTERVALS = 2
 """The fewest intervals of a layout that a slice of a job that writes has."""
 MOST_SLICES = 300
@@ -240,6 +242,11 @@ def rebuilds(mode: Mode | None) -> bool:
     return isinstance(base, Md) and base.state == "rebuilding"
 
 
+def find_ahead_seconds(job: Job) -> float:
+    """Seconds after a slice of the job in which the kernel still reads ahead."""
+    return AHEAD_SECONDS if job.reads_ahead else 0.0
+
+
 def drain_seconds(job: Job, arm: Arm | None, iops: float) -> float:
     """For how long the I/Os in flight at the end of a slice keep disks busy that complete so many per second each.
 
@@ -247,10 +254,10 @@ def drain_seconds(job: Job, arm: Arm | None, iops: float) -> float:
     """
     base = arm.mode.layout.base if arm is not None and arm.mode is not None else None
     if not isinstance(base, Md):
-        return job.depth / iops
+        return job.depth / iops + find_ahead_seconds(job)
     moved = base.amplification(job)
     requests = max(moved.most_written + moved.read_for_write if job.writes else 0.0, moved.most_read)
-    return job.depth * requests / (iops * base.disks)
+    return job.depth * requests / (iops * base.disks) + find_ahead_seconds(job)
 
 
 def _find_lead(arm: Arm) -> float:

@@ -50,6 +50,7 @@ GOLDEN: Mapping[str, Mapping[str, str]] = {
     "iometer-fileserver": {"rw": "randrw", "bssplit": FILESERVER, "rwmixread": "80", "numjobs": "4"},
     "iometer-webserver": {"rw": "randread", "bssplit": WEBSERVER, "numjobs": "4"},
     "wal": {"rw": "write", "bs": "4096", "fdatasync": "1", "iodepth": "1", "numjobs": "1"},
+    "wal-buffered": {"rw": "write", "bs": "4096", "fdatasync": "1", "direct": "0", "iodepth": "1", "numjobs": "1"},
     "search": {"rw": "randrw", "bs": "16384", "rwmixread": "90", "sync": "dsync", "iodepth": "4", "numjobs": "8"},
     "qd1-read": {"rw": "randread", "bs": "4096", "iodepth": "1"},
     "qd1-write": {"rw": "randwrite", "bs": "4096", "iodepth": "1"},

@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, Strict
 
 from harness.config.names import LONGEST_NAME
 from harness.feature import Feature, ModeKeys, Subject
-from harness.model.attach import Attach
+from harness.model.attach import Attach, ReadAhead
+from harness.model.job import Job
 from harness.model.layout import Filesystem, InnerFilesystem
-from harness.model.mode import Cell, Mode
+from harness.model.mode import Arm, Cell, Mode
 from harness.model.values import TomlTable
 from harness.results import CellRecord, Measurement
 from harness.scenario.scenario import Scenario
@@ -21,32 +22,35 @@ if TYPE_CHECKING:
     from harness.events import Events
     from harness.guest.protocol import Hypervisor
     from harness.lab.hosts import Host
+    from harness.measure.session import Session
 
 _LAYOUTS = ("partition", "lvm", "lvm-thin", "raw", "zvol", "rbd")
 """Layouts with volumes of their own on which the host can make a file system."""
 _TWIN = "-twin"
+_LINUX = "libaio"
+"""fio's engine where it is a Linux."""
 _OPTION = "[a-z][a-z0-9_]*(=[A-Za-z0-9_.-]+)?"
 MountOptions = Annotated[str, Field(pattern=f"^({_OPTION}(,{_OPTION})*)?$", max_length=200)]
 
 
 class InGuest(TomlTable):
-    """The file system in the guest."""
+    """The file system in the guest, and the sizes of the read-ahead that are compared."""
 
     filesystem: Filesystem | None = None
     mount_options: MountOptions = ""
+    read_ahead_kb: Annotated[tuple[ReadAhead, ...], Field(min_length=2, max_length=6), Strict(False)] | None = None
 
 
 def find_problems(mode: Mode, keys: InGuest) -> Iterator[str]:
     """The conflicts of the keys with the mode's layout and attachment, and with what else runs in it."""
+    if keys.read_ahead_kb is not None:
+        yield from _find_factor_problems(mode, keys, keys.read_ahead_kb)
     if keys.filesystem is None:
         if keys.mount_options:
             yield "mount_options conflicts with filesystem left out; allowed: with filesystem"
         return
     asked, layout, attach = f'filesystem = "{keys.filesystem}"', mode.layout, mode.attach
-    others = {"guests": 1, "neighbour": None, "backup": False, "container": False}
-    for key, alone in others.items():
-        if getattr(keys, key, alone) != alone:
-            yield f"{asked} conflicts with {key}, because one cost is measured at a time; allowed: a mode of its own"
+    yield from _find_others(asked, keys)
     if mode.cached:
         yield f"{asked} conflicts with cached = true, because fio bypasses the guest's cache; allowed: one of them"
     if layout.kind not in _LAYOUTS:
@@ -64,6 +68,51 @@ def find_problems(mode: Mode, keys: InGuest) -> Iterator[str]:
             f'{asked} conflicts with attach.cache = "{attach.cache}", because the host\'s cache would be below the '
             "file system of the guest and not below that of the twin; allowed: cache none or directsync"
         )
+
+
+def _find_others(asked: str, keys: InGuest) -> Iterator[str]:
+    others = {"guests": 1, "neighbour": None, "backup": False, "container": False}
+    for key, alone in others.items():
+        if getattr(keys, key, alone) != alone:
+            yield f"{asked} conflicts with {key}, because one cost is measured at a time; allowed: a mode of its own"
+
+
+def _find_factor_problems(mode: Mode, keys: InGuest, sizes: Sequence[int]) -> Iterator[str]:
+    asked = f"read_ahead_kb = {list(sizes)}"
+    yield from _find_others(asked, keys)
+    if len(set(sizes)) < len(sizes):
+        yield f"{asked}: has a size twice; allowed: each size once"
+    if not isinstance(mode.attach, Attach):
+        yield f"{asked} conflicts with attach.device, which passes a disk through; allowed: device disk"
+    elif mode.attach.read_ahead_kb is not None:
+        yield f"{asked} conflicts with attach.read_ahead_kb = {mode.attach.read_ahead_kb}; allowed: one of the two"
+
+
+def add_modes(scenario: Scenario, asked: Mapping[str, InGuest]) -> tuple[Scenario, list[str]]:
+    """The scenario with file systems, and with a mode for each size of a read-ahead; and the names that conflict."""
+    changed, problems = add_filesystems(scenario, asked)
+    modes: list[Mode] = []
+    for mode in changed.modes:
+        sizes = asked.get(mode.name, InGuest()).read_ahead_kb
+        modes += [mode] if sizes is None else _make_factor(mode, sizes)
+    names = [mode.name for mode in modes]
+    problems += [
+        f'mode: the name "{name}" of a size of read_ahead_kb is that of another mode, or too long; rename the mode'
+        for name in dict.fromkeys(names)
+        if names.count(name) > 1 or len(name) > LONGEST_NAME
+    ]
+    return replace(changed, modes=tuple(modes)), problems
+
+
+def _make_factor(mode: Mode, sizes: Sequence[int]) -> Iterator[Mode]:
+    """A mode for each size, on a volume of its own. All are compared with the first one, in the same blocks."""
+    first: Mode | None = None
+    for size in sizes:
+        if isinstance(mode.attach, Attach):
+            attach = replace(mode.attach, read_ahead_kb=size)
+            one = replace(mode, name=f"{mode.name}-ra{size}", attach=attach, against=first)
+            first = first or one
+            yield one
 
 
 def add_filesystems(scenario: Scenario, asked: Mapping[str, InGuest]) -> tuple[Scenario, list[str]]:
@@ -91,7 +140,8 @@ def _find_name_problems(scenario: Scenario) -> Iterator[str]:
 
 
 def find_conflicts(scenario: Scenario) -> Iterator[str]:
-    """What modes with a file system cannot have in a scenario: variants, and jobs that trim."""
+    """What modes with a file system, and buffered jobs, cannot have in a scenario."""
+    yield from _find_buffered_problems(scenario)
     for mode in scenario.modes:
         if mode.filesystem is None:
             continue
@@ -106,6 +156,23 @@ def find_conflicts(scenario: Scenario) -> Iterator[str]:
                 )
 
 
+def _find_buffered_problems(scenario: Scenario) -> Iterator[str]:
+    for index, workload in enumerate(scenario.workloads):
+        for mode in scenario.modes if workload.buffered else ():
+            if mode.cached:
+                yield (
+                    f'workloads[{index}] = "{workload.name}": conflicts with mode.{mode.name}, which is cached: '
+                    "the page caches of guest and host would both serve it; allowed: modes without a cache of the host"
+                )
+
+
+def refuse_buffered(session: Session, arm: Arm, job: Job) -> str | None:
+    """Why a buffered job cannot run on an arm, with the remedy; None if it can."""
+    if not job.buffered or session.platform(arm).engine == _LINUX:
+        return None
+    return f"{job.name} is for guests with Linux: fio in Windows has no page cache that it can empty before a slice"
+
+
 def find_notes(_slices: Sequence[Measurement], cell: Cell) -> Iterator[str]:
     """What fio uses in the guest and on its twin."""
     if (inside := cell.mode.filesystem) is not None:
@@ -117,8 +184,10 @@ def find_notes(_slices: Sequence[Measurement], cell: Cell) -> Iterator[str]:
 
 
 def annotate(cells: Sequence[CellRecord]) -> Iterator[tuple[str, str]]:
-    """A note for each cell whose guest mounted its file system with other options than the host."""
+    """What host and guest did in another way, and how far they read ahead of a buffered job: a cell and its note."""
     for cell in cells:
+        if cell.job.buffered:
+            yield cell.id, f"fio goes through the page cache, which is emptied before each slice{_describe_ahead(cell)}"
         host, guest = (
             set(options.split(",")) if options else set()
             for options in (cell.effective.host_mount_options, cell.effective.guest_mount_options)
@@ -128,23 +197,37 @@ def annotate(cells: Sequence[CellRecord]) -> Iterator[tuple[str, str]]:
             yield cell.id, f"mounted with other options: only on the host {only[0]}; only in the guest {only[1]}"
 
 
+def _describe_ahead(cell: CellRecord) -> str:
+    shown = cell.effective
+    sizes = (
+        ("the guest", shown.guest_read_ahead_kb),
+        ("its twin", shown.host_read_ahead_kb),
+        ("the host on the disk", shown.disk_read_ahead_kb),
+    )
+    known = [f"{who} {size} KiB" for who, size in sizes if size is not None]
+    return f"; read-ahead: {', '.join(known)}" if known and cell.job.reads else ""
+
+
 def _extend_hypervisor(host: Host, hypervisor: Hypervisor, _events: Events) -> Hypervisor:
     from harness.features.filesystem.mounted import FilesystemsInGuests
 
     return FilesystemsInGuests(host, hypervisor)
 
 
-_KEYS: Any = ModeKeys(table=InGuest, find_problems=find_problems, adapt=add_filesystems)
+_KEYS: Any = ModeKeys(table=InGuest, find_problems=find_problems, adapt=add_modes)
 FEATURE = Feature(
     name="filesystem",
     subject=Subject(
-        in_scenario=lambda scenario: any(mode.filesystem is not None for mode in scenario.modes),
+        in_scenario=lambda scenario: (
+            any(mode.filesystem is not None for mode in scenario.modes)
+            or any(workload.buffered for workload in scenario.workloads)
+        ),
         in_cell=lambda cell, _slices: cell.mode.filesystem is not None,
-        in_record=lambda cell: cell.mode_detail.filesystem is not None,
     ),
     mode_keys=_KEYS,
     extend_hypervisor=_extend_hypervisor,
     find_problems=find_conflicts,
+    refuse_job=refuse_buffered,
     find_notes=find_notes,
     annotate=annotate,
 )

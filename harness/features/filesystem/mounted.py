@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from types import MappingProxyType
 
 from harness.errors import GuestError, HostError, Unsupported
-from harness.features.filesystem.volumes import FILE, Prepared, build_with_filesystems, read_mount
+from harness.features.filesystem.volumes import (
+    FILE,
+    Prepared,
+    build_with_filesystems,
+    get_read_ahead,
+    read_mount,
+    set_read_ahead,
+)
 from harness.files import read_script
 from harness.guest.protocol import Backup, Guest, GuestDisk, Hypervisor
 from harness.lab.counters import VmThreads
@@ -20,10 +28,16 @@ from harness.model.counters import Transferred
 from harness.model.guest import ANY_GUEST, GuestOptions
 from harness.model.layout import RawFile, find_missing_requirement
 from harness.model.mode import Mode
-from harness.model.option import Effective
+from harness.model.option import NOTHING, Effective
 from harness.signals import cleaning_up
+from harness.untrusted import reading
 
 _MOUNT = read_script("harness.features.filesystem", "mount_in_guest.sh")
+# $1: the disk, $2: KiB. Prints what the kernel then has.
+_SET_AHEAD = """
+queue=/sys/class/block/${1##*/}/queue/read_ahead_kb
+echo "$2" >"$queue" && cat "$queue"
+"""
 _SECONDS = 120.0
 """For a command in a guest that may have to write or to replay a journal."""
 
@@ -36,6 +50,8 @@ class FilesystemsInGuests:
         self._below = below
         self._prepared: Mapping[str, Prepared] = {}
         """Those of the layouts that are built now, by the name of the disk."""
+        self._read_ahead: Mapping[str, Effective] = {}
+        """How the host reads ahead on the twin of a volume, by the volume's path."""
 
     @contextmanager
     def guest(
@@ -46,16 +62,18 @@ class FilesystemsInGuests:
         Raises GuestError or HostError, also if one cannot be mounted there, and Unsupported in Windows.
         """
         inner = {disk.name: self._prepared[disk.name] for disk in disks if disk.name in self._prepared}
+        ahead = {disk.name: wanted for disk in disks if (wanted := get_read_ahead(disk.attach)) is not None}
         with self._below.guest(log, disks, options, variant=variant) as guest:
-            if not inner:
+            if not inner and not ahead:
                 yield guest
                 return
             if guest.windows:
                 raise Unsupported(
-                    f"{guest.runner.name}: it runs Windows, which has none of these file systems",
-                    hint="leave out filesystem in the modes, or measure a guest with Linux",
+                    f"{guest.runner.name}: it runs Windows, which has no such file systems and no such read-ahead",
+                    hint="leave out filesystem and read_ahead_kb in the modes, or measure a guest with Linux",
                 )
-            mounted = MountedGuest(guest, inner)
+            of_host = {disk.name: self._read_ahead.get(disk.source.path, NOTHING) for disk in disks}
+            mounted = MountedGuest(guest, inner, ahead, of_host)
             try:
                 yield mounted
             finally:
@@ -94,21 +112,47 @@ class FilesystemsInGuests:
         def build(more: Sequence[Mode], larger: int) -> AbstractContextManager[Layouts]:
             return self._below.layouts(log, disks, more, span=larger)
 
-        if not any(mode.filesystem is not None for mode in modes):
-            with build(modes, span) as plain:
-                yield plain
-            return
-        with build_with_filesystems(log, modes, build, span=span, fio=self._host.spec.fio) as (built, prepared):
-            self._prepared = {**self._prepared, **prepared}
+        with ExitStack() as stack:
+            if any(mode.filesystem is not None for mode in modes):
+                whole = build_with_filesystems(log, modes, build, span=span, fio=self._host.spec.fio)
+                built, prepared = stack.enter_context(whole)
+                self._prepared = {**self._prepared, **prepared}
+            else:
+                built = stack.enter_context(build(modes, span))
+            for mode in modes:
+                if (wanted := get_read_ahead(mode.attach)) is not None:
+                    path = built.guest(mode).path
+                    self._read_ahead = {**self._read_ahead, path: set_read_ahead(built, mode, wanted)}
             yield built
 
 
 class MountedGuest:
-    """A `Guest` with the file systems of some of its disks mounted. `prepared` is by the name of the disk."""
+    """A `Guest` with the file systems of some of its disks mounted, and with the read-ahead of some set.
 
-    def __init__(self, guest: Guest, prepared: Mapping[str, Prepared]) -> None:
+    All by the name of the disk: `prepared` file systems, `ahead` in KiB, and `of_host`, how the host reads ahead.
+    """
+
+    def __init__(
+        self,
+        guest: Guest,
+        prepared: Mapping[str, Prepared],
+        ahead: Mapping[str, int] = MappingProxyType({}),
+        of_host: Mapping[str, Effective] = MappingProxyType({}),
+    ) -> None:
         self._guest = guest
-        self._effective = {disk: self._mount(disk, inner) for disk, inner in prepared.items()}
+        self._mounted = tuple(prepared)
+        self._effective = {disk: self._set_read_ahead(disk, size) for disk, size in ahead.items()}
+        for disk, inner in prepared.items():
+            self._effective[disk] = self._effective.get(disk, NOTHING).merged(self._mount(disk, inner))
+        for disk, shown in of_host.items():
+            self._effective[disk] = self._effective.get(disk, NOTHING).merged(shown)
+
+    def _set_read_ahead(self, disk: str, size: int) -> Effective:
+        printed = self.runner.run(
+            ["sh", "-c", _SET_AHEAD, "sh", self._guest.device(disk), str(size)], deadline=30
+        ).stdout
+        with reading(f"{self.runner.name}: the read-ahead of {disk}", GuestError):
+            return Effective(guest_read_ahead_kb=int(printed))
 
     def _mount(self, disk: str, inner: Prepared) -> Effective:
         point, kind = _place(disk), inner.inside.kind
@@ -125,15 +169,16 @@ class MountedGuest:
 
     def unmount(self) -> None:
         """Unmount all of them. Raises HostError."""
-        self.runner.run(["umount", *map(_place, self._effective)], deadline=_SECONDS)
+        if self._mounted:
+            self.runner.run(["umount", *map(_place, self._mounted)], deadline=_SECONDS)
 
     def device(self, disk: str) -> str:
         """The path of what fio uses: the file on the mounted file system, or the disk."""
-        return f"{_place(disk)}/{FILE}" if disk in self._effective else self._guest.device(disk)
+        return f"{_place(disk)}/{FILE}" if disk in self._mounted else self._guest.device(disk)
 
     def effective(self, disk: str) -> Effective:
         """As of the guest itself, with the file system."""
-        return self._guest.effective(disk).merged(self._effective.get(disk, Effective()))
+        return self._guest.effective(disk).merged(self._effective.get(disk, NOTHING))
 
     @property
     def runner(self) -> Runner:

@@ -25,6 +25,7 @@ from harness.layout.storage_files import (
     format_command,
 )
 from harness.measure.fio import fill_file, mark_fio
+from harness.model.attach import Attach, Attachment
 from harness.model.layout import Filesystem, InnerFilesystem
 from harness.model.mode import Mode
 from harness.model.option import Effective
@@ -109,7 +110,8 @@ def build_with_filesystems(
             volume = built.by_mode[name_twin(mode)]
             twin = _name_mount(log, volume, name_twin(mode))
             device, point = stack.enter_context(_make_filesystem(log, volume, inside, twin))
-            files[name] = replace(_create_file(device, point, usable), data=volume)
+            below = BlockSource(device.path, "block", 0, volume.size, grant=device)
+            files[name] = replace(_create_file(device, point, usable), data=below)
             read = _read_filesystem(log.runner, device, point, inside)
             if read.host_filesystem_features != features:
                 raise HostError(
@@ -217,3 +219,38 @@ def parse_mounts(printed: str, point: str, machine: str) -> tuple[str, str]:
                 both = [*fields[5].split(","), *options.split(",")]
                 return kind, ",".join(dict.fromkeys(both))
     raise HostError(f"{machine}: nothing is mounted at {point}")
+
+
+_OWN_QUEUE = ("dm-", "loop", "rbd", "zd")
+"""Devices with a read-ahead of their own. That of a partition is that of its disk, which other arms use."""
+
+
+def get_read_ahead(attach: Attachment | None) -> int | None:
+    """The read-ahead in KiB that an attachment requests; None without a request."""
+    return attach.read_ahead_kb if isinstance(attach, Attach) else None
+
+
+def set_read_ahead(layouts: Layouts, mode: Mode, size: int) -> Effective:
+    """Make the host read as far ahead on the volume of a mode's twin as its guest, if that has a setting of its own.
+
+    Returns what the kernel then has there, and on the bare disk. `size` in KiB. Raises SafetyError and HostError.
+    """
+    twin = layouts.twin(mode)
+    volume = twin.data or twin
+    device = volume.writable if volume.kind == "block" else None
+    if device is not None and device.name.startswith(_OWN_QUEUE):
+        device.run(["blockdev", "--setra", str(size * 2), device.path], deadline=30)
+    bare = layouts.device
+    return Effective(
+        host_read_ahead_kb=_read_ahead_of(device),
+        disk_read_ahead_kb=_read_ahead_of(bare.writable if bare.kind == "block" else None),
+    )
+
+
+def _read_ahead_of(device: Writable | None) -> int | None:
+    """In KiB. The command has sectors of 512 bytes."""
+    if device is None:
+        return None
+    printed = device.runner.run(["blockdev", "--getra", device.path], deadline=30).stdout
+    with reading(f"{device.runner.name}: the read-ahead of {device.path}"):
+        return int(printed) // 2
