@@ -46,8 +46,9 @@ read_ahead_kb = [128, 4096]
 """
 
 
-def lines_of(job: Job, **target: bool) -> list[str]:
-    section = TimedSection("1", job, Target("/dev/sdx", 0, MIB, **{"direct": True, **target}))
+def lines_of(job: Job, *, invalidate: bool = True, warm: bool = False) -> list[str]:
+    target = Target("/dev/sdx", 0, MIB, direct=True, invalidate=invalidate, warm=warm)
+    section = TimedSection("1", job, target)
     return job_file([section], 1).split("[1]")[1].splitlines()
 
 
