@@ -84,7 +84,8 @@ def parse_pci_disk(path: str, printed: str) -> PciDisk | None:
 def refuse_passthrough(disk: PciDisk | None) -> str | None:
     """Why this device cannot be passed through to a guest, with the remedy; None if it can. Pure."""
     if disk is None or disk.driver != "nvme":
-        what = "no PCI device is behind it" if disk is None else f"the driver of {disk.address} is {disk.driver}"
+        what = "no PCI device is behind it (a disk on a network, a loop device)"
+        what = what if disk is None else f"the driver of {disk.address} is {disk.driver}"
         return f"VFIO passes a whole PCI device through, and only an NVMe disk is a PCI device: {what}"
     return next(_find_passthrough_problems(disk), None)
 

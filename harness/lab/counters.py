@@ -190,14 +190,21 @@ def parse_mdstat(lines: Iterable[str]) -> dict[str, ArrayStatus]:
 
 _SECTOR = 512  # the unit of /sys/block/*/stat, independent of the device's sectors
 
-LINES = r" *[0-9]|cpu|ctxt |voluntary_ctxt_switches|nonvoluntary_ctxt_switches|md| *\[|Mem[TA]|[a-z_-]+$"
+LINES = (
+    r" *[0-9]|cpu|ctxt |voluntary_ctxt_switches|nonvoluntary_ctxt_switches|md| *\[|Mem[TA]|[a-z_-]+$"
+    r"|device \S+ mounted on \S+ with fstype nfs|\tbytes:"
+)
 """How needed lines begin, as a pattern of perl. Counters of a device, a process or a thread are a line of numbers. Two
-are of arrays in /proc/mdstat: the line with its name, and the one with its progress. The last is a clock source."""
+are of arrays in /proc/mdstat: the line with its name, and the one with its progress. Then a clock source, and the name
+and the bytes of an NFS mount."""
 CLOCK = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
 """The file with the clock source that the kernel uses. The kernel changes it if it finds that it is not exact."""
 
 
 MEMINFO = "/proc/meminfo"
+MOUNTS = "/proc/self/mountstats"
+NFS = "nfs:"
+"""Before the mount point of an NFS server, whose bytes are counted as those of a disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +305,7 @@ class CounterFiles:
                 raise HostError(f"{name}: {file} cannot be read: the device is gone")
         with reading(f"{name}: its counters"):
             return HostCounters(
-                disks={disk: _parse_disk(lines[_name_stat(disk)][0]) for disk in self.disks},
+                disks={disk: _parse_disk(disk, lines[_name_stat(disk)]) for disk in self.disks},
                 cpu=parse_cpu_time(lines["/proc/stat"][0]),
                 host=_parse_host_counts(lines),
                 qemu=self.vm.counts(lines) if self.vm else None,
@@ -322,7 +329,7 @@ class CounterFiles:
 
 
 def _name_stat(disk: str) -> str:
-    return f"/sys/class/block/{disk}/stat"
+    return MOUNTS if disk.startswith(NFS) else f"/sys/class/block/{disk}/stat"
 
 
 def _name_task(process: int) -> str:
@@ -333,8 +340,10 @@ def _name_limit(array: str) -> str:
     return f"/sys/class/block/{array}/md/sync_speed_max"
 
 
-def _parse_disk(line: str) -> MemberCounts:
-    stat = [int(field) for field in line.split()]
+def _parse_disk(disk: str, lines: Sequence[str]) -> MemberCounts:
+    if disk.startswith(NFS):
+        return _parse_mount(disk.removeprefix(NFS), lines)
+    stat = [int(field) for field in lines[0].split()]
     # Linux 4.18 and later also count discards.
     discards, _, discarded = stat[11:14] if len(stat) >= 14 else (0, 0, 0)
     return MemberCounts(
@@ -345,6 +354,19 @@ def _parse_disk(line: str) -> MemberCounts:
         ios=stat[0] + stat[4] + discards,
         trimmed=discarded * _SECTOR,
     )
+
+
+def _parse_mount(mount: str, lines: Sequence[str]) -> MemberCounts:
+    """The bytes that NFS moved for one mount: after the line with its name, the fifth and the sixth number of `bytes:`.
+
+    Source: nfs_show_stats in the kernel's fs/nfs/super.c, and include/linux/nfs_iostat.h. Of several mounts at the same
+    place, the last one is visible.
+    """
+    named = [number for number, line in enumerate(lines) if f" mounted on {mount} with " in line]
+    if not named:
+        raise HostError(f"no NFS server is mounted on {mount}", hint=f"see findmnt {mount} and dmesg on the host")
+    counted = next(line for line in lines[named[-1] + 1 :] if "bytes:" in line).split()
+    return MemberCounts(read=int(counted[5]), written=int(counted[6]))
 
 
 def _parse_memory(lines: Iterable[str]) -> MemoryCounts:

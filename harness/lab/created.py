@@ -101,7 +101,8 @@ class HostThing(Thing):
     seconds: ClassVar[float] = 120.0
 
     def arguments(self) -> Sequence[str]:
-        raise NotImplementedError
+        """The values of its own fields, in their order, unless the script needs others."""
+        return [str(value) for name, value in self if name not in Thing.model_fields]
 
     def remove(self, runner: Runner) -> Removal:
         """Remove it if it is still the thing that was created. Raises HostError."""
@@ -344,6 +345,3 @@ class Processes(HostThing):
     @property
     def words(self) -> str:
         return "processes that measure"
-
-    def arguments(self) -> Sequence[str]:
-        return [self.mark]

@@ -25,7 +25,16 @@ from harness.files import install_command, read_script, write_atomically
 from harness.lab.counters import CLOCK
 from harness.lab.transport.base import Runner
 from harness.model.base import Module, Tools
-from harness.model.disk import ArrayFacts, Controller, DiskClass, DiskFacts, DiskHealth, PcieLink, SerialLink
+from harness.model.disk import (
+    ArrayFacts,
+    Controller,
+    DiskClass,
+    DiskFacts,
+    DiskHealth,
+    NetworkPath,
+    PcieLink,
+    SerialLink,
+)
 from harness.model.layout import every_requirement
 from harness.units import format_duration
 from harness.untrusted import finite, parse_json, reading
@@ -208,7 +217,7 @@ _UNIT_BYTES = 512_000
 """NVMe counts data in units of 1000 times 512 bytes (NVM Express Base Specification, SMART / Health Information)."""
 _KELVIN = 273
 _HAVE_NONE = (None, "loop", "dm", "md", "virtio")
-"""Transports of disks that have no health of their own."""
+"""Transports of disks that have no health of their own. Targets show that of no disk behind them, either."""
 MOST_LEVELS = 8
 """Devices on top of each other: a volume on a thin pool on an array on partitions of disks has six."""
 
@@ -216,7 +225,10 @@ _PROGRAM = read_script("harness.lab", "read_disks.pl")
 
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _RATE = re.compile(r"([0-9]{1,4}(?:\.[0-9]{1,2})?)(?![0-9])")
-_TRANSPORTS = (("/usb", "usb"), ("/ata", "sata"), ("/end_device-", "sas"), ("/host", "scsi"), ("/virtio", "virtio"))
+_TRANSPORTS = (
+    *(("/usb", "usb"), ("/ata", "sata"), ("/end_device-", "sas"), ("/session", "iscsi"), ("/host", "scsi")),
+    ("/virtio", "virtio"),
+)
 """A part of the device's path in sysfs, and what the disk is then attached by; the first one counts."""
 
 
@@ -269,6 +281,7 @@ def _parse_facts(device: str, values: Mapping[str, str]) -> DiskFacts:
         rotational=rotational,
         transport=transport,
         pcie=link if transport == "nvme" else None,
+        network=_parse_network(values),
         serial_link=_parse_serial(values),
         scheduler=_find_chosen(values.get("scheduler", "")),
         write_cache=values.get("write_cache"),
@@ -283,7 +296,7 @@ def _parse_facts(device: str, values: Mapping[str, str]) -> DiskFacts:
 def _find_class(transport: str | None, *, rotational: bool | None, is_array: bool) -> DiskClass | None:
     if is_array:
         return "array"
-    if transport == "nvme":
+    if transport is not None and transport.startswith("nvme"):
         return "nvme"
     # A virtio disk rotates unless its hypervisor says otherwise, and few do.
     if transport in (None, "loop", "dm", "virtio") or rotational is None:
@@ -293,12 +306,22 @@ def _find_class(transport: str | None, *, rotational: bool | None, is_array: boo
 
 def _find_transport(device: str, values: Mapping[str, str]) -> str | None:
     if device.startswith("nvme"):
-        return "nvme"
+        fabric = values.get("network/protocol")
+        return f"nvme-{fabric}" if fabric else "nvme"
     for key, transport in (("md/level", "md"), ("dm/uuid", "dm"), ("loop/backing_file", "loop")):
         if key in values:
             return transport
     path = values.get("sysfs", "")
     return next((transport for part, transport in _TRANSPORTS if part in path), None)
+
+
+def _parse_network(values: Mapping[str, str]) -> NetworkPath | None:
+    protocol = values.get("network/protocol")
+    if protocol is None:
+        return None
+    known = {"iscsi": "iSCSI", "tcp": "NVMe/TCP", "rdma": "NVMe/RDMA", "fc": "NVMe/FC"}
+    addresses = (text for key, text in values.items() if key.startswith("network/address"))
+    return NetworkPath(known.get(protocol, f"NVMe/{protocol}"), values.get("network/target"), tuple(addresses))
 
 
 def _parse_array(values: Mapping[str, str]) -> ArrayFacts | None:
@@ -486,7 +509,7 @@ class HealthFound:
 
 def read_health(runner: Runner, host: HostFacts, disk: DiskFacts) -> HealthFound:
     """The health of this disk now. The reason why it is not known names the package to install."""
-    if disk.transport in _HAVE_NONE:
+    if disk.transport in _HAVE_NONE or disk.network is not None:
         return HealthFound()
     device = f"/dev/{disk.device}"
     is_nvme = disk.transport == "nvme"

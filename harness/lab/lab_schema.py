@@ -72,6 +72,8 @@ _LINK = re.compile(r"/dev/disk/by-(?P<by>[a-z-]+)/[^/\s]+")
 _PART = re.compile(r"-part[0-9]+$")
 _BY_CONTENTS = ("label", "uuid", "partlabel", "partuuid", "designator", "gpt-auto-root")
 _BY_PLACE = ("path", "diskseq", "loop-inode", "loop-ref")
+_LUN = re.compile(r"/dev/disk/by-path/ip-[^/\s]+-iscsi-[^/\s]+-lun-[0-9]+")
+"""The link of a LUN names its target, not a slot. Whether it is still the same disk, its serial number tells."""
 _A_LINK = "allowed: a link such as /dev/disk/by-id/nvme-MODEL_SERIAL (ls -l /dev/disk/by-id/)"
 _NOT_FILES = ("/dev", "/proc", "/sys")
 
@@ -115,9 +117,11 @@ def _disk_link(text: str) -> str:
         raise ValueError(_A_LINK)
     if link["by"] in _BY_CONTENTS:
         raise ValueError("names the contents of a disk, which the run overwrites; allowed: a link in /dev/disk/by-id/")
-    if link["by"] in _BY_PLACE:
+    if _LUN.fullmatch(text):
+        pass
+    elif link["by"] in _BY_PLACE:
         raise ValueError("names a slot, which may hold another disk later; allowed: a link in /dev/disk/by-id/")
-    if link["by"] != "id":
+    elif link["by"] != "id":
         raise ValueError(_A_LINK)
     if _PART.search(text):
         raise ValueError("names a partition; allowed: the link of the whole disk, without -part...")

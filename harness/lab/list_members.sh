@@ -1,5 +1,5 @@
 # $1: a volume, a file or a directory. Prints the kernel's names of the disks below it. The disk of a loop device is
-# that of its file. An md array counts as a disk, as an array behind a controller does: its counters show each byte
+# that of its file. Files of an NFS server have `nfs:` and the mount point, whose bytes the kernel counts. An md array counts as a disk, as an array behind a controller does: its counters show each byte
 # once, and those of its members show mirrors and parity as well.
 export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
 by_number() { basename "$(readlink -f "/sys/dev/block/$1")"; }
@@ -11,6 +11,9 @@ devices_of() {
         for device in "/sys/fs/btrfs/$(findmnt --noheadings --output UUID --target "$1")/devices"/*; do
             echo "/dev/${device##*/}"
         done;;
+    nfs|nfs4)
+        mount=$(findmnt --noheadings --output TARGET --target "$1" | tail -n 1)
+        case $mount in *[[:space:]]*) ;; *) echo "nfs:$mount";; esac;;
     zfs)
         pool=$(findmnt --noheadings --nofsroot --output SOURCE --target "$1")
         zpool list -v -H -P -L "${pool%%/*}" | sed -n 's/^\t\(\/[^\t]*\).*/\1/p';;
@@ -23,6 +26,7 @@ devices_of() {
 }
 inverse() { lsblk --noheadings --inverse --list --output KNAME,TYPE "$1"; }
 disks() (
+    case $1 in nfs:*) echo "$1"; return;; esac
     listed=$(inverse "$1" 2>/dev/null | sort -u)
     arrays=$(echo "$listed" | sed -n 's/^\([^ ]*\) *\(raid\|linear\).*/\1/p')
     inside=" "

@@ -79,9 +79,9 @@ _BELOW = read_script("harness.lab", "list_members.sh")
 
 
 def disks_below(runner: Runner, path: str) -> tuple[str, ...]:
-    """The kernel's names of the disks below the volume or file at `path`.
+    """The kernel's names of the disks below the volume or file at `path`; `nfs:` and the mount point on an NFS server.
 
-    Empty if the host has no disk below it, as with NFS. Raises HostError.
+    Empty if the host has no disk below it, as with CIFS. Raises HostError.
     """
     return tuple(runner.run(["sh", "-s", "--", path], stdin=_BELOW, deadline=60).stdout.split())
 

@@ -4,7 +4,7 @@ use strict;
 use Cwd 'realpath';
 my ($root, @disks) = @ARGV;
 my $address = qr/^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$/;
-my ($disk, %named);
+my ($disk, $paths, %named);
 sub text { # FILE: its first line
     open my $input, '<:raw', $_[0] or return;
     my $read = sysread $input, my $text, 300;
@@ -19,6 +19,12 @@ sub say_it {
     $text =~ s/^ +| +$//g;
     print "$disk\t$key\t", substr($text, 0, 200), "\n" if $text ne '';
 }
+sub say_address { # ADDRESS PORT: of the next path to a disk of another machine
+    my ($at, $port) = @_;
+    return unless defined $at;
+    $at = "[$at]" if $at =~ /:/;
+    say_it('network/address' . $paths++ => defined $port ? "$at:$port" : $at);
+}
 sub names { opendir my $input, $_[0] or return; return sort grep { !/^\.\.?$/ } readdir $input }
 sub first { for my $file (@_) { my $text = text($file); return $text if defined $text } return }
 sub udev_names { # PCI ADDRESS: vendor and model by udev's database
@@ -28,7 +34,7 @@ sub udev_names { # PCI ADDRESS: vendor and model by udev's database
     return $named{$at};
 }
 for (@disks) {
-    $disk = $_;
+    ($disk, $paths) = ($_, 0);
     next if $disk !~ /^[A-Za-z0-9!._-]+$/;
     my $block = "$root/sys/class/block/$disk";
     next unless -e $block;
@@ -41,7 +47,14 @@ for (@disks) {
     my @below = map { realpath("$block/slaves/$_") // () } names("$block/slaves");
     say_it(members => join ' ', map { (-e "$_/partition" ? s{/[^/]*$}{}r : $_) =~ s{.*/}{}r } @below);
     # A disk of an NVMe subsystem is not below its controller.
-    my ($nvme) = grep { /^nvme\d+$/ } names("$block/device");
+    my ($nvme, @others) = grep { /^nvme\d+$/ } names("$block/device");
+    for my $controller ($nvme ? map { "$block/device/$_" } $nvme, @others : "$block/device") {
+        next if (my $fabric = text("$controller/transport") // 'pcie') eq 'pcie';
+        my %part = (text("$controller/address") // '') =~ /(\w+)=([^,]+)/g;
+        say_it('network/protocol' => $fabric);
+        say_it('network/target' => text("$controller/subsysnqn"));
+        say_address(@part{qw(traddr trsvcid)});
+    }
     my $at = $nvme && $real =~ m{/nvme-subsystem/} ? realpath("$block/device/$nvme") : $real;
     say_it(sysfs => substr $at, length $root);
     for (my ($node, $pci); $at =~ m{/devices/}; $at =~ s{/[^/]*$}{}) {
@@ -55,6 +68,13 @@ for (@disks) {
             my @phy = glob "$at/phy-*/sas_phy/*";
             say_it(sas_rate => first(map { "$_/negotiated_linkrate" } @phy));
             say_it(sas_most => first(map { "$_/maximum_linkrate" } @phy));
+        }
+        if ($here =~ /^session\d+$/ && -e "$at/iscsi_session/$here") {
+            say_it('network/protocol' => 'iscsi');
+            say_it('network/target' => text("$at/iscsi_session/$here/targetname"));
+            for (glob "$at/connection*/iscsi_connection/*") {
+                say_address(map { text($_) } "$_/persistent_address", "$_/persistent_port");
+            }
         }
         if (my @host = glob "$at/scsi_host/host*") { # names of mpt3sas, smartpqi and hpsa
             my @firmware = map { ("$_/version_fw", "$_/firmware_version", "$_/firmware_revision") } @host;

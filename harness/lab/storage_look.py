@@ -15,7 +15,8 @@ from harness.untrusted import reading
 Place = str
 """A key of `storage_kinds`: where volumes are created. A pool of libvirt is one of these places as well."""
 
-FILESYSTEMS = ("ext4", "ext3", "xfs", "btrfs", "f2fs", "zfs", "nfs", "nfs4", "cifs", "smb3")
+FILE_SERVERS = ("nfs", "nfs4", "cifs", "smb3")
+FILESYSTEMS = ("ext4", "ext3", "xfs", "btrfs", "f2fs", "zfs", *FILE_SERVERS)
 """The file systems on which files of virtual machines are measured: on disks, and of file servers."""
 
 _USUAL_SHIFT = 12

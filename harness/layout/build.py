@@ -10,6 +10,7 @@ from typing import Protocol
 from harness.errors import Unsupported
 from harness.events import Events
 from harness.feature import array_maker
+from harness.lab.counters import NFS
 from harness.lab.created import CreationLog
 from harness.lab.facts import HostFacts
 from harness.lab.guard import Writable
@@ -61,7 +62,8 @@ class Rebuild(Protocol):
 class SharedStorage:
     """The storage in use that the layouts of a run are on.
 
-    `disks` are the kernel's names of the disks below it, which others use, too. Empty if the host has none (NFS).
+    `disks` are the kernel's names of the disks below it, which others use, too, or the mount of
+    an NFS server. Empty if the host has none (CIFS).
     """
 
     words: str
@@ -84,6 +86,8 @@ class SharedStorage:
         """How the bytes of this volume are checked, in words."""
         if self.counted(source):
             return "counted on the volume itself"
+        if self.disks and self.disks[0].startswith(NFS):
+            return f"counted at {self.disks[0].removeprefix(NFS)} by NFS, together with those of others"
         if self.disks:
             return f"counted on the disks below ({', '.join(self.disks)}), together with those of others"
         return "not counted on a disk, because the host has none below it: fio is only compared with QEMU"

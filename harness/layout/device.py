@@ -63,9 +63,6 @@ class BackingFile(HostThing):
     def words(self) -> str:
         return f"the file {self.path}"
 
-    def arguments(self) -> Sequence[str]:
-        return [self.path, self.draft, self.inode, self.filesystem, str(self.size)]
-
 
 class LoopDevice(HostThing):
     """The loop device on a backing file, and once it exists its name, its sequence number and the boot, as `device`."""

@@ -91,9 +91,6 @@ class UdevRule(HostThing):
     def words(self) -> str:
         return f"the udev rule {self.path}"
 
-    def arguments(self) -> Sequence[str]:
-        return [self.path, self.first, self.disk]
-
 
 def format_rules(run_id: RunId, disk: str = "") -> str:
     """Rules without a watch for the run's volumes and arrays, and for the disk with this name in the kernel."""

@@ -221,9 +221,6 @@ class Pool(HostThing):
     def words(self) -> str:
         return f"the pool {self.name}"
 
-    def arguments(self) -> Sequence[str]:
-        return [self.name, self.point, self.partuuid]
-
 
 @dataclass(frozen=True, slots=True)
 class Datasets:

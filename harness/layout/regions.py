@@ -18,6 +18,7 @@ from harness.lab.guard.writable import END_BYTES, SAMPLE_BYTES, SAMPLED, SAMPLES
 from harness.lab.inventory import DiskByFile, DiskSpec
 from harness.lab.pin import FACTS, SECTOR, TAG, BlockPin
 from harness.lab.transport.base import Runner
+from harness.model.layout import Layout
 from harness.model.option import Effective
 from harness.units import format_size
 from harness.untrusted import parse_json, reading
@@ -275,9 +276,6 @@ class CryptDevice(HostThing):
     def words(self) -> str:
         return f"the encrypted device {self.name}"
 
-    def arguments(self) -> Sequence[str]:
-        return [self.name, self.uuid, self.partuuid]
-
 
 @contextmanager
 def encrypt_device(log: CreationLog, device: Writable, name: str, partuuid: str = "") -> Iterator[Writable]:
@@ -293,8 +291,10 @@ def encrypt_device(log: CreationLog, device: Writable, name: str, partuuid: str 
         yield grant
 
 
-def read_encryption(runner: Runner, path: str) -> Effective:
-    """How the device or the file at `path` is encrypted, as `cryptsetup status` says. Raises HostError."""
+def read_encryption(runner: Runner, layout: Layout, path: str) -> Effective | None:
+    """How an encrypted device or file at `path` is, as `cryptsetup status` says. Raises HostError."""
+    if not layout.encrypted:
+        return None
     printed = runner.run(["sh", "-s", "--", path], stdin=_READ_LUKS, deadline=60).stdout
     with reading(f"{runner.name}: cryptsetup's status of what {path} is on"):
         return parse_encryption(printed)

@@ -17,7 +17,7 @@ from harness.lab.guard import Room, require_room
 from harness.lab.guard.room import promise_of
 from harness.lab.pin import disks_below
 from harness.lab.space import promising
-from harness.lab.storage_look import FoundStorage, Place
+from harness.lab.storage_look import FILE_SERVERS, FoundStorage, Place
 from harness.layout.build import Layouts, SharedStorage
 from harness.layout.device import BackingFile, LoopDevice
 from harness.layout.disks import UdevRule, inhibit_udev_for_volumes
@@ -164,7 +164,9 @@ def _list_notes(storage: FoundStorage, modes: Sequence[Mode]) -> Iterator[tuple[
             # Only modes of the layouts zvol and zfs have slices of whole transaction groups.
             later = "; ZFS writes seconds later, so name the dataset instead of the directory"
             on = f"its files are on {storage.filesystem}, the file system of {storage.words}"
-            yield mode.name, on + (later if storage.filesystem == "zfs" else "")
+            network = ": each figure, also of the host, contains the network to it"
+            remote = f" on {storage.source}{network}" if storage.filesystem in FILE_SERVERS else ""
+            yield mode.name, on + (later if storage.filesystem == "zfs" else remote)
         if isinstance(layout, LvmThin) and layout.chunk != storage.chunk:
             yield mode.name, f"its volume is allocated by {format_size(storage.chunk)}, the chunk of {storage.words}"
 

@@ -169,9 +169,6 @@ class FilesystemMount(HostThing):
     def words(self) -> str:
         return f"the file system at {self.point}"
 
-    def arguments(self) -> Sequence[str]:
-        return [self.point, self.uuid, self.partuuid]
-
 
 @dataclass(frozen=True, slots=True)
 class Files:
@@ -252,8 +249,10 @@ def _create_in_mount(region: Writable, layout: RawFile | Qcow2, path: str, span:
     return create_qcow2(region, path, span, layout)
 
 
-def read_nodatacow(runner: Runner, path: str) -> Effective:
-    """Whether btrfs overwrites the file at `path` in place, as lsattr shows. Raises HostError."""
+def read_nodatacow(runner: Runner, layout: Layout, path: str) -> Effective | None:
+    """Whether btrfs overwrites a file at `path` in place, as lsattr shows. Raises HostError."""
+    if not isinstance(layout, RawFile | Qcow2) or layout.filesystem != "btrfs":
+        return None
     printed = runner.run(["lsattr", "-d", path], deadline=20).stdout
     with reading(f"{runner.name}: the attributes of {path}"):
         return Effective(host_nodatacow="C" in printed.split()[0])

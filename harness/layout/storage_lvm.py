@@ -35,9 +35,6 @@ class StoredVolume(HostThing):
     def words(self) -> str:
         return f"the volume {self.name}"
 
-    def arguments(self) -> Sequence[str]:
-        return [self.name, self.group_uuid, self.tag, self.uuid]
-
 
 def compute_volume_bytes(storage: FoundStorage, span: int) -> int:
     """The bytes that a volume of `span` bytes takes once it is full."""

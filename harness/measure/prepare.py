@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 
 from harness.errors import GuestError, MeasurementError, Unsupported
 from harness.events import Events
@@ -32,7 +32,6 @@ from harness.measure.series import require_guest
 from harness.measure.session import Boot, Guests, Idle, Session, count_idle, find_unsettable, hold_settings_of
 from harness.model.disk import DiskFacts
 from harness.model.job import Job
-from harness.model.layout import OnFilesystem
 from harness.model.mode import REFERENCE_PLACE, Arm, HostSetting, Mode, Place
 from harness.model.option import Effective
 from harness.model.workloads import Conditioning
@@ -302,7 +301,7 @@ def _list_devices(layouts: Layouts) -> list[str]:
     """The disks below the layouts, the baseline's first."""
     of_arrays = (name for members in layouts.members.values() for name in members)
     shared = layouts.shared.disks if layouts.shared is not None else ()
-    return list(dict.fromkeys([layouts.disk, *of_arrays, *shared]))
+    return list(filter(None, dict.fromkeys([layouts.disk, *of_arrays, *shared])))
 
 
 def _find_arrays(disks: Mapping[str, DiskFacts]) -> set[str]:
@@ -337,15 +336,12 @@ def _read_effective(
 ) -> dict[str, Effective]:
     """What was read back of each disk by its name, also under the names of modes that have no disk of their own."""
     by_disk = guests.effective if guests is not None else {}
-    effective = {**by_disk, **{mode.name: by_disk[mode.attached.name] for mode in modes if mode.attach is not None}}
+    effective = dict(by_disk)
+    readers = (read_encryption, read_nodatacow, *(feature.read_volume for feature in features()))
     for mode in modes:
-        if mode.layout.encrypted:
-            effective[mode.name] = effective[mode.name].merged(read_encryption(runner, layouts.guest(mode).path))
-        for feature in features() if mode.name in effective else ():
-            if read := feature.read_volume(runner, mode.layout, layouts.guest(mode).path):
-                effective[mode.name] = effective[mode.name].merged(read)
-        if isinstance(mode.layout, OnFilesystem) and mode.layout.filesystem == "btrfs" and mode.attach is not None:
-            effective[mode.name] = effective[mode.name].merged(read_nodatacow(runner, layouts.guest(mode).path))
+        if mode.attach is not None:
+            read = (reader(runner, mode.layout, layouts.guest(mode).path) for reader in readers)
+            effective[mode.name] = reduce(Effective.merged, filter(None, read), by_disk[mode.attached.name])
     return effective
 
 

@@ -333,6 +333,7 @@ def describe_disks(at: Session, disks: Sequence[DiskRecord], first: str) -> dict
             "device": disk.facts.device,
             "scheduler": disk.facts.scheduler or _NOT_SHOWN,
             "path": disk.facts.path or _NOT_SHOWN,
+            **({"network": str(disk.facts.network)} if disk.facts.network else {}),
         }
         for disk in disks
     }
@@ -428,6 +429,15 @@ def find_link_notes(facts: DiskFacts) -> Iterator[str]:
         yield f"the link of its controller {facts.path} is {facts.controller.link}: another slot may be faster"
 
 
+def find_network_notes(facts: DiskFacts) -> Iterator[str]:
+    """What every figure of a disk of another machine contains."""
+    if facts.network is not None:
+        yield (
+            f"it is reached by {facts.network}: each figure, also of the bare host, contains the network and the "
+            "target, and what other machines do with that disk is not visible on this host"
+        )
+
+
 def _make_records(at: Session) -> Iterator[DiskRecord]:
     host = at.host
     with_tool = describe_arrays(host.runner, host.facts, at.disks)
@@ -439,6 +449,7 @@ def _make_records(at: Session) -> Iterator[DiskRecord]:
         below = tuple(_find_below(facts, members))
         disk = host.spec.target(name)
         notes = [*find_class_notes(disk, facts), *find_array_notes(disk, facts), *find_link_notes(facts)]
+        notes += find_network_notes(facts)
         if (stated := array_of(disk)) is not None:
             array = facts.array.completed(stated.facts) if facts.array else stated.facts
             facts = replace(facts, disk_class="array", array=array)

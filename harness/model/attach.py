@@ -36,8 +36,8 @@ from harness.model.option import (
 )
 from harness.model.values import (
     NO_LIMIT,
-    VALUE,
     Count,
+    FileValue,
     Flag,
     Limited,
     LimitKind,
@@ -193,13 +193,11 @@ def _refuse_shared_queues(attach: Attach) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Attach:
+class Attach(FileValue):
     """A disk that QEMU serves. Proxmox VE calls the default VirtIO SCSI single."""
 
     # Each field has its row of the option table: request, read-back, expectation, conflicts, needed versions and
     # documentation follow from it. Source of the versions: libvirt's NEWS and "Domain XML format", QEMU's change log.
-
-    __pydantic_config__ = VALUE
 
     bus: Bus = option(
         "virtio-scsi",
@@ -721,7 +719,7 @@ ATTACH_OPTIONS: Mapping[str, Option[Attach]] = declared(Attach)
 """The option table: the row of each option, by name."""
 
 
-class NotServed:
+class NotServed(FileValue):
     """A disk whose requests QEMU does not serve, or of which that is not known: no cache of the host is involved."""
 
     __slots__ = ()
@@ -749,8 +747,6 @@ class NotServed:
 class Vfio(NotServed):
     """The whole PCI device. The guest's own driver controls it, and QEMU serves no requests."""
 
-    __pydantic_config__ = VALUE
-
     device: Literal["vfio"] = "vfio"
     """`vfio`: the device itself."""
 
@@ -769,27 +765,27 @@ class InContainer(NotServed):
     """A volume of the host in a container, which has the place of the guest. There is no QEMU: the host's kernel does
     the I/O of the container. A scenario requests it with `container` of a mode."""
 
-    __pydantic_config__ = VALUE
-
     device: Literal["container"] = "container"
     """`container`: the volume itself, in a container."""
+    unprivileged: Annotated[bool, Field(exclude_if=lambda unprivileged: not unprivileged)] = False
+    """Whether its root is an ordinary user of the host."""
     host_counts: ClassVar[bool] = True
 
     @property
     def words(self) -> str:
-        return "container"
+        return "unprivileged container" if self.unprivileged else "container"
 
     @property
     def expected(self) -> Effective:
-        """The settings that must be read back from its control group."""
-        return Effective(container="lxc", host_io_limit=NO_LIMIT)
+        """The settings that must be read back from its control group and its process."""
+        return Effective(
+            container="lxc", container_unprivileged=True if self.unprivileged else None, host_io_limit=NO_LIMIT
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown(NotServed):
     """An attachment that is not known: the guest of a run that was imported. No scenario can request it."""
-
-    __pydantic_config__ = VALUE
 
     device: Literal["unknown"] = "unknown"
     """`unknown`: nothing is known."""

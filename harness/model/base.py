@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Field
 
 from harness.model.job import Job
 from harness.model.option import NOTHING, Effective
-from harness.model.values import VALUE, Count, Size, power_of_two, require_whole_number
+from harness.model.values import Count, FileValue, Size, power_of_two, require_whole_number
 
 
 class HostFeatures(Protocol):
@@ -213,7 +213,7 @@ KIB = 1024
 Chunk = Annotated[Size, AfterValidator(power_of_two(4 * KIB))]
 
 
-class Kind:
+class Kind(FileValue):
     """The interface of every kind of layout, with defaults. A kind overrides what differs."""
 
     __slots__ = ()
@@ -315,8 +315,6 @@ class Bare(Kind):
 class Device(Bare):
     """The bare device: no layer between the disk and its user."""
 
-    __pydantic_config__ = VALUE
-
     kind: Literal["device"] = "device"
     """Which layout it is."""
     effort: ClassVar[int] = 0
@@ -347,8 +345,6 @@ class Md(Bare):
     Each leg has half of the disks, in the scenario's order. List the disks of one controller first, then the others.
     `starts` chooses other disks, for example those of the second controller for the second leg.
     """
-
-    __pydantic_config__ = VALUE
 
     level: Annotated[RaidLevel, BeforeValidator(require_whole_number)]
     """RAID level."""

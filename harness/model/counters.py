@@ -10,17 +10,15 @@ from pydantic import Field
 
 from harness.model.base import ArrayState
 from harness.model.job import Job
-from harness.model.values import STRICT, names_of
+from harness.model.values import RecordValue, names_of
 
 # A journal has only trims that there were.
 Trimmed = Annotated[int, Field(exclude_if=lambda size: size == 0)]
 
 
 @dataclass(frozen=True, slots=True)
-class Transferred:
+class Transferred(RecordValue):
     """Bytes that went to and from a block device."""
-
-    __pydantic_config__ = STRICT
 
     read: int = 0
     """Bytes read."""
@@ -40,10 +38,8 @@ class Transferred:
 
 
 @dataclass(frozen=True, slots=True)
-class ArmBytes:
+class ArmBytes(RecordValue):
     """The bytes of all slices of an arm in one timetable together. QEMU is queried once before and once after it."""
-
-    __pydantic_config__ = STRICT
 
     qemu: Transferred
     """By QEMU's block layer."""
@@ -52,10 +48,8 @@ class ArmBytes:
 
 
 @dataclass(frozen=True, slots=True)
-class MemberCounts:
+class MemberCounts(RecordValue):
     """The counters of one disk of an array. Source: the kernel's Documentation/block/stat.rst."""
-
-    __pydantic_config__ = STRICT
 
     read: int = 0
     """Bytes read."""
@@ -79,10 +73,8 @@ class MemberCounts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FioCounts:
+class FioCounts(RecordValue):
     """fio's counters of the job, including the ramp."""
-
-    __pydantic_config__ = STRICT
 
     read: int = 0
     """Bytes read."""
@@ -101,10 +93,8 @@ class FioCounts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HostCounts:
+class HostCounts(RecordValue):
     """The counters of all CPUs of the host together."""
-
-    __pydantic_config__ = STRICT
 
     busy_s: float
     """Seconds in which they were neither idle nor stolen."""
@@ -113,10 +103,8 @@ class HostCounts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QemuCounts:
+class QemuCounts(RecordValue):
     """The counters of QEMU's process. Source: the kernel's Documentation/filesystems/proc.rst."""
-
-    __pydantic_config__ = STRICT
 
     guest_s: float
     """Seconds of the vCPUs in guest mode."""
@@ -135,10 +123,8 @@ class QemuCounts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KvmCounts:
+class KvmCounts(RecordValue):
     """KVM's counters of all vCPUs together, with KVM's names. None for a counter that this KVM does not have."""
-
-    __pydantic_config__ = STRICT
 
     exits: float | None = None
     """All exits from guest mode."""
@@ -153,10 +139,8 @@ class KvmCounts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CycleCounts:
+class CycleCounts(RecordValue):
     """Cycles in which the host's CPUs were not halted. All CPUs together."""
-
-    __pydantic_config__ = STRICT
 
     guest_user: float
     """In guest mode, in the guest's user mode."""
@@ -171,10 +155,8 @@ class CycleCounts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArrayCounts:
+class ArrayCounts(RecordValue):
     """The md array below the layout, from the reading before the slice to the one after it."""
-
-    __pydantic_config__ = STRICT
 
     state: ArrayState | None
     """Its state at both readings; null if it changed."""
@@ -189,10 +171,8 @@ class ArrayCounts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryCounts:
+class MemoryCounts(RecordValue):
     """The host's memory at one moment. Source: the kernel's Documentation/filesystems/proc.rst, meminfo."""
-
-    __pydantic_config__ = STRICT
 
     total: int
     """Bytes of memory that the kernel can use: MemTotal."""
@@ -201,10 +181,8 @@ class MemoryCounts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Background:
+class Background(RecordValue):
     """What the disks may have moved for others during the measurement: for other programs, and for the slice before."""
-
-    __pydantic_config__ = STRICT
 
     probed: int = 0
     """Bytes that udev may have read, because fio on the host closed a disk after writing."""
@@ -217,13 +195,11 @@ class Background:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counters:
+class Counters(RecordValue):
     """All counters of one measurement.
 
     A value that cannot be assigned to one job is None. For example, CPU time is None if a fio process had two jobs.
     """
-
-    __pydantic_config__ = STRICT
 
     fio: FioCounts = FioCounts()
     """By fio."""

@@ -8,10 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
+
+from pydantic import Field
 
 from harness.model.base import Shape
-from harness.model.values import STRICT, Name
+from harness.model.values import Name, RecordValue
 from harness.units import format_size
 
 DiskClass = Literal["nvme", "ssd", "hdd", "array"]
@@ -65,10 +67,8 @@ def _parse_level(name: str) -> tuple[int | None, bool]:
 
 
 @dataclass(frozen=True, slots=True)
-class PcieLink:
+class PcieLink(RecordValue):
     """A PCI Express link as negotiated, and what the device could do in a better slot."""
-
-    __pydantic_config__ = STRICT
 
     gt_per_s: float
     """Transfers per second of each lane, in GT/s: 8 for PCIe 3.0, 16 for PCIe 4.0."""
@@ -97,10 +97,8 @@ class PcieLink:
 
 
 @dataclass(frozen=True, slots=True)
-class SerialLink:
+class SerialLink(RecordValue):
     """A SATA or SAS link as negotiated, and its highest speed."""
-
-    __pydantic_config__ = STRICT
 
     kind: str
     """`SATA` or `SAS`."""
@@ -125,10 +123,24 @@ class SerialLink:
 
 
 @dataclass(frozen=True, slots=True)
-class Controller:
-    """The PCI device that disks are behind. An NVMe disk is its own controller and has none."""
+class NetworkPath(RecordValue):
+    """The network through which the host reaches a disk of another machine."""
 
-    __pydantic_config__ = STRICT
+    protocol: str
+    """`iSCSI`, `NVMe/TCP`, `NVMe/RDMA`, `NVMe/FC` or `NVMe/loop`."""
+    target: str | None = None
+    """The name of the target: its IQN, or the NQN of the NVMe subsystem."""
+    addresses: tuple[str, ...] = ()
+    """Address and port of the target, of each path that the kernel uses."""
+
+    def __str__(self) -> str:
+        at = f" at {' and '.join(self.addresses)}" if self.addresses else ""
+        return f"{self.protocol}{at}{f' ({self.target})' if self.target else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Controller(RecordValue):
+    """The PCI device that disks are behind. An NVMe disk is its own controller and has none."""
 
     vendor: str | None = None
     """The vendor's name, or its PCI id."""
@@ -143,10 +155,8 @@ class Controller:
 
 
 @dataclass(frozen=True, slots=True)
-class ArrayFacts:
+class ArrayFacts(RecordValue):
     """An array that was there before the run: of md, or a volume of a controller."""
-
-    __pydantic_config__ = STRICT
 
     level: str | None = None
     """The RAID level as its source names it, for example `raid5` or `RAID 1`."""
@@ -197,10 +207,8 @@ class ArrayFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DiskFacts:
+class DiskFacts(RecordValue):
     """A disk as its host describes it."""
-
-    __pydantic_config__ = STRICT
 
     device: str
     """The kernel's name of the device, which may change when the host boots."""
@@ -221,7 +229,8 @@ class DiskFacts:
     rotational: bool | None = None
     """Whether the kernel treats it as a rotating disk."""
     transport: str | None = None
-    """`nvme`, `sata`, `sas`, `usb`, `virtio`, `scsi`, `md`, `dm`, `loop`; null for others."""
+    """`nvme`, `sata`, `sas`, `usb`, `virtio`, `scsi`, `iscsi`, `nvme-tcp` (or `-rdma`, `-fc`, `-loop`), `md`, `dm`,
+    `loop`; null for others."""
     pcie: PcieLink | None = None
     """The link of an NVMe disk."""
     serial_link: SerialLink | None = None
@@ -240,6 +249,8 @@ class DiskFacts:
     """The array that it is; null for a single disk."""
     members: tuple[str, ...] = ()
     """The kernel's names of the devices below an array or a volume."""
+    network: Annotated[NetworkPath | None, Field(exclude_if=lambda network: network is None)] = None
+    """How the host reaches a disk of another machine; null for one of its own."""
 
     @property
     def link(self) -> PcieLink | SerialLink | None:
@@ -262,10 +273,8 @@ class DiskFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DiskHealth:
+class DiskHealth(RecordValue):
     """Temperature and wear of a disk at one moment."""
-
-    __pydantic_config__ = STRICT
 
     at: float
     """When it was read, in seconds since 1970-01-01 UTC."""
@@ -284,10 +293,8 @@ class DiskHealth:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DiskRecord:
+class DiskRecord(RecordValue):
     """A disk that a run measured on: what it is, and how the run changed it."""
-
-    __pydantic_config__ = STRICT
 
     name: Name
     """Its name in the lab file."""

@@ -24,9 +24,9 @@ from harness.model.option import (
     declared,
 )
 from harness.model.values import (
-    VALUE,
     Bytes,
     Count,
+    FileValue,
     Flag,
     NumberList,
     PollTime,
@@ -142,13 +142,11 @@ def _read_topology(number: int) -> Callable[[GuestOptions], int | None]:
 
 
 @dataclass(frozen=True, slots=True)
-class GuestOptions:
+class GuestOptions(FileValue):
     """The size and placement of a guest. For an option that is None, virt-overhead or the hypervisor chooses."""
 
     # Each field has its row of the table of guest options: what must be read back, the needed versions, what Proxmox VE
     # has of it and its documentation follow from it.
-
-    __pydantic_config__ = VALUE
 
     preset: GuestPreset | None = option(
         None,

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, Strict, computed_field, model_validator
 
 from harness.config.names import choices
-from harness.model.values import STRICT, VALUE, Count
+from harness.model.values import Count, FileValue, RecordValue
 from harness.units import parse_size, short_size
 
 DEFAULT_ENGINE = "psync"
@@ -90,20 +90,16 @@ def parse_rates(value: str, kb_base: int = KB_BASE) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class FioOption:
+class FioOption(FileValue):
     """An option that fio gets as it is in the file."""
-
-    __pydantic_config__ = VALUE
 
     name: str
     value: str
 
 
 @dataclass(frozen=True, slots=True)
-class Overridden:
+class Overridden(FileValue):
     """An option of the file that virt-overhead sets itself."""
-
-    __pydantic_config__ = VALUE
 
     name: str
     value: str
@@ -113,10 +109,8 @@ class Overridden:
 
 
 @dataclass(frozen=True, slots=True)
-class FioSection:
+class FioSection(FileValue):
     """One section of the file, with the options that it has from [global] and from included files."""
-
-    __pydantic_config__ = VALUE
 
     name: str
     """As in the file."""
@@ -150,10 +144,8 @@ class FioSection:
 
 
 @dataclass(frozen=True, slots=True)
-class FromFile:
+class FromFile(FileValue):
     """The sections of a user's own fio file that run at the same time. fio reports them as one."""
-
-    __pydantic_config__ = VALUE
 
     file: str
     """Path of the file, relative to the scenario's folder."""
@@ -208,10 +200,8 @@ REFILL_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class BlockShare:
+class BlockShare(FileValue):
     """One block size of a pattern with several, and the share of the I/Os that have it."""
-
-    __pydantic_config__ = VALUE
 
     bs: Count
     """In bytes."""
@@ -220,10 +210,8 @@ class BlockShare:
 
 
 @dataclass(frozen=True, slots=True)
-class Bursts:
+class Bursts(FileValue):
     """I/Os in bursts. After every `ios` I/Os of a process, it waits."""
-
-    __pydantic_config__ = VALUE
 
     ios: Count
     """I/Os of a process between two pauses."""
@@ -232,10 +220,8 @@ class Bursts:
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class Workload(RecordValue):
     """An I/O pattern without depth and times, as listed in a scenario: `randread-4k`, `randrw-8k-nj4-r67-i1000`."""
-
-    __pydantic_config__ = STRICT
 
     rw: Rw
     """fio's name of the pattern."""
@@ -406,8 +392,6 @@ class Workload:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job(Workload):
     """One fio measurement point, as requested."""
-
-    __pydantic_config__ = STRICT
 
     iodepth: int
     """I/Os in flight per job process."""

@@ -31,7 +31,7 @@ from harness.model.base import (
 )
 from harness.model.job import Job
 from harness.model.option import NOTHING, Effective
-from harness.model.values import VALUE, Flag, Size, power_of_two
+from harness.model.values import FileValue, Flag, Size, power_of_two
 from harness.units import format_size
 
 Filesystem = Literal["ext4", "xfs", "btrfs"]
@@ -138,8 +138,6 @@ class OnFilesystem(Encryptable):
 class Partition(Encryptable):
     """A GPT partition."""
 
-    __pydantic_config__ = VALUE
-
     on: OnBase = field(default_factory=Device)
     """What it lies on: the disk, or an array."""
     encryption: Encryption = "none"
@@ -152,8 +150,6 @@ class Partition(Encryptable):
 @dataclass(frozen=True, slots=True)
 class Lvm(Encryptable):
     """A thick LVM volume."""
-
-    __pydantic_config__ = VALUE
 
     on: OnBase = field(default_factory=Device)
     """What it lies on: the disk, or an array."""
@@ -171,8 +167,6 @@ class Lvm(Encryptable):
 @dataclass(frozen=True, slots=True)
 class LvmThin(Encryptable):
     """An LVM volume in a thin pool that allocates by `chunk`."""
-
-    __pydantic_config__ = VALUE
 
     chunk: ThinChunk = 64 * KIB
     """Bytes that the thin pool allocates at once."""
@@ -203,8 +197,6 @@ class LvmThin(Encryptable):
 class RawFile(OnFilesystem):
     """A RAW file on a file system."""
 
-    __pydantic_config__ = VALUE
-
     filesystem: Filesystem = "ext4"
     """The file system that the file is on."""
     preallocation: Preallocation = "falloc"
@@ -234,8 +226,6 @@ class RawFile(OnFilesystem):
 @dataclass(frozen=True, slots=True)
 class Qcow2(OnFilesystem):
     """A qcow2 file on a file system. Its twin is a separate RAW file, because fio cannot read the qcow2 format."""
-
-    __pydantic_config__ = VALUE
 
     filesystem: Filesystem = "ext4"
     """The file system that the file is on."""
@@ -296,10 +286,8 @@ class Qcow2(OnFilesystem):
 
 
 @dataclass(frozen=True, slots=True)
-class InnerFilesystem:
+class InnerFilesystem(FileValue):
     """A file system on the disk of a guest. fio uses a file on it, and its twin one on the same file system."""
-
-    __pydantic_config__ = VALUE
 
     kind: Filesystem
     """What mkfs made."""
@@ -384,8 +372,6 @@ class OnZfs(Layer):
 class Zvol(OnZfs):
     """A volume of a ZFS pool. ZFS has its own checksums and its own cache (ARC)."""
 
-    __pydantic_config__ = VALUE
-
     volblocksize: ZfsBlock = 16 * KIB
     """Bytes of a record of the volume."""
     compression: ZfsCompression | None = None
@@ -421,8 +407,6 @@ class Zvol(OnZfs):
 class ZfsFile(OnZfs):
     """A RAW file on a ZFS dataset."""
 
-    __pydantic_config__ = VALUE
-
     recordsize: ZfsBlock = 128 * KIB
     """Bytes of a record of the file."""
     compression: ZfsCompression | None = None
@@ -455,8 +439,6 @@ class ZfsFile(OnZfs):
 @dataclass(frozen=True, slots=True)
 class Rbd(Layer):
     """An image of Ceph RBD, in a pool that the host uses. It has no lock, so that host and guest use it in turn."""
-
-    __pydantic_config__ = VALUE
 
     client: RbdClient = "krbd"
     """`krbd`: the host's kernel maps the image, and the guest gets the device. `librbd`: QEMU opens the image."""

@@ -18,7 +18,7 @@ from harness.model.guest import ANY_GUEST, GUEST_OPTIONS, GuestOptions
 from harness.model.job import Job
 from harness.model.layout import ZFS_PROPERTIES, AnyLayout, InnerFilesystem, Layout, amplification
 from harness.model.option import NOTHING, Effective, option_of_settings
-from harness.model.values import VALUE, Added, Iodepth, Share
+from harness.model.values import Added, FileValue, Iodepth, Share
 from harness.model.workloads import OneWorkload, WorkloadTuple
 from harness.units import format_duration, short_size
 
@@ -28,10 +28,8 @@ sessions in it (MaxSessions in sshd_config(5)), and virt-overhead needs three fo
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbour:
+class Neighbour(FileValue):
     """What a second guest does, on a volume of its own, while a guest is measured."""
-
-    __pydantic_config__ = VALUE
 
     workload: OneWorkload
     iodepth: Iodepth = 32
@@ -53,6 +51,7 @@ OPTIONS: Mapping[str, str] = {
     "host_encryption": "encryption",
     **{f"host_zfs_{name}": name for name in ZFS_PROPERTIES},
     "container": "container",
+    "container_unprivileged": "unprivileged",
     "container_memory": "memory",
     "host_nodatacow": "nodatacow",
     "qemu_block_driver": "client",
@@ -83,10 +82,8 @@ class HostSetting:
 
 
 @dataclass(frozen=True, slots=True)
-class ModeVariant:
+class ModeVariant(FileValue):
     """Of which mode a mode is a variant, and how it is compared."""
-
-    __pydantic_config__ = VALUE
 
     name: str
     """The name of the variant."""
@@ -284,10 +281,8 @@ class Mode:
 
 
 @dataclass(frozen=True, slots=True)
-class ModeDetail:
+class ModeDetail(FileValue):
     """The meaning of a mode's name."""
-
-    __pydantic_config__ = VALUE
 
     layout: AnyLayout
     """What is built on the disk; `kind` is `device`, `lvm`, `raw`, ..."""
@@ -531,13 +526,11 @@ def lab_kind_of(accel: str, hypervisor: str) -> LabKind:
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class Budget(FileValue):
     """The overhead that a scenario allows, in one metric, for the cells that the budget covers.
 
     None for `modes`, `workloads` or `iodepth` is no restriction. `find_reference_problems` checks the names.
     """
-
-    __pydantic_config__ = VALUE
 
     metric: MetricName
     share: Share | None = None

@@ -35,7 +35,20 @@ STORED: Mapping[str, bool] = {"stored": True}
 # pydantic refuses unknown keys. Strict mode would not accept a table of a file, so the single fields are strict.
 VALUE = ConfigDict(extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True, defer_build=True)
 STRICT = ConfigDict(**VALUE, strict=True)
-"""For values that are only in records, not in TOML files: nothing is converted."""
+
+
+class FileValue:
+    """The base of a domain value that a TOML file may have."""
+
+    __slots__ = ()
+    __pydantic_config__ = VALUE
+
+
+class RecordValue:
+    """The base of a domain value that only records have: nothing is converted."""
+
+    __slots__ = ()
+    __pydantic_config__ = STRICT
 
 
 class TomlTable(BaseModel):

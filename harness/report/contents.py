@@ -119,6 +119,8 @@ def _parts(record: DiskRecord) -> Iterator[str]:
         yield _array(facts)
     if facts.link is not None:
         yield str(facts.link)
+    if facts.network is not None:
+        yield f"by {facts.network}"
     if facts.scheduler:
         yield f"scheduler {facts.scheduler}"
     if facts.write_cache:
@@ -142,6 +144,7 @@ def _fact_rows(record: DiskRecord) -> Iterator[tuple[str, str]]:
         "capacity": _capacity(facts.size_bytes) if facts.size_bytes else None,
         "logical and physical block": _blocks(facts),
         "link": str(facts.link) if facts.link else None,
+        "network": str(facts.network) if facts.network else None,
         "scheduler": facts.scheduler,
         "write cache": facts.write_cache,
         "NUMA node": str(facts.numa_node) if facts.numa_node is not None else None,

@@ -10,6 +10,7 @@ from typing import Literal, Protocol, TypeVar
 
 from harness.analysis import Estimate
 from harness.feature import FeatureReport, feature_reports
+from harness.model.disk import NetworkPath
 from harness.report.draw import HOST, mode_colours, mode_symbols, safe
 from harness.report.modes import Comparison, Headline, compare_modes
 from harness.report.verdicts import allowed
@@ -322,6 +323,11 @@ class Section:
         details = ((cell, cell.mode_detail) for cell in self.cells)
         alone = tuple(cell for cell, detail in details if not (detail.runs_with_others or detail.in_container))
         return alone if any(not cell.is_baseline for cell in alone) else self.cells
+
+    @cached_property
+    def network(self) -> NetworkPath | None:
+        """How the host reaches the disk; None if it is one of its own."""
+        return next((disk.facts.network for disk in self.run.disks if disk.name == self.all_cells[0].disk), None)
 
     def own(self, records: Iterable[_RecordT]) -> tuple[_RecordT, ...]:
         """Those of the records that are of this disk and scenario."""

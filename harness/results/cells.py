@@ -23,8 +23,7 @@ from harness.analysis.verdict import Both
 from harness.model.job import Job
 from harness.model.mode import Arm, MetricName, ModeDetail, Place
 from harness.model.option import Effective
-from harness.model.values import STRICT as _STRICT
-from harness.model.values import Name, RawPath
+from harness.model.values import Name, RawPath, RecordValue
 from harness.results.contrasts import BlockKey, Series
 from harness.untrusted import LARGEST
 
@@ -32,10 +31,8 @@ ArmName = Literal["host", "twin", "guest", "reference", "against", "direct"]
 
 
 @dataclass(frozen=True, slots=True)
-class MetricRecord:
+class MetricRecord(RecordValue):
     """One metric of a cell: each arm's values in the order of the cell's rounds, and the estimates from them."""
-
-    __pydantic_config__ = _STRICT
 
     unit: Unit
     """The unit of the values and of `added`: I/Os per second, bytes per second or seconds."""
@@ -103,10 +100,8 @@ CPU_TIME = "cpu"
 
 
 @dataclass(frozen=True, slots=True)
-class CostRecord:
+class CostRecord(RecordValue):
     """One cost of an I/O to the host: each arm's values in the order of the cell's rounds."""
-
-    __pydantic_config__ = _STRICT
 
     unit: CostUnit
     """`s/IO`: seconds of CPU time per I/O; `1/IO`: how many per I/O."""
@@ -121,10 +116,8 @@ class CostRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class BudgetRecord:
+class BudgetRecord(RecordValue):
     """The allowed overhead of a cell in one metric, and its verdict."""
-
-    __pydantic_config__ = _STRICT
 
     metric: MetricName
     """The metric whose overhead is judged, for example `iops`."""
@@ -159,10 +152,8 @@ class BudgetRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class PooledPercentile:
+class PooledPercentile(RecordValue):
     """A percentile of all rounds' I/Os together, from merged histograms of fio and not from averaged percentiles."""
-
-    __pydantic_config__ = _STRICT
 
     value: float
     """The percentile in seconds."""
@@ -176,10 +167,8 @@ class PooledPercentile:
 
 
 @dataclass(frozen=True, slots=True)
-class ValidityCheck:
+class ValidityCheck(RecordValue):
     """One check that a cell's measurement is valid. A check that is not ok makes the cell `void`."""
-
-    __pydantic_config__ = _STRICT
 
     check: str
     """Name of the check."""
@@ -190,10 +179,8 @@ class ValidityCheck:
 
 
 @dataclass(frozen=True, slots=True)
-class LongerSlices:
+class LongerSlices(RecordValue):
     """Slices that were measured again, because they depended on the arm that ran before them."""
-
-    __pydantic_config__ = _STRICT
 
     discarded_s: float
     """Seconds at the beginning of each slice that do not count, in addition to the ramp of the profile."""
@@ -202,10 +189,8 @@ class LongerSlices:
 
 
 @dataclass(frozen=True, slots=True)
-class GuestShare:
+class GuestShare(RecordValue):
     """What one of several guests got, and fio on the host on the same volume at the same load."""
-
-    __pydantic_config__ = _STRICT
 
     number: int
     """The number of the guest, from 1."""
@@ -224,10 +209,8 @@ class GuestShare:
 
 
 @dataclass(frozen=True, slots=True)
-class SeveralGuests:
+class SeveralGuests(RecordValue):
     """How several guests shared a storage, beside as many fio on the host."""
-
-    __pydantic_config__ = _STRICT
 
     metric: MetricName
     """The throughput that is shared: `iops` or `bw`. The cell's own metrics are those of all guests together."""
@@ -240,10 +223,8 @@ class SeveralGuests:
 
 
 @dataclass(frozen=True, slots=True)
-class NeighbourRecord:
+class NeighbourRecord(RecordValue):
     """What the neighbour did while the cell's guest was measured."""
-
-    __pydantic_config__ = _STRICT
 
     job: Name
     """The neighbour's job, for example `randwrite-4k-qd32`."""
@@ -254,20 +235,16 @@ class NeighbourRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class BackupRecord:
+class BackupRecord(RecordValue):
     """The backup that ran while the cell's guest was measured."""
-
-    __pydantic_config__ = _STRICT
 
     bw: tuple[float, ...]
     """Bytes per second that it copied, in the order of the cell's rounds."""
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryShare:
+class MemoryShare(RecordValue):
     """How much of one direction of an arm's bytes did not pass the disk while its slices ran."""
-
-    __pydantic_config__ = _STRICT
 
     fio: int
     """Bytes by fio, in all slices whose bytes the disk counted."""
@@ -285,10 +262,8 @@ class MemoryShare:
 
 
 @dataclass(frozen=True, slots=True)
-class CachedRecord:
+class CachedRecord(RecordValue):
     """What the host's memory did for a cell of a cached mode, and the same guest against the disk itself."""
-
-    __pydantic_config__ = _STRICT
 
     working_set_bytes: int
     """Bytes in which the job reads and writes."""
@@ -327,10 +302,8 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class CellRecord:
+class CellRecord(RecordValue):
     """disk x mode x job: one pytest item with its values, estimates and verdict."""
-
-    __pydantic_config__ = _STRICT
 
     id: Name
     """For example `optane-lvm-randread-4k-qd32`."""

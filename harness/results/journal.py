@@ -10,15 +10,12 @@ from typing import Literal, TypeVar
 
 from harness.model.counters import Counters
 from harness.model.mode import Place
-from harness.model.values import STRICT as _STRICT
-from harness.model.values import ArmName, Name, RawPath
+from harness.model.values import ArmName, Name, RawPath, RecordValue
 
 
 @dataclass(frozen=True, slots=True)
-class PartRecord:
+class PartRecord(RecordValue):
     """One of the jobs that ran at the same time in a slice: that of one guest, or of one fio on the host."""
-
-    __pydantic_config__ = _STRICT
 
     number: int
     """The number of the guest, from 1, or of the guest whose volume fio on the host used."""
@@ -39,10 +36,8 @@ class PartRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class BackupCounts:
+class BackupCounts(RecordValue):
     """A backup that ran while a slice was measured."""
-
-    __pydantic_config__ = _STRICT
 
     share: float
     """The share of the requested time in which it was seen running, 0 to 1."""
@@ -53,10 +48,8 @@ class BackupCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class Measurement:
+class Measurement(RecordValue):
     """One slice, which is one arm running one job for a short time: one line of journal.jsonl."""
-
-    __pydantic_config__ = _STRICT
 
     group: Name
     """The group of cells that were measured together and share their host arm."""
@@ -124,10 +117,8 @@ class Measurement:
 
 
 @dataclass(frozen=True, slots=True)
-class RoundEvent:
+class RoundEvent(RecordValue):
     """The begin of a round, or its end before it was whole: one line of journal.jsonl."""
-
-    __pydantic_config__ = _STRICT
 
     event: Literal["begun", "abandoned"]
     """`abandoned`: the measurements of this round do not count, and its number is not used again."""
@@ -142,13 +133,11 @@ class RoundEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class WritesEvent:
+class WritesEvent(RecordValue):
     """The bytes written to a disk so far, before a step of a run with a limit: one line of journal.jsonl.
 
     A run that is resumed continues this count.
     """
-
-    __pydantic_config__ = _STRICT
 
     event: Literal["writes"]
     disk: str

@@ -15,8 +15,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from harness.analysis import Estimate
 from harness.model.disk import DiskRecord
 from harness.model.option import DEFINITIONS
-from harness.model.values import STRICT as _STRICT
-from harness.model.values import Name
+from harness.model.values import Name, RecordValue
 from harness.model.workloads import Conditioning
 from harness.results.cells import CellRecord
 from harness.units import format_size
@@ -35,10 +34,8 @@ RunStatus = Literal["running", "complete", "interrupted", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
-class DiskWrites:
+class DiskWrites(RecordValue):
     """What a run with a limit of the bytes written did to one disk."""
-
-    __pydantic_config__ = _STRICT
 
     disk: Name
     """The disk's name in the lab file."""
@@ -55,10 +52,8 @@ class DiskWrites:
 
 
 @dataclass(frozen=True, slots=True)
-class RegionSteadiness:
+class RegionSteadiness(RecordValue):
     """How one region of the disk reached its steady state, by SNIA's criteria over the last five rounds."""
-
-    __pydantic_config__ = _STRICT
 
     region: str
     """`device`, or the mode that has its layout there."""
@@ -73,10 +68,8 @@ class RegionSteadiness:
 
 
 @dataclass(frozen=True, slots=True)
-class ConditioningRecord:
+class ConditioningRecord(RecordValue):
     """How the disk was conditioned before the first measurement."""
-
-    __pydantic_config__ = _STRICT
 
     method: Conditioning
     """`fill`: written once; `steady`: purged, written twice at 128 KiB, then a job repeated until steady."""
@@ -89,10 +82,8 @@ class ConditioningRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class DriftRecord:
+class DriftRecord(RecordValue):
     """How the throughput of the bare host changed while a group was measured."""
-
-    __pydantic_config__ = _STRICT
 
     job: str
     """The job's id."""
@@ -103,10 +94,8 @@ class DriftRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class CarryOverRecord:
+class CarryOverRecord(RecordValue):
     """Whether the slices of a job depend on the arm that ran before them."""
-
-    __pydantic_config__ = _STRICT
 
     job: str
     """The job's id."""
@@ -127,10 +116,8 @@ class CarryOverRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupRecord:
+class GroupRecord(RecordValue):
     """A group of cells that were measured together: its rounds, and what applies to all its cells."""
-
-    __pydantic_config__ = _STRICT
 
     id: Name
     """Name of the group, as in the journal."""
@@ -155,10 +142,8 @@ class GroupRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Efficiency:
+class Efficiency(RecordValue):
     """The part of the measuring phase in which fio ran. The rest is starting fio, and changing from arm to arm."""
-
-    __pydantic_config__ = _STRICT
 
     fio_s: float
     """Seconds in which fio ran its jobs, with ramps."""
@@ -173,10 +158,8 @@ class Efficiency:
 
 
 @dataclass(frozen=True, slots=True)
-class RunInfo:
+class RunInfo(RecordValue):
     """The run itself: when and how it ran, and its status."""
-
-    __pydantic_config__ = _STRICT
 
     id: Name
     """Name of the run and of its directory."""
@@ -208,10 +191,8 @@ class RunInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class LabInfo:
+class LabInfo(RecordValue):
     """Where the run was measured, and whether that represents real hardware."""
-
-    __pydantic_config__ = _STRICT
 
     host: Name
     """Name of the host in the lab file."""
@@ -231,10 +212,8 @@ class LabInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class JudgedRecord:
+class JudgedRecord(RecordValue):
     """Whether the run judged anything: its cells with a guest, by what was found out about their budgets."""
-
-    __pydantic_config__ = _STRICT
 
     decided: bool
     """Whether at least one budget was decided: `within` or `exceeds`."""
@@ -255,10 +234,8 @@ class JudgedRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class Run(RecordValue):
     """The complete results.json."""
-
-    __pydantic_config__ = _STRICT
 
     schema: int
     """Version of this format. A reader refuses a newer one."""
@@ -297,13 +274,11 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedGroup:
+class PlannedGroup(RecordValue):
     """A group of cells, and the smallest and largest number of its rounds. `fio_s`: seconds of fio in the fewest.
 
     `seconds`: of all work in these rounds and in usual searches, as estimated. Both are 0 in runs of older versions.
     """
-
-    __pydantic_config__ = _STRICT
 
     id: str
     cells: int
@@ -314,13 +289,11 @@ class PlannedGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class Planned(RecordValue):
     """All groups in the order of measuring.
 
     `fio_s`: seconds of fio in their fewest rounds and in usual searches; `seconds`: of all work.
     """
-
-    __pydantic_config__ = _STRICT
 
     groups: tuple[PlannedGroup, ...]
     fio_s: float

@@ -98,7 +98,9 @@ def test_files_on_btrfs_hold_what_is_written_copied_or_in_place(host: SshRunner,
         for name, layout in files.items():
             mode = Mode(name, layout, Attach())
             for source in (layouts.guest(mode), layouts.twin(mode)):
-                assert read_nodatacow(host, source.path).host_nodatacow is bool(layout.nodatacow), source.path
+                shown = read_nodatacow(host, layout, source.path)
+                assert shown is not None
+                assert shown.host_nodatacow is bool(layout.nodatacow), source.path
 
 
 def status(host: Runner, layouts: Layouts, mode: str) -> ArrayStatus:

@@ -276,7 +276,7 @@ virsh -q create "$2/guest.xml" >/dev/null""",
     Case(
         "a multipath device on it",
         'dmsetup create voh-path --uuid mpath-voh --table "0 $(blockdev --getsz "$1") linear $1 0"',
-        "(voh-path), mpath is in use",
+        " is a path of the multipath map voh-path",
         "dmsetup remove voh-path",
         ("dmsetup",),
         lab=True,

@@ -15,8 +15,8 @@ from harness.results import Run
 from tests.e2e.machines import background, command, on_lab_host, traces, wait_for_measurements
 from tests.e2e.test_proxmox import SECRETS, Node, running_node
 from tests.patience import patience
-from tests.soak.lxc_on_host import lxc_installed
 from tests.soak.own_disks import measured, own_disks, project
+from tests.soak.unpacked import LXC, unpacked
 
 DISK = NullBlkDisk("boxed", 1 << 30, completion_ns=5_000_000, queue_depth=4)
 """5 ms for each request, so the emulated CPUs are mostly idle, and VM and container must be nearly alike."""
@@ -69,7 +69,7 @@ def ask(host: SshRunner, script: str) -> str:
 @pytest.fixture(scope="module")
 def host(lab: None) -> Iterator[SshRunner]:  # noqa: ARG001 - it has to be up
     """The lab host with LXC, the disk, and a container of others, which is the same afterwards."""
-    with on_lab_host() as host, lxc_installed(host), own_disks(host, DISK):
+    with on_lab_host() as host, unpacked(host, LXC), own_disks(host, DISK):
         host.run(["sh", "-c", _OTHERS], deadline=patience(120))
         try:
             state = ask(host, _STATE)
@@ -94,13 +94,14 @@ def node(host: SshRunner) -> Iterator[Node]:  # noqa: ARG001 - LXC and the disk
         yield found
 
 
-def require_valid(run: Run) -> None:
+def require_valid(run: Run, *, unprivileged: bool = False) -> None:
     cells = [cell for cell in run.cells if cell.mode == "own-container"]
     assert len(cells) == 2
     for cell in cells:
         assert cell.skipped is None, cell.skipped
         assert all(check.ok for check in cell.validity), [check for check in cell.validity if not check.ok]
         assert cell.effective.container == "lxc"
+        assert cell.effective.container_unprivileged is unprivileged
         assert (cell.effective.guest_cpus, cell.effective.container_memory) == (1, 512 << 20)
         assert "seccomp" in (cell.effective.container_confinement or "")
         difference = cell.metrics["lat_mean"].difference
@@ -117,6 +118,13 @@ def test_a_container_is_measured_beside_a_vm_of_libvirt(tmp_path: Path) -> None:
     # The control group of the container counts what fio counts.
     (check,) = (check for check in run.cells[-1].validity if check.check == "bytes guest:own-container")
     assert check.detail.startswith("fio, its control group and the disk agree"), check.detail
+
+
+@pytest.mark.usefixtures("as_before")
+def test_a_container_whose_root_is_an_ordinary_user_is_measured(tmp_path: Path) -> None:
+    text = SCENARIO.replace("container = true", "container = true\nunprivileged = true")
+    run = measured(project(tmp_path, [DISK.spec], {"boxed": text}), "--lab=lab.toml")
+    require_valid(run, unprivileged=True)
 
 
 @pytest.mark.usefixtures("as_before")

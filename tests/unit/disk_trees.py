@@ -68,6 +68,29 @@ def with_shared_nvme(tree: Tree) -> None:
     tree.disk("nvme1n1", f"{subsystem}/nvme1n1", sectors=3_750_748_848, device=subsystem)
 
 
+def with_nvme_over_tcp(tree: Tree, *addresses: str) -> None:
+    """A namespace of an NVMe subsystem, with a controller for each address (nvme-core's sysfs.c, fabrics.c)."""
+    subsystem = "sys/devices/virtual/nvme-subsystem/nvme-subsys0"
+    described = {"model": "Linux", "firmware_rev": "6.12.0", "subsysnqn": "nqn.2026-11.test:disk"}
+    tree.write(subsystem, described)
+    for number, address in enumerate(addresses):
+        controller = f"sys/devices/virtual/nvme-fabrics/ctl/nvme{number}"
+        tree.write(controller, {**described, "transport": "tcp", "address": address, "numa_node": "-1"})
+        tree.link(f"{subsystem}/nvme{number}", controller)
+    tree.disk("nvme0n1", f"{subsystem}/nvme0n1", sectors=2_097_152, device=subsystem)
+
+
+def with_iscsi(tree: Tree) -> None:
+    """A LUN of an iSCSI target (scsi_transport_iscsi.c)."""
+    session = "sys/devices/platform/host6/session1"
+    scsi = f"{session}/target6:0:0/6:0:0:1"
+    tree.write(f"{session}/iscsi_session/session1", {"targetname": "iqn.2026-11.test:disk"})
+    portal = {"persistent_address": "fd00::2", "persistent_port": "3260", "address": "fd00::2", "port": "3260"}
+    tree.write(f"{session}/connection1:0/iscsi_connection/connection1:0", portal)
+    tree.write(scsi, {"vendor": "LIO-ORG ", "model": "disk            ", "rev": "4.0 "})
+    tree.disk("sdd", f"{scsi}/block/sdd", sectors=2_097_152, device=scsi)
+
+
 def with_sata(tree: Tree, *, speed: str = "6.0 Gbps", rotational: str = "1") -> None:
     """A SATA disk behind AHCI."""
     port = f"{_PCI}/ata3"

@@ -63,7 +63,9 @@ def test_files_that_are_written_in_place_are_in_a_directory_with_the_attribute()
 )
 def test_the_attribute_is_read_back(printed: str, asked: Layout, *, ok: bool) -> None:
     host = Listening(lambda words, _script: printed if words[0] == "lsattr" else "")
-    effective = read_nodatacow(host, "/m/x.raw")
+    effective = read_nodatacow(host, asked, "/m/x.raw")
+    assert effective is not None
+    assert read_nodatacow(host, RawFile(), "/m/x.raw") is None
     check = configuration_check(Mode("own", asked, Attach()), effective.merged(Effective(bus="scsi")))
     assert check is not None
     assert check.ok is ok

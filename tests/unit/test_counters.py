@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 
 from harness.errors import HostError
 from harness.lab.counters import (
+    LINES,
+    MOUNTS,
     CounterFiles,
     CpuTime,
     HostCounters,
@@ -149,3 +152,41 @@ def test_a_guest_that_is_gone_is_an_error_that_names_its_file() -> None:
 def test_a_device_that_is_gone_is_an_error_that_names_it() -> None:
     with pytest.raises(HostError, match="voh-gone"):
         read_counters("voh-gone")
+
+
+# What fs/nfs/super.c and fs/proc_namespace.c of Linux print: another file system, and two mounts of NFS.
+_MOUNTSTATS = """device proc mounted on /proc with fstype proc
+device 192.0.2.1:/export mounted on /srv/vms with fstype nfs4 statvers=1.1
+\topts:\trw,vers=4.2,rsize=262144,wsize=262144,namlen=255,acregmin=3,hard,proto=tcp,timeo=600,retrans=2,sec=sys
+\tage:\t42
+\tcaps:\tcaps=0x3ffbffff,wtmult=512,dtsize=262144,bsize=0,namlen=255
+\tevents:\t12 45 1 0 8 0 54 3 0 2 0 0 0 4 0 0 0 4 0 0 0 0 0 0 0 0 0
+\tbytes:\t0 0 {read} {written} {read} {written} 0 0
+\tRPC iostats version: 1.1  p/v: 100003/4 (nfs)
+\tper-op statistics
+\t        READ: 8 8 0 1536 8389632 0 20 21 0
+\t       WRITE: 4 4 0 4195328 544 0 10 11 0
+device 192.0.2.1:/other mounted on /srv/vms/other with fstype nfs4 statvers=1.1
+\tbytes:\t0 0 0 0 999 999 0 0
+"""
+
+
+def at_mount(mount: str, read: int, written: int) -> MemberCounts:
+    """The counters of the mount, of a host whose other files are those of this machine."""
+    files = CounterFiles((f"nfs:{mount}",))
+    printed = read_samples(RUNNER, CounterFiles(()), [0.0], deadline=30).splitlines()[1:]
+    pattern = re.compile(f"^((?:{LINES}).*)", re.MULTILINE)
+    text = _MOUNTSTATS.format(read=read, written=written)
+    printed += [f"{MOUNTS}:{match[1]}" for match in pattern.finditer(text)]
+    return files.parse(printed, "host there").disks[f"nfs:{mount}"]
+
+
+def test_the_bytes_of_an_nfs_server_are_those_of_its_mount() -> None:
+    change = moved(at_mount("/srv/vms", MIB, 0), at_mount("/srv/vms", 9 * MIB, 4 * MIB))
+    assert (change.read, change.written) == (8 * MIB, 4 * MIB)
+    assert at_mount("/srv/vms/other", 1, 1).read == 999
+
+
+def test_a_mount_that_is_gone_is_named() -> None:
+    with pytest.raises(HostError, match="no NFS server is mounted on /srv"):
+        at_mount("/srv", 1, 1)

@@ -11,8 +11,17 @@ import pytest
 from harness.lab.facts import read_disks
 from harness.lab.transport.base import Completed
 from harness.lab.transport.local import LocalRunner
-from harness.model.disk import ArrayFacts, Controller, DiskFacts, PcieLink, SerialLink
-from tests.unit.disk_trees import Tree, with_md, with_nvme, with_sas, with_sata, with_shared_nvme
+from harness.model.disk import ArrayFacts, Controller, DiskFacts, NetworkPath, PcieLink, SerialLink
+from tests.unit.disk_trees import (
+    Tree,
+    with_iscsi,
+    with_md,
+    with_nvme,
+    with_nvme_over_tcp,
+    with_sas,
+    with_sata,
+    with_shared_nvme,
+)
 
 RUNNER = LocalRunner("host here")
 
@@ -87,6 +96,25 @@ def test_a_volume_of_a_controller_is_an_array_if_its_driver_shows_a_level(tree: 
 def test_a_disk_that_the_controller_passes_through_is_no_array(tree: Tree) -> None:
     with_sas(tree, raid_level="N/A")
     assert read(tree, "sdb")["sdb"].disk_class == "hdd"
+
+
+def test_a_disk_of_another_machine_has_the_network_that_leads_to_it(tree: Tree) -> None:
+    with_nvme_over_tcp(tree, "traddr=192.0.2.1,trsvcid=4420,src_addr=192.0.2.9", "traddr=fd00::1,trsvcid=4420")
+    with_iscsi(tree)
+    disks = read(tree, "nvme0n1", "sdd")
+    nvme, lun = disks["nvme0n1"], disks["sdd"]
+    addresses = ("192.0.2.1:4420", "[fd00::1]:4420")
+    assert nvme.network == NetworkPath("NVMe/TCP", "nqn.2026-11.test:disk", addresses)
+    assert (nvme.transport, nvme.disk_class, nvme.pcie, nvme.path) == ("nvme-tcp", "nvme", None, None)
+    assert lun.network == NetworkPath("iSCSI", "iqn.2026-11.test:disk", ("[fd00::2]:3260",))
+    assert (lun.transport, lun.disk_class, lun.name) == ("iscsi", "ssd", "LIO-ORG disk")
+    assert str(lun.network) == "iSCSI at [fd00::2]:3260 (iqn.2026-11.test:disk)"
+
+
+def test_a_disk_in_this_machine_has_no_network(tree: Tree) -> None:
+    with_nvme(tree)
+    with_sata(tree)
+    assert {disk.network for disk in read(tree, "nvme0n1", "sda").values()} == {None}
 
 
 def test_an_array_and_a_volume_on_it_lead_to_the_disks_below(tree: Tree) -> None:

@@ -59,6 +59,18 @@ def test_a_disk_that_nobody_needs_is_accepted(spec: DiskSpec, evidence: DiskEvid
         ({"mounts": ("/dev/nvme0n1p1 on /data",)}, "/dev/nvme0n1p1 on /data is mounted"),
         ({"swaps": ("/dev/nvme0n1p3",)}, "/dev/nvme0n1p3 is used as swap"),
         ({"holders": ("nvme0n1 by dm-0 (data), LVM",)}, "nvme0n1 by dm-0 (data), LVM is in use"),
+        (
+            {"holders": ("sdb by dm-3 (mpatha), mpath",)},
+            "sdb is a path of the multipath map mpatha",
+        ),
+        (
+            {"paths": ("sdc (naa.6001405d)",)},
+            "it is the same disk as sdc (naa.6001405d), which others may use, and multipath is not supported",
+        ),
+        (
+            {"serials": ("PHM1", "mpath-36001405d"), "is_whole_disk": False},
+            "it is a multipath map, and multipath is not supported",
+        ),
         ({"users": ("/dev/nvme0n1 by qemu (process 12)",)}, "/dev/nvme0n1 by qemu (process 12) is open"),
         ({"claims": ("/dev/nvme0n1: busy",)}, "/dev/nvme0n1: busy: the kernel does not grant exclusive access"),
         ({"definitions": ("/etc/x names it",)}, "a virtual machine or a storage is defined with it: /etc/x names it"),

@@ -68,6 +68,13 @@ def test_a_lab_file_names_hosts_and_their_disks(tmp_path: Path) -> None:
     )
 
 
+def test_the_link_of_a_lun_may_name_its_target(tmp_path: Path) -> None:
+    link = "/dev/disk/by-path/ip-192.0.2.1:3260-iscsi-iqn.2026-11.x:san-lun-1"
+    (disk, *_) = load(tmp_path, good_but("/dev/disk/by-id/nvme-INTEL_900P", link)).hosts[0].disks
+    assert isinstance(disk, DiskById)
+    assert disk.id == link
+
+
 def test_nothing_may_be_destroyed_unless_the_owner_wrote_so(tmp_path: Path) -> None:
     assert not load(tmp_path, good_but("destroy = true\n", "")).host_of("optane").disk("optane").destroy
 
@@ -154,6 +161,7 @@ OPTANE, LOOP = "host.node1.disk.optane", "host.here.disk.loop"
                 ("nvme-INTEL_900P", A_LINK),
                 ("/dev/disk/by-label/data", BY_CONTENTS),
                 ("/dev/disk/by-path/pci-0000:03:00.0-nvme-1", BY_PLACE),
+                ("/dev/disk/by-path/ip-192.0.2.1:3260-iscsi-iqn.2026-11.x:san-lun-1-part1", BY_PLACE),
                 ("/dev/disk/by-diskseq/9", BY_PLACE),
                 ("/dev/disk/by-dname/disk-1", A_LINK),
                 ("/dev/disk/by-partuuid/0815", BY_CONTENTS),

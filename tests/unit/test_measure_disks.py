@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.lab.inventory import AnyDisk, DiskByFile, DiskById, DiskByStorage
-from harness.measure.resume import find_class_notes, find_link_notes
+from harness.measure.resume import find_class_notes, find_link_notes, find_network_notes
 from harness.measure.series import LabFound, PreparedGroup
 from harness.model.disk import (
     Controller,
@@ -17,6 +17,7 @@ from harness.model.disk import (
     DiskFacts,
     DiskHealth,
     DiskRecord,
+    NetworkPath,
     PcieLink,
     SerialLink,
     merge_disk_records,
@@ -66,6 +67,15 @@ def test_reduced_links_of_a_disk_and_of_its_controller_are_notes() -> None:
     ]
     sound = replace(disk, serial_link=SerialLink("SATA", 6.0, 6.0), controller=Controller(link=whole))
     assert not list(find_link_notes(sound))
+
+
+def test_the_network_to_a_disk_of_another_machine_is_a_note() -> None:
+    network = NetworkPath("iSCSI", "iqn.2026-11.x:disk", ("192.0.2.1:3260",))
+    (note,) = find_network_notes(DiskFacts(device="sdb", network=network))
+    assert note.startswith(
+        "it is reached by iSCSI at 192.0.2.1:3260 (iqn.2026-11.x:disk): each figure, also of the bare"
+    )
+    assert not list(find_network_notes(DiskFacts(device="sdb")))
 
 
 def health(at: float) -> DiskHealth:

@@ -8,7 +8,16 @@ from dataclasses import replace
 import pytest
 from pydantic import JsonValue
 
-from harness.model.disk import ArrayFacts, Controller, DiskFacts, DiskHealth, DiskRecord, PcieLink, SerialLink
+from harness.model.disk import (
+    ArrayFacts,
+    Controller,
+    DiskFacts,
+    DiskHealth,
+    DiskRecord,
+    NetworkPath,
+    PcieLink,
+    SerialLink,
+)
 from harness.report import markdown_table, summary_lines
 from harness.report.contents import NO_MODEL, disk_notes, disk_sentence, disks_of
 from harness.results import Run
@@ -48,6 +57,13 @@ def test_a_disk_is_described_in_one_sentence() -> None:
         "optane: Samsung SSD 990 PRO 2TB, firmware 4B2QJXD7, 2 000 GB (1.819 TiB), blocks of 512/4096 B, "
         "PCIe 16 GT/s x4, scheduler none, write back, NUMA node 1"
     )
+
+
+def test_a_disk_on_a_network_is_described_with_the_network() -> None:
+    network = NetworkPath("NVMe/TCP", "nqn.2026-11.x:disk", ("192.0.2.1:4420", "192.0.2.2:4420"))
+    by = "NVMe/TCP at 192.0.2.1:4420 and 192.0.2.2:4420 (nqn.2026-11.x:disk)"
+    assert f", by {by}, scheduler none" in sentence(replace(FAST, pcie=None, network=network))
+    assert by in page(a_run(DiskRecord(name="optane", facts=replace(FAST, network=network)))).text
 
 
 def test_a_disk_that_reports_nothing_is_not_given_a_name() -> None:

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from harness.analysis import Estimate
 from harness.model.base import ArrayState
-from harness.model.values import STRICT
+from harness.model.values import RecordValue
 
 
 class Bottleneck(StrEnum):
@@ -24,10 +24,8 @@ class Bottleneck(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class MemberRecord:
+class MemberRecord(RecordValue):
     """One disk of an array during its job: means over the rounds."""
-
-    __pydantic_config__ = STRICT
 
     name: str
     """The kernel's name for the disk, or its name in the lab file."""
@@ -42,10 +40,8 @@ class MemberRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class PathLimitRecord:
+class PathLimitRecord(RecordValue):
     """The limit of a path that an array reaches in a job: of all disks behind one controller together."""
-
-    __pydantic_config__ = STRICT
 
     path: str
     """The PCI address of the controller."""
@@ -76,10 +72,8 @@ class PathLimitRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class ScalingMetric:
+class ScalingMetric(RecordValue):
     """One metric of an array on the host against the single disk of the same rounds."""
-
-    __pydantic_config__ = STRICT
 
     speedup: Estimate
     """The array divided by the single disk: 2 is twice as much."""
@@ -94,10 +88,8 @@ class ScalingMetric:
 
 
 @dataclass(frozen=True, slots=True)
-class ScalingRecord:
+class ScalingRecord(RecordValue):
     """How an array scales in one job, and what limits it."""
-
-    __pydantic_config__ = STRICT
 
     cell: str
     """The id of the cell. Its twin is the array, and its host arm is the single disk; see `reference` for others."""
@@ -131,10 +123,8 @@ class ScalingRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class ArrayStateMetric:
+class ArrayStateMetric(RecordValue):
     """One metric of an array with a missing member against the optimal array in the same blocks."""
-
-    __pydantic_config__ = STRICT
 
     twin: Estimate
     """How much worse the array is on the host, as a share of the optimal array on the host: 0.1 is 10 %."""
@@ -143,10 +133,8 @@ class ArrayStateMetric:
 
 
 @dataclass(frozen=True, slots=True)
-class ArrayStateRecord:
+class ArrayStateRecord(RecordValue):
     """What a missing member, or the recovery of one, costs in one job: against the same array when it is optimal."""
-
-    __pydantic_config__ = STRICT
 
     cell: str
     """The id of the cell on the array with a missing member."""

@@ -130,9 +130,6 @@ class TraceInstance(HostThing):
     def words(self) -> str:
         return f"the trace instance {self.path}"
 
-    def arguments(self) -> Sequence[str]:
-        return [self.path]
-
 
 @dataclass(frozen=True, slots=True)
 class Tracer:

@@ -14,7 +14,7 @@ from statistics import fmean
 
 from harness.analysis import Estimate, estimate_added, estimate_overhead
 from harness.model.mode import Arm, Cell, Place
-from harness.model.values import STRICT
+from harness.model.values import RecordValue
 
 ADDS_UP = 0.10
 """How far the sum of the parts may be from the measured added latency, as a share of it."""
@@ -197,10 +197,8 @@ class TracedBlock:
 
 
 @dataclass(frozen=True, slots=True)
-class PartTime:
+class PartTime(RecordValue):
     """One part of the latency of an I/O."""
-
-    __pydantic_config__ = STRICT
 
     part: PathPart
     """Its name."""
@@ -213,10 +211,8 @@ class PartTime:
 
 
 @dataclass(frozen=True, slots=True)
-class BreakdownRecord:
+class BreakdownRecord(RecordValue):
     """Where the microseconds of an I/O go in a guest, with one I/O in flight."""
-
-    __pydantic_config__ = STRICT
 
     id: str
     """Scenario, mode and job, as in the id of a cell: `optane-passthrough-blk-randread-4k-qd1`."""

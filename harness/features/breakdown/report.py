@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 from harness.analysis import Estimate
 from harness.feature import FeatureReport, ReportPlace
-from harness.features.breakdown.parts import BreakdownRecord
+from harness.features.breakdown.parts import BreakdownRecord, PathPart
+from harness.model.disk import NetworkPath
 from harness.report.blocks import (
     Aside,
     Block,
@@ -46,7 +49,15 @@ def breakdown_blocks(section: Section) -> Iterator[Block]:
         "tracing costs."
     )
     for number, record in enumerate(records, start=1):
-        yield from _describe_breakdown(f"{section.key}-parts{number}", record)
+        yield from _describe_breakdown(f"{section.key}-parts{number}", _name_network(record, section.network))
+
+
+def _name_network(record: BreakdownRecord, network: NetworkPath | None) -> BreakdownRecord:
+    """The record whose device says that it is at the other end of a network."""
+    if network is None:
+        return record
+    names: dict[str, Any] = {PathPart.DEVICE: f"network and device ({network.protocol})"}
+    return replace(record, parts=tuple(replace(part, part=names.get(part.part, part.part)) for part in record.parts))
 
 
 def _describe_breakdown(key: str, record: BreakdownRecord) -> Iterator[Block]:

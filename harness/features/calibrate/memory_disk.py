@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import ClassVar, Literal
 
@@ -40,9 +40,6 @@ class MemoryDisk(HostThing):
     @property
     def words(self) -> str:
         return f"the disk in memory {self.directory.rpartition('/')[2]}"
-
-    def arguments(self) -> Sequence[str]:
-        return [self.directory, self.boot]
 
 
 @contextmanager

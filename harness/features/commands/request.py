@@ -17,7 +17,7 @@ from harness.config.problems import shown
 from harness.errors import MeasurementError
 from harness.model.attach import CACHES, Attach
 from harness.model.mode import Arm, Cell, Place
-from harness.model.values import STRICT, VALUE, Count, Flag, Size, SomeSeconds
+from harness.model.values import Count, FileValue, Flag, RecordValue, Size, SomeSeconds
 from harness.results.journal import Measurement
 from harness.results.records import Run
 from harness.scenario.load import ModeName
@@ -54,13 +54,11 @@ def _check_regex(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class OwnFigure:
+class OwnFigure(FileValue):
     """How the figure of a run is read: the group of the last match of `regex`, the number at the path `json`, or time.
 
     With neither, it is the time that the command takes.
     """
-
-    __pydantic_config__ = VALUE
 
     regex: Annotated[str, AfterValidator(_check_regex)] | None = None
     json: str | None = None
@@ -111,7 +109,7 @@ def _follow_path(output: str, path: str) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class OwnCommand:
+class OwnCommand(FileValue):
     """Runs `command` with sh in a directory of a new file system on the volume of each mode, in the guest.
 
     With `on_host`, it also runs on the host, on the same volume by turns, and the figures are compared. `prepare` runs
@@ -120,8 +118,6 @@ class OwnCommand:
     often each side runs it. With `cpu_control`, a loop without a disk follows each run, which shows how much of a loss
     is that of the CPU.
     """
-
-    __pydantic_config__ = VALUE
 
     command: Annotated[str, Field(min_length=1)]
     figure: OwnFigure = OwnFigure()
@@ -225,10 +221,8 @@ def find_problems(scenario: Scenario) -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class CommandRecord:
+class CommandRecord(RecordValue):
     """What a command gave on the volume of one mode."""
-
-    __pydantic_config__ = STRICT
 
     id: str
     """`GROUP-command-NAME-MODE`."""

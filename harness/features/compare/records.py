@@ -11,7 +11,7 @@ from pydantic import JsonValue, TypeAdapter
 
 from harness.analysis import Better, Change, Unit
 from harness.model.mode import ModeDetail, Place
-from harness.model.values import STRICT as _STRICT
+from harness.model.values import RecordValue
 from harness.results.records import Effect, LabInfo, RunStatus
 
 COMPARISON_SCHEMA = 2
@@ -47,10 +47,8 @@ class ComparisonOutcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ComparedRun:
+class ComparedRun(RecordValue):
     """One of the two runs."""
-
-    __pydantic_config__ = _STRICT
 
     id: str
     """Name of the run."""
@@ -63,10 +61,8 @@ class ComparedRun:
 
 
 @dataclass(frozen=True, slots=True)
-class MetricChange:
+class MetricChange(RecordValue):
     """One metric of one arm before and after."""
-
-    __pydantic_config__ = _STRICT
 
     unit: Unit
     """The unit of `before` and `after`."""
@@ -83,10 +79,8 @@ class MetricChange:
 
 
 @dataclass(frozen=True, slots=True)
-class ArmChange:
+class ArmChange(RecordValue):
     """One arm in one job: the bare host, the host on a mode's layout (twin), or the guest in a mode."""
-
-    __pydantic_config__ = _STRICT
 
     place: Place
     """`host`, `twin` or `guest`."""
@@ -111,10 +105,8 @@ class ArmChange:
 
 
 @dataclass(frozen=True, slots=True)
-class OverallChange:
+class OverallChange(RecordValue):
     """The throughput of one arm over several jobs: IOPS of random jobs, bandwidth of sequential ones."""
-
-    __pydantic_config__ = _STRICT
 
     place: Place
     """`host`, `twin` or `guest`."""
@@ -135,10 +127,8 @@ class OverallChange:
 
 
 @dataclass(frozen=True, slots=True)
-class ScenarioChange:
+class ScenarioChange(RecordValue):
     """A scenario of the run before with its counterpart, and what changed."""
-
-    __pydantic_config__ = _STRICT
 
     scenario_before: str
     """Name of the scenario."""
@@ -155,10 +145,8 @@ class ScenarioChange:
 
 
 @dataclass(frozen=True, slots=True)
-class RunDifference:
+class RunDifference(RecordValue):
     """Something other than the measured values that differs between the runs."""
-
-    __pydantic_config__ = _STRICT
 
     what: str
     """For example `host.kernel`, `run.profile`, `job.seconds` or `effective.qemu_aio`."""
@@ -173,10 +161,8 @@ class RunDifference:
 
 
 @dataclass(frozen=True, slots=True)
-class UncomparedCell:
+class UncomparedCell(RecordValue):
     """A cell that is not part of the comparison, or whose figure needs an explanation."""
-
-    __pydantic_config__ = _STRICT
 
     run: Side
     """The run that has it."""
@@ -187,10 +173,8 @@ class UncomparedCell:
 
 
 @dataclass(frozen=True, slots=True)
-class RunComparison:
+class RunComparison(RecordValue):
     """Two runs, cell by cell, and further runs compared with the first one."""
-
-    __pydantic_config__ = _STRICT
 
     schema: int
     """Version of this format."""

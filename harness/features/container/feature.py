@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from harness.config.names import LONGEST_NAME
 from harness.feature import Feature, ModeKeys, Subject
-from harness.model.attach import Attach
-from harness.model.layout import Qcow2
+from harness.model.attach import Attach, InContainer
+from harness.model.layout import Qcow2, RawFile, ZfsFile
 from harness.model.mode import Mode
 from harness.model.values import Flag, TomlTable
 from harness.scenario.scenario import Scenario
@@ -28,12 +28,20 @@ class BesideVm(TomlTable):
     """What is measured beside the VM."""
 
     container: Flag = False
+    unprivileged: Flag = False
 
 
 def find_problems(mode: Mode, beside: BesideVm) -> Iterator[str]:
     """The conflicts of the key with the mode's layout and attachment, and with other I/O beside its guest."""
     if not beside.container:
+        if beside.unprivileged:
+            yield "unprivileged = true needs container = true; allowed: both"
         return
+    if beside.unprivileged and isinstance(mode.layout, RawFile | ZfsFile):
+        yield (
+            f'unprivileged = true conflicts with layout.kind = "{mode.layout.kind}", because its root may not open the '
+            "files of the host; allowed: a volume, or the device"
+        )
     asked, layout, attach = "container = true", mode.layout, mode.attach
     others = {"guests": 1, "neighbour": None, "backup": False}
     for key, alone in others.items():
@@ -70,7 +78,7 @@ def add_modes(scenario: Scenario, asked: Mapping[str, BesideVm]) -> tuple[Scenar
     for mode in scenario.modes:
         modes.append(mode)
         if asked.get(mode.name, BesideVm()).container:
-            inside = mode.inside_container
+            inside = replace(mode.inside_container, attach=InContainer(unprivileged=asked[mode.name].unprivileged))
             # The key is of the VM: a container has no machine type, no CPU model and no image.
             kept = {name: getattr(mode.guest, name) for name in _SHARED}
             modes.append(replace(inside, guest=replace(type(mode.guest)(), **kept)))

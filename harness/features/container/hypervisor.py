@@ -14,6 +14,7 @@ from harness.lab.created import CreationLog, Entry, Removal
 from harness.lab.hosts import Host
 from harness.lab.inventory import AnyDisk
 from harness.layout.build import Layouts
+from harness.model.attach import InContainer
 from harness.model.guest import ANY_GUEST, GuestOptions
 from harness.model.mode import Mode
 
@@ -50,7 +51,8 @@ class ContainersBesideVms:
             return self._vms.unsupported_by_host(mode, disk)
         # Without an attachment, it is about the layout only.
         why = self._vms.unsupported_by_host(replace(mode, attach=None, guest=ANY_GUEST), disk)
-        return why or refuse_lxc(self._host, mode.guest)
+        unprivileged = isinstance(mode.attach, InContainer) and mode.attach.unprivileged
+        return why or refuse_lxc(self._host, mode.guest, unprivileged=unprivileged)
 
     def unsupported_by_guest_os(self, log: CreationLog, mode: Mode) -> str | None:
         """What the system of a VM lacks. The system of a container is that of its host."""

@@ -24,6 +24,7 @@ from harness.lab.guard.writable import run_all
 from harness.lab.hosts import Host
 from harness.lab.pin import TAG, BlockPin
 from harness.lab.transport.base import Completed, Runner, whole
+from harness.model.attach import InContainer
 from harness.model.counters import Transferred
 from harness.model.guest import GUEST_MEMORY, GuestOptions
 from harness.model.option import Effective
@@ -42,6 +43,8 @@ _CGROUP2 = "cgroup2fs"
 _COUNTED = ("dm-", "rbd")
 """Volumes that are a device of their own: control groups count partitions as their disk."""
 _NO_LIMIT = "max"
+FIRST_ID, IDS = 100_000, 65_536
+"""The host's users and groups that an unprivileged container has, from its root on: those of Proxmox VE and Debian."""
 
 
 class Container(Processes):
@@ -70,7 +73,7 @@ class Container(Processes):
         return f"{self.directory}/pid"
 
 
-def refuse_lxc(host: Host, options: GuestOptions) -> str | None:
+def refuse_lxc(host: Host, options: GuestOptions, *, unprivileged: bool = False) -> str | None:
     """Why the host cannot have a container of this size, with the remedy; None if it can. Raises HostError."""
     printed = host.runner.run(["sh", "-c", _CHECK], deadline=30, check=False).stdout
     facts = dict(line.split("=", 1) for line in printed.splitlines() if "=" in line)
@@ -84,7 +87,20 @@ def refuse_lxc(host: Host, options: GuestOptions) -> str | None:
     cpus = int(host.facts["cpus"] or 1)
     if (vcpus := options.vcpu_count or 1) > cpus:
         return f"the container needs {vcpus} CPUs, but the host has {cpus}: request fewer vcpus"
+    # Without newuidmap, LXC writes the mapping itself.
+    if unprivileged and not all(_has_ids(facts[name]) for name in ("subuid", "subgid") if name in facts):
+        last = FIRST_ID + IDS - 1
+        return (
+            f"root may not give its users {FIRST_ID} to {last} to an unprivileged container: usermod --add-subuids "
+            f"{FIRST_ID}-{last} --add-subgids {FIRST_ID}-{last} root"
+        )
     return None
+
+
+def _has_ids(ranges: str) -> bool:
+    """Whether one of these ranges, each as FIRST:NUMBER, has all ids of an unprivileged container."""
+    pairs = (text.split(":") for text in ranges.split())
+    return any(int(first) <= FIRST_ID and int(first) + int(number) >= FIRST_ID + IDS for first, number in pairs)
 
 
 def choose_cpus(options: GuestOptions, wanted: int, cpus: int) -> str:
@@ -95,6 +111,11 @@ def choose_cpus(options: GuestOptions, wanted: int, cpus: int) -> str:
     if options.pin_vcpus:
         return format_list({cpu for text in options.pin_vcpus for cpu in parse_cpus(text)})
     return format_list(range(max(cpus - wanted, 0), cpus))
+
+
+def is_unprivileged(disks: Sequence[GuestDisk]) -> bool:
+    """Whether the container of these disks has a root that is an ordinary user of the host."""
+    return any(isinstance(disk.attach, InContainer) and disk.attach.unprivileged for disk in disks)
 
 
 def make_config(made: Container, disks: Sequence[GuestDisk], *, cpus: str, memory: int, programs: Sequence[str]) -> str:
@@ -120,10 +141,23 @@ def make_config(made: Container, disks: Sequence[GuestDisk], *, cpus: str, memor
         "lxc.mount.entry = /etc/ld.so.cache etc/ld.so.cache none bind,ro,optional,create=file 0 0",
         "lxc.mount.entry = /etc/alternatives etc/alternatives none bind,ro,optional,create=dir 0 0",
     ]
+    unprivileged = is_unprivileged(disks)
+    if unprivileged:
+        # As in LXC's userns.conf, but with the list of devices, which only an ordinary user cannot have.
+        lines += [f"lxc.idmap = {kind} 0 {FIRST_ID} {IDS}" for kind in "ug"]
+        lines += [
+            "lxc.cap.drop =",
+            "lxc.tty.dir =",
+            "lxc.mount.auto =",
+            "lxc.mount.auto = cgroup:mixed proc:mixed sys:rw",
+        ]
     lines += [f"lxc.mount.entry = {path} {path[1:]} none bind,ro,create=dir 0 0" for path in map(_escape, programs)]
     for disk in disks:
         pin = disk.source.writable.pin
         path = pin.path if isinstance(pin, BlockPin) else disk.source.path
+        if unprivileged:
+            # A node of its own, which belongs to the container's root: create_container.sh.
+            path = f"{made.directory}/devices/{disk.name}"
         lines.append(f"lxc.mount.entry = {_escape(path)} {_inside(disk.name)[1:]} none bind,create=file 0 0")
         if isinstance(pin, BlockPin):
             lines.append(f"lxc.cgroup2.devices.allow = b {pin.number} rw")
@@ -286,7 +320,8 @@ def start_container(
         programs=_list_program_directories(host.spec.fio),
     )
     with log.making_here(made) as entry:
-        create = ["sh", "-c", _CREATE, "sh", made.directory, made.name, made.mark]
+        nodes = list(_list_nodes(disks)) if is_unprivileged(disks) else []
+        create = ["sh", "-c", _CREATE, "sh", made.directory, made.name, made.mark, *nodes]
         devices = [disk.source.writable for disk in disks]
         command = fenced(entry, whole(create, config))
         with events.step("start the container", 2.0) as step:
@@ -298,6 +333,22 @@ def start_container(
                 hint="lxc-checkconfig there shows what its kernel lacks",
             )
         yield RunningContainer(host, made, disks, seconds)
+
+
+def _list_nodes(disks: Sequence[GuestDisk]) -> Iterator[str]:
+    """The user that is root in an unprivileged container; name, major and minor number of the node of each disk.
+
+    Raises Unsupported for a file.
+    """
+    yield str(FIRST_ID)
+    for disk in disks:
+        pin = disk.source.writable.pin
+        if not isinstance(pin, BlockPin):
+            raise Unsupported(
+                f"{disk.source.path} is a file, which the root of an unprivileged container may not open",
+                hint="leave out unprivileged = true in the mode, or name a storage whose volumes are devices",
+            )
+        yield from (disk.name, *pin.number.split(":"))
 
 
 def _list_program_directories(fio: str) -> list[str]:

@@ -16,7 +16,7 @@ from harness.model.attach import Attach, Attachment
 from harness.model.base import Device, Kind
 from harness.model.job import Job
 from harness.model.mode import Arm, Mode, Place, arms_of, find_setting_changes
-from harness.model.values import STRICT, VALUE, format_field, names_of
+from harness.model.values import FileValue, RecordValue, format_field, names_of
 from harness.model.workloads import WorkloadTuple
 from harness.results.assemble import AssembledRun
 from harness.results.cells import CellRecord
@@ -28,13 +28,11 @@ _PLACES = tuple(Place)
 
 
 @dataclass(frozen=True, slots=True)
-class Decomposition:
+class Decomposition(FileValue):
     """Splits the latency between the bare host and another arm into steps. `steps` are ids of arms, `host` first.
 
     Each step changes one thing. If `workloads` is None, all workloads of the scenario are decomposed.
     """
-
-    __pydantic_config__ = VALUE
 
     steps: Annotated[tuple[str, ...], Field(min_length=2)]
     workloads: WorkloadTuple | None = None
@@ -243,10 +241,8 @@ host."""
 
 
 @dataclass(frozen=True, slots=True)
-class StepRecord:
+class StepRecord(RecordValue):
     """One arm of a decomposition, against the arm before it."""
-
-    __pydantic_config__ = STRICT
 
     arm: str
     """`host`, `twin:MODE` or `guest:MODE`."""
@@ -269,10 +265,8 @@ class StepRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class DecompositionRecord:
+class DecompositionRecord(RecordValue):
     """The latency of one job from the bare host to another arm, step by step."""
-
-    __pydantic_config__ = STRICT
 
     id: str
     """`SCENARIO-NAME-JOB`, for example `decompose-attach-randread-4k-qd1`."""

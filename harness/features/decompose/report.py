@@ -92,6 +92,7 @@ def waterfall_blocks(section: Section) -> Iterator[Block]:
             "bare host, and each step changes one thing. Within a block, the steps add up to the whole, and so do "
             "their means. Percentages are relative to the arm before, and multiply. Each interval is for its step "
             "alone. ",
+            f"Each arm, also the bare host, contains the network: {section.network}. " if section.network else "",
             Mark("Beyond chance"),
             " is judged over all steps of a waterfall together (Holm).",
         )

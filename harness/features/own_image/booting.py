@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
@@ -110,9 +110,6 @@ rmdir "$1" 2>/dev/null && echo removed || echo "foreign: $1 has files of others"
     @property
     def words(self) -> str:
         return f"the system of a guest in {self.directory}"
-
-    def arguments(self) -> Sequence[str]:
-        return [self.directory]
 
 
 def read_system(live: ET.Element) -> Effective:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -84,9 +84,6 @@ class StoredImage(HostThing):
     @property
     def words(self) -> str:
         return f"the image {self.at.partition(':')[0]}/{self.name}"
-
-    def arguments(self) -> Sequence[str]:
-        return [self.at, self.storage, self.name, self.token, self.id]
 
 
 class Images:

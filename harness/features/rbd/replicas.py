@@ -7,16 +7,14 @@ from dataclasses import dataclass
 
 from harness.model.counters import Transferred
 from harness.model.layout import Rbd
-from harness.model.values import STRICT
+from harness.model.values import RecordValue
 from harness.results import ArmName, Measurement
 from harness.results.assemble import AssembledRun
 
 
 @dataclass(frozen=True, slots=True)
-class OsdBytes:
+class OsdBytes(RecordValue):
     """The bytes of one arm over all slices: by fio, and on the disks of all OSDs together."""
-
-    __pydantic_config__ = STRICT
 
     fio: Transferred
     """By fio."""
@@ -30,10 +28,8 @@ class OsdBytes:
 
 
 @dataclass(frozen=True, slots=True)
-class RbdRecord:
+class RbdRecord(RecordValue):
     """What the disks of the cluster moved in the job of a cell. Only of a cluster whose OSDs are all on the host."""
-
-    __pydantic_config__ = STRICT
 
     cell: str
     """The id of the cell."""

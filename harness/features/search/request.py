@@ -19,7 +19,7 @@ from harness.model.base import NONE
 from harness.model.job import Job, Workload
 from harness.model.layout import amplification
 from harness.model.mode import Arm, Cell, Place
-from harness.model.values import STRICT, VALUE, Iodepth, SomeSeconds
+from harness.model.values import FileValue, Iodepth, RecordValue, SomeSeconds
 from harness.model.workloads import OneWorkload
 from harness.results.cells import CPU_TIME, CellRecord
 from harness.results.contrasts import CONFIDENCE
@@ -52,15 +52,13 @@ def _latency_of_ios(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class Search(FileValue):
     """Searches the highest load at which the latency `metric` stays below `bound` seconds.
 
     `workload` gives the I/O pattern, and `iodepth` limits the I/Os in flight. Rates above `highest` I/Os per second are
     not measured. If `modes` is None, all modes of the scenario are searched. No round of the search begins after
     `time_limit` seconds.
     """
-
-    __pydantic_config__ = VALUE
 
     workload: OneWorkload
     bound: SomeSeconds
@@ -200,10 +198,8 @@ def _find_workload_problems(key: str, workload: Workload, scenario: Scenario) ->
 
 
 @dataclass(frozen=True, slots=True)
-class SearchedRate:
+class SearchedRate(RecordValue):
     """One rate on one arm: a point of the curve of latency over load."""
-
-    __pydantic_config__ = STRICT
 
     rate: int | None
     """I/Os per second requested; null for as many as possible."""
@@ -224,10 +220,8 @@ class SearchedRate:
 
 
 @dataclass(frozen=True, slots=True)
-class SearchArm:
+class SearchArm(RecordValue):
     """The result of a search on one arm."""
-
-    __pydantic_config__ = STRICT
 
     arm: str
     """`host`, `twin:MODE` or `guest:MODE`."""
@@ -246,10 +240,8 @@ class SearchArm:
 
 
 @dataclass(frozen=True, slots=True)
-class SearchRecord:
+class SearchRecord(RecordValue):
     """A search for the highest load at which a latency stays below a bound, on the arms of one group."""
-
-    __pydantic_config__ = STRICT
 
     id: str
     """`GROUP-search-NAME`: the group of its measurements in the journal."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -48,9 +48,6 @@ class DaemonProcess(Processes):
     @property
     def words(self) -> str:
         return "a storage daemon"
-
-    def arguments(self) -> Sequence[str]:
-        return [self.mark, self.directory]
 
 
 @dataclass(frozen=True, slots=True)

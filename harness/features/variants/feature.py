@@ -15,7 +15,7 @@ from harness.model.attach import Attach
 from harness.model.guest import ANY_GUEST, GuestOptions, find_guest_problems
 from harness.model.layout import Qcow2
 from harness.model.mode import HostSetting, Mode, ModeVariant
-from harness.model.values import VALUE, Flag, TomlTable, names_of
+from harness.model.values import FileValue, Flag, TomlTable, names_of
 from harness.scenario.legality import find_mode_problems, find_workload_problems
 from harness.scenario.load import rename_arms
 from harness.scenario.scenario import Scenario
@@ -70,10 +70,8 @@ ATTACH_CHANGES: type[BaseModel] = create_model("AttachChanges", __base__=TomlTab
 
 
 @dataclass(frozen=True, slots=True)
-class Variant:
+class Variant(FileValue):
     """A complete stack: what it changes of the stack as the modes and the lab describe it. Without a key: nothing."""
-
-    __pydantic_config__ = VALUE
 
     reference: Flag = False
     """Whether the others are compared with this one. Without one that says so, they are compared with the first."""

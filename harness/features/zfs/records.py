@@ -7,16 +7,14 @@ from dataclasses import dataclass
 
 from harness.model.counters import Transferred
 from harness.model.layout import OnZfs
-from harness.model.values import STRICT
+from harness.model.values import RecordValue
 from harness.results import ArmName, Measurement
 from harness.results.assemble import AssembledRun
 
 
 @dataclass(frozen=True, slots=True)
-class MovedBytes:
+class MovedBytes(RecordValue):
     """Bytes of the disks below an arm for each byte that fio read or wrote there, over all slices."""
-
-    __pydantic_config__ = STRICT
 
     read: float
     """Bytes that the disks read."""
@@ -29,10 +27,8 @@ class MovedBytes:
 
 
 @dataclass(frozen=True, slots=True)
-class ZfsRecord:
+class ZfsRecord(RecordValue):
     """What the disks of the pool moved in the job of a cell. On a storage in use, also for others."""
-
-    __pydantic_config__ = STRICT
 
     cell: str
     """The id of the cell."""

@@ -184,6 +184,18 @@ probe('holders', sub {
     return @found;
 });
 
+# The same disk by another path. Nothing shows on this device who uses it there.
+sub wwid { my ($at) = @_; return word("$at/wwid") || word("$at/device/wwid") }
+probe('paths', sub {
+    my ($sought, $size) = (wwid("$block/$kernel_name"), word("$block/$kernel_name/size"));
+    return () if $sought eq '' || -e "$block/$kernel_name/partition";
+    return map { "$_ ($sought)" } grep {
+        my $at = "$block/$_";
+        $_ ne $kernel_name && !-e "$at/partition" && word("$at/hidden") ne '1' && wwid($at) eq $sought &&
+            word("$at/size") eq $size
+    } names($block);
+});
+
 # Definitions of virtual machines, running or not, that use the disk: by any path that leads to it, or by the PCI
 # address of its controller. The address is checked only for an NVMe disk, because other controllers have more than one
 # disk, and libvirt is queried before such a controller is passed through.

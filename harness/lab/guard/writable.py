@@ -75,6 +75,8 @@ class DiskEvidence:
     mounts: tuple[str, ...] = ()
     swaps: tuple[str, ...] = ()
     holders: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    """Other devices with the same WWID and size: the same disk by another path."""
     users: tuple[str, ...] = ()
     """Processes that have the disk or a partition of it open, in any namespace."""
     claims: tuple[str, ...] = ()
@@ -131,6 +133,7 @@ PROBES = (
     "mounts",
     "swaps",
     "holders",
+    "paths",
     "roots",
     "signatures",
     "domains",
@@ -164,6 +167,7 @@ def _parse_evidence(answers: _Answers, source: str) -> DiskEvidence:
         mounts=answers.lines("mounts"),
         swaps=answers.lines("swaps"),
         holders=answers.lines("holders"),
+        paths=answers.lines("paths"),
         users=answers.lines("users"),
         claims=answers.lines("claim"),
         definitions=answers.lines("domains") + answers.lines("proxmox"),
@@ -206,6 +210,9 @@ def refusals(spec: DiskSpec, evidence: DiskEvidence | None) -> list[str]:
     ]
 
 
+_MAPPED = re.compile(r"(\S+) by \S+ \((.+)\), mpath")
+
+
 def uses(evidence: DiskEvidence) -> Iterator[str]:
     """Everything that uses the disk now, or will use it when it is started."""
     if evidence.is_root:
@@ -215,7 +222,10 @@ def uses(evidence: DiskEvidence) -> Iterator[str]:
     for swap in evidence.swaps:
         yield f"{swap} is used as swap"
     for holder in evidence.holders:
-        yield f"{holder} is in use"
+        path = _MAPPED.fullmatch(holder)
+        yield f"{path[1]} is a path of the multipath map {path[2]}" if path else f"{holder} is in use"
+    for path_ in evidence.paths:
+        yield f"it is the same disk as {path_}, which others may use, and multipath is not supported"
     for user in evidence.users:
         yield f"{user} is open"
     if not any((evidence.is_root, evidence.mounts, evidence.swaps, evidence.holders, evidence.users)):
@@ -233,7 +243,9 @@ def _find_others(spec: DiskSpec, evidence: DiskEvidence) -> Iterator[str]:
         yield f"its serial number is {' or '.join(evidence.serials) or 'unknown'}, not {spec.serial}"
     if isinstance(spec, DiskByFile) and evidence.backing_file != str(spec.file):
         yield f"its backing file is {evidence.backing_file or 'none'}, not {spec.file}"
-    if not evidence.is_whole_disk:
+    if any(serial.startswith("mpath-") for serial in evidence.serials):
+        yield "it is a multipath map, and multipath is not supported"
+    elif not evidence.is_whole_disk:
         yield "it is not a whole disk"
     if evidence.read_only:
         yield "it is read-only"
@@ -537,6 +549,11 @@ def _choose_remedy(spec: DiskSpec, evidence: DiskEvidence | None, reasons: list[
         return f"add it under disk.{spec.name} if nobody needs the data on that disk"
     if any("serial number" in reason for reason in reasons):
         return "the link points to a disk with another serial number: correct id and serial in the lab file"
+    if any("multipath" in reason for reason in reasons):
+        return (
+            "measure a disk that the host reaches by one path: log out of the other paths, flush the map (multipath -f "
+            "NAME), and add its WWID to the blacklist in /etc/multipath.conf"
+        )
     return _choose_remedy_for_contents(spec, evidence, reasons)
 
 

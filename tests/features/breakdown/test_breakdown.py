@@ -43,6 +43,7 @@ from harness.measure.series import OpenSession
 from harness.measure.spec import CampaignSpec
 from harness.model.attach import Attach
 from harness.model.base import Device
+from harness.model.disk import DiskFacts, DiskRecord, NetworkPath
 from harness.model.job import parse_workload
 from harness.model.mode import Cell, Mode, Place
 from harness.report import markdown_table, summary_lines
@@ -366,6 +367,15 @@ def test_the_report_shows_the_parts_everywhere(run: Run) -> None:
     text = page(run).text
     assert "Where the microseconds go" in text
     assert "the host's page cache is between QEMU and the disk" in text
+
+
+def test_the_device_of_a_disk_on_a_network_includes_the_network(run: Run) -> None:
+    network = NetworkPath("NVMe/TCP", "nqn.2026-11.x:disk", ("192.0.2.1:4420",))
+    disk = DiskRecord(name=run.cells[0].disk, facts=DiskFacts(device="nvme0n1", network=network))
+    assert re.search(r"^  device ", "\n".join(summary_lines(run)), re.M)
+    lines = "\n".join(summary_lines(replace(run, disks=(disk,))))
+    assert re.search(r"^  network and device \(NVMe/TCP\) ", lines, re.M)
+    assert not re.search(r"^  device ", lines, re.M)
 
 
 def test_the_bars_of_the_chart_end_where_the_next_begin(run: Run) -> None:

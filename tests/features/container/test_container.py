@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+from pydantic import RootModel
 
 from harness.features.container.lxc import Container, choose_cpus, make_config, parse_container, parse_io_stat
 from harness.guest.protocol import GuestDisk
@@ -86,12 +87,32 @@ def test_a_container_has_the_size_of_the_vm_and_nothing_that_only_a_vm_has(tmp_p
         ("attach = {}", "attach = { read_only = true }", "conflicts with attach.read_only = true"),
         ("container = true", "container = true\nguests = 2", "container = true conflicts with guests"),
         ("container = true", "container = true\nbackup = true", "container = true conflicts with backup"),
+        ("container = true", "unprivileged = true", "unprivileged = true needs container = true"),
+        (
+            '"lvm" }\nattach = {}\ncontainer = true',
+            '"raw" }\nattach = {}\ncontainer = true\nunprivileged = true',
+            'unprivileged = true conflicts with layout.kind = "raw"',
+        ),
         ("container = true", "container = true\ncached = true", "container = true conflicts with cached = true"),
     ],
 )
 def test_what_a_container_cannot_have_is_refused(before: str, after: str, said: str, tmp_path: Path) -> None:
     lines = complaint(tmp_path, FILE.replace(before, after))
     assert any(said in line for line in lines), lines
+
+
+def test_an_unprivileged_container_is_requested_and_read_back(tmp_path: Path) -> None:
+    _, _, inside = load(tmp_path, FILE.replace("container = true", "container = true\nunprivileged = true")).modes
+    assert inside.attach == InContainer(unprivileged=True)
+    assert inside.attach.words == "unprivileged container"
+    for found, ok in ((True, True), (False, False)):
+        observed = Effective(container="lxc", guest_cpus=2, container_unprivileged=found)
+        check = configuration_check(inside, observed)
+        assert check is not None
+        assert check.ok is ok, check.detail
+    stored: Any = RootModel[InContainer]
+    assert stored(InContainer()).model_dump() == {"device": "container"}
+    assert stored(InContainer(unprivileged=True)).model_dump() == {"device": "container", "unprivileged": True}
 
 
 def test_variants_of_a_container_are_refused_by_the_name_of_the_key(tmp_path: Path) -> None:

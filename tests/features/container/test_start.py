@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +19,7 @@ from harness.lab.created import CreationLog, read_log
 from harness.lab.facts import Acceleration, HostFacts
 from harness.lab.hosts import GuestFiles, Host
 from harness.lab.inventory import HostSpec
+from harness.lab.transport.base import Completed
 from harness.lab.transport.local import LocalRunner
 from harness.layout.source import BlockSource
 from harness.measure.reap import HOST_THINGS
@@ -23,6 +27,7 @@ from harness.model.attach import InContainer
 from harness.model.guest import GuestOptions
 from harness.run_id import RunId
 from tests.unit.granted import granted
+from tests.unit.loop_disks import loop, require, sparse
 from tests.unit.processes import ends
 
 RUN = RunId("20260101-000000-abcd")
@@ -31,6 +36,7 @@ PROGRAMS = {
     "lxc-start": """
 [ "$1" = --version ] && { echo 6.0.4; exit; }
 mark=$(sed -n 's/^lxc.environment = //p' "$2/$4/config")
+[ ! -d "$2/devices" ] || stat -c '%n %t:%T %u:%g %a' "$2"/devices/* "$2/$4/rootfs/disks" >"$2/shown"
 env -i "$mark" sleep 100 >/dev/null 2>&1 &
 echo $! >"$2/$4/running"
 """,
@@ -107,6 +113,41 @@ def test_a_container_is_recorded_runs_commands_and_leaves_nothing(host: Host, di
     assert thing.remove(LocalRunner()).outcome == "absent"
 
 
+def test_the_root_of_an_unprivileged_container_has_nodes_that_only_its_name_space_shows(
+    host: Host, tmp_path: Path
+) -> None:
+    require("unshare")
+    created = tmp_path / "created"
+    with loop(sparse(tmp_path / "disk", 1 << 20)) as device:
+        source = BlockSource(device, "block", 0, 1 << 20, grant=granted(device, LocalRunner()))
+        disk = GuestDisk("own-container", source, InContainer(unprivileged=True))
+        with start(host, disk, created):
+            thing = recorded(created)
+            directory = Path(thing.directory)
+            config = (directory / thing.name / "config").read_text()
+            node, disks = (directory / "shown").read_text().splitlines()
+            number = Path(device).stat().st_rdev
+            kernel = f"{os.major(number):x}:{os.minor(number):x}"
+            assert node == f"{directory}/devices/own-container {kernel} 100000:100000 600"
+            assert disks.split()[2] == "100000:100000"
+            assert list((directory / "devices").iterdir()) == []
+            assert "lxc.idmap = u 0 100000 65536\nlxc.idmap = g 0 100000 65536" in config
+            assert f"lxc.mount.entry = {directory}/devices/own-container disks/own-container none bind" in config
+            assert f"lxc.cgroup2.devices.allow = b {os.major(number)}:{os.minor(number)} rw" in config
+            (directory / "shown").unlink()
+        assert not directory.exists()
+
+
+def test_an_unprivileged_container_gets_no_file_of_the_host(host: Host, disk: GuestDisk, tmp_path: Path) -> None:
+    disk = replace(disk, attach=InContainer(unprivileged=True))
+    with (
+        pytest.raises(Unsupported, match="is a file, which the root of an unprivileged container may not open"),
+        start(host, disk, tmp_path / "created"),
+    ):
+        pytest.fail("it must not start")
+    assert read_log(LocalRunner(), str(tmp_path / "created")) == []
+
+
 def test_a_container_that_ends_meanwhile_is_named_and_removed(host: Host, disk: GuestDisk, tmp_path: Path) -> None:
     created = tmp_path / "created"
     with start(host, disk, created) as container:
@@ -140,3 +181,33 @@ def test_a_backup_is_not_offered(host: Host, disk: GuestDisk, tmp_path: Path) ->
 def test_a_host_without_lxc_is_skipped_with_the_command(host: Host, tmp_path: Path) -> None:
     (tmp_path / "bin" / "lxc-start").unlink()
     assert refuse_lxc(host, GuestOptions()) == "LXC is not installed there, which runs containers: apt-get install lxc"
+
+
+class Gives(LocalRunner):
+    """A host on which root may give these ranges of users to containers."""
+
+    def __init__(self, users: str, groups: str) -> None:
+        super().__init__("host node1")
+        self._lines = f"version=6.0.4\ngroups=cgroup2fs\ncommon=yes\nsubuid={users}\nsubgid={groups}\n"
+
+    def run(self, argv: Sequence[str], **_: Any) -> Completed:
+        return Completed(tuple(argv), 0, self._lines, "")
+
+
+@pytest.mark.parametrize(
+    ("users", "groups", "allowed"),
+    [
+        ("100000:65536 ", "100000:65536 ", True),
+        ("5000:10 90000:100000 ", "90000:100000 ", True),
+        ("100000:65536 ", "", False),
+        ("100000:65535 ", "100000:65536 ", False),
+        ("", "", False),
+    ],
+)
+def test_the_users_of_an_unprivileged_container_must_be_given_to_root(
+    host: Host, users: str, groups: str, *, allowed: bool
+) -> None:
+    host = replace(host, runner=Gives(users, groups))
+    assert refuse_lxc(host, GuestOptions()) is None
+    why = refuse_lxc(host, GuestOptions(), unprivileged=True)
+    assert why is None if allowed else "usermod --add-subuids 100000-165535 " in str(why)
