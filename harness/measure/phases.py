@@ -243,7 +243,7 @@ _LONG_PAUSE = 0.5
 """Seconds. If a job needs longer pauses than this, each arm has its own: the others need not wait for the slowest."""
 _OF_ARM = 1.5
 """How much longer the last I/Os of an arm may take than in its few slices so far."""
-UNKNOWN_JITTER = 0.1
+UNKNOWN_JITTER = 0.06
 """Seconds by which starts of slices may differ from their planned times, before any was measured."""
 FEW_JITTER = 0.05
 """The least jitter after fewer than _ENOUGH_PAIRS pairs of slices, which may be exact by chance."""

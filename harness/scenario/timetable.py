@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -29,9 +30,14 @@ AHEAD_SECONDS = 0.1
 INTERVALS = 2
 """The fewest intervals of a layout that a slice of a job that writes has."""
 MOST_SLICES = 300
-"""Slices that one fio process on each machine runs."""
-MOST_SECONDS = 120.0
+"""Slices that one fio process runs: those of a timetable on one machine."""
+MOST_SECONDS = 180.0
 """The planned length of a timetable. Its measurements are stored when it has ended."""
+FIRST_SLICES = 52
+"""So many slices show how exactly the machines start, so the first timetable has as many, in whole blocks."""
+FIRST_PAUSES = 5.0
+"""Seconds of pauses after which it ends earlier: they are only guessed. A start takes 2.2 s, and the guess is about
+twice what is needed: so it is left out if the pauses of the other slices are not longer than this together."""
 RECOVERY_SECONDS = 40.0
 """The planned length of a timetable during a recovery. A longer one would need a slower recovery, to outlast it."""
 RECOVERY_PAUSE = 1.0
@@ -150,8 +156,8 @@ def timetables(
     Each job of `turns_of` has `blocks` blocks, with a slice of each of its turns in random order. Successive blocks
     have different jobs, so the blocks of one job are spread over the round. `pause` is the time after each slice.
     After a slice with a backup, there is `backup_tail` in addition.
-    With `short_first`, the first timetable has only the first block of each job: enough to learn how exactly slices
-    start on these machines, and few to lose if they need longer pauses.
+    With `short_first`, the first timetable has only the first blocks of each job: enough to learn how exactly slices
+    start on these machines, and few to lose if they need longer pauses (`count_first_blocks`).
 
     These slices have timetables of their own, with one arm in each:
     - writes of an arm with a host cache: what is still in the cache after a slice would be written in the next one;
@@ -173,9 +179,23 @@ def timetables(
     for block, job, turn in blocked:
         key = _apart(turn, job, sequential=sequential)
         (apart.setdefault(key, []) if key else alternating).append((block, job, turn))
-    first = [each for each in alternating if short_first and each[0] == 1]
+    pauses = sum(pause(job, turn.arm) for _, job, turn in alternating) / max(blocks, 1)
+    short = count_first_blocks(blocks, len(alternating) // max(blocks, 1), pauses) if short_first else 0
+    first = [planned for planned in alternating if planned[0] <= short]
     together = [first, alternating[len(first) :], *_shuffled(apart.values(), chance)]
     return [_timetable(piece, pause, backup_tail) for slices in together for piece in _pieces(slices, pause)]
+
+
+def count_first_blocks(blocks: int, slices: int, pauses: float) -> int:
+    """How many of these blocks of each job the first timetable has; 0 if it is not worth a start of its own.
+
+    Together, the jobs have so many slices in a block, and pauses of so many seconds.
+    """
+    if not slices:
+        return 0
+    enough = math.ceil(FIRST_SLICES / slices)
+    first = min(enough, max(int(FIRST_PAUSES / pauses), 1)) if pauses > 0 else enough
+    return first if (blocks - first) * pauses > FIRST_PAUSES else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,12 +213,16 @@ class Counts:
 def count_timetables(jobs_by_arm: Mapping[Arm, Iterable[Job]], blocks: int, pause: Pause) -> Counts:
     """How many timetables `timetables` makes of these arms in a round."""
     sequential = _one_at_a_time(jobs_by_arm)
-    together: dict[Hashable, dict[Job, list[float]]] = {}
+    together: dict[Hashable, dict[Job, list[tuple[bool, float]]]] = {}
+    alternating: list[float] = []
     for arm, jobs in jobs_by_arm.items():
         for job in jobs:
-            of_key = together.setdefault(_apart(ScheduledArm(arm), job, sequential=sequential), {})
+            key = _apart(ScheduledArm(arm), job, sequential=sequential)
             after = (_short(pause) if rebuilds(arm.mode) else pause)(job, arm)
-            of_key.setdefault(job, []).append(job.wall + waiting(job, arm, jobs_by_arm) + after)
+            takes = arm.in_guest, job.wall + waiting(job, arm, jobs_by_arm) + after
+            together.setdefault(key, {}).setdefault(job, []).append(takes)
+            if not key:
+                alternating.append(after)
     recovering = {
         _apart(ScheduledArm(arm), job, sequential=sequential)
         for arm, jobs in jobs_by_arm.items()
@@ -211,17 +235,19 @@ def count_timetables(jobs_by_arm: Mapping[Arm, Iterable[Job]], blocks: int, paus
     }
     slices = blocks * sum(len(several) for of_key in together.values() for several in of_key.values())
     recoveries = sum(counted[key] for key in recovering)
-    return Counts(slices, sum(counted.values()), recoveries, first=int(() in together and blocks > 1))
+    first = count_first_blocks(blocks, len(alternating), sum(alternating))
+    return Counts(slices, sum(counted.values()), recoveries, first=min(first, 1))
 
 
-def _count_pieces(blocks: Sequence[Sequence[float]], most: float) -> int:
-    """The number of `_pieces` of blocks whose slices take so many seconds each."""
-    pieces, number, seconds = 1, 0, 0.0
+def _count_pieces(blocks: Sequence[Sequence[tuple[bool, float]]], most: float) -> int:
+    """The number of `_pieces` of blocks whose slices run in a guest or not, and take so many seconds each."""
+    pieces, number, seconds = 1, Counter[bool](), 0.0
     for block in blocks:
-        if number and (number + len(block) > MOST_SLICES or seconds + sum(block) > most):
-            pieces, number, seconds = pieces + 1, 0, 0.0
-        number += len(block)
-        seconds += sum(block)
+        slices, takes = Counter(in_guest for in_guest, _ in block), sum(took for _, took in block)
+        if number and (max((number + slices).values()) > MOST_SLICES or seconds + takes > most):
+            pieces, number, seconds = pieces + 1, Counter(), 0.0
+        number += slices
+        seconds += takes
     return pieces
 
 
@@ -354,19 +380,23 @@ def _timetable(slices: Sequence[_Planned], pause: Pause, backup_tail: float = BA
 
 
 def _pieces(slices: Sequence[_Planned], pause: Pause) -> Iterator[list[_Planned]]:
-    """The slices in pieces of whole blocks, within MOST_SLICES and MOST_SECONDS unless a single block is larger."""
+    """The slices in pieces of whole blocks, within MOST_SLICES on the host and in guests, and within MOST_SECONDS.
+
+    A single block may be larger.
+    """
     piece: list[_Planned] = []
-    seconds = 0.0
+    number, seconds = Counter[bool](), 0.0
     most = MOST_SECONDS
     if slices and rebuilds(slices[0][2].arm.mode):
         most, pause = RECOVERY_SECONDS, _short(pause)
     for _, block in groupby(slices, key=lambda slice_: slice_[:2]):
         together = list(block)
-        takes = _timetable(together, pause).seconds
-        if piece and (len(piece) + len(together) > MOST_SLICES or seconds + takes > most):
+        of_block, takes = Counter(turn.arm.in_guest for *_, turn in together), _timetable(together, pause).seconds
+        if piece and (max((number + of_block).values()) > MOST_SLICES or seconds + takes > most):
             yield piece
-            piece, seconds = [], 0.0
+            piece, number, seconds = [], Counter(), 0.0
         piece += together
+        number += of_block
         seconds += takes
     if piece:
         yield piece

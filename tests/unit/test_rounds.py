@@ -67,7 +67,7 @@ def measured(events: list[Event]) -> list[Timetable]:
     def pause(job: Job, arm: Arm) -> float:
         return pauses.after(job, in_guest=arm.in_guest, rotational=False)
 
-    tables = timetables({READ: TURNS, WRITE: TURNS}, 4, chance=random.Random(5), pause=pause, short_first=True)
+    tables = timetables({READ: TURNS, WRITE: TURNS}, 16, chance=random.Random(5), pause=pause, short_first=True)
     this = Round(PLAN, GROUP, 1, 1, tables, pause, pauses.learn, lambda: 60.0)
     engine = SeriesEngine(measurer, Events(events.append))
     engine.run_series(OneRound(lambda: this), engine.prepare(PLAN, GROUP))
@@ -80,17 +80,17 @@ def shortest_pause(table: Timetable) -> float:
 
 def test_the_first_timetable_of_a_group_shortens_the_pauses_of_the_following_ones(measured: list[Timetable]) -> None:
     first, second, *_ = measured
-    assert (first.blocks, second.blocks) == (2, 6)
-    assert shortest_pause(second) < shortest_pause(first) / 2
+    assert (first.blocks, second.blocks) == (14, 18)
+    assert shortest_pause(second) < shortest_pause(first) / 4
 
 
 def test_a_block_that_has_slices_in_several_timetables_counts_once(
     measured: list[Timetable], events: list[Event]
 ) -> None:
-    assert sum(table.blocks for table in measured) > 8
+    assert sum(table.blocks for table in measured) > 32
     blocks = [each.what for each in events if isinstance(each, BlockStarted)]
-    assert blocks[0].startswith("block 1 of 8: ")
-    assert blocks[-1].startswith("block 8 of 8: ")
+    assert blocks[0].startswith("block 1 of 32: ")
+    assert blocks[-1].startswith("block 32 of 32: ")
 
 
 def test_the_time_that_is_left_is_that_of_the_timetables_and_of_everything_after_the_round(
