@@ -565,11 +565,12 @@ def build_measurement(
 
 def as_planned(group: Group, segment: RoundSegment, planned: Slice, metrics: Mapping[str, float]) -> Measurement:
     """The measurement of a slice that ran exactly as planned, with these metrics."""
+    number, block = segment.place_of(planned)
     return replace(
         A_SLICE,
         group=group.id,
-        round=segment.number,
-        block=planned.block,
+        round=number,
+        block=block,
         boot=segment.boot,
         arm=planned.arm.id,
         repeat=planned.turn.again,

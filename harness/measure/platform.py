@@ -31,10 +31,11 @@ STARTUP_SECONDS_PER_SLICE = 0.012
 """The most that fio needs longer for each job, as seen on a slow machine, twice: two of them start there."""
 LEAST_STARTUP_SECONDS = 0.7
 """The host's counters must be read before the first slice, by a program that needs this time to start."""
-STARTUP_MARGIN = 1.6
-"""A machine may be slower the next time. In the embedded lab, fio was ready after 0.3 to 0.65 s."""
-_GROWTH = 0.004
-"""Seconds for each slice more than were seen."""
+STARTUP_MARGIN = 1.4
+"""A machine may be slower the next time."""
+_USUAL_SECONDS = 0.4
+_USUAL_SECONDS_PER_SLICE = 0.003
+"""When fio is ready in the embedded lab, where each job takes 6 ms, on host and guest at the same time."""
 MOST_UNREADY_SECONDS = 10.0
 
 
@@ -45,23 +46,24 @@ class Startup:
     late: float = 0.0
     """By how much slices started late, because fio was not ready."""
     seen: float | None = None
-    """The longest time until fio was ready."""
-    slices: int = 0
-    """The most slices of a timetable for which that was seen."""
+    """The longest time until fio was ready, as a multiple of the usual time for so many slices."""
 
     def seconds(self, slices: int) -> float:
-        usual = STARTUP_SECONDS + STARTUP_SECONDS_PER_SLICE * slices
+        most = STARTUP_SECONDS + STARTUP_SECONDS_PER_SLICE * slices
         if self.seen is not None:
-            usual = min(STARTUP_MARGIN * self.seen + _GROWTH * max(slices - self.slices, 0), usual)
-        return max(usual, LEAST_STARTUP_SECONDS) + self.late
+            most = min(STARTUP_MARGIN * self.seen * _estimate_usual(slices), most)
+        return max(most, LEAST_STARTUP_SECONDS) + self.late
 
     def record_ready(self, seconds: float, slices: int) -> None:
-        self.seen = max(seconds, self.seen or 0.0)
-        self.slices = max(slices, self.slices)
+        self.seen = max(seconds / _estimate_usual(slices), self.seen or 0.0)
 
     def record_late(self, seconds: float) -> None:
         self.late = min(self.late + seconds, MOST_UNREADY_SECONDS)
         self.seen = None
+
+
+def _estimate_usual(slices: int) -> float:
+    return _USUAL_SECONDS + _USUAL_SECONDS_PER_SLICE * slices
 
 
 GOOD_SECONDS = 0.06

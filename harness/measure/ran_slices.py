@@ -234,8 +234,8 @@ def make_measurements(
     return [
         Measurement(
             group=group.id,
-            round=segment.number,
-            block=ran_slice.planned.block,
+            round=round_number,
+            block=block,
             boot=segment.boot,
             arm=ran_slice.planned.arm.id,
             repeat=ran_slice.planned.turn.again,
@@ -259,6 +259,7 @@ def make_measurements(
             backup=ran_slice.backup,
         )
         for ran_slice, others in zip(ran, may_move, strict=True)
+        for round_number, block in (segment.place_of(ran_slice.planned),)
     ]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -171,6 +171,14 @@ class Recorder:
     def next_round(self, group: str) -> int:
         """A number that no round of the group has used, also no abandoned one."""
         return max(self._used(group), default=0) + 1
+
+    @contextmanager
+    def rounds(self, group: str, numbers: Iterable[int], measurements: int) -> Iterator[None]:
+        """Rounds that are measured together, each with this number of measurements. They end or fail together."""
+        with ExitStack() as stack:
+            for number in numbers:
+                stack.enter_context(self.round(group, number, measurements))
+            yield
 
     @contextmanager
     def round(self, group: str, number: int, measurements: int) -> Iterator[None]:

@@ -266,9 +266,11 @@ def plan_round(
     measured: Callable[[Sequence[Measurement]], None] = lambda _measurements: None,
     further: int | None = None,
     seconds_left: Callable[[], float] = lambda: 0.0,
+    rounds: int = 1,
 ) -> Round:
     """The next round of the group with these arms of each job. It is in the journal from its beginning to its end.
 
+    With several `rounds`, these are measured together.
     The recorder gets the measurements of each timetable, `pauses` learns from them, and `measured` is called with them.
     """
     recorder, group = context.recorder, context.group
@@ -285,8 +287,9 @@ def plan_round(
 
     chance = random.Random(f"round {context.spec.seed} {group.id} {number}")
     tables = timetables(
-        arms, group.blocks, chance=chance, pause=pause, backup_tail=pauses.after_backup, short_first=not before
+        arms, rounds * group.blocks, chance=chance, pause=pause, backup_tail=pauses.after_backup, short_first=not before
     )
+    slices = sum(len(table.slices) for table in tables) // rounds
     return Round(
         context.plan,
         group,
@@ -297,9 +300,10 @@ def plan_round(
         record=record,
         seconds_left=seconds_left,
         further=further,
-        recorded=recorder.round(group.id, number, sum(len(table.slices) for table in tables)),
+        recorded=recorder.rounds(group.id, range(number, number + rounds), slices),
         backup_tail=lambda: pauses.after_backup,
         quiet=lambda: pauses.jitter,
+        rounds=rounds,
     )
 
 
@@ -328,6 +332,8 @@ class GroupRounds(Policy):
         self._first_ended: float | None = None
         """When the first series ended, on the monotonic clock."""
         self._complete = False
+        self._together = 1
+        """The rounds that are measured next, or were measured last, without a decision between them."""
         self._warn_of_few_ios()
 
     @property
@@ -354,7 +360,7 @@ class GroupRounds(Policy):
         return None
 
     def count_step(self, prepared: PreparedGroup) -> None:
-        self._count_round(prepared)
+        self._count_rounds(prepared, self._together)
         self._limit.record()
         self._recorder.write_if_due()
 
@@ -384,11 +390,12 @@ class GroupRounds(Policy):
             progress.pauses.learn(earlier)
             until = earlier[0].round if self._stored else None
             progress.earlier = max(self._context.earlier.seconds(group.id, until) - progress.before, 0.0)
-            self._count_round(prepared)
+            self._count_rounds(prepared, 1)
 
-    def _count_round(self, prepared: PreparedGroup) -> None:
+    def _count_rounds(self, prepared: PreparedGroup, number: int) -> None:
         progress = self._progress
-        progress.rounds += 1
+        first = progress.rounds == 0
+        progress.rounds += number
         refused = None
         if not self._stored:
             arms = _open_arms(progress, prepared)
@@ -396,7 +403,7 @@ class GroupRounds(Policy):
         if refused is not None and self._continue_with_reads(refused):
             refused = None
         progress.no_room = refused is not None
-        if progress.rounds == 1:
+        if first:
             self._warn_of_few_ios()
         progress.stopped = self._analysis.reason_to_stop(progress, prepared)
         if refused is not None and Reason.WRITES in (progress.stopped or ""):
@@ -458,6 +465,8 @@ class GroupRounds(Policy):
 
     def _plan_round(self, prepared: PreparedGroup) -> Round:
         progress = self._progress
+        left = progress.fewest - progress.rounds
+        self._together = 1 if progress.discarded else progress.plan.count_together(progress.group, left)
 
         def count_bytes(measurements: Sequence[Measurement]) -> None:
             progress.written += written(measurements, progress.plan.span)
@@ -468,8 +477,9 @@ class GroupRounds(Policy):
             progress.pauses,
             rotational=prepared.rotational,
             measured=count_bytes,
-            further=progress.further,
+            further=None if progress.further is None else progress.further + 1 - self._together,
             seconds_left=self._seconds_after,
+            rounds=self._together,
         )
 
 

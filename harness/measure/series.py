@@ -85,13 +85,19 @@ class PreparedGroup:
 class RoundSegment:
     """A part of round `number`, which is measured without a break. `index` is its number in the round, from 1.
 
-    `boot` is the number of the guest's boot.
+    `boot` is the number of the guest's boot. If it belongs to several rounds, each has so many `blocks` of a job.
     """
 
     number: int
     index: int
     boot: int
     table: Timetable
+    blocks: int | None = None
+
+    def place_of(self, planned: Slice) -> tuple[int, int]:
+        """The round of the slice, and its block within the round, from 1."""
+        later, block = divmod(planned.block - 1, self.blocks) if self.blocks is not None else (0, planned.block - 1)
+        return self.number + later, block + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +188,8 @@ class Measurer(Protocol):
 class Round:
     """A round to measure. `number` is its number in the journal, and `nth` its number among the rounds that count.
 
+    It may be several `rounds`, which share their timetables because nothing is decided between them. They are numbered
+    from `number`, and the blocks of their slices continue from one to the next.
     `pause` is the time after a slice, `backup_tail` in addition that after one with a backup. `quiet` is how much of a
     pause is left when the last I/Os have usually completed; None if that is not known. All three are asked before each
     timetable, and may learn from the one before. `record` is called with the measurements of each of them.
@@ -201,6 +209,7 @@ class Round:
     recorded: AbstractContextManager[None] = field(default_factory=nullcontext)
     backup_tail: Callable[[], float] = lambda: BACKUP_TAIL
     quiet: Callable[[], float | None] = lambda: None
+    rounds: int = 1
 
     @property
     def failure(self) -> str:
@@ -390,16 +399,18 @@ class SeriesEngine:
 
     def _measure_tables(self, this: Round, boot: int) -> None:
         plan, group = this.plan, this.group
-        blocks = len({planned.of_block for table in this.tables for planned in table.slices})
-        begun: dict[tuple[int, Job], None] = {}
+        blocks = len({planned.of_block for table in this.tables for planned in table.slices}) // this.rounds
+        begun: dict[tuple[int, Job], int] = {}
         rounds = max(plan.rounds, this.nth + this.further) if this.further is not None else plan.rounds
         table_ends = 0.0
 
         def began(planned: Slice) -> None:
-            begun[planned.of_block] = None
-            what = f"block {len(begun)} of {blocks}: {planned.job.id}"
+            begun[planned.of_block] = segment.place_of(planned)[0]
+            newest = max(begun.values())
+            number = sum(begun_in == newest for begun_in in begun.values())
+            what = f"block {number} of {blocks}: {planned.job.id}"
             left = table_ends - time.monotonic() + following
-            self._events(BlockStarted(group.id, this.nth, rounds, what, max(left, 0.0)))
+            self._events(BlockStarted(group.id, this.nth + newest - this.number, rounds, what, max(left, 0.0)))
 
         for index, table in enumerate(this.tables, start=1):
             paused = table.paused(this.pause, this.backup_tail(), this.quiet())
@@ -407,9 +418,10 @@ class SeriesEngine:
             limited = self._limit.require_table(
                 plan, group, paused
             )  # Nothing is between this permission and the writes.
+            segment = RoundSegment(this.number, index, boot, limited, group.blocks if this.rounds > 1 else None)
             started = time.monotonic()
             table_ends = started + self._timing.seconds_of([limited])
-            measurements = self._measurer.measure(group, RoundSegment(this.number, index, boot, limited), began)
+            measurements = self._measurer.measure(group, segment, began)
             self._limit.count_measurements(group, measurements)
             self._timing.ran(group, limited, time.monotonic() - started)
             this.record(measurements)
@@ -420,5 +432,5 @@ class SeriesEngine:
         seconds = self._timing.seconds_of(paused[len(paused) - len(later) :]) + this.seconds_left()
         if this.further:
             boot = self._timing.boot_seconds(this.plan, this.group)
-            seconds += this.further * (boot + self._timing.seconds_of(paused))
+            seconds += this.further * (boot + self._timing.seconds_of(paused) / this.rounds)
         return seconds

@@ -151,7 +151,7 @@ def _collect_observations(measurements: Sequence[Measurement], job: Job, discard
         value = slice_.metrics.get(job.headline, 0.0)
         if slice_.job != job.id or slice_.discarded_s != discarded_s or slice_.overlap is not None or value <= 0:
             continue
-        if before.round != slice_.round or _measure_gap(before, slice_) > MOST_APART_SECONDS:
+        if _measure_gap(before, slice_) > MOST_APART_SECONDS:
             continue
         block = blocks.setdefault((slice_.round, slice_.block), len(blocks))
         other = before.job != job.id

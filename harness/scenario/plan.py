@@ -32,7 +32,7 @@ from harness.scenario.setups import (
     regions,
     setups,
 )
-from harness.scenario.timetable import find_interval, last_whole_intervals, takes_turns
+from harness.scenario.timetable import MOST_SECONDS, find_interval, last_whole_intervals, takes_turns
 from harness.units import format_size
 
 FIO_SHARE = 0.84
@@ -256,7 +256,7 @@ class Plan:
         expected = next((each for each in self._expected.groups if each.id == group.id), None)
         if expected is None:
             return {}
-        seconds_by_kind = expected.work(rounds)
+        seconds_by_kind = expected.work(rounds, together=self.count_together(expected, self.rounds))
         seconds_by_kind["again"] = AGAIN_SHARE * sum(seconds_by_kind.values())
         seconds_by_kind["fio"] += sum(
             follow_up.most_seconds if most else follow_up.usual_seconds / FIO_SHARE
@@ -292,6 +292,16 @@ class Plan:
             return self.most_rounds
         fitting = int(self.limit_of(group) * FIO_SHARE / group.round_seconds)
         return min(self.most_rounds, max(self.rounds, fitting))
+
+    def count_together(self, group: Group, rounds: int) -> int:
+        """How many of so many rounds of the group share their timetables, because nothing is decided between them.
+
+        They take as long as a timetable may. Rounds with a boot of their own, rounds of one block and rounds of which
+        each must keep a limit of the bytes written are measured one after the other.
+        """
+        if self.limits or self.reboots(group) or group.blocks == 1:
+            return 1
+        return max(min(rounds, int(MOST_SECONDS / group.round_seconds)), 1)
 
     def limit_of(self, group: Group) -> float:
         """The group's part of `time_limit` in seconds, by the length of its rounds; infinite without a limit."""

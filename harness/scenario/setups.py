@@ -309,15 +309,18 @@ class Group:
         """The slices and timetables of a round."""
         return count_timetables(self._jobs_by_arm, self.blocks, self.usual_pause)
 
-    def work(self, rounds: int) -> dict[Kind, float]:
-        """The usual times of so many rounds, without boots and without what is measured again."""
-        counts = self.counts
-        timetables = rounds * counts.timetables + min(rounds, 1) * counts.first
+    def work(self, rounds: int, together: int = 1) -> dict[Kind, float]:
+        """The usual times of so many rounds, without boots and without what is measured again.
+
+        So many of them `together` share their timetables.
+        """
+        counts = count_timetables(self._jobs_by_arm, together * self.blocks, self.usual_pause)
+        timetables = rounds * counts.timetables / together + min(rounds, 1) * counts.first
         return {
             "fio": rounds * self.round_seconds,
             "pause": rounds * self.blocks * self._pauses(self.disk_iops) + min(rounds, 1) * self._first_pauses,
             "start": timetables * START_SECONDS,
-            "recovery": rounds * counts.recoveries * RECOVERY_SECONDS,
+            "recovery": rounds * counts.recoveries / together * RECOVERY_SECONDS,
         }
 
     def usual_pause(self, job: Job, arm: Arm, iops: float | None = None) -> float:

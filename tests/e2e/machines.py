@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -25,6 +26,8 @@ RUN_SECONDS = 420.0
 """The longest run of a test on an idle machine."""
 ENDING_SECONDS = 60.0
 """The longest end of a run that got Ctrl-C, or was killed, on an idle machine."""
+FIO_STARTS_SECONDS = 4.0
+"""From the beginning of a round to the first slices."""
 
 # The kernel's list of RAID levels stays: a module that was needed once is no trace of a run. LVM is asked in a way that
 # leaves no copies of its metadata: those that are there are a run's.
@@ -129,14 +132,18 @@ def started(reports: Path, *arguments: str) -> AbstractContextManager[subprocess
 
 
 def wait_for_measurements(reports: Path, run: subprocess.Popen[str], *, rounds: int = 1, seconds: float = 180) -> None:
-    """Wait until something is measured and so many rounds are begun. A round that lost its guest does not count."""
+    """Wait until so many rounds are begun, and something was measured in them or fio runs. Measurements are stored when
+    a timetable has ended. A round that lost its guest does not count."""
     end = time.monotonic() + patience(seconds)
+    runs_fio = math.inf
     path = reports / "latest"
     while True:
         journal = RunStore.open(path).read_journal() if (path / "journal.jsonl").exists() else Journal()
         given_up = {(each.group, each.round) for each in journal.rounds if each.event == "abandoned"}
         measured = any((each.group, each.round) not in given_up for each in journal.measurements)
-        if measured and sum(each.event == "begun" for each in journal.rounds) - len(given_up) >= rounds:
+        begun = sum(each.event == "begun" for each in journal.rounds) - len(given_up)
+        runs_fio = min(runs_fio, time.monotonic() + FIO_STARTS_SECONDS) if begun >= rounds else math.inf
+        if begun >= rounds and (measured or time.monotonic() > runs_fio):
             return
         assert run.poll() is None, "the run ended before it measured anything"
         assert time.monotonic() < end, f"nothing was measured in {patience(seconds):g} s"

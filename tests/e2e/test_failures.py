@@ -85,7 +85,8 @@ def test_a_full_disk_under_the_reports_is_named(tmp_path: Path) -> None:
 
 
 def test_an_interrupt_keeps_what_was_measured_and_the_run_can_be_resumed(tmp_path: Path) -> None:
-    selected = ("-k", "optane-lvm-randread", "--profile=smoke", "--rounds=2")
+    # With a limit of the bytes written, rounds are measured one after the other.
+    selected = ("-k", "optane-lvm-randread", "--profile=smoke", "--rounds=2", "--max-writes=10GiB")
     with started(tmp_path, *selected) as run:
         wait_for_measurements(tmp_path, run, rounds=2)
         run.send_signal(signal.SIGINT)

@@ -70,6 +70,18 @@ def small_plan(*, time_limit: float | None = None, conditioning: Conditioning = 
     return plan_for(scenario, "smoke", cells)
 
 
+def test_the_fewest_rounds_are_measured_together_as_far_as_they_fit_into_a_timetable() -> None:
+    plan = small_plan()
+    group = replace(plan.groups[0], blocks=2)
+    assert group.round_seconds == 2 * 2 * 5 * 10
+    assert plan.count_together(group, 3) == 1, "a round takes longer than a timetable"
+    short = replace(group, cells=tuple(replace(cell, job=replace(cell.job, seconds=2.0)) for cell in group.cells))
+    assert [plan.count_together(short, rounds) for rounds in (0, 1, 2, 3, 6)] == [1, 1, 2, 3, 4]
+    assert plan.count_together(replace(short, blocks=1), 3) == 1
+    assert replace(plan, reboot=True).count_together(short, 3) == 1
+    assert replace(plan, limits={"nvme0": 2**40}).count_together(short, 3) == 1
+
+
 def arm_ids(group: Group) -> list[str]:
     return [arm.id for arm in group.arms]
 

@@ -63,12 +63,12 @@ class RecordedMeasurer(StandIn):
 
     def measure(self, group: Group, segment: RoundSegment, began: Callable[[Slice], None]) -> list[Measurement]:
         recording: dict[str, Played] = json.loads(RECORDING.read_text())["jobs"]
-        number = segment.number
         if segment.index == 1:
             self.of_round = []
         measured = len(self.of_round)
         for planned in segment.table.slices:
-            started = 1_760_000_000.0 + 600 * number + SECONDS * len(self.of_round)
+            number, _ = segment.place_of(planned)
+            started = 1_760_000_000.0 + 600 * segment.number + SECONDS * len(self.of_round)
             arm, job = planned.arm, planned.job
             discarded = job.ramp - next(each.ramp for each in group.jobs if each.id == job.id)
             played = recording[job.id]

@@ -244,10 +244,12 @@ class Interrupted(RecordedMeasurer):
 
 
 class InterruptedAfterBlock(RecordedMeasurer):
-    """Is interrupted in round 2, after the measurements of its first block were stored."""
+    """Is interrupted in a round, after the measurements of its first block were stored."""
+
+    begun = 3
 
     def measure(self, group: Group, segment: RoundSegment, began: Callable[[Slice], None]) -> list[Measurement]:
-        if segment.number != 2:
+        if segment.number != self.begun:
             return super().measure(group, segment, began)
         block = Timetable(tuple(each for each in segment.table.slices if each.block == 1), 1.0)
         super().measure(group, replace(segment, table=block), began)
@@ -322,11 +324,11 @@ def test_the_arms_of_a_void_cell_are_left_out_of_later_rounds(store: RunStore, b
     for each in store.read_journal().measurements:
         by_round.setdefault(each.round, set()).add(each.job)
     both = {"randread-4k-qd32", "randwrite-4k-qd32"}
-    assert by_round == {1: both, 2: {"randwrite-4k-qd32"}, 3: {"randwrite-4k-qd32"}, 4: {"randwrite-4k-qd32"}}
+    assert by_round == {1: both, 2: both, 3: {"randwrite-4k-qd32"}, 4: {"randwrite-4k-qd32"}}, "the first two together"
     void = next(cell for cell in run.cells if cell.verdict is Verdict.VOID)
-    assert (void.job.id, set(void.rounds)) == ("randread-4k-qd32", {1})
+    assert (void.job.id, set(void.rounds)) == ("randread-4k-qd32", {1, 2})
     events = [each for each in store.read_journal().rounds if each.event == "begun"]
-    assert [each.measurements for each in events] == [12, 6, 6, 6]
+    assert [each.measurements for each in events] == [12, 12, 6, 6]
 
 
 def test_a_resumed_run_takes_over_whole_rounds_of_blocks_and_measures_the_others_again(
@@ -337,11 +339,25 @@ def test_a_resumed_run_takes_over_whole_rounds_of_blocks_and_measures_the_others
         measured(first)
     first.close(interrupted=True)
     run = measured(campaign(store, resume=True, of=blocks))
-    assert run.groups[0].abandoned == (2,)
-    assert run.groups[0].rounds == (1, 3, 4, 5)
+    assert run.groups[0].abandoned == (3,)
+    assert run.groups[0].rounds == (1, 2, 4, 5)
     cell = next(cell for cell in run.cells if cell.mode == "passthrough")
-    assert Counter(cell.rounds) == {1: 3, 3: 3, 4: 3, 5: 3}
-    assert cell.blocks[:3] == (1, 2, 3)
+    assert Counter(cell.rounds) == {1: 3, 2: 3, 4: 3, 5: 3}
+    assert cell.blocks[:6] == (1, 2, 3) * 2
+
+
+class InterruptedInFirst(InterruptedAfterBlock):
+    begun = 1
+
+
+def test_rounds_that_are_measured_together_are_abandoned_together(store: RunStore, blocks: Scenario) -> None:
+    first = campaign(store, resume=False, of=blocks, measurer=InterruptedInFirst)
+    with pytest.raises(KeyboardInterrupt):
+        measured(first)
+    first.close(interrupted=True)
+    run = measured(campaign(store, resume=True, of=blocks))
+    assert run.groups[0].abandoned == (1, 2)
+    assert run.groups[0].rounds == (3, 4, 5, 6)
 
 
 class Overlapping(RecordedMeasurer):
@@ -472,7 +488,7 @@ def test_a_run_that_is_resumed_with_fewer_rounds_ends(store: RunStore, alternati
     first.close(interrupted=True)
     again = measured(campaign(store, resume=True, of=alternating, measurer=Draining))
     assert again.run.status == "complete"
-    assert set(the_guest(again).rounds) == {7, 8}
+    assert set(the_guest(again).rounds) == {8, 9}
 
 
 def test_the_efficiency_of_a_run_that_goes_on_counts_what_it_measured_before(store: RunStore) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -32,7 +33,9 @@ TURNS = [
     *(ScheduledArm(Arm(place, mode)) for mode in (RAW, CACHED) for place in (Place.TWIN, Place.GUEST)),
 ]
 READ, WRITE = (Job(rw, 4096, iodepth=32, ramp=0, seconds=1) for rw in ("randread", "randwrite"))
-GROUP = Group("g", "disk", "s", tuple(Cell("s", "disk", mode, job) for mode in (RAW, CACHED) for job in (READ, WRITE)))
+GROUP = Group(
+    "g", "disk", "s", tuple(Cell("s", "disk", mode, job) for mode in (RAW, CACHED) for job in (READ, WRITE)), blocks=4
+)
 PLAN = Plan("disk", (GROUP,), 3, 64 * MIB, write_rate=0)
 
 
@@ -100,6 +103,21 @@ def test_the_time_that_is_left_is_that_of_the_timetables_and_of_everything_after
     assert all(after < before + 0.1 for before, after in pairwise(left)), "it never grows"
     assert left[0] > sum(table.seconds for table in measured) + 60
     assert 60 + measured[-1].seconds < left[-1] < left[0] / 1.2
+
+
+def test_rounds_that_are_measured_together_have_numbers_and_blocks_of_their_own() -> None:
+    heard: list[Event] = []
+    recorded: list[Measurement] = []
+    tables = timetables({READ: TURNS}, 3 * GROUP.blocks, chance=random.Random(5), pause=lambda _job, _arm: 0.1)
+    this = Round(PLAN, GROUP, 4, 1, tables, lambda _job, _arm: 0.1, recorded.extend, rounds=3)
+    engine = SeriesEngine(Exact(), Events(heard.append))
+    engine.run_series(OneRound(lambda: this), engine.prepare(PLAN, GROUP))
+    assert Counter((of_round.round, of_round.block) for of_round in recorded) == dict.fromkeys(
+        [(number, block) for number in (4, 5, 6) for block in range(1, GROUP.blocks + 1)], len(TURNS)
+    )
+    begun = [(event.round, event.what.partition(":")[0]) for event in heard if isinstance(event, BlockStarted)]
+    assert begun[0] == (1, f"block 1 of {GROUP.blocks}")
+    assert begun[-1] == (3, f"block {GROUP.blocks} of {GROUP.blocks}")
 
 
 def test_rounds_that_surely_follow_count_as_long_as_this_one() -> None:

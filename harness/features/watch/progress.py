@@ -94,7 +94,8 @@ def _current(journal: Journal, plan: Planned | None, whole: dict[str, set[int]])
     """The round without an end: "lvm-batch1, round 2 of 2 to 6: 12 of 40 slices, now randread-4k-qd1 in guest:lvm"."""
     if not journal.unfinished:
         return ""
-    begun = journal.unfinished[-1]
+    group = journal.unfinished[-1].group
+    begun = next(of_group for of_group in journal.unfinished if of_group.group == group)
     slices = [each for each in journal.of_group(begun.group) if each.round == begun.round]
     planned = next((group for group in plan.groups if group.id == begun.group), None) if plan else None
     number = len(whole[begun.group]) + 1
