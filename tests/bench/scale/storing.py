@@ -94,12 +94,13 @@ class MadeUp(StandIn):
         for planned in segment.table.slices:
             began(planned)
             like = self._of_group[planned.arm.id, planned.job.id]
+            number, block = segment.place_of(planned)
             iops = like.metrics["iops"] * self._chance.lognormvariate(0.0, NOISE_SD)
             found.append(
                 replace(
                     like,
-                    round=segment.number,
-                    block=planned.block,
+                    round=number,
+                    block=block,
                     boot=segment.boot,
                     started=like.started + 10_000 * segment.number + planned.start,
                     metrics={**like.metrics, "iops": iops, "bw": iops * planned.job.bs},
