@@ -57,7 +57,7 @@ def _add_import(commands: Any) -> None:
 def _add_export(commands: Any) -> None:
     parser = commands.add_parser(
         "export",
-        help="write the measurements of a run as CSV or Parquet, as a tree for fio-plot, or as metrics for Prometheus",
+        help="write the measurements of a run as CSV or Parquet, for fio-plot, or for Prometheus; share a run",
         example="virt-overhead export latest --csv run.csv",
     )
     parser.add_argument("path", nargs="?", type=Path, default=REPORTS / "latest", metavar="RUN")
@@ -67,7 +67,20 @@ def _add_export(commands: Any) -> None:
     parser.add_argument(
         "--openmetrics", type=Path, metavar="FILE", help="gauges for Prometheus, for node_exporter's textfile collector"
     )
-    add_json(parser, "what was written")
+    sharing = parser.add_argument_group(
+        "share the run", "Host names, serial numbers, addresses, users, paths and command lines are withheld."
+    )
+    sharing.add_argument("--share", type=Path, metavar="FILE", help="write the results.json that --post would send")
+    sharing.add_argument(
+        "--post", metavar="URL", help="send it to a server of your choice by HTTP POST, after saying what it has"
+    )
+    sharing.add_argument(
+        "--identities", action="store_true", help="withhold nothing from --share and --post: for a server of your own"
+    )
+    sharing.add_argument(
+        "--gallery", type=Path, metavar="DIR", help="make an entry of the gallery in DIR: the run, its page and a form"
+    )
+    add_json(parser, "what was written and sent")
     parser.set_defaults(run=_export)
 
 
@@ -114,13 +127,25 @@ def _request_import(options: argparse.Namespace) -> Any:
 
 
 def _export(options: argparse.Namespace) -> int:
+    from harness.errors import ConfigError
+    from harness.features.exchange.contributing import ShareRequest, share_run
     from harness.features.exchange.exporting import ExportRequest, export_run
+    from harness.results import RunStore
 
-    written = export_run(
-        ExportRequest(options.path, options.csv, options.parquet, options.fio_plot, options.openmetrics)
-    )
+    sharing = ShareRequest(options.share, options.gallery, options.post, options.identities)
+    is_shared = bool(sharing.file or sharing.gallery or sharing.url)
+    if sharing.identities and not (sharing.file or sharing.url):
+        raise ConfigError("--identities: nothing is shared", hint="add --share FILE or --post URL")
+    written = []
+    forms = (options.csv, options.parquet, options.fio_plot, options.openmetrics)
+    if any(forms) or not is_shared:
+        written = export_run(ExportRequest(options.path, *forms))
+    if not options.json:
+        sys.stdout.writelines(f"{line}\n" for line in written)
+    for line in share_run(RunStore.open(options.path), sharing) if is_shared else ():
+        written.append(line)
+        if not options.json:
+            print(line, flush=True)
     if options.json:
         print_json({"written": written})
-    else:
-        print("\n".join(written))
     return 0

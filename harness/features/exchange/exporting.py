@@ -408,7 +408,8 @@ def export_run(request: ExportRequest) -> list[str]:
     """
     if not any((request.csv, request.parquet, request.fio_plot, request.openmetrics)):
         raise ConfigError(
-            "nothing to export", hint="add --csv FILE, --parquet FILE, --fio-plot DIR or --openmetrics FILE"
+            "nothing to export",
+            hint="add --csv FILE, --parquet FILE, --fio-plot DIR, --openmetrics FILE, --share FILE or --post URL",
         )
     store = RunStore.open(request.run)
     run = store.read_results()

@@ -198,7 +198,10 @@ def test_void_cells_are_left_out_of_the_tree_and_named(capsys: pytest.CaptureFix
 def test_nothing_to_export_and_a_directory_with_files_are_usage_errors(capsys: pytest.CaptureFixture[str]) -> None:
     own_run()
     assert export() == 2
-    assert "--csv FILE, --parquet FILE, --fio-plot DIR or --openmetrics FILE" in capsys.readouterr().err
+    assert (
+        "--csv FILE, --parquet FILE, --fio-plot DIR, --openmetrics FILE, --share FILE or --post URL"
+        in capsys.readouterr().err
+    )
     assert export("--fio-plot", ".") == 2
     assert "it has files already" in capsys.readouterr().err
 
