@@ -1,7 +1,7 @@
 """figures.toml: studies, the disks that they measured, a figure for each job; and which figure belongs to a cell.
 
-A mode is compared by what the studies state: where it runs, what it lies on, and which layout is between. They do not
-state bus, cache and aio, so these may differ.
+A mode is compared by what the studies state: where it runs, what it lies on, and which layout is between. Few state how
+the disk is attached; where they do not, that may differ.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from harness.analysis import METRICS
 from harness.config.names import choices, one_line
 from harness.config.problems import describe, read_toml
 from harness.errors import ConfigError
-from harness.model.attach import Attach
+from harness.model.attach import Attach, Bus, Server
 from harness.model.base import Device, Md, RaidLevel, Shape
+from harness.model.disk import DiskClass
 from harness.model.job import Job
-from harness.model.layout import Layout, Lvm, RawFile
+from harness.model.layout import Layout, Lvm, Qcow2, RawFile
 from harness.model.mode import ModeDetail, Place
 from harness.model.values import Iodepth, TomlTable
 from harness.model.workloads import OneWorkload
 
-PublishedArm = Literal["host", "array", "passthrough", "lvm", "raw", "guest"]
+PublishedArm = Literal["host", "array", "passthrough", "lvm", "raw", "qcow2", "guest"]
 """Where a figure was measured: on the host (a disk, an array), or in a guest; `guest`: the layout is not stated."""
 
 Line = Annotated[str, AfterValidator(one_line)]
@@ -78,13 +79,30 @@ class _OfJob(TomlTable):
         return job.io == self.workload.io and (self.iodepth is None or job.iodepth in self.iodepth)
 
 
+class PublishedAttach(TomlTable):
+    """How a guest got the disk, as far as the source states it."""
+
+    bus: Bus | None = None
+    iothread: bool | None = None
+    server: Server | None = None
+
+    def is_like(self, attach: object) -> bool:
+        """Whether a mode attaches its disk so."""
+        stated = {key: value for key, value in self.model_dump().items() if value is not None}
+        return all(getattr(attach, key, None) == value for key, value in stated.items())
+
+
 class PublishedFigure(_OfJob):
     """What a study found for one job, by arm: `values`, or only the share that the guest loses."""
 
     metric: Annotated[str, AfterValidator(_require_metric)]
     values: Annotated[dict[PublishedArm, Value], Field(min_length=1)] | None = None
-    lost_percent: dict[Literal["guest"], Annotated[list[Percent], Field(min_length=2, max_length=2)]] | None = None
+    lost_percent: (
+        dict[Literal["guest", "qcow2"], Annotated[list[Percent], Field(min_length=2, max_length=2)]] | None
+    ) = None
     """The least and the most that the guest loses of the host's throughput, where the source has no absolute values."""
+    attach: PublishedAttach = Field(default_factory=PublishedAttach)
+    """How the guests of the figure got the disk. Guests with another attachment have not this figure."""
     about: bool = False
     """True if the values are read from prose and not from a table."""
     note: Line | None = None
@@ -103,7 +121,7 @@ class PublishedFigure(_OfJob):
     @property
     def arms(self) -> tuple[PublishedArm, ...]:
         """The arms that the figure has."""
-        return tuple(self.values) if self.values is not None else ("guest",)
+        return tuple(self.values if self.values is not None else self.lost_percent or ())
 
     def value(self, arm: PublishedArm) -> float | None:
         """The value in the metric's unit: I/Os per second, bytes per second or seconds; None without a number."""
@@ -117,8 +135,8 @@ class PublishedFigure(_OfJob):
 
     def ratio(self, arm: PublishedArm, reference: PublishedArm | None) -> Band | None:
         """The arm divided by the reference; None if the source does not have both."""
-        if self.lost_percent is not None:
-            low, high = self.lost_percent["guest"]
+        if lost := next((lost for name, lost in (self.lost_percent or {}).items() if name == arm), None):
+            low, high = lost
             return Band(1 - high / 100, 1 - low / 100)
         value, base = self.value(arm), self.value(reference) if reference is not None else None
         return Band(value / base, value / base) if value is not None and base is not None else None
@@ -142,6 +160,8 @@ class PublishedDisk(TomlTable):
     model: Line
     array: PublishedArray | None = None
     """None for a single disk."""
+    disk_class: DiskClass | None = None
+    """Its class, if the figures are to be shown beside those of any disk of this class with the same job."""
     figures: Annotated[list[PublishedFigure], Field(min_length=1)]
 
     def reference(self, arm: PublishedArm) -> PublishedArm | None:
@@ -246,6 +266,13 @@ def read_figures(path: Path) -> Figures:
         raise ConfigError("\n".join(f"{path}: {problem}" for problem in problems), hint=_HINT) from None
 
 
+def list_class_links(disk_class: DiskClass | None) -> tuple[PublishedLink, ...]:
+    """The disks of studies that are of this class and are compared with all of it; none if the class is not known."""
+    if disk_class is None:
+        return ()
+    return tuple(link for link in links().values() if all(disk.disk_class == disk_class for disk in link.disks))
+
+
 @dataclass(frozen=True, slots=True)
 class Counterpart:
     """A figure that belongs to a cell: which of its arms, and which place of the cell it is about."""
@@ -287,7 +314,7 @@ def _match_disk(
         if figure.covers(job):
             for arm in figure.arms:
                 place = _place(arm, disk, mode, existing, disk_is_array=link.disk_is_array)
-                if place is not None:
+                if place is not None and (place is not Place.GUEST or figure.attach.is_like(mode.attach)):
                     yield Counterpart(disk, figure, arm, place)
 
 
@@ -323,6 +350,8 @@ def _has_layout(arm: PublishedArm, layout: Layout) -> bool:
             return isinstance(layout, Lvm) and not layout.encrypted
         case "raw":
             return isinstance(layout, RawFile) and layout.filesystem == "ext4" and not layout.encrypted
+        case "qcow2":
+            return isinstance(layout, Qcow2) and not layout.encrypted
         case "guest":
             return True
     return False

@@ -7,12 +7,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from harness.analysis import METRICS, Estimate
 from harness.feature import FeatureReport, ReportPlace
-from harness.features.published.figures import Band, Counterpart, Gain, PublishedLink, Study, find_counterparts, links
+from harness.features.published.figures import (
+    Band,
+    Counterpart,
+    Gain,
+    PublishedLink,
+    Study,
+    find_counterparts,
+    links,
+    list_class_links,
+)
 from harness.model.base import Shape
 from harness.model.mode import Place
 from harness.report.blocks import (
@@ -54,6 +63,7 @@ FAR = 1.5
 _MANY_TIMES = 10.0
 """A whisker does not widen the chart's axis beyond this multiple of its point."""
 
+SAME_CLASS = "The disk is another one of the same class, with the same job."
 NO_GATE = "For comparison only: no verdict, budget or exit status depends on published figures."
 
 
@@ -294,17 +304,21 @@ def _add_signed(value: float, end: float | None, sign: int) -> float | None:
 
 
 def yield_published(section: Section) -> Iterator[Block]:
-    """Published figures beside those of a disk; nothing if its scenario names none."""
-    figures = find_published(section)
-    if figures is None:
-        return
+    """Published figures beside those of a disk: what its scenario names, and what is of other disks of its class."""
+    published = [figures for figures in (find_published(section), *find_of_class(section)) if figures is not None]
+    if published:
+        yield Heading("Published figures")
+    for number, figures in enumerate(published):
+        yield from _yield_study(section, figures, f"{section.key}-published{number or ''}")
+
+
+def _yield_study(section: Section, figures: PublishedFigures, key: str) -> Iterator[Block]:
     study = figures.link.study if figures.link else None
     source: Words = (Link("Source", study.url),) if study and study.url else ()
-    yield Heading("Published figures")
     yield Aside((f"{figures.heading}. {''.join(f'{sentence} ' for sentence in figures.basis)}", *source))
     if drawn := figures.drawn:
         yield Chart(
-            f"{section.key}-published",
+            key,
             lambda: draw_published(drawn, section.modes),
             "Ratios: open diamonds are published, filled markers ours with their interval; dotted: guest as fast as "
             "host",
@@ -355,11 +369,30 @@ def find_published(section: Section) -> PublishedFigures | None:
     link = links().get(name)
     if link is None:
         return PublishedFigures(name, None, (), ("This version of virt-overhead does not have them.",))
+    return _select_rows(section, link)
+
+
+def find_of_class(section: Section) -> Iterator[PublishedFigures]:
+    """What was published about other disks of the disk's class with the same jobs; without what the scenario names."""
+    name = section.all_cells[0].disk
+    known = [disk.facts.disk_class for disk in section.run.disks if disk.name == name and disk.facts.array is None]
+    named = section.run.run.published.get(section.all_cells[0].scenario, "")
+    for link in list_class_links(known[0] if known else None):
+        figures = _select_rows(section, link)
+        if figures.rows and link.name != named:
+            yield replace(figures, basis=(SAME_CLASS, *figures.basis))
+
+
+def _select_rows(section: Section, link: PublishedLink) -> PublishedFigures:
+    """The figures of the link that belong to modes and jobs of the disk."""
+    run = section.run
     arrays = {disk.name: disk.facts.array.shape for disk in run.disks if disk.facts.array is not None}
     cached = (cell for cell in section.all_cells if cell.is_cached)
     all_rows = _make_rows(link, (*section.alone, *cached), arrays, absolute=run.lab.representative)
     rows = tuple(row for row in all_rows if row.comparable)
-    return PublishedFigures(name, link, rows, tuple(_describe_basis(run, rows, left_out=len(all_rows) - len(rows))))
+    return PublishedFigures(
+        link.name, link, rows, tuple(_describe_basis(run, rows, left_out=len(all_rows) - len(rows)))
+    )
 
 
 def _make_rows(

@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 
 from harness.errors import ConfigError
-from harness.features.published.figures import FIGURES, Band, PublishedFigure, find_counterparts, links, read_figures
+from harness.features.published.figures import (
+    FIGURES,
+    Band,
+    PublishedFigure,
+    find_counterparts,
+    links,
+    list_class_links,
+    read_figures,
+)
 from harness.model.attach import Attach, Vfio
 from harness.model.base import Device, Md
 from harness.model.job import parse_workload
@@ -27,6 +35,11 @@ ALL = [
     "array_vm.raid6",
     "array_vm.raidf1",
     "public_reports.consumer_nvme",
+    "optane_dcpmm.pmem",
+    "windows_drivers.pcie5_nvme",
+    "cloud_hypervisor.low_end_nvme",
+    "indirect_descriptors.not_stated",
+    "vhost_user.nvme_rdma",
 ]
 STUDY = '[study.one]\ntitle = "T"\nsource = "S"\n[study.one.disk.a]\nmodel = "M"\n'
 
@@ -50,7 +63,7 @@ def figures_from(directory: Path, text: str) -> list[str]:
     return [line.removeprefix(f"{path}: ") for line in lines]
 
 
-def test_the_file_has_the_three_studies_and_every_name_that_a_scenario_can_use() -> None:
+def test_the_file_has_the_studies_and_every_name_that_a_scenario_can_use() -> None:
     assert list(links()) == ALL
 
 
@@ -178,6 +191,39 @@ def test_a_guest_on_an_array_is_relative_to_the_array_and_not_to_a_single_disk(t
     job = parse_workload("randread-4k").job(1, ramp=0, seconds=1)
     matches = find_counterparts(read_figures(path).links["one"], ModeDetail(Md(5, 6), Attach()), job)
     assert {each.arm: each.ratio for each in matches} == {"array": Band(4, 4), "guest": Band(0.75, 0.75)}
+
+
+def test_a_figure_belongs_to_guests_that_get_the_disk_as_the_source_states() -> None:
+    name, job = "optane_dcpmm.pmem", "randread-4k"
+    with_thread = found(name, job, Device(), 1, attach=Attach(bus="virtio-blk", iothread=True))
+    assert with_thread == ["guest guest 58700", "guest guest 1.65e-05"]
+    assert found(name, job, Device(), 1, attach=Attach(bus="virtio-blk", iothread=False))[0] == "guest guest 31300"
+    assert found(name, job, Device(), 1, attach=Attach(bus="sata")) == []
+    assert found(name, job, None, 1) == ["host host 334000"] * 4 + ["host host 2.76e-06"] * 4
+    served = Attach(bus="virtio-blk", server="storage-daemon")
+    assert found("vhost_user.nvme_rdma", "randread-4k", Device(), attach=served) == ["guest guest 300000"]
+    assert found("vhost_user.nvme_rdma", "randread-4k", Device(), attach=Attach(bus="virtio-blk")) == []
+
+
+def test_a_loss_on_qcow2_belongs_to_no_other_layout() -> None:
+    attach = Attach(bus="virtio-blk", iothread=True)
+    assert found("windows_drivers.pcie5_nvme", "randread-4k-nj16", Qcow2(), attach=attach) == ["qcow2 guest 0"]
+    assert found("windows_drivers.pcie5_nvme", "randread-4k-nj16", RawFile(), attach=attach) == []
+    lost = links()["windows_drivers.pcie5_nvme"].disks[0].figures[1]
+    assert lost.ratio("qcow2", "host") == Band(pytest.approx(0.27), pytest.approx(0.32))
+    assert lost.ratio("guest", "host") is None
+
+
+def test_the_figures_of_a_class_are_those_of_its_disks_with_their_sources() -> None:
+    of_nvme = list_class_links("nvme")
+    assert [link.name for link in of_nvme] == [
+        "public_reports.consumer_nvme",
+        "windows_drivers.pcie5_nvme",
+        "cloud_hypervisor.low_end_nvme",
+        "vhost_user.nvme_rdma",
+    ]
+    assert all(link.study.url for link in of_nvme[1:])
+    assert list_class_links(None) == list_class_links("hdd") == ()
 
 
 def test_a_band_tells_how_far_a_value_is_from_it() -> None:

@@ -12,6 +12,7 @@ from harness.analysis import Estimate
 from harness.features.published.report import PublishedFigures, PublishedRow, describe_gains, find_published
 from harness.model.attach import Attach
 from harness.model.base import Md
+from harness.model.disk import DiskClass, DiskFacts, DiskRecord
 from harness.model.layout import Layout
 from harness.model.mode import ModeDetail
 from harness.report import markdown_table, summary_lines
@@ -311,3 +312,35 @@ def test_a_second_controller_is_compared_with_what_the_study_found() -> None:
     assert [*describe_gains("array_vm", run.scalings, cells), *describe_gains(None, run.scalings, cells)] == []
     doubtful = [replace(record, doubt="bytes twin:raid0-16") for record in run.scalings]
     assert [*describe_gains("raid0_scaling", doubtful, cells)] == []
+
+
+def of_class(run: Run, disk_class: DiskClass | None) -> Run:
+    """The run on a disk that its host describes."""
+    (name,) = {cell.disk for cell in run.cells}
+    return replace(run, disks=(DiskRecord(name=name, facts=DiskFacts(device="nvme0n1", disk_class=disk_class)),))
+
+
+def test_figures_of_another_disk_of_the_class_are_shown_without_being_named() -> None:
+    run = synthetic_run(profile="standard", workloads=[JOB], modes=["host", "lvm"], representative=True)
+    for text in (page(of_class(run, "nvme")).text, "\n".join(summary_lines(of_class(run, "nvme")))):
+        assert "The disk is another one of the same class, with the same job." in text
+        assert NO_GATE in text
+        assert "0.500 to 0.550 (45.0 to 50.0 % lost)" in text
+        assert "The published figures are of: a consumer NVMe disk." in text
+        assert "PCIe 5.0" not in text  # no job of this run
+    for disk_class in (None, "hdd"):
+        assert "ublished" not in page(of_class(run, disk_class)).text
+
+
+def test_figures_of_the_class_stand_below_those_that_the_scenario_names_and_are_not_repeated() -> None:
+    run = synthetic_run(profile="standard", workloads=[JOB], modes=["host", "lvm"])
+    both = shown_headings(of_class(linked(run), "nvme"))
+    assert [line.partition(" (")[0] for line in both] == [
+        "published: Local HDD, SATA SSD and Optane: host, passthrough, LVM and RAW under Proxmox VE 5.2",
+        "published: Single figures from public reports",
+    ]
+    assert len(shown_headings(of_class(linked(run, "public_reports.consumer_nvme"), "nvme"))) == 1
+
+
+def shown_headings(run: Run) -> list[str]:
+    return [line for line in summary_lines(run) if line.startswith("published: ")]
