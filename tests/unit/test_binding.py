@@ -2,52 +2,117 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from harness.cli import make_parser
 from tests.e2e.machines import ROOT
 
-_WITHOUT = """
-import sys
-class Without:
-    def find_spec(self, name, path=None, target=None):
-        if name in ("libvirt", "libvirt_qemu"):
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-sys.meta_path.insert(0, Without())
-from harness.cli import main
-sys.exit(main(sys.argv[1:]))
+_IMPORTS = """
+import importlib, pkgutil, harness
+from harness.errors import LabUnavailable
+for module in pkgutil.walk_packages(harness.__path__, "harness."):
+    if not module.name.endswith("__main__"):
+        try:
+            importlib.import_module(module.name)
+        except LabUnavailable:
+            print(module.name)
 """
 STORED = ROOT / "tests" / "unit" / "data" / "stored_run"
 
 
-def run(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", _WITHOUT, *words], capture_output=True, text=True, check=False, timeout=300, cwd=ROOT
-    )
+@dataclass(frozen=True, slots=True)
+class Without:
+    """This machine without the binding, also for programs that a command starts."""
+
+    path: Path
+
+    def python(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, *words],
+            env=os.environ | {"PYTHONPATH": str(self.path), "COLUMNS": "500"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+            cwd=ROOT,
+        )
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return self.python("-m", "harness.cli", *words)
 
 
-def test_a_host_with_libvirt_names_the_remedy(tmp_path: Path) -> None:
-    lab = tmp_path / "lab.toml"
-    lab.write_text('[host.here]\nkind = "local"\n[host.here.storage.vms]\ndirectory = "/srv"\n')
-    for words in (["reap", f"--lab={lab}"], ["init", f"--output={tmp_path / 'new.toml'}"]):
-        done = run(*words)
-        assert done.returncode != 0
-        assert "libvirt's Python binding is not installed here" in done.stderr
-        assert "python3-libvirt" in done.stderr
-        assert "internal error" not in done.stderr
+@pytest.fixture
+def without(tmp_path: Path) -> Without:
+    directory = tmp_path / "without"
+    directory.mkdir()
+    for name in ("libvirt", "libvirt_qemu"):
+        (directory / f"{name}.py").write_text(f'raise ModuleNotFoundError("No module named {name}", name="{name}")\n')
+    return Without(directory)
 
 
 @pytest.mark.parametrize(
-    "words", [["--help"], ["report", str(STORED)], ["run", "--collect-only", "-q", "-k", "optane"]]
+    "words",
+    [
+        ["reap", "--lab=LAB"],
+        ["init", "--output=NEW"],
+        ["quick", "--reports=NEW"],
+        ["doctor", "--lab=LAB", "--json"],
+        ["run", "--lab=LAB", "--require-lab", "--reports=NEW", "-k", "storage and randread and qd32"],
+    ],
+    ids=lambda words: str(words[0]),
 )
-def test_everything_else_works(words: list[str], tmp_path: Path) -> None:
-    if words[0] == "report":
-        shutil.copytree(STORED, tmp_path / "run")
-        words = ["report", str(tmp_path / "run")]
-    done = run(*words)
-    assert done.returncode == 0, done.stdout + done.stderr
+def test_a_host_with_libvirt_names_the_remedy(words: list[str], tmp_path: Path, without: Without) -> None:
+    lab = tmp_path / "lab.toml"
+    lab.write_text('[host.here]\nkind = "local"\n[host.here.storage.vms]\ndirectory = "/srv"\n')
+    done = without.run(*(word.replace("LAB", str(lab)).replace("NEW", str(tmp_path / "new")) for word in words))
+    printed = " ".join((done.stdout + done.stderr).split())
+    assert done.returncode != 0
+    assert re.search(r"libvirt's Python binding\W.*not installed", printed)
+    assert "python3-libvirt" in printed
+    assert "internal error" not in printed
+
+
+def test_every_other_module_is_imported_without_it(without: Without) -> None:
+    done = without.python("-c", _IMPORTS)
+    assert done.returncode == 0, done.stderr
+    needing = done.stdout.split()
+    assert "harness.guest.libvirt.binding" in needing
+    of_libvirt = ("harness.guest.libvirt.", "harness.features.borrow.libvirt")
+    assert [name for name in needing if not name.startswith(of_libvirt)] == []
+
+
+def list_verbs() -> list[str]:
+    """Every verb of the command line."""
+    (verbs,) = [action.choices for action in make_parser()._actions if isinstance(action.choices, dict)]
+    return [*verbs]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *([verb, "--help"] for verb in list_verbs() if verb not in ("advise", "compare")),
+        ["--help"],
+        [],
+        ["report", "RUN"],
+        ["advise", "RUN"],  # it recommends nothing, as with the binding
+        ["export", "RUN", "--csv", "RUN/run.csv"],
+        ["compare", "RUN", "RUN"],  # both are the same
+        ["run", "--collect-only", "-q", "-k", "optane"],
+        ["completion", "bash"],
+    ],
+    ids=lambda words: "-".join(words) or "nothing",
+)
+def test_everything_else_works(words: list[str], tmp_path: Path, without: Without) -> None:
+    shutil.copytree(STORED, tmp_path / "run")
+    done = without.run(*(word.replace("RUN", str(tmp_path / "run")) for word in words))
+    assert done.returncode == (2 if words[0:1] in (["advise"], ["compare"]) else 0), done.stdout + done.stderr
+    assert "libvirt's Python binding" not in done.stdout + done.stderr
     assert "ModuleNotFoundError" not in done.stdout + done.stderr

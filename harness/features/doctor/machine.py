@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
-from harness.errors import HarnessError, HostError
+from harness.errors import HarnessError, HostError, LabUnavailable
 from harness.files import read_script
 from harness.lab.facts import Acceleration, HostFacts
 from harness.lab.guard.room import free_bytes
@@ -418,6 +418,17 @@ def check_versions(state: HostState) -> Iterator[HostFinding]:
         version = state.facts[key]
         missing = report_problem("not installed", state.facts.install(package))
         yield make_finding(name, why, CheckedValue(version) if version else missing)
+    if state.facts["libvirt"]:
+        yield _check_binding()
+
+
+def _check_binding() -> HostFinding:
+    check, why = "libvirt's Python binding", "this machine creates guests on a host with libvirt through it"
+    try:
+        import harness.guest.libvirt.binding  # noqa: F401, PLC0415 - it may be missing
+    except LabUnavailable as error:
+        return HostFinding(check, "not installed on this machine", Level.PROBLEM, why, error.hint or "install it")
+    return HostFinding(check, "installed", Level.OK, why)
 
 
 @add_check(

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 from xml.etree import ElementTree as ET
 
 from harness.errors import GuestError, HostError, Unsupported
@@ -15,7 +15,6 @@ from harness.files import read_script
 from harness.guest.booting import Started
 from harness.guest.cloud_init import HostKey, build_user_data, install_fio, wait_until_set_up
 from harness.guest.libvirt.domain import DriveNames, RootBus, UsedIds
-from harness.guest.libvirt.guest import RunningDomain, ToStart, log_in
 from harness.image.keys import create_key, read_public_key
 from harness.lab.created import CreationLog, HostThing, fenced
 from harness.lab.pin import STATE_DIRECTORY, why_unsafe
@@ -23,6 +22,9 @@ from harness.lab.transport.base import Runner, whole
 from harness.model.guest import INSTALL, INSTALLED_FIO, Firmware, GuestOptions
 from harness.model.option import Effective
 from harness.untrusted import parse_json
+
+if TYPE_CHECKING:
+    from harness.guest.libvirt.guest import RunningDomain, ToStart
 
 BOOT_SECONDS = {"kvm": 240.0, "tcg": 900.0}
 """cloud-init prepares the system before its SSH server starts."""
@@ -183,6 +185,8 @@ def start_from_image(guest: ToStart) -> Iterator[Started[RunningDomain]]:
 
     Raises Unsupported, with the remedy, if no guest can be booted from the image, HostError and GuestError.
     """
+    from harness.guest.libvirt.guest import log_in  # noqa: PLC0415 - its caller has libvirt's binding; `reap` may not
+
     key = HostKey(*create_key())
     files, options = guest.host.guest_files, guest.spec.options
     with ExitStack() as stack:
