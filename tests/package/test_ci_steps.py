@@ -1,4 +1,4 @@
-"""The shell steps of docs/ci.md, with the commands of the installed wheel.
+"""The shell steps of docs/ci.md and of action.yml, with the commands of the installed wheel.
 
 A run of an example only collects its cells. Steps that need a host (doctor, reap) are not run.
 """
@@ -18,7 +18,7 @@ from harness.run_id import RunId
 from tests.build import RUN_ID, synthetic_run
 from tests.package.installed import Installed
 from tests.patience import patience
-from tests.unit.ci_examples import EXAMPLES, GITHUB, steps
+from tests.unit.ci_examples import EXAMPLES, GITHUB, list_action_steps, steps
 
 LATER = RunId("20260102-120000-0002")
 LAB = """
@@ -148,3 +148,49 @@ def test_baseline_and_comparison_on_gitlab(runner: Runner) -> None:
         runner.does(line.replace("/opt/virt-overhead/bin/", ""))
     assert (runner.directory / "summary.md").stat().st_size
     assert (runner.directory / "report" / "results.json").is_file()
+
+
+def act(runner: Runner, name: str, **inputs: str) -> subprocess.CompletedProcess[str]:
+    """Run a step of the action with these inputs."""
+    (step,) = [step for step in list_action_steps(**inputs) if step.name == name]
+    runner.environment |= step.environment
+    return runner.run(step.script)
+
+
+def test_the_action_measures_what_its_inputs_select(runner: Runner) -> None:
+    done = act(runner, "Measure", select="hdd and randread", options="--max-writes=20GiB --rounds=2")
+    assert done.returncode == 0, done.stderr
+    cells = [line for line in done.stdout.splitlines() if line.startswith("scenarios/test_overhead.py::")]
+    assert cells
+    assert all("[hdd-" in cell and "randread" in cell for cell in cells)
+    assert not runner.output.exists()  # nothing was measured
+
+
+def test_the_action_names_the_results_and_the_page_also_if_the_run_failed(runner: Runner) -> None:
+    runner.add_run("action", RUN_ID)
+    runner.environment["PYTEST_ADDOPTS"] = "--collect-only -q -p no:cacheprovider --no-such-option"
+    assert act(runner, "Measure").returncode == 4
+    directory = runner.directory / "reports" / RUN_ID
+    assert runner.output.read_text() == f"results={directory}/results.json\npage={directory}/index.html\n"
+    assert act(runner, "Show the result").returncode == 0
+    assert "| cell | host | guest |" in runner.summary.read_text()
+
+
+def test_the_action_compares_with_a_run_of_elsewhere(runner: Runner, tmp_path: Path) -> None:
+    runner.add_run("action", RUN_ID)
+    before = RunStore.create(tmp_path / "elsewhere", LATER)
+    run = synthetic_run()
+    before.write_results(replace(run, run=replace(run.run, id=LATER)))
+    done = act(runner, "Compare with the baseline", baseline=str(before.results_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "optane" in runner.summary.read_text()
+    other = replace(run, run=replace(run.run, id=LATER, profile="publish"))
+    before.write_results(other)
+    done = act(runner, "Compare with the baseline", baseline=str(before.results_path))
+    assert done.returncode == 0
+    assert "::notice title=not comparable::" in done.stdout
+
+
+def test_the_action_names_its_version(runner: Runner) -> None:
+    assert act(runner, "Name the version").returncode == 0
+    assert runner.output.read_text().startswith("version=")

@@ -1,17 +1,18 @@
-"""The examples of docs/ci.md, as files and as the shell steps that they have."""
+"""The examples of docs/ci.md and the action of the project, as files and as the shell steps that they have."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
 
-PAGE = Path(__file__).parents[2] / "docs" / "ci.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "ci.md"
 _EXAMPLE = re.compile(r"<!-- example: (\S+) -->\n```yaml\n(.*?)```\n", re.DOTALL)
 
 EXAMPLES: dict[str, str] = dict(_EXAMPLE.findall(PAGE.read_text()))
@@ -19,12 +20,29 @@ GITHUB = [name for name in EXAMPLES if name.startswith(".github/")]
 GITLAB = [name for name in EXAMPLES if name.endswith(".gitlab-ci.yml")]
 
 
+ACTION: dict[str, Any] = YAML(typ="safe").load(ROOT / "action.yml")
+_INPUT = re.compile(r"\$\{\{ inputs\.(\w+) \}\}")
+
+
 @dataclass(frozen=True)
 class Step:
-    """A shell step: its name, and its lines."""
+    """A shell step: its name, its lines, and the variables that it has beside those of the job."""
 
     name: str
     script: str
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def list_action_steps(**inputs: str) -> Iterator[Step]:
+    """The shell steps of the action with these inputs; the others have their defaults."""
+    values = {name: str(declared["default"]) for name, declared in ACTION["inputs"].items()} | inputs
+    for step in ACTION["runs"]["steps"]:
+        if "run" in step:
+            environment = {
+                name: _INPUT.sub(lambda match: values[match[1]], text).replace("${{ github.action_path }}", str(ROOT))
+                for name, text in step.get("env", {}).items()
+            }
+            yield Step(step["name"], step["run"], environment)
 
 
 def steps(example: str) -> Iterator[Step]:

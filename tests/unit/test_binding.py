@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli import make_parser
 from tests.e2e.machines import ROOT
 
 _IMPORTS = """
@@ -89,16 +88,9 @@ def test_every_other_module_is_imported_without_it(without: Without) -> None:
     assert [name for name in needing if not name.startswith(of_libvirt)] == []
 
 
-def list_verbs() -> list[str]:
-    """Every verb of the command line."""
-    (verbs,) = [action.choices for action in make_parser()._actions if isinstance(action.choices, dict)]
-    return [*verbs]
-
-
 @pytest.mark.parametrize(
     "words",
     [
-        *([verb, "--help"] for verb in list_verbs() if verb not in ("advise", "compare")),
         ["--help"],
         [],
         ["report", "RUN"],
@@ -113,6 +105,6 @@ def list_verbs() -> list[str]:
 def test_everything_else_works(words: list[str], tmp_path: Path, without: Without) -> None:
     shutil.copytree(STORED, tmp_path / "run")
     done = without.run(*(word.replace("RUN", str(tmp_path / "run")) for word in words))
-    assert done.returncode == (2 if words[0:1] in (["advise"], ["compare"]) else 0), done.stdout + done.stderr
+    assert done.returncode == (2 if words and words[0] in ("advise", "compare") else 0), done.stdout + done.stderr
     assert "libvirt's Python binding" not in done.stdout + done.stderr
     assert "ModuleNotFoundError" not in done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""docs/ci.md: every example is valid, and its commands exist. tests/package/test_ci_steps.py runs the steps."""
+"""docs/ci.md and action.yml are valid, and their commands exist. tests/package/test_ci_steps.py runs the steps."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from harness.cli import make_parser
 
 pytest.importorskip("check_jsonschema")
 
-from tests.unit.ci_examples import EXAMPLES, GITHUB, GITLAB, PAGE, steps
+from tests.unit.ci_examples import ACTION, EXAMPLES, GITHUB, GITLAB, PAGE, ROOT, Step, list_action_steps, steps
 
 
 def test_the_page_has_examples_for_both_services_and_both_kinds_of_runners() -> None:
@@ -35,17 +35,40 @@ def test_an_example_is_valid_by_the_published_schema(example: str, tmp_path: Pat
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_the_action_is_valid_by_the_published_schema_and_the_page_explains_it() -> None:
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-actions"]
+    done = subprocess.run(
+        [*command, str(ROOT / "action.yml")], capture_output=True, text=True, check=False, timeout=600
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    section = PAGE.read_text().partition("## An action for GitHub")[2].partition("\n## ")[0]
+    assert [name for name in (*ACTION["inputs"], *ACTION["outputs"]) if f"`{name}`" not in section] == []
+
+
+def test_inputs_of_the_action_reach_its_scripts_as_variables_only() -> None:
+    assert [step.name for step in list_action_steps() if "${{" in step.script] == []
+
+
 @pytest.mark.parametrize("example", list(EXAMPLES))
 def test_every_command_of_an_example_exists_with_its_options(example: str) -> None:
+    assert check_commands(steps(example)) >= 4
+
+
+def test_every_command_of_the_action_exists_with_its_options() -> None:
+    assert check_commands(list_action_steps()) >= 4
+
+
+def check_commands(steps: Iterable[Step]) -> int:
+    """The number of commands of the project, which all exist."""
     parser = make_parser()
-    found = 0
-    for step in steps(example):
+    number = 0
+    for step in steps:
         for words in commands(step.script):
             if words != ["--version"]:
                 options, rest = parser.parse_known_args(words)
                 assert not rest or getattr(options, "takes_rest", False), words
-            found += 1
-    assert found >= 4
+            number += 1
+    return number
 
 
 def commands(script: str) -> Iterator[list[str]]:
