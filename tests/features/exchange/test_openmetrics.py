@@ -231,6 +231,29 @@ def test_the_panels_of_the_dashboard_have_their_place() -> None:
     assert max(x for x, _ in places) < 24
 
 
+def test_every_key_of_the_dashboard_is_in_grafanas_public_schema() -> None:
+    """Grafana's Foundation SDK is generated from the schemas of dashboards, panels and queries: it drops other keys."""
+    models = pytest.importorskip("grafana_foundation_sdk.models.dashboard")
+    encoder = pytest.importorskip("grafana_foundation_sdk.cog.encoder")
+    pytest.importorskip("grafana_foundation_sdk.cog.plugins").register_default_plugins()
+    read = json.loads(encoder.JSONEncoder().encode(models.Dashboard.from_json(DASHBOARD)))
+    # The data source Prometheus has keys of its own for annotations.
+    of_prometheus = {f"annotations.list[0].{key}" for key in ("useValueForTime", "titleFormat", "textFormat")}
+    assert set(list_lost(DASHBOARD, read)) == of_prometheus
+
+
+def list_lost(node: Any, read: Any, place: str = "") -> Iterator[str]:
+    """The places of a document that are not in another one, or differ there."""
+    if isinstance(node, dict) and isinstance(read, dict):
+        for key, value in node.items():
+            yield from list_lost(value, read.get(key), f"{place}.{key}".lstrip("."))
+    elif isinstance(node, list) and isinstance(read, list) and len(node) == len(read):
+        for number, (value, other) in enumerate(zip(node, read, strict=True)):
+            yield from list_lost(value, other, f"{place}[{number}]")
+    elif node != read:
+        yield place
+
+
 def test_prometheus_accepts_the_alerts_and_every_query_of_the_dashboard(tmp_path: Path) -> None:
     check_with_promtool(["check", "rules", str(OBSERVATORY / "alerts.yml")])
     rules = [
