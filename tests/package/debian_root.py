@@ -6,7 +6,6 @@ It shares this machine's network, so servers on the loopback device are reached 
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -28,16 +27,19 @@ _CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 # A name space of processes and one of mounts: at its end, nothing of it runs and nothing is mounted.
 _ENTER = """
 set -e
-root=$1 script=$2; shift 2
+root=$1 shared=$2
+shift 2
 mount -t proc proc "$root/proc"
-mount --rbind /dev "$root/dev"
 mount -t tmpfs tmpfs "$root/run"
-for path; do
-    mkdir -p "$root$path"
-    mount --rbind "$path" "$root$path"
+while [ "$shared" -gt 0 ]; do
+    mkdir -p "$root$1"
+    mount --rbind "$1" "$root$1"
+    shift
+    shared=$((shared - 1))
 done
-exec chroot "$root" /usr/bin/env -i $ENVIRONMENT /bin/bash -e -o pipefail -c "$script"
+exec chroot "$root" /usr/bin/env -i "$@"
 """
+_NAME_SPACES = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation=private")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +54,10 @@ class DebianRoot:
     ) -> subprocess.CompletedProcess[str]:
         """Run a script of bash. It sees the directories of this machine in `shared` under their own paths."""
         variables = {**self.environment, **(env or {})}
-        words = (
-            "unshare",
-            "--mount",
-            "--pid",
-            "--fork",
-            "--kill-child",
-            "--propagation=private",
-            "sh",
-            "-c",
-            _ENTER,
-            "sh",
-        )
+        settings = [f"{name}={value}" for name, value in variables.items()]
+        inside = [*settings, "/bin/bash", "-e", "-o", "pipefail", "-c", script]
         return subprocess.run(
-            [*words, str(self.path), script, *map(str, shared)],
-            env={**os.environ, "ENVIRONMENT": " ".join(f"{name}={value}" for name, value in variables.items())},
+            [*_NAME_SPACES, "sh", "-c", _ENTER, "sh", str(self.path), str(len(shared)), *map(str, shared), *inside],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -115,8 +106,3 @@ def make_root(directory: Path, *packages: str, apt: bool = True) -> DebianRoot:
         shutil.copy(_CERTIFICATES, path / "certificates.crt")
         environment |= dict.fromkeys(("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"), "/certificates.crt")
     return DebianRoot(path, environment)
-
-
-def quote(*words: str) -> str:
-    """The words as a command line."""
-    return shlex.join(words)
