@@ -8,6 +8,7 @@ import re
 import shutil
 import socket
 import subprocess
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -282,6 +283,41 @@ def test_a_prometheus_answers_every_query_from_the_files(
             chosen = query.replace("$cell", gauges["virt_overhead_loss_ratio"].samples[0].labels["cell"])
             chosen = re.sub(r"\$\w+", ".*", chosen.replace("$metric", "iops"))
             assert answer(chosen), chosen
+
+
+NIGHT = 86_400
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="Prometheus is not installed")
+def test_three_nights_are_lines_of_the_dashboard(tmp_path: Path) -> None:
+    newest = int(time.time()) // 3600 * 3600 - 2 * 3600
+    (tmp_path / "nights").write_text(join_nights({newest - NIGHT * ago: 0.01 * (3 - ago) for ago in (2, 1, 0)}))
+    blocks = ["tsdb", "create-blocks-from", "openmetrics", str(tmp_path / "nights"), str(tmp_path / "data")]
+    check_with_promtool([*blocks, "--quiet"])
+    (tmp_path / "prometheus.yml").write_text("{}")
+    lines = [panel for panel in DASHBOARD["panels"] if panel["type"] == "timeseries"]
+    with prometheus(tmp_path) as answer:
+        assert wait_until(lambda: bool(answer(f"virt_overhead_loss_ratio @ {newest}")), deadline=60, every=0.5)
+        for query in (target["expr"] for panel in lines for target in panel["targets"]):
+            cell = "optane-lvm-randread-4k-qd32"
+            chosen = re.sub(r"\$\w+", ".*", query.replace("$cell", cell).replace("$metric", "iops"))
+            series = answer(f"{chosen}[3d] @ {newest}")
+            assert series, query
+            assert all(len({value for _, value in line["values"]}) == 3 for line in series), query
+
+
+def join_nights(nights: Mapping[int, float]) -> str:
+    """What Prometheus stored of the files of these nights: by time, the noise of the run."""
+    by_family: dict[str, list[str]] = {}
+    for at, noise in nights.items():
+        for line in format_openmetrics(make_gauges(synthetic_run(noise=noise))).splitlines()[:-1]:
+            family = re.split(r"[ {]", line.removeprefix("# TYPE ").removeprefix("# HELP ").removeprefix("# UNIT "))[0]
+            lines = by_family.setdefault(family, [])
+            if not line.startswith("#"):
+                lines.append(f"{line} {at}")
+            elif line not in lines:
+                lines.append(line)
+    return "\n".join([line for lines in by_family.values() for line in lines] + ["# EOF", ""])
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
