@@ -46,13 +46,16 @@ _TOKENS: tuple[tuple[str, re.Pattern[str], str], ...] = (
         re.compile(r"/dev/disk/(by-(?:id|uuid|partuuid|label|partlabel|path|diskseq))/[^\s\"'<>,;)]+"),
         rf"/dev/disk/\1/{WITHHELD}",
     ),
-    ("serial number", re.compile(r"(\(serial |\bserial=)[^\s,;)\"']+"), rf"\1{WITHHELD}"),
+    ("serial number", re.compile(r"(\(serial )[^)]+|(\bserial=)[^\s,;\"']+"), rf"\1\2{WITHHELD}"),
     ("UUID", re.compile(r"(?i)\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b"), WITHHELD),
     ("name of a target", re.compile(r"\b(?:iqn|nqn)\.\d{4}[^\s\"',;]+"), WITHHELD),
     ("WWN", re.compile(r"(?i)\b(?:wwn-0x|eui\.|naa\.|0x)[0-9a-f]{16,}\b"), WITHHELD),
     ("user", re.compile(r"[\w.+-]+@[\w.-]+(?:![\w-]+)?"), f"user@{WITHHELD}"),
     ("address", re.compile(r"(?i)\b[0-9a-f]{2}(?::[0-9a-f]{2}){5}\b"), WITHHELD),
 )
+_STATED_SERIAL = re.compile(r"\(serial ([^)]+)\)|\bserial=([^\s,;\"']+)")
+_SIMULATED = "sim_"
+"""How the serial numbers of the embedded lab begin."""
 _PATH = re.compile(r"(?<![\w.</])/[\w.@+%-]+(?:/[\w.@+%-]+)*")
 _IPV4 = re.compile(r"(?<![\w.+-])\d{1,3}(?:\.\d{1,3}){3}(?![\w-]|\.\d)")
 _IPV6 = re.compile(r"(?i)(?<![\w:.])[0-9a-f]{0,4}(?::[0-9a-f]{0,4}){2,7}(?![\w:])")
@@ -68,7 +71,7 @@ class SharedRun:
 
 def withhold_identities(document: Any) -> SharedRun:
     """The document of a results.json without what identifies machines and users. A second time, nothing changes."""
-    cleaner = _Cleaner(dict(_name_machines(document)))
+    cleaner = _Cleaner(dict(_name_machines(document)), frozenset(_list_serials(document)))
     cleaned = cleaner.clean(document, "")
     return SharedRun(cleaned, dict(Counter(kind for kind, _ in cleaner.withheld)))
 
@@ -129,6 +132,21 @@ def _name_machines(document: Any) -> Iterator[tuple[str, str]]:
                 yield short, f"{word}{number}"
 
 
+def _list_serials(node: Any, key: str = "") -> Iterator[str]:
+    """The serial numbers that the document states as such. They may stand elsewhere as well, in the name of a link."""
+    if isinstance(node, dict):
+        for name, value in node.items():
+            yield from _list_serials(value, name)
+    elif isinstance(node, list):
+        for value in node:
+            yield from _list_serials(value, key)
+    elif isinstance(node, str):
+        stated = [node] if key == "serial" else [first or other for first, other in _STATED_SERIAL.findall(node)]
+        yield from (
+            serial for serial in stated if len(serial) > 4 and serial != WITHHELD and not serial.startswith(_SIMULATED)
+        )
+
+
 def _list_values(node: Any, keys: frozenset[str]) -> Iterator[str]:
     """The texts that stand under these keys, wherever they are."""
     if isinstance(node, dict):
@@ -145,8 +163,11 @@ def _list_values(node: Any, keys: frozenset[str]) -> Iterator[str]:
 class _Cleaner:
     """Replaces identities. `withheld` collects the kinds and texts of those that were found."""
 
-    def __init__(self, machines: Mapping[str, str]) -> None:
+    def __init__(self, machines: Mapping[str, str], serials: frozenset[str]) -> None:
         self._machines = machines
+        self._serials = (
+            re.compile("|".join(map(re.escape, sorted(serials, key=len, reverse=True)))) if serials else None
+        )
         longest_first = sorted(machines, key=len, reverse=True)
         self._names = re.compile(rf"(?<![\w-])(?:{'|'.join(map(re.escape, longest_first))})(?![\w-])")
         self.withheld: set[tuple[str, str]] = set()
@@ -173,6 +194,8 @@ class _Cleaner:
     def _clean_text(self, text: str, key: str) -> str:
         for kind, pattern, instead in _TOKENS:
             text = self._substitute(kind, pattern, lambda match, instead=instead: match.expand(instead), text)
+        if self._serials is not None:
+            text = self._substitute("serial number", self._serials, lambda _match: WITHHELD, text)
         text = self._substitute("path", _PATH, _clean_path, text)
         if key not in _VERSION_KEYS:
             text = self._substitute("address", _IPV4, _clean_address, text)

@@ -42,6 +42,7 @@ TEXTS = (
     "acme-kvm7.example.org is [2001:db8::7], its card 52:54:00:12:34:56; login jane@192.0.2.77.",
     "the file /srv/customers/disk.raw of VM webshop, read with ssh://jane@acme-kvm7/srv/customers",
     "eui.0025385b71b12345, c0ffee00-1234-4321-abcd-0123456789ab and iqn.2026-01.org.example:disk1",
+    "nvme-INTEL_S4EWNX0R123456 is the disk (serial S4EWNX0R123456)",
 )
 HARMLESS = (
     "/usr/bin/fio is fio-3.39; QEMU emulator version 10.0.13 (Debian 1:10.0.13+ds-0+deb13u1)",
