@@ -12,6 +12,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from ipaddress import ip_address
 from typing import Any
 
@@ -193,7 +194,7 @@ class _Cleaner:
 
     def _clean_text(self, text: str, key: str) -> str:
         for kind, pattern, instead in _TOKENS:
-            text = self._substitute(kind, pattern, lambda match, instead=instead: match.expand(instead), text)
+            text = self._substitute(kind, pattern, partial(_expand, instead), text)
         if self._serials is not None:
             text = self._substitute("serial number", self._serials, lambda _match: WITHHELD, text)
         text = self._substitute("path", _PATH, _clean_path, text)
@@ -213,6 +214,10 @@ class _Cleaner:
         if text != instead:
             self.withheld.add((kind, text))
         return instead
+
+
+def _expand(instead: str, match: re.Match[str]) -> str:
+    return match.expand(instead)
 
 
 def _clean_path(match: re.Match[str]) -> str:

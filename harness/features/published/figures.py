@@ -20,12 +20,13 @@ from harness.analysis import METRICS
 from harness.config.names import choices, one_line
 from harness.config.problems import describe, read_toml
 from harness.errors import ConfigError
-from harness.model.attach import Attach, Bus, Server
+from harness.model.attach import Attach, Server
 from harness.model.base import Device, Md, RaidLevel, Shape
 from harness.model.disk import DiskClass
 from harness.model.job import Job
 from harness.model.layout import Layout, Lvm, Qcow2, RawFile
 from harness.model.mode import ModeDetail, Place
+from harness.model.option import Bus
 from harness.model.values import Iodepth, TomlTable
 from harness.model.workloads import OneWorkload
 

@@ -60,10 +60,15 @@ def dump(run: Run) -> Any:
 def run() -> Run:
     """A run whose every free text names machines and users."""
     run = synthetic_run()
-    host = {"hostname": "acme-kvm7.example.org", "serial": "PHM1234567890", "cpu": "AMD EPYC 7313", "notes": [*TEXTS]}
+    host: dict[str, Any] = {
+        "hostname": "acme-kvm7.example.org",
+        "serial": "PHM1234567890",
+        "cpu": "AMD EPYC 7313",
+        "notes": [*TEXTS],
+    }
     cells = tuple(replace(cell, host="acme-kvm7", notes=TEXTS) for cell in run.cells)
     command = "/home/jane/bin/virt-overhead run --lab=/home/jane/acme.toml -k 'lvm and randread' --profile=smoke"
-    provenance = {**run.provenance, "host": host, "guest": {"borrowed": "webshop", "text": TEXTS[2]}}
+    provenance: dict[str, Any] = {**run.provenance, "host": host, "guest": {"borrowed": "webshop", "text": TEXTS[2]}}
     return replace(
         run,
         run=replace(run.run, command=command, scenarios=dict.fromkeys(run.run.scenarios, TEXTS[0])),
