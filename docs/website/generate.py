@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from docs.website.file_keys import file_keys_page
 from docs.website.options import options_page
 from docs.website.reference import command_page, schema_page
 from docs.website.schema import text as schema_text
@@ -25,6 +26,7 @@ def _make_command_page() -> str:
 PAGES: Mapping[str, Callable[[], str]] = {
     "results.schema.json": schema_text,
     "reference/commands.md": _make_command_page,
+    "reference/file-keys.md": file_keys_page,
     "reference/options.md": lambda: options_page(schema_text()),
     "reference/results-keys.md": lambda: schema_page(schema_text()),
 }

@@ -18,6 +18,7 @@ OUTSIDE = {
     "docs/adr/README.md": "decisions.md",
     "docs/reference/commands.md": "commands.md",
     "docs/reference/coverage.md": "coverage.md",
+    "docs/reference/file-keys.md": "file-keys.md",
     "docs/reference/options.md": "options.md",
     "docs/reference/results-keys.md": "results-keys.md",
     "docs/reference/safety-tables.md": "safety-tables.md",

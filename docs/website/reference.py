@@ -44,7 +44,7 @@ def _run_option(attributes: Mapping[str, Any], names: Sequence[str]) -> str:
     choices = "|".join(attributes.get("choices") or ())
     value = "" if attributes.get("nargs") == 0 else f"={attributes.get('metavar') or choices}"
     name = f"{names[0]}{value}".replace("|", "\\|")
-    return f"| `{name}` | {_escaped(attributes['help'].replace('%%', '%'))} |"
+    return f"| `{name}` | {escape(attributes['help'].replace('%%', '%'))} |"
 
 
 def _command(parser: argparse.ArgumentParser) -> Iterator[str]:
@@ -53,16 +53,16 @@ def _command(parser: argparse.ArgumentParser) -> Iterator[str]:
     yield from ("```", usage, "```", "")
     for text in (parser.description, parser.epilog):
         if text:
-            yield from (_escaped(text), "")
+            yield from (escape(text), "")
     rows = [each for each in parser._actions if not isinstance(each, argparse._HelpAction | argparse._SubParsersAction)]
     if rows:
         yield from ("| argument | meaning |", "|---|---|")
-        yield from (f"| {_names(each)} | {_escaped(_help(each, parser))} |" for each in rows)
+        yield from (f"| {_names(each)} | {escape(_help(each, parser))} |" for each in rows)
         yield ""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             yield from ("| command | what it does |", "|---|---|")
-            yield from (f"| `{each.dest}` | {_escaped(each.help or '')} |" for each in action._choices_actions)
+            yield from (f"| `{each.dest}` | {escape(each.help or '')} |" for each in action._choices_actions)
             yield ""
     if example := getattr(parser, "example", ""):
         yield from ("Example:", "", "```", example, "```", "")
@@ -113,14 +113,14 @@ def schema_page(text: str) -> str:
 def _object(name: str, definition: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"## {name}", "")
     if text := definition.get("description"):
-        yield from (_escaped(text.partition("\n\n")[0].replace("\n", " ")), "")
+        yield from (escape(text.partition("\n\n")[0].replace("\n", " ")), "")
     if properties := definition.get("properties"):
         yield from ("| key | type | meaning |", "|---|---|---|")
         required = definition.get("required", ())
         for key, value in properties.items():
             optional = "" if key in required else ", optional"
             meaning = " ".join(value.get("description", "").split())
-            yield f"| `{key}` | {_type(value)}{optional} | {_escaped(meaning)} |"
+            yield f"| `{key}` | {_type(value)}{optional} | {escape(meaning)} |"
         yield ""
     elif kind := _type(definition):
         yield from (f"Type: {kind}", "")
@@ -144,6 +144,6 @@ def _type(value: Mapping[str, Any]) -> str:
     return f"{kind} of {_type(inside)}" if inside else kind
 
 
-def _escaped(text: str) -> str:
+def escape(text: str) -> str:
     """Text in a cell of a table: no bar ends it, and `<` begins no HTML."""
     return text.replace("|", "\\|").replace("<", "&lt;")

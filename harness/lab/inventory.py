@@ -129,8 +129,11 @@ class SecretSource(Discreet):
     """The source of a password or a token's value: an environment variable, a file, or a service of the keyring."""
 
     env: str | None = Field(default=None, min_length=1)
+    """The name of an environment variable. Programs that virt-overhead starts do not inherit it."""
     file: str | None = Field(default=None, min_length=1)
+    """The path of a file whose first line is the secret. It is refused if other users may read it."""
     keyring: str | None = Field(default=None, min_length=1)
+    """A service of the keyring, with the user as its name. It needs Python's `keyring`."""
 
     @property
     def named(self) -> list[tuple[str, str]]:
@@ -259,12 +262,19 @@ class StatedArray(TomlTable):
     """
 
     level: Annotated[RaidLevel, BeforeValidator(require_whole_number)] | None = None
+    """The RAID level. Write it together with `disks`."""
     disks: Annotated[int, Field(ge=2, le=1024)] | None = None
+    """The number of disks, without spares."""
     legs: Annotated[int, Field(ge=1, le=64)] = 1
+    """The number of arrays of this level that are striped: 2 for a RAID 50 or 60 of two."""
     chunk: Chunk | None = None
+    """The strip size: bytes on one disk before the next one follows."""
     controller: _Text | None = None
+    """The controller or appliance, for the report."""
     cache: _Text | None = None
+    """Its cache policy, for the report."""
     reference: Annotated[str, AfterValidator(plain_name)] | None = None
+    """The single disk of the same host that the array is compared with: a disk or a storage."""
 
     @property
     def facts(self) -> ArrayFacts:

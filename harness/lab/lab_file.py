@@ -99,37 +99,62 @@ def list_kinds(fit: Callable[[KindRules], bool]) -> str:
 _HINT = "docs/lab.md explains every key"
 
 
-class _Disk(TomlTable):
+class DiskKeys(TomlTable):
     id: DiskLink | None = None
+    """A link below `/dev/disk/by-id/` to the whole disk that names this disk wherever it is plugged in. Links that name
+    a slot, an order, a partition or the contents are refused."""
     serial: Word | None = None
+    """The serial number that the host reads from it: required with `id`."""
     overwrite_data: Word | None = None
+    """The disk's `serial` again: it holds data of an unknown kind, and nobody needs it."""
     file: BackingFile | None = None
+    """A file that is created for a loop device and removed at the end. An existing file is refused."""
     size: FileSize | None = None
+    """The size of the file, in whole MiB: required with `file`."""
     destroy: bool = False
+    """Whether the owner confirms that everything on it may be overwritten."""
     endurance: Endurance | None = None
+    """The rated endurance from the data sheet, for `--max-writes=1%`."""
     disk_class: DiskClass | None = Field(default=None, alias="class")
+    """What the disk is, for scenarios that ask for a class; without it, by the link."""
     storages: dict[StoredLayout, str] | None = Field(default=None, min_length=1)
+    """Storages of a node by the layout that they provide, in place of a disk."""
     array: StatedArray | None = None
+    """The disk is an array: what it is, and which single disk it is compared with."""
 
 
-class _Host(TomlTable):
+class HostKeys(TomlTable):
     kind: Literal["local", "ssh", "proxmox"]
+    """This machine, a host that is reached over SSH, or a node of Proxmox VE."""
     address: Address | None = None
+    """Its name or address for SSH, without user or port: required with `ssh`, else that of the API."""
     port: int = Field(default=22, ge=1, le=65535)
+    """The port of SSH."""
     user: Word = "root"
+    """The user to log in as. It must be root."""
     key: HostPath | None = None
+    """The private key, without a passphrase: required with `ssh`. Without it on Proxmox VE, pytest runs on the node."""
     host_key: HostKey | None = None
+    """The host's public key, as `ssh-keyscan -t ed25519 HOST` prints it; without it, that of the first contact."""
     fio: HostFile | None = None
+    """The program that measures the host; without it, the one that the host finds."""
     api: ApiKeys | None = None
+    """The node's API: required with `proxmox`."""
     guest: GuestKeys | None = None
+    """The size and placement of guests on the host, and how to create them on a node."""
     backup_directory: HostPath | None = None
-    disk: dict[Name, _Disk] = Field(default_factory=dict)
+    """Where backups beside a guest are written to; without it, `/var/lib/virt-overhead/backup`. Not on Proxmox VE."""
+    disk: dict[Name, DiskKeys] = Field(default_factory=dict)
+    """The disks under test."""
     storage: dict[Name, StorageKeys] = Field(default_factory=dict)
+    """Storage in use, on which a run creates only its own volumes."""
 
 
-class _Lab(TomlTable):
+class LabKeys(TomlTable):
     profile: ProfileName = "smoke"
-    host: Annotated[dict[Name, _Host], Field(min_length=1)]
+    """The profile of runs without `--profile`."""
+    host: Annotated[dict[Name, HostKeys], Field(min_length=1)]
+    """The hosts."""
 
 
 def load_lab(path: Path) -> Inventory:
@@ -157,23 +182,23 @@ def lab_of(data: dict[str, Any], source: str) -> Inventory:
 
 
 @cache
-def _make_schema() -> type[_Lab]:
+def _make_schema() -> type[LabKeys]:
     """The whole file: with the tables of the features that are installed."""
     keys: dict[str, Any] = {
         tables.key: (dict[tables.name_type, tables.table], Field(default_factory=dict))  # type: ignore[name-defined]
         for tables in _collect_tables()
     }
     storages: Any = dict[Name, storage_keys()]  # type: ignore[misc] # known at run time
-    host: Any = create_model(_Host.__name__, __base__=_Host, storage=(storages, Field(default_factory=dict)))
+    host: Any = create_model(HostKeys.__name__, __base__=HostKeys, storage=(storages, Field(default_factory=dict)))
     keys["host"] = (Annotated[dict[Name, host], Field(min_length=1)], ...)
-    return create_model(_Lab.__name__, __base__=_Lab, **keys)
+    return create_model(LabKeys.__name__, __base__=LabKeys, **keys)
 
 
 def _collect_tables() -> list[FeatureTables]:
     return [tables for tables in feature_tables() if tables.in_lab]
 
 
-def _find_named_twice(table: _Lab) -> Iterator[str]:
+def _find_named_twice(table: LabKeys) -> Iterator[str]:
     """Machines and disks with two names. Otherwise a run could use both names of one disk at the same time."""
     machines: dict[tuple[object, ...], str] = {}
     for name, host in table.host.items():
@@ -196,7 +221,7 @@ def _refuse(source: str, problems: Iterable[str]) -> ConfigError:
     return ConfigError("\n".join(f"{source}: {problem}" for problem in problems), hint=_HINT)
 
 
-def _make_host(name: str, table: _Host, problems: list[str]) -> HostSpec:
+def _make_host(name: str, table: HostKeys, problems: list[str]) -> HostSpec:
     where = f"host.{name}"
     rules = KINDS[table.kind]
     surplus = table.model_fields_set & rules.needless
@@ -227,7 +252,7 @@ def _make_host(name: str, table: _Host, problems: list[str]) -> HostSpec:
     )
 
 
-def _make_hypervisor(where: str, table: _Host, problems: list[str]) -> HypervisorSpec:
+def _make_hypervisor(where: str, table: HostKeys, problems: list[str]) -> HypervisorSpec:
     guest = table.guest
     borrowed = check_borrowed_vm(f"{where}.guest", guest, problems) if guest is not None else None
     if table.kind == "proxmox":
@@ -241,7 +266,7 @@ def _make_hypervisor(where: str, table: _Host, problems: list[str]) -> Hyperviso
     return LibvirtSpec(borrowed) if borrowed is not None else LIBVIRT
 
 
-def _make_guest(where: str, table: _Host, problems: list[str]) -> GuestOptions:
+def _make_guest(where: str, table: HostKeys, problems: list[str]) -> GuestOptions:
     if table.guest is None:
         return ANY_GUEST
     if table.kind != "proxmox" and (surplus := sorted(table.guest.of_node)):
@@ -251,7 +276,7 @@ def _make_guest(where: str, table: _Host, problems: list[str]) -> GuestOptions:
     return table.guest.options
 
 
-def _make_ssh(where: str, table: _Host, address: str | None, problems: list[str]) -> SshAddress | None:
+def _make_ssh(where: str, table: HostKeys, address: str | None, problems: list[str]) -> SshAddress | None:
     required = KINDS[table.kind].ssh == "required"
     if not required and not table.model_fields_set & OF_SSH:
         return None
@@ -262,7 +287,7 @@ def _make_ssh(where: str, table: _Host, address: str | None, problems: list[str]
     return SshAddress(address, table.port, table.user, table.key, table.host_key) if address and table.key else None
 
 
-def _make_disk(where: str, name: str, table: _Disk, kind: str, problems: list[str]) -> AnyDisk | None:
+def _make_disk(where: str, name: str, table: DiskKeys, kind: str, problems: list[str]) -> AnyDisk | None:
     if table.file is not None and (why_no_files := KINDS[kind].why_no_files):
         problems.append(f"{where}.file: {why_no_files}")
         return None
@@ -299,7 +324,7 @@ def _make_disk(where: str, name: str, table: _Disk, kind: str, problems: list[st
     return None
 
 
-def _make_file_disk(where: str, name: str, table: _Disk, file: Path, problems: list[str]) -> DiskByFile | None:
+def _make_file_disk(where: str, name: str, table: DiskKeys, file: Path, problems: list[str]) -> DiskByFile | None:
     if table.id or table.serial:
         problems.append(f"{where}: file and id cannot be used together; allowed: id + serial, or file + size")
     elif table.overwrite_data is not None:
@@ -311,13 +336,13 @@ def _make_file_disk(where: str, name: str, table: _Disk, file: Path, problems: l
     return None
 
 
-def _make_stored_disk(where: str, name: str, table: _Disk, kind: str, problems: list[str]) -> DiskByStorage | None:
+def _make_stored_disk(where: str, name: str, table: DiskKeys, kind: str, problems: list[str]) -> DiskByStorage | None:
     before = len(problems)
     if not KINDS[kind].storages:
         allowed = list_kinds(lambda rules: rules.storages)
         problems.append(f'{where}.storages: cannot be used with kind = "{kind}"; allowed: only with kind = {allowed}')
     kept = {"storages", "endurance", "array"}
-    surplus = sorted(_Disk.model_fields[key].alias or key for key in table.model_fields_set - kept)
+    surplus = sorted(DiskKeys.model_fields[key].alias or key for key in table.model_fields_set - kept)
     why = "cannot be used with storages, on which a run writes only to volumes that it creates"
     problems += [f"{where}.{key}: {why}" for key in surplus]
     problems += find_array_problems(f"{where}.array", table.array)
@@ -326,7 +351,7 @@ def _make_stored_disk(where: str, name: str, table: _Disk, kind: str, problems: 
     return DiskByStorage(name, table.storages or {}, endurance=table.endurance, array=table.array)
 
 
-def _make_storages(where: str, table: _Host, problems: list[str]) -> Iterator[DiskByStorage]:
+def _make_storages(where: str, table: HostKeys, problems: list[str]) -> Iterator[DiskByStorage]:
     of_hypervisor = KINDS[table.kind].storages
     places: dict[str, str] = {}
     for name, storage in table.storage.items():
@@ -340,7 +365,7 @@ def _make_storages(where: str, table: _Host, problems: list[str]) -> Iterator[Di
             yield spec
 
 
-def _check_references(where: str, table: _Host, disks: Sequence[AnyDisk]) -> Iterator[str]:
+def _check_references(where: str, table: HostKeys, disks: Sequence[AnyDisk]) -> Iterator[str]:
     """The arrays of a host whose reference is not a disk that a run may measure."""
     arrays = {disk.name: array for disk in disks if (array := array_of(disk)) is not None}
     arrays_there = arrays.keys() | {disk.name for disk in disks if class_known(disk) == ARRAY}

@@ -212,14 +212,21 @@ class ApiKeys(Discreet):
     """`[host.NAME.api]`."""
 
     url: Annotated[str, AfterValidator(_url), BeforeValidator(_without_login)]
+    """The URL of the API, for example `"https://192.0.2.9:8006"`. The default port is 8006."""
     node: str = Field(pattern=r"^[a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?$")
+    """The node's name in its cluster."""
     user: Annotated[str, AfterValidator(_user)] = ROOT
+    """The user to log in as."""
     token: Annotated[str | None, BeforeValidator(_without_value)] = Field(
         default=None, pattern=r"^[A-Za-z][A-Za-z0-9._-]+$"
     )
+    """The name of an API token of that user, without `user!`. Then `secret` is the value of the token."""
     secret: Annotated[SecretSource, BeforeValidator(_no_text)]
+    """Where the password or the value of the token is stored. Never write the secret itself here."""
     ca_file: Annotated[Path | None, BeforeValidator(absolute_path)] = None
+    """The CA that signed the certificate: `/etc/pve/pve-root-ca.pem` of the node; without it, the system's CAs."""
     fingerprint: str | None = Field(default=None, pattern=r"^([0-9A-Fa-f]{2}:){31}[0-9A-Fa-f]{2}$")
+    """The SHA-256 of the certificate itself, as `pvenode cert info` prints it, instead of `ca_file`."""
 
 
 def api_spec(where: str, table: ApiKeys | None, problems: list[str]) -> ApiSpec | None:
@@ -312,12 +319,19 @@ class StorageKeys(TomlTable):
     """`[host.NAME.storage.X]`: exactly one of the keys of `storage_kinds`, the endurance of its disk, and its array."""
 
     volume_group: Annotated[str, AfterValidator(_check_group)] | None = None
+    """A volume group of LVM, for example `"pve"`. Layout: `lvm`."""
     thin_pool: Annotated[str, AfterValidator(_check_thin_pool)] | None = None
+    """Volume group and thin pool, `"pve/data"`. Layout: `lvm-thin`."""
     directory: Annotated[str, BeforeValidator(_check_directory)] | None = None
+    """A directory on ext4, ext3, xfs, btrfs, f2fs, ZFS, NFS or CIFS. Layouts: `raw`, `qcow2`."""
     pool: Annotated[str, AfterValidator(one_line)] | None = None
+    """An active pool of libvirt of the type dir, fs, netfs, logical or zfs. Layouts: those of its place."""
     storage: Word | None = None
+    """A storage of a node of Proxmox VE that accepts disk images. Its type decides the layouts."""
     endurance: Endurance | None = None
+    """The rated endurance of its disk, for example `"600 TBW"`."""
     array: StatedArray | None = None
+    """What it is if it is on an array."""
 
 
 @cache
@@ -401,20 +415,37 @@ class GuestKeys(OPTIONS_TABLE):  # type: ignore[misc, valid-type] # it is create
     """`[host.NAME.guest]`: a guest's options, how Proxmox VE creates it, or the VM that is borrowed instead."""
 
     borrow: Word | None = None
+    """The name of a running VM, or its id on a node: disks are plugged into it. It excludes the options of guests."""
     port: int = Field(default=22, ge=1, le=65535)
+    """Of a borrowed VM: the port of SSH."""
     user: Word = "root"
+    """Of a borrowed VM: the user of the login, root or an administrator of Windows."""
     key: HostPath | None = None
+    """Of a borrowed VM: the private SSH key for the login, except with `reach = "agent"`."""
     host_key: HostKey | None = None
+    """Of a borrowed VM: its public host key; without it, that of the first contact."""
     bridge: str = Field(default="vmbr0", min_length=1)
+    """Of Proxmox VE: the bridge of the network card of guests."""
     iso_storage: str = Field(default="local", min_length=1)
+    """Of Proxmox VE: the storage that the guest's ISO is uploaded to, once per image."""
     backup_storage: Word | None = None
+    """Of Proxmox VE: the storage for backups that are measured (`backup = true`)."""
     vmids: Annotated[tuple[int, int], BeforeValidator(_check_vmids)] = (9000, 9099)
+    """Of Proxmox VE: the first and the last id that guests may have."""
     kvm: bool = True
+    """Of Proxmox VE: false for a node without hardware virtualisation, whose CPU is emulated."""
     network: Network = "agent"
+    """Of Proxmox VE: DHCP, and the guest agent reports the address; an `address` that is set through the agent; or
+    the cloud-init of a template."""
     address: Annotated[tuple[str, ...], BeforeValidator(_check_addresses)] = ()
+    """Of Proxmox VE with `network = "static"`: the address with its prefix length (`"192.0.2.50/24"`), or a list for
+    several guests. Of a borrowed VM: its name or address for SSH."""
     gateway: Annotated[str, AfterValidator(_check_gateway)] | None = None
+    """Of Proxmox VE: needed if the guest is not reached within its own network."""
     reach: Reach | Literal["agent"] = "node"
+    """SSH to the guest goes through its host, or directly; or, to a borrowed VM, commands run through its agent."""
     template: int | None = Field(default=None, ge=100, le=999_999_999)
+    """Of Proxmox VE: the id of a VM. Guests are its clones and do not boot the ISO."""
 
     @property
     def options(self) -> GuestOptions:

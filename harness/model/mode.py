@@ -103,7 +103,9 @@ class Mode:
 
     name: str
     layout: Layout
+    """What is built on the disk."""
     attach: Attachment | None
+    """How the guest gets it; in a file, `{}` for all defaults."""
     guest: GuestOptions = ANY_GUEST
     """The guest that gets the disk. Modes with different guests are measured in different setups."""
     variant: ModeVariant | None = None
@@ -533,6 +535,7 @@ class Budget(FileValue):
     """
 
     metric: MetricName
+    """The metric to judge: a name of the table of metrics."""
     share: Share | None = None
     """A fraction of the host's value: 0.3 is 30 %."""
     absolute: Added | None = None
@@ -540,8 +543,11 @@ class Budget(FileValue):
     both: Both | None = None
     """For two limits: with `looser`, a cell must meet one of them. With `stricter`, it must meet both."""
     modes: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    """Names from the `modes` of the scenario; without them, every mode but `host`."""
     workloads: WorkloadTuple | None = None
+    """Workloads of the scenario; without them, every workload."""
     iodepth: Annotated[tuple[Iodepth, ...], Field(min_length=1)] | None = None
+    """Depths that at least one profile measures; without them, every depth."""
     lab: Annotated[tuple[LabKind, ...], Field(min_length=1)] = ("bare-metal",)
     """The kinds of lab that the budget is for. Labs that do not represent real hardware need their own budgets."""
     difference: Share | None = None

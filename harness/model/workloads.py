@@ -324,7 +324,9 @@ class Profile:
     runtime: Runtime
     """Seconds of measured time of each slice."""
     rounds: Rounds
+    """The minimum number of rounds. Each runs all blocks of all jobs."""
     iodepth: Annotated[tuple[Iodepth, ...], Field(min_length=1), Strict(False)]
+    """The depths at which every workload runs."""
     span: Span
     """Bytes of the largest region that an arm uses."""
     round_limit: SomeSeconds
@@ -332,6 +334,7 @@ class Profile:
     blocks: Rounds = 1
     """Blocks of each job in a round: how often each arm runs the job, in slices that alternate with the other arms."""
     most_rounds: Rounds = 0
+    """The maximum number of rounds. If it equals `rounds`, the number is fixed."""
     target: ShareOrNone = None
     """Half width of the overhead's 95 % interval, as a fraction. A cell without a budget is decided at this width."""
     time_limit: SecondsOrNone = None

@@ -118,19 +118,32 @@ class ScenarioFile(TomlTable):
     """
 
     title: Annotated[str, AfterValidator(one_line)]
+    """The title above the results."""
     disk: DiskName | None = None
+    """The name of the disk in the lab, or a class of disks; without it and `disks`, the scenario's name."""
     disk_class: Annotated[RequestedClass | None, Field(alias="class")] = None
+    """The class of disks to measure in a lab that has no disk of the name in `disk`."""
     disks: Annotated[list[DiskName], Field(min_length=1)] | None = None
+    """Instead of `disk`: the disks of the arrays of one host, in the order of their controllers. The first is the
+    baseline. An array over n disks takes the first n, or those from its `starts` on."""
     modes: Annotated[list[ModeName], Field(min_length=1)]
+    """Presets and modes that the file defines, each once."""
     workloads: WorkloadList
+    """Workloads and fio files, each once."""
     write_rate: Rate
+    """The highest rate at which the disk can write. The bound of the bytes written follows from it."""
     guest: GuestOptions = ANY_GUEST
+    """The size and placement of the guests."""
     published: str | None = None
+    """The published figures that the report shows beside the results, for example `"local_disks.optane"`."""
     expect_void: Annotated[list[ModeName], Field(min_length=1)] | None = None
     """Of earlier versions: modes that are cached."""
     mode: dict[OwnModeName, Any] = Field(default_factory=dict)
+    """The modes that the file defines."""
     profile: dict[ProfileName, PROFILE_TABLE] = Field(default_factory=dict)  # type: ignore[valid-type]
+    """Changes to the profiles."""
     budget: list[Budget] = Field(default_factory=list)
+    """How much a guest may lose. A cell without a budget is `unjudged`."""
 
 
 @cache

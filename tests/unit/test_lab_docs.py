@@ -1,4 +1,4 @@
-"""docs/lab.md speaks of every key of a lab file, and its example works."""
+"""docs/lab.md and the reference speak of every key of a lab file, and its example works."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from harness.units import format_size
 
 PAGES = Path(__file__).parents[2] / "docs"
 DOCS = (PAGES / "lab.md").read_text(encoding="utf-8")
-OPTIONS = (PAGES / "reference" / "options.md").read_text(encoding="utf-8")
+REFERENCE = "".join(
+    (PAGES / "reference" / f"{name}.md").read_text(encoding="utf-8") for name in ("options", "file-keys")
+)
 TABLES = {
     "the file": "surplus = 1\n[host.x]\nkind = 'local'\n",
     "a host": "[host.x]\nkind = 'local'\nsurplus = 1\n",
@@ -36,7 +38,7 @@ def test_the_docs_name_every_key_that_is_allowed(text: str, tmp_path: Path) -> N
         load_lab(path)
     allowed = re.search(r"surplus.*: no such key; allowed: ([a-z_, ]+)", error.value.message)
     assert allowed is not None
-    documented = set(re.findall(r"^\| `(\w+)` \|", DOCS + OPTIONS, re.M))
+    documented = set(re.findall(r"^\| `(\w+)` \|", DOCS + REFERENCE, re.M))
     assert set(allowed[1].strip().split(", ")) - documented == set()
 
 

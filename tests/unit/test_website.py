@@ -87,6 +87,12 @@ def test_a_generated_page_is_what_the_code_says(name: str, regenerate: bool) -> 
     assert (DOCS / name).read_text(encoding="utf-8") == text, "python -m docs.website.generate writes it anew"
 
 
+def test_every_key_of_a_file_is_explained() -> None:
+    rows = [line.split(" | ") for line in PAGES["reference/file-keys.md"]().splitlines() if line.startswith("| `")]
+    assert [key for key, *_, words in rows if words.strip(" |") == ""] == [], "write a docstring below each field"
+    assert len(rows) > 100
+
+
 def test_links_in_pages_lead_to_headings() -> None:
     """The anchors of GitHub. Sphinx also checks them, but only in `tox -e docs`."""
     missing = []

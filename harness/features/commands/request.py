@@ -120,16 +120,29 @@ class OwnCommand(FileValue):
     """
 
     command: Annotated[str, Field(min_length=1)]
+    """What `sh` runs, in a directory on the volume."""
     figure: OwnFigure = OwnFigure()
+    """The figure: `regex` with one group (the last match counts) or `json`, a path such as `jobs.0.read.iops`; its
+    `unit`, and which is `better`. Without it, the seconds of a run."""
     prepare: str = ""
+    """Runs before the first run, once on each side."""
     seconds: SomeSeconds = 30.0
+    """A run that takes longer is ended, and so is the command."""
     filesystem: Literal["ext4", "xfs"] = "ext4"
+    """The new file system on the volume."""
     mount_options: Annotated[str, Field(pattern=r"^[A-Za-z0-9_=,.-]*$")] = ""
+    """As `mount -o` takes them, for example `noatime`."""
     runs: Annotated[Count, Field(ge=2)] = 10
+    """The runs on each side."""
     on_host: Flag = False
+    """Whether it may run on the host, too. Without it, there is only the guest's figure."""
     writes: Size | None = None
+    """The most bytes that a run writes to the disk. One that writes more ends the command. With it, the announcement
+    of a run has this figure, and the command takes part in runs with `--max-writes`."""
     cpu_control: Flag = True
+    """Whether a loop without a disk follows each run for a second, with `on_host`."""
     modes: Annotated[tuple[ModeName, ...], Field(min_length=1), Strict(False)] | None = None
+    """Names from `modes`; without them, every mode with one guest."""
 
     def covers(self, cell: Cell) -> bool:
         """Whether it runs in the guest of this cell."""

@@ -28,7 +28,9 @@ class BesideVm(TomlTable):
     """What is measured beside the VM."""
 
     container: Flag = False
+    """Whether a container with the same volume is measured beside the VM, in a further mode, `NAME-container`."""
     unprivileged: Flag = False
+    """Whether root of that container is an ordinary user of the host."""
 
 
 def find_problems(mode: Mode, beside: BesideVm) -> Iterator[str]:

@@ -35,7 +35,9 @@ class Decomposition(FileValue):
     """
 
     steps: Annotated[tuple[str, ...], Field(min_length=2)]
+    """The arms in order, from `host` on. Each step changes one thing."""
     workloads: WorkloadTuple | None = None
+    """Workloads of the scenario; without them, every workload."""
 
     def covers(self, job: Job) -> bool:
         """Whether this job is decomposed."""

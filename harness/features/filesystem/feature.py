@@ -37,8 +37,11 @@ class InGuest(TomlTable):
     """The file system in the guest, and the sizes of the read-ahead that are compared."""
 
     filesystem: Filesystem | None = None
+    """The file system that the guest makes on its disk, and on which fio uses a file."""
     mount_options: MountOptions = ""
+    """As `mount -o` takes them, for example `noatime`."""
     read_ahead_kb: Annotated[tuple[ReadAhead, ...], Field(min_length=2, max_length=6), Strict(False)] | None = None
+    """Sizes in KiB: a mode for each, `NAME-ra128`, on a volume of its own. All are compared with the first."""
 
 
 def find_problems(mode: Mode, keys: InGuest) -> Iterator[str]:

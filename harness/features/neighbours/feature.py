@@ -28,8 +28,11 @@ class OtherIo(TomlTable):
     """What does I/O beside a guest."""
 
     guests: Annotated[int, Field(ge=1, le=MOST_GUESTS)] = 1
+    """Guests that run the job at the same time, each on a volume of its own."""
     neighbour: Neighbour | None = None
+    """`workload` is the job of a second guest and `iodepth` its depth (32). It runs in the mode `NAME-neighbour`."""
     backup: Flag = False
+    """Whether a backup of the guest's disk runs in a further mode, `NAME-backup`."""
 
 
 def find_problems(mode: Mode, others: OtherIo) -> Iterator[str]:

@@ -61,12 +61,19 @@ class Search(FileValue):
     """
 
     workload: OneWorkload
+    """One of `workloads`: a pattern and block size without a rate."""
     bound: SomeSeconds
+    """The latency that must not be exceeded."""
     metric: Annotated[str, AfterValidator(_latency_of_ios)] = "clat_p99"
+    """The latency: `lat_mean`, `clat_mean`, or a percentile of clat."""
     iodepth: Iodepth = 32
+    """The I/Os in flight of each process, at most; a depth that at least one profile measures."""
     highest: Annotated[int, Field(strict=True, ge=1)] | None = None
+    """The highest rate to measure, in I/Os per second; without it, up to full speed."""
     modes: Annotated[tuple[ModeName, ...], Field(min_length=1)] | None = None
+    """Names from `modes`; without them, every mode."""
     time_limit: SomeSeconds = 600.0
+    """The time for the search in each group. A round that would end later does not begin."""
 
     def covers(self, cell: Cell) -> bool:
         """Whether the arms of this cell are searched."""

@@ -76,9 +76,13 @@ class Variant(FileValue):
     reference: Flag = False
     """Whether the others are compared with this one. Without one that says so, they are compared with the first."""
     guest: GuestOptions = ANY_GUEST
+    """Options of the guest, which win over those of the mode."""
     attach: ATTACH_CHANGES | None = None  # type: ignore[valid-type]
+    """Options of the attachment, which win over those of the mode."""
     sysctl: dict[Sysctl, Value] = field(default_factory=dict)
+    """Set on the host while the guest of the variant runs, for example `{ "vm.dirty_ratio" = 5 }`."""
     module: dict[Parameter, Value] = field(default_factory=dict)
+    """Parameters of kernel modules, in the same way: `{ "kvm.halt_poll_ns" = 0 }`."""
 
     @property
     def attach_changes(self) -> dict[str, Any]:
