@@ -162,9 +162,11 @@ def find_example(annotation: Any) -> str | None:
     """The example of a value that is text in a file and something else in the code (`from_text`)."""
     for part in (*getattr(annotation, "__metadata__", ()), *get_args(annotation)):
         if isinstance(part, BeforeValidator):
-            freevars = getattr(part.func, "__code__", None) and part.func.__code__.co_freevars
-            if freevars and "example" in freevars:
-                return str(part.func.__closure__[freevars.index("example")].cell_contents)
-        elif (example := find_example(part)) is not None:
-            return example
+            example = (
+                inspect.getclosurevars(part.func).nonlocals.get("example") if inspect.isfunction(part.func) else None
+            )
+        else:
+            example = find_example(part)
+        if example is not None:
+            return str(example)
     return None
