@@ -2,23 +2,60 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 import sys
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 from pydantic import TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
 
 from harness.feature import feature_records
 from harness.model.attach import ATTACH_OPTIONS, Attach
-from harness.model.job import Job, Workload
 from harness.results.records import SCHEMA_VERSION, Run
 from harness.results.store import list_kernel_keys, make_stored_adapter
 
 
+class DescribedSchema(GenerateJsonSchema):
+    """Describes each key by the text below its field.
+
+    pydantic does so as well (`use_attribute_docstrings`), but then each start of the harness would parse its source.
+    """
+
+    def dataclass_schema(self, schema: core_schema.DataclassSchema) -> JsonSchemaValue:
+        return _describe(super().dataclass_schema(schema), schema["cls"])
+
+    def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
+        return _describe(super().model_schema(schema), schema["cls"])
+
+
+def _describe(json_schema: JsonSchemaValue, record: type) -> JsonSchemaValue:
+    for base in record.__mro__[:-1]:
+        for key, text in _texts_below_fields(base):
+            if key in json_schema.get("properties", {}):
+                json_schema["properties"][key].setdefault("description", text)
+    return json_schema
+
+
+def _texts_below_fields(record: type) -> Iterator[tuple[str, str]]:
+    if not record.__module__.startswith("harness."):
+        return
+    (body,) = ast.parse(inspect.cleandoc("\n" + inspect.getsource(record))).body
+    assert isinstance(body, ast.ClassDef)
+    for field, below in pairwise(body.body):
+        match field, below:
+            case ast.AnnAssign(target=ast.Name(id=key)), ast.Expr(value=ast.Constant(value=str(text))):
+                yield key, inspect.cleandoc(text)
+
+
 def json_schema() -> dict[str, Any]:
     """Draft 2020-12. Every key is required and no other key is allowed, as in the files that a run writes."""
-    schema = make_stored_adapter().json_schema(mode="serialization")
-    described = TypeAdapter(Run).json_schema(mode="serialization")["properties"]
+    schema = make_stored_adapter().json_schema(mode="serialization", schema_generator=DescribedSchema)
+    described = TypeAdapter(Run).json_schema(mode="serialization", schema_generator=DescribedSchema)["properties"]
     words = {key: described[key].get("description") for key in list_kernel_keys()}
     words |= {feature_record.key: feature_record.description for feature_record in feature_records()}
     schema["properties"] = {
@@ -35,11 +72,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def _describe_the_rest(records: dict[str, Any]) -> None:
-    """Add the words on keys that a job has from its workload, and on options whose row in the table explains them."""
-    of_workload = TypeAdapter(Workload).json_schema(mode="serialization")["properties"]
-    for key, value in records[Job.__name__]["properties"].items():
-        if key in of_workload:
-            value["description"] = of_workload[key]["description"]
+    """Add the words on options whose row in the table explains them."""
     for key, value in records[Attach.__name__]["properties"].items():
         if "description" not in value and ATTACH_OPTIONS[key].values:
             value["description"] = f"{ATTACH_OPTIONS[key].values}; null: {ATTACH_OPTIONS[key].by_default}."

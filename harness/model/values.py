@@ -33,7 +33,7 @@ STORED: Mapping[str, bool] = {"stored": True}
 
 # A domain value is one frozen dataclass for the table of a TOML file, the record in results.json, and the code.
 # pydantic refuses unknown keys. Strict mode would not accept a table of a file, so the single fields are strict.
-VALUE = ConfigDict(extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True, defer_build=True)
+VALUE = ConfigDict(extra="forbid", allow_inf_nan=False, defer_build=True)
 STRICT = ConfigDict(**VALUE, strict=True)
 
 

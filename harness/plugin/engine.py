@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -20,8 +20,6 @@ from harness.feature import PlannedRuns, RunLimit, SessionRuns, features, run_sw
 from harness.image import ImageSet, ensure_images
 from harness.lab import embedded
 from harness.lab.inventory import DiskById, DiskByStorage, HostSpec, withdraw_secrets
-from harness.measure.campaign import Campaign
-from harness.measure.host_measurer import HostMeasurer
 from harness.measure.phases import Phases, read_paces
 from harness.measure.resume import Earlier, choose_limit, earlier_part
 from harness.measure.spec import CampaignSpec
@@ -39,6 +37,9 @@ from harness.scenario.plan import Plan, describe_plan, describe_plans, plan_for
 from harness.scenario.scenario import Scenario
 from harness.scenario.setups import Paces, places_of
 from harness.terminal import format_command
+
+if TYPE_CHECKING:
+    from harness.measure.campaign import Campaign
 
 
 @dataclass
@@ -277,6 +278,10 @@ class Engine:
             earlier, run_id, seed = earlier_part(store, host.name, self.options.profile)
             spec = replace(spec, run_id=run_id, seed=seed)
         phases = Phases(self.events)
+        # Only a run needs what measures, which takes long to import.
+        from harness.measure.campaign import Campaign  # noqa: PLC0415
+        from harness.measure.host_measurer import HostMeasurer  # noqa: PLC0415
+
         return Campaign(spec, store, HostMeasurer(spec, store, self._images, phases), phases, earlier)
 
 

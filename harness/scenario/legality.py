@@ -354,6 +354,8 @@ def _find_budgets_without_effect(scenario: Scenario) -> Iterator[str]:
     # Budgets do not depend on times, so profiles with the same depths have the same cells.
     profiles = {profile.iodepth: profile.name for profile in scenario.profiles}
     for cell in (cell for name in profiles.values() for cell in expand(scenario, name)):
+        if len(counting) == len(scenario.budgets):
+            break
         for lab_kind in LAB_KINDS:
             indices = [index for index, rule in enumerate(scenario.budgets) if rule.covers(cell, lab_kind)]
             covering.update(indices)

@@ -461,11 +461,15 @@ def expand(scenario: Scenario, profile_name: str) -> list[Cell]:
     return [
         Cell(scenario.name, scenario.disk, mode, last_whole_intervals(job, interval), scenario.reference)
         for together in setups(scenario.modes)
-        for has_interval in (False, True)
-        for job in _make_jobs(scenario.workloads, profile, together)
-        for mode in together
-        if bool(interval := _find_interval_of(job, mode, together)) is has_interval
+        for job, mode, interval in sorted(_make_pairs(scenario, profile, together), key=lambda pair: bool(pair[2]))
     ]
+
+
+def _make_pairs(scenario: Scenario, profile: Profile, together: Sequence[Mode]) -> Iterator[tuple[Job, Mode, float]]:
+    """The jobs of a setup with its modes, and the interval of each."""
+    for job in _make_jobs(scenario.workloads, profile, together):
+        for mode in together:
+            yield job, mode, _find_interval_of(job, mode, together)
 
 
 def _find_interval_of(job: Job, mode: Mode, together: Sequence[Mode]) -> float:

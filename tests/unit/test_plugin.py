@@ -404,10 +404,11 @@ PLAYBACK = """
 
 
 def pytest_configure():
+    from harness.measure import host_measurer
     from harness.plugin import engine
     from tests.unit.recorded_campaign import RecordedMeasurer
 
-    engine.HostMeasurer = RecordedMeasurer
+    host_measurer.HostMeasurer = RecordedMeasurer
     engine.ensure_images = lambda events: None
 """
 JUDGED = """
@@ -764,7 +765,7 @@ UNWRITABLE = """
         def close(self):
             (self.store.path / "index.html").mkdir()
 
-    engine.HostMeasurer = Unwritable
+    host_measurer.HostMeasurer = Unwritable
 """
 
 

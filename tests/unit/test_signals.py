@@ -33,7 +33,7 @@ WAITING = """
             print("taking down what was made", flush=True)
             LocalRunner().run(["sh", "-c", "sleep 0.3; echo done >taken-down"], deadline=20)
 
-    engine.HostMeasurer = Waiting
+    host_measurer.HostMeasurer = Waiting
 """
 NOT_IGNORED = pytest.mark.skipif(
     signal.getsignal(signal.SIGHUP) is signal.SIG_IGN, reason="whoever started the tests has them ignore SIGHUP"
@@ -89,7 +89,7 @@ LEAVING = """
                 cleanup.by("the guest", remove)
                 super().measure(group, segment, began)
 
-    engine.HostMeasurer = Leaving
+    host_measurer.HostMeasurer = Leaving
 """
 
 

@@ -23,7 +23,7 @@ SPEAKING = f"""
         def close(self):
             raise HostError("host node1: left behind: {HOSTILE}")
 
-    engine.HostMeasurer = Speaking
+    host_measurer.HostMeasurer = Speaking
 """
 
 
