@@ -234,7 +234,7 @@ def make_creation_script() -> str:
     """Shell commands that create the disks in memory and wait for the links of all disks. They can run again."""
     lines = ["set -eu", "modprobe null_blk nr_devices=0", "cd /sys/kernel/config/nullb"]
     lines += [disk.creation() for disk in IN_MEMORY]
-    lines.append("udevadm settle --timeout=40")
+    lines.append("udevadm settle --timeout=150")
     lines += [f"test -b {disk.spec.id}" for disk in DISKS]
     return "\n".join(lines)
 
