@@ -20,17 +20,13 @@ from harness.lab.hosts import Host
 from harness.lab.transport.base import Runner
 from harness.model.attach import ATTACH_OPTIONS, Attach, Attachment
 from harness.model.guest import ANY_GUEST, GUEST_MEMORY, GuestOptions, find_guest_problems, parse_cpu_type
-from harness.model.option import Bus, Effective, VirtioFeature, read_from
+from harness.model.option import BUSES, Bus, Effective, VirtioFeature, read_from
 from harness.model.values import format_list, parse_cpus
 from harness.units import format_size
 from harness.untrusted import reading
 
-_DRIVERS: Mapping[Bus, str] = {
-    "virtio-blk": "virtio_blk",
-    "virtio-scsi": "virtio_scsi",
-    "sata": "ahci",
-    "ide": "ata_piix",
-    "nvme": "nvme",
+_DRIVERS: Mapping[Bus, str] = {bus: facts.guest_controller_driver for bus, facts in BUSES.items()} | {
+    "virtio-blk": "virtio_blk"
 }
 """The driver of each bus in Linux."""
 

@@ -14,6 +14,7 @@ from harness.model.option import (
     BY_ARGUMENTS,
     NOTHING,
     POLLING,
+    SCSI_BUSES,
     BlockInfo,
     BlockNode,
     Bus,
@@ -201,7 +202,8 @@ class Attach(FileValue):
 
     bus: Bus = option(
         "virtio-scsi",
-        docs="`<target bus>`; `virtio-blk-pci`, `scsi-hd`, `ide-hd`, `nvme`",
+        docs="`<target bus>`, for [SCSI controllers](#scsi-controllers) `<controller model>`; `virtio-blk-pci`, "
+        "`scsi-hd`, `ide-hd`, `nvme`",
         shown=(
             ReadBack("bus", Xml("target/@bus"), lambda attach: BUSES[attach.bus].hypervisor),
             ReadBack("guest_driver", expected=lambda attach: BUSES[attach.bus].guest_driver),
@@ -428,14 +430,14 @@ class Attach(FileValue):
         False,
         docs="`<target rotation_rate='1'>`, libvirt 7.3.0: the guest sees a disk that does not rotate. "
         "`rotation_rate`, and `queue/rotational` in the guest",
-        buses=Buses(("virtio-scsi", "sata", "ide"), "whose disks report no rotation rate", "bus virtio-scsi or sata"),
+        buses=Buses((*SCSI_BUSES, "sata", "ide"), "whose disks report no rotation rate", "bus virtio-scsi or sata"),
         shown=(
             ReadBack("qemu_rotation_rate", Property(("rotation_rate",)), lambda attach: int(attach.ssd) or None),
             ReadBack("guest_rotational", expected=lambda attach: False if attach.ssd else None),
         ),
         since=Since("7.3.0"),
         of_lun=False,
-        pve=Pve("ssd", int, ("virtio-scsi", "sata"), "ssd", always=False),
+        pve=Pve("ssd", int, (*SCSI_BUSES, "sata"), "ssd", always=False),
     )
     """Whether the guest sees a disk that does not rotate. Its kernel then chooses another scheduler, and reads ahead
     in another way."""
@@ -488,14 +490,14 @@ class Attach(FileValue):
         docs="`<readonly/>`; `read-only`",
         xml=Xml("readonly", bool),
         buses=Buses(
-            ("virtio-blk", "virtio-scsi", "nvme"),
+            ("virtio-blk", *SCSI_BUSES, "nvme"),
             "which does not support read-only disks",
             "bus virtio-blk, virtio-scsi or nvme",
         ),
         shown=(ReadBack("qemu_read_only", BlockInfo(("ro",))), ReadBack("guest_read_only")),
         served=False,
         of_lun=False,
-        pve=Pve("ro", int, VIRTIO, "read_only", always=False),
+        pve=Pve("ro", int, ("virtio-blk", *SCSI_BUSES), "read_only", always=False),
     )
     """Whether the guest must not write."""
     iops: Iops | None = option(

@@ -225,7 +225,7 @@ DEFINITIONS = frozenset({"pve_drive", "libvirt_disk"})
 """Whole definitions, which repeat other settings: how to set a guest up, and not in what two guests differ."""
 
 
-Bus = Literal["virtio-blk", "virtio-scsi", "sata", "ide", "nvme"]
+Bus = Literal["virtio-blk", "virtio-scsi", "sata", "ide", "nvme", "lsi", "lsisas1068", "megasas", "pvscsi"]
 
 
 class BusFacts(NamedTuple):
@@ -240,18 +240,30 @@ class BusFacts(NamedTuple):
     """The driver of the controller in Windows."""
     most: int
     """Disks of one guest. This is the smallest limit of all hypervisors, because a setup must fit on each of them."""
+    scsi_model: str | None = None
+    """The model of its SCSI controller in libvirt; None on other buses."""
+    scsihw: str | None = None
+    """The same in Proxmox VE, for the controllers that it has in one kind only."""
 
 
 BUSES: Mapping[Bus, BusFacts] = {
     # Proxmox VE has virtio0 to virtio15 and scsi0 to scsi30. The root bus of the guest may have room for fewer.
     "virtio-blk": BusFacts("virtio", "virtio-blk-pci", "virtio_blk", "virtio-pci", "viostor", 16),
-    "virtio-scsi": BusFacts("scsi", "scsi-hd", "sd", "virtio_scsi", "vioscsi", 31),
+    "virtio-scsi": BusFacts("scsi", "scsi-hd", "sd", "virtio_scsi", "vioscsi", 31, "virtio-scsi"),
     # The ports of the controller in QEMU's q35. Proxmox VE has the same number.
     "sata": BusFacts("sata", "ide-hd", "sd", "ahci", "storahci", 6),
     # Two channels with two disks each.
     "ide": BusFacts("ide", "ide-hd", "sd", "ata_piix", "atapi", 4),
     "nvme": BusFacts("nvme", "nvme-ns", "nvme", "nvme", "stornvme", 20),
+    # Controllers that QEMU emulates, as in VMs that come from other hypervisors. `lsi` is the default of Proxmox VE.
+    # LSI's 53C810 is left out: its driver is that of the 53C895A, so a guest cannot tell which one it has.
+    "lsi": BusFacts("scsi", "scsi-hd", "sd", "sym53c8xx", "sym_hi", 31, "lsilogic", "lsi"),
+    "lsisas1068": BusFacts("scsi", "scsi-hd", "sd", "mptsas", "lsi_sas", 31, "lsisas1068"),
+    "megasas": BusFacts("scsi", "scsi-hd", "sd", "megaraid_sas", "megasas", 31, "lsisas1078", "megasas"),
+    "pvscsi": BusFacts("scsi", "scsi-hd", "sd", "vmw_pvscsi", "pvscsi", 31, "vmpvscsi", "pvscsi"),
 }
+SCSI_BUSES: tuple[Bus, ...] = tuple(bus for bus, facts in BUSES.items() if facts.scsi_model is not None)
+"""The buses whose disks are on a SCSI controller."""
 
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from harness.model.attach import Attach, Vfio
 from harness.model.base import Base, Device, Md
 from harness.model.job import Job
 from harness.model.mode import REFERENCE_PLACE, Arm, Cell, Mode, Place
-from harness.model.option import BUSES
+from harness.model.option import BUSES, SCSI_BUSES
 from harness.scenario.timetable import Counts, count_timetables, drain_seconds, rebuilds, waiting
 
 Kind = Literal[
@@ -238,10 +238,11 @@ def _fit_one_guest(modes: Sequence[Mode]) -> bool:
     if any(daemons) and (not all(daemons) or len(daemons) > 1):
         # The guest's memory is shared with the daemon, so its pages are others. All daemons give one serial number.
         return False
-    scsi = {attach.controller for attach in attached if isinstance(attach, Attach) and attach.bus == "virtio-scsi"}
+    disks = [attach for attach in attached if isinstance(attach, Attach)]
+    scsi = {(attach.bus, attach.controller) for attach in disks if attach.bus in SCSI_BUSES}
     if len(scsi) > 1 and any(mode.on_node for mode in modes):
         return False  # A VM of Proxmox VE has one kind of SCSI controller.
-    buses = [attach.bus for attach in attached if isinstance(attach, Attach)]
+    buses = [attach.bus for attach in disks]
     if "ide" in buses and set(buses) != {"ide"}:
         return False  # IDE needs another machine type, which would be a second difference between the modes.
     on_root_bus = len(buses) - buses.count("sata") - buses.count("ide")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from harness.model.attach import Attach, Cache, Vfio
-from harness.model.option import Bus, Effective
+from harness.model.option import BUSES, Bus, Effective
 from harness.results import ValidityCheck
 from harness.results.validity import configuration_check
 
@@ -172,6 +172,10 @@ def test_each_cache_mode_is_compared_with_what_qemu_and_guest_report(
         ("virtio-scsi", "scsi", "scsi-hd", "sd", "virtio_scsi"),
         ("sata", "sata", "ide-hd", "sd", "ahci"),
         ("ide", "ide", "ide-hd", "sd", "ata_piix"),
+        ("lsi", "scsi", "scsi-hd", "sd", "sym53c8xx"),
+        ("lsisas1068", "scsi", "scsi-hd", "sd", "mptsas"),
+        ("megasas", "scsi", "scsi-hd", "sd", "megaraid_sas"),
+        ("pvscsi", "scsi", "scsi-hd", "sd", "vmw_pvscsi"),
     ],
 )
 def test_each_bus_is_known_by_qemus_device_and_the_guests_drivers(
@@ -183,7 +187,7 @@ def test_each_bus_is_known_by_qemus_device_and_the_guests_drivers(
         "guest_driver": driver,
         "guest_controller_driver": controller,
     }
-    for asked in ("virtio-blk", "virtio-scsi", "sata", "ide"):
+    for asked in BUSES.keys() - {"nvme"}:
         check = configuration_check(Attach(asked), replace(AS_ASKED, **drivers))
         assert check is not None
         assert check.ok is (asked == bus), check.detail

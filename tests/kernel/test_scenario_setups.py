@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from harness.model.attach import Attach, Vfio
 from harness.model.base import Device, Md
@@ -70,6 +71,13 @@ def test_a_guest_also_has_six_sata_ports() -> None:
 
 def test_a_setup_has_as_many_virtio_disks_as_proxmox_ve_has_places() -> None:
     assert sizes([HOST, *on_bus("virtio-blk", 17)]) == [17, 1]
+
+
+def test_each_kind_of_scsi_controller_has_its_own_vm_on_proxmox_ve() -> None:
+    attached = (Attach(), Attach("lsi", iothread=False), Attach("pvscsi", iothread=False))
+    modes = [Mode(str(number), Device(), attach) for number, attach in enumerate(attached)]
+    assert sizes([HOST, *modes]) == [4]
+    assert sizes([replace(mode, on_node=True) for mode in [HOST, *modes]]) == [2, 1, 1]
 
 
 def test_ide_disks_have_their_own_setup_because_they_need_another_machine_type() -> None:

@@ -23,7 +23,7 @@ from harness.model.base import Device, Md
 from harness.model.guest import GuestOptions
 from harness.model.layout import Layout, Qcow2, RawFile, ZfsFile
 from harness.model.mode import Mode
-from harness.model.option import BUSES, Bus
+from harness.model.option import BUSES, SCSI_BUSES, Bus
 from harness.scenario.load import find_scenarios, load_scenario
 from harness.scenario.setups import setups
 from tests.unit.attach_options import options
@@ -37,6 +37,7 @@ DEVICE = BlockSource("/dev/disk/by-id/nvme-900P", "block", MIB, 64 * MIB)
 VOLUME = BlockSource("/dev/voh-run/lvm", "block", 0, 64 * MIB)
 FILE = BlockSource("/var/lib/virt-overhead/mnt/run/raw.raw", "file", 0, 64 * MIB)
 QCOW2 = BlockSource("/var/lib/virt-overhead/mnt/run/qcow2.qcow2", "file", 0, 64 * MIB, format="qcow2")
+OTHER_SCSI = [bus for bus in SCSI_BUSES if bus != "virtio-scsi"]
 NEW = Versions(libvirt=99_000_000, qemu=99_000_000)
 
 
@@ -107,6 +108,14 @@ SPECS = {
         for number, start in enumerate(range(0, len(options("ide")), BUSES["ide"].most), start=1)
     },
     "nvme": every_option("nvme"),
+    "scsi-controllers": guest(
+        *(
+            GuestDisk(bus, replace(FILE, path=FILE.path.replace("raw.raw", f"{bus}.raw")), Attach(bus, iothread=False))
+            for bus in OTHER_SCSI
+        ),
+        file_disk("virtio", Attach()),
+    ),
+    "pvscsi": every_option("pvscsi"),
     "ide-and-sata": guest(
         file_disk("ide", Attach("ide", iothread=False)),
         file_disk("sata", Attach("sata", iothread=False)),
@@ -238,7 +247,7 @@ def test_libvirts_own_schema_accepts_a_device_that_is_passed_through() -> None:
     assert accepted(ET.tostring(domain, encoding="unicode"))
 
 
-@pytest.mark.parametrize("bus", ["virtio-blk", "virtio-scsi", "sata", "ide", "nvme"])
+@pytest.mark.parametrize("bus", BUSES)
 @pytest.mark.parametrize("cache", ["none", "directsync", "writeback", "writethrough", "unsafe"])
 @pytest.mark.parametrize("aio", ["native", "io_uring", "threads"])
 def test_libvirts_own_schema_accepts_every_way_to_attach(bus: Bus, cache: Cache, aio: Aio) -> None:
@@ -459,7 +468,7 @@ def test_rings_caches_and_storage_daemons_need_newer_programs_than_debian_11() -
 
 def test_debian_13_has_all_but_nvme() -> None:
     lacking = {
-        bus for bus in ("virtio-blk", "virtio-scsi", "sata", "ide", "nvme")
+        bus for bus in BUSES
         for attach in options(bus).values() if refuse_attach(attach, DEBIAN_13, cpus=2)
     }  # fmt: skip
     assert lacking == {"nvme"}

@@ -13,7 +13,7 @@ import pytest
 
 from harness.guest.libvirt.domain import GuestSpec, build_domain_xml
 from harness.guest.protocol import GuestDisk
-from harness.guest.proxmox import choose_drives, format_drive, parse_drive, refuse_drive
+from harness.guest.proxmox import choose_controller, choose_drives, format_drive, parse_drive, refuse_drive
 from harness.guest.proxmox.guest import find_drive, parse_resolved
 from harness.guest.qemu_process import InspectedProcess, parse_inspected
 from harness.layout.source import BlockSource
@@ -223,6 +223,8 @@ def as_libvirt_has_it(attach: Attach) -> tuple[str, str, bool]:
     [
         (Attach(bus="nvme"), "has no bus nvme; allowed: virtio-blk, virtio-scsi, sata"),
         (Attach(bus="ide", iothread=False), "has no bus ide"),
+        (Attach(bus="lsisas1068", iothread=False), "has no bus lsisas1068"),
+        (Attach(bus="lsi"), "an iothread for lsi"),
         (Attach(bus="sata", iothread=True), "an iothread for sata"),
         (Attach(controller="shared"), 'iothread with controller = "shared"'),
         (Attach(controller="shared", iothread=False, queues=2), 'queues with controller = "shared"'),
@@ -239,6 +241,16 @@ def test_an_option_that_pve_lacks_is_refused_by_name(attach: Attach, said: str) 
     assert said in (refuse_drive(attach) or "")
     with pytest.raises(ValueError, match=r"."):
         format_drive(VOLUME, attach, "serial")
+
+
+@pytest.mark.parametrize("bus", ["lsi", "megasas", "pvscsi"])
+def test_a_controller_that_qemu_emulates_is_the_kind_of_the_vm(bus: Bus) -> None:
+    attach = Attach(bus, iothread=False, read_only=True)
+    assert choose_controller([attach, attach]) == bus
+    assert parse_drive(format_drive(VOLUME, attach, "serial"))["ro"] == "1"
+    assert choose_drives({"one": bus, "two": bus}) == {"one": "scsi0", "two": "scsi1"}
+    with pytest.raises(ValueError, match="one kind of SCSI controller"):
+        choose_controller([attach, Attach()])
 
 
 def test_each_disk_gets_its_own_free_drive() -> None:

@@ -20,6 +20,7 @@ from harness.features.answers.decision import (
 )
 from harness.features.answers.responsible import yield_blame, yield_blame_sentences
 from harness.model.job import Job
+from harness.model.option import BUSES
 from harness.report.blocks import (
     MOST_LISTED,
     Aside,
@@ -63,16 +64,20 @@ def find_setting(cells: Iterable[CellRecord], mode: str) -> ModeSetting | None:
     if effective is None:
         return None
     if effective.pve_drive is not None:
-        return ModeSetting("qm set", _format_qm_set(effective.pve_drive))
+        return ModeSetting("qm set", _format_qm_set(effective.pve_drive, effective.guest_controller_driver))
     return ModeSetting("libvirt's XML", effective.libvirt_disk) if effective.libvirt_disk is not None else None
 
 
-def _format_qm_set(drive: str) -> str:
-    """For example "qm set VMID --scsihw virtio-scsi-single --scsi0 STORAGE:VOLUME,cache=none,iothread=1"."""
+def _format_qm_set(drive: str, driver: str | None) -> str:
+    """For example "qm set VMID --scsihw virtio-scsi-single --scsi0 STORAGE:VOLUME,cache=none,iothread=1".
+
+    The guest's driver names the other controllers.
+    """
     key, _, value = drive.partition(": ")
     volume, *options = value.split(",")
     options = [option for option in options if option.partition("=")[0] not in _OF_THE_RUN]
-    controller = "--scsihw virtio-scsi-single " if key.startswith("scsi") else ""
+    kinds = (facts.scsihw for facts in BUSES.values() if facts.scsihw and facts.guest_controller_driver == driver)
+    controller = f"--scsihw {next(kinds, 'virtio-scsi-single')} " if key.startswith("scsi") else ""
     return f"qm set VMID {controller}--{key} {','.join((_choose_volume(volume), *options))}"
 
 

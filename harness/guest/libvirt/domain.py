@@ -84,8 +84,8 @@ def _format_letters(number: int) -> str:
     return (_format_letters(higher - 1) if higher else "") + ascii_lowercase[last]
 
 
-_NAME_PREFIX: dict[Bus, str] = {"virtio-blk": "vd", "virtio-scsi": "sd", "sata": "sd", "ide": "hd", "nvme": "nvme"}
-"""The prefix of disk names on each bus, in libvirt's XML."""
+_NAME_PREFIX = {"virtio": "vd", "scsi": "sd", "sata": "sd", "ide": "hd", "nvme": "nvme"}
+"""The prefix of disk names on each bus, by libvirt's name of the bus."""
 _IDE_UNITS = 2
 """Disks per channel."""
 _OF_CONTROLLER: Mapping[str, OnController | QemuOverride] = {
@@ -204,7 +204,7 @@ class DomainDisks:
             store = ET.SubElement(source, "dataStore", type="file")
             ET.SubElement(store, "format", type="raw")
             ET.SubElement(store, "source", file=disk.source.data_file)
-        name = self._names.next(_NAME_PREFIX[attach.bus])
+        name = self._names.next(_NAME_PREFIX[BUSES[attach.bus].hypervisor])
         target = ET.SubElement(element, "target", dev=name, bus=BUSES[attach.bus].hypervisor)
         if attach.ssd:
             target.set("rotation_rate", "1")
@@ -230,7 +230,7 @@ class DomainDisks:
         element = ET.SubElement(self._devices, "disk", type="vhostuser", device="disk", snapshot="no")
         ET.SubElement(element, "driver", name="qemu", type="raw")
         ET.SubElement(element, "source", type="unix", path=socket)
-        name = self._names.next(_NAME_PREFIX[attach.bus])
+        name = self._names.next(_NAME_PREFIX[BUSES[attach.bus].hypervisor])
         ET.SubElement(element, "target", dev=name, bus=BUSES[attach.bus].hypervisor)
         for option, row in ATTACH_OPTIONS.items():
             if row.is_virtio and isinstance(place := row.place(attach.bus), Xml):
@@ -243,9 +243,6 @@ class DomainDisks:
             case "virtio-blk":
                 self._set_threads(_get_driver(disk), attach)
                 self._bus.place(disk)
-            case "virtio-scsi":
-                index, unit = self._choose_scsi_place(attach)
-                place_on_controller(disk, index, unit=unit)
             case "sata":
                 index, unit = divmod(next(self._numbers["sata"]), BUSES["sata"].most)
                 # The first controller of q35 is part of its chip set.
@@ -264,6 +261,9 @@ class DomainDisks:
                 index = next(self._numbers["nvme"])
                 self._bus.place(self._add_controller("nvme", index))
                 place_on_controller(disk, index)
+            case _:
+                index, unit = self._choose_scsi_place(attach)
+                place_on_controller(disk, index, unit=unit)
 
     def _choose_scsi_place(self, attach: Attach) -> tuple[int, int]:
         """Index and unit on a SCSI controller. Adds the controller if necessary."""
@@ -276,8 +276,9 @@ class DomainDisks:
         return index, next(units)
 
     def _add_scsi_controller(self, attach: Attach) -> int:
+        # SCSI controllers of all models are numbered together.
         index = next(self._numbers["virtio-scsi"])
-        controller = self._add_controller("scsi", index, model="virtio-scsi")
+        controller = self._add_controller("scsi", index, model=str(BUSES[attach.bus].scsi_model))
         driver = ET.SubElement(controller, "driver")
         properties = {}
         for option, place in _OF_CONTROLLER.items():

@@ -14,7 +14,7 @@ from harness.lab.inventory import GuestRules
 from harness.lab.pin import TAG
 from harness.model.attach import ATTACH_OPTIONS, Attach, Attachment, Controller
 from harness.model.guest import GUEST_MEMORY, GUEST_OPTIONS, GuestOptions, NumaMode
-from harness.model.option import BUSES, Bus, Pve
+from harness.model.option import BUSES, SCSI_BUSES, Bus, Pve
 from harness.model.values import Limited, LimitWay, RateLimit, format_field
 
 LONGEST_SERIAL = 60
@@ -22,7 +22,7 @@ CONTROLLERS: Mapping[Controller, str] = {"single": "virtio-scsi-single", "shared
 """PVE's names of its SCSI controllers."""
 _WAYS: Mapping[LimitWay, str] = {"total": "", "read": "_rd", "write": "_wr"}
 """The suffix of PVE's limits."""
-_OFFERED: tuple[Bus, ...] = ("virtio-blk", "virtio-scsi", "sata")
+_OFFERED: tuple[Bus, ...] = ("virtio-blk", "virtio-scsi", "sata", *(bus for bus in BUSES if BUSES[bus].scsihw))
 CDROM = "ide2"
 """The drive of the guest's own medium: the guest image's ISO, or a template's cloud-init drive."""
 
@@ -94,8 +94,8 @@ def _format_limit(limited: Limited, limit: RateLimit) -> dict[str, str | int]:
 
 def choose_controller(attachments: Iterable[Attachment]) -> str:
     """The kind of SCSI controller (`scsihw`) of a VM with these disks. Raises ValueError if they need several."""
-    disks = [attach for attach in attachments if isinstance(attach, Attach) and attach.bus == "virtio-scsi"]
-    kinds = {CONTROLLERS[attach.controller] for attach in disks} or {CONTROLLERS["single"]}
+    disks = [attach for attach in attachments if isinstance(attach, Attach) and attach.bus in SCSI_BUSES]
+    kinds = {BUSES[attach.bus].scsihw or CONTROLLERS[attach.controller] for attach in disks} or {CONTROLLERS["single"]}
     if len(kinds) > 1:
         raise ValueError(f"a VM of Proxmox VE has one kind of SCSI controller, not {' and '.join(sorted(kinds))}")
     return kinds.pop()
