@@ -28,10 +28,9 @@ if TYPE_CHECKING:
     from harness.guest.booting import GuestRunner, Started
     from harness.guest.libvirt.guest import ToStart
     from harness.guest.protocol import GuestDisk, Hypervisor, System
-    from harness.guest.proxmox import PluggedDrive
     from harness.guest.proxmox.client import Client
     from harness.image import ImageSet
-    from harness.lab.created import CreationLog, HostThing, Removal
+    from harness.lab.created import CreationLog, Entry, HostThing, Removal
     from harness.lab.guard import Writable
     from harness.lab.hosts import Host
     from harness.lab.inventory import HostSpec, StorageKind
@@ -405,8 +404,8 @@ class Feature:
     """The series that measure these follow-ups of a group. Records go to the recorder."""
     is_finished: Callable[[Plan, Run], bool] = lambda _plan, _run: True
     """Whether a stored run has all of the follow-ups of the plan."""
-    unplug_from_node: Callable[[Client, PluggedDrive], Removal | None] = lambda _client, _drive: None
-    """Removes a drive that it has plugged into a VM of others on a node of Proxmox VE, after a killed run."""
+    remove_from_node: Callable[[Client, Runner, Entry], Removal | None] = lambda _client, _runner, _entry: None
+    """Removes what it has created by the API of a node of Proxmox VE, after a killed run; None for other entries."""
     list_host_things: Callable[[], tuple[type[HostThing], ...]] = tuple
     """What it creates on hosts with commands, for the removal after a killed run."""
     records: tuple[FeatureRecords, ...] = ()

@@ -17,7 +17,7 @@ DATA = Path(__file__).parent / "data"
 NOT_DEFINED = "property is not defined in schema and the schema does not allow additional properties"
 COUNTS = {
     "ide": 4, "scsi": 31, "virtio": 16, "sata": 6, "unused": 256, "net": 32, "ipconfig": 32, "serial": 4,
-    "parallel": 3, "usb": 14, "hostpci": 16, "numa": 8, "virtiofs": 10,
+    "parallel": 3, "mp": 256, "dev": 256, "usb": 14, "hostpci": 16, "numa": 8, "virtiofs": 10,
 }  # fmt: skip
 """How many of each the API knows where its viewer writes `[n]`."""
 

@@ -46,7 +46,7 @@ class Settings:
 
 @dataclass(slots=True)
 class Container:
-    """A container that somebody has on the node: it is only there to be read."""
+    """A container: its configuration, and those of its snapshots. Only a test makes snapshots."""
 
     config: dict[str, str] = field(default_factory=dict)
     snapshots: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -122,7 +122,7 @@ class Node:
         return next(vmid for vmid in itertools.count(FIRST_VMID) if not self.has_in_cluster(vmid))
 
     def has_in_cluster(self, vmid: int) -> bool:
-        return any(vmid in node.machines for node in self.peers.values())
+        return any(vmid in {*node.machines, *node.containers} for node in self.peers.values())
 
     @contextlib.contextmanager
     def config_lock(self, vmid: int, log: TaskLog | None = None, *, seconds: float = LOCK_SECONDS) -> Iterator[None]:

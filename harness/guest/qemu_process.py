@@ -180,7 +180,7 @@ _READ_LIMITS = read_script("harness.guest", "read_io_limits.sh")
 
 
 def read_io_limit(runner: Runner, pid_file: str, path: str) -> Effective:
-    """The limits for the disk at `path` (a device or a file) of the process with the id in `pid_file`.
+    """The limits for the disk at `path` (a device or a file) of the process with the id in `pid_file`, or with this id.
 
     Raises HostError if there is no such process, or its control groups cannot be read.
     """

@@ -1,8 +1,8 @@
 # shellcheck disable=SC2295 # a prefix without wildcards
-# $1: the file with the process's id, $2: the disk's device or file. Prints the numbers of the devices below the disk,
+# $1: the process's id, or the file with it, $2: the disk's device or file. Prints the numbers of the devices below the disk,
 # and each limit of the process's control groups, of version 2 (io.max) and of version 1 (blkio).
 export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
-pid=$(cat "$1") || exit 1
+case $1 in *[!0-9]*) pid=$(cat "$1") || exit 1 ;; *) pid=$1 ;; esac
 from=$2
 [ -b "$from" ] || from=$(findmnt -n -o SOURCE -T "$from")
 lsblk -s -n -o MAJ:MIN "$from" 2>/dev/null | sed 's/^ */device /'

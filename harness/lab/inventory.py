@@ -197,6 +197,8 @@ class GuestRules:
     iso_storage: str = "local"
     backup_storage: str | None = None
     """The storage for backups that are measured (`backup = true`)."""
+    container_storage: str | None = None
+    """The storage for the roots of containers (`container = true`); None if commands on the node start them."""
     vmids: tuple[int, int] = (9000, 9099)
     kvm: bool = True
     cpu: str = "host"

@@ -430,6 +430,9 @@ class GuestKeys(OPTIONS_TABLE):  # type: ignore[misc, valid-type] # it is create
     """Of Proxmox VE: the storage that the guest's ISO is uploaded to, once per image."""
     backup_storage: Word | None = None
     """Of Proxmox VE: the storage for backups that are measured (`backup = true`)."""
+    container_storage: Word | None = None
+    """Of Proxmox VE: the storage for the roots of its own containers (`container = true`). Without it, the node's LXC
+    runs containers."""
     vmids: Annotated[tuple[int, int], BeforeValidator(_check_vmids)] = (9000, 9099)
     """Of Proxmox VE: the first and the last id that guests may have."""
     kvm: bool = True
@@ -508,6 +511,7 @@ def check_guest_rules(where: str, table: GuestKeys, problems: list[str]) -> Gues
         bridge=table.bridge,
         iso_storage=table.iso_storage,
         backup_storage=table.backup_storage,
+        container_storage=table.container_storage,
         vmids=table.vmids,
         kvm=table.kvm,
         cpu=table.cpu or ("host" if table.kvm else "max"),

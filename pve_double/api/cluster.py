@@ -7,6 +7,7 @@ from typing import Any
 
 from pve_double.api.call import Call, Handler
 from pve_double.errors import bad_parameters
+from pve_double.lxc import containers
 from pve_double.qemu import status
 from pve_double.state import KERNEL, MANAGER, VERSION
 
@@ -37,6 +38,12 @@ def resources(call: Call) -> list[dict[str, Any]]:
             status.resource(node, vmid)
             for node in call.node.peers.values()
             for vmid in sorted(node.machines)
+            if may.has(call.user, f"/vms/{vmid}", ["VM.Audit"])
+        ]
+        found += [
+            containers.status(node, vmid) | {"id": f"lxc/{vmid}", "node": node.name}
+            for node in call.node.peers.values()
+            for vmid in sorted(node.containers)
             if may.has(call.user, f"/vms/{vmid}", ["VM.Audit"])
         ]
     if kind in {"", "node"}:
@@ -85,23 +92,6 @@ def pci_mappings(call: Call) -> list[dict[str, Any]]:
         for name, entries in call.node.pci_mappings.items()
         if call.node.permissions.has(call.user, f"/mapping/pci/{name}", seeing, any_of=True)
     ]
-
-
-def containers(call: Call) -> list[dict[str, Any]]:
-    return [{"vmid": vmid, "status": "stopped"} for vmid in call.node.containers]
-
-
-def container_config(call: Call) -> dict[str, str]:
-    return dict(call.node.containers[call.vmid].config)
-
-
-def container_snapshots(call: Call) -> list[dict[str, str]]:
-    found = [{"name": name, "description": ""} for name in call.node.containers[call.vmid].snapshots]
-    return [*found, {"name": "current", "description": "You are here!"}]
-
-
-def container_snapshot(call: Call) -> dict[str, str]:
-    return dict(call.node.containers[call.vmid].snapshots[call.text("snapname")])
 
 
 def node_status(call: Call) -> dict[str, Any]:
@@ -156,8 +146,4 @@ ROUTES: dict[tuple[str, str], Handler] = {
     ("GET", "/nodes"): nodes,
     ("GET", "/nodes/{node}/status"): node_status,
     ("GET", "/nodes/{node}/network"): network,
-    ("GET", "/nodes/{node}/lxc"): containers,
-    ("GET", "/nodes/{node}/lxc/{vmid}/config"): container_config,
-    ("GET", "/nodes/{node}/lxc/{vmid}/snapshot"): container_snapshots,
-    ("GET", "/nodes/{node}/lxc/{vmid}/snapshot/{snapname}/config"): container_snapshot,
 }

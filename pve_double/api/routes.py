@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pve_double.api import access, cluster, disks, pools, qemu, snapshots, storage, storage_config, tasks
+from pve_double.api import access, cluster, disks, lxc, pools, qemu, snapshots, storage, storage_config, tasks
 from pve_double.api.call import Handler
 
 ROUTES: dict[tuple[str, str], Handler] = {
@@ -12,6 +12,7 @@ ROUTES: dict[tuple[str, str], Handler] = {
     **tasks.ROUTES,
     **qemu.ROUTES,
     **snapshots.ROUTES,
+    **lxc.ROUTES,
     **storage.ROUTES,
     **storage_config.ROUTES,
     **disks.ROUTES,

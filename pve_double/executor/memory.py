@@ -69,6 +69,10 @@ class MemoryExecutor:
         self._factor = factor
         self._pids = itertools.count(30_000)
         self.guests: dict[int, Guest] = {}
+        self.containers: set[int] = set()
+        """Those that run."""
+        self.missing: set[str] = set()
+        """Devices that the node does not have, set by a test."""
         self.backup_rate = 256 << 20
         """Bytes per second of a backup, set by a test."""
         self._backups: dict[int, tuple[float, int]] = {}
@@ -105,6 +109,21 @@ class MemoryExecutor:
     def plug(self, vmid: int, drive: Drive, arguments: list[str]) -> None: ...
 
     def unplug(self, vmid: int, drive: Drive) -> None: ...
+
+    def fill_container(self, vmid: int, root: str, archive: str) -> None:
+        """Nothing is unpacked."""
+
+    def start_container(self, vmid: int, config: Config, root: str) -> None:  # noqa: ARG002 - nothing runs
+        self.containers.add(vmid)
+
+    def container_runs(self, vmid: int) -> bool:
+        return vmid in self.containers
+
+    def stop_container(self, vmid: int) -> None:
+        self.containers.discard(vmid)
+
+    def has_device(self, path: str) -> bool:
+        return path not in self.missing
 
     def begin_backup(self, vmid: int, keys: list[str], path: str, total: int) -> None:
         del keys, path

@@ -13,6 +13,7 @@ from pve_double.executor import guest, sockets
 from pve_double.executor.arguments import runnable, tap_commands, unlocked
 from pve_double.executor.base import GuestSilent, QemuFailed
 from pve_double.executor.commands import Commands
+from pve_double.executor.lxc import Containers
 from pve_double.executor.node_storage import TRACELESS, NodeStorage
 from pve_double.qemu import network
 from pve_double.qemu.blockdev import throttle_group
@@ -40,7 +41,7 @@ touch "$mark"
 mkdir -p /mnt/pve /var/run/qemu-server /etc/pve/nodes/pve/qemu-server
 # By this link, a client sees which node its commands run on.
 ln -s nodes/pve /etc/pve/local
-mkdir -p /var/lib/vz/template/iso /var/lib/vz/import /var/lib/vz/images /var/lib/vz/snippets
+mkdir -p /var/lib/vz/template/iso /var/lib/vz/template/cache /var/lib/vz/import /var/lib/vz/images /var/lib/vz/snippets
 for bridge in $bridges; do
     [ -d "/sys/class/net/$bridge" ] || {
         ip link add "$bridge" type bridge
@@ -114,13 +115,14 @@ rmdir /mnt/pve
 """
 
 
-class QemuExecutor(NodeStorage):
+class QemuExecutor(Containers, NodeStorage):
     """Runs the guests of the double with QEMU on the machine that `commands` leads to."""
 
     real = True
 
     def __init__(self, commands: Commands, *, bridges: tuple[str, ...], kvm: bool) -> None:
-        super().__init__(commands)
+        Containers.__init__(self, commands)
+        NodeStorage.__init__(self, commands)
         self._commands = commands
         self._bridges = bridges
         self._kvm = kvm
@@ -143,6 +145,7 @@ class QemuExecutor(NodeStorage):
 
     def undo(self) -> None:
         """End all guests, and remove what `prepare` made; nothing where that made nothing."""
+        self.stop_containers()
         self._remove_all()
         self._commands.close()
 

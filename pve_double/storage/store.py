@@ -230,6 +230,11 @@ class Store:
         self.volumes[volid] = Volume(volid, "backup", "vma", size_bytes, int(time.time()), vmid, notes=notes)
         return volid
 
+    def relabel(self, volid: str, content: str) -> None:
+        """Say what a volume is for: a storage allocates all of them as images."""
+        with self._lock:
+            self.volumes[volid] = replace(self.volumes[volid], content=content)
+
     def free(self, volid: str, log: TaskLog) -> None:
         """Remove a volume; as PVE does, without a word where a logical volume is already gone."""
         storage_id, volname = split_volume_id(volid)

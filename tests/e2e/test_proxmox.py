@@ -83,7 +83,7 @@ class Node:
         spec = ApiSpec("127.0.0.1", self.port, "pve", ROOT_USER, SecretSource(env="PVE_PASSWORD"), None, self.authority)
         client = Client(spec, Secret(PASSWORD), "pve1")
         try:
-            guests = [each["vmid"] for each in client.get("nodes/pve/qemu")]
+            guests = [each["vmid"] for kind in ("qemu", "lxc") for each in client.get(f"nodes/pve/{kind}")]
             storages = sorted(each["storage"] for each in client.get("storage"))
             volumes = [
                 each["volid"]

@@ -156,6 +156,38 @@ def test_a_container_is_measured_beside_a_vm_of_proxmox(tmp_path: Path, node: No
     assert node.left() == before
 
 
+def with_api(node: Node, directory: Path, text: str) -> Path:
+    """The same, with containers that the API of the node makes."""
+    found = directory_of(node, directory, text)
+    lab = found / "lab.toml"
+    lab.write_text(lab.read_text() + 'container_storage = "local-lvm"\n')
+    return found
+
+
+def test_a_container_by_the_api_of_proxmox_is_measured_beside_a_vm(tmp_path: Path, node: Node) -> None:
+    before = node.left()
+    run = measured(with_api(node, tmp_path, SCENARIO), "--lab=lab.toml", env=SECRETS)
+    require_valid(run)
+    (effective, *_) = (cell.effective for cell in run.cells if cell.mode == "own-container")
+    assert (effective.container_version or "").endswith(", started by Proxmox VE")
+    assert effective.container_unprivileged is True
+    assert node.left() == before
+
+
+def test_reap_destroys_the_container_of_the_api_after_a_kill(tmp_path: Path, node: Node) -> None:
+    before = node.left()
+    directory = with_api(node, tmp_path, SCENARIO.replace("rounds = 2", "rounds = 12"))
+    words = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--lab=lab.toml"]
+    with background(words, cwd=directory, env=SECRETS) as run:
+        wait_for_measurements(directory / "reports", run)
+        run.kill()
+        run.communicate(timeout=patience(60))
+    assert node.left() != before
+    done = command("reap", f"--lab={directory / 'lab.toml'}", "--yes", env=SECRETS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert node.left() == before
+
+
 def test_reap_ends_the_container_of_a_killed_run_on_a_node(tmp_path: Path, node: Node) -> None:
     before = node.left()
     directory = directory_of(node, tmp_path, SCENARIO.replace("rounds = 2", "rounds = 12"))

@@ -10,10 +10,10 @@ from harness.feature import Feature
 if TYPE_CHECKING:
     from harness.events import Events
     from harness.guest.protocol import Hypervisor
-    from harness.guest.proxmox import PluggedDrive
     from harness.guest.proxmox.client import Client
-    from harness.lab.created import Removal
+    from harness.lab.created import Entry, Removal
     from harness.lab.hosts import Host
+    from harness.lab.transport.base import Runner
 
 
 def _open_hypervisor(host: Host, events: Events) -> AbstractContextManager[Hypervisor] | None:
@@ -32,10 +32,16 @@ def _open_hypervisor(host: Host, events: Events) -> AbstractContextManager[Hyper
     return borrow_from_node(host, events)
 
 
-def _unplug_from_node(client: Client, drive: PluggedDrive) -> Removal:
+def _remove_from_node(client: Client, runner: Runner, entry: Entry) -> Removal | None:
     from harness.features.borrow.proxmox import unplug
+    from harness.guest.proxmox import PluggedDrive
+    from harness.guest.proxmox.disk_users import require_same_node
 
+    drive = entry.parsed((PluggedDrive,))
+    if drive is None:
+        return None
+    require_same_node(client, runner)
     return unplug(client, drive)
 
 
-FEATURE = Feature(name="borrow", hypervisor=_open_hypervisor, unplug_from_node=_unplug_from_node)
+FEATURE = Feature(name="borrow", hypervisor=_open_hypervisor, remove_from_node=_remove_from_node)

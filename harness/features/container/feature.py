@@ -17,8 +17,10 @@ from harness.scenario.scenario import Scenario
 if TYPE_CHECKING:
     from harness.events import Events
     from harness.guest.protocol import Hypervisor
-    from harness.lab.created import HostThing
+    from harness.guest.proxmox.client import Client
+    from harness.lab.created import Entry, HostThing, Removal
     from harness.lab.hosts import Host
+    from harness.lab.transport.base import Runner
 
 _SHARED = ("vcpus", "memory", "pin_vcpus")
 """The options of a guest that a container has, too."""
@@ -111,6 +113,12 @@ def _list_host_things() -> tuple[type[HostThing], ...]:
     return (Container,)
 
 
+def _remove_from_node(client: Client, runner: Runner, entry: Entry) -> Removal | None:
+    from harness.features.container.proxmox import remove_from_node
+
+    return remove_from_node(client, runner, entry)
+
+
 _KEYS: Any = ModeKeys(table=BesideVm, find_problems=find_problems, adapt=add_modes)
 FEATURE = Feature(
     name="container",
@@ -121,4 +129,5 @@ FEATURE = Feature(
     mode_keys=_KEYS,
     extend_hypervisor=_extend_hypervisor,
     list_host_things=_list_host_things,
+    remove_from_node=_remove_from_node,
 )

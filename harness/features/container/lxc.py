@@ -204,20 +204,34 @@ class RunningContainer:
     threads: ClassVar[VmThreads | None] = None
     """There is no process of QEMU."""
 
-    def __init__(self, host: Host, made: Container, disks: Sequence[GuestDisk], seconds: float | None) -> None:
+    def __init__(
+        self,
+        host: Host,
+        disks: Sequence[GuestDisk],
+        *,
+        words: str,
+        runner: Runner,
+        pid: str,
+        places: Mapping[str, str],
+        seconds: float | None,
+        by: str = "",
+    ) -> None:
+        """`words` name it, `pid` is its first process, `places` are the disks in it, `by` says who started it."""
         self._host = host
-        self._made = made
+        self._words = words
+        self._pid = pid
         self._disks = {disk.name: disk for disk in disks}
+        self._places = places
+        self._by = f", started by {by}" if by else ""
         self.fio = host.spec.fio
         self.boot_seconds = seconds
-        enter = ("lxc-attach", "--lxcpath", made.directory, "--name", made.name, "--")
-        self.runner: Runner = ContainerRunner(f"container on {host.name}", host.runner, enter)
+        self.runner = runner
         system = LinuxSystem(self.runner, self.fio)
         self.evidence: Mapping[str, str] = {**system.evidence(), "container": "lxc"}
 
     def device(self, disk: str) -> str:
         """The path of the disk in the container."""
-        return _inside(disk)
+        return self._places[disk]
 
     def transferred(self, disks: Sequence[str]) -> Mapping[str, Transferred | None]:
         """The bytes by the container's control group; None for a disk that it does not count on its own."""
@@ -235,10 +249,12 @@ class RunningContainer:
     def effective(self, disk: str) -> Effective:
         """What the container really has."""
         printed = self._run(_READ, "read its limits")
-        limits = read_io_limit(self._host.runner, self._made.pid_file, self._disks[disk].source.path)
+        limits = read_io_limit(self._host.runner, self._pid, self._disks[disk].source.path)
         cpus = self.runner.run(["nproc"], deadline=30).stdout
         with reading(f"{self.runner.name}: its control group", GuestError):
-            return parse_container(printed, self.evidence).merged(limits).merged(Effective(guest_cpus=count(int(cpus))))
+            shown = parse_container(printed, self.evidence).merged(limits)
+            version = f"{shown.container_version}{self._by}" if shown.container_version else None
+            return shown.merged(Effective(container_version=version, guest_cpus=count(int(cpus))))
 
     def holding(self, disk: str) -> AbstractContextManager[None]:  # noqa: ARG002 - a Guest
         """Nothing to do: it always has its disks."""
@@ -250,12 +266,12 @@ class RunningContainer:
 
     def post_mortem(self) -> str | None:
         """Whether the container has ended, as text for the end of a message; None if it runs."""
-        alive = 'read -r pid <"$1" && grep -q "^State:[[:space:]]*[^[:space:]XZ]" "/proc/$pid/status"'
-        done = self._host.runner.run(["sh", "-c", alive, "sh", self._made.pid_file], deadline=20, check=False)
-        return None if done.status == 0 else f"{self._made.words} has ended on {self._host.name}"
+        alive = 'grep -q "^State:[[:space:]]*[^[:space:]XZ]" "/proc/$1/status"'
+        done = self._host.runner.run(["sh", "-c", alive, "sh", self._pid], deadline=20, check=False)
+        return None if done.status == 0 else f"{self._words} has ended on {self._host.name}"
 
     def _run(self, script: str, what: str) -> str:
-        done = self._host.runner.run(["sh", "-s", "--", self._made.pid_file], stdin=script, deadline=30, check=False)
+        done = self._host.runner.run(["sh", "-s", "--", self._pid], stdin=script, deadline=30, check=False)
         if done.status != 0:
             raise GuestError(f"{self.runner.name}: cannot {what}: {done.stderr.strip() or 'it has ended'}")
         return done.stdout
@@ -317,7 +333,7 @@ def start_container(
         disks,
         cpus=choose_cpus(options, cpus, int(host.facts["cpus"] or 1)),
         memory=options.memory or GUEST_MEMORY,
-        programs=_list_program_directories(host.spec.fio),
+        programs=list_program_directories(host.spec.fio),
     )
     with log.making_here(made) as entry:
         nodes = list(_list_nodes(disks)) if is_unprivileged(disks) else []
@@ -332,7 +348,16 @@ def start_container(
                 f"host {host.name}: the container did not start: {done.stderr.strip()[:400] or 'no reason given'}",
                 hint="lxc-checkconfig there shows what its kernel lacks",
             )
-        yield RunningContainer(host, made, disks, seconds)
+        enter = ("lxc-attach", "--lxcpath", made.directory, "--name", made.name, "--")
+        yield RunningContainer(
+            host,
+            disks,
+            words=made.words,
+            runner=ContainerRunner(f"container on {host.name}", host.runner, enter),
+            pid=host.runner.run(["cat", made.pid_file], deadline=30).stdout.strip(),
+            places={disk.name: _inside(disk.name) for disk in disks},
+            seconds=seconds,
+        )
 
 
 def _list_nodes(disks: Sequence[GuestDisk]) -> Iterator[str]:
@@ -351,8 +376,7 @@ def _list_nodes(disks: Sequence[GuestDisk]) -> Iterator[str]:
         yield from (disk.name, *pin.number.split(":"))
 
 
-def _list_program_directories(fio: str) -> list[str]:
-    """The directory of the program fio, if the container does not have it yet."""
+def list_program_directories(fio: str, below: Sequence[str] = ("/usr", "/opt", "/bin", "/sbin")) -> list[str]:
+    """The directory of the program fio, if it is in none of the directories that the container has."""
     directory = fio.rpartition("/")[0]
-    below = ("/usr", "/opt", "/bin", "/sbin")
     return [directory] if directory and not any(f"{directory}/".startswith(f"{base}/") for base in below) else []

@@ -1,7 +1,9 @@
-# $1: the file with the id of the container's first process. Prints what the kernel has of it, a line for each fact.
+# $1: the id of the container's first process. Prints what the kernel has of it, a line for each fact.
 export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
-read -r pid <"$1" || exit 1
+pid=$1
 group=/sys/fs/cgroup$(sed -n 's/^0:://p' "/proc/$pid/cgroup") || exit 1
+# Proxmox VE has its processes in a group below that with the limits.
+case $group in /sys/fs/cgroup/lxc/*/ns) group=${group%/ns} ;; esac
 echo "version=$(lxc-start --version)"
 for name in cpuset.cpus.effective memory.max; do
     if read -r value 2>/dev/null <"$group/$name"; then echo "$name=$value"; fi

@@ -87,6 +87,11 @@ class ProxmoxRemover:
         self._runner = runner
         self._client = client
 
+    @property
+    def client(self) -> Client:
+        """The API of the node."""
+        return self._client
+
     def remove(self, entry: Entry) -> Removal | None:
         """Remove what a killed run created through Proxmox VE, if its identity still matches the creation log."""
         return remove(self._client, self._runner, entry)

@@ -16,7 +16,6 @@ from harness.guest.proxmox import (
     CreatedVm,
     CreatedVolume,
     Maker,
-    PluggedDrive,
     list_volumes,
     parse_drive,
 )
@@ -190,7 +189,7 @@ def remove(client: Client, runner: Runner, entry: Entry) -> Removal | None:
 
     Raises HostError, GuestError, SafetyError if commands do not run on the API's node.
     """
-    thing = entry.parsed((CreatedVm, CreatedVolume, CreatedStore, CreatedBackups, PluggedDrive))
+    thing = entry.parsed((CreatedVm, CreatedVolume, CreatedStore, CreatedBackups))
     if thing is not None:
         require_same_node(client, runner)
     match thing:
@@ -202,10 +201,8 @@ def remove(client: Client, runner: Runner, entry: Entry) -> Removal | None:
             return remove_store(client, runner, thing)
         case CreatedBackups():
             return end_backups(client, thing)
-        case PluggedDrive():
-            removals = (feature.unplug_from_node(client, thing) for feature in features())
-            return next((removal for removal in removals if removal is not None), None)
-    return None
+    removals = (feature.remove_from_node(client, runner, entry) for feature in features())
+    return next((removal for removal in removals if removal is not None), None)
 
 
 def read_identity(runner: Runner, path: str) -> str:

@@ -31,11 +31,11 @@ INSIDE = LVM.inside_container
 HAS_LXC = "version=6.0.4\ngroups=cgroup2fs\ncommon=yes\n"
 
 
-def beside_vms(client: Client, shell: NodeShell) -> ContainersBesideVms:
-    shell.prints["lxc-start --version"] = HAS_LXC
+def host_of(shell: NodeShell) -> Host:
+    """The node as a host."""
     iso = shell.directory.parent / "guest.iso"
     iso.write_bytes(b"\0" * 64 * 1024)
-    host = Host(
+    return Host(
         spec=HostSpec("node1", "proxmox", ssh=None, disks=(DISK,)),
         runner=shell,
         ssh=None,
@@ -44,6 +44,11 @@ def beside_vms(client: Client, shell: NodeShell) -> ContainersBesideVms:
         guest_files=GuestFiles("", "", iso.parent / "key", "", iso, sha256_of(iso), "0123456789abcdef0123"),
         acceleration=Acceleration("tcg", "kvm = false"),
     )
+
+
+def beside_vms(client: Client, shell: NodeShell) -> ContainersBesideVms:
+    shell.prints["lxc-start --version"] = HAS_LXC
+    host = host_of(shell)
     return ContainersBesideVms(host, ProxmoxHypervisor(host, client, RULES, Events()), Events())
 
 

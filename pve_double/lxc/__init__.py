@@ -1,0 +1,1 @@
+"""Containers: after the public sources of pve-container."""
