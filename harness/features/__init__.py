@@ -40,6 +40,7 @@ NAMES: tuple[str, ...] = (
     "zfs",
     "commands",
     "translation",
+    "snapshots",
     "exchange",
 )
 """The order in which the kernel asks the features, and in which the command line shows their verbs."""

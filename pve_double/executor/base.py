@@ -30,10 +30,12 @@ class GuestSilent(Exception):
 class Executor(Backing, DiskBacking, Protocol):
     """Volumes, disks and running VMs. All times are in seconds, all names as PVE has them.
 
-    `real` says that guests really run, and so answer when they are up, not after a while.
+    `real` says that guests really run, and so answer when they are up, not after a while. `saves_state` says that a
+    snapshot of a running VM works: its QEMU has the patches of Proxmox VE, or is stopped meanwhile.
     """
 
     real: bool
+    saves_state: bool
 
     @property
     def group_device(self) -> str:

@@ -63,12 +63,15 @@ class MemoryExecutor:
     """Keeps which VMs run. `factor` is how many real seconds a second of the guest's takes."""
 
     real = False
+    saves_state = False
     group_device = "/dev/vda3"
 
     def __init__(self, factor: float = 1.0) -> None:
         self._factor = factor
         self._pids = itertools.count(30_000)
         self.guests: dict[int, Guest] = {}
+        self.snapshots: set[str] = set()
+        """What its storages have, as VOLUME@NAME."""
         self.containers: set[int] = set()
         """Those that run."""
         self.missing: set[str] = set()
@@ -161,6 +164,12 @@ class MemoryExecutor:
     def rename(self, storage: Storage, volname: str, new: str) -> None: ...
 
     def resize(self, storage: Storage, volname: str, size_bytes: int) -> None: ...
+
+    def take_snapshot(self, storage: Storage, volname: str, name: str) -> None:
+        self.snapshots.add(f"{storage.id}:{volname}@{name}")
+
+    def drop_snapshot(self, storage: Storage, volname: str, name: str) -> None:
+        self.snapshots.discard(f"{storage.id}:{volname}@{name}")
 
     def put(self, file: Path, storage: Storage, volname: str) -> None: ...
 

@@ -92,6 +92,22 @@ class NodeStorage:
             format_ = storage.parse(volname).format
             self._run("qemu-img", "resize", "-q", "-f", format_, storage.path_of(volname), str(size_bytes))
 
+    def take_snapshot(self, storage: Storage, volname: str, name: str) -> None:
+        match storage.kind:
+            case "lvmthin":
+                taken = ["--name", f"snap_{volname}_{name}", "--permission", "r", "--snapshot"]
+                self._lvm("lvcreate", *taken, f"{storage.vgname}/{volname}")
+            case "zfspool":
+                self._run("zfs", "snapshot", f"{storage.pool}/{volname}@{name}")
+            case _:
+                raise PveError(f"the double takes no snapshots on storages of type {storage.kind}", status=501)
+
+    def drop_snapshot(self, storage: Storage, volname: str, name: str) -> None:
+        if storage.kind == "lvmthin":
+            self._lvm("lvremove", "--yes", f"{storage.vgname}/snap_{volname}_{name}")
+        else:
+            self._run("zfs", "destroy", f"{storage.pool}/{volname}@{name}")
+
     def put(self, file: Path, storage: Storage, volname: str) -> None:
         with file.open("rb") as content:
             self._commands.run(["sh", "-c", _RECEIVE, "sh", storage.path_of(volname)], stdin=content, deadline=600)

@@ -119,6 +119,7 @@ class QemuExecutor(Containers, NodeStorage):
     """Runs the guests of the double with QEMU on the machine that `commands` leads to."""
 
     real = True
+    saves_state = True
 
     def __init__(self, commands: Commands, *, bridges: tuple[str, ...], kvm: bool) -> None:
         Containers.__init__(self, commands)

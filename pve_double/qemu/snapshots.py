@@ -1,6 +1,7 @@
 """Snapshots of a VM, after PVE::AbstractConfig.
 
-That of a running VM fails and leaves it locked: the QEMU of the recordings has no command for saving its state.
+That of a running VM fails and leaves it locked, because the QEMU of the recordings has no command for saving its state.
+A node whose executor `saves_state` stops the VM while its storages take the snapshot.
 """
 
 from __future__ import annotations
@@ -83,13 +84,21 @@ def _snapshot(node: Node, machine: Machine, name: str, description: str, log: Ta
             del each.config["parent"]
     machine.snapshots[name] = Snapshot(_kept(machine.config), int(time.time()), description, "prepare")
     machine.config["lock"] = "snapshot"
-    if node.running(machine.vmid):
+    running = node.running(machine.vmid)
+    if running and not node.executor.saves_state:
         log.line("skipping guest filesystem freeze - disabled in VM options")
         log.line(NO_COMMAND.format(vmid=machine.vmid, command="savevm-end"))
         raise PveError(NO_COMMAND.format(vmid=machine.vmid, command="query-savevm"))
-    for drive in disks:
-        for line in _taken(node, drive, name):
-            log.line(line)
+    if running:
+        node.executor.pause(machine.vmid, resume=False)
+    try:
+        for drive in disks:
+            node.store.take_snapshot(drive.file, name)
+            for line in _taken(node, drive, name):
+                log.line(line)
+    finally:
+        if running:
+            node.executor.pause(machine.vmid, resume=True)
     machine.snapshots[name].state = ""
     del machine.config["lock"]
     machine.config["parent"] = name
@@ -125,6 +134,9 @@ def delete_snapshot_task(node: Node, user: str, vmid: int, name: str) -> str:
             if machine.is_template:
                 machine.config["lock"] = "snapshot-delete"
                 raise PveError("you can't delete a snapshot if vm is a template")
+            for drive in drives(gone.config):
+                if not drive.is_cdrom and is_volume_id(drive.file) and not gone.state:
+                    node.store.drop_snapshot(drive.file, name)
             del machine.snapshots[name]
             for config in (machine.config, *(each.config for each in machine.snapshots.values())):
                 if config.get("parent") == name:

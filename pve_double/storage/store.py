@@ -66,6 +66,10 @@ class Backing(Protocol):
 
     def resize(self, storage: Storage, volname: str, size_bytes: int) -> None: ...
 
+    def take_snapshot(self, storage: Storage, volname: str, name: str) -> None: ...
+
+    def drop_snapshot(self, storage: Storage, volname: str, name: str) -> None: ...
+
     def put(self, file: Path, storage: Storage, volname: str) -> None: ...
 
 
@@ -283,6 +287,16 @@ class Store:
             old = self.volumes[volid]
             self.backing.resize(self.config(storage_id), volname, size_bytes)
             self.volumes[volid] = replace(old, size_bytes=size_bytes)
+
+    def take_snapshot(self, volid: str, name: str) -> None:
+        """Take a snapshot of a volume on its storage."""
+        storage_id, volname = split_volume_id(volid)
+        self.backing.take_snapshot(self.config(storage_id), volname, name)
+
+    def drop_snapshot(self, volid: str, name: str) -> None:
+        """Remove it."""
+        storage_id, volname = split_volume_id(volid)
+        self.backing.drop_snapshot(self.config(storage_id), volname, name)
 
     def copy(self, source: str, target: str) -> None:
         """Fill `target`, which exists, with the content of `source`."""

@@ -94,6 +94,11 @@ class ProxmoxGuest(BootedGuest):
         devices = block_devices(self.system, list(serials.values()), booted.machine.client.host)
         self._devices = {name: devices[serial] for name, serial in serials.items()}
 
+    @property
+    def machine(self) -> VirtualMachine:
+        """The VM."""
+        return self._machine
+
     def device(self, disk: str) -> str:
         return self._devices[disk].path
 

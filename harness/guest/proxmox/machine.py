@@ -243,7 +243,7 @@ class VirtualMachine:
 
     def end(self) -> None:
         """Stop it if it runs. If a task left it locked, PVE allows this only to root@pam with a password."""
-        self._settle()
+        self.settle()
         if self.running:
             self._retry_locked(self.stop)
 
@@ -266,7 +266,7 @@ class VirtualMachine:
         wanted = {"destroy-unreferenced-disks": 0, "purge": 0, **options}
         self.run_task("qmdestroy", "", wanted, lambda: not has_vm(self.client, self.vmid), DESTROY_SECONDS)
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
         """Wait for the tasks of a client that has ended: they lock the VM while they run."""
         if not wait_until(lambda: not self._list_active_tasks(), deadline=STOP_SECONDS, every=_POLL_SECONDS):
             raise GuestError(

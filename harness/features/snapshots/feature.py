@@ -1,0 +1,60 @@
+"""What the feature adds to the kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from harness.feature import Feature, FeatureRecords, FeatureTables
+from harness.features.snapshots.request import SnapshotRecord, Snapshots, are_finished, find_problems, plan_snapshots
+
+if TYPE_CHECKING:
+    from harness.guest.proxmox.client import Client
+    from harness.lab.created import Entry, HostThing, Removal
+    from harness.lab.transport.base import Runner
+    from harness.measure.rounds import FollowingSeries, SeriesContext
+    from harness.measure.series import PreparedGroup
+
+
+def _follow(context: SeriesContext, prepared: PreparedGroup) -> Iterable[FollowingSeries]:
+    from harness.features.snapshots.measuring import follow
+
+    return follow(context, prepared)
+
+
+def _list_host_things() -> tuple[type[HostThing], ...]:
+    from harness.features.snapshots.measuring import VolumeSnapshot
+
+    return (VolumeSnapshot,)
+
+
+def _remove_from_node(client: Client, runner: Runner, entry: Entry) -> Removal | None:
+    from harness.features.snapshots.proxmox import remove_from_node
+
+    return remove_from_node(client, runner, entry)
+
+
+FEATURE = Feature(
+    name="snapshots",
+    tables=FeatureTables(
+        key="snapshot",
+        table=Snapshots,
+        what="a request for snapshots",
+        sets=("modes",),
+        find_problems=find_problems,
+    ),
+    follow_ups=plan_snapshots,
+    follow=_follow,
+    is_finished=are_finished,
+    list_host_things=_list_host_things,
+    remove_from_node=_remove_from_node,
+    records=(
+        FeatureRecords(
+            key="snapshots",
+            record=SnapshotRecord,
+            place=17,
+            description="One entry per request for snapshots (`[snapshot.NAME]`), mode and workload; else empty.",
+            in_journal=False,
+        ),
+    ),
+)

@@ -1,0 +1,199 @@
+"""What a scenario may ask of snapshots, what it costs in a plan, and the record. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Annotated
+
+from pydantic import Field, Strict
+
+from harness.analysis import Estimate, estimate_overhead
+from harness.config.names import choices
+from harness.config.problems import shown
+from harness.model.attach import Attach
+from harness.model.job import Job
+from harness.model.layout import LvmThin, Qcow2, Zvol
+from harness.model.mode import Arm, Cell, Mode, Place
+from harness.model.values import STRICT, VALUE, Count, SomeSeconds
+from harness.results.records import Run
+from harness.scenario.load import ModeName
+from harness.scenario.plan import FollowUp, Plan
+from harness.scenario.scenario import Scenario
+from harness.scenario.setups import Group
+
+CONFIDENCE = 0.95
+_BOTH = 2
+"""Slices of a pair: with a snapshot and without."""
+_PAUSE = 3.0
+"""Seconds between slices, at most: what a snapshot leaves behind ends there."""
+_LAYOUTS = (LvmThin, Zvol, Qcow2)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshots:
+    """Takes and removes a snapshot of the volume of each mode in one of two slices of `seconds`, `pairs` times.
+
+    If `modes` is None, these are all modes whose layout has snapshots.
+    """
+
+    __pydantic_config__ = VALUE
+
+    modes: Annotated[tuple[ModeName, ...], Field(min_length=1), Strict(False)] | None = None
+    pairs: Annotated[Count, Field(ge=3, le=200)] = 10
+    seconds: SomeSeconds = 5.0
+
+    def covers(self, cell: Cell) -> bool:
+        """Whether a snapshot is taken while this cell's job runs."""
+        mode = cell.mode
+        if refuse_layout(mode) is not None or mode.runs_with_others or mode.in_container or mode.cached:
+            return False
+        return self.modes is None or any(name in self.modes for name in mode.names)
+
+
+def refuse_layout(mode: Mode) -> str | None:
+    """Why nobody takes snapshots of the volume of a mode while its guest runs; None if that is done."""
+    if not isinstance(mode.attach, Attach):
+        return "has no disk that a guest's QEMU serves"
+    if isinstance(mode.layout, _LAYOUTS) and not (isinstance(mode.layout, LvmThin) and mode.layout.encrypted):
+        return None
+    return f"its layout {mode.layout.kind} has no snapshots of its own; allowed: lvm-thin, zvol, qcow2"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedSnapshots(FollowUp):
+    """The snapshots of one mode during one job: those of its only cell."""
+
+    snapshots: Snapshots
+
+    kind = "snapshot"
+    title = "snapshots"
+    description = "snapshots under load"
+
+    @property
+    def id(self) -> str:
+        return f"{self.group}-{self.kind}-{self.name}-{self.cell.mode.name}-{self.job.id}"
+
+    @property
+    def cell(self) -> Cell:
+        return self.cells[0]
+
+    @property
+    def job(self) -> Job:
+        """The job in slices of the requested length."""
+        return replace(self.cell.job, seconds=self.snapshots.seconds)
+
+    @property
+    def guest(self) -> Arm:
+        return self.cell.by_role[Place.GUEST]
+
+    @property
+    def usual_seconds(self) -> float:
+        return self.most_seconds
+
+    @property
+    def most_seconds(self) -> float:
+        return _BOTH * self.snapshots.pairs * (self.job.wall + _PAUSE)
+
+    @property
+    def writes(self) -> bool:
+        return self.job.writes
+
+    def bytes_written(self, write_rate: int, place: int | None = None) -> float:
+        if not self.writes or (place is not None and place not in self.guest.places):
+            return 0.0
+        return _BOTH * self.snapshots.pairs * self.job.wall * write_rate
+
+
+def plan_snapshots(scenario: Scenario, group: Group) -> Iterator[PlannedSnapshots]:
+    """Each request on each mode of this group, during the job of each workload with the fewest I/Os in flight."""
+    for name, snapshots in scenario.requests_of(Snapshots).items():
+        least: dict[tuple[str, str], Cell] = {}
+        for cell in sorted(group.cells, key=lambda cell: cell.job.depth):
+            if snapshots.covers(cell):
+                least.setdefault((cell.mode.name, cell.job.workload.name), cell)
+        for cell in group.cells:
+            if cell in least.values():
+                yield PlannedSnapshots(group=group.id, name=name, cells=(cell,), snapshots=snapshots)
+
+
+def find_problems(scenario: Scenario) -> Iterator[str]:
+    """One line for each request that no snapshot can answer, in the form of the schema's messages."""
+    modes = {mode.name: mode for mode in scenario.modes}
+    for name, snapshots in scenario.requests_of(Snapshots).items():
+        key = f"snapshot.{name}"
+        for number, mode in enumerate(snapshots.modes or ()):
+            if mode not in modes:
+                yield f"{key}.modes[{number}] = {shown(mode)}: not a mode of this scenario; {choices(mode, modes)}"
+            elif why := refuse_layout(modes[mode]):
+                yield f"{key}.modes[{number}] = {shown(mode)}: {why}"
+        if snapshots.modes is None and all(refuse_layout(mode) for mode in modes.values()):
+            yield f"{key}: no mode of this scenario has a layout with snapshots; allowed: lvm-thin, zvol, qcow2"
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRecord:
+    """What snapshots of the volume of one mode did to its guest during one job. All times are in seconds."""
+
+    __pydantic_config__ = STRICT
+
+    id: str
+    """`GROUP-snapshot-NAME-MODE-JOB`."""
+    name: str
+    """Name of the request in the scenario."""
+    scenario: str
+    """Name of the scenario."""
+    host: str
+    """Name of the host in the lab file."""
+    disk: str
+    """Name of the disk under test."""
+    mode: str
+    """Name of the attach mode."""
+    job: str
+    """The job that ran in the guest."""
+    kind: str
+    """What took the snapshots, and of what."""
+    alone: tuple[float, ...]
+    """I/Os per second without a snapshot, by pair of slices."""
+    beside: tuple[float, ...]
+    """The same in the slices with a snapshot."""
+    slowest_alone: tuple[float, ...]
+    """The longest time of an I/O without a snapshot, by pair."""
+    slowest_beside: tuple[float, ...]
+    """The same in the slices with a snapshot."""
+    taking: tuple[float, ...]
+    """How long taking the snapshot took, by pair."""
+    removing: tuple[float, ...]
+    """How long removing it took, by pair."""
+    raw: tuple[str, ...]
+    """fio's outputs, as paths relative to the run's directory."""
+    problem: str | None
+    """Why it ended early, or was not measured; null if all pairs were."""
+
+    @property
+    def loss(self) -> Estimate | None:
+        """The share of the throughput that is lost in a slice with a snapshot, by pairs (`estimate_overhead`)."""
+        if not self.alone:
+            return None
+        return estimate_overhead(self.alone, self.beside, higher_is_better=True, confidence=CONFIDENCE)
+
+    @property
+    def pause(self) -> float | None:
+        """The median over the pairs of how much longer the slowest I/O took with a snapshot; None without pairs."""
+        pairs = zip(self.slowest_alone, self.slowest_beside, strict=True)
+        longer = [beside - alone for alone, beside in pairs]
+        return max(median(longer), 0.0) if longer else None
+
+    @property
+    def longest(self) -> float | None:
+        """The slowest I/O of all slices with a snapshot."""
+        return max(self.slowest_beside, default=None)
+
+
+def are_finished(plan: Plan, run: Run) -> bool:
+    """Whether a stored run has all of the plan's snapshots, or skipped their cells."""
+    skipped = {cell.id for cell in run.cells if cell.skipped is not None}
+    done = {record.id for record in run.of(SnapshotRecord)}
+    planned = [follow_up for follow_up in plan.follow_ups if isinstance(follow_up, PlannedSnapshots)]
+    return all(follow_up.id in done or follow_up.cell.id in skipped for follow_up in planned)
