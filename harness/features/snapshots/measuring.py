@@ -76,8 +76,9 @@ class VolumeSnapshot(HostThing):
 class Taker(Protocol):
     """Takes a snapshot, and removes it. There is one at a time."""
 
-    kind: str
-    """What takes the snapshots, and of what."""
+    @property
+    def kind(self) -> str:
+        """What takes the snapshots, and of what."""
 
     def take(self) -> None:
         """Take it. Raises HarnessError."""
