@@ -16,7 +16,7 @@ from harness.model.attach import Attach
 from harness.model.job import Job
 from harness.model.layout import LvmThin, Qcow2, Zvol
 from harness.model.mode import Arm, Cell, Mode, Place
-from harness.model.values import STRICT, VALUE, Count, SomeSeconds
+from harness.model.values import Count, FileValue, RecordValue, SomeSeconds
 from harness.results.records import Run
 from harness.scenario.load import ModeName
 from harness.scenario.plan import FollowUp, Plan
@@ -32,17 +32,18 @@ _LAYOUTS = (LvmThin, Zvol, Qcow2)
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshots:
+class Snapshots(FileValue):
     """Takes and removes a snapshot of the volume of each mode in one of two slices of `seconds`, `pairs` times.
 
     If `modes` is None, these are all modes whose layout has snapshots.
     """
 
-    __pydantic_config__ = VALUE
-
     modes: Annotated[tuple[ModeName, ...], Field(min_length=1), Strict(False)] | None = None
+    """Names from `modes`; without them, every mode with one guest whose layout has snapshots."""
     pairs: Annotated[Count, Field(ge=3, le=200)] = 10
+    """Pairs of slices: one with a snapshot, one without."""
     seconds: SomeSeconds = 5.0
+    """The length of each slice. A snapshot must be taken and removed within three quarters of it."""
 
     def covers(self, cell: Cell) -> bool:
         """Whether a snapshot is taken while this cell's job runs."""
@@ -133,10 +134,8 @@ def find_problems(scenario: Scenario) -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotRecord:
+class SnapshotRecord(RecordValue):
     """What snapshots of the volume of one mode did to its guest during one job. All times are in seconds."""
-
-    __pydantic_config__ = STRICT
 
     id: str
     """`GROUP-snapshot-NAME-MODE-JOB`."""
