@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from harness.features.commands.request import (
     read_run,
 )
 from harness.files import read_script, shipped
+from harness.model.layout import InnerFilesystem
 from harness.scenario.load import load_scenario
 from harness.scenario.plan import plan_for
 from harness.signals import wait_until
@@ -332,3 +334,12 @@ def test_with_a_cache_between_them_only_the_guest_runs(planned: dict[tuple[str, 
 def test_a_run_with_a_limit_of_bytes_runs_no_command(planned: dict[tuple[str, str], PlannedCommand]) -> None:
     assert find_obstacle(planned["host", "own"], limited=False) is None
     assert "this run has a limit" in (find_obstacle(planned["host", "own"], limited=True) or "")
+
+
+def test_a_volume_that_the_guest_has_mounted_gets_no_other_file_system(
+    planned: dict[tuple[str, str], PlannedCommand],
+) -> None:
+    of_mode = planned["guest", "own"]
+    cell = replace(of_mode.cell, mode=replace(of_mode.cell.mode, filesystem=InnerFilesystem("ext4")))
+    why = find_obstacle(replace(of_mode, cells=(cell,)), limited=False)
+    assert "which the guest has mounted" in (why or "")
