@@ -392,6 +392,8 @@ class Feature:
     load_array_maker: Callable[[], ArrayMaker] | None = None
     read_volume: Callable[[Runner, Layout, str], Effective | None] = lambda _runner, _layout, _path: None
     """What a host reports of a volume at this path; None for a layout that it is not about. Raises HostError."""
+    read_session: Callable[[Session, Sequence[Mode], Sequence[Job]], Mapping[str, Effective]] = lambda *_arguments: {}
+    """What else is read back of the modes on a prepared disk for these jobs, by the mode's name. Raises HostError."""
     tables: FeatureTables | None = None
     mode_keys: ModeKeys | None = None
     read_workloads: Callable[[Path, Sequence[str]], WorkloadFiles] | None = None

@@ -99,7 +99,7 @@ def measure_timetable(
     fio_seed = random.Random(f"fio {seed} {name}").getrandbits(31)
     with session.holding(arms[0]), session.rebuilding(arms[0], table.seconds):
         if segment.index == 1 or len(arms) == 1:
-            session.warm(arms)
+            session.warm(arms, buffered=any(slice_.job.buffered for slice_ in table.slices))
         before = session.transferred(arms)
         zero = time.time() - time.monotonic()
         ran = run_timetable(at, session, store, table, name=name, seed=fio_seed, began=began)

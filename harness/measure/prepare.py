@@ -258,6 +258,9 @@ def open_session(
             backup_files=backup_files,
             trims=any(job.trims for job in request.jobs),
         )
+        for read in (feature.read_session(session, usable, request.jobs) for feature in features()):
+            merged = {name: session.effective[name].merged(more) for name, more in read.items()}
+            session = replace(session, effective={**session.effective, **merged})
         # Conditioning has changed the tables of file systems.
         for mode in usable:
             if mode.filesystem is not None or (mode.attach is not None and mode.layout.writes_later):

@@ -316,7 +316,7 @@ def _count_probed(number: int, ran: Sequence[RanSlice]) -> int:
 def _count_in_flight(ran: RanSlice, at: Session) -> Transferred:
     """The most bytes that the jobs of this slice have in flight at the same time, or are read ahead of them."""
     jobs = [part.planned.job for part in ran.parts]
-    read_ahead = max((effective.read_ahead for effective in at.effective.values()), default=NOTHING.read_ahead)
+    read_ahead = max(size for effective in (NOTHING, *at.effective.values()) for size in effective.read_ahead)
     flying = ((job, job.depth * job.bs + job.count_ahead(read_ahead)) for job in jobs)
     return sum((Transferred(size, size, size).of(job) for job, size in flying), Transferred())
 

@@ -255,7 +255,8 @@ def hold_settings_of(
         yield
 
 
-SLOWEST_READ = 2 * 1024**2
+_MIB = 1024**2
+SLOWEST_READ = 2 * _MIB
 """Bytes per second. A slower disk is broken."""
 SETTLE_SECONDS = 600.0
 """The longest time to write a page cache with many small writes back to a slow disk."""
@@ -356,13 +357,16 @@ class Session:
         if (guest := self.guest(arm)) is not None and arm.mode is not None:
             source = self.layouts.guest(arm.mode)
             path = guest.device(arm.mode.attached.name)
-            return Target(path, source.offset, source.size, direct=True, block=self.block, apart=self.trims)
+            where, warm = (path, source.offset, source.size), arm.mode.cached
+            return Target(*where, direct=True, block=self.block, apart=self.trims, warm=warm)
         source = self.layouts.twin(arm.mode)
         direct = arm.mode is None or arm.mode.is_direct
         where = (source.writable.path, source.offset, source.size)
         engine = find_cached_engine(arm)
-        apart, keeps = self.trims, self.cached
-        return Target(*where, direct=direct, block=self.block, apart=apart, invalidate=not keeps, engine=engine)
+        apart, keeps, warm = self.trims, self.cached, arm.mode is not None and arm.mode.cached
+        return Target(
+            *where, direct=direct, block=self.block, apart=apart, invalidate=not keeps, engine=engine, warm=warm
+        )
 
     def counted_disks(self, arm: Arm) -> tuple[str, ...]:
         """The kernel names of the bare disks whose counters show the arm's I/O. Empty if the guest has the disk."""
@@ -424,12 +428,25 @@ class Session:
             paths = [self.layouts.guest(volume).path for volume in arm.mode.volumes]
             self.host.runner.run(["sync", *what, *paths], deadline=SETTLE_SECONDS)
 
-    def warm(self, arms: Iterable[Arm]) -> None:
-        """Read what cached arms use once on the host, so that twin and guest begin in the same state of its cache."""
-        cached = [arm.mode for arm in arms if arm.mode is not None and arm.mode.cached]
+    def warm(self, arms: Iterable[Arm], *, buffered: bool = False) -> None:
+        """Read what cached arms use once on the host, so that twin and guest begin in the same state of its cache.
+
+        With `buffered`, jobs go through the page cache of their machine: then each guest reads its file as well.
+        """
+        of_cached = [arm for arm in arms if arm.mode is not None and arm.mode.cached]
+        cached = [arm.mode for arm in of_cached if arm.mode is not None]
         modes = {volume.stored.name: volume for mode in cached for volume in mode.volumes}
+        for arm in of_cached if buffered else ():
+            if (guest := self.guest(arm)) is not None:
+                inside = self.target(arm)
+                # The guest's dd may be that of busybox, which counts in blocks. Regions are multiples of 4 MiB.
+                part = [f"skip={inside.offset // _MIB}", f"count={inside.size // _MIB}"]
+                read = ["dd", f"if={inside.path}", "of=/dev/null", "bs=1M", *part]
+                guest.runner.run(read, deadline=60 + inside.size / SLOWEST_READ)
         for mode in modes.values():
-            for source in dict.fromkeys((self.layouts.twin(mode), self.layouts.guest(mode))):
+            # The file of a guest with a file system is in the cache of the guest alone.
+            sources = [self.layouts.twin(mode), *([self.layouts.guest(mode)] if mode.filesystem is None else [])]
+            for source in dict.fromkeys(sources):
                 # The cache below a zvol is not asked again for what is in the page cache. A file of ZFS has no other
                 # cache, and direct reads do not fill it.
                 below = source.kind == "block" and mode.attach is not None and mode.attach.direct

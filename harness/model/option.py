@@ -203,10 +203,11 @@ class Effective:
                 yield setting.name, list(value) if isinstance(value, tuple) else value
 
     @property
-    def read_ahead(self) -> int:
-        """The longest read-ahead that was read back, in bytes; Linux's default without any."""
-        known = (self.guest_read_ahead_kb, self.host_read_ahead_kb, self.disk_read_ahead_kb)
-        return 1024 * max((size for size in known if size is not None), default=_READ_AHEAD_KB)
+    def read_ahead(self) -> tuple[int, int]:
+        """The read-ahead of the bare disk, and the longer one of guest and twin, in bytes. Linux's if none is known."""
+        volumes = [size for size in (self.guest_read_ahead_kb, self.host_read_ahead_kb) if size is not None]
+        bare = _READ_AHEAD_KB if self.disk_read_ahead_kb is None else self.disk_read_ahead_kb
+        return 1024 * bare, 1024 * max(volumes, default=_READ_AHEAD_KB)
 
     def merged(self, other: Effective) -> Effective:
         """The settings of both. If both have a value, the value of `other` counts."""

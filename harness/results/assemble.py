@@ -17,6 +17,7 @@ from harness.feature import Feature, features, features_of_cell
 from harness.model.attach import Attach
 from harness.model.base import NONE, Amplification, Kind, find_widest
 from harness.model.disk import DiskRecord
+from harness.model.job import Job
 from harness.model.mode import Arm, Budget, Cell, Mode, Place, find_setting_changes
 from harness.model.option import NOTHING, Effective
 from harness.results.carried import note_carry_over, split_by_length
@@ -46,6 +47,7 @@ from harness.results.metric_records import (
 )
 from harness.results.records import CarryOverRecord
 from harness.results.validity import (
+    ReadAhead,
     check_bytes,
     clock_checks,
     configuration_checks,
@@ -279,7 +281,8 @@ def _check_cell(
             *_read_in_flight(cell),
             cached=cell.mode.cached,
             contained=f"guest:{cell.mode.name}" if cell.mode.in_container else "",
-            ahead=cell.job.count_ahead(context.effective.read_ahead),
+            buffered=cell.job.buffered,
+            ahead=_find_read_ahead(cell.job, context),
             inside=NONE if cell.mode.filesystem is None else cell.mode.filesystem.amplification(cell.job),
         ),
         *rate_checks(slices, cell.job),
@@ -316,6 +319,13 @@ def _read_in_flight(cell: Cell) -> tuple[int, Amplification]:
     moved = find_widest(cell.mode.amplification(job) for job in dict.fromkeys(jobs))
     drops_trims = isinstance(cell.mode.attach, Attach) and cell.mode.attach.discard == "ignore"
     return sum(job.depth * job.bs for job in jobs), replace(moved, fewest_trimmed=0.0) if drops_trims else moved
+
+
+def _find_read_ahead(job: Job, context: CellContext) -> ReadAhead | None:
+    if not job.reads_ahead:
+        return None
+    bare, volume = (job.count_ahead(size) for size in context.effective.read_ahead)
+    return ReadAhead(bare, volume, min(job.region or context.span_bytes, context.span_bytes))
 
 
 def _list_differences(mode: Mode, context: CellContext) -> tuple[str, ...]:

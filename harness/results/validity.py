@@ -399,6 +399,24 @@ class _ByteCount:
         return fewest if fewest == most else f"{fewest} to {most}"
 
 
+@dataclass(frozen=True, slots=True)
+class ReadAhead:
+    """The most bytes that kernels have read ahead at the end of a slice: on the bare disk, and on volumes.
+
+    A job begins again at the end of its `region`. Beyond that, the bare disk goes on, and is read ahead each time.
+    """
+
+    bare: int
+    volume: int
+    region: int
+
+    def count(self, slices: Sequence[Measurement], read: int) -> float:
+        """The bytes in these slices of one arm, in which fio read so many."""
+        if slices[0].arm in _BARE:
+            return self.bare * (len(slices) + read / self.region)
+        return float(self.volume * len(slices))
+
+
 def check_bytes(
     measurements: Iterable[Measurement],
     in_flight: int,
@@ -407,7 +425,8 @@ def check_bytes(
     cached: bool = False,
     contained: str = "",
     inside: Amplification = NONE,
-    ahead: int = 0,
+    ahead: ReadAhead | None = None,
+    buffered: bool = False,
 ) -> tuple[ValidityCheck, ...]:
     """One check per arm: fio's bytes against those of the host's bare disk or disks and, for a guest, of QEMU.
 
@@ -417,8 +436,8 @@ def check_bytes(
     `layout` is what the disks may move for the arms on it, which are all arms except host and reference. With `cached`,
     the host's memory may serve these arms, so their bytes are only compared with QEMU's. A measurement without counters
     is not checked. The arm `contained` is in a container, whose control group counts instead of QEMU. `inside` is what
-    a file system in the guest moves, which QEMU counts as well. `ahead` are the bytes that a kernel may read ahead in
-    each slice.
+    a file system in the guest moves, which QEMU counts as well. `ahead` is what a kernel may read ahead. The memory of
+    a cached guest may serve what is `buffered`, before QEMU sees it.
     """
     count_bytes = partial(_count_bytes, in_flight=in_flight, of_qemu=inside, ahead=ahead)
     by_round: dict[tuple[str, int], list[Measurement]] = {}
@@ -433,7 +452,7 @@ def check_bytes(
             every = [slice_ for (other, _), slices in by_round.items() if other == arm for slice_ in slices]
             by_arm[arm] = [*counts, *count_bytes(every, NONE if arm in _BARE else layout, None)]
     return tuple(
-        _check_cached(arm, counts)
+        _check_cached(arm, () if buffered else counts)
         if cached and arm not in _BARE
         else _check_counts(arm, counts, "its control group" if arm == contained else "QEMU")
         for arm, counts in by_arm.items()
@@ -482,7 +501,7 @@ def _count_bytes(
     *,
     in_flight: int,
     of_qemu: Amplification,
-    ahead: int,
+    ahead: ReadAhead | None,
 ) -> list[_ByteCount]:
     """The counts of these slices of one arm together. Single slices may be short: a small write counts much."""
     whole = [slice_ for slice_ in slices if slice_.counters.disk is not None]
@@ -506,7 +525,8 @@ def _count_bytes(
                 fewest, most = fio * needs.fewest_read, fio * needs.most_read + for_writes
             elif direction == "trimmed":
                 fewest, most = fio * needs.fewest_trimmed, fio * needs.most_trimmed
-            polled, extra = 0.0, float(ahead * len(slices) if direction == "read" else 0)
+            polled = 0.0
+            extra = ahead.count(slices, fio) if ahead is not None and direction == "read" else 0.0
             if by == "disk" and direction == "read":
                 polled = _estimate_polled(whole)
                 extra += polled + sum(map(_read_probed, whole))

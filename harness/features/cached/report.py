@@ -31,7 +31,7 @@ from harness.units import format_size
 
 TITLE = "Served from memory"
 WARNING = (
-    "The host's memory serves these cells while their working set fits into it. A larger one is read from the disk, at "
+    "Memory serves these cells while their working set fits into it. A larger one is read from the disk, at "
     "the speed of the direct modes. What is written is on the disk later. A power loss loses what the guest did not "
     "flush."
 )
@@ -56,7 +56,7 @@ def cached_blocks(section: Section) -> Iterator[Block]:
     yield Sentence((Mark(f"{section.name}: {TITLE[0].lower()}{TITLE[1:]}.", "strong"), f" {WARNING}"), on=On.MARKDOWN)
     yield make_table(
         cells,
-        f"Cells of {section.name} that the host's memory serves",
+        f"Cells of {section.name} that memory serves",
         (Column("job", "mode"), lambda cell: TableCell(cell.job.id, link=link_cell(cell))),
         (Column("mode", "name"), lambda cell: cell.mode),
         (Column("read from memory, %"), lambda cell: _format_shares(cell, "reads")),

@@ -13,7 +13,8 @@ from harness.feature import Feature, ModeKeys, Subject
 from harness.model.attach import Attach, ReadAhead
 from harness.model.job import Job
 from harness.model.layout import Filesystem, InnerFilesystem
-from harness.model.mode import Arm, Cell, Mode
+from harness.model.mode import Arm, Cell, Mode, Place
+from harness.model.option import Effective
 from harness.model.values import TomlTable
 from harness.results import CellRecord, Measurement
 from harness.scenario.scenario import Scenario
@@ -54,8 +55,6 @@ def find_problems(mode: Mode, keys: InGuest) -> Iterator[str]:
         return
     asked, layout, attach = f'filesystem = "{keys.filesystem}"', mode.layout, mode.attach
     yield from _find_others(asked, keys)
-    if mode.cached:
-        yield f"{asked} conflicts with cached = true, because fio bypasses the guest's cache; allowed: one of them"
     if layout.kind not in _LAYOUTS:
         yield (
             f'{asked} conflicts with layout.kind = "{layout.kind}", because the host makes the file system on a volume '
@@ -162,11 +161,14 @@ def find_conflicts(scenario: Scenario) -> Iterator[str]:
 def _find_buffered_problems(scenario: Scenario) -> Iterator[str]:
     for index, workload in enumerate(scenario.workloads):
         for mode in scenario.modes if workload.buffered else ():
-            if mode.cached:
+            asked = f'workloads[{index}] = "{workload.name}": conflicts with mode.{mode.name}, which is cached'
+            if mode.cached and mode.filesystem is None:
                 yield (
-                    f'workloads[{index}] = "{workload.name}": conflicts with mode.{mode.name}, which is cached: '
-                    "the page caches of guest and host would both serve it; allowed: modes without a cache of the host"
+                    f"{asked}: a kernel forgets what it has read of a device when nobody has it open; allowed: modes "
+                    "without cached, or with a filesystem, whose files stay in the guest's memory"
                 )
+            elif mode.cached and workload.writes:
+                yield f"{asked}: each write is flushed to the disk; allowed: buffered reads"
 
 
 def refuse_buffered(session: Session, arm: Arm, job: Job) -> str | None:
@@ -174,6 +176,32 @@ def refuse_buffered(session: Session, arm: Arm, job: Job) -> str | None:
     if not job.buffered or session.platform(arm).engine == _LINUX:
         return None
     return f"{job.name} is for guests with Linux: fio in Windows has no page cache that it can empty before a slice"
+
+
+def read_session(session: Session, modes: Sequence[Mode], jobs: Sequence[Job]) -> Mapping[str, Effective]:
+    """How far host and guests read ahead for buffered jobs, by the name of the mode. Raises HostError, GuestError."""
+    if not any(job.buffered for job in jobs):
+        return {}
+    from harness.features.filesystem.volumes import read_read_aheads
+
+    guests = [mode for mode in modes if mode.attach is not None]
+    bare = session.layouts.device.writable.path
+    twins = {mode.name: session.layouts.twin(mode).writable.path for mode in guests}
+    on_host = read_read_aheads(session.host.runner, [bare, *twins.values()])
+    effective = {}
+    for mode in guests:
+        arm = Arm(Place.GUEST, mode)
+        if session.platform(arm).engine != _LINUX:
+            continue
+        with session.holding(arm):
+            guest, path = session.guest(arm), session.target(arm).path
+            inside = read_read_aheads(guest.runner, [path])[path] if guest is not None else None
+        effective[mode.name] = Effective(
+            guest_read_ahead_kb=inside,
+            host_read_ahead_kb=on_host[twins[mode.name]],
+            disk_read_ahead_kb=on_host[bare],
+        )
+    return effective
 
 
 def find_notes(_slices: Sequence[Measurement], cell: Cell) -> Iterator[str]:
@@ -190,7 +218,7 @@ def annotate(cells: Sequence[CellRecord]) -> Iterator[tuple[str, str]]:
     """What host and guest did in another way, and how far they read ahead of a buffered job: a cell and its note."""
     for cell in cells:
         if cell.job.buffered:
-            yield cell.id, f"fio goes through the page cache, which is emptied before each slice{_describe_ahead(cell)}"
+            yield cell.id, _describe_cache(cell)
         host, guest = (
             set(options.split(",")) if options else set()
             for options in (cell.effective.host_mount_options, cell.effective.guest_mount_options)
@@ -198,6 +226,15 @@ def annotate(cells: Sequence[CellRecord]) -> Iterator[tuple[str, str]]:
         if cell.mode_detail.filesystem is not None and host and guest and host != guest:
             only = [f"{', '.join(sorted(one - other)) or 'nothing'}" for one, other in ((host, guest), (guest, host))]
             yield cell.id, f"mounted with other options: only on the host {only[0]}; only in the guest {only[1]}"
+
+
+def _describe_cache(cell: CellRecord) -> str:
+    if cell.is_cached:
+        return (
+            "fio goes through the page cache of the guest, which has read the region before, and on the twin through "
+            "that of the host: a figure of memory, and of neither the disk nor QEMU"
+        )
+    return f"fio goes through the page cache, which is emptied before each slice{_describe_ahead(cell)}"
 
 
 def _describe_ahead(cell: CellRecord) -> str:
@@ -231,6 +268,7 @@ FEATURE = Feature(
     extend_hypervisor=_extend_hypervisor,
     find_problems=find_conflicts,
     refuse_job=refuse_buffered,
+    read_session=read_session,
     find_notes=find_notes,
     annotate=annotate,
 )

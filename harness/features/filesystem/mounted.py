@@ -50,8 +50,6 @@ class FilesystemsInGuests:
         self._below = below
         self._prepared: Mapping[str, Prepared] = {}
         """Those of the layouts that are built now, by the name of the disk."""
-        self._read_ahead: Mapping[str, Effective] = {}
-        """How the host reads ahead on the twin of a volume, by the volume's path."""
 
     @contextmanager
     def guest(
@@ -72,8 +70,7 @@ class FilesystemsInGuests:
                     f"{guest.runner.name}: it runs Windows, which has no such file systems and no such read-ahead",
                     hint="leave out filesystem and read_ahead_kb in the modes, or measure a guest with Linux",
                 )
-            of_host = {disk.name: self._read_ahead.get(disk.source.path, NOTHING) for disk in disks}
-            mounted = MountedGuest(guest, inner, ahead, of_host)
+            mounted = MountedGuest(guest, inner, ahead)
             try:
                 yield mounted
             finally:
@@ -121,15 +118,14 @@ class FilesystemsInGuests:
                 built = stack.enter_context(build(modes, span))
             for mode in modes:
                 if (wanted := get_read_ahead(mode.attach)) is not None:
-                    path = built.guest(mode).path
-                    self._read_ahead = {**self._read_ahead, path: set_read_ahead(built, mode, wanted)}
+                    set_read_ahead(built, mode, wanted)
             yield built
 
 
 class MountedGuest:
     """A `Guest` with the file systems of some of its disks mounted, and with the read-ahead of some set.
 
-    All by the name of the disk: `prepared` file systems, `ahead` in KiB, and `of_host`, how the host reads ahead.
+    Both by the name of the disk: `prepared` file systems, and `ahead` in KiB.
     """
 
     def __init__(
@@ -137,15 +133,12 @@ class MountedGuest:
         guest: Guest,
         prepared: Mapping[str, Prepared],
         ahead: Mapping[str, int] = MappingProxyType({}),
-        of_host: Mapping[str, Effective] = MappingProxyType({}),
     ) -> None:
         self._guest = guest
         self._mounted = tuple(prepared)
         self._effective = {disk: self._set_read_ahead(disk, size) for disk, size in ahead.items()}
         for disk, inner in prepared.items():
             self._effective[disk] = self._effective.get(disk, NOTHING).merged(self._mount(disk, inner))
-        for disk, shown in of_host.items():
-            self._effective[disk] = self._effective.get(disk, NOTHING).merged(shown)
 
     def _set_read_ahead(self, disk: str, size: int) -> Effective:
         printed = self.runner.run(

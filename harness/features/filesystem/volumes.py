@@ -39,6 +39,7 @@ _LEAST_SPAN = 16 * MIB
 # btrfs would trim freed blocks in the background, during the slices of any arm.
 _BY_DEFAULT: Mapping[Filesystem, str] = {"btrfs": "nodiscard"}
 _FEATURES = read_script("harness.features.filesystem", "read_features.sh")
+_READ_AHEAD = read_script("harness.features.filesystem", "read_read_ahead.sh")
 
 
 def name_twin(mode: Mode) -> str:
@@ -230,27 +231,23 @@ def get_read_ahead(attach: Attachment | None) -> int | None:
     return attach.read_ahead_kb if isinstance(attach, Attach) else None
 
 
-def set_read_ahead(layouts: Layouts, mode: Mode, size: int) -> Effective:
-    """Make the host read as far ahead on the volume of a mode's twin as its guest, if that has a setting of its own.
+def set_read_ahead(layouts: Layouts, mode: Mode, size: int) -> None:
+    """Make the host read `size` KiB ahead on the volume of a mode's twin, if that has a setting of its own.
 
-    Returns what the kernel then has there, and on the bare disk. `size` in KiB. Raises SafetyError and HostError.
+    Raises SafetyError, HostError.
     """
     twin = layouts.twin(mode)
     volume = twin.data or twin
-    device = volume.writable if volume.kind == "block" else None
-    if device is not None and device.name.startswith(_OWN_QUEUE):
-        device.run(["blockdev", "--setra", str(size * 2), device.path], deadline=30)
-    bare = layouts.device
-    return Effective(
-        host_read_ahead_kb=_read_ahead_of(device),
-        disk_read_ahead_kb=_read_ahead_of(bare.writable if bare.kind == "block" else None),
-    )
+    if volume.kind == "block" and volume.writable.name.startswith(_OWN_QUEUE):
+        volume.writable.run(["blockdev", "--setra", str(size * 2), volume.writable.path], deadline=30)
 
 
-def _read_ahead_of(device: Writable | None) -> int | None:
-    """In KiB. The command has sectors of 512 bytes."""
-    if device is None:
-        return None
-    printed = device.runner.run(["blockdev", "--getra", device.path], deadline=30).stdout
-    with reading(f"{device.runner.name}: the read-ahead of {device.path}"):
-        return int(printed) // 2
+def read_read_aheads(runner: Runner, paths: Sequence[str]) -> dict[str, int | None]:
+    """How far a machine reads ahead on each of these devices and files, in KiB; None if its kernel does not show it.
+
+    Raises HostError.
+    """
+    printed = runner.run(["sh", "-s", "--", *paths], stdin=_READ_AHEAD, deadline=60).stdout
+    with reading(f"{runner.name}: its read-ahead"):
+        values = [None if line == "-" else int(line) for line in printed.splitlines()]
+        return dict(zip(paths, values, strict=True))

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 
 from harness.features.filesystem.feature import annotate
 from harness.features.filesystem.report import REPORT
-from harness.features.filesystem.volumes import set_read_ahead
+from harness.features.filesystem.volumes import read_read_aheads, set_read_ahead
 from harness.layout.build import Layouts
 from harness.layout.source import BlockSource
 from harness.measure.fio import Target, TimedSection, job_file
@@ -24,10 +24,10 @@ from harness.model.workloads import parse_workloads
 from harness.report.html import render_html
 from harness.report.markdown import markdown_table
 from harness.report.terminal import difference_lines
-from harness.results.validity import check_bytes
+from harness.results.validity import ReadAhead, check_bytes
 from tests.build import build_measurement, synthetic_run
 from tests.unit.granted import granted
-from tests.unit.loop_disks import loop, require, sparse
+from tests.unit.loop_disks import RUNNER, loop, require, sparse
 from tests.unit.test_scenario_load import complaint, load
 
 KIB, MIB = 1024, 1024**2
@@ -90,19 +90,33 @@ def test_a_buffered_job_has_one_request_in_flight_and_its_name_says_what_it_is()
     assert (WRITE.id, WRITE.syncs, WRITE.buffered, WRITE.reads_ahead) == ("wal-buffered", True, True, False)
 
 
+def ahead_of(guest: int, disk: int | None = None, host: int | None = None) -> ReadAhead:
+    shown = Effective(guest_read_ahead_kb=guest, disk_read_ahead_kb=disk, host_read_ahead_kb=host)
+    bare, volume = (READ.count_ahead(size) for size in shown.read_ahead)
+    return ReadAhead(bare, volume, 64 * MIB)
+
+
 @pytest.mark.parametrize(("ahead", "more", "ok"), [(4096, 8, True), (128, 8, False), (4096, 9, False)])
 def test_the_kernel_may_have_read_two_windows_ahead_and_not_more(ahead: int, more: int, *, ok: bool) -> None:
     counted = 20e6 + more * MIB
     counts = {"fio_read": 20e6, "disk_read": counted, "qemu_read": counted}
     slice_ = build_measurement("guest:own", job=READ, counts=counts)
-    effective = Effective(guest_read_ahead_kb=ahead, host_read_ahead_kb=64)
-    (check,) = check_bytes([slice_], 64 * KIB, ahead=READ.count_ahead(effective.read_ahead))
+    (check,) = check_bytes([slice_], 64 * KIB, ahead=ahead_of(ahead, host=64))
+    assert check.ok is ok, check.detail
+
+
+@pytest.mark.parametrize(("more", "ok"), [(1.5, True), (4, False)])
+def test_the_bare_disk_is_read_beyond_the_region_each_time_that_a_job_begins_again(more: float, *, ok: bool) -> None:
+    read = 256 * MIB
+    counts = {"fio_read": read, "disk_read": read * 1.02 + more * MIB}
+    slice_ = build_measurement("host", job=READ, counts=counts)
+    (check,) = check_bytes([slice_], 0, ahead=ahead_of(4096, disk=128))
     assert check.ok is ok, check.detail
 
 
 def test_a_guest_whose_own_cache_served_reads_is_void_whatever_its_read_ahead_is() -> None:
     slice_ = build_measurement("guest:own", job=READ, counts={"fio_read": 20e6, "disk_read": 19e6, "qemu_read": 19e6})
-    (check,) = check_bytes([slice_], 64 * KIB, ahead=READ.count_ahead(Effective(guest_read_ahead_kb=4096).read_ahead))
+    (check,) = check_bytes([slice_], 64 * KIB, ahead=ahead_of(4096))
     assert not check.ok
     assert "the guest's own cache served the rest" in check.detail
 
@@ -130,7 +144,8 @@ def test_each_size_of_a_read_ahead_is_a_mode_that_is_compared_with_the_first(tmp
         ("[128, 4096]", "[128, 128]", "has a size twice"),
         ("attach = {}", "attach = { read_ahead_kb = 64 }", "conflicts with attach.read_ahead_kb = 64"),
         ("attach = {}", "attach = {}\nguests = 2", "conflicts with guests"),
-        ('"own"]', '"own", "raw-cached"]', "conflicts with mode.raw-cached, which is cached"),
+        ('"own"]', '"own", "raw-cached"]', "which is cached: a kernel forgets what it has read of a device"),
+        ("attach = {}", 'attach = {}\ncached = true\nfilesystem = "xfs"', "which is cached: each write is flushed"),
     ],
 )
 def test_what_a_read_ahead_cannot_have_is_refused(before: str, after: str, said: str, tmp_path: Path) -> None:
@@ -140,15 +155,17 @@ def test_what_a_read_ahead_cannot_have_is_refused(before: str, after: str, said:
 
 def test_a_volume_of_the_twin_with_a_setting_of_its_own_reads_as_far_ahead_as_the_guest(tmp_path: Path) -> None:
     require("blockdev")
-    with loop(sparse(tmp_path / "disk", MIB)) as device, loop(sparse(tmp_path / "bare", MIB)) as bare:
+    file = sparse(tmp_path / "disk", MIB)
+    with loop(file) as device, loop(sparse(tmp_path / "bare", MIB)) as bare:
         sources = [BlockSource(path, "block", 0, MIB, grant=granted(path)) for path in (bare, device)]
         mode = Mode("own", Lvm(), Attach(read_ahead_kb=512))
-        shown = set_read_ahead(Layouts(sources[0], {"own": sources[1]}, MIB, "sdx"), mode, 512)
-        assert shown.host_read_ahead_kb == 512
-        assert shown.disk_read_ahead_kb != 512
-    file = BlockSource(str(tmp_path / "disk"), "file", 0, MIB, grant=granted(str(tmp_path / "disk")))
-    mode = Mode("own", RawFile(), Attach(read_ahead_kb=512))
-    assert set_read_ahead(Layouts(file, {"own": file}, MIB, "sdx"), mode, 512) == Effective()
+        set_read_ahead(Layouts(sources[0], {"own": sources[1]}, MIB, "sdx"), mode, 512)
+        shown = read_read_aheads(RUNNER, [bare, device, "/proc/self"])
+        assert shown[device] == 512
+        assert shown[bare] == int(Path(f"/sys/class/block/{Path(bare).name}/queue/read_ahead_kb").read_text()) != 512
+        assert shown["/proc/self"] is None
+    in_file = BlockSource(str(file), "file", 0, MIB, grant=granted(str(file)))
+    set_read_ahead(Layouts(in_file, {"own": in_file}, MIB, "sdx"), Mode("own", RawFile(), Attach()), 512)
 
 
 def test_the_report_has_the_factor_with_its_interval(tmp_path: Path) -> None:

@@ -73,7 +73,6 @@ def test_a_mode_has_its_file_system_and_a_volume_of_its_own_for_the_twin(tmp_pat
             'attach = { cache = "writeback", aio = "threads" }',
             'conflicts with attach.cache = "writeback"',
         ),
-        ("attach = {}", "attach = {}\ncached = true", "conflicts with cached = true"),
         ("attach = {}", "attach = {}\nguests = 2", "conflicts with guests"),
         ("attach = {}", "attach = {}\nbackup = true", "conflicts with backup"),
         ("attach = {}", "attach = {}\ncontainer = true", "conflicts with container"),
