@@ -42,7 +42,8 @@ def page(chromium: Browser, site: str) -> Iterator[Page]:
 
 def find_heading(page: Page) -> str:
     """The heading of the page, without the sign of its link."""
-    return page.locator("article h1").inner_text().removesuffix("¶").strip()
+    text: str = page.locator("article h1").inner_text()
+    return text.removesuffix("¶").strip()
 
 
 @pytest.mark.parametrize("part", PATHS)
