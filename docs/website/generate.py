@@ -11,6 +11,7 @@ from docs.website.file_keys import file_keys_page
 from docs.website.options import options_page
 from docs.website.reference import command_page, schema_page
 from docs.website.schema import text as schema_text
+from docs.website.shipped import shipped_page
 from harness.cli import make_parser
 from harness.plugin.options import add_options
 
@@ -28,6 +29,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "reference/commands.md": _make_command_page,
     "reference/file-keys.md": file_keys_page,
     "reference/options.md": lambda: options_page(schema_text()),
+    "reference/shipped-scenarios.md": shipped_page,
     "reference/results-keys.md": lambda: schema_page(schema_text()),
 }
 """The generated files in docs/, each with the function that makes its text."""

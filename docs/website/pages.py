@@ -22,6 +22,7 @@ OUTSIDE = {
     "docs/reference/options.md": "options.md",
     "docs/reference/results-keys.md": "results-keys.md",
     "docs/reference/safety-tables.md": "safety-tables.md",
+    "docs/reference/shipped-scenarios.md": "shipped-scenarios.md",
 }
 """Files elsewhere than in docs/ itself that are pages, and their names in the site."""
 
