@@ -265,7 +265,7 @@ def test_what_was_measured_is_kept_if_a_resumed_run_may_not_fill_the_disk_again(
     store: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     of = scenario(rounds=2, most_rounds=20)
-    monkeypatch.setattr(Counted, "killed_after", 25)
+    monkeypatch.setattr(Counted, "killed_after", 22)
     first = campaign(store, 2500 * MIB, of=of)
     with pytest.raises(KeyboardInterrupt):
         measured(first)
