@@ -7,7 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import accumulate, groupby, pairwise
 from typing import TypeVar
 
 from harness.model.attach import Vfio
@@ -157,7 +157,7 @@ def timetables(
     have different jobs, so the blocks of one job are spread over the round. `pause` is the time after each slice.
     After a slice with a backup, there is `backup_tail` in addition.
     With `short_first`, the first timetable has only the first blocks of each job: enough to learn how exactly slices
-    start on these machines, and few to lose if they need longer pauses (`count_first_blocks`).
+    start on these machines, and few to lose if they need longer pauses (`choose_first_blocks`).
 
     These slices have timetables of their own, with one arm in each:
     - writes of an arm with a host cache: what is still in the cache after a slice would be written in the next one;
@@ -180,22 +180,27 @@ def timetables(
         key = _apart(turn, job, sequential=sequential)
         (apart.setdefault(key, []) if key else alternating).append((block, job, turn))
     pauses = sum(pause(job, turn.arm) for _, job, turn in alternating) / max(blocks, 1)
-    short = count_first_blocks(blocks, len(alternating) // max(blocks, 1), pauses) if short_first else 0
-    first = [planned for planned in alternating if planned[0] <= short]
-    together = [first, alternating[len(first) :], *_shuffled(apart.values(), chance)]
+    short = choose_first_blocks(blocks, len(alternating) // max(blocks, 1), pauses) if short_first else ()
+    ends = [0, *accumulate(short), blocks]
+    parts = [[planned for planned in alternating if begin < planned[0] <= end] for begin, end in pairwise(ends)]
+    together = [*parts, *_shuffled(apart.values(), chance)]
     return [_timetable(piece, pause, backup_tail) for slices in together for piece in _pieces(slices, pause)]
 
 
-def count_first_blocks(blocks: int, slices: int, pauses: float) -> int:
-    """How many of these blocks of each job the first timetable has; 0 if it is not worth a start of its own.
+def choose_first_blocks(blocks: int, slices: int, pauses: float) -> tuple[int, ...]:
+    """How many of these blocks of each job the first timetables have; empty if none is worth a start of its own.
 
-    Together, the jobs have so many slices in a block, and pauses of so many seconds.
+    Together, the jobs have so many slices in a block, and pauses of so many seconds. If they are so long that the first
+    timetable is too short to show how exactly machines start, a second one does.
     """
     if not slices:
-        return 0
+        return ()
     enough = math.ceil(FIRST_SLICES / slices)
     first = min(enough, max(int(FIRST_PAUSES / pauses), 1)) if pauses > 0 else enough
-    return first if (blocks - first) * pauses > FIRST_PAUSES else 0
+    if (blocks - first) * pauses <= FIRST_PAUSES:
+        return ()
+    second = first < enough and (blocks - first - enough) * slices > 2 * FIRST_SLICES
+    return (first, enough) if second else (first,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,8 +240,8 @@ def count_timetables(jobs_by_arm: Mapping[Arm, Iterable[Job]], blocks: int, paus
     }
     slices = blocks * sum(len(several) for of_key in together.values() for several in of_key.values())
     recoveries = sum(counted[key] for key in recovering)
-    first = count_first_blocks(blocks, len(alternating), sum(alternating))
-    return Counts(slices, sum(counted.values()), recoveries, first=min(first, 1))
+    first = choose_first_blocks(blocks, len(alternating), sum(alternating))
+    return Counts(slices, sum(counted.values()), recoveries, first=len(first))
 
 
 def _count_pieces(blocks: Sequence[Sequence[tuple[bool, float]]], most: float) -> int:

@@ -166,6 +166,14 @@ def test_a_first_timetable_has_enough_slices_to_learn_from_but_few_if_its_pauses
     assert blocks(4.0) == 1, "a whole block at least"
 
 
+def test_a_second_short_timetable_follows_if_the_first_one_is_too_short_to_show_how_exact_starts_are() -> None:
+    first, second, rest, *_ = short_first(40, 1.0)
+    ends = [max(slice_.block for slice_ in table.slices) for table in (first, second, rest)]
+    assert ends[1] - ends[0] == math.ceil(FIRST_SLICES / 8)
+    assert ends[2] > ends[1] > ends[0] == 1
+    assert {slice_.block for slice_ in rest.slices} == set(range(ends[1] + 1, ends[2] + 1))
+
+
 def test_no_short_timetable_comes_first_if_it_saves_less_than_its_start_takes() -> None:
     few, more = short_first(9, 0.07), short_first(16, 0.07)
     assert max(slice_.block for slice_ in few[0].slices) == 9
