@@ -93,6 +93,13 @@ def test_every_key_of_a_file_is_explained() -> None:
     assert len(rows) > 100
 
 
+@pytest.mark.parametrize("page", [*DOCS.glob("*.md"), *DOCS.glob("reference/*.md")], ids=lambda page: page.stem)
+def test_a_page_says_in_its_first_line_for_whom_it_is(page: Path) -> None:
+    _, *lines = page.read_text(encoding="utf-8").splitlines()
+    first = next(line for line in lines if line)
+    assert first.startswith("For ") or page.name == "README.md"
+
+
 def test_links_in_pages_lead_to_headings() -> None:
     """The anchors of GitHub. Sphinx also checks them, but only in `tox -e docs`."""
     missing = []
