@@ -38,6 +38,8 @@ class StorageInUse:
     fill: str
     free: str
     disks: int = 1
+    counted: str = "counted on "
+    """What each run says of where the bytes are counted."""
     needs: str = "true"
     """A command that succeeds if the lab host can have this storage."""
     installed: Callable[[Runner], AbstractContextManager[object]] = nullcontext
@@ -150,6 +152,7 @@ systemctl stop nfs-server.service nfs-mountd.service nfs-idmapd.service nfsdcld.
     rpcbind.socket rpcbind.service proc-fs-nfsd.mount run-rpc_pipefs.mount
 umount /srv/export; rmdir {_DIRECTORY} /srv/export; rm -f /etc/nfs.conf.d/use.conf
 """,
+    counted=f"counted at {_DIRECTORY} by NFS, together with those of others",
     # The owner of the file server fills it there.
     fill=f"at=/srv/export\n{_FILL_FILES}",
     needs="command -v exportfs",

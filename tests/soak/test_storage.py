@@ -172,6 +172,7 @@ def test_it_is_measured_and_its_reserve_stays_free(tmp_path: Path, used: Used) -
         if cell.mode != "host":
             assert cell.metrics["iops"].guest, cell.id
     assert [cell.id for cell in measured if cell.verdict == "void"] == [], done.stdout
+    assert all(any(used.storage.counted in note for note in cell.notes) for cell in measured)
     assert used.left() == before
 
     # The look has seen the run's volumes, and at no time less than the reserve.

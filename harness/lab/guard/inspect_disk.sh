@@ -186,13 +186,18 @@ probe('holders', sub {
 
 # The same disk by another path. Nothing shows on this device who uses it there.
 sub wwid { my ($at) = @_; return word("$at/wwid") || word("$at/device/wwid") }
+sub identity { # DEVICE. Cheap disks of one model may all have one WWID, so serial number and size count as well.
+    my ($at) = @_;
+    return join "\0", wwid($at), word("$at/size"), word("$at/device/serial"), text_of("$at/device/vpd_pg80") // '';
+}
 probe('paths', sub {
-    my ($sought, $size) = (wwid("$block/$kernel_name"), word("$block/$kernel_name/size"));
-    return () if $sought eq '' || -e "$block/$kernel_name/partition";
-    return map { "$_ ($sought)" } grep {
+    my $wwid = wwid("$block/$kernel_name");
+    return () if $wwid eq '' || -e "$block/$kernel_name/partition";
+    my $sought = identity("$block/$kernel_name");
+    return map { "$_ ($wwid)" } grep {
         my $at = "$block/$_";
-        $_ ne $kernel_name && !-e "$at/partition" && word("$at/hidden") ne '1' && wwid($at) eq $sought &&
-            word("$at/size") eq $size
+        $_ ne $kernel_name && !-e "$at/partition" && word("$at/hidden") ne '1' && wwid($at) eq $wwid &&
+            identity($at) eq $sought
     } names($block);
 });
 

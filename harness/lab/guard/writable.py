@@ -76,7 +76,7 @@ class DiskEvidence:
     swaps: tuple[str, ...] = ()
     holders: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
-    """Other devices with the same WWID and size: the same disk by another path."""
+    """Other devices with the same WWID, serial number and size: the same disk by another path."""
     users: tuple[str, ...] = ()
     """Processes that have the disk or a partition of it open, in any namespace."""
     claims: tuple[str, ...] = ()
