@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from harness.guest.proxmox.client import Client
     from harness.image import ImageSet
     from harness.lab.created import CreationLog, Entry, HostThing, Removal
+    from harness.lab.facts import Described, HealthFound, HostFacts
     from harness.lab.guard import Writable
     from harness.lab.hosts import Host
     from harness.lab.inventory import HostSpec, StorageKind
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from harness.measure.session import Session
     from harness.model.base import Md
     from harness.model.counters import Counters
+    from harness.model.disk import DiskFacts
     from harness.model.guest import GuestOptions
     from harness.model.job import Job
     from harness.model.layout import Layout
@@ -182,6 +184,17 @@ class FeatureStorage:
     """Why the storage cannot have the layout of a mode, which it offers, with the remedy; None if it can."""
     describe: Callable[[Mode], str | None] = lambda _mode: None
     """What a reader of the mode's cells must know about its volume."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskPrograms:
+    """Programs of a host that know more of its disks than its kernel. None of them fails a run."""
+
+    names: tuple[str, ...]
+    read_health: Callable[[Runner, HostFacts, DiskFacts], HealthFound]
+    """Temperature and wear of a disk now."""
+    describe_arrays: Callable[[Runner, HostFacts, Mapping[str, DiskFacts]], Described]
+    """The disks by their kernel names, with what is known of the array that one is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -389,6 +402,7 @@ class Feature:
     disk_server: DiskServer | None = None
     storage: FeatureStorage | None = None
     guest_images: GuestImages | None = None
+    disk_programs: DiskPrograms | None = None
     load_array_maker: Callable[[], ArrayMaker] | None = None
     read_volume: Callable[[Runner, Layout, str], Effective | None] = lambda _runner, _layout, _path: None
     """What a host reports of a volume at this path; None for a layout that it is not about. Raises HostError."""
@@ -551,6 +565,11 @@ def storage_scripts(*names: str) -> str:
 def guest_images() -> GuestImages | None:
     """How guests boot from disk images; None if no feature brings it."""
     return next((feature.guest_images for feature in features() if feature.guest_images is not None), None)
+
+
+def disk_programs() -> DiskPrograms | None:
+    """The programs that describe disks; None if no feature asks one."""
+    return next((feature.disk_programs for feature in features() if feature.disk_programs is not None), None)
 
 
 def array_maker() -> ArrayMaker:

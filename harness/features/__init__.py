@@ -39,6 +39,7 @@ NAMES: tuple[str, ...] = (
     "write_limit",
     "zfs",
     "commands",
+    "disk_health",
     "translation",
     "snapshots",
     "exchange",

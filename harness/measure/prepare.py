@@ -14,7 +14,7 @@ from harness.feature import features, find_conditioner
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor
 from harness.lab.counters import md_devices
 from harness.lab.created import CreationLog
-from harness.lab.facts import HealthFound, read_disks, read_health
+from harness.lab.facts import read_disks
 from harness.lab.guard import Writable, run_all
 from harness.lab.hosts import Host
 from harness.lab.inventory import AnyDisk
@@ -29,7 +29,16 @@ from harness.measure.fio import fill_file, mark_fio
 from harness.measure.phases import Phases
 from harness.measure.platform import PROGRAM, Clocks
 from harness.measure.series import require_guest
-from harness.measure.session import Boot, Guests, Idle, Session, count_idle, find_unsettable, hold_settings_of
+from harness.measure.session import (
+    Boot,
+    Guests,
+    Idle,
+    Session,
+    count_idle,
+    find_unsettable,
+    hold_settings_of,
+    read_health,
+)
 from harness.model.disk import DiskFacts
 from harness.model.job import Job
 from harness.model.mode import REFERENCE_PLACE, Arm, HostSetting, Mode, Place
@@ -219,8 +228,7 @@ def open_session(
         devices = _list_devices(layouts)
         facts = read_disks(host.runner, devices)
         names = layouts.names or {layouts.disk: disks[0].name}
-        # A simulated disk has neither temperature nor wear.
-        health = {} if host.spec.simulated else _read_health(host, [facts[name] for name in names if name in facts])
+        health = read_health(host, [facts[name] for name in names if name in facts])
         sources = {mode.name: source for mode, source in elsewhere.items()}
         layouts = replace(layouts, by_mode={**layouts.by_mode, **sources})
         usable += elsewhere
@@ -317,10 +325,6 @@ def _find_write_limits(request: SetupRequest, job: Job) -> dict[str, int]:
         return {}
     layouts = {BARE: None, **{mode.name: mode.layout for mode in stored_volumes(request.modes)}}
     return {name: int(fio_rate(request.write_rate, layout, job)) for name, layout in layouts.items()}
-
-
-def _read_health(host: Host, disks: Iterable[DiskFacts]) -> dict[str, HealthFound]:
-    return {disk.device: read_health(host.runner, host.facts, disk) for disk in disks}
 
 
 def _find_logical_block(disk: DiskFacts | None, effective: Iterable[Effective]) -> int:

@@ -16,13 +16,13 @@ from pydantic import JsonValue, TypeAdapter
 
 from harness.errors import ConfigError, ResultsError
 from harness.events import Events, Note
-from harness.feature import RunLimit, feature_tables, features, run_limit
+from harness.feature import RunLimit, disk_programs, feature_tables, features, run_limit
 from harness.image import Image, ImageSet
-from harness.lab.facts import HealthFound, describe_arrays, read_health
+from harness.lab.facts import Described, HealthFound
 from harness.lab.hosts import Host
 from harness.lab.inventory import AnyDisk, DiskById, DiskByStorage, array_of, class_known
 from harness.measure.series import LabFound
-from harness.measure.session import Guests, Session
+from harness.measure.session import Guests, Session, read_health
 from harness.measure.spec import CampaignSpec
 from harness.model.disk import ArrayFacts, DiskFacts, DiskRecord
 from harness.model.mode import Budget, Mode, ModeDetail
@@ -388,10 +388,12 @@ class DiskRecords:
     def afterwards(self) -> tuple[DiskRecord, ...]:
         """The disks of the current session with their health now as that afterwards."""
         at = self._at
-        if at is None or at.host.spec.simulated:
-            return ()
-        health_now = [(disk, read_health(at.host.runner, at.host.facts, disk.facts).health) for disk in self._current]
-        return tuple(replace(disk, after=health) for disk, health in health_now)
+        health_now = read_health(at.host, [disk.facts for disk in self._current]) if at is not None else {}
+        return tuple(
+            replace(disk, after=health_now[disk.facts.device].health)
+            for disk in self._current
+            if disk.facts.device in health_now
+        )
 
 
 def find_class_notes(disk: AnyDisk, facts: DiskFacts) -> Iterator[str]:
@@ -440,7 +442,8 @@ def find_network_notes(facts: DiskFacts) -> Iterator[str]:
 
 def _make_records(at: Session) -> Iterator[DiskRecord]:
     host = at.host
-    with_tool = describe_arrays(host.runner, host.facts, at.disks)
+    programs = disk_programs()
+    with_tool = programs.describe_arrays(host.runner, host.facts, at.disks) if programs else Described(at.disks)
     members = with_tool.disks
     for device, name in at.names.items():
         facts = members.get(device, DiskFacts(device=device))

@@ -10,6 +10,7 @@ from itertools import pairwise
 from types import MappingProxyType
 
 from harness.errors import GuestError, HostError
+from harness.feature import disk_programs
 from harness.guest.booting import explained
 from harness.guest.protocol import Backup, Guest
 from harness.lab.counters import CounterFiles, MdDevice, Sample, parse_samples, read_samples
@@ -460,6 +461,14 @@ class Session:
         if self.guests is None:
             raise GuestError(f"host {self.host.name}: no guest was started, because no selected mode needs one")
         return self.guests
+
+
+def read_health(host: Host, disks: Iterable[DiskFacts]) -> dict[str, HealthFound]:
+    """The health of these disks now, by their kernel names. A simulated disk has neither temperature nor wear."""
+    programs = disk_programs()
+    if programs is None or host.spec.simulated:
+        return {}
+    return {disk.device: programs.read_health(host.runner, host.facts, disk) for disk in disks}
 
 
 def find_cached_engine(arm: Arm) -> str:

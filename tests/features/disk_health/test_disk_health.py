@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from harness.errors import HostError
-from harness.lab.facts import HealthFound, HostFacts, describe_arrays, read_health
+from harness.features.disk_health.programs import describe_arrays, read_health
+from harness.lab.facts import HealthFound, HostFacts
 from harness.lab.transport.base import Completed
 from harness.lab.transport.local import LocalRunner
 from harness.model.disk import ArrayFacts, Controller, DiskFacts, DiskHealth

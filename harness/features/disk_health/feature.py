@@ -1,0 +1,35 @@
+"""What the feature adds to the kernel: the programs that describe disks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from harness.feature import DiskPrograms, Feature
+
+if TYPE_CHECKING:
+    from harness.lab.facts import Described, HealthFound, HostFacts
+    from harness.lab.transport.base import Runner
+    from harness.model.disk import DiskFacts
+
+_RAID_TOOLS = ("storcli64", "storcli", "perccli64", "perccli")
+
+
+def _read_health(runner: Runner, host: HostFacts, disk: DiskFacts) -> HealthFound:
+    from harness.features.disk_health.programs import read_health
+
+    return read_health(runner, host, disk)
+
+
+def _describe_arrays(runner: Runner, host: HostFacts, disks: Mapping[str, DiskFacts]) -> Described:
+    from harness.features.disk_health.programs import describe_arrays
+
+    return describe_arrays(runner, host, disks)
+
+
+FEATURE = Feature(
+    name="disk_health",
+    disk_programs=DiskPrograms(
+        names=("smartctl", "nvme", *_RAID_TOOLS), read_health=_read_health, describe_arrays=_describe_arrays
+    ),
+)
