@@ -86,11 +86,10 @@ class DebianRoot:
                 shutil.copy2(ROOT / name, target / name)
 
 
-def make_root(directory: Path, *packages: str, apt: bool = True) -> DebianRoot:
-    """Unpack a Debian 13 with these packages. Its apt needs no answers, and works from lists that are up to date."""
+def make_root(directory: Path) -> DebianRoot:
+    """Unpack a Debian 13 with apt and nothing else. It needs no answers, and has lists that are up to date."""
     path = directory / "root"
-    include = [f"--include={','.join(packages)}"] if packages else []
-    command = ["mmdebstrap", "--quiet", f"--variant={'apt' if apt else 'minbase'}", *include, "trixie", str(path)]
+    command = ["mmdebstrap", "--quiet", "--variant=apt", "trixie", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=patience(_SECONDS))
     assert done.returncode == 0, done.stderr[-4000:]
     environment = {
@@ -105,4 +104,6 @@ def make_root(directory: Path, *packages: str, apt: bool = True) -> DebianRoot:
     if _CERTIFICATES.exists():  # where a proxy has certificates of its own
         shutil.copy(_CERTIFICATES, path / "certificates.crt")
         environment |= dict.fromkeys(("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"), "/certificates.crt")
-    return DebianRoot(path, environment)
+    root = DebianRoot(path, environment)
+    root.does("apt-get update")
+    return root
