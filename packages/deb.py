@@ -114,7 +114,7 @@ def _write_control(stage: Path, python: str, version: str, summary: str) -> None
 
 
 def _run(*command: str) -> None:
-    subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
+    subprocess.run(command, check=True, stdin=subprocess.DEVNULL, stdout=sys.stderr)
 
 
 if __name__ == "__main__":
