@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -425,6 +425,7 @@ def check_bytes(
     cached: bool = False,
     contained: str = "",
     inside: Amplification = NONE,
+    journal: Callable[[float], float] = lambda _seconds: 0.0,
     ahead: ReadAhead | None = None,
     buffered: bool = False,
 ) -> tuple[ValidityCheck, ...]:
@@ -436,10 +437,10 @@ def check_bytes(
     `layout` is what the disks may move for the arms on it, which are all arms except host and reference. With `cached`,
     the host's memory may serve these arms, so their bytes are only compared with QEMU's. A measurement without counters
     is not checked. The arm `contained` is in a container, whose control group counts instead of QEMU. `inside` is what
-    a file system in the guest moves, which QEMU counts as well. `ahead` is what a kernel may read ahead. The memory of
-    a cached guest may serve what is `buffered`, before QEMU sees it.
+    a file system in the guest moves, which QEMU counts as well, and `journal` what it moves in so many seconds. `ahead`
+    is what a kernel may read ahead. The memory of a cached guest may serve what is `buffered`, before QEMU sees it.
     """
-    count_bytes = partial(_count_bytes, in_flight=in_flight, of_qemu=inside, ahead=ahead)
+    count_bytes = partial(_count_bytes, in_flight=in_flight, of_qemu=inside, journal=journal, ahead=ahead)
     by_round: dict[tuple[str, int], list[Measurement]] = {}
     for measurement in measurements:
         by_round.setdefault((measurement.arm, measurement.round), []).append(measurement)
@@ -501,6 +502,7 @@ def _count_bytes(
     *,
     in_flight: int,
     of_qemu: Amplification,
+    journal: Callable[[float], float],
     ahead: ReadAhead | None,
 ) -> list[_ByteCount]:
     """The counts of these slices of one arm together. Single slices may be short: a small write counts much."""
@@ -512,6 +514,7 @@ def _count_bytes(
         ("storage", [slice_.counters.fio for slice_ in shared], [slice_.counters.storage for slice_ in shared]),
         ("qemu", [piece.fio for piece in pieces.values()], [piece.qemu for piece in pieces.values()]),
     ]
+    elapsed = max(slice_.started + slice_.seconds for slice_ in slices) - min(slice_.started for slice_ in slices)
     counts = []
     for direction in ("read", "written", "trimmed"):
         for by, by_fio, moved in sources:
@@ -526,7 +529,9 @@ def _count_bytes(
             elif direction == "trimmed":
                 fewest, most = fio * needs.fewest_trimmed, fio * needs.most_trimmed
             polled = 0.0
-            extra = ahead.count(slices, fio) if ahead is not None and direction == "read" else 0.0
+            # QEMU also counts between the slices, and a journal is written at any time.
+            extra = journal(elapsed if by == "qemu" else sum(slice_.wall for slice_ in slices))
+            extra += ahead.count(slices, fio) if ahead is not None and direction == "read" else 0.0
             if by == "disk" and direction == "read":
                 polled = _estimate_polled(whole)
                 extra += polled + sum(map(_read_probed, whole))
