@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from harness.analysis import (
     METRICS,
@@ -16,7 +15,7 @@ from harness.analysis import (
 from harness.errors import ResultsError
 from harness.feature import Feature, features, features_of_cell
 from harness.model.attach import Attach
-from harness.model.base import Amplification, Kind, find_widest
+from harness.model.base import NONE, Amplification, Kind, find_widest
 from harness.model.disk import DiskRecord
 from harness.model.job import Job
 from harness.model.mode import Arm, Budget, Cell, Mode, Place, find_setting_changes
@@ -54,6 +53,7 @@ from harness.results.validity import (
     configuration_checks,
     differences,
     late_counter_notes,
+    no_journal,
     others_notes,
     rate_checks,
     saturation_notes,
@@ -273,6 +273,7 @@ def _check_cell(
 ) -> tuple[ValidityCheck, ...]:
     cell, slices = of_cell.cell, of_cell.separate
     counting = [slice_ for slice_ in slices if _is_sample(slice_, cell, of_cell.features)]
+    inside = cell.mode.filesystem
     return (
         *context.validity,
         *configuration_checks(cell.mode, context.effective, context.against, context.others),
@@ -284,7 +285,8 @@ def _check_cell(
             contained=f"guest:{cell.mode.name}" if cell.mode.in_container else "",
             buffered=cell.job.buffered,
             ahead=_find_read_ahead(cell.job, context),
-            **_find_inside(cell),
+            inside=NONE if inside is None else inside.amplification(cell.job),
+            journal=no_journal if inside is None else inside.count_journal,
         ),
         *rate_checks(slices, cell.job),
         *write_limit_checks(slices),
@@ -320,12 +322,6 @@ def _read_in_flight(cell: Cell) -> tuple[int, Amplification]:
     moved = find_widest(cell.mode.amplification(job) for job in dict.fromkeys(jobs))
     drops_trims = isinstance(cell.mode.attach, Attach) and cell.mode.attach.discard == "ignore"
     return sum(job.depth * job.bs for job in jobs), replace(moved, fewest_trimmed=0.0) if drops_trims else moved
-
-
-def _find_inside(cell: Cell) -> dict[str, Any]:
-    """What a file system in the cell's guest moves."""
-    inside = cell.mode.filesystem
-    return {} if inside is None else {"inside": inside.amplification(cell.job), "journal": inside.count_journal}
 
 
 def _find_read_ahead(job: Job, context: CellContext) -> ReadAhead | None:

@@ -417,6 +417,10 @@ class ReadAhead:
         return float(self.volume * len(slices))
 
 
+def no_journal(_seconds: float) -> float:
+    return 0.0
+
+
 def check_bytes(
     measurements: Iterable[Measurement],
     in_flight: int,
@@ -425,7 +429,7 @@ def check_bytes(
     cached: bool = False,
     contained: str = "",
     inside: Amplification = NONE,
-    journal: Callable[[float], float] = lambda _seconds: 0.0,
+    journal: Callable[[float], float] = no_journal,
     ahead: ReadAhead | None = None,
     buffered: bool = False,
 ) -> tuple[ValidityCheck, ...]:

@@ -119,8 +119,8 @@ def test_a_slow_guest_has_the_commits_of_its_journal_and_no_other_writes(written
     counts = {"fio_written": 144 * 1024, "qemu_written": written * 1024}
     slices = [build_measurement("guest:lvm-ext4", job=WRITE, started=at) for at in (1000.0, 1020.0)]
     slices[0] = replace(slices[0], counters=counters(counts))
-    inside = {"inside": INSIDE.amplification(WRITE), "journal": INSIDE.count_journal}
-    (check,) = check_bytes(slices, 4096, MODE.amplification(WRITE), **inside)
+    moved, inside = MODE.amplification(WRITE), INSIDE.amplification(WRITE)
+    (check,) = check_bytes(slices, 4096, moved, inside=inside, journal=INSIDE.count_journal)
     assert check.ok is ok, check.detail
 
 
