@@ -173,7 +173,6 @@ def test_each_cache_mode_is_compared_with_what_qemu_and_guest_report(
         ("sata", "sata", "ide-hd", "sd", "ahci"),
         ("ide", "ide", "ide-hd", "sd", "ata_piix"),
         ("lsi", "scsi", "scsi-hd", "sd", "sym53c8xx"),
-        ("lsisas1068", "scsi", "scsi-hd", "sd", "mptsas"),
         ("megasas", "scsi", "scsi-hd", "sd", "megaraid_sas"),
         ("pvscsi", "scsi", "scsi-hd", "sd", "vmw_pvscsi"),
     ],

@@ -48,7 +48,6 @@ _OF_BUS: Mapping[Bus, tuple[Mapping[str, Attach], ...]] = {
     "ide": (EVERYWHERE,),
     "nvme": (EVERYWHERE, NOT_ATA),
     "lsi": (EVERYWHERE, NOT_ATA),
-    "lsisas1068": (EVERYWHERE, NOT_ATA),
     "megasas": (EVERYWHERE, NOT_ATA),
     "pvscsi": (EVERYWHERE, NOT_ATA),
 }

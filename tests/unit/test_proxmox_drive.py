@@ -223,7 +223,6 @@ def as_libvirt_has_it(attach: Attach) -> tuple[str, str, bool]:
     [
         (Attach(bus="nvme"), "has no bus nvme; allowed: virtio-blk, virtio-scsi, sata"),
         (Attach(bus="ide", iothread=False), "has no bus ide"),
-        (Attach(bus="lsisas1068", iothread=False), "has no bus lsisas1068"),
         (Attach(bus="lsi"), "an iothread for lsi"),
         (Attach(bus="sata", iothread=True), "an iothread for sata"),
         (Attach(controller="shared"), 'iothread with controller = "shared"'),
