@@ -257,8 +257,8 @@ BUSES: Mapping[Bus, BusFacts] = {
     "ide": BusFacts("ide", "ide-hd", "sd", "ata_piix", "atapi", 4),
     "nvme": BusFacts("nvme", "nvme-ns", "nvme", "nvme", "stornvme", 20),
     # Controllers that QEMU emulates, as in VMs that come from other hypervisors. `lsi` is the default of Proxmox VE.
-    # LSI's 53C810 is left out: its driver is that of the 53C895A, so a guest cannot tell which one it has. So is its SAS
-    # 1068: the driver of Linux (mptsas) finds no disk on the one that QEMU emulates.
+    # LSI's 53C810 is left out: its driver is that of the 53C895A, so a guest cannot tell which one it has. So is its
+    # SAS 1068: the driver of Linux (mptsas) finds no disk on the one that QEMU emulates.
     "lsi": BusFacts("scsi", "scsi-hd", "sd", "sym53c8xx", "sym_hi", 31, "lsilogic", "lsi"),
     "megasas": BusFacts("scsi", "scsi-hd", "sd", "megaraid_sas", "megasas", 31, "lsisas1078", "megasas"),
     "pvscsi": BusFacts("scsi", "scsi-hd", "sd", "vmw_pvscsi", "pvscsi", 31, "vmpvscsi", "pvscsi"),
