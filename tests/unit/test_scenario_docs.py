@@ -15,16 +15,15 @@ from harness.model.attach import Attach
 from harness.model.disk import REQUESTED_CLASSES
 from harness.model.job import PATTERNS
 from harness.model.layout import Layout
-from harness.model.mode import LAB_KINDS, Mode
+from harness.model.mode import LAB_KINDS
 from harness.model.workloads import NAMED, PROFILES
 from harness.scenario.load import load_scenario, scenario_schema
 from harness.scenario.scenario import PRESETS
 
 PAGES = Path(__file__).parents[2] / "docs"
 DOCS = (PAGES / "scenarios.md").read_text(encoding="utf-8")
-REFERENCE = "".join(
-    (PAGES / "reference" / f"{name}.md").read_text(encoding="utf-8") for name in ("options", "file-keys")
-)
+GENERATED = ("options", "file-keys", "shipped-scenarios")
+REFERENCE = "".join((PAGES / "reference" / f"{name}.md").read_text(encoding="utf-8") for name in GENERATED)
 
 NAMES = [
     *(key.alias or name for name, key in scenario_schema().model_fields.items()),
@@ -46,16 +45,6 @@ NAMES = [
 @pytest.mark.parametrize("name", NAMES)
 def test_the_docs_name_it(name: str) -> None:
     assert f"`{name}`" in DOCS + REFERENCE
-
-
-@pytest.mark.parametrize("mode", PRESETS[1:], ids=lambda mode: mode.name)
-def test_the_docs_say_how_a_preset_is_attached(mode: Mode) -> None:
-    options = ["the PCI device itself (VFIO)", "", "", ""]
-    if isinstance(mode.attach, Attach):
-        options = [mode.attach.bus, mode.attach.cache, mode.attach.aio, "yes" if mode.attach.iothread else "no"]
-    presets = DOCS.partition("\n## Modes\n")[2]
-    (row,) = [line for line in presets.splitlines() if line.startswith(f"| `{mode.name}` |")]
-    assert [cell.strip() for cell in row.strip("|").split("|")][2:] == options
 
 
 def test_the_example_of_the_docs_loads(tmp_path: Path) -> None:
