@@ -15,11 +15,11 @@ from harness.lab.embedded.disks import (
     SimulatedDisk,
 )
 from harness.model.attach import Attach
-from harness.model.job import Workload, short_size
+from harness.model.job import Workload
 from harness.model.workloads import NAMED, Named
 from harness.scenario.load import find_scenarios, load_scenario
 from harness.scenario.scenario import PRESETS, Scenario
-from harness.units import format_duration, format_size
+from harness.units import format_duration, format_size, short_size
 
 _INTRODUCTION = """For people who choose what to run: the scenarios that come with the project and what they name. Made
 from the code by `python -m docs.website.generate`. [What to run](../what-to-run.md) begins with your question,
