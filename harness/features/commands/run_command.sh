@@ -1,10 +1,12 @@
 # Runs a command in a directory of a file system on a device or in a file, in namespaces of its own.
-# $1: the mark of processes that measure, $2: the mount point, then what run_inside gets.
+# $1: the mark of processes that measure, $2: the mount point, $3: seconds after which all of it is killed from outside,
+# then what the part inside gets.
 # Prints `STATUS SECONDS LOOPS CPUS BYTES` and, from the second line on, what the command printed: the loops per second of
 # `syncload cpu` after it, the CPUs of the machine, and what was written to the device. Status 125: nothing was run.
 set -u
-mark=$1 point=$2
-shift 2
+export "$1"
+point=$2 limit=$3
+shift 3
 mkdir -p "$point" || exit
 inside=$(cat <<'INSIDE'
 point=$1 device=$2 filesystem=$3 options=$4 directory=$5 seconds=$6 most=$7 syncload=$8 control=$9
@@ -58,4 +60,14 @@ echo "$status $seconds ${loops:--} $(grep -c ^processor /proc/cpuinfo) $(($(writ
 head -c "$most" "$point/output"
 INSIDE
 )
-exec env "$mark" unshare -m -p -f sh -c "$inside" sh "$point" "$@"
+# A command can stop whatever shall end it, but not what is outside of its name space.
+(
+    sleep "$limit"
+    for parent in $(cat "/proc/$$/task/$$/children"); do
+        for child in $(cat "/proc/$parent/task/$parent/children"); do kill -s KILL "$child"; done
+    done
+) >/dev/null 2>&1 &
+outside=$!
+unshare -m -p -f sh -c "$inside" sh "$point" "$@" || echo "137 $limit"
+kill $(cat "/proc/$outside/task/$outside/children") "$outside" 2>/dev/null
+wait 2>/dev/null

@@ -38,7 +38,7 @@ _MKFS = {
 SYNCLOAD = "syncload"
 """The file in the image of fio with the program for small synchronous writes (images/fio/syncload.c)."""
 _BESIDE = 30.0
-"""Seconds for the mounts of one run on a slow machine, until it counts as hanging."""
+"""Seconds for the mounts of one run on a slow machine, until all of it is killed; and then until the machine hangs."""
 
 
 def follow(context: SeriesContext, prepared: PreparedGroup) -> Iterator[FollowingSeries]:
@@ -199,13 +199,24 @@ def _run_once(planned: PlannedCommand, opened: OpenSession, arm: Arm, *, prepare
     seconds, control = math.ceil(command.seconds), 0 if prepares else planned.control_seconds
     device = source.path if guest is None else session.target(arm).path
     what = command.prepare if prepares else command.command
-    argv = ["sh", "-c", _RUN, "sh", MARK, MOUNT_DIRECTORY, device, command.filesystem, command.mount_options]
+    within = seconds + control + _BESIDE
+    argv = [
+        "sh",
+        "-c",
+        _RUN,
+        "sh",
+        MARK,
+        MOUNT_DIRECTORY,
+        f"{within:g}",
+        device,
+        command.filesystem,
+        command.mount_options,
+    ]
     argv += ["guest" if arm.in_guest else "host", str(seconds), str(MOST_OUTPUT), _read_syncload(opened), str(control)]
     argv += [what]
-    deadline = seconds + control + _BESIDE
     if guest is None:
-        return _run_on_source(source, argv, deadline=deadline)
-    return guest.runner.run(argv, deadline=deadline).stdout
+        return _run_on_source(source, argv, deadline=within + _BESIDE)
+    return guest.runner.run(argv, deadline=within + _BESIDE).stdout
 
 
 def _read_syncload(opened: OpenSession) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import re
 import shutil
@@ -24,6 +25,7 @@ from harness.features.commands.request import (
     read_run,
 )
 from harness.files import read_script, shipped
+from harness.lab.transport.local import LocalRunner
 from harness.model.layout import InnerFilesystem
 from harness.scenario.load import load_scenario
 from harness.scenario.plan import plan_for
@@ -124,7 +126,19 @@ def encode(program: Path) -> str:
 def run(
     volume: Path, command: str, *, seconds: int = 20, mark: str = "VOH_TEST=1", program: str = "", control: int = 0
 ) -> str:
-    argv = ["sh", "-c", _SCRIPT, "sh", mark, str(volume.parent / "point"), str(volume), "ext4", "", "host"]
+    argv = [
+        "sh",
+        "-c",
+        _SCRIPT,
+        "sh",
+        mark,
+        str(volume.parent / "point"),
+        str(seconds + 6),
+        str(volume),
+        "ext4",
+        "",
+        "host",
+    ]
     argv += [str(seconds), str(MOST_OUTPUT), program, str(control), command]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=True)
     return done.stdout
@@ -229,23 +243,39 @@ def test_a_command_gets_no_open_file_of_its_host(volume: Path) -> None:
         assert "3 4 5" not in run(volume, "ls /proc/$$/fd | tr '\\n' ' '")
 
 
-def test_a_killed_run_leaves_no_loop_device(volume: Path) -> None:
-    argv = ["sh", "-c", _SCRIPT, "sh", "VOH_TEST=1", str(volume.parent / "point"), str(volume), "ext4", "", "host"]
-    for _ in range(20):
+def list_marked(mark: str) -> list[int]:
+    """The processes that have this in their environment."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if mark.encode() in path.read_bytes().split(b"\0"):
+                found.append(int(path.parent.name))
+    return found
+
+
+def test_a_killed_run_leaves_nothing(volume: Path) -> None:
+    mark = f"VOH_TEST={volume}"
+    argv = ["sh", "-c", _SCRIPT, "sh", mark, str(volume.parent / "point"), "90", str(volume), "ext4", "", "host"]
+    for _ in range(10):
         with subprocess.Popen(
             [*argv, "60", str(MOST_OUTPUT), "", "0", "sleep 7175"], start_new_session=True
         ) as process:
             while not subprocess.run(["losetup", "-j", volume], capture_output=True, check=True).stdout:
                 pass
-            inside = subprocess.run(
-                ["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=False
-            ).stdout
-            for pid in (*inside.split(), str(process.pid)):
-                os.kill(int(pid), signal.SIGKILL)
+            while marked := list_marked(mark):
+                for pid in marked:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
             process.wait(timeout=60)
         # The kernel takes the namespace down a moment later.
         gone = wait_until(lambda: left(volume, "sleep 7175") == "", deadline=60, every=0.1)
         assert gone
+
+
+def test_a_run_that_has_ended_leaves_no_process(volume: Path) -> None:
+    mark = f"VOH_TEST={volume}"
+    run(volume, "true", mark=mark)
+    assert list_marked(mark) == []
 
 
 def test_without_a_name_space_nothing_is_run(volume: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,6 +301,34 @@ def test_a_run_that_does_not_end_is_ended(volume: Path) -> None:
     with pytest.raises(CommandFailed, match="did not end within 2 s"):
         read_run(run(volume, "echo begun; sleep 7173", seconds=2), OwnFigure(), "it", 2)
     assert left(volume, "sleep 7173") == ""
+
+
+@pytest.mark.parametrize("signal_name", ["STOP", "KILL"])
+def test_a_command_cannot_stop_or_end_what_ends_it(volume: Path, signal_name: str) -> None:
+    command = f"while :; do kill -{signal_name} -1; sleep 7176; done"
+    with pytest.raises(CommandFailed, match=r"did not end within 2 s|exit status 137"):
+        read_run(run(volume, command, seconds=2), OwnFigure(), "it", 2)
+    assert left(volume, "sleep 7176") == ""
+
+
+def test_output_that_is_no_text_is_read(volume: Path) -> None:
+    runner = LocalRunner("here")
+    argv = [
+        "sh",
+        "-c",
+        _SCRIPT,
+        "sh",
+        "VOH_TEST=1",
+        str(volume.parent / "point"),
+        "60",
+        str(volume),
+        "ext4",
+        "",
+        "host",
+    ]
+    command = r"printf '\377\000\033[2Jtps = 5\n'"
+    printed = runner.run([*argv, "20", str(MOST_OUTPUT), "", "0", command], deadline=60).stdout
+    assert read_run(printed, OwnFigure(regex="tps = ([0-9]+)"), "it", 20).figure == 5
 
 
 def test_many_processes_end_with_it(volume: Path) -> None:
