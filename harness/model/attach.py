@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from itertools import product, starmap
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar, Unpack, get_args
 
-from pydantic import AfterValidator, Discriminator, Field, Tag
+from pydantic import AfterValidator, Discriminator, Field, Strict, Tag
 
 from harness.model.option import (
     BUSES,
@@ -67,8 +67,16 @@ PhysicalBlock = Annotated[Size, AfterValidator(power_of_two(512, 2 * MIB))]
 # A virtio device has at most 1024 virtqueues, and virtio-scsi reserves two. Each has room for 4 to 1024 requests.
 Queues = Annotated[Count, Field(ge=1, le=1022)]
 QueueSize = Annotated[Count, AfterValidator(power_of_two(4, 1024, sizes=False))]
+
+
+def _check_read_ahead(size: int) -> int:
+    if not 0 <= size <= 16 * KIB or size % 4:
+        raise ValueError(f"allowed: multiples of 4 up to {16 * KIB}")
+    return size
+
+
 # Linux reads ahead in whole pages. 0 turns it off.
-ReadAhead = Annotated[Count, Field(ge=0, le=16 * KIB, multiple_of=4)]
+ReadAhead = Annotated[int, Strict(), AfterValidator(_check_read_ahead)]
 GroupName = Annotated[str, Field(pattern="^[a-z][a-z0-9-]{0,30}$")]
 Iops = Annotated[Count, Field(ge=1, le=1_000_000_000)]
 

@@ -72,7 +72,8 @@ def test_the_attach_matrix_tries_every_option_of_attaching_but_limits_and_those_
     tried = [mode.attach for mode in guests(SCENARIOS["attach_matrix"]) if isinstance(mode.attach, Attach)]
     options = [name for name in Attach.__slots__ if len({getattr(attach, name) for attach in tried}) == 1]
     limits = [name for name in options if "iops" in name or "bw" in name or name == "burst_seconds"]
-    assert options == ["poll_max_ns", "read_only", *limits, "throttle_group", "metadata_cache", "server", "device"]
+    others = ["throttle_group", "metadata_cache", "read_ahead_kb", "server", "device"]
+    assert options == ["poll_max_ns", "read_only", *limits, *others]
 
 
 def test_the_costs_of_an_io_are_asked_at_full_speed_and_at_a_fixed_rate() -> None:
