@@ -22,7 +22,7 @@ take about 2 h 15 min.
 
 A call ends after `--minutes`, or when there are `--groups` groups. It appends each block to the file, and a later call
 with the same file continues. `--report` needs no lab, and takes several files, also compressed ones. `measured/` has
-those of the table in docs/statistics.md, of two sessions on one machine:
+those that docs/statistics.md quotes, of two sessions on one machine:
 
     python -m tests.bench.designs --report tests/bench/designs/measured/*.gz
 
