@@ -51,6 +51,7 @@ _INIT = """#!/bin/sh
 PATH=/usr/bin:/usr/sbin
 umount /proc/uptime
 mount -t tmpfs tmpfs /tmp
+mount -t tmpfs tmpfs /run
 exec sleep infinity
 """
 
