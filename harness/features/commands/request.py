@@ -395,6 +395,8 @@ def find_obstacle(planned: PlannedCommand, *, limited: bool) -> str | None:
     if attach.read_only:
         return "the guest cannot write"
     if planned.cell.mode.filesystem is not None:
+        return "the mode has a file system already, which the guest has mounted: choose a mode without `filesystem`"
+    if planned.cell.mode.filesystem is not None:
         return "its volume has the file system of the mode, which the guest has mounted: choose a mode without one"
     if planned.command.on_host and attach.direct and planned.host is None:
         return "the host has no volume of this mode for itself: choose a mode with a layout, or leave out on_host"

@@ -340,7 +340,7 @@ def test_many_processes_end_with_it(volume: Path) -> None:
 SCENARIO = """
 title = "Where a command can run"
 disk = "optane"
-modes = ["host", "passthrough", "own", "raw-cached"]
+modes = ["host", "passthrough", "own", "raw-cached", "mounted"]
 workloads = ["randread-4k"]
 write_rate = "1 GiB/s"
 
@@ -348,6 +348,11 @@ write_rate = "1 GiB/s"
 layout = { kind = "lvm" }
 attach = {}
 container = true
+
+[mode.mounted]
+layout = { kind = "lvm" }
+attach = {}
+filesystem = "ext4"
 
 [workload.host]
 command = "true"
@@ -369,7 +374,7 @@ def planned(tmp_path: Path) -> dict[tuple[str, str], PlannedCommand]:
 
 
 def test_a_command_runs_in_guests_and_not_in_containers(planned: dict[tuple[str, str], PlannedCommand]) -> None:
-    modes = ("passthrough", "own", "raw-cached")
+    modes = ("passthrough", "own", "raw-cached", "mounted")
     assert set(planned) == {(name, mode) for name in ("host", "guest") for mode in modes}
 
 
@@ -382,6 +387,13 @@ def test_what_keeps_the_host_from_taking_part_is_said(
     obstacle = find_obstacle(planned["host", mode], limited=False)
     assert obstacle is None if why is None else why in (obstacle or "")
     assert find_obstacle(planned["guest", mode], limited=False) is None
+
+
+def test_a_file_system_that_a_guest_has_mounted_is_left_alone(
+    planned: dict[tuple[str, str], PlannedCommand],
+) -> None:
+    for name in ("host", "guest"):
+        assert "choose a mode without `filesystem`" in (find_obstacle(planned[name, "mounted"], limited=False) or "")
 
 
 def test_with_a_cache_between_them_only_the_guest_runs(planned: dict[tuple[str, str], PlannedCommand]) -> None:
