@@ -387,17 +387,19 @@ def _quote_end(output: str) -> str:
 
 def find_obstacle(planned: PlannedCommand, *, limited: bool) -> str | None:
     """Why nothing can run on the volume; None if it can. `limited`: the run may write only so many bytes."""
-    attach = planned.cell.mode.attach
+    mode = planned.cell.mode
+    attach = mode.attach
     if limited and planned.command.writes is None:
         return "nothing limits what a command writes, and this run has a limit: add `writes` to it"
     if not isinstance(attach, Attach):
         return "the guest has the disk itself, so the host cannot make a file system on it"
-    if attach.read_only:
-        return "the guest cannot write"
-    if planned.cell.mode.filesystem is not None:
-        return "the mode has a file system already, which the guest has mounted: choose a mode without `filesystem`"
-    if planned.cell.mode.filesystem is not None:
-        return "its volume has the file system of the mode, which the guest has mounted: choose a mode without one"
-    if planned.command.on_host and attach.direct and planned.host is None:
-        return "the host has no volume of this mode for itself: choose a mode with a layout, or leave out on_host"
-    return None
+    obstacles = {
+        "the guest cannot write": attach.read_only,
+        "the mode has a file system already, which the guest has mounted: choose a mode without `filesystem`": (
+            mode.filesystem is not None
+        ),
+        "the host has no volume of this mode for itself: choose a mode with a layout, or leave out on_host": (
+            planned.command.on_host and attach.direct and planned.host is None
+        ),
+    }
+    return next((why for why, applies in obstacles.items() if applies), None)
