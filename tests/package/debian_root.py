@@ -103,7 +103,8 @@ def make_root(directory: Path) -> DebianRoot:
         shutil.copy(f"/etc/{name}", path / "etc" / name)
     if _CERTIFICATES.exists():  # where a proxy has certificates of its own
         shutil.copy(_CERTIFICATES, path / "certificates.crt")
-        environment |= dict.fromkeys(("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"), "/certificates.crt")
+        (path / "etc/pip.conf").write_text("[global]\ncert = /certificates.crt\n")
+        environment |= dict.fromkeys(("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"), "/certificates.crt")
     root = DebianRoot(path, environment)
     root.does("apt-get update")
     return root
