@@ -35,9 +35,8 @@ CONTROL = """Package: virt-overhead
 Version: {version}
 Architecture: amd64
 Maintainer: the developers of virt-overhead <root@localhost>
-Depends: python3 (>= {python}), python3 (<< {next_python}), fio
-Recommends: openssh-client, python3-libvirt
-Suggests: mmdebstrap, debian-archive-keyring, e2fsprogs, uidmap
+Depends: python3 (>= {python}), python3 (<< {next_python}), fio, openssh-client
+Recommends: python3-libvirt, mmdebstrap, debian-archive-keyring, e2fsprogs, uidmap
 Section: utils
 Priority: optional
 Installed-Size: {kib}
