@@ -11,6 +11,7 @@ import pytest
 from harness.cli import main
 from harness.results import RunStore
 from tests.features.compare.compared_runs import store_run
+from tests.unit.command_docs import read_command
 
 BEFORE, AFTER = "20260101-120000-000a", "20260102-120000-000b"
 
@@ -98,7 +99,7 @@ def test_the_docs_explain_every_option(capsys: pytest.CaptureFixture[str]) -> No
         main(["compare", "--help"])
     assert ended.value.code == 0
     options = set(re.findall(r"--[a-z-]+", capsys.readouterr().out)) - {"--help", "--debug"}
-    docs = (Path(__file__).parents[3] / "docs" / "compare.md").read_text(encoding="utf-8")
+    docs = read_command("compare")
     assert options
     assert [option for option in options if f"`{option}" not in docs] == []
 
