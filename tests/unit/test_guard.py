@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harness.errors import HostError, SafetyError
-from harness.lab.guard import DiskEvidence, Writable, built_on, inspect, lend, refusals, require_writable
+from harness.lab.guard import DiskEvidence, Writable, built_on, inspect, lend, refusals, require_writable, writable
 from harness.lab.guard.writable import PROBES
 from harness.lab.inventory import DiskByFile, DiskById, DiskSpec
 from harness.lab.pin import BlockPin
@@ -305,3 +305,25 @@ def test_a_link_to_nothing_is_refused_with_where_to_look(tmp_path: Path) -> None
         require_writable(RUNNER, spec, spec.id)
     assert error.value.hint is not None
     assert "ls -l /dev/disk/by-id/" in error.value.hint
+
+
+def test_a_disk_that_the_host_has_twice_is_one_disk(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    block = tmp_path / "block"
+
+    def add(name: str, *, serial: str = "S1", hidden: str = "0", wwid: str = "naa.6001405d") -> None:
+        (block / name / "device").mkdir(parents=True)
+        for path, text in {"size": "131072", "hidden": hidden, "device/wwid": wwid, "device/vpd_pg80": serial}.items():
+            (block / name / path).write_text(text)
+
+    with loop(file) as device:
+        add(Path(device).name)
+        add("sdy")
+        add("sdx", serial="S2")  # a cheap disk of the same model
+        add("sdw", hidden="1")
+        add("sdv", wwid="naa.6001405e")
+        monkeypatch.setattr(writable, "INSPECT", writable.INSPECT.replace("'/sys/class/block'", f"'{block}'"))
+        evidence = found_on(device)
+    assert evidence.paths == ("sdy (naa.6001405d)",)
+    assert not evidence.unknown

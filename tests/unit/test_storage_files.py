@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,9 +18,12 @@ from harness.lab.created import Entry, read_log
 from harness.lab.facts import HostFacts
 from harness.lab.guard import require_room
 from harness.lab.guard.writable import created_directory
+from harness.lab.pin import disks_below
 from harness.lab.storage_look import FoundStorage, look_at
 from harness.lab.transport.base import Runner
-from harness.layout.build import Layouts
+from harness.lab.transport.local import LocalRunner
+from harness.layout.build import Layouts, SharedStorage
+from harness.layout.source import BlockSource
 from harness.layout.storage import build_on_storage, refuse_on_storage
 from harness.layout.storage_files import create_raw
 from harness.measure.reap import reap
@@ -29,6 +33,7 @@ from harness.model.layout import Lvm, Qcow2, RawFile
 from harness.model.mode import Mode
 from harness.run_id import RunId
 from tests.unit.failing import outcomes
+from tests.unit.granted import granted
 from tests.unit.loop_disks import NO_HYPERVISOR, RUNNER, creation_log
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -346,3 +351,24 @@ def test_a_file_on_btrfs_gets_its_attribute_while_it_is_empty(
     in_place = Mode("place", RawFile("btrfs", nodatacow=True), Attach())
     with build(directory, found, RAW, copied, in_place):
         assert sorted(said.read_text().splitlines()) == ["+C place.raw", "-C cow.raw"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "mount", "below"),
+    [("nfs4", "/srv/vms", ("nfs:/srv/vms",)), ("nfs", "/srv/my vms", ()), ("cifs", "/srv/vms", ())],
+)
+def test_the_files_of_an_nfs_server_are_on_its_mount(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, mount: str, below: tuple[str, ...]
+) -> None:
+    program = tmp_path / "findmnt"
+    program.write_text(
+        f"#!/bin/sh\ncase $* in *FSTYPE*) echo {kind};; *TARGET*) echo '{mount}';; *SOURCE*) echo nas:/vms;; esac\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert disks_below(LocalRunner(), str(program)) == below
+    source = BlockSource(str(program), "file", 0, 4096, grant=granted(str(program)))
+    room: Any = None
+    counted = SharedStorage("directory /srv/vms", below, room).how_counted(source)
+    assert ("counted at /srv/vms by NFS" in counted) is bool(below)
+    assert ("not counted on a disk" in counted) is not bool(below)
