@@ -323,6 +323,9 @@ def test_a_disk_that_the_host_has_twice_is_one_disk(
         add("sdx", serial="S2")  # a cheap disk of the same model
         add("sdw", hidden="1")
         add("sdv", wwid="naa.6001405e")
+        add("sdu")  # without a WWID: the kernel does not let anybody read it
+        (block / "sdu/device/wwid").unlink()
+        (block / "sdu/device/wwid").symlink_to("/proc/self/clear_refs")
         monkeypatch.setattr(writable, "INSPECT", writable.INSPECT.replace("'/sys/class/block'", f"'{block}'"))
         evidence = found_on(device)
     assert evidence.paths == ("sdy (naa.6001405d)",)

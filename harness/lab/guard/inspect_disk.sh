@@ -185,10 +185,15 @@ probe('holders', sub {
 });
 
 # The same disk by another path. Nothing shows on this device who uses it there.
-sub wwid { my ($at) = @_; return word("$at/wwid") || word("$at/device/wwid") }
+sub page { # FILE: its text; empty if the disk has none, which the kernel reports as an invalid argument
+    my $text = eval { text_of($_[0]) };
+    die $@ if $@ && $@ !~ /Invalid argument/;
+    return $text // '';
+}
+sub wwid { my ($at) = @_; return (page("$at/wwid") || page("$at/device/wwid")) =~ s/^\s+|\s+$//gr }
 sub identity { # DEVICE. Cheap disks of one model may all have one WWID, so serial number and size count as well.
     my ($at) = @_;
-    return join "\0", wwid($at), word("$at/size"), word("$at/device/serial"), text_of("$at/device/vpd_pg80") // '';
+    return join "\0", wwid($at), word("$at/size"), word("$at/device/serial"), page("$at/device/vpd_pg80");
 }
 probe('paths', sub {
     my $wwid = wwid("$block/$kernel_name");
