@@ -183,8 +183,11 @@ def timetables(
     short = choose_first_blocks(blocks, len(alternating) // max(blocks, 1), pauses) if short_first else ()
     ends = [0, *accumulate(short), blocks]
     parts = [[planned for planned in alternating if begin < planned[0] <= end] for begin, end in pairwise(ends)]
-    together = [*parts, *_shuffled(apart.values(), chance)]
-    return [_timetable(piece, pause, backup_tail) for slices in together for piece in _pieces(slices, pause)]
+    # What follows a short timetable needs about half of the guessed pauses, so more of it fits into one.
+    later = parts.pop() if short else []
+    pieces = [*_pieces_of(parts, pause), *_pieces(later, lambda job, arm: pause(job, arm) / 2)]
+    pieces += _pieces_of(_shuffled(apart.values(), chance), pause)
+    return [_timetable(piece, pause, backup_tail) for piece in pieces]
 
 
 def choose_first_blocks(blocks: int, slices: int, pauses: float) -> tuple[int, ...]:
@@ -405,6 +408,10 @@ def _pieces(slices: Sequence[_Planned], pause: Pause) -> Iterator[list[_Planned]
         seconds += takes
     if piece:
         yield piece
+
+
+def _pieces_of(parts: Iterable[Sequence[_Planned]], pause: Pause) -> Iterator[list[_Planned]]:
+    return (piece for slices in parts for piece in _pieces(slices, pause))
 
 
 def _short(pause: Pause) -> Pause:

@@ -174,6 +174,11 @@ def test_a_second_short_timetable_follows_if_the_first_one_is_too_short_to_show_
     assert {slice_.block for slice_ in rest.slices} == set(range(ends[1] + 1, ends[2] + 1))
 
 
+def test_the_slices_after_a_short_timetable_are_not_in_more_pieces_because_of_guessed_pauses() -> None:
+    # 8 slices of a block need 8.0 s and pauses of 16 s by the guess, so 7 blocks would fill a timetable.
+    assert len({slice_.block for slice_ in short_first(14, 2.0)[1].slices}) == 11
+
+
 def test_no_short_timetable_comes_first_if_it_saves_less_than_its_start_takes() -> None:
     few, more = short_first(9, 0.07), short_first(16, 0.07)
     assert max(slice_.block for slice_ in few[0].slices) == 9
