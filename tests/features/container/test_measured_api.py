@@ -100,15 +100,14 @@ def test_real_slices_in_a_container_of_proxmox_use_the_volume_that_is_its_device
             host = replace(ran.at.host, spec=spec, facts=HostFacts({"fio": version, "cpus": "2"}))
             log = CreationLog(LocalRunner(), RUN_ID, str(tmp_path / "created"))
             disk = GuestDisk(INSIDE.name, volume, InContainer())
-            # The container of the double is the child of this process, which is known when it runs.
-            find = f'pgrep --parent "$(cat {tmp_path}/outer)" sleep'
-            script(programs, "lxc-info", find)
-            script(programs, "lxc-attach", f'shift 3; exec nsenter -t "$({find})" --mount --pid --root --wd -- "$@"')
+            inner = tmp_path / "inner"
+            script(programs, "lxc-info", f"cat {inner}")
+            script(programs, "lxc-attach", f'read -r pid <{inner}; shift 3; exec nsenter -t "$pid" -m -p -r -w -- "$@"')
             started = containers.start_container
 
             def start(vmid: int, config: Config, root: str) -> None:
                 started(vmid, config, root)
-                (tmp_path / "outer").write_text(str(containers.processes[vmid].pid))
+                inner.write_text(f"{containers.find_pid(vmid)}\n")
 
             monkeypatch.setattr(containers, "start_container", start)
             with start_on_node(host, client, log, [disk], GuestOptions(), cpus=1, events=Events()) as container:
