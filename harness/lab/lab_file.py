@@ -96,7 +96,7 @@ def list_kinds(fit: Callable[[KindRules], bool]) -> str:
     return " or ".join(f'"{kind}"' for kind, rules in KINDS.items() if fit(rules))
 
 
-_HINT = "docs/lab.md explains every key"
+_HINT = "docs/reference/file-keys.md has every key"
 
 
 class DiskKeys(TomlTable):

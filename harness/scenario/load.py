@@ -179,7 +179,7 @@ def _make_name_type(what: str) -> Any:
 _NAME = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
 MOST_PROBLEMS = 20
 """Problems of a file that one message lists. Without its [mode] tables, a file of many modes has one for each."""
-_HINT = "docs/scenarios.md explains every key"
+_HINT = "docs/reference/file-keys.md has every key"
 
 
 def find_scenarios(directory: Path) -> list[Path]:

@@ -26,7 +26,7 @@ from harness.units import format_size
 Table = Mapping[str, Any]
 """A table of a lab file: texts, numbers, and tables of such values."""
 
-_HEAD = "# A lab file, written by `virt-overhead init`. docs/lab.md explains every key.\n"
+_HEAD = "# A lab file, written by `virt-overhead init`. docs/lab.md explains it.\n"
 _STORAGES = """\
 # Storages in use. A run creates only its own volumes there, keeps the larger of 1 GiB and 5 % free for others, and
 # removes its volumes at the end.
