@@ -121,6 +121,18 @@ def test_a_storage_for_backups_needs_the_privileges_of_vzdump() -> None:
     assert "privileges" not in found(replace(FIT, granted=all_granted(HOST, spec)), spec)
 
 
+def test_a_storage_for_containers_needs_one_for_their_templates() -> None:
+    spec = replace(NODE, guest=replace(NODE.guest, container_storage="local-lvm"))
+    finding = found(FIT, spec)["container storage"]
+    assert (finding.level, finding.value) == (Level.PROBLEM, "local does not accept vztmpl")
+    local, lvm = FIT.storages
+    templates = {**local, "content": "iso,vztmpl"}
+    assert "container storage" not in found(replace(FIT, storages=(templates, lvm)), spec)
+    elsewhere = replace(NODE, guest=replace(NODE.guest, container_storage="tape"))
+    said = found(replace(FIT, storages=(templates, lvm)), elsewhere)["container storage"].value
+    assert said == "tape does not exist"
+
+
 def test_a_token_gets_advice_that_it_may_not_attach_devices() -> None:
     (finding,) = found(replace(FIT, granted=all_granted(HOST, TOKEN)), TOKEN).values()
     assert (finding.check, finding.level) == ("passthrough", Level.ADVICE)
@@ -160,7 +172,8 @@ def test_what_the_login_may_not_read_is_unknown() -> None:
 def test_the_docs_name_every_check_and_no_other() -> None:
     table = DOCS.partition("| check | not fine |")[2].partition("\n\n")[0]
     named = set(re.findall(r"^\| ([^|]+?) \|", table, re.M)) - {"---"}
-    checks = {re.sub(r"^(optane|vmstore): ", "DISK: ", each.check) for each in examine_node(HOST, NODE, FIT)}
+    every = replace(NODE, guest=replace(NODE.guest, container_storage="local-lvm"))
+    checks = {re.sub(r"^(optane|vmstore): ", "DISK: ", each.check) for each in examine_node(HOST, every, FIT)}
     assert named == checks
 
 

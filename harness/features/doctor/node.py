@@ -161,6 +161,7 @@ def _virtualisation(rules: GuestRules, state: NodeState) -> HostFinding:
 def _of_booting(rules: GuestRules, state: NodeState) -> Iterator[HostFinding]:
     yield from _media(rules, state)
     yield _bridge(rules, state)
+    yield from _containers(rules, state)
 
 
 def _media(rules: GuestRules, state: NodeState) -> Iterator[HostFinding]:
@@ -179,6 +180,24 @@ def _media(rules: GuestRules, state: NodeState) -> Iterator[HostFinding]:
     else:
         free = format_size(int(entry.get("avail", 0)))
         yield HostFinding("ISO storage", f"{rules.iso_storage}, {free} free", Level.OK, why)
+
+
+def _containers(rules: GuestRules, state: NodeState) -> Iterator[HostFinding]:
+    if rules.container_storage is None:
+        return
+    why = "containers of Proxmox VE get a root on this storage, from a template on that for ISOs"
+    contents = {str(storage["storage"]): str(storage.get("content", "")).split(",") for storage in state.storages}
+    wanted = ((rules.container_storage, "rootdir"), (rules.iso_storage, "vztmpl"))
+    lacking = [(storage, content) for storage, content in wanted if content not in contents.get(storage, [])]
+    if not lacking:
+        yield HostFinding("container storage", rules.container_storage, Level.OK, why)
+        return
+    value = ", ".join(
+        f"{storage} {'does not accept ' + content if storage in contents else 'does not exist'}"
+        for storage, content in lacking
+    )
+    advice = "name another one, or allow it: pvesm set STORAGE --content (all that it accepts, and this)"
+    yield HostFinding("container storage", value, Level.PROBLEM, why, advice)
 
 
 def _bridge(rules: GuestRules, state: NodeState) -> HostFinding:
