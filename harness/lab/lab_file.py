@@ -102,7 +102,7 @@ _HINT = "docs/reference/file-keys.md has every key"
 class DiskKeys(TomlTable):
     id: DiskLink | None = None
     """A link below `/dev/disk/by-id/` to the whole disk that names this disk wherever it is plugged in. Links that name
-    a slot, an order, a partition or the contents are refused."""
+    a slot, an order, a partition or the contents are refused, except the `by-path` link of a LUN of iSCSI."""
     serial: Word | None = None
     """The serial number that the host reads from it: required with `id`."""
     overwrite_data: Word | None = None
