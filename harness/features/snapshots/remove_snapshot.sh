@@ -1,5 +1,6 @@
-# $1: `lvm` or `zfs`, $2: the volume as VG/LV or the dataset, $3: the name of its snapshot, which is random. Prints
-# `removed`, `absent` or `foreign: WHY`. A snapshot with this name of another volume is not that of the run.
+# $1: `lvm` or `zfs`, $2: the volume as VG/LV or the dataset, $3: the name of its snapshot, which is random, $4: settings of
+# LVM, or empty. Prints `removed`, `absent` or `foreign: WHY`. A snapshot with this name of another volume is not that of
+# the run.
 volume=$2 name=$3
 case $1 in
 lvm)
@@ -8,7 +9,7 @@ lvm)
     origin=$(printf '%s\n' "$listed" | tr -d ' ' | sed -n "s/^$group|$name|//p")
     printf '%s\n' "$listed" | tr -d ' ' | grep -q "^$group|$name|" || { echo absent; exit; }
     [ "$group/$origin" = "$volume" ] || { echo "foreign: $group/$name is a snapshot of $origin"; exit; }
-    lvremove --yes --quiet --config "$4" "$group/$name" >&2 || exit
+    lvremove --yes --quiet ${4:+--config "$4"} "$group/$name" >&2 || exit
     ;;
 zfs)
     listed=$(zfs list -H -o name -t snapshot -d 1 "$volume" 2>/dev/null) ||

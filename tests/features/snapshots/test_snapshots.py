@@ -253,6 +253,12 @@ def test_only_the_snapshot_of_the_run_is_removed(asked: Path, of: str, name: str
     assert asked.read_text() == command
 
 
+def test_a_group_in_use_keeps_its_own_settings(asked: Path) -> None:
+    thing = VolumeSnapshot(system="lvm", of="use/vol", name="voh-1")
+    assert thing.remove(LocalRunner()).outcome == "removed"
+    assert asked.read_text() == "--yes --quiet use/voh-1\n"
+
+
 def test_a_host_that_does_not_answer_keeps_the_snapshot_in_the_log(asked: Path) -> None:
     (asked.parent / "bin" / "lvs").write_text("#!/bin/sh\nexit 5\n")
     with pytest.raises(HostError, match="the snapshot voh-1 of use/vol cannot be removed"):
