@@ -110,6 +110,7 @@ def measure(directory: Path, scenario: str) -> Run:
     """The run, whose cells may be void: memory serves that of cache unsafe."""
     done = tried(project(directory, [DISK.spec], {"synced": scenario}), "--lab=lab.toml")
     assert done.returncode in (0, 1), done.stdout + done.stderr
+    sys.stdout.write(done.stdout)
     return latest(directory / "reports")
 
 

@@ -200,23 +200,16 @@ def _run_once(planned: PlannedCommand, opened: OpenSession, arm: Arm, *, prepare
     device = source.path if guest is None else session.target(arm).path
     what = command.prepare if prepares else command.command
     within = seconds + control + _BESIDE
-    argv = [
-        "sh",
-        "-c",
-        _RUN,
-        "sh",
-        MARK,
-        MOUNT_DIRECTORY,
-        f"{within:g}",
-        device,
-        command.filesystem,
-        command.mount_options,
-    ]
-    argv += ["guest" if arm.in_guest else "host", str(seconds), str(MOST_OUTPUT), _read_syncload(opened), str(control)]
-    argv += [what]
+    where = [MARK, MOUNT_DIRECTORY, f"{within:g}", device, command.filesystem, command.mount_options]
+    limits = ["guest" if arm.in_guest else "host", str(seconds), str(MOST_OUTPUT)]
+    syncload = _read_syncload(opened)
     if guest is None:
+        argv = ["sh", "-c", _RUN, "sh", *where, *limits, syncload, str(control), what]
         return _run_on_source(source, argv, deadline=within + _BESIDE)
-    return guest.runner.run(argv, deadline=within + _BESIDE).stdout
+    # Dropbear, the SSH server of our own guest, refuses a command of more than 9000 bytes.
+    argv = ["sh", "-s", "--", *where, *limits, "", str(control), what]
+    stdin = f"export SYNCLOAD={syncload}\n{_RUN}"
+    return guest.runner.run(argv, stdin=stdin, deadline=within + _BESIDE).stdout
 
 
 def _read_syncload(opened: OpenSession) -> str:
