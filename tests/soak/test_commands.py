@@ -50,7 +50,7 @@ attach = {{ cache = "unsafe", aio = "threads" }}
 command = "syncload fsyncs 3"
 figure = {{ regex = '^FSYNCS/SECOND: ([0-9.]+)', unit = "fsync/s", better = "higher" }}
 seconds = "60 s"
-writes = "256 MiB"
+writes = "512 MiB"
 runs = 3
 on_host = true
 """
