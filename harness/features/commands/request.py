@@ -30,6 +30,8 @@ CONFIDENCE = 0.95
 IGNORED = "QEMU ignores the flushes of this guest (cache unsafe), so what it calls synced is in the host's memory"
 MOST_OUTPUT = 256 << 10
 """Bytes of a command's output that are kept and searched."""
+_LONGEST = 16 << 10
+"""Characters of a command. Linux takes 128 KiB in one argument, in up to four bytes for each."""
 _LAST_LINES = 5
 _MOST_TRIES = 100
 """How many lines are tried that may be the beginning of JSON."""

@@ -1,6 +1,6 @@
 # Runs a command in a directory of a file system on a device or in a file, in namespaces of its own.
 # $1: the mark of processes that measure, $2: the mount point, $3: seconds after which all of it is killed from outside,
-# then what the part inside gets. The program syncload is in the environment if its argument is empty.
+# then what the part inside gets. Program and command are in the environment (SYNCLOAD, COMMAND) if the arguments are empty.
 # Prints `STATUS SECONDS LOOPS CPUS BYTES` and, from the second line on, what the command printed: the loops per second of
 # `syncload cpu` after it, the CPUs of the machine, and what was written to the device. Status 125: nothing was run.
 set -u
@@ -11,8 +11,8 @@ mkdir -p "$point" || exit
 inside=$(cat <<'INSIDE'
 point=$1 device=$2 filesystem=$3 options=$4 directory=$5 seconds=$6 most=$7 syncload=${8:-${SYNCLOAD-}} control=$9
 shift 9
-command=$1
-unset SYNCLOAD
+command=${1:-${COMMAND-}}
+unset SYNCLOAD COMMAND
 fail() { echo "125 0"; echo "$1"; exit; }
 written() { echo $((512 * $(awk '{ print $7 }' "/sys/class/block/$name/stat" 2>/dev/null || echo 0))); }
 # The first process of a name space of its own: what follows would otherwise end and mount for the whole machine.

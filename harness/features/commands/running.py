@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import math
 import random
+import shlex
 from collections.abc import Iterator, Sequence
 from functools import partial
 
@@ -207,8 +208,8 @@ def _run_once(planned: PlannedCommand, opened: OpenSession, arm: Arm, *, prepare
         argv = ["sh", "-c", _RUN, "sh", *where, *limits, syncload, str(control), what]
         return _run_on_source(source, argv, deadline=within + _BESIDE)
     # Dropbear, the SSH server of our own guest, refuses a command of more than 9000 bytes.
-    argv = ["sh", "-s", "--", *where, *limits, "", str(control), what]
-    stdin = f"export SYNCLOAD={syncload}\n{_RUN}"
+    argv = ["sh", "-s", "--", *where, *limits, "", str(control), ""]
+    stdin = f"export SYNCLOAD={syncload} COMMAND={shlex.quote(what)}\n{_RUN}"
     return guest.runner.run(argv, stdin=stdin, deadline=within + _BESIDE).stdout
 
 

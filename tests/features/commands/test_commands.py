@@ -6,6 +6,7 @@ import base64
 import contextlib
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -218,10 +219,12 @@ def test_transactions_makes_the_calls_of_sqlite(syncload: Path, tmp_path: Path) 
     assert transaction.count("fdatasync") == 4
 
 
-def test_a_guest_gets_script_and_program_as_input(volume: Path, syncload: Path) -> None:
+def test_a_guest_gets_script_program_and_command_as_input(volume: Path, syncload: Path) -> None:
     where = [f"VOH_TEST={volume}", str(volume.parent / "point"), "60", str(volume), "ext4", "", "guest"]
-    argv = ["sh", "-s", "--", *where, "20", str(MOST_OUTPUT), "", "0", "syncload cpu 1; cat; echo $SYNCLOAD; pwd"]
-    printed = LocalRunner("here").run(argv, stdin=f"export SYNCLOAD={encode(syncload)}\n{_SCRIPT}", deadline=60).stdout
+    argv = ["sh", "-s", "--", *where, "20", str(MOST_OUTPUT), "", "0", ""]
+    command = f"syncload cpu 1; cat; echo $SYNCLOAD$COMMAND; pwd # '{'x' * 16_000}'"
+    stdin = f"export SYNCLOAD={encode(syncload)} COMMAND={shlex.quote(command)}\n{_SCRIPT}"
+    printed = LocalRunner("here").run(argv, stdin=stdin, deadline=60).stdout
     assert read_run(printed, OwnFigure(regex="LOOPS/SECOND: ([0-9.]+)"), "it", 20).figure > 0
     assert printed.splitlines()[-2:] == ["", str(volume.parent / "point" / "volume" / "guest")]
 
