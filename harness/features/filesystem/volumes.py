@@ -155,7 +155,8 @@ def _prepare_for_guest(
 
 def _name_mount(log: CreationLog, source: BlockSource, name: str) -> FilesystemMount:
     volume = source.writable
-    point = f"{MOUNT_DIRECTORY}/{TAG}-{log.run_id}-{name}"
+    # A name that no layout has: a mode may be called ext4, as the file system with the RAW files.
+    point = f"{MOUNT_DIRECTORY}/{TAG}-{log.run_id}-inside.{name}"
     return FilesystemMount(disks=volume.disks, point=point, uuid=str(uuid.uuid4()), partuuid=volume.partuuid)
 
 

@@ -125,3 +125,12 @@ def test_a_failure_meanwhile_leaves_neither_mount_nor_loop_device(disks: Disks, 
         raise subprocess.SubprocessError
     assert list_mounts(tmp_path) == []
     assert read_log(RUNNER, str(tmp_path / "created")) == []
+
+
+def test_a_mode_may_be_called_as_the_file_system_with_the_raw_files(disks: Disks, tmp_path: Path) -> None:
+    log = creation_log(tmp_path)
+    (tmp_path / "mnt" / f"voh-{log.run_id}-ext4").mkdir(parents=True)
+    named = replace(MODE, name="ext4")
+    with build_with_filesystems(log, [named], disks.build, span=SPAN, fio="fio") as (layouts, _):
+        assert Path(layouts.twin(named).path).stat().st_size == SPAN
+    assert [path.name for path in (tmp_path / "mnt").iterdir()] == [f"voh-{log.run_id}-ext4"]
