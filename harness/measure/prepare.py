@@ -42,7 +42,7 @@ from harness.measure.session import (
 from harness.model.disk import DiskFacts
 from harness.model.job import Job
 from harness.model.mode import REFERENCE_PLACE, Arm, HostSetting, Mode, Place
-from harness.model.option import Effective
+from harness.model.option import NOTHING, Effective
 from harness.model.workloads import Conditioning
 from harness.results import ConditioningRecord
 from harness.scenario.plan import Plan, fio_rate
@@ -267,7 +267,7 @@ def open_session(
             trims=any(job.trims for job in request.jobs),
         )
         for read in (feature.read_session(session, usable, request.jobs) for feature in features()):
-            merged = {name: session.effective[name].merged(more) for name, more in read.items()}
+            merged = {name: session.effective.get(name, NOTHING).merged(more) for name, more in read.items()}
             session = replace(session, effective={**session.effective, **merged})
         # Conditioning has changed the tables of file systems.
         for mode in usable:

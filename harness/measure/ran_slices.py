@@ -222,7 +222,7 @@ def make_measurements(
 
     `zero` is the time of day at which this process's monotonic clock was 0, in seconds.
     """
-    by_arm = {arm: _count_bytes(arm, ran, by_qemu) for arm in by_qemu}
+    by_arm = {arm: _count_bytes(at, arm, ran, by_qemu) for arm in by_qemu}
     may_move = [
         Background(
             probed=_count_probed(number, ran),
@@ -277,7 +277,9 @@ def _make_part(part: RanPart) -> PartRecord:
     )
 
 
-def _count_bytes(arm: Arm, ran: Sequence[RanSlice], by_qemu: Mapping[Arm, Transferred | None]) -> ArmBytes | None:
+def _count_bytes(
+    at: SessionFor, arm: Arm, ran: Sequence[RanSlice], by_qemu: Mapping[Arm, Transferred | None]
+) -> ArmBytes | None:
     """The bytes of all slices on the disks of the arm together; None if QEMU did not count.
 
     An arm with a neighbour uses the same disk as the arm without, so the slices of both count.
@@ -287,10 +289,25 @@ def _count_bytes(arm: Arm, ran: Sequence[RanSlice], by_qemu: Mapping[Arm, Transf
     qemu = by_qemu[max(sharing, key=lambda other: len(other.mode.volumes) if other.mode else 0)]
     if qemu is None:
         return None
-    by_fio = (
-        part.result.transferred for ran_slice in ran if ran_slice.planned.arm in sharing for part in ran_slice.parts
+    of_disk = [ran_slice for ran_slice in ran if ran_slice.planned.arm in sharing]
+    by_fio = (part.result.transferred for ran_slice in of_disk for part in ran_slice.parts)
+    ahead = sum(_count_ahead(at(ran_slice.planned.turn), ran_slice) for ran_slice in of_disk)
+    return ArmBytes(qemu=qemu, fio=sum(by_fio, Transferred()), ahead=ahead)
+
+
+def _find_read_ahead(at: Session) -> int:
+    """The longest read-ahead of a machine of the session, in bytes."""
+    return max(size for effective in (NOTHING, *at.effective.values()) for size in effective.read_ahead)
+
+
+def _count_ahead(at: Session, ran: RanSlice) -> int:
+    """The most bytes that are read ahead of a slice's buffered jobs, which begin again at the end of their region."""
+    passes = ((part.planned.job, part.result.transferred.read) for part in ran.parts)
+    return sum(
+        round(job.count_ahead(_find_read_ahead(at)) * (1 + read / min(job.region or at.layouts.span, at.layouts.span)))
+        for job, read in passes
+        if job.reads_ahead
     )
-    return ArmBytes(qemu=qemu, fio=sum(by_fio, Transferred()))
 
 
 def _same_disk(arm: Arm, other: Arm) -> bool:
@@ -316,8 +333,7 @@ def _count_probed(number: int, ran: Sequence[RanSlice]) -> int:
 def _count_in_flight(ran: RanSlice, at: Session) -> Transferred:
     """The most bytes that the jobs of this slice have in flight at the same time, or are read ahead of them."""
     jobs = [part.planned.job for part in ran.parts]
-    read_ahead = max(size for effective in (NOTHING, *at.effective.values()) for size in effective.read_ahead)
-    flying = ((job, job.depth * job.bs + job.count_ahead(read_ahead)) for job in jobs)
+    flying = ((job, job.depth * job.bs + job.count_ahead(_find_read_ahead(at))) for job in jobs)
     return sum((Transferred(size, size, size).of(job) for job, size in flying), Transferred())
 
 

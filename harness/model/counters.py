@@ -45,6 +45,8 @@ class ArmBytes(RecordValue):
     """By QEMU's block layer."""
     fio: Transferred
     """By fio."""
+    ahead: Annotated[int, Field(exclude_if=lambda value: not value)] = 0
+    """The most bytes that the guest's kernel read ahead of buffered jobs; left out without any."""
 
 
 @dataclass(frozen=True, slots=True)

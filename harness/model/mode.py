@@ -231,7 +231,9 @@ class Mode:
     def amplification(self, job: Job) -> Amplification:
         """What the disks may move for each byte of the job."""
         below = amplification(self.layout, job)
-        return below if self.filesystem is None else self.filesystem.amplification(job).over(below)
+        if self.filesystem is None:
+            return below
+        return self.filesystem.amplification(job, by_loop=self.layout.is_file).over(below)
 
     @property
     def expected(self) -> Effective:

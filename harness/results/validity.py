@@ -403,7 +403,7 @@ class _ByteCount:
 class ReadAhead:
     """The most bytes that kernels have read ahead at the end of a slice: on the bare disk, and on volumes.
 
-    A job begins again at the end of its `region`. Beyond that, the bare disk goes on, and is read ahead each time.
+    A job begins again at the end of its `region`. The disk may go on there, and is read ahead each time.
     """
 
     bare: int
@@ -412,9 +412,7 @@ class ReadAhead:
 
     def count(self, slices: Sequence[Measurement], read: int) -> float:
         """The bytes in these slices of one arm, in which fio read so many."""
-        if slices[0].arm in _BARE:
-            return self.bare * (len(slices) + read / self.region)
-        return float(self.volume * len(slices))
+        return (self.bare if slices[0].arm in _BARE else self.volume) * (len(slices) + read / self.region)
 
 
 def no_journal(_seconds: float) -> float:
@@ -535,7 +533,11 @@ def _count_bytes(
             polled = 0.0
             # QEMU also counts between the slices, and a journal is written at any time.
             extra = journal(elapsed if by == "qemu" else sum(slice_.wall for slice_ in slices))
-            extra += ahead.count(slices, fio) if ahead is not None and direction == "read" else 0.0
+            if direction == "read" and by == "qemu":
+                # With the slices of other jobs of the arm.
+                extra += sum(piece.ahead for piece in pieces.values())
+            elif direction == "read" and ahead is not None:
+                extra += ahead.count(slices, fio)
             if by == "disk" and direction == "read":
                 polled = _estimate_polled(whole)
                 extra += polled + sum(map(_read_probed, whole))

@@ -188,7 +188,7 @@ def read_session(session: Session, modes: Sequence[Mode], jobs: Sequence[Job]) -
     bare = session.layouts.device.writable.path
     twins = {mode.name: session.layouts.twin(mode).writable.path for mode in guests}
     on_host = read_read_aheads(session.host.runner, [bare, *twins.values()])
-    effective = {}
+    effective = {mode.name: Effective(disk_read_ahead_kb=on_host[bare]) for mode in modes if mode.attach is None}
     for mode in guests:
         arm = Arm(Place.GUEST, mode)
         if session.platform(arm).engine != _LINUX:
