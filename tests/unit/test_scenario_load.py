@@ -252,8 +252,8 @@ ALL_PATTERNS = "seqread, seqwrite, seqrw, randread, randwrite, randrw, seqtrim, 
             "randread-4k",
             "randread",
             (
-                'workloads[0] = "randread": not a workload; allowed: PATTERN-BS[-njNUMJOBS][-rREADS][-iIOPS], '
-                "for example randread-4k, randrw-8k-r67 or randread-4k-i1000"
+                'workloads[0] = "randread": not a workload; allowed: PATTERN-BS[-njNUMJOBS][-rREADS][-iIOPS]'
+                "[-buffered], for example randread-4k, randrw-8k-r67 or randread-4k-i1000"
             ),
         ),
         (
@@ -329,8 +329,8 @@ ALL_PATTERNS = "seqread, seqwrite, seqrw, randread, randwrite, randrw, seqtrim, 
             "randread-4k",
             "randread-\u0664k",  # a digit all the same, to Python
             (
-                'workloads[0] = "randread-\u0664k": not a workload; allowed: PATTERN-BS[-njNUMJOBS][-rREADS][-iIOPS], '
-                "for example randread-4k, randrw-8k-r67 or randread-4k-i1000"
+                'workloads[0] = "randread-\u0664k": not a workload; allowed: PATTERN-BS[-njNUMJOBS][-rREADS][-iIOPS]'
+                "[-buffered], for example randread-4k, randrw-8k-r67 or randread-4k-i1000"
             ),
         ),
         (
@@ -396,7 +396,7 @@ def test_a_mistake_is_reported_with_key_value_and_what_is_allowed(
             (
                 "profiles = { smoke = { rounds = 4 } }: no such key; allowed: title, disk, class, disks, modes, "
                 "workloads, write_rate, guest, published, expect_void, mode, profile, budget, decompose, variant, "
-                'search, workload (did you mean "profile"?)'
+                'search, workload, snapshot (did you mean "profile"?)'
             ),
         ),
         ("profile = 3", "profile = 3: must be a table"),
@@ -470,7 +470,8 @@ def test_a_mistake_in_a_table_is_reported_with_key_and_value(tmp_path: Path, tab
             'kind = "raw"',
             'bus = "virtio-blck"',
             (
-                'attach.bus = "virtio-blck": allowed: virtio-blk, virtio-scsi, sata, ide, nvme '
+                'attach.bus = "virtio-blck": allowed: virtio-blk, virtio-scsi, sata, ide, nvme, lsi, '
+                "megasas, pvscsi "
                 '(did you mean "virtio-blk"?)'
             ),
         ),
@@ -482,7 +483,7 @@ def test_a_mistake_in_a_table_is_reported_with_key_and_value(tmp_path: Path, tab
                 "iothread_vq_mapping, poll_max_ns, controller, discard, detect_zeroes, ssd, logical_block_size, "
                 "physical_block_size, read_only, iops, bw, iops_burst, bw_burst, read_iops, write_iops, read_bw, "
                 "write_bw, read_iops_burst, write_iops_burst, read_bw_burst, write_bw_burst, burst_seconds, "
-                "throttle_group, packed, event_idx, metadata_cache, server, device "
+                "throttle_group, packed, event_idx, metadata_cache, read_ahead_kb, server, device "
                 '(did you mean "cache"?)'
             ),
         ),

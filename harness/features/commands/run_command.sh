@@ -4,6 +4,7 @@
 # Prints `STATUS SECONDS LOOPS CPUS BYTES` and, from the second line on, what the command printed: the loops per second of
 # `syncload cpu` after it, the CPUs of the machine, and what was written to the device. Status 125: nothing was run.
 set -u
+# shellcheck disable=SC2163 # the name and the value are in it
 export "$1"
 point=$2 limit=$3
 shift 3
@@ -70,5 +71,6 @@ INSIDE
 ) >/dev/null 2>&1 &
 outside=$!
 unshare -m -p -f sh -c "$inside" sh "$point" "$@" </dev/null || echo "137 $limit"
+# shellcheck disable=SC2046 # a list of processes
 kill $(cat "/proc/$outside/task/$outside/children") "$outside" 2>/dev/null
 wait 2>/dev/null
