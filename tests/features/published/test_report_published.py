@@ -132,8 +132,8 @@ def test_a_run_without_a_link_shows_nothing() -> None:
     run = synthetic_run()
     assert run.run.published == {}
     assert all(find_published(section) is None for section in find_sections(run))
-    assert "ublished" not in page(run).text
-    assert "ublished" not in "\n".join(summary_lines(run)) + markdown_table(run)
+    assert "Published figures" not in page(run).text
+    assert "ublished figures" not in "\n".join(summary_lines(run)) + markdown_table(run)
 
 
 def test_a_lab_that_is_not_real_hardware_shows_ratios_and_no_absolute_values_and_says_why() -> None:
@@ -329,7 +329,7 @@ def test_figures_of_another_disk_of_the_class_are_shown_without_being_named() ->
         assert "The published figures are of: a consumer NVMe disk." in text
         assert "PCIe 5.0" not in text  # no job of this run
     for disk_class in (None, "hdd"):
-        assert "ublished" not in page(of_class(run, disk_class)).text
+        assert "Published figures" not in page(of_class(run, disk_class)).text
 
 
 def test_figures_of_the_class_stand_below_those_that_the_scenario_names_and_are_not_repeated() -> None:
